@@ -1,4 +1,4 @@
-//! Errors with their causes, for one line of the log.
+//! Formatting of errors with their causes, for one line of the log.
 
 /// An error with its causes, in one line.
 pub(crate) fn explain(error: &dyn std::error::Error) -> String {

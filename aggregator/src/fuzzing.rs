@@ -1,4 +1,4 @@
-//! Readers of this crate that are not public, for the package that fuzzes them.
+//! Access to private parsers of this crate, for the fuzzing package.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,53 +28,54 @@ use crate::store::Presence;
 use crate::telemetry::{Calls, Port};
 use crate::views::draft::Draft;
 
-/// Reads a key file, and writes what was understood.
+/// Parses a key file, and checks the round trip.
 pub fn key_file(text: &str) {
     crate::cli::fuzz_key_file(text);
 }
 
-/// Reads the file of a new experiment, and makes the request.
+/// Parses the file of a new experiment, and builds the request.
 pub fn draft(text: &str) {
     if let Ok(draft) = toml::from_str::<Draft>(text) {
         draft.request(true).ok();
     }
 }
 
-/// Reads an address and a body of the dashboard.
+/// Parses a URI and a body as the dashboard does.
 pub fn request(address: &[u8], body: &[u8]) {
     let uri = Uri::try_from(address);
     crate::dashboard::fuzz_requests(uri.as_ref().ok(), body);
 }
 
-/// Bytes that a connection in memory holds in each direction.
+/// Capacity of an in-memory connection in each direction, in bytes.
 const PIPE_BYTES: usize = 64 * 1024;
 
-/// Bytes that may be held for all that is asked.
+/// Memory budget for calls, in bytes.
 const MEMORY: usize = 64 << 20;
 
-/// How long a call may take before the connection is closed, in turns and then in milliseconds.
+/// Time limit of a call before the connection is closed, first in scheduler turns and then in
+/// milliseconds.
 const TURNS: u32 = 8;
 const MILLISECONDS: u32 = 4;
 
-/// After which a connection that was closed has not ended by itself.
+/// Time limit for a closed connection to end.
 const ENDLESS: Duration = Duration::from_secs(5);
 
-/// The pages of a server, over connections in memory.
+/// A server's pages over in-memory connections.
 #[derive(Debug)]
 pub struct PagesInMemory {
     runtime: Runtime,
     server: PageServer,
     budget: Budget,
     registry: Arc<Registry>,
-    /// When this is dropped, all ends.
+    /// Dropping this shuts the server down.
     _ending: ShutdownNotifier,
 }
 
 impl PagesInMemory {
-    /// The pages of a server that nobody needs a token for, over a store in this directory.
+    /// The pages of a server without tokens, over a store in this directory.
     ///
     /// # Panics
-    /// When there can be none.
+    /// When the server can't start.
     pub fn open(directory: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -110,15 +111,15 @@ impl PagesInMemory {
         Self { runtime, server, budget, registry: shown, _ending: notifier }
     }
 
-    /// How many experiments there are.
+    /// The number of experiments.
     pub fn experiments(&self) -> usize {
         self.registry.all().len()
     }
 
-    /// What is answered to these bytes, after which the connection is closed.
+    /// Sends these bytes, closes the connection, and returns the response.
     ///
     /// # Panics
-    /// When the connection does not end then, or something is held for it still.
+    /// When the connection does not end afterwards, or still holds memory of the budget.
     pub fn answer(&self, bytes: &[u8]) -> Vec<u8> {
         let mut answer = Vec::new();
         let conversation = async {
@@ -128,7 +129,7 @@ impl PagesInMemory {
             let serving = self.server.serve_one(theirs, peer);
             let (mut hearing, mut saying) = tokio::io::split(ours);
             let saying = async move {
-                // The other end may have closed it, for what was said before.
+                // The peer may have closed the connection in response to earlier bytes.
                 saying.write_all(bytes).await.ok();
                 answered(&calling).await;
                 saying.shutdown().await.ok();
@@ -143,8 +144,8 @@ impl PagesInMemory {
     }
 }
 
-/// Waits until no call is under way, or it takes too long: some wait for more to be said, and some
-/// answers go on for ever.
+/// Waits until no call is under way, or for a limited time: some calls wait for more input, and
+/// some responses never end.
 async fn answered(calling: &Calling) {
     for _ in 0..TURNS {
         yield_now().await;

@@ -1,12 +1,12 @@
 //! The server's side of Bandana: durable tallies of private bits, and the
 //! learners that choose arms from them.
 //!
-//! The way of an upload: [`api`] checks its form, [`ingest`] decides, commits
-//! it to the [`store`] and acknowledges, [`registry`] publishes the tallies,
-//! [`policy_updater`] asks a [learner](bandana_learners) for weights, and devices fetch them.
+//! The path of an upload: [`api`] checks its form, [`ingest`] decides, commits it to the [`store`]
+//! and acknowledges, [`registry`] publishes the tallies, [`policy_updater`] asks a
+//! [learner](bandana_learners) for weights, and devices fetch them.
 //!
-//! Nothing in this crate ever holds a reward, except what [`trusted`] is told of experiments
-//! whose users disclose theirs.
+//! Nothing in this crate ever holds a reward, except [`trusted`], which receives the rewards that
+//! users disclose.
 
 pub mod admission;
 pub mod alarms;
@@ -45,11 +45,11 @@ pub mod transport;
 pub mod trusted;
 mod views;
 
-/// The allocator of the program. What was held for callers it gives back to the operating system
-/// by and by, however calls that are over lay among others in memory.
+/// The allocator of the program. It returns the memory of finished calls to the operating system
+/// over time, even under fragmentation.
 #[cfg(target_os = "linux")]
 pub use tikv_jemallocator::Jemalloc as Allocator;
 
-/// The allocator of the program: that of the operating system.
+/// The allocator of the program: the operating system's.
 #[cfg(not(target_os = "linux"))]
 pub use std::alloc::System as Allocator;

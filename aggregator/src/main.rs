@@ -1,5 +1,5 @@
-//! The aggregator's command line. All of it is in the library, so that other
-//! programs can be the server too.
+//! The aggregator's command line. It is implemented in the library, so that other programs can run
+//! the server too.
 
 use std::process::ExitCode;
 

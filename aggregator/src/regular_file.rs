@@ -1,4 +1,4 @@
-//! Files that are read while calls wait: regular ones, which keep nobody waiting.
+//! Opening of regular files only: reading one never blocks for a peer, as reading a pipe does.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-/// Opens a file to read it, or what a link leads to.
+/// Opens a file for reading, following links.
 ///
 /// # Errors
-/// Those of the system, and one for pipes, devices and directories: whoever opens or reads a pipe
-/// waits until somebody writes to it.
+/// Those of the system, and one for pipes, devices and directories: opening or reading a pipe
+/// blocks until another process writes to it.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    // Looked at before it is opened, as opening a device can do something; and again then, as it
-    // may be another one by now.
+    // Checked before opening, because opening a device can have side effects. Checked again after
+    // opening, because the file may have been replaced.
     check(&std::fs::metadata(path)?)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);

@@ -1,8 +1,7 @@
 //! The command line's help and man pages, as committed.
 //!
-//! The help of every command is in `help/`. After a change,
-//! `BANDANA_REWRITE_HELP=1 cargo test -p bandana-aggregator --test command_line`
-//! writes it anew.
+//! The help of every command is in `help/`. After a change, `BANDANA_REWRITE_HELP=1 cargo test -p
+//! bandana-aggregator --test command_line` rewrites it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -11,10 +10,10 @@ use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
 
-/// Where a program that was built by `.ci/coverage` writes what it has run.
+/// The variable that tells a program built by `.ci/coverage` where to write its coverage.
 const COVERAGE: &str = "LLVM_PROFILE_FILE";
 
-/// The program without settings of whoever runs this.
+/// The program, without the settings of the parent process.
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bandana"));
     command.env_clear().envs(std::env::var_os(COVERAGE).map(|path| (COVERAGE, path)));
@@ -82,7 +81,7 @@ fn help_is_as_committed() -> anyhow::Result<()> {
 fn help_fits_in_a_hundred_columns() {
     for (name, text) in help_files() {
         for line in text.lines() {
-            // Words that can't be broken may stand out.
+            // Words that can't be broken may exceed the width.
             let broken = line.len() > 100 && line.trim_start().contains(' ');
             assert!(!broken || line.starts_with("Usage"), "{name}: {line}");
         }
@@ -106,7 +105,7 @@ fn completions_name_every_command() -> anyhow::Result<()> {
 
 #[test]
 fn the_manual_has_a_page_for_every_command() -> anyhow::Result<()> {
-    // As roff writes a dash.
+    // Dashes are escaped in roff.
     let page = printed(&["man"])?.replace("\\-", "-");
     for name in names_of_commands() {
         assert!(page.contains(&format!("bandana-{name}(1)")), "{name} is not in the manual");

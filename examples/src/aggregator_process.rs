@@ -1,4 +1,4 @@
-//! A real aggregator in a process of its own.
+//! A real aggregator in a separate process.
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -15,11 +15,11 @@ use tokio::process::{Child, Command};
 use crate::environment::CleanEnvironment as _;
 use crate::simulation::Server;
 
-/// How long an aggregator may take to listen, and to end.
+/// Timeout for an aggregator to listen, and to end.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A running aggregator on loopback. It is killed when this is dropped, and
-/// ended in order by [`Self::stop`].
+/// A running aggregator on loopback. Dropping it kills the process; [`Self::stop`] shuts it down in
+/// order.
 #[derive(Debug)]
 pub struct AggregatorProcess {
     child: Child,
@@ -61,7 +61,8 @@ impl AggregatorProcess {
         Ok(process)
     }
 
-    /// As [`Self::start`], but devices find it at this address: the same as before, say.
+    /// As [`Self::start`], with this address for devices, for example the one of an earlier
+    /// process.
     ///
     /// # Errors
     /// As there, and when the address is taken.
@@ -105,15 +106,15 @@ impl AggregatorProcess {
             .arg(device.to_string())
             .args(flags)
             .args(store)
-            // Settings of whoever runs this are not for this aggregator.
+            // The aggregator must not see the settings of its parent process.
             .clean_environment()
             .env("RUST_LOG", "warn")
-            // Far beyond our patience: nothing may need the deadline to end.
+            // Far beyond the test's timeout: shutdown must never reach this deadline.
             .env("BANDANA_DRAIN_DEADLINE", "3600")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
-            // Ctrl-C is for whoever started it, and what that does about it is its own.
+            // The parent handles Ctrl-C; this process must not receive it.
             .process_group(0)
             .spawn()
             .with_context(|| format!("can't start {} as the aggregator", program.display()))?;
@@ -124,10 +125,10 @@ impl AggregatorProcess {
         Ok(Self { child, device_url, operator_url })
     }
 
-    /// The way to it.
+    /// The server, for clients.
     ///
     /// # Errors
-    /// When its URL can't be used.
+    /// When its URL is unusable.
     pub fn server(&self) -> anyhow::Result<Server> {
         let (token, tls) = (TokenSource::default(), TlsSource::default());
         Ok(Server {
@@ -137,7 +138,7 @@ impl AggregatorProcess {
         })
     }
 
-    /// Asks the process to end, and waits until it has.
+    /// Signals the process to shut down, and waits until it has ended.
     ///
     /// # Errors
     /// When it ends with an error or not in time.
@@ -148,7 +149,7 @@ impl AggregatorProcess {
         Ok(())
     }
 
-    /// Kills the process, as a power cut would, and waits until it is gone.
+    /// Kills the process, as a power cut would, and waits until it has ended.
     ///
     /// # Errors
     /// When it had ended already.
@@ -185,11 +186,11 @@ impl AggregatorProcess {
 }
 
 impl Server {
-    /// An aggregator that runs already, with what its operators show and what both of its
-    /// services are trusted by.
+    /// An aggregator that is already running, with the operators' credentials and the root
+    /// certificates of both services.
     ///
     /// # Errors
-    /// When the URL for operators is none.
+    /// When the URL for operators is invalid.
     pub fn at(
         device: &str,
         operator: &str,
@@ -197,7 +198,7 @@ impl Server {
         tls: &TlsSource,
     ) -> anyhow::Result<Self> {
         let is_secure = |url: &str| url.starts_with("https://");
-        // One that is not https would refuse a certificate that is for the other.
+        // A URL that is not https would refuse the certificate meant for the other one.
         let tls_of_device = match (is_secure(device), is_secure(operator)) {
             (false, true) => TlsSource::default(),
             _ => tls.without_identity(),

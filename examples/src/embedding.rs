@@ -1,5 +1,5 @@
-//! Parts that the embedding examples share: a clock to turn, a server that comes and goes, and
-//! the table that they print.
+//! Shared parts of the embedding examples: a manual clock, a server that comes and goes, and the
+//! printed table.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -30,17 +30,17 @@ pub const EXPERIMENT: &str = "front-page-headline";
 /// Its arms.
 pub const HEADLINES: [&str; 3] = ["markets", "weather", "football"];
 
-/// How long a reader has to react.
+/// The attribution window: the time that a reader has to react.
 const ATTRIBUTION_WINDOW: Duration = Duration::from_hours(1);
 
-/// How long a report waits at most after that.
+/// Maximum delay of a report after the attribution window.
 const RELEASE_DELAY_MAX: Duration = Duration::from_hours(1);
 
-/// After this time every assignment that was open has become a report that may leave.
+/// Time after which every open assignment has become a report that is due.
 pub const UNTIL_RELEASED: Duration =
     Duration::from_secs(ATTRIBUTION_WINDOW.as_secs() + RELEASE_DELAY_MAX.as_secs() + 1);
 
-/// A clock that begins at the time of the operating system and moves when it is told.
+/// A clock that starts at the system's time and advances only on command.
 #[derive(Debug)]
 pub struct TurnedClock(AtomicU64);
 
@@ -50,7 +50,7 @@ impl TurnedClock {
         Arc::new(Self(AtomicU64::new(SystemClock.now().unix_ms())))
     }
 
-    /// Turns it forward. Whoever uses it must be told to look, see [`Bandana::wake`].
+    /// Advances the clock. Its users must be woken, see [`Bandana::wake`].
     pub fn forward(&self, time: Duration) {
         let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.0.fetch_add(milliseconds, Ordering::SeqCst);
@@ -63,7 +63,7 @@ impl Clock for TurnedClock {
     }
 }
 
-/// A server that comes and goes, always with the same address and store.
+/// A server that comes and goes, with a fixed address and store.
 #[derive(Debug)]
 pub struct ServerPlace {
     program: PathBuf,
@@ -72,8 +72,8 @@ pub struct ServerPlace {
 }
 
 impl ServerPlace {
-    /// A place for a server with its store in this directory, at an address that is free
-    /// now. The server will be this program, called with `serve`.
+    /// A place for a server with its store in this directory, at a free address. The server is this
+    /// program, called with `serve`.
     ///
     /// # Errors
     /// When the operating system gives no address.
@@ -83,7 +83,7 @@ impl ServerPlace {
         Ok(Self { program, data_dir, address })
     }
 
-    /// Where the server is, when it is there.
+    /// The URL of the server, running or not.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -91,7 +91,7 @@ impl ServerPlace {
     /// Starts the server.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// When it does not start.
     pub async fn start(&self) -> anyhow::Result<AggregatorProcess> {
         AggregatorProcess::start_at(self.address, &self.program, &self.data_dir).await
     }
@@ -126,10 +126,10 @@ pub async fn create(server: &AggregatorProcess) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the server has learned.
+/// The server's estimates.
 ///
 /// # Errors
-/// When it can't be asked.
+/// When the server is unreachable.
 pub async fn estimates(server: &AggregatorProcess) -> anyhow::Result<Estimates> {
     let request = EstimatesRequest { experiment_id: EXPERIMENT.to_owned(), ..Default::default() };
     Ok(operator(server).await?.get_estimates(request).await?.into_inner())
@@ -140,11 +140,11 @@ async fn operator(server: &AggregatorProcess) -> anyhow::Result<OperatorClient<C
     OperatorClient::connect(url).await.context("can't reach the operator service")
 }
 
-/// What the app of the examples answers to what Bandana can't guess. It shows a key if
-/// it has one.
+/// The configuration of the examples' app: consent, budget and server. An app key is presented if
+/// there is one.
 ///
 /// # Errors
-/// When the address is none.
+/// When the address is invalid.
 pub fn app(
     url: &str,
     directory: &Path,
@@ -155,7 +155,7 @@ pub fn app(
     let builder = Bandana::builder()
         .endpoint(url)?
         .directory(directory)
-        // At most epsilon 1 for a report, whatever a server asks for.
+        // At most epsilon 1 per report, whatever a server requests.
         .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
         // Eight such reports in 7 days, a hundred in all.
         .budget(Budget::new(nats(8.0)?, 7, nats(100.0)?)?)
@@ -167,40 +167,40 @@ pub fn app(
     })
 }
 
-/// Whether these readers click on a headline: they like football.
+/// The readers' reaction to a headline: they click on football.
 pub fn reaction(headline: &str) -> f64 {
     f64::from(u8::from(headline == HEADLINES[2]))
 }
 
-/// One line of the table: what happened, and how things stand after it.
+/// One row of the table: an event, and the status after it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
-    /// What happened.
+    /// The event.
     pub event: String,
-    /// The headline that was shown, if one was.
+    /// The headline that was shown, if any.
     pub shown: Option<String>,
-    /// Spent in the window that ends today, in nats.
+    /// Budget spent in the window that ends today, in nats.
     pub spent_window: f64,
-    /// Spent since the installation, in nats.
+    /// Budget spent since the installation, in nats.
     pub spent_lifetime: f64,
     /// Assignments whose rewards still count.
     pub open: usize,
     /// Private bits that no server has counted yet.
     pub waiting: usize,
-    /// Uploads that the server counted since this start of the app.
+    /// Number of uploads counted by the server since this start of the app.
     pub accepted: u64,
-    /// Why there was no arm, or will be no report.
+    /// The reason why there was no arm, or will be no report.
     pub reason: Option<String>,
 }
 
 impl Line {
-    /// The names of the columns.
+    /// The header of the table.
     pub const HEAD: &str = concat!(
         "event                                   shown      spent: week  in all",
         "  open  waiting  accepted  reason"
     );
 
-    /// A line about this event.
+    /// A row for this event.
     pub fn new(event: &str, choice: Option<&Choice>, status: &Status) -> Self {
         let nats = |spent: NanoNats| spent.to_loss().get();
         Self {
@@ -233,7 +233,7 @@ impl std::fmt::Display for Line {
     }
 }
 
-/// Why there was no arm, or will be no report, if so.
+/// The reason why there was no arm, or will be no report, if so.
 fn reason(choice: &Choice) -> Option<String> {
     match choice {
         Choice::Default(DefaultReason::Refused(refusal)) => Some(refusal.to_string()),
@@ -244,7 +244,7 @@ fn reason(choice: &Choice) -> Option<String> {
     }
 }
 
-/// Compares what the app did with what the server counted.
+/// Compares the app's reports with the server's counts.
 ///
 /// # Errors
 /// When a report was lost or counted twice.

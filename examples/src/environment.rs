@@ -1,11 +1,11 @@
-//! Environments of programs that must not see the settings of whoever starts them.
+//! Child processes that must not inherit the settings of their parent.
 
-/// Where a program that was built by `.ci/coverage` writes what it has run.
+/// The variable that tells a program built by `.ci/coverage` where to write its coverage.
 const COVERAGE: &str = "LLVM_PROFILE_FILE";
 
 /// A command whose program inherits no settings.
 pub trait CleanEnvironment {
-    /// Clears the environment, but for the path that `.ci/coverage` needs each process to know.
+    /// Clears the environment, except the path that `.ci/coverage` needs in each process.
     fn clean_environment(&mut self) -> &mut Self;
 }
 

@@ -10,7 +10,7 @@ use crate::simulation::Progress;
 use bandana_studies::instance::Instance;
 use bandana_studies::instance::largest;
 
-/// Arms that get a colour and a place in the legend: those given most.
+/// Number of arms with a colour and a legend entry: those played most.
 const NAMED_ARMS: usize = 6;
 
 /// Colours that remain distinct for colour-blind people (Okabe and Ito).
@@ -46,7 +46,7 @@ pub fn write(
 
 type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;
 
-/// Share of each round's users that each arm was given to.
+/// Draws the share of each arm among the users of each round.
 fn draw_traffic(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> anyhow::Result<()> {
     let users = rounds.last().map_or(1, |round| round.users);
     let mut chart = ChartBuilder::on(area)
@@ -61,7 +61,7 @@ fn draw_traffic(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> an
     let last = rounds.last().map_or(&[][..], |round| &round.plays);
     let mut order: Vec<usize> = (0..instance.arms.len()).collect();
     order.sort_by_key(|&arm| std::cmp::Reverse(last.get(arm).copied().unwrap_or(0)));
-    // The grey lines first, so that none covers a coloured one.
+    // Grey lines first, so that none covers a coloured one.
     let (named, others) = order.split_at(order.len().min(NAMED_ARMS));
     let ranked = others.iter().zip(NAMED_ARMS..).chain(named.iter().zip(0..));
     for (&arm, rank) in ranked {
@@ -93,7 +93,7 @@ fn shares(rounds: &[Progress], arm: usize) -> Vec<(u64, f64)> {
     rounds.iter().zip(before).map(share).collect()
 }
 
-/// Regret so far, beside that of uniform play.
+/// Draws the regret so far, and that of uniform play.
 fn draw_regret(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> anyhow::Result<()> {
     let means = instance.means();
     let best = means[largest(&means)];

@@ -1,4 +1,4 @@
-//! The report of a simulation at its end: JSON for programs, a table for people.
+//! The final report of a simulation, as JSON and as a table.
 
 use std::fmt::Write as _;
 
@@ -13,31 +13,31 @@ use crate::simulation::{Outcome, Settings};
 pub struct Report {
     /// Number of users.
     pub users: u64,
-    /// Reports that left the clients.
+    /// Number of reports that left the clients.
     pub reports_sent: u64,
-    /// Reports that the server counted on first sight.
+    /// Number of reports that the server counted as new.
     pub reports_accepted: u64,
-    /// Uploads that the server had counted before.
+    /// Number of uploads that the server had counted before.
     pub duplicates: u64,
     /// Privacy loss bound of one report, in nats.
     pub epsilon: f64,
-    /// The loss that the channel's floor certifies.
+    /// The privacy loss that the channel's floor certifies.
     pub certified_epsilon: f64,
     /// Name of the mechanism.
     pub mechanism: String,
     /// Name of the learner.
     pub learner: String,
-    /// What the estimates estimate.
+    /// Name of the estimand.
     pub estimand: String,
     /// Pseudo-regret in the true means.
     pub regret: f64,
-    /// Expected pseudo-regret of playing all arms equally often.
+    /// Expected pseudo-regret of uniform play.
     pub uniform_regret: f64,
-    /// Time that the users took.
+    /// Duration of the users' part, in seconds.
     pub seconds: f64,
     /// The arm with the largest mean.
     pub best_arm: usize,
-    /// The arm that the last policy gives most.
+    /// The arm with the largest share in the last policy.
     pub learned_best_arm: usize,
     /// One entry for each arm.
     pub arms: Vec<ArmReport>,
@@ -52,9 +52,9 @@ pub struct ArmReport {
     pub label: String,
     /// Its mean reward.
     pub true_mean: f64,
-    /// What its estimate estimates.
+    /// The true value of its estimand.
     pub true_estimand: f64,
-    /// Reports that the server counted for it.
+    /// Number of reports counted for it.
     pub reports: u64,
     /// Debiased estimate; none without reports.
     pub estimate: Option<f64>,
@@ -65,7 +65,7 @@ pub struct ArmReport {
 }
 
 impl Report {
-    /// Puts a simulation's outcome beside the truth.
+    /// Combines a simulation's outcome with the true values.
     pub fn new(settings: &Settings, instance: &Instance, outcome: &Outcome, seconds: f64) -> Self {
         let specification = &outcome.specification;
         let (means, estimand) = (instance.means(), specification.estimand());
@@ -104,7 +104,7 @@ impl Report {
         }
     }
 
-    /// The report as a table for people.
+    /// The report as a text table.
     pub fn table(&self) -> String {
         let widest = self.arms.iter().map(|arm| arm.label.chars().count()).max().unwrap_or(5);
         let width = widest.clamp(5, 40);
@@ -129,7 +129,7 @@ impl Report {
         table
     }
 
-    /// The report in a few lines for people.
+    /// The report in a few lines of text.
     pub fn summary(&self) -> String {
         let Self { users, reports_accepted, duplicates, seconds, .. } = self;
         let label = |arm: usize| self.arms.get(arm).map_or("?", |arm| arm.label.as_str());
@@ -158,7 +158,7 @@ impl Report {
     }
 }
 
-/// The name of a learner in options: `ldp-ts` for `LEARNER_LDP_TS`.
+/// The option name of a learner: `ldp-ts` for `LEARNER_LDP_TS`.
 fn learner_name(learner: Learner) -> String {
     learner.as_str_name().trim_start_matches("LEARNER_").replace('_', "-").to_lowercase()
 }

@@ -1,9 +1,8 @@
-//! Simulated users against a real aggregator, over real gRPC: the whole of
-//! Bandana in one command.
+//! Simulated users against a real aggregator, over real gRPC: all of Bandana in one command.
 //!
-//! Each user has a client of its own, which chooses an arm, adds the reward and
-//! sends one private bit. `simulated-users serve ...` is the aggregator itself:
-//! that is how this program starts one.
+//! Each user has a separate client, which chooses an arm, adds the reward and sends one private
+//! bit. `simulated-users serve ...` is the aggregator itself, which this program starts as a child
+//! process.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
@@ -110,7 +109,7 @@ enum MechanismName {
     KLevel,
 }
 
-/// The program: its arguments are those of this process.
+/// The program; its arguments are those of this process.
 pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|argument| argument == "serve") {
         return bandana_aggregator::cli::main(std::env::args_os());
@@ -124,7 +123,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// A learner by its name.
+/// Parser of a learner's name.
 fn learner() -> impl TypedValueParser<Value = Learner> {
     PossibleValuesParser::new(Learner::ALL.map(Learner::name)).try_map(|name| name.parse())
 }
@@ -134,7 +133,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        // Whichever comes first; the aggregator ends with this program.
+        // The first to finish decides; the aggregator ends with this program.
         tokio::select! {
             outcome = simulate(arguments) => return outcome.map(|()| ExitCode::SUCCESS),
             _ = terminate.recv() => {}
@@ -182,7 +181,7 @@ async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
     present(arguments, &settings, &instance, &outcome, seconds)
 }
 
-/// The aggregator that the options name, if they do.
+/// The running aggregator named by the options, if any.
 fn running(arguments: &Arguments) -> anyhow::Result<Option<Server>> {
     let (Some(device), Some(operator)) = (&arguments.server, &arguments.operator_url) else {
         return Ok(None);
@@ -190,7 +189,7 @@ fn running(arguments: &Arguments) -> anyhow::Result<Option<Server>> {
     Server::at(device, operator, &arguments.token, &arguments.tls).map(Some)
 }
 
-/// Checks the options against each other.
+/// Validates the options together.
 fn prepare(arguments: &Arguments) -> anyhow::Result<(Settings, Instance)> {
     let instance = match &arguments.arms_file {
         Some(path) => Instance::from_csv(path)?,
@@ -226,7 +225,7 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<(Settings, Instance)> {
     Ok((settings, instance))
 }
 
-/// Prints the result and writes the files.
+/// Prints the result, and writes the files.
 fn present(
     arguments: &Arguments,
     settings: &Settings,
@@ -250,7 +249,7 @@ fn present(
     Ok(())
 }
 
-/// A progress bar on a terminal, a line for every tenth elsewhere.
+/// A progress bar on a terminal; elsewhere one line for every tenth.
 struct Display {
     bar: ProgressBar,
     labels: Vec<String>,

@@ -1,4 +1,4 @@
-//! Simulated users, each with a client of its own, against an aggregator.
+//! Simulated users, each with a separate client, against an aggregator.
 
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,49 +24,49 @@ use tonic::transport::Endpoint;
 
 use bandana_studies::instance::Instance;
 
-/// How long a user goes on trying to upload.
+/// Time limit of a user's attempts to upload.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Calls in flight on one connection.
 const CALLS_PER_CONNECTION: usize = 4;
 
-/// Keeps the users' reactions apart from their noise under one seed.
+/// Domain separation between the users' reactions and their noise under one seed.
 const REACTIONS: u64 = 0x7265_6163_7469_6f6e;
 
-/// What to simulate.
+/// Settings of the simulation.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Number of users, each with one report.
     pub users: u64,
-    /// Users between two policies.
+    /// Number of users between two policies.
     pub refresh: u64,
-    /// Shared connections.
+    /// Number of shared connections.
     pub connections: usize,
     /// Privacy loss bound of one report.
     pub epsilon: Epsilon,
-    /// How a reward becomes a bit.
+    /// The mechanism that privatizes rewards.
     pub mechanism: Mechanism,
-    /// Who chooses the arms.
+    /// The learner.
     pub learner: v1::Learner,
-    /// Everything random follows from it, but for the names of the uploads.
+    /// The seed of all randomness, except the names of uploads.
     pub seed: u64,
 }
 
-/// How things stand after a round.
+/// Progress after a round.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Users so far.
+    /// Number of users so far.
     pub users: u64,
-    /// How often each arm was given so far.
+    /// Number of plays of each arm so far.
     pub plays: Vec<u64>,
     /// Pseudo-regret so far, in the true means.
     pub regret: f64,
 }
 
-/// What came out.
+/// The outcome of the simulation.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The experiment as the server ran it.
+    /// The experiment's specification on the server.
     pub specification: Specification,
     /// Sum of all clients' counts.
     pub statistics: Statistics,
@@ -76,14 +76,14 @@ pub struct Outcome {
     pub estimates: Estimates,
 }
 
-/// An aggregator, and how to reach it.
+/// An aggregator's addresses and credentials.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// URL of the device service.
     pub device: String,
-    /// Whom to trust there.
+    /// Root certificates for the device service.
     pub device_tls: TlsSource,
-    /// The way to the operators' service.
+    /// The connection to the operators' service.
     pub operator: Connection,
 }
 
@@ -98,7 +98,7 @@ impl Connections {
     /// Connects to both services.
     ///
     /// # Errors
-    /// When one of them can't be reached.
+    /// When one of them is unreachable.
     pub async fn open(server: &Server, count: usize) -> anyhow::Result<Self> {
         ensure!(count > 0, "at least one connection is needed");
         let device = &server.device;
@@ -115,7 +115,7 @@ impl Connections {
         Ok(Self { devices, operator })
     }
 
-    /// Shows this key with every call of a device.
+    /// Presents this key with every call of a device.
     #[must_use]
     pub fn with_app_key(mut self, key: &AppKey) -> Self {
         let transports = self.devices.into_iter();
@@ -123,10 +123,10 @@ impl Connections {
         self
     }
 
-    /// An experiment that is there, and its learner.
+    /// Fetches an existing experiment and its learner.
     ///
     /// # Errors
-    /// When it is not, or when the users of this instance can't take part in it.
+    /// When it does not exist, or when users of this instance can't take part in it.
     pub async fn find(
         &mut self,
         experiment_id: &ExperimentId,
@@ -142,7 +142,7 @@ impl Connections {
     }
 }
 
-/// Whether simulated users can take part.
+/// Checks that simulated users can take part.
 fn check(specification: &Specification, instance: &Instance) -> anyhow::Result<()> {
     let id = specification.experiment_id();
     ensure!(
@@ -158,8 +158,8 @@ fn check(specification: &Specification, instance: &Instance) -> anyhow::Result<(
     Ok(())
 }
 
-/// Creates an experiment, runs all users through it, telling `on_round` after
-/// every round, and stops it.
+/// Creates an experiment, runs all users through it, calls `on_round` after every round, and stops
+/// it.
 ///
 /// # Errors
 /// When the server refuses the experiment or can't be reached, or when a user's
@@ -177,8 +177,8 @@ pub async fn run(
     Ok(outcome)
 }
 
-/// Runs all users through an experiment that is there, telling `on_round` after every
-/// round. Epsilon, mechanism and learner are the experiment's.
+/// Runs all users through an existing experiment, and calls `on_round` after every round. Epsilon,
+/// mechanism and learner are the experiment's.
 ///
 /// # Errors
 /// When the server can't be reached, or when a user's report is not counted.
@@ -216,7 +216,7 @@ pub async fn run_in(
     Ok(Outcome { specification, statistics, rounds, estimates })
 }
 
-/// Creates the experiment under a name that nobody else uses.
+/// Creates the experiment under a unique name.
 async fn create(
     settings: &Settings,
     instance: &Instance,
@@ -239,7 +239,7 @@ async fn create(
         specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),
         learner: settings.learner.into(),
         floor_weight: 0.0,
-        // Whoever runs a simulation sees in its output what is estimated.
+        // The simulation's output names the estimand.
         accept_nonlinear_estimand: true,
         draft: false,
         memory: None,
@@ -251,7 +251,7 @@ async fn create(
     Ok(Specification::try_from(&created)?)
 }
 
-/// A user who has chosen and reacted.
+/// A user after choice and reaction.
 struct User {
     number: u64,
     client: SimulatedClient,
@@ -261,8 +261,8 @@ struct User {
 
 /// Lets every user of a round choose, then lets every user report.
 ///
-/// The two steps are apart so that all choose by the same policy, however the
-/// uploads arrive: then a seed fixes what comes out.
+/// The steps are separate so that all users of a round choose by the same policy, whatever the
+/// order of uploads. So the outcome depends on the seed only.
 async fn run_round(
     settings: &Settings,
     instance: &Instance,
@@ -299,7 +299,7 @@ async fn choose(
         Acceptance::new(specification.epsilon(), instance.rewards()),
     );
     let client = Mutex::new(client);
-    // The first and only task is to ask for the policy.
+    // The only task at first is to fetch the policy.
     run_until(&client, &mut transport, &now, now().after(PATIENCE)).await?;
     let mut client = client.into_inner()?;
     let time = now();
@@ -340,7 +340,7 @@ fn add(sum: &mut Statistics, one: Statistics) {
     sum.answers_refused += one.answers_refused;
 }
 
-/// The time of the operating system.
+/// The system's time.
 #[expect(clippy::disallowed_methods, reason = "the host of a client tells it the time")]
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

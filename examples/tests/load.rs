@@ -1,4 +1,4 @@
-//! The load generator, as it is run by hand and by scripts.
+//! The load generator, as run by hand and by scripts.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_load-generator");
 
-/// All that the result has.
+/// All fields of the result.
 const FIELDS: [&str; 13] = [
     "acknowledged",
     "fsync_per_second",
@@ -68,7 +68,7 @@ fn every_acknowledged_upload_is_in_the_result_and_counted() -> anyhow::Result<()
 async fn an_interrupted_load_on_a_running_server_has_a_result() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let json = folder.path().join("load.json");
-    // This program can be a server, too.
+    // This program can be a server too.
     let server = AggregatorProcess::start(PROGRAM.as_ref(), &folder.path().join("data")).await?;
     let urls = ["--server", &server.device_url, "--operator-url", &server.operator_url];
     let mut command = generator(&json, &urls);

@@ -1,4 +1,4 @@
-//! The examples against a server that has TLS and asks for tokens and certificates.
+//! The examples against a server that requires TLS, tokens and certificates.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_simulated-users");
 
-/// Writes an authority to `ca.pem`, and what it has signed to `server.*` and `anna.*`.
+/// Writes an authority to `ca.pem`, and its certificates to `server.*` and `anna.*`.
 fn write_certificates(folder: &Path) -> anyhow::Result<()> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::new())?;
@@ -69,10 +69,11 @@ async fn simulated_users_reach_a_secured_server() -> anyhow::Result<()> {
     let result = std::fs::read_to_string(file("result.json"))?;
     assert!(result.contains("\"reports_accepted\": 40"), "{result}");
 
-    // Nothing of it is left out: each part is asked for.
+    // Each of these options is required.
     for (given, expected) in [
         (&all[..], "can't reach the device service"),
-        // Noticed when connecting or with the first call, as TLS has it.
+        // A missing certificate is detected when connecting or with the first call, depending on
+        // TLS.
         (&["--ca", &ca, "--token-file", &token], ""),
         (&[&["--ca", &ca][..], &all[..4]].concat(), "token"),
     ] {

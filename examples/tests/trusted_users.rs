@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_trusted-users");
 
-/// Runs it, and reads its result.
+/// Runs the program, and parses its result.
 fn result(flags: &[&str]) -> anyhow::Result<Value> {
     let folder = tempfile::tempdir()?;
     let json = folder.path().join("result.json");
@@ -22,7 +22,7 @@ fn result(flags: &[&str]) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&std::fs::read(&json)?)?)
 }
 
-/// A run with so little noise that everybody learns.
+/// A run with so little noise that every algorithm learns.
 fn learned(algorithm: &str) -> anyhow::Result<Value> {
     let result = result(&["--algorithm", algorithm, "--users", "1000", "--rho", "100"])?;
     ensure!(result["rewards"] == 1000, "{result}");
@@ -37,7 +37,7 @@ fn the_server_learns_from_its_users() -> anyhow::Result<()> {
         let arms = result["arms"].as_array().context("no arms")?;
         let pay = |arm: &Value| Some(arm["plays"].as_f64()? * arm["true_mean"].as_f64()?);
         let mean = arms.iter().filter_map(pay).sum::<f64>() / 1000.0;
-        // All arms alike pay 0.5. The two best are not always told apart by then.
+        // Uniform play yields 0.5. The two best arms are not always distinguished by then.
         assert!(mean > 0.55, "{algorithm}: {result}");
     }
     let result = learned("adac-oful")?;

@@ -1,5 +1,6 @@
-//! The benchmark measures what a real aggregator process serves, beside goals and a reference of
-//! this machine: in all, and per second of its own processor time ("per core").
+//! The benchmark measures the throughput of a real aggregator process, in total and per second of
+//! its processor time ("per core"). It compares the results with goals and with a reference
+//! measurement of this machine.
 //!
 //! `cargo bench -p bandana-tests --bench serving`
 
@@ -22,7 +23,7 @@ use tonic::transport::{Channel, Endpoint};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// Calls under way at the same time, and the connections that they share.
+/// Number of calls in flight, and of the connections that they share.
 const IN_FLIGHT: u64 = 64;
 const CONNECTIONS: u64 = 8;
 
@@ -108,7 +109,7 @@ async fn select(
     Ok(())
 }
 
-/// Time that some calls took.
+/// Time that calls took.
 struct Used {
     wall: Duration,
     processor: Duration,
@@ -122,7 +123,7 @@ impl Used {
     }
 }
 
-/// Makes all calls, [`IN_FLIGHT`] at a time.
+/// Makes all calls, with [`IN_FLIGHT`] in flight.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 async fn load<R, F>(
     devices: &[DeviceClient<Channel>],
@@ -161,8 +162,7 @@ where
     Ok(Used { wall, processor: processor_time(process)?.saturating_sub(before), percentile_99 })
 }
 
-/// Fills a store with ids as a server would have, and reads it as a server does
-/// at its start.
+/// Fills a store with realistic ids, and opens it as a server does at its start.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 fn start_after_kill() -> anyhow::Result<()> {
     const GROUP: u64 = 10_000;

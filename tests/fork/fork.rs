@@ -1,9 +1,9 @@
-//! A process that forks, as those of a zygote or of a pre-forking server do, has
-//! the same memory twice. Noise that came from that memory would be drawn on both
-//! sides, and two reports under one noise tell whether their rewards are equal.
+//! Noise after a fork, as in a zygote or a pre-forking server. Both processes have the same memory.
+//! Noise drawn from that memory would be the same on both sides, and two reports with the same
+//! noise reveal whether their rewards are equal.
 //!
-//! A failure of a check whose words come from the operating system is a false
-//! alarm with a probability of at most `2^-48`; each check says why.
+//! A failure of a check on random words of the operating system is a false alarm with a probability
+//! of at most `2^-48`; each check says why.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Read as _, Write as _};
@@ -23,10 +23,10 @@ use bandana_shared::wire::v1::UploadRequest;
 use prost::Message as _;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-/// Words and reports that each side draws.
+/// Number of words and reports that each side draws.
 const DRAWS: usize = 256;
 
-/// As many agreeing bits in a row are no coincidence.
+/// Number of agreeing bits in a row that rules out coincidence.
 const RUN: usize = 64;
 
 fn main() -> anyhow::Result<()> {
@@ -65,17 +65,16 @@ fn private_bits_of_one_reward_never_repeat() -> anyhow::Result<()> {
     let (parent, child) = on_both_sides(|| bits(&privatizer, &mut noise))?;
     no_common_run(&parent, &child)?;
 
-    // The same check sees the noise that a fork does repeat.
+    // The same check detects the noise that a fork does repeat.
     let mut noise = BulkNoise::new()?;
     let (parent, child) = on_both_sides(|| bits(&privatizer, &mut noise))?;
     ensure!(no_common_run(&parent, &child).is_err(), "the check is blind");
     Ok(())
 }
 
-/// A client with 256 experiments, each with a reward that waits for its release,
-/// forks; then both processes release and send. The bits are compared experiment
-/// by experiment, as above, since uploads leave in random order. Two of 512
-/// upload ids agree with a probability below `2^-110`.
+/// A client with 256 experiments, each with a reward that waits for its release, forks. Then both
+/// processes release and send. The bits are compared experiment by experiment, as above, since
+/// uploads leave in random order. Two of 512 upload ids agree with a probability below `2^-110`.
 fn reports_of_a_whole_client_never_repeat() -> anyhow::Result<()> {
     let mut client = Client::new(bandana_client::Budget::UNLIMITED);
     for number in 0..DRAWS {
@@ -119,9 +118,9 @@ fn reports_of_a_whole_client_never_repeat() -> anyhow::Result<()> {
     no_common_run(&bits(&parent), &bits(&child))
 }
 
-/// What the documentation of [`BulkNoise`] warns of: both sides draw the same
-/// until each needs a key. From then on, and with generators made after the fork,
-/// they have a word in common with a probability of at most `2^-48`, as above.
+/// The caveat in the documentation of [`BulkNoise`]: both sides draw the same noise until each
+/// needs a new key. After that, and with generators made after the fork, they have a word in common
+/// with a probability of at most `2^-48`, as above.
 fn bulk_noise_repeats_until_its_next_key() -> anyhow::Result<()> {
     let words_per_key = usize::try_from(BulkNoise::WORDS_PER_KEY)?;
     let mut noise = BulkNoise::new()?;
@@ -135,7 +134,7 @@ fn bulk_noise_repeats_until_its_next_key() -> anyhow::Result<()> {
     no_common_word(&parent, &child)
 }
 
-/// Upload id and bit for every specification.
+/// Upload id and bit per specification.
 type Reports = BTreeMap<Vec<u8>, (Vec<u8>, u8)>;
 
 fn reports(mut uploads: &[u8]) -> anyhow::Result<Reports> {
@@ -150,7 +149,7 @@ fn reports(mut uploads: &[u8]) -> anyhow::Result<Reports> {
     Ok(reports)
 }
 
-/// A clock that stands still: what is to happen, happens at once.
+/// A constant time: everything due happens at once.
 fn now() -> Timestamp {
     Timestamp::from_unix_ms(86_400_000)
 }
@@ -221,8 +220,8 @@ fn on_both_sides(
 /// The child's id in the parent, `None` in the child.
 fn fork() -> anyhow::Result<Option<Pid>> {
     #[expect(unsafe_code, reason = "to fork is what this crate is for")]
-    // SAFETY: this process has one thread, so no lock and no allocator is in the
-    // middle of anything when its memory is copied.
+    // SAFETY: this process has one thread, so no lock is held and no allocation is in progress when
+    // its memory is copied.
     let id = unsafe { libc::fork() };
     match id {
         -1 => Err(std::io::Error::last_os_error()).context("forking"),
@@ -231,11 +230,11 @@ fn fork() -> anyhow::Result<Option<Pid>> {
     }
 }
 
-/// Ends the child here and now: what the parent has yet to do at its end, such
-/// as flushing its output, is not done twice.
+/// Ends the child at once, without exit handlers: it must not repeat the parent's cleanup, such as
+/// flushing output.
 fn leave(well: bool) -> ! {
     #[expect(unsafe_code, reason = "std::process::exit would run the parent's handlers")]
-    // SAFETY: it has no preconditions.
+    // SAFETY: `_exit` has no preconditions.
     unsafe {
         libc::_exit(i32::from(!well))
     }

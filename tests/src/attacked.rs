@@ -1,4 +1,4 @@
-//! A real server with a client that behaves, while others do not.
+//! A real server with a well-behaved client, while other clients attack.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::harness::{three_arms, upload};
 use crate::process_usage::memory_high_water;
 use crate::watched_server::WatchedServer;
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What the server's own work may take, whatever others do: the store's cache, the ids
-/// of the uploads that the client sends, the allocator's slack.
+/// Allowance for the server's own memory under attack: the store's cache, the ids of the client's
+/// uploads, the allocator's slack.
 const OWN_BYTES: u64 = 8 * 1024 * 1024;
 
-/// A server, and a client that has one report after the other counted.
+/// A server, and a client that uploads one report after the other.
 #[derive(Debug)]
 pub struct Attacked {
     /// The server.
@@ -43,13 +43,13 @@ pub struct Attacked {
 }
 
 impl Attacked {
-    /// Starts both.
+    /// Starts server and client.
     ///
     /// # Errors
-    /// When one of them does not start.
+    /// When one does not start.
     pub async fn begin(program: &str, arguments: &[&str]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        // Hostile connections stay open to the end, which waits for half of this.
+        // Hostile connections stay open until shutdown, which waits for half of this time.
         let arguments = [&["--drain-deadline", "10"], arguments].concat();
         let server = WatchedServer::start(program, folder.path(), &arguments).await?;
         let experiment = create(&server.operator, three_arms("attacked")).await?;
@@ -75,10 +75,10 @@ impl Attacked {
         Ok(attacked)
     }
 
-    /// Waits until the client has got so many more answers.
+    /// Waits for this number of further answers to the client.
     ///
     /// # Errors
-    /// When it does not.
+    /// On a timeout.
     pub async fn answered_more(&mut self, answers: u64) -> anyhow::Result<()> {
         let enough = *self.answered.borrow() + answers;
         let waiting = self.answered.wait_for(|count| *count >= enough);
@@ -86,11 +86,11 @@ impl Attacked {
         outcome.context("the client that behaves gets no answers")?.context("it failed").map(drop)
     }
 
-    /// Ends the client, checks that all of its reports were counted and that the server
-    /// took no more than these bytes for the others, and ends the server in order.
+    /// Ends the client and shuts the server down. Checks that all of the client's reports were
+    /// counted, and that the server used at most this many bytes for other clients.
     ///
     /// # Errors
-    /// When any of that is not so.
+    /// When a check fails.
     pub async fn end(mut self, bytes_for_others: u64) -> anyhow::Result<String> {
         self.answered_more(10).await?;
         self.stop.send(()).ok();
@@ -120,7 +120,7 @@ pub async fn create(
     Ok(Specification::try_from(&created.specification.context("no specification")?)?)
 }
 
-/// One report after the other, each of which must be counted.
+/// Uploads one report after the other, each of which must count.
 async fn report(
     mut device: DeviceClient<Channel>,
     experiment: Specification,

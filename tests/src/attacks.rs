@@ -12,24 +12,24 @@ use crate::raw_http2::{
 /// The setting of HTTP/2 for the window of new streams (RFC 9113, section 6.5.2).
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
-/// Connections that are opened at the same time.
+/// Number of connections opened concurrently.
 const AT_ONCE: usize = 32;
 
-/// Calls whose answers are not taken.
+/// Calls whose answers are not read.
 #[derive(Debug, Default)]
 pub struct Untaken {
-    /// The connections, which stay open.
+    /// The connections, still open.
     pub connections: Vec<RawConnection>,
-    /// Answers that wait to be taken.
+    /// Number of answers waiting to be read.
     pub waiting: u64,
-    /// Calls that were answered with an error at once.
+    /// Number of calls answered with an error at once.
     pub refused: u64,
-    /// Connections that the server did not take, or ended.
+    /// Number of connections that the server refused or closed.
     pub closed: u64,
 }
 
-/// Asks for `experiment`, `calls` times on each of so many connections, and lets the server
-/// send no byte of the answers. Returns when every call has the head of its answer.
+/// Requests `experiment`, `calls` times on each of `connections` connections, with a flow-control
+/// window of 0 for the answers. Returns when every call has the head of its answer.
 ///
 /// # Errors
 /// When the server stays silent.
@@ -61,7 +61,7 @@ pub async fn take_no_answers(
     Ok(untaken)
 }
 
-/// What a connection says on which nothing may be answered.
+/// The bytes of a connection whose requests can't be answered, for lack of window.
 fn questions(experiment: &str, calls: u32) -> Vec<u8> {
     let question =
         GetExperimentRequest { experiment_id: experiment.to_owned(), ..Default::default() };
@@ -78,11 +78,11 @@ fn questions(experiment: &str, calls: u32) -> Vec<u8> {
     words
 }
 
-/// Calls a method with this message on one connection, and lets the server send no byte of what it
-/// answers.
+/// Calls a method with this message on one connection, with a flow-control window of 0 for the
+/// answer.
 ///
 /// # Errors
-/// When the server can't be reached.
+/// When the server is unreachable.
 pub async fn take_nothing(
     address: &str,
     path: &str,
@@ -99,8 +99,7 @@ pub async fn take_nothing(
     Ok(connection)
 }
 
-/// Opens so many calls of a method, none of which is sent to its end. Whoever drops the connection
-/// breaks them off.
+/// Opens this number of incomplete calls of a method. Dropping the connection aborts them.
 ///
 /// # Errors
 /// When the server does not read it.
@@ -123,7 +122,7 @@ pub async fn begin_requests(
     Ok(connection)
 }
 
-/// Returns the connection with the number of calls whose answers wait.
+/// Returns the connection and the number of calls with waiting answers.
 async fn ask(address: &str, words: &[u8], calls: u32) -> anyhow::Result<(RawConnection, u64)> {
     let mut connection = RawConnection::silent(address).await?;
     connection.write(words).await?;

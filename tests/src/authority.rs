@@ -21,7 +21,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new one.
+    /// A new authority.
     ///
     /// # Errors
     /// When there is no randomness.
@@ -36,7 +36,7 @@ impl Authority {
     /// Writes a certificate for this host and its key to `NAME.pem` and `NAME.key`.
     ///
     /// # Errors
-    /// When they can't be made or written.
+    /// When these can't be made or written.
     pub fn sign(&self, folder: &Path, name: &str) -> anyhow::Result<()> {
         let key = KeyPair::generate()?;
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
@@ -50,17 +50,17 @@ impl Authority {
     /// A new connection that trusts this authority.
     ///
     /// # Errors
-    /// When there is nobody who can be trusted.
+    /// When the connection fails.
     pub async fn connect(&self, address: &str) -> anyhow::Result<Channel> {
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.pem));
         let endpoint = Endpoint::from_shared(format!("https://{address}"))?;
         Ok(endpoint.tls_config(tls)?.connect().await?)
     }
 
-    /// The same for HTTP/1.1.
+    /// A new HTTP/1.1 connection that trusts this authority.
     ///
     /// # Errors
-    /// When there is nobody who can be trusted.
+    /// When the connection fails.
     pub async fn connect_http1(&self, address: &str) -> anyhow::Result<TlsStream<TcpStream>> {
         let mut config = self.client()?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -69,7 +69,7 @@ impl Authority {
         Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
     }
 
-    /// The first words of a client, which says them again on every connection.
+    /// A TLS ClientHello, the same for every connection.
     ///
     /// # Errors
     /// When there can be no client.

@@ -1,4 +1,4 @@
-//! A headless Chromium for a test, driven as WebDriver (W3C) says.
+//! A headless Chromium for a test, driven through WebDriver (W3C).
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use tokio::process::{Child, Command};
 use crate::page;
 use crate::suite::Requirement;
 
-/// How long a browser may take to start and to end.
+/// Timeout for a browser to start and to end.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How long a page may take for anything, in milliseconds.
+/// Timeout for pages, in milliseconds.
 const PATIENCE_OF_PAGES: u64 = 30_000;
 
-/// What keeps a browser to this host, and lets it run as any user.
+/// Arguments that confine the browser to this host, and let it run as any user.
 const ARGUMENTS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
@@ -36,7 +36,7 @@ const ARGUMENTS: [&str; 11] = [
     "--window-size=1280,900",
 ];
 
-/// Keys that make no letter.
+/// Keys without a letter.
 pub mod keys {
     /// Backspace.
     pub const BACKSPACE: &str = "\u{e003}";
@@ -50,7 +50,7 @@ pub mod keys {
     pub const END: &str = "\u{e010}";
 }
 
-/// A browser with one tab. [`Self::quit`] ends it; one that is dropped ends a moment later.
+/// A browser with one tab. [`Self::quit`] ends it; a dropped one ends a moment later.
 #[derive(Debug)]
 pub struct Browser {
     address: String,
@@ -59,12 +59,12 @@ pub struct Browser {
     _folder: TempDir,
 }
 
-/// The program between WebDriver and the browser.
+/// The WebDriver server process.
 #[derive(Debug)]
 struct Driver(Child);
 
 impl Driver {
-    /// Starts it, and tells its address.
+    /// Starts the process, and returns its address.
     async fn start() -> anyhow::Result<(Self, String)> {
         let spawned = Command::new("chromedriver")
             .arg("--port=0")
@@ -90,13 +90,13 @@ impl Driver {
             anyhow::bail!("chromedriver ended")
         };
         let port = tokio::time::timeout(PATIENCE, port).await??;
-        // Whoever writes must not wait for us.
+        // The process must not block on its output.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok((driver, format!("127.0.0.1:{port}")))
     }
 
     fn end(&self) {
-        // With this signal it ends its browser too.
+        // This signal ends the browser too.
         let id = self.0.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(id) = id {
             kill_process(id, Signal::TERM).ok();
@@ -122,7 +122,7 @@ async fn command(address: &str, method: &str, path: &str, body: &Value) -> anyho
 }
 
 impl Browser {
-    /// Starts one.
+    /// Starts a browser.
     ///
     /// # Errors
     /// When it does not start; [`Missing`](crate::suite::Missing) when none is installed.
@@ -148,10 +148,10 @@ impl Browser {
         command(&self.address, "POST", &path, body).await
     }
 
-    /// Ends it.
+    /// Ends the browser.
     ///
     /// # Errors
-    /// When it does not end.
+    /// On a timeout.
     pub async fn quit(mut self) -> anyhow::Result<()> {
         let path = format!("/session/{}", self.session);
         command(&self.address, "DELETE", &path, &Value::Null).await?;
@@ -168,7 +168,7 @@ impl Browser {
         self.post("/url", &json!({"url": url})).await.map(drop)
     }
 
-    /// What the body of a function returns, which gets these arguments.
+    /// Calls a function with this body and these arguments, and returns its result.
     ///
     /// # Errors
     /// When it throws.
@@ -177,10 +177,11 @@ impl Browser {
         self.post("/execute/sync", &body).await
     }
 
-    /// What the body of a function hands to `done`, its last argument after these.
+    /// Calls a function with this body, these arguments and a callback `done`, and returns the
+    /// value passed to `done`.
     ///
     /// # Errors
-    /// When it throws, or does not in time.
+    /// When the function throws, or on a timeout.
     pub async fn run_async(&self, body: &str, arguments: &[Value]) -> anyhow::Result<Value> {
         let body = json!({"script": body, "args": arguments});
         self.post("/execute/async", &body).await
@@ -194,11 +195,11 @@ impl Browser {
         self.run(&format!("return {expression}"), &[]).await
     }
 
-    /// Waits until an expression holds; one that throws does not. It is tried with every
-    /// picture that the browser would show.
+    /// Waits until an expression is true; an exception counts as false. It is evaluated with every
+    /// frame of the browser.
     ///
     /// # Errors
-    /// When it does not in time; with what the page says instead.
+    /// On a timeout, with the page's text.
     pub async fn until(&self, expression: &str) -> anyhow::Result<()> {
         let script = format!(
             "const done = arguments[0]; const end = Date.now() + {PATIENCE_OF_PAGES} - 2000;
@@ -213,7 +214,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Presses these keys, whatever has the focus.
+    /// Sends these keys to the focused element.
     ///
     /// # Errors
     /// When that fails.
@@ -232,7 +233,7 @@ impl Browser {
         self.post("/goog/cdp/execute", &command).await.map(drop)
     }
 
-    /// Has the screen prefer light or dark.
+    /// Sets the preferred colour scheme, light or dark.
     ///
     /// # Errors
     /// When that fails.
@@ -241,7 +242,7 @@ impl Browser {
         self.emulate("setEmulatedMedia", features).await
     }
 
-    /// Has the screen be so large.
+    /// Sets the size of the viewport.
     ///
     /// # Errors
     /// When that fails.
@@ -251,7 +252,7 @@ impl Browser {
         self.emulate("setDeviceMetricsOverride", size).await
     }
 
-    /// A picture of the screen (PNG).
+    /// A screenshot (PNG).
     ///
     /// # Errors
     /// When that fails.
@@ -261,7 +262,7 @@ impl Browser {
         Ok(BASE64_STANDARD.decode(picture.as_str().context("no picture")?)?)
     }
 
-    /// What is in the console since this was last asked: errors, warnings and all else.
+    /// The console messages since the last call: errors, warnings and all others.
     ///
     /// # Errors
     /// When that fails.

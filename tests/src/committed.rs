@@ -1,4 +1,4 @@
-//! Files that a program makes and the repository keeps.
+//! Generated files that are committed to the repository.
 
 use std::path::{Path, PathBuf};
 
@@ -60,10 +60,10 @@ pub fn write() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compares every generated file with what is committed.
+/// Compares every generated file with the committed one.
 ///
 /// # Errors
-/// When one of them differs, with the command that mends it.
+/// When one of them differs, with the command that regenerates it.
 pub fn check() -> anyhow::Result<()> {
     for (path, content) in files()? {
         let committed = std::fs::read(root().join(&path)).unwrap_or_default();

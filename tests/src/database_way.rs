@@ -1,4 +1,4 @@
-//! A way to a database that a test can hold up, as a stopped process would.
+//! A proxy to a database that can pause a connection, as a stopped process would.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,22 +7,23 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 
-/// Where a process is stopped that has said certain bytes to the database.
+/// The point at which a connection is paused after certain bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Stop {
-    /// Before it commits.
+    /// Before the commit.
     BeforeCommit,
-    /// Before the end of the message with those bytes: the database does what it says, and waits.
+    /// Before the end of the message with these bytes: the database executes the message, and
+    /// waits.
     BeforeEnd,
 }
 
-/// What commits.
+/// The commit message.
 const COMMIT: &[u8] = b"COMMIT\0";
 
-/// Bytes of the message that ends a series.
+/// Length of the message that ends a series, in bytes.
 const SYNC: usize = 5;
 
-/// A way to a database over TCP.
+/// A TCP proxy to a database.
 #[derive(Debug)]
 pub struct DatabaseWay {
     address: String,
@@ -36,10 +37,10 @@ struct Hold {
 }
 
 impl DatabaseWay {
-    /// Opens a way to the server with this socket. It ends with the runtime.
+    /// Opens a proxy to the server with this socket. It ends with the runtime.
     ///
     /// # Errors
-    /// When there is no port.
+    /// When no port is available.
     pub async fn open(socket: PathBuf) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
@@ -54,26 +55,26 @@ impl DatabaseWay {
         Ok(Self { address, hold })
     }
 
-    /// The URL of a database over this way.
+    /// The URL of a database through this proxy.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://bandana@{}/{database}", self.address)
     }
 
-    /// Holds up the connection that is the next to say this.
+    /// Pauses the next connection that sends these bytes.
     pub fn hold(&self, said: impl Into<Vec<u8>>, stop: Stop) {
         *self.hold.next() = Some((said.into(), stop));
     }
 
-    /// Waits until a connection is held up.
+    /// Waits until a connection is paused.
     ///
     /// # Errors
-    /// Never while this is there.
+    /// Never while the proxy exists.
     pub async fn until_held(&self) -> anyhow::Result<()> {
         self.hold.is_held.subscribe().wait_for(|is_held| *is_held).await?;
         Ok(())
     }
 
-    /// Lets it go on.
+    /// Resumes the connection.
     pub fn release(&self) {
         *self.hold.next() = None;
         self.hold.is_held.send_replace(false);
@@ -85,7 +86,7 @@ impl Hold {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How much of what is said next is passed on, if something is to be held up there.
+    /// The number of the next bytes to forward before the pause, if a pause applies to them.
     fn applies(&self, said: &[u8], is_meant: &mut bool) -> Option<usize> {
         let mut next = self.next();
         let has = |bytes: &[u8]| said.windows(bytes.len()).any(|part| part == bytes);
@@ -104,7 +105,7 @@ impl Hold {
 async fn pass(client: TcpStream, server: UnixStream, hold: Arc<Hold>) {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    // Whether this connection is the one that is held up.
+    // Whether this connection is the paused one.
     let (here, is_here) = watch::channel(false);
     let holding = Arc::clone(&hold);
     let saying = async move {
@@ -126,12 +127,12 @@ async fn pass(client: TcpStream, server: UnixStream, hold: Arc<Hold>) {
     let hearing = async move {
         let (mut buffer, mut is_here) = (vec![0; 65_536], is_here);
         while let Ok(length @ 1..) = from_server.read(&mut buffer).await {
-            // Who is stopped does not hear either.
+            // A paused connection does not receive either.
             is_here.wait_for(|is_here| !is_here).await.ok();
             to_client.write_all(&buffer[..length]).await?;
         }
         to_client.shutdown().await
     };
-    // A connection that breaks is closed at both ends.
+    // A broken connection is closed at both ends.
     tokio::try_join!(saying, hearing).ok();
 }

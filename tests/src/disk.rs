@@ -1,4 +1,4 @@
-//! A file system of a test's own, in memory.
+//! A temporary file system in memory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,12 +7,12 @@ use anyhow::ensure;
 
 use crate::suite::Requirement;
 
-/// A mounted file system, which is gone when this is dropped.
+/// A mounted file system. Dropping it unmounts it.
 #[derive(Debug)]
 pub struct Disk(PathBuf);
 
 impl Disk {
-    /// Mounts one of this size in a new folder.
+    /// Mounts a file system of this size in a new folder.
     ///
     /// # Errors
     /// [`crate::suite::Missing`] without the right to mount one.
@@ -25,15 +25,15 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Mounts it again with these options.
+    /// Remounts the file system with these options.
     ///
     /// # Errors
-    /// When they are none.
+    /// When the options are invalid.
     pub fn change(&self, options: &str) -> anyhow::Result<()> {
         self.mount(&["-o", &format!("remount,{options}")])
     }

@@ -1,5 +1,4 @@
-//! A server for tests of the client: it says what a test tells it to say, and
-//! keeps what it hears, byte for byte.
+//! A server for tests of the client: it gives scripted answers, and records requests byte for byte.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
@@ -29,18 +28,17 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity, Server, ServerTlsConfig};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// Path of the call whose messages are kept.
+/// Path of the recorded method.
 pub const SUBMIT_UPLOAD: &str = "/bandana.v1.Device/SubmitUpload";
 
-/// The store that it says it has, until it is told otherwise.
+/// The initial store id of the server.
 pub const STORE: StoreId = StoreId::new(*b"recorder's store");
 
-/// Metadata that tells a client how long to wait, in milliseconds.
+/// The metadata key of the server's pushback, in milliseconds.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// A server of the `Device` service on a loopback port. It runs on a thread of
-/// its own, so it also serves clients that block theirs, and is gone, with all
-/// its connections, when this is dropped.
+/// A server of the `Device` service on a loopback port. It runs on a separate thread, so it also
+/// serves clients that block theirs. Dropping it closes all its connections.
 #[derive(Debug)]
 pub struct Recorder {
     address: SocketAddr,
@@ -49,7 +47,7 @@ pub struct Recorder {
     runtime: Option<Runtime>,
 }
 
-/// What is said to one upload.
+/// The answer to an upload.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// Counted now.
@@ -58,18 +56,18 @@ pub enum Answer {
     Duplicate,
     /// A status, with a message for people.
     Status(UploadStatus, &'static str),
-    /// A gRPC error, with the wait that the server asks for, if any.
+    /// A gRPC error, with the server's pushback, if any.
     Error(Code, Option<Duration>),
-    /// Nothing, for as long as the connection lasts.
+    /// No answer, for as long as the connection lasts.
     Hang,
 }
 
-/// One call of `SubmitUpload`.
+/// A recorded call of `SubmitUpload`.
 #[derive(Clone, Debug)]
 pub struct RecordedUpload {
-    /// The message as it came, whatever it holds.
+    /// The raw message.
     pub bytes: Bytes,
-    /// The metadata that came with it.
+    /// The metadata of the call.
     pub metadata: MetadataMap,
 }
 
@@ -77,12 +75,12 @@ impl Recorder {
     /// A server without experiments whose day is `day`.
     ///
     /// # Errors
-    /// When there is no port or no thread to be had.
+    /// When no port or thread is available.
     pub fn start(day: Day) -> anyhow::Result<Self> {
         Self::serve_with(Server::builder(), None, day)
     }
 
-    /// The same behind TLS, with a certificate made for it.
+    /// Like [`Self::start`], with TLS and a new certificate.
     ///
     /// # Errors
     /// As [`Self::start`], and when the certificate can't be made.
@@ -91,7 +89,7 @@ impl Recorder {
         let made = rcgen::generate_simple_self_signed(names)?;
         let certificate = made.cert.pem();
         let identity = Identity::from_pem(&certificate, made.signing_key.serialize_pem());
-        // tonic takes ring without being told: it is the only provider compiled in.
+        // tonic uses ring: it is the only provider compiled in.
         let server = Server::builder().tls_config(ServerTlsConfig::new().identity(identity))?;
         Self::serve_with(server, Some(certificate), day)
     }
@@ -120,23 +118,21 @@ impl Recorder {
         Ok(Self { address, certificate, memory, runtime: Some(runtime) })
     }
 
-    /// Where it listens.
+    /// The URL of the server.
     pub fn url(&self) -> String {
         let scheme = if self.certificate.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Its certificate as PEM, if it has one: nobody trusts it without being
-    /// told to.
+    /// The server's certificate as PEM, if it has one. It is self-signed.
     pub fn certificate(&self) -> Option<&str> {
         self.certificate.as_deref()
     }
 
-    /// A channel to it that connects when it is first used, and that trusts the
-    /// certificate.
+    /// A lazily connected channel to the server, which trusts the certificate.
     ///
     /// # Errors
-    /// When the certificate is not understood.
+    /// When the certificate is invalid.
     pub fn channel(&self) -> anyhow::Result<Channel> {
         let mut endpoint = Channel::from_shared(self.url())?;
         if let Some(certificate) = &self.certificate {
@@ -146,8 +142,7 @@ impl Recorder {
         Ok(endpoint.connect_lazy())
     }
 
-    /// From now on serves this experiment under its id, instead of what it
-    /// served under it before.
+    /// Serves this experiment under its id from now on, in place of an earlier one.
     pub fn serve(&self, specification: &Specification, policy: &Policy) {
         let id = specification.experiment_id().to_string();
         let serving = Serving { specification: specification.clone(), policy: policy.clone() };
@@ -159,28 +154,28 @@ impl Recorder {
         self.memory.lock().day = day;
     }
 
-    /// Changes the store that the server says it has; with `None` it says nothing, as old ones do.
+    /// Changes the server's store id; with `None` it sends none, as old servers do.
     pub fn set_store(&self, store: Option<StoreId>) {
         self.memory.lock().store = store;
     }
 
-    /// What the next uploads are told, after what was planned before. Without a
-    /// plan an upload is accepted, and a duplicate if its id was accepted before.
+    /// Appends answers for the next uploads. Without a scripted answer an upload is accepted, or is
+    /// a duplicate if its id was accepted before.
     pub fn plan(&self, answers: impl IntoIterator<Item = Answer>) {
         self.memory.lock().planned.extend(answers);
     }
 
-    /// The uploads that came, in the order of their arrival.
+    /// The recorded uploads, in order of arrival.
     pub fn uploads(&self) -> Vec<RecordedUpload> {
         self.memory.lock().uploads.clone()
     }
 
-    /// The questions for experiments that came, in the order of their arrival.
+    /// The recorded requests for experiments, in order of arrival.
     pub fn questions(&self) -> Vec<GetExperimentRequest> {
         self.memory.lock().questions.clone()
     }
 
-    /// Waits until this many uploads have come since the start, answered or not.
+    /// Waits until this many uploads have arrived since the start, answered or not.
     pub async fn arrived(&self, uploads: usize) {
         let mut arrived = self.memory.arrived.subscribe();
         // The sender lives as long as `self`.
@@ -191,7 +186,7 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // A hung call has no end to wait for.
+            // A hung call never ends.
             runtime.shutdown_background();
         }
     }
@@ -243,7 +238,7 @@ impl Memory {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps an upload and says what it is told; `None`: nothing.
+    /// Records an upload and returns its scripted answer; `None`: no answer.
     fn hear(&self, upload: RecordedUpload) -> Option<Result<Bytes, Status>> {
         let mut contents = self.lock();
         let id = UploadRequest::decode(upload.bytes.clone()).map(|request| request.upload_id);
@@ -283,7 +278,7 @@ fn error(code: Code, pushback: Option<Duration>) -> Status {
     status
 }
 
-/// The calls other than `SubmitUpload`.
+/// All methods except `SubmitUpload`.
 #[derive(Clone, Debug)]
 struct Questions(Arc<Memory>);
 
@@ -334,7 +329,7 @@ impl Device for Questions {
     }
 }
 
-/// The whole service: uploads are kept before anything decodes them.
+/// The whole service; it records uploads before decoding.
 #[derive(Clone, Debug)]
 struct Recording {
     memory: Arc<Memory>,
@@ -381,7 +376,7 @@ impl UnaryService<Bytes> for Uploads {
     }
 }
 
-/// Messages as the bytes that they are, so that nothing is lost in decoding.
+/// A codec of raw bytes, so that decoding loses nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageBytes;
 

@@ -1,4 +1,4 @@
-//! A real aggregator process for a test, and what tests say to it.
+//! A real aggregator process for a test, and typical calls to it.
 
 use std::path::{Path, PathBuf};
 
@@ -18,17 +18,16 @@ use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tonic::transport::Channel;
 
-/// An aggregator with clients of both services. Its process is killed when this
-/// is dropped.
+/// An aggregator with clients of both services. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Aggregator {
     program: PathBuf,
     data_dir: TempDir,
     /// The process.
     pub process: AggregatorProcess,
-    /// What devices call.
+    /// The client of the device service.
     pub device: DeviceClient<Channel>,
-    /// What operators call.
+    /// The client of the operators' service.
     pub operator: OperatorClient<Channel>,
 }
 
@@ -53,8 +52,7 @@ impl Aggregator {
         self.data_dir.path()
     }
 
-    /// Kills the process as a power cut would, and starts it again on the same
-    /// store.
+    /// Kills the process as a power cut would, and restarts it on the same store.
     ///
     /// # Errors
     /// When it does not start again.
@@ -63,7 +61,7 @@ impl Aggregator {
         Self::open(&self.program, self.data_dir).await
     }
 
-    /// Ends the process in order, and starts it again on the same store.
+    /// Shuts the process down, and restarts it on the same store.
     ///
     /// # Errors
     /// When it does not exit with 0, or does not start again.
@@ -71,8 +69,7 @@ impl Aggregator {
         self.stop_look_and_restart(|_| Ok(())).await
     }
 
-    /// As [`Self::stop_and_restart`], after a look at what the process has left in its
-    /// directory.
+    /// As [`Self::stop_and_restart`], with a call of `look` on the data directory in between.
     ///
     /// # Errors
     /// As there, and those of `look`.
@@ -112,7 +109,7 @@ impl Aggregator {
         Ok(self.operator.get_estimates(request).await?.into_inner())
     }
 
-    /// For each arm, the reports and the ones among them.
+    /// For each arm, the number of reports, and of ones among them.
     ///
     /// # Errors
     /// When the server does not know the experiment.
@@ -147,7 +144,7 @@ pub async fn create(
     Ok(Specification::try_from(&created)?)
 }
 
-/// For each arm, the reports and the ones among them.
+/// For each arm, the number of reports, and of ones among them.
 ///
 /// # Errors
 /// When the server does not know the experiment.
@@ -159,13 +156,13 @@ pub async fn tallies(
     Ok(estimates.arms.iter().map(|arm| (arm.reports, arm.ones)).collect())
 }
 
-/// Asks for the estimates of an experiment at the default level.
+/// A request for the estimates of an experiment at the default error level.
 pub fn estimates_request(specification: &Specification) -> EstimatesRequest {
     let experiment_id = specification.experiment_id().to_string();
     EstimatesRequest { experiment_id, alpha: 0.0, dishonest_share: 0.0 }
 }
 
-/// A binary experiment with three arms and epsilon 1, for real clients.
+/// A binary experiment with three arms and epsilon 1, valid for real clients.
 pub fn three_arms(experiment_id: &str) -> v1::Specification {
     let arm = |label: &str| v1::Arm { label: label.to_owned(), retired: false };
     v1::Specification {
@@ -203,7 +200,7 @@ pub fn upload(
     Ok(UploadRequest::decode(&upload.to_bytes()[..])?)
 }
 
-/// Sends an upload of one report, a one for the first arm, and tells its answer.
+/// Sends an upload of one report, a one for the first arm, and returns its answer.
 ///
 /// # Errors
 /// When the server gives none.
@@ -217,12 +214,12 @@ pub async fn submit_one(
     Ok(device.submit_upload(request).await?.into_inner().status())
 }
 
-/// Workers of [`keep_uploading`]. The numbers of each begin with its own, from 0 on, in the
-/// upper half, and go up by one.
+/// Number of workers of [`keep_uploading`]. The upload numbers of worker w begin at w in the upper
+/// half, and increase by one.
 pub const UPLOADERS: u128 = 16;
 
-/// Sends uploads of one report, a one for the first arm, from [`UPLOADERS`] at once
-/// until the server is gone, and tells the number of each with its answer.
+/// Sends uploads of one report, a one for the first arm, from [`UPLOADERS`] workers until the
+/// server ends. Sends the number of each upload with its answer to the receiver.
 pub fn keep_uploading(
     device: &DeviceClient<Channel>,
     specification: &Specification,

@@ -1,4 +1,4 @@
-//! Code that end-to-end tests share, and the generators of committed files.
+//! Shared code of end-to-end tests, and the generators of committed files.
 
 pub mod attacked;
 pub mod attacks;

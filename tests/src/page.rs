@@ -1,4 +1,4 @@
-//! Pages of a server, over HTTP/1.1.
+//! HTTP/1.1 requests to a server's pages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use anyhow::Context as _;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// How long a page may take.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A page.
+/// A response.
 #[derive(Debug)]
 pub struct Page {
-    /// Status of HTTP.
+    /// The HTTP status.
     pub status: u16,
     /// Headers, with names in lower case.
     pub headers: BTreeMap<String, String>,
-    /// What is on it.
+    /// The body.
     pub body: String,
 }
 
@@ -44,7 +44,7 @@ pub async fn send(
     exchange(stream, address, &format!("{method} {path}"), headers, body).await
 }
 
-/// The same on a connection that is open.
+/// Fetches a page on an open connection.
 ///
 /// # Errors
 /// When the server does not answer as HTTP/1.1 says.
@@ -80,7 +80,7 @@ async fn exchange(
     parse(&String::from_utf8(answer)?)
 }
 
-/// Whether an answer has come that says how long it is. Not all servers close connections.
+/// Whether a response with a stated length is complete. Not all servers close connections.
 fn is_whole(answer: &[u8]) -> bool {
     let Some(end) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
     let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
@@ -102,12 +102,12 @@ fn parse(answer: &str) -> anyhow::Result<Page> {
     })
 }
 
-/// Metrics by their names with labels, as the page shows them.
+/// Metrics by their names with labels.
 #[derive(Debug)]
 pub struct Samples(BTreeMap<String, String>);
 
 impl Samples {
-    /// Reads the text of a page.
+    /// Parses the text of a page.
     ///
     /// # Errors
     /// When it is not in the format of OpenMetrics.
@@ -130,7 +130,7 @@ impl Samples {
         Ok(value?.parse()?)
     }
 
-    /// The value of a metric that is a whole number.
+    /// The value of a metric that is an integer.
     ///
     /// # Errors
     /// When there is none.
@@ -139,7 +139,7 @@ impl Samples {
         Ok(value?.trim_end_matches(".0").parse()?)
     }
 
-    /// The sum of all metrics whose name begins so, which are whole numbers.
+    /// The sum of all metrics with this prefix, which must be integers.
     ///
     /// # Errors
     /// When one of them is not.

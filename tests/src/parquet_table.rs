@@ -1,12 +1,12 @@
-//! Parquet files as tables of texts.
+//! Parquet files as tables of text.
 
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::Field;
 
-/// The rows, the names of the columns first. What is null is empty.
+/// The rows, after a row of column names. Null becomes an empty text.
 ///
 /// # Errors
-/// When it is no Parquet file.
+/// When the bytes are no Parquet file.
 pub fn table_of_parquet(bytes: Vec<u8>) -> anyhow::Result<Vec<Vec<String>>> {
     let reader = SerializedFileReader::new(prost::bytes::Bytes::from(bytes))?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();

@@ -1,4 +1,4 @@
-//! A throw-away PostgreSQL server for tests.
+//! A temporary PostgreSQL server for tests.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::chown;
@@ -15,7 +15,7 @@ use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 use crate::suite::{Missing, Requirement, Suite};
 
-/// A server that listens on a socket of its own. It is stopped when this is dropped.
+/// A server that listens on a socket of its own. Dropping it stops the server.
 #[derive(Debug)]
 pub struct Postgres {
     folder: TempDir,
@@ -34,8 +34,8 @@ impl Postgres {
         Self::start_with("-c listen_addresses=''", |_| Ok(()))
     }
 
-    /// Starts a server for tests to share, unless they are only listed. None: none is
-    /// installed, and nobody requires one.
+    /// Starts a server for tests to share, unless tests are only listed. Without an installed
+    /// server the result is empty, unless one is required.
     ///
     /// # Errors
     /// When it does not start, or one is required.
@@ -65,8 +65,7 @@ impl Postgres {
         if let Some((user, group)) = owner {
             chown(folder.path(), Some(user), Some(group))?;
         }
-        // What a commit needs of the disk is the operating system's business here: it is
-        // not the power that is cut.
+        // Durability at a power cut is irrelevant here, so commits need not reach the disk.
         let options = format!(
             "-c fsync=off -c unix_socket_directories={} -c max_connections=200 {options}",
             folder.path().display()
@@ -89,22 +88,22 @@ impl Postgres {
         Ok(server)
     }
 
-    /// Its data folder.
+    /// The data folder.
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
 
-    /// User and group that own its files, if they are not this process's.
+    /// User and group of the server's files, if they differ from this process's.
     pub fn owner(&self) -> Option<(u32, u32)> {
         self.owner
     }
 
-    /// Where `pg_dump` and its like are.
+    /// The folder of `pg_dump` and similar programs.
     pub fn programs(&self) -> &Path {
         &self.programs
     }
 
-    /// One of those, which may be beside what a link there leads to, or in the path.
+    /// One of these programs: beside the target of a link in that folder, or in the path.
     pub fn program(&self, name: &str) -> PathBuf {
         let server = self.programs.join("initdb").canonicalize().unwrap_or_default();
         let beside = [self.programs.join(name), server.with_file_name(name)];
@@ -115,7 +114,7 @@ impl Postgres {
     /// The URL of a new, empty database.
     ///
     /// # Errors
-    /// When it can't be made.
+    /// When the database can't be created.
     pub fn database(&self) -> anyhow::Result<String> {
         let name = format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed));
         query(&self.url("postgres"), &format!("CREATE DATABASE {name} TEMPLATE template0"))?;
@@ -132,19 +131,19 @@ impl Postgres {
         self.folder.path().join(".s.PGSQL.5432")
     }
 
-    /// Stops all of its processes where they are, until this is dropped.
+    /// Stops all of the server's processes (SIGSTOP), until the result is dropped.
     ///
     /// # Errors
     /// When they can't be found.
     pub fn freeze(&self) -> anyhow::Result<Frozen> {
         let file = std::fs::read_to_string(self.data().join("postmaster.pid"))?;
         let first = file.lines().next().context("no process")?.parse()?;
-        // The one that starts others is the first, so that there are no more of them.
+        // The postmaster is stopped first, so that no processes are added.
         let mut frozen = Frozen(vec![process(first)?]);
         signal(frozen.0[0], Signal::STOP)?;
         for child in children(first)? {
             let child = process(child)?;
-            // It may have ended by now.
+            // The process may have ended by now.
             if signal(child, Signal::STOP).is_ok() {
                 frozen.0.push(child);
             }
@@ -152,7 +151,7 @@ impl Postgres {
         Ok(frozen)
     }
 
-    /// Stops it as a crash would.
+    /// Stops the server as a crash would.
     ///
     /// # Errors
     /// When it does not stop.
@@ -162,7 +161,7 @@ impl Postgres {
         self.run("pg_ctl", &["--pgdata".as_ref(), data.as_os_str(), words[0], words[1], words[2]])
     }
 
-    /// Starts it again.
+    /// Restarts the server.
     ///
     /// # Errors
     /// When it does not start.
@@ -189,7 +188,7 @@ impl Postgres {
         if let Some((user, group)) = self.owner {
             command.uid(user).gid(group);
         }
-        // Not to pipes: the server would keep them open.
+        // Not to pipes: the server would keep these open.
         let said = self.folder.path().join(format!("{program}.out"));
         let file = std::fs::File::create(&said)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -200,7 +199,7 @@ impl Postgres {
     }
 }
 
-/// A server that tests share, if there is one. It ends with the last of them.
+/// A server that tests share, if available. It ends with its last owner.
 #[derive(Clone, Debug)]
 pub struct Shared(Option<Arc<Postgres>>);
 
@@ -214,14 +213,14 @@ impl Shared {
     }
 }
 
-/// Processes of a server that are stopped; they go on when this is dropped.
+/// Stopped processes of a server. Dropping this resumes them.
 #[derive(Debug)]
 pub struct Frozen(Vec<Pid>);
 
 impl Drop for Frozen {
     fn drop(&mut self) {
         for process in &self.0 {
-            // It may have been killed.
+            // The process may have been killed.
             signal(*process, Signal::CONT).ok();
         }
     }
@@ -235,15 +234,15 @@ fn signal(process: Pid, signal: Signal) -> anyhow::Result<()> {
     Ok(kill_process(process, signal)?)
 }
 
-/// The processes that a process has started.
+/// The child processes of a process.
 fn children(of: i32) -> anyhow::Result<Vec<i32>> {
     let mut children = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(id) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-        // Others come and go.
+        // Processes come and go.
         let Ok(line) = std::fs::read_to_string(format!("/proc/{id}/stat")) else { continue };
-        // After the program's name, in brackets, there are a state and the parent.
+        // After the program's name, in parentheses, come a state and the parent.
         let parent = line.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
         if parent.and_then(|parent| parent.parse().ok()) == Some(of) {
             children.push(id);
@@ -254,12 +253,12 @@ fn children(of: i32) -> anyhow::Result<Vec<i32>> {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // It may have been stopped already.
+        // The server may be stopped already.
         self.crash().ok();
     }
 }
 
-/// Where the server's programs are: in the path, or where distributions put them.
+/// The folder of the server's programs: in the path, or at a distribution's location.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -273,7 +272,7 @@ fn programs() -> Option<PathBuf> {
         .find(|folder| folder.join("pg_ctl").exists() && folder.join("initdb").exists())
 }
 
-/// A user to run the server as, which does not run as root.
+/// An unprivileged user for the server, which refuses to run as root.
 fn unprivileged() -> anyhow::Result<Option<(u32, u32)>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -290,10 +289,10 @@ fn unprivileged() -> anyhow::Result<Option<(u32, u32)>> {
     bail!("there is no user `postgres` or `nobody` to run a server as")
 }
 
-/// Has a database do something, and returns the rows of its last answer.
+/// Executes SQL, and returns the rows of the last result.
 ///
 /// # Errors
-/// When it can't.
+/// When a statement fails.
 pub fn query(url: &str, sql: &str) -> anyhow::Result<Vec<Vec<String>>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -1,22 +1,22 @@
-//! Processor time and memory that a process has used, as Linux tells it.
+//! Processor time and memory of a process, from Linux's `/proc`.
 
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 pub use bandana_examples::process_usage::processor_time;
 
-/// The most memory that a process ever had, in bytes.
+/// The peak memory of a process, in bytes.
 ///
 /// # Errors
-/// When the process is gone.
+/// When the process has ended.
 pub fn memory_high_water(process: u32) -> anyhow::Result<u64> {
     memory(process, "VmHWM:")
 }
 
-/// The memory that a process has now, in bytes.
+/// The current memory of a process, in bytes.
 ///
 /// # Errors
-/// When the process is gone.
+/// When the process has ended.
 pub fn memory_now(process: u32) -> anyhow::Result<u64> {
     memory(process, "VmRSS:")
 }

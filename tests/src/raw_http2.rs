@@ -1,4 +1,4 @@
-//! HTTP/2 byte by byte, for what no well-behaved client says.
+//! Raw HTTP/2 frames, for malformed traffic.
 
 use std::io;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use anyhow::Context as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// What every connection begins with.
+/// The client's connection preface.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Types of frames (RFC 9113, section 6).
@@ -27,10 +27,10 @@ pub enum Kind {
     Continuation = 9,
 }
 
-/// The last frame of a stream.
+/// The flag of a stream's last frame.
 pub const END_STREAM: u8 = 1;
 
-/// The last frame of a block of headers.
+/// The flag of a header block's last frame.
 pub const END_HEADERS: u8 = 4;
 
 /// A frame.
@@ -43,9 +43,9 @@ pub fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The headers of a call, for [`Kind::Headers`]; nothing in them is indexed.
+/// The header block of a call, for [`Kind::Headers`], without indexing.
 pub fn headers(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
-    // POST and http, which the static table of HPACK has, then names as they are.
+    // POST and http from HPACK's static table, then literal names.
     let mut block = vec![0x83, 0x86];
     let pairs = [
         (":path", path),
@@ -56,7 +56,7 @@ pub fn headers(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     for (name, value) in pairs.iter().chain(more) {
         block.push(0);
         for text in [name, value] {
-            // Lengths above 126 have a form of their own, which nobody here needs.
+            // Lengths above 126 are encoded differently; they don't occur here.
             block.push(u8::try_from(text.len()).unwrap_or(126).min(126));
             block.extend(text.bytes().take(126));
         }
@@ -64,7 +64,7 @@ pub fn headers(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// A gRPC message behind the length that it claims to have.
+/// A gRPC message with this claimed length.
 pub fn claiming(length: u32, compressed: u8, bytes: &[u8]) -> Vec<u8> {
     let mut message = vec![compressed];
     message.extend(length.to_be_bytes());
@@ -72,23 +72,23 @@ pub fn claiming(length: u32, compressed: u8, bytes: &[u8]) -> Vec<u8> {
     message
 }
 
-/// A connection on which a test writes what it likes.
+/// A connection for arbitrary bytes.
 #[derive(Debug)]
 pub struct RawConnection(TcpStream);
 
 impl RawConnection {
-    /// Connects, and says nothing.
+    /// Connects, and sends nothing.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// When the address refuses.
     pub async fn silent(address: &str) -> anyhow::Result<Self> {
         Ok(Self(TcpStream::connect(address).await?))
     }
 
-    /// Connects, and begins as a client should.
+    /// Connects, and sends the preface and settings.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// When the address refuses.
     pub async fn open(address: &str) -> anyhow::Result<Self> {
         let mut connection = Self::silent(address).await?;
         connection.write(PREFACE).await?;
@@ -96,10 +96,10 @@ impl RawConnection {
         Ok(connection)
     }
 
-    /// Writes all of it.
+    /// Writes all bytes.
     ///
     /// # Errors
-    /// When the other end has closed.
+    /// When the peer has closed the connection.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all(bytes).await
     }
@@ -107,7 +107,7 @@ impl RawConnection {
     /// Reads one frame, and returns its type and flags.
     ///
     /// # Errors
-    /// When the other end has closed, or says nothing.
+    /// When the peer has closed the connection, or sends nothing.
     pub async fn next_frame(&mut self) -> anyhow::Result<(u8, u8)> {
         let reading = async {
             let mut head = [0; 9];
@@ -120,20 +120,20 @@ impl RawConnection {
         tokio::time::timeout(PATIENCE, reading).await?
     }
 
-    /// Waits until the other end closes, and returns what it said.
+    /// Waits until the peer closes the connection, and returns the received bytes.
     ///
     /// # Errors
-    /// When it does not.
+    /// On a timeout.
     pub async fn closed(mut self) -> anyhow::Result<Vec<u8>> {
         let mut said = Vec::new();
         let read = tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut said)).await;
-        // Closed with or without a reset: both are an end.
+        // With or without a reset, the connection has ended.
         drop(read.context("the connection stays open")?);
         Ok(said)
     }
 
-    /// Writes this again and again, and reads what comes, until all is written or the
-    /// other end closes. Returns what was written.
+    /// Writes these bytes repeatedly while reading, until `total` bytes are written or the peer
+    /// closes the connection. Returns the number of bytes written.
     pub async fn flood(self, bytes: &[u8], total: usize) -> usize {
         let (mut reader, mut writer) = self.0.into_split();
         let reading = tokio::spawn(async move {

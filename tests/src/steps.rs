@@ -1,23 +1,21 @@
-//! The commands of a page, run as they are written there.
+//! Extraction of commands from a page, to run them as written.
 //!
-//! A chapter begins with `## `. Its blocks that are fenced with `sh` are run one after the
-//! other by one bash, in an empty folder; blocks of other languages are not. Each command must
-//! exit with 0. A comment at its end, or on lines of their own after it, says otherwise, and
-//! what else is to be seen:
+//! A chapter begins with `## `. Its blocks that are fenced with `sh` are run one after the other by
+//! one bash, in an empty folder; blocks of other languages are not. Each command must exit with 0.
+//! A comment at its end, or on separate lines after it, states other expectations:
 //!
-//! - `# exits: N`: it exits with N.
-//! - `# prints: TEXT`: what it prints, to either output, has TEXT in it.
-//! - `# logs: TEXT`: so does, from this command on, what the programs in the background print.
+//! - `# exits: N`: the exit code is N.
+//! - `# prints: TEXT`: its standard output or error contains TEXT.
+//! - `# logs: TEXT`: the output of background programs, from this command on, contains TEXT.
 //!
-//! So do the lines of a block that is fenced with `text`, of the last command before it.
+//! The output of a command must also contain the lines of a block fenced with `text` after it.
 //!
-//! A command that ends with `&`, or with `& name=$!`, goes on in the background; the next one
-//! begins when it has printed a line that begins with its TEXT. All other comments are for
-//! people.
+//! A command that ends with `&`, or with `& name=$!`, runs in the background; the next one begins
+//! when it has printed a line that begins with its TEXT. All other comments are ignored.
 //!
-//! One thing is changed: `:7301`, `:7302`, `:7401` and `:7402`, wherever they stand, become
-//! ports that are free, and the server gets those in place of its defaults by its
-//! environment. So pages can be tried on a host that has a server, and at the same time.
+//! One substitution is made: `:7301`, `:7302`, `:7401` and `:7402`, wherever they stand, become
+//! free ports, which the server receives through its environment in place of its defaults. So pages
+//! can be run concurrently, and on a host with a running server.
 
 mod shell;
 
@@ -25,7 +23,7 @@ use anyhow::{Context as _, ensure};
 
 pub use shell::Shell;
 
-/// What follows a command: expectations, by how they begin.
+/// Prefixes of expectations in comments after a command.
 const EXITS: &str = "# exits: ";
 const PRINTS: &str = "# prints: ";
 const LOGS: &str = "# logs: ";
@@ -39,7 +37,7 @@ pub struct Chapter {
     pub steps: Vec<Step>,
 }
 
-/// A command, and what is to be seen of it.
+/// A command with its expectations.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
     /// Number of its first line in the page.
@@ -141,7 +139,7 @@ impl Step {
         Ok(())
     }
 
-    /// Whether it goes on while the next one runs.
+    /// Whether the command runs in the background.
     fn is_in_background(&self) -> bool {
         let end = self.command.rsplit(' ').next().unwrap_or_default();
         let command = match end.strip_suffix("=$!") {

@@ -1,8 +1,9 @@
-//! Programs of tests that count as ignored what this machine can't run, and name it at the end.
+//! Test programs that report tests as ignored when this machine can't run them, and list these at
+//! the end.
 //!
-//! libtest knows no test that finds out by itself that it can't run: it would count it as passed.
-//! So programs with such tests have `harness = false` and a [`Suite`]. A test that lacks something
-//! returns [`Missing`]; with the requirement's variable set to 1 it fails.
+//! In libtest a test can't ignore itself at run time: it would count as passed. So programs with
+//! such tests have `harness = false` and a [`Suite`]. A test with an unmet requirement returns
+//! [`Missing`]; with the requirement's variable set to 1 it fails.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, FormatSetting, Trial};
 
-/// How many tests are named for want of one thing.
+/// Maximum number of tests listed per unmet requirement.
 const NAMED_MAX: usize = 20;
 
 /// A requirement of some tests that not every machine meets.
@@ -27,7 +28,7 @@ pub enum Requirement {
 }
 
 impl Requirement {
-    /// The variable that has tests fail which lack it.
+    /// The variable that makes tests with this unmet requirement fail.
     pub fn variable(self) -> &'static str {
         match self {
             Self::Browser => "BANDANA_REQUIRE_BROWSER",
@@ -46,7 +47,7 @@ impl Requirement {
         }
     }
 
-    /// What has it met.
+    /// The remedy for an unmet requirement.
     fn remedy(self) -> &'static str {
         match self {
             Self::Browser => "install Chromium and chromedriver (Debian: chromium-driver)",
@@ -56,7 +57,7 @@ impl Requirement {
         }
     }
 
-    /// The error of a test that lacks it; `why` says what was not there.
+    /// The error of a test with this unmet requirement; `why` names the missing part.
     pub fn missing(self, why: impl fmt::Display) -> anyhow::Error {
         let is_required = std::env::var(self.variable()).is_ok_and(|value| value == "1");
         if is_required {
@@ -67,7 +68,7 @@ impl Requirement {
     }
 }
 
-/// A test can't run here.
+/// The error of a test that can't run here.
 #[derive(Clone, Copy, Debug)]
 pub struct Missing(pub Requirement);
 
@@ -79,7 +80,7 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// The names of the tests that did not run, by what they lack.
+/// The names of ignored tests, by unmet requirement.
 type Names = Arc<Mutex<BTreeMap<Requirement, Vec<String>>>>;
 
 /// The tests of a program.
@@ -91,7 +92,7 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// One without tests, with the arguments of the program.
+    /// A suite without tests, with the program's arguments.
     pub fn from_args() -> Self {
         Self { arguments: Arguments::from_args(), trials: Vec::new(), ignored: Names::default() }
     }
@@ -101,7 +102,7 @@ impl Suite {
         self.arguments.list
     }
 
-    /// Has its tests run one after the other.
+    /// Runs the tests sequentially.
     pub fn one_at_a_time(&mut self) {
         self.arguments.test_threads = Some(1);
     }
@@ -128,7 +129,7 @@ impl Suite {
         self.trials.push(Trial::ignorable_test(name, run));
     }
 
-    /// Adds a test that runs on a runtime of its own, of one thread.
+    /// Adds an asynchronous test, which runs on a single-threaded runtime.
     pub fn add_async<F>(&mut self, name: impl Into<String>, test: fn() -> F)
     where
         F: Future<Output = anyhow::Result<()>> + 'static,
@@ -138,13 +139,13 @@ impl Suite {
         });
     }
 
-    /// Runs the tests, and says at the end which of them did not run, and why.
+    /// Runs the tests, and lists the ignored ones with reasons at the end.
     #[expect(clippy::print_stdout, reason = "where the results of tests are")]
     pub fn run(self) -> Conclusion {
         let conclusion = libtest_mimic::run(&self.arguments, self.trials);
         let ignored =
             std::mem::take(&mut *self.ignored.lock().unwrap_or_else(PoisonError::into_inner));
-        // Who reads objects has them among the results.
+        // JSON output contains them among the results.
         if !matches!(self.arguments.format, Some(FormatSetting::Json)) {
             for (requirement, names) in &ignored {
                 println!("{}\n", summary(*requirement, names));
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
 
     fn suite() -> Suite {
-        // Its own results are none of the program's.
+        // The results of the inner suite must not mix with those of the program.
         let arguments = Arguments { logfile: Some("/dev/null".into()), ..Arguments::default() };
         Suite { arguments, trials: Vec::new(), ignored: Names::default() }
     }
@@ -211,7 +212,7 @@ mod tests {
         assert!(said.contains("chromedriver") && said.contains("BANDANA_REQUIRE_BROWSER=1"));
     }
 
-    /// The attribute does nothing in a program that has no libtest: such a test never runs.
+    /// `#[test]` has no effect in a program without libtest: such a test never runs.
     #[test]
     fn no_program_with_a_suite_has_tests_that_libtest_would_run() -> anyhow::Result<()> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,4 @@
-//! The clock of a server process, in the hands of a test.
+//! The clock of a server process, controlled by a test.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use crate::watched_server::WatchedServer;
 
-/// A file that `aggregator-under-test` reads the time from.
+/// A file from which `aggregator-under-test` reads the time.
 #[derive(Debug)]
 pub struct TestClock {
     file: PathBuf,
@@ -33,7 +33,7 @@ impl TestClock {
         let seconds = u64::from(day.get()) * 86_400 + 43_200;
         let next = self.file.with_extension("next");
         std::fs::write(&next, seconds.to_string())?;
-        // At once: the server never reads half of it.
+        // Atomically: the server never reads a partial file.
         Ok(std::fs::rename(next, &self.file)?)
     }
 

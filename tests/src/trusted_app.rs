@@ -5,20 +5,20 @@ use bandana_client::trusted::{Agreement, DisclosedReward, TrustedExperiment};
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::identity::ExperimentId;
 
-/// The experiment, for an app that agrees to any price.
+/// The experiment, for an app that accepts any ρ.
 ///
 /// # Errors
-/// When there is none.
+/// When it does not exist.
 pub async fn open(device_url: &str, id: &str) -> anyhow::Result<TrustedExperiment> {
     let agreement = Agreement::users_disclose_rewards(Rho::new(1e6)?);
     let transport = Transport::to(device_url)?;
     Ok(TrustedExperiment::open(transport, ExperimentId::new(id)?, agreement).await?)
 }
 
-/// Plays what is recommended, so many times; arm 1 pays 1, all others nothing.
+/// Plays the recommended arm this number of times; arm 1 pays 1, all others 0.
 ///
 /// # Errors
-/// When a reward is not taken.
+/// When a reward is refused.
 pub async fn play(experiment: &TrustedExperiment, rounds: u32) -> anyhow::Result<()> {
     for _ in 0..rounds {
         let arm = experiment.recommend().await?;

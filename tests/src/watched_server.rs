@@ -1,4 +1,4 @@
-//! A real aggregator process with settings of a test's choice, whose log is read.
+//! A real aggregator process with custom settings, whose log is read.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -14,19 +14,19 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tonic::transport::Channel;
 
-/// How long a server may take for anything.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// For devices, unless a test says where.
+/// The device address, unless a test sets one.
 const ANYWHERE: [&str; 2] = ["--listen", "127.0.0.1:0"];
 
-/// A running aggregator on loopback; killed when this is dropped.
+/// A running aggregator on loopback. Dropping it kills the process.
 #[derive(Debug)]
 pub struct WatchedServer {
     child: Child,
-    /// Read by a task of its own: a server must not wait for whoever reads its log.
+    /// The log, drained by a separate task: a server must not block on its reader.
     log: UnboundedReceiver<String>,
-    /// All of the log that was read.
+    /// The log read so far.
     pub logged: String,
     /// Address of the service for devices.
     pub device: String,
@@ -45,8 +45,8 @@ impl WatchedServer {
         Self::launch(command, data_dir, arguments, "info").await
     }
 
-    /// Starts a server by a command that lacks only what follows its program: one that
-    /// has an environment of its own, or wraps the program; and with a filter of the log.
+    /// Starts a server with a prepared command, such as one with a custom environment or a wrapper
+    /// of the program, and with a log filter. The arguments are appended.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -59,10 +59,10 @@ impl WatchedServer {
         StartingServer::launch(command, data_dir, arguments, log_filter)?.serving().await
     }
 
-    /// New connections to it, in the clear.
+    /// New plaintext connections to the server.
     ///
     /// # Errors
-    /// When it can't be reached.
+    /// When the server is unreachable.
     pub async fn clients(
         &self,
     ) -> anyhow::Result<(DeviceClient<Channel>, OperatorClient<Channel>)> {
@@ -70,10 +70,10 @@ impl WatchedServer {
         Ok((device, OperatorClient::connect(format!("http://{}", self.operator)).await?))
     }
 
-    /// Has it read its files again, and waits until it has.
+    /// Makes the server reload its files, and waits until it has.
     ///
     /// # Errors
-    /// When it does not.
+    /// On a timeout.
     pub async fn reload(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::HUP)?;
         self.log_until("files were read again").await
@@ -82,7 +82,7 @@ impl WatchedServer {
     /// Reads the log up to a line with this text.
     ///
     /// # Errors
-    /// When there is none in time.
+    /// On a timeout.
     pub async fn log_until(&mut self, text: &str) -> anyhow::Result<()> {
         let reading = async {
             while let Some(line) = self.log.recv().await {
@@ -99,7 +99,7 @@ impl WatchedServer {
         outcome.with_context(|| format!("without {text:?}: {}", self.logged))
     }
 
-    /// Ends it in order, and returns its whole log.
+    /// Shuts the server down, and returns its complete log.
     ///
     /// # Errors
     /// When it ends with an error or not in time.
@@ -110,7 +110,7 @@ impl WatchedServer {
         Ok(log)
     }
 
-    /// Waits until it has ended, and returns its exit code and its whole log.
+    /// Waits until the server has ended, and returns its exit code and complete log.
     ///
     /// # Errors
     /// When it does not end in time.
@@ -126,7 +126,7 @@ impl WatchedServer {
         Ok((status.code(), self.logged))
     }
 
-    /// Its process id.
+    /// The process id.
     ///
     /// # Errors
     /// When it has ended already.
@@ -134,7 +134,7 @@ impl WatchedServer {
         self.child.id().context("the server has ended")
     }
 
-    /// Sends it a signal.
+    /// Sends the server a signal.
     ///
     /// # Errors
     /// When it has ended already.
@@ -143,7 +143,7 @@ impl WatchedServer {
     }
 }
 
-/// An aggregator that may not serve yet; killed when this is dropped.
+/// A starting aggregator. Dropping it kills the process.
 #[derive(Debug)]
 pub struct StartingServer {
     child: Child,
@@ -153,10 +153,10 @@ pub struct StartingServer {
 }
 
 impl StartingServer {
-    /// Starts `program serve` with these arguments on free ports, and waits for nothing.
+    /// Starts `program serve` with these arguments on free ports, without waiting.
     ///
     /// # Errors
-    /// When there can be no process.
+    /// When the process can't be started.
     pub fn start(program: &str, data_dir: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.clean_environment();
@@ -193,10 +193,10 @@ impl StartingServer {
         Ok(Self { child, stdout: BufReader::new(stdout).lines(), log, logged: String::new() })
     }
 
-    /// Waits until it listens: its addresses, for devices and for operators.
+    /// Waits until the server listens, and returns its addresses for devices and for operators.
     ///
     /// # Errors
-    /// When it does not in time.
+    /// On a timeout.
     pub async fn listening(&mut self) -> anyhow::Result<(String, String)> {
         let listening = async {
             while let Some(line) = self.log.recv().await {
@@ -213,10 +213,10 @@ impl StartingServer {
         tokio::time::timeout(PATIENCE, listening).await?
     }
 
-    /// Waits until it serves.
+    /// Waits until the server serves.
     ///
     /// # Errors
-    /// When it does not in time.
+    /// On a timeout.
     pub async fn serving(mut self) -> anyhow::Result<WatchedServer> {
         let addresses = async {
             let device = address(&mut self.stdout, "device=").await?;
@@ -237,10 +237,10 @@ impl StartingServer {
         }
     }
 
-    /// Asks it to end, and waits until it has, with 0.
+    /// Shuts the server down, and waits until it has ended with 0.
     ///
     /// # Errors
-    /// When it does not in time.
+    /// On a timeout.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         send(&self.child, Signal::TERM)?;
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await??;

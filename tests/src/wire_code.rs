@@ -1,9 +1,8 @@
 //! The Rust code and the descriptors of the protobuf messages and services, from
 //! `proto/`.
 //!
-//! Both are generated here, by protox and tonic-prost-build without `protoc`, and
-//! committed under `shared/src/wire`, so that whoever builds the crates needs
-//! neither.
+//! Both are generated here, by protox and tonic-prost-build without `protoc`, and committed under
+//! `shared/src/wire`, so that building the crates needs neither.
 
 use std::path::Path;
 
@@ -11,13 +10,13 @@ use anyhow::Context as _;
 use prost_types::FileDescriptorSet;
 use tonic_prost_build::Builder;
 
-/// Where the generated code is committed, from the root of the repository.
+/// The folder of the generated code, from the root of the repository.
 const FOLDER: &str = "shared/src/wire/v1";
 
-/// The package of all protos, and where its messages are in Rust.
+/// The package of all protos, and its Rust module.
 const PACKAGE: (&str, &str) = (".bandana.v1", "crate::wire::v1");
 
-/// Where the descriptors are committed, which the server tells its callers.
+/// The file of the descriptors, which server reflection serves.
 pub const DESCRIPTORS_PATH: &str = "shared/src/wire/bandana.v1.binpb";
 
 const PROTOS: [&str; 5] = [
@@ -37,10 +36,11 @@ pub fn descriptors(root: &Path) -> anyhow::Result<FileDescriptorSet> {
 }
 
 /// Generates the code from the descriptors: paths from the root of the repository, and contents.
-/// All messages are one file; so are the services of each proto, which most devices do without.
+/// All messages are one file. The services of each proto are a separate file, as most devices don't
+/// need them.
 ///
 /// # Errors
-/// When it can't be written or read.
+/// When the code can't be written or read.
 pub fn generate(descriptors: &FileDescriptorSet) -> anyhow::Result<Vec<(String, String)>> {
     let messages =
         compile(tonic_prost_build::configure().bytes("."), services_of(descriptors, ""))?;
@@ -56,7 +56,7 @@ pub fn generate(descriptors: &FileDescriptorSet) -> anyhow::Result<Vec<(String, 
     Ok(files)
 }
 
-/// The descriptors without the services of all protos but this one.
+/// The descriptors with the services of this proto only.
 fn services_of(descriptors: &FileDescriptorSet, proto: &str) -> FileDescriptorSet {
     let mut descriptors = descriptors.clone();
     for other in descriptors.file.iter_mut().filter(|other| other.name() != proto) {

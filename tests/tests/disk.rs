@@ -1,4 +1,4 @@
-//! A disk that is full, can't be written, or does not hold what was written.
+//! A disk that is full, read-only, or corrupts data.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -27,7 +27,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Users that own nothing have this number.
+/// The id of the unprivileged user.
 const NOBODY: u32 = 65_534;
 
 fn main() -> ExitCode {
@@ -43,16 +43,16 @@ fn main() -> ExitCode {
     suite.run().exit_code()
 }
 
-/// The program, with files that may have so many blocks of 512 bytes.
+/// The program, with files limited to this number of 512-byte blocks.
 fn with_small_files(blocks: u32) -> Command {
     let mut command = Command::new("/bin/sh");
-    // Without the signal a write beyond the limit fails, as on a full disk.
+    // Without the signal, a write beyond the limit fails as on a full disk.
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
     command.args(["-c", &script, PROGRAM]).clean_environment();
     command
 }
 
-/// Starts a server that can't, and returns what it says.
+/// Starts a server that fails to start, and returns its output.
 async fn start_in_vain(mut command: Command, data_dir: &Path) -> anyhow::Result<String> {
     let addresses = ["--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"];
     command
@@ -74,8 +74,8 @@ async fn today(server: &WatchedServer, experiment: &Specification) -> anyhow::Re
     Ok(Day::new(device.get_experiment(request).await?.into_inner().server_day))
 }
 
-/// Uploads until the server that `command` starts ends by itself, and shows that
-/// what it acknowledged is there once it has room. Returns what it said.
+/// Uploads until the server started by `command` ends by itself. Checks that all acknowledged
+/// uploads are there once the server has room. Returns its output.
 async fn upload_until_it_fails(
     command: Command,
     data_dir: &Path,
@@ -87,7 +87,7 @@ async fn upload_until_it_fails(
     let day = today(&server, &experiment).await?;
     let mut acknowledgements = keep_uploading(&device, &experiment, day);
     let mut acknowledged = Vec::new();
-    // Ends when all workers have failed, since the server is gone.
+    // Ends when all workers have failed, since the server has ended.
     while let Some((number, status)) = acknowledgements.recv().await {
         assert_eq!(status, UploadStatus::Accepted);
         acknowledged.push(number);
@@ -101,7 +101,7 @@ async fn upload_until_it_fails(
     let server = WatchedServer::start(PROGRAM, data_dir, &[]).await?;
     let (mut device, mut operator) = server.clients().await?;
     let counted = tallies(&mut operator, &experiment).await?[0].0;
-    // Each worker may have missed one answer to what was committed just before.
+    // Each worker may have missed one answer to an upload committed just before.
     let least = acknowledged.len() as u64;
     assert!((least..=least + 16).contains(&counted), "{counted} of {least}");
     for number in acknowledged {
@@ -167,7 +167,8 @@ async fn a_directory_without_permission_is_named() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let mut command = Command::new(PROGRAM);
     if rustix::process::geteuid().is_root() {
-        // Root may write anywhere. Somebody else may not even read where this was built.
+        // Root may write anywhere. An unprivileged user may not be able to read the build
+        // directory.
         let copy = folder.path().join("bandana");
         std::fs::copy(PROGRAM, &copy)?;
         command = Command::new(copy);
@@ -180,7 +181,7 @@ async fn a_directory_without_permission_is_named() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The system's clock, so far ahead.
+/// The system's clock, ahead by this time.
 #[derive(Debug, Default)]
 struct Ahead(AtomicU64);
 
@@ -190,14 +191,14 @@ impl Clock for Ahead {
     }
 }
 
-/// An app's client. An hour is over for it with each call.
+/// An app's client, whose clock advances by an hour with each call.
 struct App {
     directory: PathBuf,
     clock: Arc<Ahead>,
 }
 
 impl App {
-    /// Lets it choose so often, sends what is due, and tells how many reports wait.
+    /// Makes this number of choices, sends due reports, and returns the number of waiting reports.
     fn visit(&self, url: &str, choices: usize) -> anyhow::Result<usize> {
         let nats = PrivacyLoss::new;
         let bandana = Bandana::builder()
@@ -238,11 +239,11 @@ async fn devices_keep_what_a_full_disk_did_not_take() -> anyhow::Result<()> {
         let (app, url) = (Arc::clone(&app), url.clone());
         tokio::task::spawn_blocking(move || app.visit(&url, choices)).await?
     };
-    // It has heard of the experiment.
+    // The app has received the experiment.
     assert_eq!(visit(0).await?, 0);
     server.stop().await?;
 
-    // So few bytes that a handful of commits fills the log.
+    // A limit so small that a few commits fill the log.
     let at = ["--listen", &address];
     let server = WatchedServer::launch(with_small_files(64), &data_dir, &at, "info").await?;
     let left = visit(REPORTS).await?;

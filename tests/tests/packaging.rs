@@ -13,8 +13,8 @@ use saphyr::{LoadableYamlNode as _, Yaml};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// The exposure that `systemd-analyze security` may find, in tenths. What it has against the
-/// rest is that a server talks to the network, and raises its limit of open files.
+/// The maximum exposure by `systemd-analyze security`, in tenths. The remaining objections are that
+/// a server uses the network, and raises its limit of open files.
 const EXPOSURE: &str = "15";
 
 fn main() -> ExitCode {
@@ -40,7 +40,7 @@ fn packaging(name: &str) -> anyhow::Result<String> {
     Ok(std::fs::read_to_string(root().join("aggregator/packaging").join(name))?)
 }
 
-/// What `check-config` says to the arguments of a `serve`.
+/// The result of `check-config` for the arguments of a `serve`.
 fn check(arguments: &[&str], variables: &[(&str, &str)]) -> anyhow::Result<Output> {
     let (serve, flags) = arguments.split_first().context("no command")?;
     ensure!(*serve == "serve", "{arguments:?}");
@@ -57,7 +57,7 @@ fn default_configuration() -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Every `BANDANA_...` of a text names a setting.
+/// Checks that every `BANDANA_...` in a text names a setting.
 fn variables_exist(text: &str) -> anyhow::Result<()> {
     let known = default_configuration()?;
     let word = |c: char| !(c.is_ascii_uppercase() || c == '_');
@@ -69,7 +69,7 @@ fn variables_exist(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ending a server takes less than its keeper waits for.
+/// Checks that a shutdown takes less than the supervisor's timeout.
 fn is_given_time(seconds: &str) -> anyhow::Result<()> {
     let known = default_configuration()?;
     let deadline = known.lines().find_map(|line| line.strip_prefix("drain_deadline_seconds = "));
@@ -98,7 +98,7 @@ fn the_unit_starts_what_there_is_and_waits_for_its_end() -> anyhow::Result<()> {
     let unit = packaging("bandana.service")?;
     let start = values(&unit, "ExecStart=").next().context("it starts nothing")?;
     let arguments = start.strip_prefix("/usr/local/bin/bandana ").context("another program")?;
-    // As its first lines say.
+    // As the file's first lines instruct.
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("bandana.toml");
     let configuration = default_configuration()?;
@@ -116,7 +116,7 @@ fn the_unit_starts_what_there_is_and_waits_for_its_end() -> anyhow::Result<()> {
 fn the_unit_is_understood_and_shut_in() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("bandana.service");
-    // Where the program is not installed, the unit is of one that is there.
+    // Where the program is not installed, the unit names an existing one.
     std::fs::write(
         &path,
         packaging("bandana.service")?.replace("/usr/local/bin/bandana", PROGRAM),
@@ -124,7 +124,7 @@ fn the_unit_is_understood_and_shut_in() -> anyhow::Result<()> {
     let path = path.to_str().context("a path in UTF-8")?;
     let verify = ["verify", "--man=no", "--recursive-errors=no", path];
     let output = systemd_analyze(&verify)?;
-    // What it does not know it only warns of. Other units of this host may not be in order.
+    // Unknown settings cause warnings only. Other units of this host may be faulty.
     let said = String::from_utf8(output.stderr)?;
     let of_this = said.lines().filter(|line| line.contains("bandana.service"));
     assert_eq!(of_this.collect::<Vec<_>>(), Vec::<&str>::new());
@@ -152,7 +152,7 @@ fn the_image_is_of_what_there_is() -> anyhow::Result<()> {
         (all, built),
         (". .", "--from=build /source/target/release/bandana /usr/local/bin/bandana")
     );
-    // What is big, and what is secret, stays outside.
+    // Large and secret files are excluded.
     let ignored = packaging("Dockerfile.dockerignore")?;
     for name in ["target", ".git", "secrets", "bandana-data"] {
         ensure!(ignored.lines().any(|line| line == name), "{name} gets into the image");
@@ -201,7 +201,7 @@ fn the_replicas_of_the_compose_file_find_what_they_need() -> anyhow::Result<()> 
     ensure!(counts.contains("url = \"postgres://bandana@database/bandana"), "{counts}");
     variables_exist(&text)?;
 
-    // Both read the same secret, which is declared, as are the networks.
+    // Both use the same secret, which is declared, like the networks.
     let password = "/run/secrets/database-password";
     let of_database = services["database"]["environment"]["POSTGRES_PASSWORD_FILE"].as_str();
     assert_eq!((variable.1, of_database), (password, Some(password)));

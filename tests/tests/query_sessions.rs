@@ -1,9 +1,9 @@
-//! Sessions of multiplicative weights that are asked by many at once, by way of several server
-//! processes that die.
+//! Sessions of multiplicative weights with many concurrent callers, through several server
+//! processes that are killed.
 //!
-//! It fails when a caller hears something that is not in the transcript that the proof is about:
-//! rounds one after the other, each of them compared once, with no more updates than were
-//! paid for. And when a question fails that nothing was wrong with.
+//! It fails when an answer is not in the transcript that the proof assumes: sequential rounds, each
+//! compared once, with no more updates than were paid for. It also fails when a valid question
+//! fails.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -35,15 +35,15 @@ const SIDE: usize = 9;
 const QUESTIONS: usize = SIDE * SIDE;
 const ROWS_OF_FULL_CELL: usize = 100;
 
-/// Half of the cells are full and half are empty, so every question about one is off by about
-/// 50 rows at first: far beyond this, and the noise.
+/// Half of the cells are full and half are empty, so the hypothesis is initially off by about 50
+/// rows on every cell: far beyond this threshold and the noise.
 const THRESHOLD: u64 = 15;
 const EPSILON: f64 = 32.0;
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A case of replicas on one database.
+/// A test of replicas on one database.
 type ReplicaCase = fn(&Postgres) -> anyhow::Result<()>;
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -60,7 +60,7 @@ fn main() -> anyhow::Result<ExitCode> {
         suite.add(format!("replicas::{name}"), move || case(server.server()?));
     }
     let conclusion = suite.run();
-    // The server ends before the process does.
+    // The database server must end before the process does.
     drop(postgres);
     Ok(conclusion.exit_code())
 }
@@ -120,13 +120,13 @@ type Told = (usize, Result<AskSessionResponse, Status>);
 
 async fn ask(mut curator: CuratorClient<Channel>, cell: usize) -> Told {
     let (session, predicate) = ("cells".to_owned(), predicate(cell));
-    // Whoever asks again must get the answer that was lost, and not another one.
+    // A retry must get the lost answer, and not a new one.
     let question_id = vec![u8::try_from(cell).unwrap_or(u8::MAX); 16].into();
     let request = AskSessionRequest { session, predicate, question_id };
     (cell, curator.ask_session(request).await.map(tonic::Response::into_inner))
 }
 
-/// All questions at once, each by the next of these ways.
+/// Asks all questions at once, over these connections in turn.
 fn ask_all(ways: &[CuratorClient<Channel>]) -> JoinSet<Told> {
     let mut asked = JoinSet::new();
     for (cell, way) in (0..QUESTIONS).zip(ways.iter().cycle()) {
@@ -135,7 +135,7 @@ fn ask_all(ways: &[CuratorClient<Channel>]) -> JoinSet<Told> {
     asked
 }
 
-/// The weights after each update that the store has, the first ones before any.
+/// The weights before the first update and after each stored one.
 fn states(
     reader: &StoreReader,
 ) -> anyhow::Result<(Vec<MultiplicativeWeights>, Vec<SessionUpdate>)> {
@@ -154,8 +154,8 @@ fn states(
     Ok((states, updates))
 }
 
-/// Checks that all that was told is of the one transcript that the store has, and that it is no
-/// longer than was paid for. Returns how many questions failed.
+/// Checks that all answers belong to the store's one transcript, and that this has no more updates
+/// than were paid for. Returns the failed questions.
 fn check(reader: &StoreReader, told: &[Told], most: u32) -> anyhow::Result<Vec<Status>> {
     let universe = Schema::parse(&COLUMNS)?.universe::<&str>(&[])?;
     let (states, updates) = states(reader)?;
@@ -184,13 +184,13 @@ fn check(reader: &StoreReader, told: &[Told], most: u32) -> anyhow::Result<Vec<S
     Ok(failed)
 }
 
-/// Fails when a question failed for another reason than that all updates were used up.
+/// Fails when a question failed for another reason than exhausted updates.
 fn check_failures(failed: &[Status], told: &[Told], most: u32) -> anyhow::Result<()> {
     let is_end = |status: &&Status| {
         status.code() == Code::FailedPrecondition && status.message().contains("used all of its")
     };
     let others: Vec<&Status> = failed.iter().filter(|status| !is_end(status)).collect();
-    // In a server that tells losers to come back each of them has been compared for nothing.
+    // A server that makes losers retry would have compared each of them in vain.
     let positive = told.iter().filter(|(_, told)| told.as_ref().is_ok_and(|told| told.updated));
     ensure!(
         others.is_empty(),
@@ -219,8 +219,8 @@ fn parallel(updates: u32) -> anyhow::Result<()> {
     })
 }
 
-/// Replicas of which one is killed while it works on questions. Those that it has not answered are
-/// asked of the other one.
+/// One of several replicas is killed while it works on questions. Its unanswered questions are sent
+/// to another one.
 fn deaths(server: &Postgres) -> anyhow::Result<()> {
     const UPDATES: u32 = 60;
     let url = server.database()?;
@@ -266,7 +266,7 @@ async fn order(url: &str, sql: String) -> anyhow::Result<()> {
     tokio::task::spawn_blocking(move || query(&url, &sql)).await?.map(drop)
 }
 
-/// Whoever can keep a server from storing must not learn by what fails how comparisons went.
+/// A caller who can prevent storage must not learn the outcome of comparisons from failures.
 fn read_only(server: &Postgres) -> anyhow::Result<()> {
     let url = server.database()?;
     block_on(async {
@@ -274,9 +274,10 @@ fn read_only(server: &Postgres) -> anyhow::Result<()> {
         let flags = flags(sets.path())?;
         let replica = AggregatorProcess::start_replica_with(&flags, PROGRAM.as_ref(), &url).await?;
         let way = connect(&replica).await?;
-        // For one update there is next to no noise, so that it is known what is one.
+        // With one update there is almost no noise, so updates are predictable.
         open(way.clone(), 1).await?;
-        // All rows: no hypothesis is ever off. And a cell, of which the first one is.
+        // A query of all rows, on which no hypothesis is ever wrong; and a query of one cell, whose
+        // first round is an update.
         let mut all = way.clone();
         let all_rows = || AskSessionRequest {
             session: "cells".to_owned(),

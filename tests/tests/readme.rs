@@ -1,4 +1,4 @@
-//! The README's first chapters, as they stand there, with a real server and a real app.
+//! The README's first chapters, run as written, with a real server and a real app.
 
 use std::process::ExitCode;
 
@@ -20,15 +20,15 @@ const PROGRAMS: [(&str, &str); 2] = [
     ("simulated-users", env!("CARGO_BIN_EXE_users-under-test")),
 ];
 
-/// The app of the README, taken from there.
+/// The README's app.
 const APP: &str = env!("CARGO_BIN_EXE_documented-app");
 
 const APP_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin/documented-app.rs");
 
-/// What `.ci/run` does, and what makes this program.
+/// Commands that `.ci/run` runs, and the one that builds this program.
 const FIRST: [&str; 2] = ["cargo run --release --bin simulated-users", "cargo test --workspace"];
 
-/// What `.ci/run` does as it stands there. It makes the programs that are here already.
+/// Commands that `.ci/run` runs as written. They build the programs that exist here already.
 const INSTALLING: [&str; 2] = [
     "cargo install --path aggregator --locked",
     "cargo install --path examples --locked --bin simulated-users",
@@ -61,7 +61,7 @@ async fn the_first_commands_are_those_that_are_always_run() -> anyhow::Result<()
     Ok(())
 }
 
-/// The steps of the five minutes, from the server's start on.
+/// The steps of the five-minute chapter, from the server's start on.
 fn five_minutes() -> anyhow::Result<Vec<Step>> {
     let steps = steps("Five minutes")?;
     let (installing, steps) = steps.split_at_checked(2).context("too few steps")?;
@@ -70,7 +70,7 @@ fn five_minutes() -> anyhow::Result<Vec<Step>> {
     Ok(steps.to_vec())
 }
 
-/// What `cargo run` does in the app's folder, where it has been built before.
+/// The steps with `cargo run` in the app's folder replaced by the program already built.
 fn as_cargo() -> anyhow::Result<Vec<Step>> {
     let run = "cargo() { [ \"$1 $2\" = 'run --' ] && \"$APP\" \"$3\"; }";
     Ok(chapters(&format!("## Cargo\n```sh\n{run}\n```\n"))?.remove(0).steps)
@@ -87,7 +87,7 @@ async fn five_minutes_end_with_the_best_arm_and_an_app_that_reports() -> anyhow:
     shell.end().await
 }
 
-/// The folders that it names are those of the crates, and what it takes of them is there.
+/// Checks that the manifest names the folders of the crates, with features that exist.
 async fn the_app_can_be_built_from_what_its_manifest_names() -> anyhow::Result<()> {
     let page = std::fs::read_to_string(PAGE)?;
     let block = page.split("```toml\n[dependencies]\n").nth(1).context("no dependencies")?;
@@ -117,7 +117,7 @@ async fn the_app_can_be_built_from_what_its_manifest_names() -> anyhow::Result<(
     Ok(())
 }
 
-/// What an app prints that starts in an empty folder.
+/// The output of an app started in an empty folder.
 async fn app(url: &str) -> anyhow::Result<(String, String)> {
     let folder = tempfile::tempdir()?;
     let mut app = Command::new(APP);
@@ -139,7 +139,7 @@ async fn the_app_says_why_it_shows_its_default() -> anyhow::Result<()> {
         assert!(said.contains("shows its default") && said.contains(why), "{said}");
         aggregator.process.stop().await?;
     }
-    // There is a server, and no experiment.
+    // The server has no experiment.
     let aggregator = Aggregator::start(PROGRAMS[0].1).await?;
     let (shown, said) = app(&aggregator.process.device_url).await?;
     assert_eq!(shown, "show blue\nreports counted: 0\n");
@@ -150,7 +150,7 @@ async fn the_app_says_why_it_shows_its_default() -> anyhow::Result<()> {
 async fn the_browser_shows_the_experiment_of_the_five_minutes() -> anyhow::Result<()> {
     let browser = Browser::start().await?;
     let steps = five_minutes()?;
-    // It is there before anybody takes part.
+    // The experiment exists before any user takes part.
     let before = steps.iter().take_while(|step| !step.command.contains("simulated-users"));
     let mut shell = Shell::start(&PROGRAMS, &[], &[])?;
     for step in before {

@@ -1,8 +1,8 @@
-//! The runbook's steps, as they stand there, against real servers: a chapter is a test.
+//! The runbook's steps, run as written against real servers: each chapter is a test.
 //!
-//! How commands and what is to be seen of them are told apart is in [`bandana_tests::steps`].
-//! Each chapter follows on a rehearsal: the one on PostgreSQL if it speaks of `$DATABASE`, and
-//! then it needs a database server. The steps call curl and openssl besides.
+//! [`bandana_tests::steps`] defines the syntax of commands and expectations. Each chapter follows
+//! on a rehearsal: the one on PostgreSQL if it speaks of `$DATABASE`, and then it needs a database
+//! server. The steps call curl and openssl besides.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ const PROGRAMS: [(&str, &str); 2] = [
 const IN_A_DIRECTORY: &str = "Rehearse in a directory";
 const ON_POSTGRES: &str = "Rehearse on PostgreSQL";
 
-/// The first words of the blocks that the page only shows: there is no systemd where tests run.
+/// The first words of blocks that are not run: tests have no systemd.
 const SHOWN: [&str; 1] = ["systemctl"];
 
-/// What there must be a chapter about.
+/// The required chapters.
 const CHAPTERS: [&str; 15] = [
     "Back up",
     "Restore",
@@ -54,7 +54,7 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     suite.add("no step is left out", move || none_left_out(&chapters));
     let conclusion = suite.run();
-    // The server ends before the process does.
+    // The database server must end before the process does.
     drop(postgres);
     Ok(conclusion.exit_code())
 }
@@ -86,7 +86,7 @@ fn rehearse(chapters: &[Chapter], title: &str, postgres: &Shared) -> anyhow::Res
     })
 }
 
-/// Every chapter is run, and what is only shown is what is known not to run.
+/// Checks that every chapter is run, and that only blocks of [`SHOWN`] are not.
 fn none_left_out(chapters: &[Chapter]) -> anyhow::Result<()> {
     let titles: Vec<_> = chapters.iter().map(|chapter| &chapter.title[..]).collect();
     let known: Vec<_> = [IN_A_DIRECTORY, ON_POSTGRES].into_iter().chain(CHAPTERS).collect();

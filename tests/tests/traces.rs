@@ -1,4 +1,4 @@
-//! Traces, as a collector of OpenTelemetry gets them.
+//! Traces, as received by an OpenTelemetry collector.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -28,7 +28,7 @@ use tonic::{Request, Response, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// An address that occurs nowhere but at the other end of the server's connections.
+/// An address that occurs only as the peer of the server's connections.
 const PEER: Ipv4Addr = Ipv4Addr::new(127, 0, 83, 31);
 
 struct Collector(UnboundedSender<ExportTraceServiceRequest>);
@@ -49,7 +49,7 @@ async fn channel(address: &str) -> anyhow::Result<Channel> {
     Ok(endpoint.local_address(Some(IpAddr::V4(PEER))).connect().await?)
 }
 
-/// A request that is to be a part of a trace with the id `1111...`.
+/// A request that belongs to a trace with the id `1111...`.
 fn traced<T>(message: T) -> anyhow::Result<Request<T>> {
     let mut request = Request::new(message);
     let parent = format!("00-{}-{}-01", "11".repeat(16), "22".repeat(8));
@@ -83,7 +83,7 @@ async fn calls_and_commits_are_traced_without_addresses() -> anyhow::Result<()> 
     let day = device.get_experiment(traced(question)?).await?.into_inner().server_day;
     device.submit_upload(upload(1, &specification, Day::new(day), &[(0, true)])?).await?;
     drop((operator, device));
-    // The end sends what is left.
+    // Shutdown sends the remaining traces.
     server.stop().await?;
     collecting.abort();
 

@@ -67,7 +67,7 @@ fn draws(criterion: &mut Criterion) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a learner knows of these arms at epsilon 1, all of them active.
+/// The learner's input for these tallies at epsilon 1, with all arms active.
 fn input(tallies: &[Tally]) -> Result<LearnerInput, Box<dyn Error>> {
     let floor = Floor::for_epsilon(Epsilon::new(1.0)?);
     Ok(LearnerInput::new(tallies, &vec![true; tallies.len()], floor))

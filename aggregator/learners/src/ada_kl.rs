@@ -8,12 +8,12 @@
 //! falls with it faster. So an arm that leads at both ends of a range of c leads
 //! within it, and the shares follow from few comparisons.
 //!
-//! Heights are `-ln(1 - q)`, not q: an arm of few reports beside one of a thousand million
-//! has indices so close to 1 that too little of them is left in q.
+//! Heights are `-ln(1 - q)`, not q: beside an arm with 10^9 reports, one with few reports has
+//! indices so close to 1 that q loses too many digits.
 //!
-//! Of reports with more than two symbols the variance v is known too, and `kl(p, q)` makes
-//! way for `(q - p)^2/(2 v)`: the index is `p + sqrt(2 v c r)`, and so is its height. Of
-//! those `(u - p)^2` too the quotient falls as u grows.
+//! Of reports with more than two symbols the variance v is known too, and `(q - p)^2/(2 v)`
+//! replaces `kl(p, q)`: the index is `p + sqrt(2 v c r)`, and its height is the index itself. The
+//! quotient of two such divergences also falls as u grows.
 
 use bandana_shared::channel::Channel;
 use rand::{Rng, RngExt as _};
@@ -31,18 +31,18 @@ pub fn scale_max(channel: impl Into<Channel>) -> f64 {
     1.5 - 0.35 * channel.into().contrast().powi(2)
 }
 
-/// Ranges of the scale that are not divided further.
+/// Width below which a range of the scale is not divided further.
 const SCALE_PRECISION: f64 = 1e-10;
 
-/// Halvings in the search for a crossing.
+/// Maximum number of halvings in the search for a crossing.
 const HALVINGS: usize = 64;
 
-/// How improbable a number above the mean is for reports like these.
+/// The law of reports that determines the divergence of a number above their mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Law {
-    /// Of bits.
+    /// The Bernoulli law, for bits.
     Bernoulli,
-    /// Of reports with this variance.
+    /// The normal law with this variance, for reports of more than two symbols.
     Normal(f64),
 }
 
@@ -51,7 +51,7 @@ impl Law {
         arm.variance().map_or(Self::Bernoulli, Self::Normal)
     }
 
-    /// The divergence of a number from the mean, which is not above it.
+    /// The divergence of a number from the mean. The number is at least the mean.
     fn divergence(self, mean: f64, height: f64) -> f64 {
         match self {
             Self::Bernoulli => kl(mean, height),
@@ -59,7 +59,7 @@ impl Law {
         }
     }
 
-    /// How much higher than the mean the largest number of at most this divergence is.
+    /// The rise in height from the mean to the largest number of at most this divergence.
     fn rise(self, mean: f64, rest: f64, divergence: f64) -> f64 {
         match self {
             Self::Bernoulli => rise(mean, rest, divergence),
@@ -67,7 +67,7 @@ impl Law {
         }
     }
 
-    /// The divergence of what is so much higher than the mean.
+    /// The divergence of the number whose height exceeds the mean's by `by`.
     fn risen(self, mean: f64, rest: f64, by: f64) -> f64 {
         match self {
             Self::Bernoulli => kl_risen(mean, rest, by),
@@ -84,11 +84,11 @@ impl Law {
     }
 }
 
-/// What an index is made of.
+/// The index of an arm as a function of the scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
     mean: f64,
-    /// 1 - the mean, exactly, however small.
+    /// 1 minus the mean, without cancellation.
     rest: f64,
     /// The height of the mean.
     base: f64,
@@ -97,7 +97,7 @@ struct Line {
 }
 
 impl Line {
-    /// The line of an arm whose index at scale c has the divergence `c log` over its
+    /// The line of an arm whose index at scale c has a divergence of `c log` divided by its
     /// selections; `None` without reports.
     fn of(arm: Evidence, log: f64) -> Option<Self> {
         let mean = arm.mean()?;
@@ -116,7 +116,7 @@ impl Line {
         self.base + self.law.rise(self.mean, self.rest, scale * self.rate)
     }
 
-    /// The scale at which the index reaches `height`, from the mean on upwards.
+    /// The scale at which the index reaches `height`, which is at least that of the mean.
     fn scale_at(self, height: f64) -> f64 {
         if height <= self.base {
             return 0.0;
@@ -124,7 +124,7 @@ impl Line {
         self.law.risen(self.mean, self.rest, height - self.base) / self.rate
     }
 
-    /// What decides between lines of one mean.
+    /// The tie-breaker between lines of equal mean.
     fn slope(self) -> f64 {
         match self.law {
             Law::Bernoulli => self.rate,
@@ -133,19 +133,19 @@ impl Line {
     }
 }
 
-/// `sum of min(N, sqrt(N N'))` over the N' of all arms: how often the arms were
-/// played that an arm with N competes with (Lattimore, "Refining the Confidence
-/// Level for Optimistic Bandit Strategies", 2018).
+/// `sum of min(N, sqrt(N N'))` over the N' of all arms: the number of plays of the arms with which
+/// an arm with N selections competes (Lattimore, "Refining the Confidence Level for Optimistic
+/// Bandit Strategies", 2018).
 fn rivalry(root: f64, roots: &[f64]) -> f64 {
     root * roots.iter().map(|other| root.min(*other)).sum::<f64>()
 }
 
-/// Steps in which a policy is made that will serve many selections.
+/// Number of steps in averaging a policy for many selections.
 const STEPS: u32 = 32;
 
-/// The share of each arm for a policy that will serve so many selections: the mean of
-/// what the shares would be along the way, as the selections before become pending.
-/// Without this, an arm of little evidence is given all of them at once.
+/// The share of each arm for a policy that will serve `ahead` selections: the mean of the shares
+/// along the way, as earlier selections become pending. Without this, an arm with little evidence
+/// would get all of these selections.
 pub(super) fn shares_ahead(mut arms: Vec<Evidence>, scale_max: f64, ahead: f64) -> Vec<f64> {
     if ahead <= 1.0 {
         return shares(&arms, scale_max);
@@ -175,7 +175,7 @@ pub(super) fn shares(arms: &[Evidence], scale_max: f64) -> Vec<f64> {
     let lines: Vec<Option<Line>> = arms.iter().zip(&roots).map(line).collect();
     let mut distinct: Vec<Line> = lines.iter().copied().flatten().collect();
     distinct.sort_by(|a, b| b.mean.total_cmp(&a.mean).then(b.slope().total_cmp(&a.slope())));
-    // Of equal means the largest slope leads at every scale.
+    // Of lines with equal means, the one with the largest slope leads at every scale.
     distinct.dedup_by(|next, kept| next.mean.total_cmp(&kept.mean).is_eq());
     let masses = leading_masses(&distinct, scale_max);
     let mut shares = vec![0.0; arms.len()];
@@ -188,18 +188,17 @@ pub(super) fn shares(arms: &[Evidence], scale_max: f64) -> Vec<f64> {
     shares
 }
 
-/// How many selections an arm has at most that comes before all others, whatever their
-/// indices. Arms that nobody was sent to come first; while no report has come at all,
-/// those that fewest were sent to.
+/// The number of selections up to which an arm precedes all others, whatever their indices. Arms
+/// without selections come first. Before the first report, those with the fewest selections do.
 fn beginner_limit(arms: &[Evidence]) -> f64 {
     if arms.iter().any(|arm| arm.reports() > 0.0) {
-        // Less than one is an estimate of nobody.
+        // Estimated selections of less than one count as none.
         return 1.0_f64.next_down();
     }
     arms.iter().map(|arm| arm.selections()).fold(f64::INFINITY, f64::min)
 }
 
-/// Equal shares for the arms that come before all others, if there are any.
+/// Equal shares for the arms that precede all others, if there are any.
 fn shared_by_beginners(arms: &[Evidence]) -> Option<Vec<f64>> {
     let limit = beginner_limit(arms);
     let first = |arm: &Evidence| arm.selections() <= limit;
@@ -208,13 +207,13 @@ fn shared_by_beginners(arms: &[Evidence]) -> Option<Vec<f64>> {
     (count > 0).then(|| arms.iter().map(|arm| if first(arm) { share } else { 0.0 }).collect())
 }
 
-/// For each line, how much of the range of scales it leads on, as a fraction. The
-/// lines have different means, the largest first.
+/// For each line, the fraction of the range of scales on which it leads. The lines have distinct
+/// means, in descending order.
 fn leading_masses(lines: &[Line], scale_max: f64) -> Vec<f64> {
     let leader = |scale: f64| {
         let mut best = (0, f64::NEG_INFINITY);
         for (place, line) in lines.iter().enumerate() {
-            // The divergence tells more cheaply than an index whether the arm can lead.
+            // The divergence shows at less cost than an index whether the arm can lead.
             if best.1 <= line.base || scale > line.scale_at(best.1) {
                 let height = line.at(scale);
                 if height > best.1 {
@@ -225,7 +224,7 @@ fn leading_masses(lines: &[Line], scale_max: f64) -> Vec<f64> {
         best
     };
     let mut masses = vec![0.0; lines.len()];
-    // At scale 0 the largest mean leads.
+    // At scale 0 the line with the largest mean leads.
     let first = (0.0, (0, lines.first().map_or(0.0, |line| line.base)));
     let mut open = vec![(first, (scale_max, leader(scale_max)))];
     while let Some(((low, left), (high, right))) = open.pop() {
@@ -247,8 +246,8 @@ fn leading_masses(lines: &[Line], scale_max: f64) -> Vec<f64> {
     masses.iter().map(|mass| mass / scale_max).collect()
 }
 
-/// The scale at which `second`, of the lower mean, overtakes `first`, between the
-/// heights at which either of them leads.
+/// The scale at which `second`, of the lower mean, overtakes `first`. The heights are those at
+/// which each of them leads.
 fn crossing(first: Line, second: Line, heights: (f64, f64)) -> f64 {
     let halve = |(low, high): (f64, f64), _| {
         let middle = f64::midpoint(low, high);
@@ -262,9 +261,9 @@ fn crossing(first: Line, second: Line, heights: (f64, f64)) -> f64 {
     second.scale_at(f64::midpoint(low, high))
 }
 
-/// Draws arms as [`Learner::RandAdaKl`](super::Learner::RandAdaKl) does, one scale for each
-/// draw. Where what is known changes after every draw, as in a simulation, a draw is
-/// much cheaper than weights.
+/// Draws arms as [`Learner::RandAdaKl`](super::Learner::RandAdaKl) does, one scale for each draw.
+/// If the evidence changes after every draw, as in a simulation, a draw is much cheaper than
+/// weights.
 ///
 /// ```
 /// use bandana_learners::AdaKlSampler;
@@ -281,7 +280,7 @@ fn crossing(first: Line, second: Line, heights: (f64, f64)) -> f64 {
 pub struct AdaKlSampler {
     arms: Vec<Evidence>,
     roots: Vec<f64>,
-    /// For each arm the sum of the smaller of its root and another's, over all arms.
+    /// For each arm, the sum over all arms of the smaller of the two roots.
     sums: Vec<f64>,
     time: f64,
     scale_max: f64,
@@ -301,7 +300,7 @@ impl AdaKlSampler {
         }
     }
 
-    /// A sampler for arms of which so much is known.
+    /// A sampler for arms with this evidence.
     pub fn of(arms: Vec<Evidence>, scale_max: f64) -> Self {
         let roots: Vec<f64> = arms.iter().map(|arm| libm::sqrt(arm.selections())).collect();
         let least = |root: &f64| roots.iter().map(|other| root.min(*other)).sum();
@@ -310,7 +309,7 @@ impl AdaKlSampler {
         Self { arms, roots, sums, time, scale_max }
     }
 
-    /// Counts a selection, whose report is still to come.
+    /// Counts a selection, whose report is pending.
     ///
     /// # Panics
     /// When there is no such arm.
@@ -319,7 +318,7 @@ impl AdaKlSampler {
         self.count(arm);
     }
 
-    /// Counts a report; one that no selection announced counts as a selection too.
+    /// Counts a report. A report without a pending selection counts as a selection too.
     ///
     /// # Panics
     /// When there is no such arm.
@@ -327,8 +326,7 @@ impl AdaKlSampler {
         self.hear(arm, |evidence| evidence.add_bit(bit));
     }
 
-    /// The same for a report of a symbol that lies at this `position`, from 0 for the first
-    /// to 1 for the last one.
+    /// Counts a report of a symbol at this `position`, from 0 for the first to 1 for the last one.
     ///
     /// # Panics
     /// When there is no such arm.
@@ -344,7 +342,7 @@ impl AdaKlSampler {
         }
     }
 
-    /// Brings the sums up to date after one selection more of an arm.
+    /// Updates the sums after one more selection of an arm.
     fn count(&mut self, arm: usize) {
         self.time += 1.0;
         let before = self.roots[arm];
@@ -359,7 +357,7 @@ impl AdaKlSampler {
         self.sums[arm] = own;
     }
 
-    /// The divergence that the index of an arm may have, for a scale.
+    /// The divergence that the index of an arm may have at a scale.
     fn room(&self, place: usize, scale: f64) -> f64 {
         let rivalry = self.roots[place] * self.sums[place];
         scale * libm::log(self.time / rivalry).max(0.0) / self.arms[place].selections()
@@ -369,8 +367,8 @@ impl AdaKlSampler {
     pub fn draw<R: Rng + ?Sized>(&self, rng: &mut R) -> usize {
         let scale = self.scale_max * rng.random::<f64>();
         let start = rng.random_range(0..self.arms.len());
-        // From a random place on, so that ties are broken at random, but for the arm that
-        // was played most: it nearly always leads, and few others need an index then.
+        // Arms are visited from a random start, to break ties at random. The arm with most plays
+        // comes first: it nearly always leads, so few other indices are needed.
         let favourite = (start..self.arms.len())
             .chain(0..start)
             .fold(start, |best, arm| if self.roots[arm] > self.roots[best] { arm } else { best });
@@ -383,8 +381,8 @@ impl AdaKlSampler {
             }
             let Some(mean) = self.arms[place].mean() else { continue };
             let room = self.room(place, scale);
-            // An index reaches the best one if the divergence to it is small enough, which
-            // Pinsker's inequality denies for most.
+            // An index exceeds the best one if the divergence to it is small enough. Pinsker's
+            // inequality excludes most arms cheaply.
             let (law, distance) = (Law::of(self.arms[place]), best.1 - mean);
             let is_bound = law == Law::Bernoulli && room <= 2.0 * distance * distance;
             if distance >= 0.0 && (is_bound || room <= law.divergence(mean, best.1)) {
@@ -410,7 +408,7 @@ mod tests {
         counts.iter().map(|(ones, zeros)| Evidence::new(*ones, *zeros)).collect()
     }
 
-    /// The midpoint rule over the scale.
+    /// The shares by the midpoint rule over the scale.
     fn by_counting(arms: &[Evidence], points: u32) -> Vec<f64> {
         let time = 1.0 + arms.iter().map(|arm| arm.selections()).sum::<f64>();
         let index = |arm: &Evidence, scale: f64| {
@@ -452,7 +450,7 @@ mod tests {
 
     #[test]
     fn so_do_those_of_levels() {
-        // Arms of three levels; one of them never varies, two have one mean.
+        // Arms of three levels. One of them has no variance; two have equal means.
         let alphabet = Alphabet::new(3).unwrap();
         let counts = [[40.0, 300.0, 60.0], [0.0, 90.0, 0.0], [20.0, 5.0, 25.0], [1.0, 8.0, 3.0]];
         let of = |counts: &[f64; 3]| Evidence::of_counts(&counts.iter().copied(), alphabet);
@@ -476,7 +474,7 @@ mod tests {
         for step in 0..400 {
             let arm = sampler.draw(&mut rng);
             sampler.select(arm);
-            // The last reports stay away, so that pending counts matter.
+            // The last reports are withheld, so that pending counts matter.
             if step < 300 {
                 let mean = 0.4 + 0.05 * arm as f64;
                 if levels {
@@ -492,7 +490,7 @@ mod tests {
             drawn[sampler.draw(&mut rng)] += 1.0;
         }
         for (count, share) in drawn.iter().zip(&shares) {
-            // Six standard deviations, and one arm.
+            // Six standard deviations, and one draw.
             let slack = 6.0 * (200_000.0 * share * (1.0 - share)).sqrt() + 1.0;
             assert!((count - 200_000.0 * share).abs() < slack, "{drawn:?} {shares:?}");
         }
@@ -504,7 +502,7 @@ mod tests {
         assert_eq!(shares(&known, SCALE_MAX), [0.0, 0.5, 0.5]);
         known[1] = known[1].with_pending(1.0);
         assert_eq!(shares(&known, SCALE_MAX), [0.0, 0.0, 1.0]);
-        // All have been sent to, one has reported: the others are waited for.
+        // All arms have selections, one has a report: the others are waited for.
         known[2] = known[2].with_pending(3.0);
         assert_eq!(shares(&known, SCALE_MAX), [1.0, 0.0, 0.0]);
         let silent = [2.0, 1.0, 1.0].map(|n| Evidence::default().with_pending(n));
@@ -525,15 +523,15 @@ mod tests {
         assert_eq!(drawn, [50; 20]);
         let shares = shares_ahead(vec![Evidence::default(); 20], SCALE_MAX, 1000.0);
         assert!(shares.iter().all(|share| (share - 0.05).abs() < 1e-12), "{shares:?}");
-        // The first report ends it: what is known is weighed.
+        // The first report ends the burn-in of beginners: the indices decide.
         sampler.report(7, true);
         assert_eq!(sampler.draw(&mut rng), 7);
     }
 
     #[test]
     fn a_policy_for_many_selections_spreads_them() {
-        // The second arm is known too little: now it leads at most scales, but not for a
-        // thousand selections.
+        // The second arm has little evidence: it leads at most scales, but not for a thousand
+        // selections.
         let arms = arms(&[(620.0, 380.0), (1.0, 4.0)]);
         let now = shares_ahead(arms.clone(), SCALE_MAX, 1.0);
         let long = shares_ahead(arms, SCALE_MAX, 1000.0);
@@ -545,7 +543,7 @@ mod tests {
     fn equal_arms_share() {
         assert_eq!(shares(&arms(&[(3.0, 2.0); 4]), SCALE_MAX), [0.25; 4]);
         assert_eq!(shares(&arms(&[(1e9, 1e9); 1]), SCALE_MAX), [1.0]);
-        // All ones: no index is larger than 1, and both have it.
+        // All reports are ones: both indices are 1, the maximum.
         assert_eq!(
             shares(&arms(&[(3.0, 0.0), (9.0, 1.0), (1.0, 0.0)]), SCALE_MAX),
             [0.5, 0.0, 0.5]

@@ -1,14 +1,14 @@
-//! Bounds on regret that the papers prove, as functions.
+//! Bounds on regret from the literature, as functions.
 //!
-//! They hold for a horizon that goes to infinity, or up to constants that nobody
-//! computes. So they are for plots beside measured curves, and no run can break one:
-//! at horizons up to `10^6`, Thompson sampling stays well *below* the lower bound.
+//! They hold asymptotically, or up to constants that are not explicit. So they serve for plots
+//! beside measured curves, and a run can't violate one: at horizons up to `10^6`, Thompson sampling
+//! stays well *below* the lower bound.
 
 use bandana_shared::channel::Floor;
 
 use super::divergence::kl;
 
-/// An arm as a bound sees it.
+/// An arm in a bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BoundArm {
     /// Its mean reward.
@@ -17,10 +17,9 @@ pub struct BoundArm {
     pub private_mean: f64,
 }
 
-/// The factor of `ln T` that no consistent learner on these private bits stays below
-/// as T grows: the sum of `gap / kl(q, q*)` over all arms that are not best (Lai and
-/// Robbins 1985; for such channels Gajane, Urvoy and Kaufmann 2018, arXiv
-/// 1708.05033, theorem 1).
+/// The factor of `ln T` in the asymptotic lower bound on the regret of every consistent learner on
+/// these private bits: the sum of `gap / kl(q, q*)` over all arms that are not best (Lai and
+/// Robbins 1985; for such channels Gajane, Urvoy and Kaufmann 2018, arXiv 1708.05033, theorem 1).
 ///
 /// Infinite where a worse arm has the same private mean as the best one, or a larger
 /// one: there regret is linear.
@@ -35,13 +34,12 @@ pub fn lower_bound(arms: &[BoundArm]) -> f64 {
     sum_over_worse(arms, |best, arm| kl(arm.private_mean, best.private_mean))
 }
 
-/// The factor of `ln T` in the bound of Jiang, Zhao and Li (2023, arXiv 2307.00863)
-/// on the regret of LDP-TS, after Pinsker's inequality: the sum of `gap / (2 δ²)`, δ
-/// the difference of the private means. Their theorems write δ out for each mechanism:
-/// `s gap` for the linear one, with s = (e^ε - 1)/(e^ε + 1), and the same with the
-/// second moments or the means of `e^(ε r)` for the others. The bound without
-/// Pinsker's inequality has [`lower_bound`] in this place, times 1 + ψ for any ψ > 0,
-/// and both leave out a constant.
+/// The factor of `ln T` in the bound of Jiang, Zhao and Li (2023, arXiv 2307.00863) on the regret
+/// of LDP-TS, after Pinsker's inequality: the sum of `gap / (2 δ²)`, δ the difference of the
+/// private means. Their theorems write δ out for each mechanism: `s gap` for the linear one, with s
+/// = (e^ε - 1)/(e^ε + 1), and the same with the second moments or the means of `e^(ε r)` for the
+/// others. Without Pinsker's inequality the factor is [`lower_bound`] times 1 + ψ, for any ψ > 0.
+/// Both bounds omit a constant.
 pub fn thompson_sampling(arms: &[BoundArm]) -> f64 {
     sum_over_worse(arms, |best, arm| 2.0 * (best.private_mean - arm.private_mean).powi(2))
 }
@@ -61,24 +59,24 @@ pub fn ldp_ucb(arms: &[BoundArm], horizon: f64) -> f64 {
     sum_over_worse(arms, squared) * libm::log(horizon) + constant * once
 }
 
-/// The share of reports from which on people who act in concert can turn the order
-/// of two arms whose mean of g(reward) differ by `gap`: `s gap / (1 + s gap)`, s the
-/// contrast of the channel.
+/// The smallest share of colluding reports that can reverse the order of two arms whose means of
+/// g(reward) differ by `gap`: `s gap / (1 + s gap)`, s the contrast of the channel.
 ///
-/// Of the bits of the better arm they make zeros, of the other's ones: the private
-/// means are then `(1 - f) q*` and `(1 - f) q + f`.
+/// Colluders send zeros for the better arm and ones for the other: the private means are then `(1 -
+/// f) q*` and `(1 - f) q + f`.
 pub fn order_breaking_share(floor: Floor, gap: f64) -> f64 {
     let private_gap = floor.contrast() * gap;
     private_gap / (1.0 + private_gap)
 }
 
-/// The arm of the largest mean; a worthless one if there is none.
+/// The arm with the largest mean; without arms, one of mean 0.
 fn best(arms: &[BoundArm]) -> BoundArm {
     let none = BoundArm { mean: f64::NEG_INFINITY, private_mean: 0.0 };
     arms.iter().fold(none, |best, arm| if arm.mean > best.mean { *arm } else { best })
 }
 
-/// The sum of gap over `information`, which counts as 0 in the wrong order.
+/// The sum over worse arms of gap divided by `information`, which is taken as 0 where the private
+/// means are in the wrong order.
 fn sum_over_worse(arms: &[BoundArm], information: impl Fn(BoundArm, BoundArm) -> f64) -> f64 {
     let best = best(arms);
     let term = |arm: &BoundArm| {

@@ -1,4 +1,4 @@
-//! The configuration of a learner in an experiment, and the weights that follow from it.
+//! The configuration of a learner in an experiment, and the weights computed with it.
 
 use bandana_shared::identity::{ArmIndex, Day};
 use bandana_shared::policy::Weights;
@@ -9,34 +9,34 @@ use super::guardrails::Guardrails;
 use super::window::{Days, Memory};
 use super::{Evidence, Learner, LearnerError, LearnerInput};
 
-/// Fewest new reports after which a policy is recomputed at once.
+/// Minimum number of new reports that triggers a new policy.
 const REPORTS_PER_POLICY_MIN: u64 = 100;
 
-/// How the learner of an experiment is run, beside its specification.
+/// The configuration of an experiment's learner, beside its specification.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearnerConfig {
-    /// Who chooses the arms.
+    /// The learner.
     pub learner: Learner,
-    /// Least share of the traffic for every arm in play.
+    /// Minimum share of the traffic for every arm in play.
     pub floor_weight: f64,
-    /// How much the learner makes of old reports.
+    /// The weight of old reports.
     pub memory: Memory,
-    /// What it must not decide about.
+    /// Limits on the learner's decisions.
     pub guardrails: Guardrails,
 }
 
 impl LearnerConfig {
-    /// A learner without a floor weight or guardrails that forgets nothing.
+    /// A learner without floor weight, guardrails or forgetting.
     pub const fn new(learner: Learner) -> Self {
         let (memory, guardrails) = (Memory::Everything, Guardrails::OFF);
         Self { learner, floor_weight: 0.0, memory, guardrails }
     }
 
-    /// The weights of the arms of a specification, of which the first `initial_arms` were there
-    /// from the start, with so many selections of each arm not yet reported.
+    /// The weights of the arms of a specification, given the pending selections of each arm. The
+    /// first `initial_arms` arms were there from the start.
     ///
     /// # Errors
-    /// [`LearnerError`], as [`Learner::weights`] has it.
+    /// [`LearnerError`], as for [`Learner::weights`].
     pub fn weigh(
         self,
         specification: &Specification,
@@ -49,7 +49,7 @@ impl LearnerConfig {
         let TallySnapshot { tallies, days } = snapshot;
         let arms = active.len().max(tallies.len());
         let evidence = if self.memory.is_everything() {
-            // Arms that nobody has reported on have none.
+            // Arms without reports have no tally.
             let tally = |arm| tallies.get(arm).copied().unwrap_or(Tally::EMPTY);
             (0..arms).map(|arm| Evidence::of(&tally(arm), channel.alphabet())).collect()
         } else {
@@ -66,7 +66,8 @@ impl LearnerConfig {
     }
 }
 
-/// New reports after which a policy that was computed from so many is replaced at once.
+/// The number of new reports that triggers a new policy, after a policy computed from `used`
+/// reports.
 pub fn reports_until_policy(used: u64) -> u64 {
     REPORTS_PER_POLICY_MIN.max(used / 100)
 }
@@ -74,20 +75,19 @@ pub fn reports_until_policy(used: u64) -> u64 {
 /// The committed tallies of an experiment.
 #[derive(Clone, Debug, Default)]
 pub struct TallySnapshot {
-    /// Of every arm, all days together.
+    /// Tallies of every arm, over all days.
     pub tallies: Vec<Tally>,
-    /// The same by day, of the days that its memory reaches; empty when it keeps
-    /// everything.
+    /// Tallies by day, for the days within the memory; empty if the memory is unlimited.
     pub days: Days,
 }
 
 impl TallySnapshot {
-    /// Reports of all arms together.
+    /// Number of reports of all arms.
     pub fn reports(&self) -> u64 {
         self.tallies.iter().copied().sum::<Tally>().reports()
     }
 
-    /// Adds a tally of an arm on a day, and forgets days that the memory does not reach any more.
+    /// Adds a tally of an arm on a day, and drops days beyond the memory.
     pub fn add(&mut self, memory: Memory, (day, arm, tally): (Day, ArmIndex, Tally)) {
         add_to(&mut self.tallies, arm, tally);
         if !memory.is_everything() {

@@ -1,12 +1,13 @@
 //! The Kullback-Leibler divergence of Bernoulli laws, and its inverse.
 
-/// Most Newton steps of [`upper`]; ten suffice wherever it was tried.
+/// Maximum number of Newton steps in [`upper`]; ten sufficed in all trials.
 const NEWTON_STEPS: usize = 32;
 
-/// Relative size of a Newton step that is small enough to be the last.
+/// Relative size of a Newton step below which the iteration ends.
 const PRECISION: f64 = 1e-13;
 
-/// `kl(p, q)` in nats, p and q in 0..=1: infinite where q excludes what p allows.
+/// `kl(p, q)` in nats, p and q in 0..=1: infinite where q gives probability 0 to an outcome that p
+/// allows.
 ///
 /// ```
 /// use bandana_learners::divergence::kl;
@@ -15,7 +16,7 @@ const PRECISION: f64 = 1e-13;
 /// ```
 pub fn kl(p: f64, q: f64) -> f64 {
     let gap = q - p;
-    // Written in the gap, the terms of first order in it cancel and no others do.
+    // In this form the first-order terms in the gap cancel, and no others.
     let ones = if p > 0.0 { -p * libm::log1p(gap / p) } else { 0.0 };
     let zeros = if p < 1.0 { -(1.0 - p) * libm::log1p(-gap / (1.0 - p)) } else { 0.0 };
     (ones + zeros).max(0.0)
@@ -36,7 +37,7 @@ pub fn upper(p: f64, divergence: f64) -> f64 {
     if p <= 0.0 {
         return -libm::expm1(-divergence);
     }
-    // kl is convex in q, so Newton's method stays above the root once it is there.
+    // kl is convex in q, so Newton's method stays above the root once it is above.
     let start = ceiling(p, divergence) - p;
     let mut gap = start;
     for _ in 0..NEWTON_STEPS {
@@ -53,10 +54,10 @@ pub fn upper(p: f64, divergence: f64) -> f64 {
     p + gap
 }
 
-/// How much `-ln(1 - q)` exceeds `-ln(1 - p)` at the largest q with `kl(p, q) <=
-/// divergence`. It tells apart what [`upper`] rounds to 1 or next to it, and takes nearly
-/// twice as long. `rest` is `1 - p`, which is known better than p where that is close to 1;
-/// the rise is infinite for a rest of 0.
+/// The rise of `-ln(1 - q)` over `-ln(1 - p)` at the largest q with `kl(p, q) <= divergence`. It
+/// distinguishes values that [`upper`] rounds to 1 or next to it, and takes nearly twice as long.
+/// `rest` is `1 - p`, which has more digits than p where p is close to 1. The rise is infinite for
+/// a rest of 0.
 pub(super) fn rise(p: f64, rest: f64, divergence: f64) -> f64 {
     if rest <= 0.0 {
         return f64::INFINITY;
@@ -64,15 +65,15 @@ pub(super) fn rise(p: f64, rest: f64, divergence: f64) -> f64 {
     if divergence <= 0.0 || p < f64::MIN_POSITIVE {
         return divergence.max(0.0) / rest;
     }
-    // The divergence is convex in the rise, so Newton's method stays above the root if it
-    // starts there: by Pinsker's inequality, or without the term in ln q.
+    // The divergence is convex in the rise, so Newton's method stays above the root if it starts
+    // above. The start is from Pinsker's inequality, or from omitting the term in ln q.
     let pinsker = libm::sqrt(divergence / 2.0) / rest;
     let mut rise =
         if pinsker < 0.9 { -libm::log1p(-pinsker) } else { (divergence - p * libm::log(p)) / rest };
     for _ in 0..NEWTON_STEPS {
         let gap = -rest * libm::expm1(-rise);
         let step = (kl_at(p, rest * rise, gap) - divergence) * (p + gap) / gap;
-        // Below the root there is nothing but rounding.
+        // Below the root only rounding errors remain.
         if !step.is_finite() || step <= 0.0 {
             break;
         }
@@ -89,14 +90,14 @@ pub(super) fn kl_risen(p: f64, rest: f64, rise: f64) -> f64 {
     kl_at(p, rest * rise, -rest * libm::expm1(-rise))
 }
 
-/// The divergence from p to `p + gap`, of which the term of the zeros is known.
+/// The divergence from p to `p + gap`, given the term of the zeros.
 fn kl_at(p: f64, zeros: f64, gap: f64) -> f64 {
     let ones = if p < f64::MIN_POSITIVE { 0.0 } else { p * libm::log1p(gap / p) };
     (zeros - ones).max(0.0)
 }
 
-/// A number that [`upper`] does not exceed, at a fraction of its cost: Pinsker's
-/// inequality, or what is left of kl without its term in `ln q`, whichever is less.
+/// An upper bound on [`upper`], at a fraction of its cost: Pinsker's inequality, or kl without its
+/// term in `ln q`, whichever bound is less.
 pub fn ceiling(p: f64, divergence: f64) -> f64 {
     let pinsker = p + libm::sqrt(divergence / 2.0);
     if pinsker < 0.9 || p <= 0.0 || p >= 1.0 {
@@ -119,7 +120,7 @@ mod tests {
                 let q = upper(p, divergence);
                 assert!((p..=1.0).contains(&q), "{p} {divergence} {q}");
                 assert!(q <= ceiling(p, divergence) + 1e-15, "{p} {divergence} {q}");
-                // Beyond it lie the numbers that q can't tell from 1.
+                // Beyond it q can't be distinguished from 1.
                 if q < 1.0 - 1e-6 {
                     let slope = (q - p) / (q * (1.0 - q));
                     let off = (kl(p, q) - divergence).abs();
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn rises_are_exact_where_numbers_are_next_to_one() {
-        // The divergence is (1-p) v less the entropy of p, v the height: q is 1 within 1e-20.
+        // The divergence is (1-p) v minus the entropy of p, v the height: q is 1 within 1e-20.
         for (p, divergence) in [(0.5_f64, 30.0), (0.75, 14.0), (0.01, 60.0), (0.999, 0.1)] {
             let entropy = -p * p.ln() - (1.0 - p) * (1.0 - p).ln();
             let height = rise(p, 1.0 - p, divergence) - (1.0 - p).ln();

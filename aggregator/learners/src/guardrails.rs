@@ -1,37 +1,37 @@
-//! Guardrails: what no learner decides about. There is a time in which all arms get the same, and
-//! a share of the traffic that always does.
+//! Guardrails: limits on a learner's decisions. In the burn-in all arms get equal traffic; the
+//! holdout share of the traffic is always spread evenly.
 //!
-//! From what the learner says to the weights it goes in this order. Arms that are in their
-//! burn-in get one over the number of arms in play each, and the learner shares the rest out
-//! among the others. Of that, `1 - floor weight * arms` counts, and every arm in play has the
-//! floor weight besides. Of that in turn, `1 - holdout share` counts, and the holdout share is
-//! spread evenly. The last two are mixtures with even weights, so their order does not matter:
-//! the learner decides about `(1 - floor weight * arms) (1 - holdout share)` of the traffic,
-//! and the rest is even.
+//! The weights follow from the learner's shares in three steps. First, each arm in its burn-in gets
+//! one over the number of arms in play, and the learner divides the rest among the others. Second,
+//! the result is scaled by `1 - floor weight * arms`, and every arm in play gets the floor weight
+//! in addition. Third, that is scaled by `1 - holdout share`, and the holdout share is spread
+//! evenly. The last two are mixtures with even weights, so their order does not matter: the learner
+//! decides about `(1 - floor weight * arms) (1 - holdout share)` of the traffic, and the rest is
+//! even.
 //!
-//! # What a holdout gives, and what not
-//! A device draws by one vector of weights and a report has no mark, so nobody knows which
-//! reports were drawn evenly. The holdout is a least share of `holdout share / arms` for every
-//! arm in play: a floor that follows the number of arms. Every arm keeps its traffic, so that its
-//! estimate goes on getting better and drift is seen. It is no sample that could be analysed on
-//! its own.
+//! # Use and limits of a holdout
+//! A device draws from one vector of weights and a report carries no mark, so the evenly drawn
+//! reports can't be identified. The holdout is a minimum share of `holdout share / arms` for every
+//! arm in play: a floor that follows the number of arms. Every arm keeps some traffic, so its
+//! estimate keeps improving and drift is detected. The holdout is no sample that could be analysed
+//! on its own.
 
 use std::fmt;
 
 use bandana_shared::tally::Tally;
 use thiserror::Error;
 
-/// How much of the traffic a learner does not decide about, beside the floor weight.
+/// Limits on a learner's decisions, beside the floor weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Guardrails {
-    /// Reports that an arm must have before the learner decides about its traffic. 0: none.
+    /// Reports that an arm must have before the learner decides about its traffic. 0: no burn-in.
     pub burn_in_reports: u32,
-    /// This share of the traffic is spread evenly over the arms in play: 0 to 1.
+    /// Share of the traffic that is spread evenly over the arms in play: 0 to 1.
     pub holdout_share: f64,
 }
 
 impl Guardrails {
-    /// The learner decides about everything.
+    /// No guardrails.
     pub const OFF: Self = Self { burn_in_reports: 0, holdout_share: 0.0 };
 
     /// Guardrails with these numbers.
@@ -46,10 +46,10 @@ impl Guardrails {
         }
     }
 
-    /// Which arms are in their burn-in, one flag for each of `active`, which says whether an
-    /// arm is in play. The first `initial` arms come out of it together, when all of them that
-    /// are in play have their reports; each later one on its own. Reports of all days count,
-    /// those that the learner has forgotten too.
+    /// Which arms are in their burn-in, as one flag per arm. `active` has one flag per arm too:
+    /// whether it is in play. The first `initial` arms leave the burn-in together, when all of them
+    /// that are in play have enough reports; each later arm leaves on its own. Reports of all days
+    /// count, also those beyond the learner's memory.
     pub fn burning_in(self, tallies: &[Tally], active: &[bool], initial: usize) -> Vec<bool> {
         let lacks = |arm: usize| {
             let reports = tallies.get(arm).map_or(0, |tally| tally.reports());
@@ -61,7 +61,7 @@ impl Guardrails {
     }
 }
 
-/// For people, to follow what a learner is: nothing, or what it does not decide about.
+/// Formats the guardrails in words, to follow the learner's name; empty without guardrails.
 impl fmt::Display for Guardrails {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.burn_in_reports > 0 {
@@ -74,7 +74,7 @@ impl fmt::Display for Guardrails {
     }
 }
 
-/// A holdout that there can't be.
+/// A holdout share out of range.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 #[error(
     "the holdout share {holdout_share} is not a share of the traffic; expected a number from 0 to \
@@ -127,7 +127,7 @@ mod tests {
             let off = weights(learner, Guardrails::OFF, &off, &[true; 3], 3);
             assert_eq!(of(100), off, "{learner:?}");
         }
-        // One that is retired keeps nobody waiting.
+        // A retired arm delays no others.
         let counts = [(5000, 100), (900, 800), (3, 1)];
         let shown = weights(Learner::LdpTs, guardrails, &counts, &[true, true, false], 3);
         assert!(shown.share(1) > 0.99 && shown.get(2) == 0, "{shown:?}");
@@ -142,7 +142,7 @@ mod tests {
         for (share, expected) in shares.into_iter().zip([0.0, 0.5, 0.25, 0.25]) {
             assert!((share - expected).abs() < 1e-6, "{shares:?}");
         }
-        // One of them has its reports, and the learner decides about it.
+        // One arm has enough reports, so the learner decides about it.
         let counts = [(5000, 1000), (5000, 4000), (40, 40), (100, 1)];
         let shown = weights(Learner::LdpTs, guardrails, &counts, &[true; 4], 2);
         let shares = [0, 1, 2, 3].map(|arm| shown.share(arm));

@@ -1,9 +1,8 @@
-//! Index rules: a number for each arm, of which the largest is played.
+//! Index rules: each arm has an index, and the arm with the largest is played.
 //!
-//! Each takes the mean of an arm's private bits, or of its rewards where there is
-//! no privacy, and the number of them; both decide the index alone, with the time
-//! t, the number of all reports of the arms in play plus one. Arms without reports
-//! come before all others.
+//! Each takes the mean of an arm's private bits, or of its rewards where there is no privacy, and
+//! the number of them; the index depends on these two and on the time t only, the number of all
+//! reports of the arms in play plus one. Arms without reports come before all others.
 
 use super::divergence::upper;
 use super::input::Evidence;
@@ -26,8 +25,8 @@ pub fn ucb1(mean: f64, reports: f64, time: f64) -> f64 {
 /// Privacy" (2018, arXiv 1708.05033), algorithm 1: the largest q with
 /// `n kl(mean, q) <= ln t + 3 ln ln t`.
 ///
-/// They map q back through the channel, which keeps the order of arms that share
-/// one; we leave that out.
+/// The paper maps q back through the channel. That keeps the order of arms with one channel, so it
+/// is omitted here.
 pub fn kl_ucb(mean: f64, reports: f64, time: f64) -> f64 {
     upper(mean, kl_ucb_exploration(time) / reports)
 }
@@ -64,11 +63,10 @@ pub fn bayes_ucb(arm: Evidence, time: f64) -> f64 {
     Posterior::of(arm).upper_quantile(1.0 / time.max(1.0))
 }
 
-/// A number that [`bayes_ucb`] does not exceed, as a mean, not as log-odds.
+/// An upper bound on [`bayes_ucb`], as a mean, not as log-odds.
 ///
-/// A Beta(ones + 1, zeros + 1) variable exceeds q as often as n + 1 coins of bias q
-/// show at most `ones` heads, which has a probability of at most
-/// `exp(-(n + 1) kl(ones/(n + 1), q))` (Chernoff).
+/// A Beta(ones + 1, zeros + 1) variable exceeds q as often as n + 1 coins of bias q show at most
+/// `ones` heads, which has a probability of at most `exp(-(n + 1) kl(ones/(n + 1), q))` (Chernoff).
 pub fn bayes_ucb_ceiling(arm: Evidence, time: f64) -> f64 {
     let coins = arm.reports() + 1.0;
     super::divergence::ceiling(arm.ones() / coins, libm::log(time.max(1.0)) / coins)
@@ -79,12 +77,11 @@ pub fn bayes_ucb_ceiling(arm: Evidence, time: f64) -> f64 {
 /// debiased, since the noise has mean 0. `mean + sqrt(2 ln t / n) + sqrt(32 ln t /
 /// (ε² n))`, and infinite while `n <= 4 ln(t + 1)`.
 ///
-/// When it is worth it: the noise adds the variance `2/ε²` to that of the reward. A
-/// debiased bit has `1/(4 s²) - (μ - 1/2)²`, with s = tanh(ε/2) and μ the mean, which
-/// for small ε is about `1/ε²`. So a bit is worth about twice as much there. For
-/// binary rewards it stays ahead at every ε; rewards that hardly vary around 1/2 are
-/// better served by Laplace noise from ε of about 2.3 on. A device of Bandana sends
-/// bits, so only studies have it.
+/// Comparison with bits: the noise adds the variance `2/ε²` to that of the reward. A debiased bit
+/// has `1/(4 s²) - (μ - 1/2)²`, with s = tanh(ε/2) and μ the mean, which for small ε is about
+/// `1/ε²`. So a bit is worth about twice as much there. For binary rewards it stays ahead at every
+/// ε; rewards that hardly vary around 1/2 are better served by Laplace noise from ε of about 2.3
+/// on. Bandana's devices send bits, so only studies use this rule.
 pub fn ldp_ucb_laplace(mean: f64, reports: f64, time: f64, epsilon: f64) -> f64 {
     let log = libm::log(time.max(1.0));
     if reports <= 4.0 * libm::log(time + 1.0) {
@@ -93,10 +90,10 @@ pub fn ldp_ucb_laplace(mean: f64, reports: f64, time: f64, epsilon: f64) -> f64 
     mean + libm::sqrt(2.0 * log / reports) + libm::sqrt(32.0 * log / (epsilon * epsilon * reports))
 }
 
-/// The r-coin of Agrawal and Goyal, "Analysis of Thompson Sampling for the
-/// Multi-armed Bandit Problem" (2012, arXiv 1111.1797), algorithm 2: turns a
-/// reward in 0..=1 that a trusted server holds into a bit with that mean, so that
-/// Thompson sampling with Beta posteriors takes it. `uniform` is in 0..1.
+/// The r-coin of Agrawal and Goyal, "Analysis of Thompson Sampling for the Multi-armed Bandit
+/// Problem" (2012, arXiv 1111.1797), algorithm 2: turns a reward in 0..=1, known to a trusted
+/// server, into a bit with that mean, as input to Thompson sampling with Beta posteriors. `uniform`
+/// is in 0..1.
 pub fn reward_coin(reward: f64, uniform: f64) -> bool {
     uniform < reward
 }

@@ -1,13 +1,12 @@
 //! Thompson sampling by quadrature; see [`Learner::LdpTs`](super::Learner::LdpTs) and
 //! [`Learner::TruncatedTs`](super::Learner::TruncatedTs).
 //!
-//! The weight of arm i is the integral of f_i times the product of all F_j, j
-//! other than i, with f the posterior densities and F their distribution
-//! functions. One march from the right computes all of it: the widest panels
-//! that no density varies much on, the distribution functions by integrating the
-//! densities, the products by multiplying from both sides (a division would fail
-//! where a factor is 0), each function with two derivatives, so that two values
-//! per panel give an error of order seven.
+//! The weight of arm i is the integral of f_i times the product of all F_j, j other than i, with f
+//! the posterior densities and F their distribution functions. One pass from right to left computes
+//! all weights. Panels are as wide as possible while no density varies much on one. The
+//! distribution functions are integrals of the densities. The products are multiplied from both
+//! sides, because a division would fail where a factor is 0. Each function is carried with two
+//! derivatives, so that two values per panel give an error of order seven.
 
 use super::input::Evidence;
 use super::posterior::{Jet, Posterior};
@@ -26,7 +25,7 @@ pub(super) fn shares(arms: &[Evidence]) -> Vec<f64> {
     shares_by(arms, &arms.iter().copied().map(Posterior::of).collect::<Vec<_>>())
 }
 
-/// The same, with the posterior of each arm cut to log-odds within `limit` of 0.
+/// As [`shares`], with the posterior of each arm truncated to log-odds within `limit` of 0.
 pub(super) fn truncated_shares(arms: &[Evidence], limit: f64) -> Vec<f64> {
     let cut = |arm: &Evidence| Posterior::of(*arm).within(-limit, limit);
     shares_by(arms, &arms.iter().map(cut).collect::<Vec<_>>())
@@ -36,8 +35,8 @@ fn shares_by(arms: &[Evidence], posteriors: &[Posterior]) -> Vec<f64> {
     normalised(winning_masses(posteriors), arms)
 }
 
-/// Divides by the sum. Masses that sum to nothing usable give the weight to the
-/// arms with the largest posterior mean.
+/// Divides by the sum. If the sum is zero or not finite, the arms with the largest posterior mean
+/// share the weight.
 fn normalised(masses: Vec<f64>, arms: &[Evidence]) -> Vec<f64> {
     let total: f64 = masses.iter().sum();
     if total.is_finite() && total > 0.0 {
@@ -47,11 +46,11 @@ fn normalised(masses: Vec<f64>, arms: &[Evidence]) -> Vec<f64> {
     shared_by_largest(&arms.iter().map(posterior_mean).collect::<Vec<f64>>())
 }
 
-/// An arm on the march from the right, at the left end of the last panel.
+/// An arm in the pass from right to left, at the left end of the last panel.
 struct Contender {
     arm: usize,
     posterior: Posterior,
-    /// Above it the density counts as 0.
+    /// Upper end of the density's support; beyond it the density counts as 0.
     highest: f64,
     density: Jet,
     /// Integral of the density from here to the right.
@@ -65,7 +64,7 @@ struct Contender {
 }
 
 impl Contender {
-    /// The probability to lie below the left end, as a function of that end.
+    /// The distribution function at the left end, with derivatives.
     fn distribution(&self) -> Jet {
         Jet { value: 1.0 - self.survival, first: self.density.value, second: self.density.first }
     }
@@ -76,8 +75,7 @@ impl Contender {
 fn winning_masses(posteriors: &[Posterior]) -> Vec<f64> {
     let bounded: Vec<(Posterior, (f64, f64))> =
         posteriors.iter().map(|posterior| (*posterior, posterior.bounds())).collect();
-    // The largest mean lies above the low end of every arm. Arms that do not
-    // reach that far never have it.
+    // The largest mean exceeds the low end of every arm, so arms entirely below that never have it.
     let lowest = (bounded.iter()).fold(f64::NEG_INFINITY, |most, (_, (low, _))| most.max(*low));
     let mut contenders: Vec<Contender> = bounded
         .into_iter()
@@ -114,14 +112,14 @@ fn winning_masses(posteriors: &[Posterior]) -> Vec<f64> {
     masses
 }
 
-/// How fast the product of all distribution functions falls, as a logarithm. Where
-/// densities end with a step, many arms together make it steeper than any of them.
+/// The logarithmic derivative of the product of all distribution functions. Where densities end
+/// with a step, the product of many is steeper than any factor.
 fn steepness(contenders: &[Contender]) -> f64 {
     let fall = |contender: &Contender| contender.density.value / (1.0 - contender.survival);
     contenders.iter().map(fall).sum()
 }
 
-/// Lets the densities begin that end at `right` with a step.
+/// Adds the densities that end at `right` with a step.
 #[expect(clippy::float_cmp, reason = "panels end exactly where a density does")]
 fn begin(contenders: &mut [Contender], right: f64) {
     let mut began = false;
@@ -138,9 +136,9 @@ fn begin(contenders: &mut [Contender], right: f64) {
 
 /// The left end of the widest panel that resolves all densities on it.
 ///
-/// A density that starts far ahead must start exactly at the end of a panel:
-/// even its negligible tail has derivatives that are large on the scale of a
-/// wider density's panel. So must one that starts with a step.
+/// A density that starts far ahead must start exactly at the end of a panel: even its negligible
+/// tail has derivatives that are large on the scale of a wider density's panel. The same holds for
+/// a density that starts with a step.
 fn panel_end(contenders: &[Contender], right: f64) -> f64 {
     contenders
         .iter()
@@ -169,8 +167,8 @@ fn step(contenders: &mut [Contender], left: f64, width: f64) -> f64 {
     weigh(contenders, width)
 }
 
-/// Computes the integrands anew, and adds their integrals over a panel of the given
-/// width to the masses. Returns the product of all distribution functions.
+/// Recomputes the integrands, and adds their integrals over a panel of the given width to the
+/// masses. Returns the product of all distribution functions.
 fn weigh(contenders: &mut [Contender], width: f64) -> f64 {
     let mut before = Jet::ONE;
     for contender in contenders.iter_mut() {

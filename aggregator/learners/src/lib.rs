@@ -1,22 +1,22 @@
-//! Learners: from what is known to weights over the arms.
+//! Learners: rules that compute weights over the arms from the evidence.
 //!
-//! A learner is a pure function of a [`LearnerInput`]. It reads no clock and draws no
-//! randomness, so equal situations give equal weights, whoever computes them; the
-//! randomness of a choice is drawn where the choice is made.
+//! A learner is a pure function of a [`LearnerInput`]. It reads no clock and draws no randomness,
+//! so equal inputs give equal weights on every machine. The randomness of a choice is drawn where
+//! the choice is made.
 //!
-//! All arms of an experiment share one channel with an increasing curve, which
-//! keeps their order. The learners therefore work on the private means, the
-//! shares of ones, and never debias them. Reports of k-ary randomized response have private
-//! means too, between those of the first and the last symbol, and a variance that is less
-//! than that of bits with the same mean: that is where they say more.
+//! All arms of an experiment share one channel with an increasing curve, which keeps their order.
+//! The learners therefore work on the private means, the shares of ones, and never debias them.
+//! Reports of k-ary randomized response have private means too, between those of the first and the
+//! last symbol, and a variance below that of bits with the same mean, so they carry more
+//! information.
 //!
-//! A policy serves for many choices, before the next report comes and afterwards
-//! until devices have heard of a new one. A rule that gives all traffic to the arm of
-//! the largest index is badly served by that; [`Learner`] has one such rule, and the
-//! others are functions in [`indices`], for simulations that choose one at a time.
+//! A policy serves many choices, until reports lead to a new policy and devices have received it.
+//! Rules that give all traffic to the arm with the largest index perform badly under this delay.
+//! [`Learner`] has one such rule; the others are functions in [`indices`], for simulations with one
+//! choice at a time.
 //!
 //! # A learner, simulated
-//! Two thousand users of three arms, whose rewards reach nobody but as private bits:
+//! Two thousand users of three arms, whose rewards leave the device as private bits only:
 //! ```
 //! use bandana_learners::{Learner, LearnerInput};
 //! use bandana_shared::channel::Floor;
@@ -101,9 +101,9 @@ pub enum Learner {
     /// private mean is the largest, each mean with the posterior
     /// Beta(1 + ones, 1 + zeros).
     ///
-    /// We differ in computing that probability, to within `1e-6`, where the
-    /// paper draws one sample per step. Reports with more than two symbols count as so
-    /// many bits as would say as much: [`Evidence::as_bits`].
+    /// This implementation computes that probability, to within `1e-6`, whereas the paper draws one
+    /// sample per step. Reports with more than two symbols count as the number of bits with equal
+    /// information: [`Evidence::as_bits`].
     ///
     /// The default.
     #[default]
@@ -115,40 +115,36 @@ pub enum Learner {
     /// mean, n its reports and t the reports of all active arms. Arms that come
     /// first together share equally.
     ///
-    /// The paper's index is the debiased mean plus
-    /// `(e^ε + 1)/(e^ε - 1) sqrt(2 ln t / n)`. For the linear curve that is an
-    /// increasing linear function of ours, the same for all arms, so both put
-    /// the arms in the same order.
+    /// The paper's index is the debiased mean plus `(e^ε + 1)/(e^ε - 1) sqrt(2 ln t / n)`. For the
+    /// linear curve that is an increasing linear function of the index used here, the same for all
+    /// arms, so both put the arms in the same order.
     LdpUcb,
-    /// Thompson sampling from the exact posterior: a private mean lies between
-    /// `t0/2^64` and `1 - t0/2^64`, t0 the channel's floor, so a uniform prior on the
-    /// mean of g(reward) makes the posterior of [`Self::LdpTs`], cut to that range.
+    /// Thompson sampling from the exact posterior: a private mean lies between `t0/2^64` and `1 -
+    /// t0/2^64`, t0 the channel's floor, so a uniform prior on the mean of g(reward) gives the
+    /// posterior of [`Self::LdpTs`], truncated to that range.
     ///
-    /// For rewards that a linear curve carries this is the Bayesian answer. It differs
-    /// little from LDP-TS.
+    /// For a linear curve this is the exact Bayesian posterior. It differs little from LDP-TS.
     TruncatedTs,
-    /// Rand-AdaKL, a rule of our own, without a proof: the index of an arm is the
-    /// largest q with `N kl(p, q) <= c max(0, ln(t/H))`, where p is its private mean,
-    /// N its reports with those pending, t all of them plus one, and H the sum of
-    /// `min(N, sqrt(N N'))` over the N' of all arms, its own too. The scale c is
-    /// uniform between 0 and [`scale_max`], one for all arms; the weight of an arm is
-    /// the probability that its index is the largest, exactly. Arms that nobody was
-    /// sent to come first and, before the first report, those that fewest were sent to.
-    /// Where a policy is for many selections, the weights are the
-    /// mean of those that the rule would have gone through while they were made.
+    /// Rand-AdaKL, a rule of this project without a proven regret bound: the index of an arm is the
+    /// largest q with `N kl(p, q) <= c max(0, ln(t/H))`, where p is its private mean, N its reports
+    /// including pending ones, t all of them plus one, and H the sum of `min(N, sqrt(N N'))` over
+    /// the N' of all arms, itself included. The scale c is uniform between 0 and [`scale_max`], one
+    /// for all arms; the weight of an arm is the probability that its index is the largest,
+    /// exactly. Arms without selections come first and, before the first report, those with the
+    /// fewest selections. For a policy that serves many selections, the weights are averaged over
+    /// the sequence that the rule would pass through during these.
     ///
-    /// It puts together the confidence level of Lattimore, "Refining the Confidence
-    /// Level for Optimistic Bandit Strategies" (2018), the divergence of Garivier and
-    /// Cappé (2011), and the shared random scale of Vaswani, Mehrabian, Durand and
-    /// Kveton, "Old Dog Learns New Tricks: Randomized UCB for Bandit Problems" (2020).
+    /// It combines the confidence level of Lattimore, "Refining the Confidence Level for Optimistic
+    /// Bandit Strategies" (2018), the divergence of Garivier and Cappé (2011), and the shared
+    /// random scale of Vaswani, Mehrabian, Durand and Kveton, "Old Dog Learns New Tricks:
+    /// Randomized UCB for Bandit Problems" (2020).
     ///
-    /// With policies for up to 100 selections, its mean regret was below that of LDP-TS or
-    /// not distinguishable from it on every instance that was tried; its 99th percentile was
-    /// not below everywhere, so it is not the default. `docs/studies/regret-study.md` has the figures.
+    /// With policies for up to 100 selections, its mean regret was below that of LDP-TS or not
+    /// distinguishable from it on every tested instance. Its 99th percentile was not below
+    /// everywhere, so it is not the default. `docs/studies/regret-study.md` has the figures.
     ///
-    /// Of reports with more than two symbols it knows the variance v too, and its index is
-    /// `p + sqrt(2 v c max(0, ln(t/H))/N)`, p the mean with the first symbol at 0 and the
-    /// last one at 1.
+    /// For reports with more than two symbols the variance v is known too, and the index is `p +
+    /// sqrt(2 v c max(0, ln(t/H))/N)`, p the mean with the first symbol at 0 and the last one at 1.
     RandAdaKl,
     /// The same share for every arm in play: for comparing arms with equal certainty, and
     /// for categories, whose arms have no order.
@@ -173,17 +169,16 @@ impl Learner {
 
     /// Weighs the arms.
     ///
-    /// An arm that is not active weighs exactly 0 and does not influence the others.
-    /// Every active arm has at least the situation's `floor_weight`, between 0 and 1
-    /// divided by the number of active arms, both included, up to the rounding
-    /// of [`Weights`], which is less than `2^-32`. What else the rule does not decide about,
-    /// and in which order, is said in [`guardrails`].
+    /// An arm that is not active weighs exactly 0 and does not influence the others. Every active
+    /// arm has at least the input's `floor_weight`, up to the rounding of [`Weights`], which is
+    /// less than `2^-32`. The floor weight lies between 0 and 1 divided by the number of active
+    /// arms, both included. [`guardrails`] describes further limits, and their order.
     ///
     /// # Errors
-    /// [`LearnerError::Policy`] without arms or with more than 1,024,
-    /// [`LearnerError::Lengths`] when there are not as many flags as arms,
-    /// [`LearnerError::NoActiveArm`], [`LearnerError::FloorWeight`] for a
-    /// floor weight out of its range and [`LearnerError::Guardrails`] for such a holdout.
+    /// [`LearnerError::Policy`] without arms or with more than 1,024, [`LearnerError::Lengths`]
+    /// when the numbers of flags and arms differ, [`LearnerError::NoActiveArm`],
+    /// [`LearnerError::FloorWeight`] for a floor weight out of its range and
+    /// [`LearnerError::Guardrails`] for a holdout share out of its range.
     pub fn weights(self, input: &LearnerInput) -> Result<Weights, LearnerError> {
         let LearnerInput { arms, active, floor_weight, holdout_share, .. } = input;
         check_arm_count(arms.len())?;
@@ -220,7 +215,7 @@ impl Learner {
         Ok(Weights::from_shares(&spread)?)
     }
 
-    /// What the rule itself gives each of these arms, as if there were no others.
+    /// The rule's shares of these arms, disregarding all others.
     fn shares(self, input: &LearnerInput, judged: &[usize]) -> Vec<f64> {
         let contenders: Vec<Evidence> = judged.iter().map(|arm| input.arms[*arm]).collect();
         if contenders.is_empty() {
@@ -240,12 +235,12 @@ impl Learner {
 }
 
 impl Learner {
-    /// The learner of a message; `None` for none that is known.
+    /// The learner of a wire message; `None` if unknown.
     pub fn from_wire(learner: v1::Learner) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.to_wire() == learner)
     }
 
-    /// The learner in messages.
+    /// The wire form of the learner.
     pub fn to_wire(self) -> v1::Learner {
         match self {
             Self::LdpTs => v1::Learner::LdpTs,
@@ -274,14 +269,14 @@ impl FromStr for Learner {
     }
 }
 
-/// What keeps a learner from weighing the arms.
+/// The reason why a learner can't compute weights.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum LearnerError {
-    /// A name that no learner has.
+    /// An unknown name of a learner.
     #[error("there is no learner {0:?}; the learners are {names}", names = names())]
     UnknownName(String),
-    /// Slices that describe different numbers of arms.
+    /// Slices for different numbers of arms.
     #[error("{arms} arms but {active} activity flags; expected one for each arm")]
     Lengths {
         /// Number of arms.
@@ -289,10 +284,10 @@ pub enum LearnerError {
         /// Number of flags.
         active: usize,
     },
-    /// Nothing to choose from.
+    /// No arm is active.
     #[error("all arms are retired; keep at least one active")]
     NoActiveArm,
-    /// A floor that the active arms cannot all have.
+    /// A floor weight too large for the number of active arms.
     #[error("floor weight {floor_weight} is not between 0 and 1/{arms}, for {arms} active arms")]
     FloorWeight {
         /// The floor.
@@ -300,25 +295,25 @@ pub enum LearnerError {
         /// Number of active arms.
         arms: usize,
     },
-    /// A holdout that there can't be.
+    /// A holdout share out of range.
     #[error(transparent)]
     Guardrails(#[from] GuardrailsError),
-    /// Weights that make no policy.
+    /// Weights that are no valid policy.
     #[error("these arms make no policy")]
     Policy(#[from] PolicyError),
 }
 
-/// What learners that know bits only are told.
+/// The evidence converted to bits, for learners that use bits only.
 fn as_bits(arms: &[Evidence]) -> Vec<Evidence> {
     arms.iter().map(|arm| arm.as_bits()).collect()
 }
 
-/// The names of all learners, for people.
+/// The names of all learners, for error messages.
 fn names() -> String {
     Learner::ALL.map(Learner::name).join(", ")
 }
 
-/// Refuses what [`Weights`] cannot hold before anything is computed.
+/// Refuses a number of arms that [`Weights`] can't represent, before any computation.
 fn check_arm_count(arms: usize) -> Result<(), PolicyError> {
     if (1..=ARMS_MAX).contains(&arms) { Ok(()) } else { Err(PolicyError::ArmCount { arms }) }
 }
@@ -392,7 +387,7 @@ mod tests {
 
     #[test]
     fn the_floor_is_kept_and_the_rest_is_mixed() {
-        // The second arm wins without doubt, so the others have the bare floor.
+        // The second arm wins with certainty, so the others get the bare floor weight.
         let all = tallies(&[(1_000_000, 1), (1_000_000, 900_000), (1_000_000, 2)]);
         for learner in Learner::ALL.into_iter().filter(|learner| *learner != Learner::Uniform) {
             let weights = learner.weights(&input(&all, &[true; 3], 0.05)).unwrap();
@@ -427,7 +422,7 @@ mod tests {
                 let error = refused(&two, &[true; 2], floor);
                 assert!(matches!(error, LearnerError::FloorWeight { arms: 2, .. }), "{error}");
             }
-            // One retired arm more, and the same floor is small enough.
+            // With one more retired arm, the same floor is small enough.
             assert!(learner.weights(&input(&two, &[true, false], 0.501)).is_ok());
             assert!(learner.weights(&input(&many[1..], &[true; ARMS_MAX], 0.0)).is_ok());
         }

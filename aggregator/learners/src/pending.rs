@@ -1,36 +1,33 @@
-//! The estimate of how many reports are on their way.
+//! The estimate of pending reports.
 //!
-//! A device reports an assignment only after the attribution window and a random
-//! delay, so a policy is made while earlier choices are still unheard of. Arms that a
-//! server draws are counted; arms that devices draw by themselves are not seen at
-//! all. What is known of those is Little's law: what is on its way at one time is the
-//! rate at which it arrives times the time that it takes, and the policies say how it
-//! is spread over the arms. Policies change within that time, so it is what they said while the
-//! selections were made that counts, and not what the newest says.
+//! A device reports an assignment only after the attribution window and a random delay, so a policy
+//! is made while the reports of earlier choices are pending. Selections drawn by a server are
+//! counted; those drawn by devices are unobserved. Their number follows from Little's law: pending
+//! reports equal the arrival rate times the mean delay. The policies give their distribution over
+//! the arms. Policies change within the delay, so those in force when the selections were made
+//! count, not the newest one.
 //!
-//! The estimate assumes that traffic neither grows nor shrinks within that time, and that
-//! devices hear of a policy at once. Both are wrong by a little. It decides how much
-//! exploring waits for what was sent out already, so an estimate that is too low for an
-//! arm sends it more than it needs, for as long as its reports take.
+//! The estimate assumes that traffic is constant within the delay, and that devices receive a
+//! policy at once. Both hold approximately. The learner explores less while selections are pending,
+//! so an arm with too low an estimate gets more traffic than it needs, for the length of the delay.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Marks of the past that are kept: between two of them lies at least the lag over this
-/// number.
+/// Number of marks kept per lag: consecutive marks are at least the lag divided by this number
+/// apart.
 const MARKS: u32 = 32;
 
-/// The last selections and reports of an experiment.
+/// Estimator of the pending selections of an experiment.
 #[derive(Clone, Debug)]
 pub struct PendingEstimator {
-    /// Mean time from a selection to its report.
+    /// Mean delay from a selection to its report.
     lag: Duration,
-    /// The state of the counters at past times, the oldest first: all that are younger
-    /// than the lag, and one before.
+    /// The counters at past times, oldest first: all marks younger than the lag, and one older.
     marks: VecDeque<Mark>,
     reports_per_second: f64,
     selected: Vec<u64>,
-    /// The policy that is served, and since when.
+    /// The policy in force, and its start.
     serving: Option<(Duration, Vec<f64>)>,
     /// For each arm, its shares times the seconds for which they were served.
     served: Vec<f64>,
@@ -45,24 +42,24 @@ struct Mark {
 }
 
 impl PendingEstimator {
-    /// The flow of an experiment whose reports take this time on average.
+    /// An estimator for an experiment whose reports have this mean delay.
     pub fn new(lag: Duration) -> Self {
         let (marks, selected, served) = (VecDeque::new(), Vec::new(), Vec::new());
         Self { lag, marks, reports_per_second: 0.0, selected, serving: None, served }
     }
 
-    /// Whether reports come at once, so that nothing is ever pending.
+    /// Whether the delay is zero, so that nothing is ever pending.
     pub fn is_immediate(&self) -> bool {
         self.lag.is_zero()
     }
 
-    /// Takes note that from now on arms are drawn by these shares.
+    /// Records that arms are drawn with these shares from now on.
     pub fn serve(&mut self, now: Duration, shares: Vec<f64>) {
         self.serve_until(now);
         self.serving = Some((now, shares));
     }
 
-    /// Counts what was served until now.
+    /// Accounts for the current policy until now.
     fn serve_until(&mut self, now: Duration) {
         let Some((since, shares)) = &mut self.serving else { return };
         let seconds = now.saturating_sub(*since).as_secs_f64();
@@ -73,8 +70,8 @@ impl PendingEstimator {
         *since = now.max(*since);
     }
 
-    /// Takes note of the number of all reports so far, and of the selections of each arm
-    /// that are known. Times are those of one monotonic clock.
+    /// Records the total number of reports so far, and the known selections of each arm. Times are
+    /// those of one monotonic clock.
     pub fn observe(&mut self, now: Duration, reports: u64, selections: Vec<u64>) {
         self.serve_until(now);
         let age = |mark: &Mark| now.saturating_sub(mark.at);
@@ -95,9 +92,8 @@ impl PendingEstimator {
         }
     }
 
-    /// Estimates, for each of so many arms, how many selections have not been reported yet:
-    /// the flow of reports, spread by the policies of the last lag, or the selections that
-    /// are known if these are more, since every one of them is part of the flow.
+    /// Estimates the pending selections of each arm: the arrivals in one lag, distributed by the
+    /// policies of the last lag, or the number of known selections if that is larger.
     ///
     /// ```
     /// use std::time::Duration;
@@ -140,7 +136,7 @@ mod tests {
         flow.serve(seconds(0), vec![0.25, 0.75]);
         flow.observe(seconds(0), 0, vec![]);
         assert_eq!(flow.pending(2), [0.0, 0.0]);
-        // 5 reports a second for 1,000 seconds, then 1 a second.
+        // 5 reports per second for 1,000 seconds, then 1 per second.
         for time in 1..=1000 {
             flow.observe(seconds(time), 5 * time, vec![]);
         }
@@ -149,7 +145,7 @@ mod tests {
             flow.observe(seconds(1000 + time), 5000 + time, vec![]);
         }
         assert!((flow.pending(2)[0] - 25.0).abs() < 1e-6);
-        // After a silence nothing is on its way, but for a selection just now.
+        // After a silence nothing is pending, except a selection just made.
         flow.observe(seconds(100_000), 5200, vec![0, 0]);
         flow.observe(seconds(100_100), 5200, vec![0, 1]);
         assert_eq!(flow.pending(2), [0.0, 1.0]);
@@ -164,11 +160,11 @@ mod tests {
         for time in 0..=200 {
             flow.observe(seconds(time), 10 * time, vec![]);
         }
-        // A second arm, which a policy tries for ten seconds.
+        // A second arm, to which a policy gives traffic for ten seconds.
         flow.serve(seconds(200), vec![0.5, 0.5]);
         assert_eq!(flow.pending(2), [1000.0, 0.0]);
         flow.serve(seconds(210), vec![1.0, 0.0]);
-        // It stays pending for a lag, however many policies come meanwhile.
+        // Its selections stay pending for one lag, however many policies follow.
         for time in 201..=400 {
             flow.observe(seconds(time), 10 * time, vec![]);
             let expected = match time {
@@ -183,9 +179,9 @@ mod tests {
         }
     }
 
-    /// 100 users a second, whose devices draw arms, and reports that take 200 seconds. An arm
-    /// is added, and a policy made every second, by a learner that knows what is on its way
-    /// or estimates it. Returns how many are sent to the new arm in two lags.
+    /// Simulates 100 users per second, whose devices draw arms, and reports with a delay of 200
+    /// seconds. An arm is added, and every second a learner makes a policy, with known or estimated
+    /// pending counts. Returns the selections of the new arm within two lags.
     fn sent_to_a_new_arm(is_known: bool) -> f64 {
         const LAG: usize = 200;
         const USERS: f64 = 100.0;

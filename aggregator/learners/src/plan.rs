@@ -1,4 +1,4 @@
-//! Plans: how many users an experiment needs.
+//! Plans: the number of users that an experiment needs.
 
 use bandana_shared::channel::Floor;
 use bandana_shared::confidence::best_arm;
@@ -9,8 +9,8 @@ use thiserror::Error;
 
 use super::bounds::{BoundArm, lower_bound};
 
-/// An experiment to plan: one arm is better than all others by a gap, and these are
-/// alike, which is the hardest case for that gap.
+/// An experiment to plan: one arm is better than all others by a gap, and the others are equal,
+/// which is the hardest case for that gap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     arms: usize,
@@ -20,23 +20,22 @@ pub struct Plan {
     rival_share: f64,
 }
 
-/// What a plan comes to.
+/// The forecast for a plan.
 ///
-/// Users are counted as if the traffic were shared as planned from the first one on. A
-/// learner with a small floor weight explores more at first and needs fewer, down to about
-/// half as many.
+/// Users are counted as if the traffic were shared as planned from the first one on. A learner with
+/// a small floor weight explores more at first and needs fewer users, down to about half as many.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// Users until the best arm is certain, in at least half of all runs.
+    /// Users until the best arm is certain in at least half of all runs.
     pub typical_users: u64,
-    /// Users until it is in at least [`Plan::PROBABILITY`] of all runs.
+    /// Users until the best arm is certain in at least [`Plan::PROBABILITY`] of all runs.
     pub users: u64,
-    /// Expected regret up to there, in rewards scaled to 0..=1, if the traffic is
-    /// shared as planned.
+    /// Expected regret over that many users, in rewards scaled to 0..=1, if the traffic is shared
+    /// as planned.
     pub regret: f64,
-    /// What the lower bound of the channel comes to at as many users. It is asymptotic: a
-    /// learner that looks for the least regret and not for certainty, such as LDP-TS, stays
-    /// well below it at such numbers.
+    /// The channel's lower bound on regret at that many users. The bound is asymptotic: a learner
+    /// that minimises regret rather than seeking certainty, such as LDP-TS, stays well below it at
+    /// such numbers.
     pub learner_regret: f64,
 }
 
@@ -44,7 +43,7 @@ impl Plan {
     /// The probability that [`Forecast::users`] suffice.
     pub const PROBABILITY: f64 = 0.9;
 
-    /// Most users that a forecast counts to.
+    /// Maximum number of users in a forecast.
     pub const USERS_MAX: u64 = 1 << 50;
 
     /// A plan with equal traffic for all arms. `gap` is that of the mean rewards, scaled
@@ -62,8 +61,8 @@ impl Plan {
         Ok(Self { arms, floor, gap, alpha, rival_share: 1.0 / arms as f64 })
     }
 
-    /// The same, but every arm other than the best gets only this share of the
-    /// traffic, as a learner with this floor weight does once it knows.
+    /// Reduces the traffic of every arm other than the best to this share, as a learner with this
+    /// floor weight does once it knows the best arm.
     ///
     /// # Errors
     /// [`PlanError::FloorWeight`] unless it is above 0 and at most 1 / arms.
@@ -75,9 +74,8 @@ impl Plan {
         }
     }
 
-    /// Computes the numbers, by the stopping rule of
-    /// [`best_arm`] on the tallies that are
-    /// expected, and on those where the closest rival comes out too well.
+    /// Computes the forecast, by the stopping rule of [`best_arm`] on the expected tallies, and on
+    /// tallies where the closest rival is overestimated by chance.
     ///
     /// # Errors
     /// [`PlanError::TooMany`] beyond [`Self::USERS_MAX`] users.
@@ -101,8 +99,8 @@ impl Plan {
         })
     }
 
-    /// Users until the rule stops when the observed gap is smaller than the true one by
-    /// so many of its standard deviations.
+    /// Users until the rule stops when the observed gap is this many of its standard deviations
+    /// below the true one.
     fn users_at(&self, deviations: f64) -> Result<u64, PlanError> {
         let stops = |users: u64| best_arm(&self.tallies(users, deviations), self.alpha).is_some();
         let mut high = self.arms as u64;
@@ -120,8 +118,8 @@ impl Plan {
         Ok(high)
     }
 
-    /// Tallies after so many users. The private means lie around 1/2, where their
-    /// variance is largest.
+    /// Tallies after this many users. The private means lie around 1/2, where their variance is
+    /// largest.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -155,31 +153,31 @@ fn upper_normal_quantile(probability: f64) -> f64 {
     (0..60).fold((-9.0, 9.0), halve).0
 }
 
-/// A plan that can't be made.
+/// An invalid plan.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PlanError {
     /// Too few arms, or too many.
     #[error("a plan is for 2 to {max} arms, not {arms}", max = ARMS_MAX)]
     Arms {
-        /// How many there were.
+        /// The number of arms.
         arms: usize,
     },
-    /// No gap, or more than there can be.
+    /// A gap out of range.
     #[error("the gap {gap} between the best arm and the next is not above 0 and at most 1")]
     Gap {
         /// The gap.
         gap: f64,
     },
-    /// A share that the arms can't all have, or none.
+    /// A floor weight that is 0 or too large for the number of arms.
     #[error("the floor weight {floor_weight} is not above 0 and at most 1/{arms}")]
     FloorWeight {
-        /// The share.
+        /// The floor weight.
         floor_weight: f64,
         /// Number of arms.
         arms: usize,
     },
-    /// More users than there will be.
+    /// The forecast exceeds [`Plan::USERS_MAX`].
     #[error(
         "so small a gap needs more than 10^15 users at this epsilon; plan for a larger gap, a \
          larger epsilon or fewer arms"
@@ -202,8 +200,8 @@ mod tests {
         Plan::new(arms, floor, gap, ErrorLevel::FIVE_PERCENT).unwrap()
     }
 
-    /// The users of one simulated run until the rule stops, looked at every 1%. Arms are
-    /// played in turn or, if they have a floor weight, by LDP-TS with that.
+    /// The users of one simulated run until the rule stops, evaluated every 1%. Arms are played in
+    /// turn, or by LDP-TS if there is a floor weight.
     fn users_until_certain(plan: &Plan, limit: u64, rng: &mut ChaCha8Rng) -> u64 {
         let gap = plan.floor.contrast() * plan.gap;
         let free = 1.0 - plan.rival_share * plan.arms as f64;

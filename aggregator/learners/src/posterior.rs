@@ -1,24 +1,22 @@
 //! The posterior of a private mean, written in log-odds.
 //!
-//! If x has the law Beta(a, b), y = ln(x/(1-x)) has the density
-//! `x^a (1-x)^b / B(a, b)`: smooth on the whole line, log-concave, without the
-//! corners that the density of x has at 0 and 1 and without the loss of digits
-//! of x near 1. The maximum over arms is the same arm in either scale.
+//! If x has the law Beta(a, b), y = ln(x/(1-x)) has the density `x^a (1-x)^b / B(a, b)`: smooth and
+//! log-concave on the whole line. It has neither the corners of the density of x at 0 and 1 nor the
+//! loss of digits of x near 1. Both scales order the arms in the same way.
 
 use std::f64::consts::TAU;
 
 use super::input::Evidence;
 
-/// How far below its peak, in nats, a density counts as 0. Both tails of a
-/// log-concave density beyond that point hold less than `1e-11`.
+/// Depth below its peak, in nats, at which a density counts as 0. Both tails of a log-concave
+/// density beyond that depth hold less than `1e-11`.
 const DEPTH: f64 = 28.0;
 
-/// Newton steps towards [`DEPTH`]. The first one oversteps it, because the
-/// density is log-concave, and the others come back without crossing it, so any
-/// number of them is safe; the more, the tighter.
+/// Newton steps towards [`DEPTH`]. The first one overshoots, because the density is log-concave,
+/// and the others return without crossing. So any number of steps is safe, and more are tighter.
 const NEWTON_STEPS: usize = 12;
 
-/// From here on Stirling's series with four terms errs by less than `1e-14`.
+/// Smallest argument at which Stirling's series with four terms errs by less than `1e-14`.
 const STIRLING_MIN: f64 = 16.0;
 
 /// A value with its first and second derivative.
@@ -55,11 +53,11 @@ impl Jet {
     }
 }
 
-/// Width of a panel of the integrals here, in lengths on which the density varies.
+/// Width of a panel of the integrals in this module, in units of the density's scale.
 const PANEL_SCALES: f64 = 0.25;
 
-/// The density of the log-odds of a Beta(a, b) variable, a and b at least 1, all of
-/// it or what is left of it between two log-odds.
+/// The density of the log-odds of a Beta(a, b) variable, a and b at least 1, or its truncation to
+/// an interval of log-odds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posterior {
     /// The smaller of a and b. If that is b, the density is mirrored.
@@ -68,19 +66,18 @@ pub(super) struct Posterior {
     sum: f64,
     /// 1, or -1 for a mirrored density.
     sign: f64,
-    /// Where the density peaks: ln(a/b), unless that was cut off.
+    /// Position of the peak: ln(a/b), unless that is cut off.
     centre: f64,
-    /// x at the centre, or 1 - x for a mirrored density.
+    /// x at the centre; 1 - x for a mirrored density.
     share: f64,
-    /// How fast the density falls at the centre, in nats: 0 unless the peak of the
-    /// whole density was cut off.
+    /// Slope of the fall at the centre, in nats: 0 unless the peak of the whole density is cut off.
     tilt: f64,
-    /// Its value at the centre.
+    /// The density at the centre.
     peak: f64,
-    /// The length on which the density varies: the standard deviation of the normal
-    /// law with the same peak, or the exponential law's if that is shorter.
+    /// The length scale of the density: the standard deviation of the normal law with the same
+    /// peak, or the mean of the exponential law if that is shorter.
     scale: f64,
-    /// Log-odds between which there is all of it.
+    /// The interval of log-odds that supports the density.
     window: (f64, f64),
 }
 
@@ -91,8 +88,8 @@ impl Posterior {
         let b = 1.0 + arm.zeros();
         let sum = a + b;
         let scale = libm::sqrt(1.0 / a + 1.0 / b);
-        // a^a b^b / (sum^sum B(a, b)), each factorial by Stirling's formula with
-        // its remainder; the powers cancel, which they would not do in f64.
+        // a^a b^b / (sum^sum B(a, b)), each factorial by Stirling's formula with its remainder. The
+        // powers cancel analytically, which they would not do in f64.
         let remainders = stirling_remainder(sum) - stirling_remainder(a) - stirling_remainder(b);
         Self {
             minor: a.min(b),
@@ -107,11 +104,10 @@ impl Posterior {
         }
     }
 
-    /// The same density between `low` and `high`, which are less than 40 from 0,
-    /// scaled so that its integral is 1 again.
+    /// The density truncated to `low`..`high`, both less than 40 from 0, and renormalised.
     ///
-    /// Where the peak is cut off, the density is written relative to its value at
-    /// the nearer end, so that nothing is lost however little of it is left.
+    /// Where the peak is cut off, the density is written relative to its value at the nearer end,
+    /// so no precision is lost however little mass remains.
     pub(super) fn within(self, low: f64, high: f64) -> Self {
         let centre = self.centre.clamp(low, high);
         let mut cut = Self { peak: 1.0, window: (low, high), ..self };
@@ -134,31 +130,31 @@ impl Posterior {
         Self { peak: 1.0 / mass, ..cut }
     }
 
-    /// The length on which the density varies.
+    /// The length scale of the density.
     pub(super) fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// Where the density peaks.
+    /// Position of the peak.
     pub(super) fn centre(&self) -> f64 {
         self.centre
     }
 
-    /// How fast the density falls at its peak, in nats: not 0 where that was cut off.
+    /// Slope of the fall at the peak, in nats: nonzero where the whole density's peak is cut off.
     pub(super) fn slope(&self) -> f64 {
         self.tilt.abs()
     }
 
-    /// How many nats the density at the log-odds `y` lies below its peak.
+    /// Depth of the density at the log-odds `y` below its peak, in nats.
     pub(super) fn fall(&self, y: f64) -> f64 {
         self.depth(self.sign * (y - self.centre)).value
     }
 
-    /// Log-odds between which all but [`DEPTH`] of the mass lies.
+    /// The interval of log-odds within [`DEPTH`] of the peak.
     pub(super) fn bounds(&self) -> (f64, f64) {
-        // Where a density of this scale would have fallen by DEPTH.
+        // An offset at which a density of this scale would have fallen by DEPTH.
         let far = self.scale * if self.tilt == 0.0 { libm::sqrt(2.0 * DEPTH) } else { DEPTH };
-        // Offsets point into the direction of the mirrored density.
+        // Offsets are in the orientation of the mirrored density.
         let end = |direction: f64| {
             let offset = direction * self.sign * far;
             let limit = if direction < 0.0 { self.window.0 } else { self.window.1 };
@@ -176,7 +172,7 @@ impl Posterior {
         y >= self.window.1
     }
 
-    /// The density and its derivatives at the log-odds `y`, which lies in the window.
+    /// The density and its derivatives at the log-odds `y`, which must lie in the window.
     pub(super) fn density(&self, y: f64) -> Jet {
         let depth = self.depth(self.sign * (y - self.centre));
         let value = self.peak * libm::exp(-depth.value);
@@ -187,8 +183,8 @@ impl Posterior {
         }
     }
 
-    /// How many nats the density lies below its value at the centre, at an offset
-    /// from it, in the direction in which the density is not mirrored.
+    /// Depth of the density below its value at the centre, in nats, at an offset in the unmirrored
+    /// orientation.
     ///
     /// With s the centre's x: `sum ln(1 + s (e^u - 1)) - minor u`.
     fn depth(&self, offset: f64) -> Jet {
@@ -202,8 +198,8 @@ impl Posterior {
         }
     }
 
-    /// The log-odds that a share `tail` of the mass exceeds, for a `tail` above the
-    /// mass that [`Self::bounds`] leave out.
+    /// The upper quantile: log-odds exceeded with probability `tail`, which must be above the mass
+    /// outside [`Self::bounds`].
     pub(super) fn upper_quantile(&self, tail: f64) -> f64 {
         let (low, mut right) = self.bounds();
         let mut density = self.density(right);
@@ -228,8 +224,8 @@ impl Posterior {
         right - width
     }
 
-    /// An offset beyond which the density is below [`DEPTH`], on the side of
-    /// `start`, which is not 0.
+    /// An offset beyond which the density is below [`DEPTH`], on the side of `start`, which is
+    /// nonzero.
     fn offset(&self, start: f64) -> f64 {
         let mut offset = start;
         for _ in 0..NEWTON_STEPS {

@@ -12,8 +12,8 @@ use super::input::Evidence;
 /// the largest wins (Jiang, Zhao and Li, 2023, arXiv 2307.00863).
 ///
 /// In the long run an arm is drawn as often as its weight by
-/// [`Learner::LdpTs`](super::Learner::LdpTs) says. Where the tallies change after
-/// every draw, as in a simulation, a draw is much cheaper than weights.
+/// [`Learner::LdpTs`](super::Learner::LdpTs) says. If the tallies change after every draw, as in a
+/// simulation, a draw is much cheaper than weights.
 ///
 /// A Beta variable is X/(X + Y) for two Gamma variables, whose constants are kept
 /// between draws. Arms are compared by their odds X/Y, which needs no division.
@@ -44,7 +44,7 @@ impl ThompsonSampler {
         Ok(Self { arms: arms.iter().copied().map(BetaOdds::of).collect() })
     }
 
-    /// Replaces what is known of one arm.
+    /// Replaces the evidence of one arm.
     ///
     /// # Panics
     /// When there is no such arm.
@@ -95,13 +95,12 @@ impl BetaOdds {
 /// z = x / sqrt(9d) for a normal x, `d (1 + z)^3` is accepted with probability
 /// `exp(x^2/2 + d - d (1 + z)^3 + 3d ln(1 + z))`.
 ///
-/// We differ in the squeeze, the test that spares most samples the logarithm.
-/// Theirs holds for every k and passes a tenth of the samples on. Expanding
-/// the logarithm up to z^4 cancels all but -(3d/4) z^4 and a remainder, which is
-/// positive for z > 0 and at least -(3d/4) z^4 for -1/2 < z < 0; so the exponent
-/// is at least -(3d/2) z^4 = -x^4/(54 d), and the probability at least
-/// 1 - x^4/(54 d). The larger d, the fewer digits the exponent keeps, and the
-/// rarer it is needed: for d = 10^9 it errs by about 1e-7, once in 10^9 samples.
+/// The squeeze, the test that avoids the logarithm for most samples, differs here. Theirs holds for
+/// every k and leaves a tenth of the samples to the logarithm. Expanding the logarithm up to z^4
+/// cancels all but -(3d/4) z^4 and a remainder, which is positive for z > 0 and at least -(3d/4)
+/// z^4 for -1/2 < z < 0; so the exponent is at least -(3d/2) z^4 = -x^4/(54 d), and the probability
+/// at least 1 - x^4/(54 d). As d grows, the exponent loses digits but is needed more rarely: for d
+/// = 10^9 it errs by about 1e-7, once in 10^9 samples.
 #[derive(Clone, Copy, Debug)]
 struct Gamma {
     d: f64,
@@ -118,8 +117,8 @@ impl Gamma {
         Self { d, slope: 1.0 / libm::sqrt(9.0 * d), squeeze: 1.0 / (54.0 * d) }
     }
 
-    /// A sample; `coin` is uniform, the first 32 bits of the number that decides
-    /// about the first proposal.
+    /// A sample. `coin` is uniform: the first 32 bits of the number that decides about the first
+    /// proposal.
     #[inline]
     fn sample<R: Rng + ?Sized>(&self, rng: &mut R, coin: u32) -> f64 {
         const UNIT: f64 = 1.0 / (1_u64 << 32) as f64;
@@ -162,9 +161,9 @@ mod tests {
         tallies.map(Evidence::from).collect()
     }
 
-    /// Fails when an arm is not drawn as often as its share says. Five and a half
-    /// standard deviations: with up to 20 arms a right sampler fails for one
-    /// seed in a million (the smallest expected count is about 100).
+    /// Fails when the frequency of an arm deviates from its share by more than five and a half
+    /// standard deviations. With up to 20 arms a correct sampler fails for one seed in a million
+    /// (the smallest expected count is about 100).
     fn assert_drawn_by(shares: &[f64], sampler: &ThompsonSampler, seed: u64) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut counts = vec![0_u32; shares.len()];

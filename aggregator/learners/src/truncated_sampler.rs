@@ -10,11 +10,11 @@ use super::input::Evidence;
 use super::posterior::Posterior;
 use super::thompson_sampler::BetaOdds;
 
-/// Draws arms as [`Learner::TruncatedTs`](super::Learner::TruncatedTs) weighs them.
+/// Draws arms with the weights of [`Learner::TruncatedTs`](super::Learner::TruncatedTs).
 #[derive(Clone, Debug)]
 pub struct TruncatedSampler {
     arms: Vec<LogOdds>,
-    /// Log-odds of the highest private mean.
+    /// Log-odds of the largest possible private mean.
     limit: f64,
 }
 
@@ -29,7 +29,7 @@ impl TruncatedSampler {
         Ok(Self { arms: arms.iter().map(|arm| LogOdds::of(*arm, limit)).collect(), limit })
     }
 
-    /// Replaces what is known of one arm.
+    /// Replaces the evidence of one arm.
     ///
     /// # Panics
     /// When there is no such arm.
@@ -50,18 +50,17 @@ impl TruncatedSampler {
     }
 }
 
-/// The law of the log-odds of an arm, cut to a window, with the way of sampling it
-/// that rejects least. The density is log-concave.
+/// The log-concave law of an arm's log-odds, truncated to a window, with the sampling method that
+/// rejects least.
 #[derive(Clone, Copy, Debug)]
 enum LogOdds {
-    /// Samples of the whole Beta law, until one lies in the window: where the peak is
-    /// there or next to it, and the window is wide.
+    /// Rejection of samples of the whole Beta law outside the window: where the peak is inside or
+    /// near, and the window is wide.
     Whole { odds: BetaOdds, limit: f64 },
-    /// Uniform samples of the window, each accepted by its density: where the window
-    /// is narrow.
+    /// Rejection from the uniform law on the window: where the window is narrow.
     Narrow { posterior: Posterior, limit: f64 },
-    /// Samples of the exponential law that touches the density at the window's end:
-    /// where the peak is far outside.
+    /// Rejection from the exponential law tangent to the density at the window's end: where the
+    /// peak is far outside.
     Outside { posterior: Posterior, limit: f64 },
 }
 
@@ -95,7 +94,7 @@ impl LogOdds {
             },
             Self::Outside { posterior, limit } => {
                 let (from, rate) = (posterior.centre(), posterior.slope());
-                // The exponential law, cut to the width of the window.
+                // The exponential law, truncated to the width of the window.
                 let all = -libm::expm1(-2.0 * limit * rate);
                 loop {
                     let distance = -libm::log1p(-all * rng.random::<f64>()) / rate;
@@ -109,7 +108,7 @@ impl LogOdds {
     }
 }
 
-/// Whether to keep a proposal whose density lies so many nats below its bound.
+/// Whether to accept a proposal whose density lies `fall` nats below its bound.
 fn accepted<R: Rng + ?Sized>(fall: f64, rng: &mut R) -> bool {
     rng.random::<f64>() < libm::exp(-fall)
 }

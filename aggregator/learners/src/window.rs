@@ -1,9 +1,9 @@
-//! Evidence for rewards that drift: old reports count less, or no more.
+//! Evidence for rewards that drift: old reports count less, or not at all.
 //!
-//! Tallies are kept by day, so what counts is a function of them, and a restart
-//! changes nothing. Days are counted back from the newest one that has reports, not from
-//! today: a clock that is wrong forgets nothing, and neither does a pause. Confidence
-//! sequences are for all reports alike: they never look at this.
+//! Tallies are kept by day, so the evidence is a function of them, and a restart changes nothing.
+//! Days are counted back from the newest day with reports, not from today, so neither a wrong clock
+//! nor a pause causes forgetting. Confidence sequences weigh all reports equally and ignore this
+//! memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,23 +18,24 @@ use super::input::Evidence;
 /// The tallies of every arm, by day.
 pub type Days = BTreeMap<Day, Vec<Tally>>;
 
-/// How much reports of past days count.
+/// The weight of reports of past days.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Memory {
-    /// As much as those of the newest day, for ever.
+    /// All reports weigh the same for ever.
     #[default]
     Everything,
-    /// As much as those of the newest day for so many days, that one among them, and then not at
-    /// all: SW-UCB of Garivier and Moulines, "On Upper-Confidence Bound Policies for
-    /// Switching Bandit Problems" (2011), with its window in days.
+    /// Reports weigh the same for this many days, the newest day included, and then nothing: SW-UCB
+    /// of Garivier and Moulines, "On Upper-Confidence Bound Policies for Switching Bandit Problems"
+    /// (2011), with its window in days.
     Days(u32),
-    /// This factor less for every day that has passed, in 0..1: their discounted UCB,
-    /// and discounted Thompson sampling of Raj and Kalyani (2017, arXiv 1707.09727).
+    /// The weight is multiplied by this factor, in 0..1, for every day that has passed: discounted
+    /// UCB of Garivier and Moulines, and discounted Thompson sampling of Raj and Kalyani (2017,
+    /// arXiv 1707.09727).
     Discount(f64),
 }
 
 impl Memory {
-    /// Days that count at most, ten years.
+    /// Maximum number of days in a window: ten years.
     pub const DAYS_MAX: u32 = 3650;
 
     /// A sliding window.
@@ -46,12 +47,12 @@ impl Memory {
         if valid { Ok(Self::Days(days)) } else { Err(MemoryError::Days) }
     }
 
-    /// Whether old reports count as much as new ones.
+    /// Whether old reports weigh as much as new ones.
     pub fn is_everything(self) -> bool {
         self == Self::Everything
     }
 
-    /// Days that count, the newest one among them.
+    /// Number of days with weight, the newest day included.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -68,7 +69,7 @@ impl Memory {
         }
     }
 
-    /// A discount for each day.
+    /// A discount per day.
     ///
     /// # Errors
     /// [`MemoryError::Discount`] unless it lies strictly between 0 and 1.
@@ -77,7 +78,7 @@ impl Memory {
         if valid { Ok(Self::Discount(factor)) } else { Err(MemoryError::Discount) }
     }
 
-    /// How much a report counts after so many days.
+    /// The weight of a report after `days` days.
     pub fn weight(self, days: u32) -> f64 {
         match self {
             _ if days >= self.reach() => 0.0,
@@ -86,8 +87,8 @@ impl Memory {
         }
     }
 
-    /// What the tallies of some days say of each of so many arms. Nothing of an arm that a
-    /// day does not reach.
+    /// The evidence of each of `arms` arms in the tallies of these days. An arm that a day has no
+    /// tally of has no evidence from that day.
     pub fn evidence(self, days: &Days, arms: usize, alphabet: Alphabet) -> Vec<Evidence> {
         let newest = days.last_key_value().map_or(0, |(day, _)| day.get());
         let weighted = |(day, tallies)| (self.weight(newest - Day::get(day)), tallies);
@@ -105,7 +106,7 @@ impl Memory {
         (0..arms).map(arm).collect()
     }
 
-    /// Forgets the days that count no more.
+    /// Drops the days without weight.
     pub fn prune(self, days: &mut Days) {
         let Some((newest, _)) = days.last_key_value() else { return };
         let newest = newest.get();
@@ -113,7 +114,7 @@ impl Memory {
     }
 }
 
-/// For people, to follow the name of a learner: nothing, or what it forgets.
+/// Formats the memory in words, to follow a learner's name; empty if unlimited.
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -125,17 +126,17 @@ impl fmt::Display for Memory {
     }
 }
 
-/// What a report counts when it counts no more.
+/// Weight below which a report no longer counts.
 const NEGLIGIBLE: f64 = 1e-12;
 
-/// A memory that makes no sense.
+/// An invalid memory.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// No day at all, or more than count.
+    /// The number of days is 0 or too large.
     #[error("a window has 1 to {} days; leave it out to keep all", Memory::DAYS_MAX)]
     Days,
-    /// Not between 0 and 1.
+    /// The discount is not strictly between 0 and 1.
     #[error("a discount per day must lie between 0 and 1, such as 0.9; leave it out to keep all")]
     Discount,
 }
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!(evidence(Memory::Everything), (94.0, 16.0));
         assert_eq!(evidence(Memory::days(2).unwrap()), (4.0, 6.0));
         assert_eq!(evidence(Memory::discount(0.5).unwrap()), (13.25, 5.25));
-        // An arm that the days know nothing of.
+        // An arm without tallies.
         assert_eq!(Memory::Days(2).evidence(&days, 2, Alphabet::BITS)[1], Evidence::default());
         let mut pruned = days.clone();
         Memory::Days(2).prune(&mut pruned);

@@ -1,6 +1,6 @@
 //! The weights of every randomised learner against a high-precision reference.
 //!
-//! How the reference was computed is said in `learner_weights/README.md`.
+//! `learner_weights/README.md` describes the computation of the reference.
 
 use bandana_learners::{Learner, LearnerInput};
 use bandana_shared::channel::Floor;
@@ -28,7 +28,7 @@ fn input(case: &Value) -> anyhow::Result<LearnerInput> {
         .with_ahead(case["ahead"].as_f64().unwrap_or(0.0)))
 }
 
-/// Learners and in how many cases the reference has them.
+/// Learners, and the number of cases of each in the reference.
 const LEARNERS: [(Learner, usize); 3] =
     [(Learner::LdpTs, 33), (Learner::TruncatedTs, 33), (Learner::RandAdaKl, 46)];
 
@@ -44,7 +44,7 @@ fn weights_are_those_of_the_reference() -> anyhow::Result<()> {
             let weights = learner.weights(&input)?;
             assert_eq!(weights.iter().sum::<u64>(), Weights::TOTAL);
             for arm in 0..input.arms.len() {
-                // Weights below 1e-9 were left out.
+                // The reference omits weights below 1e-9.
                 let reference = expected.get(&arm.to_string()).and_then(Value::as_f64);
                 let off = (weights.share(arm) - reference.unwrap_or(0.0)).abs();
                 assert!(

@@ -15,14 +15,14 @@ const NORMAL_QUANTILE: f64 = 4.753;
 /// The 1 - 10^-6 quantile of Kolmogorov's distribution.
 const KOLMOGOROV_QUANTILE: f64 = 2.694;
 
-/// The same of the chi-square distribution (Wilson and Hilferty 1931).
+/// The 1 - 10^-6 quantile of the chi-square distribution (Wilson and Hilferty 1931).
 fn chi_square_quantile(degrees: f64) -> f64 {
     let variance = 2.0 / (9.0 * degrees);
     degrees * (1.0 - variance + NORMAL_QUANTILE * variance.sqrt()).powi(3)
 }
 
-/// Whether draws have these probabilities, up to a factor, for 0, 1, -1, 2, -2 and so on.
-/// Cells with fewer than 20 expected draws are one.
+/// Tests whether draws have these probabilities, up to a factor, for 0, 1, -1, 2, -2 and so on.
+/// Values with fewer than 20 expected draws share a bin.
 fn fits(weight: impl Fn(i64) -> f64, mut draw: impl FnMut(&mut ChaCha20Rng) -> i64) -> bool {
     let mut rng = ChaCha20Rng::seed_from_u64(2_020);
     let total: f64 = (-5_000..=5_000).map(&weight).sum();
@@ -59,7 +59,7 @@ fn laplace_draws_have_their_probabilities() {
         let noise = DiscreteLaplace::new(Ratio::new(numerator, denominator).unwrap());
         let scale = noise.scale().to_f64();
         assert!(fits(laplace_weight(scale), |rng| noise.sample(rng)), "{scale}");
-        // The test can tell a scale from one that is 3 % smaller.
+        // The test detects a scale that is 3 % smaller.
         assert!(!fits(laplace_weight(scale * 0.97), |rng| noise.sample(rng)), "{scale}");
     }
 }
@@ -77,7 +77,7 @@ fn gaussian_draws_have_their_probabilities() {
 #[test]
 fn fine_lattices_give_what_the_continuous_distributions_would() {
     let mut rng = ChaCha20Rng::seed_from_u64(7);
-    // 2^20 steps of standard deviation: a step is far below what the test can tell.
+    // 2^20 steps of standard deviation: a step is far below the test's resolution.
     let fine = f64::from(1 << 20);
     let gaussian = DiscreteGaussian::new(Ratio::whole(1 << 40).unwrap());
     let normal = |x: f64| 0.5 * libm::erfc(-x / std::f64::consts::SQRT_2);

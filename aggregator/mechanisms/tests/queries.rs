@@ -21,7 +21,7 @@ fn loss(epsilon: f64) -> Result<PureLoss, QueryError> {
     PureLoss::new(epsilon)
 }
 
-/// Shares of outcomes in `draws` draws.
+/// Frequencies of outcomes in `draws` draws.
 fn shares<const N: usize>(draws: u32, mut draw: impl FnMut(&mut ChaCha20Rng) -> usize) -> [f64; N] {
     let mut rng = ChaCha20Rng::seed_from_u64(41);
     let mut counts = [0.0; N];
@@ -49,7 +49,7 @@ fn the_exponential_mechanism_has_the_probabilities_of_its_definition() {
         let deviation = (p * (1.0 - p) / f64::from(DRAWS)).sqrt();
         assert!((found - p).abs() <= 5.0 * deviation, "{found} is not {p}");
     }
-    // A neighbour's probabilities are within exp(epsilon), and not much less far apart.
+    // A neighbour's probabilities are within a factor of exp(epsilon), and not much closer.
     let neighbour = [9_i64, 1, 8, -4, 7];
     let other: [f64; 5] =
         shares(DRAWS, |rng| mechanism.choose(&neighbour, Some(&weights), rng).unwrap());
@@ -72,7 +72,7 @@ fn choices_keep_their_accuracy_and_noisy_max_its_privacy() {
         misses[0] += u32::from(7 * chosen as u64 > bounds[0]);
         misses[1] += u32::from(7 * noisy.choose(&utilities, &mut rng).unwrap() as u64 > bounds[1]);
     }
-    // 4000 beta = 200 would be allowed; the bounds are not sharp.
+    // 4000 beta = 200 misses would be allowed; the bounds are not sharp.
     assert!(misses.iter().all(|&misses| misses < 130), "{misses:?}");
 
     let noisy = NoisyMax::new(1, loss(1.0).unwrap()).unwrap();
@@ -125,7 +125,7 @@ fn a_choice_of_nothing_is_refused() {
 fn synthetic_databases_answer_halfspaces_about_as_well_as_promised() {
     let (alpha, beta) = (0.3, 0.05);
     let class = halfspaces(3).unwrap();
-    // The class is of so low a dimension that few rows do; fewer still are enough here.
+    // The class has so low a dimension that few rows suffice; here even fewer are enough.
     assert_eq!(rows_for(alpha, 8, class.len(), Some(4)).unwrap(), 30);
     let release = SyntheticRelease::new(8, 9, class, loss(1.0).unwrap()).unwrap();
     let histogram = [3_000, 100, 900, 200, 2_500, 0, 300, 3_000];
@@ -167,7 +167,7 @@ fn multiplicative_weights_keep_their_promise_on_adaptive_queries() {
     let mut rng = ChaCha20Rng::seed_from_u64(9);
     let noise = MultiplicativeWeights::draw_threshold_noise(&plan, &mut rng).unwrap();
     let mut session = MultiplicativeWeights::new(plan, ROWS, 64, noise).unwrap();
-    // An adversary who asks again where the last answers differed most from uniform.
+    // An adversary who repeats the query whose answer differed most from uniform.
     let mut hardest = random_query(&mut rng).unwrap();
     let mut farthest = 0.0_f64;
     for round in 0..2_000 {
@@ -212,7 +212,7 @@ fn a_session_that_has_used_its_updates_fails_and_says_so() {
     assert_eq!(error, QueryError::SessionExhausted { updates: 2 });
     assert!(error.to_string().contains("used all of its 2 updates"));
     assert!(session.update(&first, 0).is_err());
-    // What is rebuilt from the answers that were given is the same session.
+    // A session rebuilt from the released answers is identical.
     let mut again = MultiplicativeWeights::new(plan, 100_000, 64, 0).unwrap();
     again.update(&first, 40_000).unwrap();
     let mut once_more = MultiplicativeWeights::new(plan, 100_000, 64, 0).unwrap();

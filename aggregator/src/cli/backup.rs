@@ -64,7 +64,7 @@ pub(super) fn run(backup: &Backup) -> anyhow::Result<()> {
             return Err(Failure::Incomplete(words).into());
         }
     };
-    // From here on, signals wait for the end or are heard: the file must not stay.
+    // Signals are handled from here on: an interrupted run must not leave a partial file.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (file, verification) = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("can't wait for SIGTERM")?;
@@ -76,7 +76,7 @@ pub(super) fn run(backup: &Backup) -> anyhow::Result<()> {
             _ = terminate.recv() => return abandon(&copying),
             _ = interrupt.recv() => return abandon(&copying),
         };
-        // The thread has let go of it before it told.
+        // The copying thread drops its reference before it sends the outcome.
         let copying = Arc::into_inner(copying).context("the backup is still being written")?;
         anyhow::Ok((copying, verification))
     })?;
@@ -97,13 +97,13 @@ pub(super) fn run(backup: &Backup) -> anyhow::Result<()> {
     say(&format!("{}: {bytes} bytes, complete and checked\n", view.file))
 }
 
-/// Leaves nothing: the thread is ended with the process, and makes no files of its own.
+/// Discards the partial backup. The thread ends with the process and creates no files of its own.
 fn abandon<T>(copying: &Copying) -> anyhow::Result<T> {
     copying.discard();
     anyhow::bail!("interrupted; nothing was left of the backup")
 }
 
-/// Does the work on a thread, so that signals are heard meanwhile.
+/// Copies and checks on a separate thread, so that signals are handled meanwhile.
 fn copy_and_check(
     copying: &Arc<Copying>,
 ) -> anyhow::Result<oneshot::Receiver<Result<Verification, BackupError>>> {
@@ -116,13 +116,13 @@ fn copy_and_check(
         let outcome = outcome.and_then(|()| copying.check());
         meter.clear();
         drop(copying);
-        // Whoever waited may have been interrupted.
+        // The receiver may have been interrupted.
         done.send(outcome).ok();
     })?;
     Ok(work)
 }
 
-/// Shows progress to somebody who watches.
+/// Progress display, for a terminal only.
 struct Meter {
     is_watched: bool,
 }
@@ -141,7 +141,7 @@ impl Meter {
     fn say(&mut self, what: &str) {
         if self.is_watched {
             let mut stderr = std::io::stderr();
-            // Who can't be shown anything does not need it.
+            // A failure to display progress is harmless.
             write!(stderr, "\r\u{1b}[K{what}").and_then(|()| stderr.flush()).ok();
         }
     }

@@ -1,31 +1,31 @@
-//! Asking somebody, or taking `--yes` for an answer.
+//! Consent to an irreversible command: a prompt, or the flag `--yes`.
 
 use std::io::{BufRead, Write};
 
 use anyhow::{bail, ensure};
 
-/// What there is to agree to.
+/// A request for consent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
-    /// What "yes" does, after "to".
+    /// The action to confirm; completes "Type "yes" to".
     pub act: &'static str,
-    /// What has not happened without it.
+    /// The message on refusal: the action that was not performed.
     pub undone: &'static str,
-    /// What `--yes` means, after "if".
+    /// The condition under which `--yes` is appropriate; completes "if".
     pub unasked: &'static str,
 }
 
-/// Who says yes.
+/// The source of the consent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Consent {
     /// Given on the command line.
     Given,
-    /// To be asked for.
+    /// To be obtained with a prompt.
     Ask(Question),
 }
 
 impl Consent {
-    /// What the flag `--yes` means where standard input is, or is not, a terminal.
+    /// Evaluates the flag `--yes`, given whether standard input is a terminal.
     pub(super) fn new(question: Question, yes: bool, terminal: bool) -> anyhow::Result<Self> {
         match (yes, terminal) {
             (true, _) => Ok(Self::Given),
@@ -38,7 +38,7 @@ impl Consent {
         }
     }
 
-    /// Returns when there is consent.
+    /// Prompts if necessary, and fails unless consent is given.
     pub(super) fn obtain(
         self,
         mut input: impl BufRead,
@@ -71,7 +71,7 @@ mod tests {
         };
         assert!(ask("yes\n") && ask(" yes \r\n"));
         assert!(!ask("") && !ask("\n") && !ask("y\n") && !ask("no\nyes\n") && !ask("YES\n"));
-        // Nobody is asked.
+        // There is no prompt.
         let mut prompt = Vec::new();
         assert!(Consent::Given.obtain(&b"no\n"[..], &mut prompt).is_ok() && prompt.is_empty());
         assert_eq!(Consent::new(QUESTION, true, false).unwrap(), Consent::Given);

@@ -1,16 +1,16 @@
-//! As many descriptors as connections need.
+//! The limit on file descriptors, raised to the number that connections need.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors of everything but connections: the store, the log, the listeners.
+/// Descriptors reserved for the store, the log and the listeners.
 const OTHERS: u64 = 64;
 
-/// Asks the operating system for enough descriptors for `connections` of each of the
-/// two services, and warns if there can't be so many.
+/// Raises the limit on descriptors to allow `connections` to each of the two services, and warns if
+/// that fails.
 pub(super) fn allow(connections: usize) {
     let needed = OTHERS + 2 * u64::try_from(connections).unwrap_or(u64::MAX / 4);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // None: there is no limit.
+    // None: no limit.
     if current.is_none_or(|current| current >= needed) {
         return;
     }

@@ -1,4 +1,4 @@
-//! A disclosure shows somebody what they are about to sign.
+//! Disclosure: the summary of a specification that is displayed before it is signed.
 
 use bandana_shared::curve::Mechanism;
 use bandana_shared::identity::UnixSeconds;
@@ -6,7 +6,7 @@ use bandana_shared::rewards::{OutOfRange, RewardKind};
 use bandana_shared::signing::PublicKey;
 use bandana_shared::specification::Specification;
 
-/// Everything that a signature covers, as a table.
+/// All fields that the signature covers, as a table.
 pub(super) fn table(specification: &Specification, key: PublicKey, expires: UnixSeconds) -> String {
     let mut rows = vec![
         ("experiment", specification.experiment_id().to_string()),
@@ -30,7 +30,7 @@ pub(super) fn table(specification: &Specification, key: PublicKey, expires: Unix
     }
     for (index, arm) in specification.arms().iter().enumerate() {
         let retired = if arm.is_retired() { ", retired" } else { "" };
-        // Escaped: a label may hold characters that change how others are shown.
+        // Escaped: a label may contain control characters that distort the terminal.
         line(&format!("  {index}"), &format!("{:?}{retired}", arm.label()));
     }
     line("by the key", &key.to_string());
@@ -46,7 +46,7 @@ fn users(specification: &Specification) -> &'static str {
     }
 }
 
-/// What becomes of a reward.
+/// The mechanism that privatizes a reward, in words.
 fn channel(specification: &Specification) -> Vec<(&'static str, String)> {
     let rewards = specification.rewards();
     let (low, high) = (rewards.range().low(), rewards.range().high());

@@ -13,7 +13,7 @@ use crate::views::table::terminal_columns;
 /// Clears a terminal, and goes to its upper left corner.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// Error level of intervals, unless another is asked for.
+/// Default error level of intervals.
 const ALPHA: f64 = 0.05;
 
 /// Which estimates.
@@ -63,7 +63,7 @@ pub(super) struct Watch {
 }
 
 impl Wanted {
-    /// The defaults stand in for what is not given.
+    /// Combines the arguments; omitted ones get their defaults.
     pub(super) fn new(
         experiment: ExperimentId,
         alpha: Option<f64>,
@@ -75,7 +75,7 @@ impl Wanted {
     }
 
     fn request(&self) -> Result<EstimatesRequest, Failure> {
-        // 0 would stand for the server's default.
+        // On the wire, 0 selects the server's default.
         if self.alpha == 0.0 {
             return Err(Failure::Refused("--alpha must be between 0 and 1, such as 0.05".into()));
         }
@@ -86,7 +86,7 @@ impl Wanted {
         })
     }
 
-    /// What the server says now.
+    /// Requests the current estimates from the server.
     pub(super) async fn fetch(&self) -> anyhow::Result<EstimatesView> {
         let request = self.request()?;
         let answer = self.connection.connect().await?.get_estimates(request).await;

@@ -228,7 +228,7 @@ fn change(
 }
 
 impl Named {
-    /// The index of the arm that somebody means: one in play of that label, or else that index.
+    /// The index of an arm given by label, if an arm in play has that label, or else by index.
     fn find_arm(&self, text: &str) -> anyhow::Result<u32> {
         let status = block_on(async {
             let mut client = self.reach.connection.connect().await?;
@@ -239,7 +239,7 @@ impl Named {
         Ok(arm_of(&arms, text)?)
     }
 
-    /// Makes a change, and prints where the experiment stands now.
+    /// Makes a change, and prints the resulting state of the experiment.
     fn changed(
         &self,
         call: impl AsyncFnOnce(Client, ExperimentName) -> Answer,
@@ -256,7 +256,7 @@ struct Deleted {
 }
 
 impl Reach {
-    /// Says that an experiment is gone.
+    /// Prints that an experiment was deleted.
     pub(super) fn deleted(&self, id: &ExperimentId) -> anyhow::Result<()> {
         let view = Deleted { experiment_id: id.to_string(), deleted: true };
         self.print(&view, |_| format!("{id} is deleted\n"))

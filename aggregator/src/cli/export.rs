@@ -14,7 +14,7 @@ use crate::views::experiment_view::current_revision;
 use crate::views::failure::Failure;
 use crate::views::tallies_view;
 
-/// What the help says of tallies.
+/// Help text on the columns of tallies.
 pub(super) const COLUMNS: &str = "\
 Tallies have the columns experiment_id, day (a date, by UTC and the server's clock), arm, label, \
 reports, ones (private bits that are 1; 0 with k-ary randomized response), estimate (the debiased estimate from that day's reports \
@@ -76,7 +76,7 @@ pub(super) fn export(export: &Export) -> anyhow::Result<()> {
 }
 
 impl Export {
-    /// Options that do not go together must not be ignored.
+    /// Rejects options that can't be combined, rather than ignoring one of them.
     fn check(&self) -> Result<(), Failure> {
         let problem = match self.what {
             What::Estimates if self.first_day.is_some() || self.last_day.is_some() => {
@@ -111,7 +111,7 @@ impl Export {
         while let Some(tally) = stream.message().await.map_err(Failure::from)? {
             tallies.push(tally);
         }
-        // Asked for afterwards, so that it has every arm that can have reports.
+        // Requested after the tallies, so that the specification contains every arm with reports.
         let name = ExperimentName { experiment_id: self.experiment.to_string() };
         let status = client.get_experiment_status(name).await.map_err(Failure::from)?;
         let specification: Specification = current_revision(status.get_ref())?;

@@ -1,4 +1,4 @@
-//! Export files: CSV or Parquet, new ones only.
+//! Export files, CSV or Parquet. An existing file is never overwritten.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ enum Format {
 }
 
 impl ExportFile {
-    /// Options that do not go together must not be ignored.
+    /// Rejects options that can't be combined, rather than ignoring one of them.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let is_to_terminal = self.out.is_none() && std::io::stdout().is_terminal();
         if self.format == Format::Parquet && is_to_terminal {

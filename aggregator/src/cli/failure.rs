@@ -10,7 +10,7 @@ use crate::operator_client::ConnectError;
 use crate::server::ServerError;
 use crate::store::{BackupError, DatabaseError, OpenError, StoreError, WatermarkError};
 
-/// What the help says of exit codes.
+/// Help text on exit codes.
 pub(super) const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 failure, 2 wrong command line, 3 no such experiment (or revision), 4 \
 refused by the server's rules, 5 the server (or its database) can't be reached, 6 the store is \
@@ -31,7 +31,7 @@ impl Failure {
                 | Code::PermissionDenied
                 | Code::Unauthenticated => 4,
                 Code::Unavailable | Code::DeadlineExceeded => 5,
-                // What a server says has no source, what a broken connection says has.
+                // A status from the server has no source; one from a broken connection has.
                 _ if status.source().is_some() => 5,
                 _ => 1,
             },
@@ -39,7 +39,7 @@ impl Failure {
     }
 }
 
-/// The exit code that tells of an error.
+/// The exit code for an error.
 pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref() {
         Some(ConnectError::Unusable(_)) => 2,
@@ -51,7 +51,7 @@ pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// What a store said, whoever passed it on.
+/// The store's error in this chain, if any.
 fn of_store(error: &anyhow::Error) -> Option<&StoreError> {
     let of_server = match error.downcast_ref() {
         Some(ServerError::Store(store) | ServerError::Writer(WriterError::Store(store))) => {
@@ -85,7 +85,7 @@ fn code_of_store(error: &StoreError) -> u8 {
     }
 }
 
-/// Whether the reader of the output has gone, which harms nobody.
+/// Whether the error is a closed output pipe, which is harmless.
 pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
     io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)

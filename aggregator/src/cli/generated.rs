@@ -1,5 +1,4 @@
-//! `bandana completions` and `bandana man`: made from the command line's own
-//! description.
+//! `bandana completions` and `bandana man`, generated from the definition of the command line.
 
 use std::io::Write as _;
 use std::path::PathBuf;

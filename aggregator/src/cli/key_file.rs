@@ -1,4 +1,4 @@
-//! The file that a secret key lies in.
+//! The file of a secret key.
 //!
 //! Three lines of text; lines that are empty or begin with `#` are skipped:
 //!
@@ -8,7 +8,7 @@
 //! secret 9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60
 //! ```
 //!
-//! The public key follows from the secret one, and so is the checksum.
+//! The public key is derived from the secret key, so it serves as a checksum.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -20,13 +20,13 @@ use zeroize::Zeroizing;
 
 use super::{Readers, write_new};
 
-/// The first line, up to the version.
+/// The first line, without the version.
 const TITLE: &str = "bandana signing key ";
 
 /// The version of the format.
 const VERSION: &str = "1";
 
-/// More than a key file has, with room for comments.
+/// Upper limit on the size of a key file, with room for comments.
 const BYTES_MAX: usize = 4096;
 
 const COMMENT: &str = "\
@@ -34,16 +34,16 @@ const COMMENT: &str = "\
 # pin the public key below.
 ";
 
-/// Writes `key` to a new file that its owner alone can read.
+/// Writes `key` to a new file that is readable by its owner only.
 pub(super) fn write(path: &Path, key: &SigningKey) -> anyhow::Result<()> {
     write_new(path, to_text(key).as_bytes(), Readers::Owner)
 }
 
-/// Reads the key in a file.
+/// Reads the key from a file.
 pub(super) fn read(path: &Path) -> Result<SigningKey, KeyFileError> {
     let failed = |source| KeyFileError::Read { path: path.to_owned(), source };
     let content = |problem| KeyFileError::Content { path: path.to_owned(), problem };
-    // Long enough from the start: a buffer that grows leaves copies of the secret.
+    // Allocated at full capacity: a reallocation would leave copies of the secret.
     let mut text = Zeroizing::new(String::with_capacity(BYTES_MAX + 1));
     let file = File::open(path).map_err(failed)?;
     match file.take(BYTES_MAX as u64 + 1).read_to_string(&mut text) {
@@ -87,7 +87,7 @@ fn from_text(text: &str) -> Result<SigningKey, Problem> {
     if key.public_key() == public { Ok(key) } else { Err(Problem::Mismatch) }
 }
 
-/// A key that is read is written and read again.
+/// Checks that a parsed key survives a round trip through its text.
 #[cfg(feature = "fuzzing")]
 pub(super) fn fuzz(text: &str) {
     if let Ok(key) = from_text(text) {
@@ -108,18 +108,18 @@ pub(super) enum KeyFileError {
         #[source]
         source: std::io::Error,
     },
-    /// What the file holds is not a key.
+    /// The content of the file is not a key.
     #[error("{} can't be used as a key file", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         #[source]
         problem: Problem,
     },
 }
 
-/// What is wrong with the text of a key file. Never shows the secret.
+/// A defect in the text of a key file. Never displays the secret.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(super) enum Problem {
     #[error(

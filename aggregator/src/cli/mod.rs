@@ -98,10 +98,9 @@ enum Command {
     Man(generated::Man),
 }
 
-/// The description of the command line, as its help, completions and manual pages
-/// have it.
+/// The definition of the command line, from which help, completions and manual pages are generated.
 pub fn command() -> clap::Command {
-    // The values of variables are left out, so that help is the same everywhere.
+    // Without the values of variables, so that the help does not depend on the environment.
     hide_environment_values(Arguments::command().max_term_width(100))
 }
 
@@ -110,20 +109,19 @@ fn hide_environment_values(command: clap::Command) -> clap::Command {
     command.mut_subcommands(hide_environment_values)
 }
 
-/// Runs the command line `arguments`, program name first. Errors go to standard
-/// error; the exit code is 2 for a wrong command line, and tells failures apart as the
-/// help says.
+/// Runs the command line `arguments`, program name first. Errors go to standard error. The exit
+/// code is 2 for a wrong command line, and otherwise distinguishes failures as the help describes.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     main_by(Arc::new(SystemClock::new()), arguments)
 }
 
-/// [`main`] by another clock than the system's, for tests of what a wrong clock does.
+/// [`main`] with a clock other than the system's, for tests with a wrong clock.
 pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let matches = command().try_get_matches_from(arguments);
     let arguments = match matches.and_then(|m| Arguments::from_arg_matches(&m)) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version come this way too, with exit code 0.
+            // `--help` and `--version` arrive here too, with exit code 0.
             error.print().ok();
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
@@ -177,16 +175,16 @@ fn warn(text: &str) {
     eprintln!("bandana: {text}");
 }
 
-/// Who can read a new file.
+/// Read permission of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Readers {
-    /// Its owner.
+    /// The owner only.
     Owner,
-    /// As files are made by default.
+    /// The process's default.
     Default,
 }
 
-/// Writes a file that must not exist yet, durably, or leaves none behind.
+/// Writes a new file durably, or leaves no file behind on failure. The file must not exist yet.
 fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> anyhow::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -204,13 +202,13 @@ fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> anyhow::Result<()> 
     })?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     if written.is_err() {
-        // What matters is the first error.
+        // The first error is the one to report.
         std::fs::remove_file(path).ok();
     }
     written.with_context(|| format!("can't write {}", path.display()))
 }
 
-/// A key that a file has is the one that is written again.
+/// Fuzz target: checks that a key file survives a round trip.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn fuzz_key_file(text: &str) {
     key_file::fuzz(text);

@@ -51,7 +51,7 @@ pub(super) struct Plan {
     json: bool,
 }
 
-/// The stable form of a forecast.
+/// Stable JSON form of a forecast.
 #[derive(Debug, Serialize)]
 struct PlanView {
     arms: usize,

@@ -1,4 +1,5 @@
-//! Ids of questions, by which an answer that was lost on its way is not paid for again.
+//! Ids of questions. With its id, a question whose answer was lost is repeated without a second
+//! charge.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +12,7 @@ use tonic::{Code, Response, Status};
 
 use crate::views::failure::Failure;
 
-/// Pauses before a question whose answer was lost is asked again.
+/// Pauses before retries of a question whose answer was lost.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(3)];
 
@@ -34,7 +35,7 @@ impl fmt::Display for QuestionId {
     }
 }
 
-/// Not an id.
+/// The error for text that is not an id.
 #[derive(Debug, Error)]
 #[error("write 32 hexadecimal digits")]
 pub(super) struct NoQuestionId;
@@ -58,7 +59,7 @@ impl FromStr for QuestionId {
 }
 
 impl Repeatable {
-    /// Asks, and asks again with the same id when it is not known what became of the question.
+    /// Sends the question, and retries with the same id while its outcome is unknown.
     pub(super) async fn ask<T>(
         &self,
         mut ask: impl AsyncFnMut(Vec<u8>) -> Result<Response<T>, Status>,
@@ -85,7 +86,7 @@ impl Repeatable {
     }
 }
 
-/// Whether the question may have been answered.
+/// Whether the outcome is unknown: the question may have been answered.
 fn is_lost(status: &Status) -> bool {
     let is_broken = std::error::Error::source(status).is_some();
     is_broken || matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)

@@ -36,7 +36,7 @@ pub(super) fn run(serve: Serve, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
     let (configuration, _) = serve.source.load()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let logging = {
-        // Traces are sent from there.
+        // The trace exporter runs in this runtime.
         let _entered = runtime.enter();
         Logging::start(&configuration.telemetry)?
     };
@@ -45,7 +45,7 @@ pub(super) fn run(serve: Serve, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
     let settings = ServerSettings { presence, ..configuration.into() };
     let outcome = runtime.block_on(serve_until_signal(settings, clock));
     logging.end();
-    // Connections that did not end in time are not waited for.
+    // Connections that remain open after the deadline are dropped.
     runtime.shutdown_background();
     outcome
 }

@@ -1,4 +1,4 @@
-//! The flags and environment variables of the settings, from the table of settings.
+//! The flags and environment variables of the settings, generated from the table of settings.
 
 use std::path::PathBuf;
 
@@ -22,13 +22,13 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The configuration, and where each value of it comes from.
+    /// The configuration, with the origin of each value.
     pub(super) fn load(self) -> Result<(Configuration, Effective), ConfigurationError> {
         Configuration::load(self.config.as_deref(), self.overrides.0)
     }
 }
 
-/// What the environment and flags set.
+/// Values from the environment and flags.
 #[derive(Debug)]
 struct Overrides(Vec<Given>);
 
@@ -53,7 +53,7 @@ impl FromArgMatches for Overrides {
     }
 }
 
-/// What the environment and flags say of these settings.
+/// The values of these settings from the environment and flags.
 pub(super) fn given(
     settings: impl IntoIterator<Item = &'static Setting>,
     matches: &ArgMatches,
@@ -69,7 +69,7 @@ pub(super) fn given(
     given.collect()
 }
 
-/// A flag without a default of its own: a default would hide what the file says.
+/// A flag without a default: a default would override the file.
 pub(super) fn argument(setting: &'static Setting) -> Arg {
     let check = |text: &str| setting.kind.check(text).map(|()| text.to_owned());
     let note = match setting.fallback {

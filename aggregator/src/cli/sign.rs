@@ -128,20 +128,20 @@ pub(super) fn run(sign: Sign) -> anyhow::Result<()> {
         }
         Sign { terms: Some(terms), connection, experiment: Some(experiment), step: None } => {
             let target = Target { connection, experiment };
-            // What can be known to be wrong is told before anybody is asked.
+            // Detectable errors are reported before the prompt.
             terms.read_key()?;
             terms.consent()?;
             let specification = block_on(target.fetch())?;
             let signature = terms.sign(&specification)?;
             block_on(target.add(&specification, &signature))
         }
-        // Unless a step is named, the command line has both.
+        // The command line has both unless it names a step.
         _ => Err(anyhow!("nothing to sign was named; see `bandana sign --help`")),
     }
 }
 
 impl Terms {
-    /// Shows what is to be signed, obtains consent, and signs.
+    /// Displays the specification, obtains consent, and signs.
     fn sign(&self, specification: &Specification) -> anyhow::Result<Signature> {
         let key = self.read_key()?;
         let expires =
@@ -177,7 +177,7 @@ impl Target {
         Ok(specification)
     }
 
-    /// Hands in a signature, and says what came of it.
+    /// Submits a signature, and prints the outcome.
     async fn add(
         &self,
         specification: &Specification,

@@ -1,4 +1,4 @@
-//! The store that a command without a server is about.
+//! The store for commands that run without a server.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub(super) struct StoreSource {
     overrides: StoreOverrides,
 }
 
-/// A store, found.
+/// A located store.
 #[derive(Debug)]
 pub(super) enum Found {
     Directory(PathBuf),
@@ -28,7 +28,7 @@ pub(super) enum Found {
 }
 
 impl StoreSource {
-    /// The store that the server would use.
+    /// The store that the server would use with this configuration.
     pub(super) fn find(&self) -> Result<Found, ConfigurationError> {
         let overrides = self.overrides.0.clone();
         let (Configuration { store, .. }, _) =
@@ -43,7 +43,7 @@ impl StoreSource {
     }
 }
 
-/// What the environment and flags say of the store.
+/// Store settings from the environment and flags.
 #[derive(Debug)]
 struct StoreOverrides(Vec<Given>);
 

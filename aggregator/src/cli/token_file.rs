@@ -1,4 +1,4 @@
-//! Files of tokens and of app keys, which have one format.
+//! Files of tokens and of app keys, which share one format.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use super::{Readers, say, write_new};
 use crate::auth::{Roles, Token, TokenKind, TokenList, TokenName};
 
-/// A file that a command was told to work on.
+/// The token file or app key file of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TokenFile<'a> {
     kind: TokenKind,
@@ -20,7 +20,8 @@ impl<'a> TokenFile<'a> {
         Self { kind, path }
     }
 
-    /// Makes a token, adds its hash, and prints it. App keys have no roles.
+    /// Generates a token, appends its hash to the file, and prints the token. App keys have no
+    /// roles.
     pub(super) fn add(self, name: &TokenName, roles: Option<Roles>) -> anyhow::Result<()> {
         let Self { kind, path } = self;
         let token = Token::generate(kind)?;
@@ -28,7 +29,7 @@ impl<'a> TokenFile<'a> {
         say(&format!("{}\n", token.reveal()))
     }
 
-    /// Prints the names, and the roles of tokens.
+    /// Prints the names, and for tokens their roles.
     pub(super) fn list(self) -> anyhow::Result<()> {
         let Self { kind, path } = self;
         let text = std::fs::read_to_string(path);
@@ -48,8 +49,8 @@ impl<'a> TokenFile<'a> {
     }
 }
 
-/// Replaces a file that may be missing in one step, so that a server never reads half
-/// of one. Who else changes it at the same time is turned away.
+/// Replaces the file atomically, so that a server never reads a partial one. The file may be
+/// missing. A concurrent change is refused.
 fn change(
     kind: TokenKind,
     path: &Path,
@@ -59,14 +60,14 @@ fn change(
     let mut next = name.to_owned();
     next.push(".next");
     let next = path.with_file_name(next);
-    // Made first, so that it also keeps others from reading what is about to change.
+    // Created before the file is read: it also serves as the lock against concurrent changes.
     write_new(&next, b"", Readers::Owner).with_context(|| {
         let (command, noun) = (kind.command(), kind.noun());
         format!("another `{command}` is at work on the {noun}s file, or one was interrupted")
     })?;
     let outcome = replace(kind, path, &next, edit);
     if outcome.is_err() {
-        // What matters is the first error.
+        // The first error is the one to report.
         std::fs::remove_file(&next).ok();
     }
     outcome

@@ -221,7 +221,7 @@ fn change(
     })
 }
 
-/// Makes a change, and prints where the experiment stands now.
+/// Makes a change, and prints the resulting state of the experiment.
 fn changed(
     named: &Named,
     call: impl AsyncFnOnce(

@@ -1,4 +1,4 @@
-//! Findings of `bandana verify`, printed for people and as JSON for programs.
+//! Findings of `bandana verify`, as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::store::{Finding, Verification};
 use crate::views::date::date_of;
 use crate::views::table::{Side, Table, visible};
 
-/// What the help says of the fields.
+/// Help text on the fields.
 pub(super) const FIELDS: &str = "\
 Fields with --json: store, sound, schema_version, oldest_day (a date by UTC, or null), checks (each \
 with name, examined and findings), findings (each with message and kind, tally or other; a tally \
@@ -100,7 +100,7 @@ impl VerificationView {
         }
     }
 
-    /// How many things are wrong, in words.
+    /// The number of defects, in words.
     pub(super) fn count(&self) -> String {
         match self.findings.len() as u64 + self.findings_left_out {
             1 => "1 finding".to_owned(),
@@ -108,12 +108,12 @@ impl VerificationView {
         }
     }
 
-    /// For people, on a terminal of `columns` if it is for one.
+    /// As text, fitted to a terminal of `columns` if there is one.
     pub(super) fn describe(&self, columns: Option<usize>) -> String {
         let mut text = format!("{}: ", self.store);
         text.push_str(if self.sound { "in order" } else { "DAMAGED" });
         let window = self.oldest_day.as_deref().unwrap_or("nobody knows when");
-        // Text takes whatever is written to it.
+        // Writing to a string does not fail.
         writeln!(text, ", schema version {}, replay window from {window}", self.schema_version)
             .ok();
         let mut table = Table::new([

@@ -70,7 +70,7 @@ struct TrustedView {
     earliest_day: String,
 }
 
-/// All windows of a store.
+/// All replay windows of a store.
 struct Windows {
     uploads: Watermark,
     trusted: Vec<(ExperimentId, Watermark)>,
@@ -127,7 +127,7 @@ pub(super) fn run(command: &WatermarkCommand, clock: &dyn Clock) -> anyhow::Resu
     }
 }
 
-/// Does something with a store that nobody else has open, and closes it.
+/// Opens a store exclusively, applies `work` to it, and closes it.
 fn with_store<T>(
     directory: &Path,
     work: impl FnOnce(&mut SqliteStore) -> Result<T, WatermarkError>,
@@ -135,12 +135,12 @@ fn with_store<T>(
     let opened = SqliteStore::open_existing(directory).map_err(|error| error.located(directory));
     let mut store = opened?;
     let outcome = work(&mut store);
-    // What is committed stays so, whether the log is copied or not.
+    // Commits are durable whether or not the log is checkpointed.
     let closed = store.close().map_err(WatermarkError::from);
     outcome.and_then(|value| closed.map(|()| value))
 }
 
-/// What the store refuses, with dates.
+/// A refusal of the store, with dates.
 fn explain(error: WatermarkError) -> anyhow::Error {
     let refused = match error {
         WatermarkError::Later { oldest } => format!(
@@ -163,7 +163,7 @@ fn explain(error: WatermarkError) -> anyhow::Error {
     Failure::Refused(refused).into()
 }
 
-/// Where a window begins, and what that means.
+/// The beginning of a window and its consequence, in words.
 fn describe(
     window: &str,
     what: &str,

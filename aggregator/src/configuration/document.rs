@@ -1,9 +1,9 @@
-//! The documented file with every default.
+//! The documented configuration file, with every default.
 
 use super::setting::{Fallback, Setting};
 use super::settings::{SECTIONS, SETTINGS};
 
-/// Columns of a comment.
+/// Width of a comment, in columns.
 const COLUMNS: usize = 90;
 
 const HEAD: &str = "\
@@ -14,7 +14,7 @@ const HEAD: &str = "\
 # what counts; `bandana default-config` prints this one.
 ";
 
-/// The file.
+/// The text of the file.
 pub fn documented_file() -> String {
     let mut lines = Vec::new();
     for (section, doc) in SECTIONS {
@@ -47,7 +47,7 @@ fn entry(lines: &mut Vec<String>, setting: &Setting) {
     lines.push(format!("{mark}{key} = {}", kind.literal(value)));
 }
 
-/// Appends a comment, broken into lines.
+/// Appends a comment, wrapped into lines.
 fn comment(lines: &mut Vec<String>, words: &str) {
     let mut line = String::from("#");
     for word in words.split_whitespace() {

@@ -1,4 +1,4 @@
-//! Effective settings: of all that was said, what counts.
+//! Effective settings: the value of each setting that takes precedence.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,21 +8,21 @@ use super::problem::{ConfigurationError, Problem, fallback_note};
 use super::setting::{Fallback, Setting};
 use super::settings::{SECTIONS, SETTINGS};
 
-/// A value for a setting, in the form that the environment and flags have.
+/// A value for a setting, in the form used by the environment and flags.
 #[derive(Clone, Debug)]
 pub struct Given {
     /// The setting.
     pub setting: &'static Setting,
-    /// The value, which fits the setting's kind.
+    /// The value, valid for the setting's kind.
     pub text: String,
-    /// Who says so.
+    /// The source of the value.
     pub origin: Origin,
 }
 
-/// Where a value comes from. Later ones override earlier ones.
+/// The source of a value. Later variants override earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// Nobody set it.
+    /// The default.
     Default,
     /// The configuration file.
     File {
@@ -41,7 +41,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
-            // Escaped: a comment has one line.
+            // Escaped: the comment must stay on one line.
             Self::File { path, line } => {
                 write!(f, "{}, line {line}", path.display().to_string().escape_debug())
             }
@@ -51,12 +51,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The value of every setting, and where it comes from.
+/// The value of every setting, with its origin.
 #[derive(Clone, Debug)]
 pub struct Effective(Vec<(&'static Setting, Option<(String, Origin)>)>);
 
 impl Effective {
-    /// For every setting, the value whose origin counts most.
+    /// For every setting, the value whose origin has the highest precedence.
     pub(super) fn of(given: &[Given]) -> Self {
         let value = |setting: &'static Setting| {
             let said = given.iter().filter(|said| std::ptr::eq(said.setting, setting));
@@ -71,7 +71,7 @@ impl Effective {
         Self(SETTINGS.iter().map(|setting| value(setting)).collect())
     }
 
-    /// The value of a setting that has one unless it is required.
+    /// The value of a setting that is required or has a default.
     pub(super) fn value<T: FromStr>(&self, setting: &Setting) -> Result<T, ConfigurationError>
     where
         T::Err: fmt::Display,
@@ -80,7 +80,7 @@ impl Effective {
         self.optional(setting)?.ok_or_else(required)
     }
 
-    /// The value of a setting that may have none.
+    /// The value of an optional setting.
     pub(super) fn optional<T: FromStr>(
         &self,
         setting: &Setting,
@@ -97,19 +97,19 @@ impl Effective {
         value.map(Some)
     }
 
-    /// The value of a setting in the form that flags have, and where it comes from.
+    /// The value of a setting in the form of a flag, with its origin.
     pub(super) fn find(&self, setting: &Setting) -> Option<&(String, Origin)> {
         let (_, value) = self.0.iter().find(|(other, _)| std::ptr::eq(*other, setting))?;
         value.as_ref()
     }
 
-    /// Where the value of a setting comes from.
+    /// The origin of a setting's value.
     pub(super) fn origin(&self, setting: &Setting) -> Origin {
         self.find(setting).map_or(Origin::Default, |(_, origin)| origin.clone())
     }
 }
 
-/// TOML, with the origin of every value in a comment.
+/// Formats as TOML, with the origin of every value in a comment.
 impl fmt::Display for Effective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, (section, _)) in SECTIONS.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A configuration file, read into settings.
+//! Parsing of a configuration file.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::problem::{ConfigurationError, Problem, unknown_key, unknown_section};
 use super::setting::Setting;
 use super::settings::{SECTIONS, SETTINGS};
 
-/// What a file sets, and what is wrong with it.
+/// The settings in a file, and its problems.
 pub(super) type Said = (Vec<Given>, Vec<Problem>);
 
 /// Reads a file.
@@ -31,7 +31,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Said, ConfigurationError>
     Ok((reader.given, reader.problems))
 }
 
-/// The entries in the order of the text.
+/// The entries in the order in which they appear in the text.
 fn in_order<'t, 'i>(
     table: &'t DeTable<'i>,
 ) -> Vec<(&'t Spanned<std::borrow::Cow<'i, str>>, &'t Spanned<DeValue<'i>>)> {

@@ -1,6 +1,6 @@
 //! The configuration: a file, overridden by the environment, overridden by flags.
 //!
-//! Everything follows from one table, [`SETTINGS`].
+//! All names, defaults and checks come from one table, [`SETTINGS`].
 
 mod document;
 mod effective;
@@ -31,10 +31,10 @@ use crate::telemetry::TelemetrySettings;
 use crate::tls::TlsFiles;
 use crate::transport::ConnectionLimits;
 
-/// What counts, checked.
+/// The effective, validated configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
-    /// What is durable.
+    /// The store.
     pub store: Store,
     /// The service for devices.
     pub devices: Devices,
@@ -42,51 +42,51 @@ pub struct Configuration {
     pub operators: Operators,
     /// Directory of the curator's data sets.
     pub data_sets: Option<PathBuf>,
-    /// What the server tells those who run it.
+    /// Telemetry: log, metrics and traces.
     pub telemetry: TelemetrySettings,
-    /// What connections may cost.
+    /// Limits on connections.
     pub limits: ConnectionLimits,
-    /// What calls may cost.
+    /// Limits on calls.
     pub calls: CallLimits,
-    /// The orderly end.
+    /// Shutdown.
     pub shutdown: Shutdown,
 }
 
 /// The service for devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Devices {
-    /// Its address. Port 0 picks a free one.
+    /// The listening address. Port 0 picks a free one.
     pub listen: SocketAddr,
-    /// Its TLS. None: in the clear.
+    /// TLS certificate and key. None: plaintext.
     pub tls: Option<TlsFiles>,
-    /// The keys that apps must show one of.
+    /// File of app keys, one of which every caller must present.
     pub app_keys_file: Option<PathBuf>,
 }
 
 /// The service for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operators {
-    /// Its address: on loopback, unless callers are known and nobody on the way hears
-    /// them. Port 0 picks a free one.
+    /// The listening address: on loopback, unless callers are authenticated and the connection is
+    /// encrypted. Port 0 picks a free one.
     pub listen: SocketAddr,
-    /// Its TLS. None: in the clear.
+    /// TLS certificate and key. None: plaintext.
     pub tls: Option<TlsFiles>,
-    /// The tokens that callers must show one of.
+    /// File of tokens, one of which every caller must present.
     pub tokens_file: Option<PathBuf>,
 }
 
-/// The orderly end.
+/// Shutdown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shutdown {
-    /// From the signal to the end, at most: 1 s to an hour.
+    /// Maximum time from the signal to the end: 1 s to an hour.
     pub drain_deadline: Duration,
 }
 
 impl Configuration {
-    /// Reads `file`, if there is one, under what the environment and flags say.
+    /// Reads `file`, if there is one. Values from the environment and flags override it.
     ///
     /// # Errors
-    /// [`ConfigurationError`] with all that is wrong.
+    /// [`ConfigurationError`] with all problems at once.
     pub fn load(
         file: Option<&Path>,
         overrides: Vec<Given>,
@@ -141,7 +141,7 @@ impl Configuration {
         })
     }
 
-    /// What one setting alone can't tell.
+    /// Checks that involve several settings or the build.
     fn check(&self, effective: &Effective) -> Result<(), ConfigurationError> {
         let mut problems = Vec::new();
         let operators = self.operators.listen;
@@ -214,11 +214,10 @@ fn calls(effective: &Effective) -> Result<CallLimits, ConfigurationError> {
     })
 }
 
-/// Bytes that may be held for callers if nobody says so, on a machine that does not tell what it
-/// has.
+/// Default memory budget for calls, in bytes, on a machine that does not report its memory.
 const MEMORY_BYTES: u64 = 512 * 1024 * 1024;
 
-/// Bytes that may be held for callers.
+/// Memory budget for calls, in bytes.
 fn memory(effective: &Effective) -> Result<usize, ConfigurationError> {
     let set: Option<u64> = effective.optional(&settings::MEMORY_MIB)?;
     let bytes = set.map(|mebibytes| mebibytes * 1024 * 1024);
@@ -228,7 +227,7 @@ fn memory(effective: &Effective) -> Result<usize, ConfigurationError> {
 }
 
 impl Operators {
-    /// Whether callers are known, and nobody on the way hears them.
+    /// Whether callers are authenticated and the connection is encrypted.
     fn are_safe(&self) -> bool {
         let tls = self.tls.as_ref();
         tls.is_some_and(|tls| self.tokens_file.is_some() || tls.client_ca.is_some())

@@ -1,4 +1,4 @@
-//! Problems of a configuration, each with what to do about it.
+//! Problems of a configuration, each with its remedy.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub enum ConfigurationError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The file is not TOML.
@@ -24,10 +24,10 @@ pub enum ConfigurationError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with the line.
+        /// The syntax error, with its line.
         problem: toml::de::Error,
     },
-    /// What is said is not what can be said. All of it is told at once.
+    /// Settings are unknown, missing or invalid. All problems are reported at once.
     #[error("the configuration can't be used:{}", listed(_0))]
     Problems(Vec<Problem>),
 }
@@ -36,18 +36,18 @@ fn listed(problems: &[Problem]) -> String {
     problems.iter().flat_map(|problem| ["\n  ".to_owned(), problem.to_string()]).collect()
 }
 
-/// One thing that is wrong.
+/// One problem of a configuration.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{place}: {what}")]
 pub struct Problem {
     /// A line of the file, an environment variable or a flag.
     pub place: String,
-    /// What is wrong there, and what to do.
+    /// The problem and its remedy.
     pub what: String,
 }
 
 impl Problem {
-    /// A setting without which there is nothing to run.
+    /// The problem of a required setting that is missing.
     pub(super) fn required(setting: &Setting) -> Self {
         let Setting { section, key, flag, environment, doc, .. } = setting;
         let instead = match setting.fallback {
@@ -64,7 +64,7 @@ impl Problem {
     }
 }
 
-/// What to say about a key that is not one.
+/// The message for an unknown key.
 pub(super) fn unknown_key(section: &str, key: &str) -> String {
     let known: Vec<_> = keys_of(section).collect();
     let elsewhere = || SETTINGS.iter().find(|setting| setting.key == key);
@@ -76,7 +76,7 @@ pub(super) fn unknown_key(section: &str, key: &str) -> String {
     format!("unknown key {key:?} in [{section}]{suggestion} (known there: {})", known.join(", "))
 }
 
-/// What to say about a section that is not one, or a key outside all sections.
+/// The message for an unknown section, or for a key outside all sections.
 pub(super) fn unknown_section(name: &str) -> String {
     let known = SECTIONS.map(|(section, _)| section);
     let sections = known.map(|section| format!("[{section}]")).join(", ");
@@ -93,14 +93,14 @@ pub(super) fn keys_of(section: &str) -> impl Iterator<Item = &'static str> {
     SETTINGS.iter().filter(move |setting| setting.section == section).map(|setting| setting.key)
 }
 
-/// The name that was probably meant: a third of it may be wrong.
+/// The closest known name, for a suggestion: at most a third of its characters may differ.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let distance = |other: &str| strsim::damerau_levenshtein(name, other);
     let best = known.iter().copied().min_by_key(|other| distance(other))?;
     (distance(best) <= best.chars().count().div_ceil(3)).then_some(best)
 }
 
-/// Where the documented file says that a setting comes from when nobody sets it.
+/// The documented file's note on the default of a setting.
 pub(super) fn fallback_note(fallback: Fallback) -> &'static str {
     match fallback {
         Fallback::Default(_) => "default",

@@ -1,73 +1,74 @@
-//! One setting: its names everywhere, and the values it may have.
+//! One setting: its names, and its permitted values.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use crate::store::DatabaseUrl;
 
-/// A setting. The file, the environment, the flags, their help and the documented
-/// file all follow from it, so that none of them can differ from the others.
+/// A setting. The file, the environment, the flags, their help and the documented file are all
+/// derived from it, which keeps them consistent.
 #[derive(Debug)]
 pub struct Setting {
-    /// The table of the file that it is in.
+    /// The section (TOML table) in the file.
     pub section: &'static str,
-    /// Its key there.
+    /// The key in the section.
     pub key: &'static str,
     /// The environment variable that overrides the file.
     pub environment: &'static str,
-    /// The flag that overrides both, without its two dashes.
+    /// The flag that overrides file and environment, without its two dashes.
     pub flag: &'static str,
-    /// What stands for a value in the help.
+    /// The placeholder for a value in the help.
     pub placeholder: &'static str,
-    /// What its values are.
+    /// The kind of its values.
     pub kind: Kind,
-    /// What it is when nobody sets it.
+    /// Its default, or that it has none.
     pub fallback: Fallback,
-    /// What it is for, in one or more sentences.
+    /// Its documentation, in one or more sentences.
     pub doc: &'static str,
 }
 
-/// What the values of a setting are.
+/// The kind of a setting's values.
 #[derive(Debug)]
 pub enum Kind {
-    /// A file or directory; relative to the working directory.
+    /// A file or directory. A relative path is relative to the working directory.
     Path,
     /// An IP address and a port. Port 0 picks a free one.
     Address,
     /// A whole number.
     Integer(RangeInclusive<u32>),
-    /// The URL of a database, whose password is not shown. What is wrong with it is told
-    /// by who uses it, who does not repeat it.
+    /// The URL of a database, whose password is never displayed. The code that connects reports
+    /// errors in the URL, without repeating it.
     Database,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// What is to be logged.
+    /// A filter for the log.
     LogFilter,
     /// The URL of a server.
     Url,
 }
 
-/// What a setting is when nobody sets it.
+/// The value of a setting that is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
     /// This value.
     Default(&'static str),
-    /// Nothing: it must be set. The example is what the documented file has.
+    /// No default: the setting is required. The documented file contains the example.
     Required {
-        /// A value.
+        /// An example value.
         example: &'static str,
-        /// Key in the same section and flag of a setting that can be set instead.
+        /// Key in the same section, and flag, of an alternative setting that makes this one
+        /// optional.
         unless: (&'static str, &'static str),
     },
-    /// Nothing, and that is fine. The example stands in a comment.
+    /// No default: the setting is optional. The documented file contains the example in a comment.
     Unset(&'static str),
 }
 
 impl Kind {
-    /// Checks a value, in the form that the environment and flags have.
+    /// Checks a value in the form used by the environment and flags.
     ///
     /// # Errors
-    /// What was expected.
+    /// A description of the permitted values.
     pub fn check(&self, text: &str) -> Result<(), String> {
         let fits = match self {
             Self::Path | Self::Database => !text.is_empty(),
@@ -80,7 +81,7 @@ impl Kind {
         if fits { Ok(()) } else { Err(format!("expected {}", self.expected())) }
     }
 
-    /// Such as "a whole number in 1..=365".
+    /// The permitted values in words, such as "a whole number in 1..=365".
     pub fn expected(&self) -> String {
         match self {
             Self::Path => "a path".to_owned(),
@@ -108,7 +109,7 @@ impl Kind {
         }
     }
 
-    /// Whether a TOML literal of this kind is quoted.
+    /// Whether a TOML literal of this kind needs quotes.
     pub fn is_quoted(&self) -> bool {
         !matches!(self, Self::Integer(_))
     }
@@ -120,7 +121,7 @@ fn is_url(text: &str) -> bool {
 }
 
 impl Setting {
-    /// What the help and the documented file say about the values.
+    /// The note on the values in the help and the documented file.
     pub fn hint(&self) -> Option<String> {
         match &self.kind {
             Kind::Path | Kind::Database | Kind::Address | Kind::LogFilter | Kind::Url => None,

@@ -1,12 +1,12 @@
 //! All settings.
 //!
 //! A new one needs an entry here and in [`SETTINGS`], a field of
-//! [`Configuration`](super::Configuration), and a line that fills it.
+//! [`Configuration`](super::Configuration), and a line that sets that field.
 
 use super::setting::{Fallback, Kind, Setting};
 use crate::telemetry::LogFormat;
 
-/// The tables of the file, in their order, and what each is about.
+/// The sections of the file, in order, with their descriptions.
 pub static SECTIONS: [(&str, &str); 7] = [
     ("store", "What is durable."),
     ("devices", "The service for devices."),
@@ -57,7 +57,7 @@ pub static SETTINGS: [&Setting; 36] = [
     &DRAIN_DEADLINE_SECONDS,
 ];
 
-/// Those that say where the store is.
+/// The settings of the store's location.
 pub static STORE_SETTINGS: [&Setting; 4] = [&DATA_DIR, &STORE_URL, &STORE_CA, &STORE_PASSWORD_FILE];
 
 pub(super) static DATA_DIR: Setting = Setting {

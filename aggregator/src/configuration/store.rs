@@ -1,4 +1,4 @@
-//! The place of the store: a directory, or a database.
+//! The location of the store: a directory or a database.
 
 use std::path::PathBuf;
 
@@ -10,29 +10,29 @@ use crate::explain::explain;
 use crate::server::StoreSettings;
 use crate::store::{DatabaseUrl, EmbeddedSettings, PostgresSettings};
 
-/// What is durable.
+/// The store's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// Where.
+    /// The location.
     pub place: StorePlace,
-    /// Days whose uploads are taken, today included: 1 to 365.
+    /// Length of the replay window in days, today included: 1 to 365.
     pub replay_window_days: u32,
-    /// Upload ids to remember at most: at least 1. For a directory only.
+    /// Maximum number of upload ids to remember: at least 1. For a directory only.
     pub ids_max: u32,
 }
 
-/// Where what is durable is kept.
+/// The location of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePlace {
-    /// In this directory.
+    /// A directory.
     Directory(PathBuf),
-    /// In a database.
+    /// A database.
     Database {
-        /// The database.
+        /// The URL of the database.
         url: DatabaseUrl,
-        /// Certificates that its own must lead to.
+        /// File of root certificates for the database's own.
         ca: Option<PathBuf>,
-        /// File of its password.
+        /// File of the database's password.
         password_file: Option<PathBuf>,
     },
 }
@@ -60,7 +60,7 @@ fn place(effective: &Effective) -> Result<StorePlace, ConfigurationError> {
         let what = format!("`url` is set too, by {origin}; take one of them away");
         return Err(problem(effective, &settings::DATA_DIR, &what));
     }
-    // The text is not repeated: it may hold a password.
+    // The error does not repeat the text, which may contain a password.
     let url = text.parse::<DatabaseUrl>();
     let url = url.map_err(|error| problem(effective, &settings::STORE_URL, &explain(&error)))?;
     Ok(StorePlace::Database {

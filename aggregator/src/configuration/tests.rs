@@ -7,7 +7,7 @@ fn of_text(text: &str, overrides: Vec<Given>) -> Result<(Configuration, Effectiv
     Configuration::of(&given, problems).map_err(|error| error.to_string())
 }
 
-/// What is said of a text that is refused.
+/// The error message for an invalid file.
 #[track_caller]
 fn refusal(text: &str) -> String {
     of_text(text, Vec::new()).unwrap_err()

@@ -1,4 +1,4 @@
-//! Settings of TLS, which make sense together only.
+//! TLS settings, which are valid only in combination.
 
 use std::path::PathBuf;
 

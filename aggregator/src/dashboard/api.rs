@@ -1,4 +1,4 @@
-//! The calls of the pages, each one of the operators' service.
+//! The dashboard's API calls, each of which maps to one call of the operators' service.
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -26,7 +26,7 @@ use crate::views::audit_view::AuditView;
 
 pub(super) type Answer = Result<Response, Refusal>;
 
-/// The calls by their paths.
+/// The routes of the calls.
 pub(super) fn router() -> Router<DashboardState> {
     Router::new()
         .route("/api/experiments", get(list).post(create))
@@ -49,8 +49,7 @@ pub(super) fn json(view: &impl Serialize) -> Answer {
     Ok(([(CONTENT_TYPE, JSON)], text).into_response())
 }
 
-/// A page of the experiments, without their arms, and without those that are archived unless these
-/// are asked for.
+/// A page of experiments, without their arms. Archived experiments are included on request only.
 async fn list(
     State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,
@@ -96,7 +95,7 @@ async fn watch(
     moments(&dashboard_state, caller, estimates(&uri, id)?).await
 }
 
-/// What the reports of a day add up to for an arm.
+/// The daily tally of an arm.
 #[derive(Debug, Serialize)]
 struct TallyView {
     day: u32,

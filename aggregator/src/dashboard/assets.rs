@@ -1,10 +1,10 @@
-//! The files of the pages.
+//! The dashboard's static files.
 
 use axum::Router;
 use axum::routing::get;
 use http::header::CONTENT_TYPE;
 
-/// A file.
+/// A static file.
 struct Asset {
     path: &'static str,
     media_type: &'static str,
@@ -14,7 +14,7 @@ struct Asset {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// The file `$name` in `assets/`, at that name below `/assets/`.
+/// The file `$name` in `assets/`, served at `/assets/$name`.
 macro_rules! asset {
     ($name:literal, $media_type:expr) => {
         Asset {

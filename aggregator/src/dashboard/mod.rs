@@ -1,14 +1,13 @@
-//! The dashboard: what operators see in a browser.
+//! The dashboard: the operators' interface in a browser.
 //!
-//! Its pages are the files in `assets/`, which are part of the program. They hold nothing
-//! secret and nothing of any experiment; what they show they ask for under `/api/`, a
-//! thin layer over the operators' service. That is called within the process, with the
-//! caller that was let in, so that authorisation, the audit log and the rules of
-//! experiments are those of gRPC.
+//! Its pages are the files in `assets/`, which are compiled into the program. They contain no
+//! secrets and no data of experiments. Scripts request all data under `/api/`, a thin layer over
+//! the operators' service. That layer calls the service within the process, as the authenticated
+//! caller, so authorisation, the audit log and the rules of experiments are those of gRPC.
 //!
-//! A browser does what any page tells it to, with the rights of whoever sits before it.
-//! So pages may load and call this host alone (`PROTECTION`), and `/api/` answers to
-//! pages of its own origin alone (`same_origin`).
+//! A browser acts for any page with the rights of its user. So the dashboard's pages may load from
+//! and call this host only (`PROTECTION`), and `/api/` answers only pages of its own origin
+//! (`same_origin`).
 
 mod api;
 mod assets;
@@ -29,8 +28,8 @@ use origin::same_origin;
 pub(crate) use refusal::Refusal;
 pub use state::DashboardState;
 
-/// Headers of everything that a browser may show. Scripts make all their text with
-/// `textContent`, and browsers that know trusted types hold them to it.
+/// Security headers of every page. Scripts set text through `textContent` only, and browsers that
+/// support trusted types enforce that.
 pub(crate) const PROTECTION: [(HeaderName, &str); 4] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -43,12 +42,12 @@ pub(crate) const PROTECTION: [(HeaderName, &str); 4] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// The pages, which are for everybody.
+/// The static pages, which need no authorisation.
 pub(crate) fn pages() -> Router {
     assets::router()
 }
 
-/// What the pages call, which is for operators.
+/// The API routes, which are for operators.
 pub(crate) fn calls(dashboard_state: DashboardState) -> Router {
     api::router()
         .merge(trusted::router())
@@ -56,7 +55,7 @@ pub(crate) fn calls(dashboard_state: DashboardState) -> Router {
         .route_layer(middleware::from_fn(same_origin))
 }
 
-/// What is read of a request before anything is done.
+/// Fuzz target: parses a request as the API would, without executing it.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn fuzz_requests(uri: Option<&http::Uri>, body: &[u8]) {
     requests::creation(body).ok();

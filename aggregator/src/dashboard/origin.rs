@@ -1,4 +1,4 @@
-//! Whose pages may call.
+//! The same-origin check of the dashboard's API.
 
 use axum::extract::Request;
 use axum::middleware::Next;
@@ -10,14 +10,14 @@ use tonic::Status;
 
 use super::refusal::{JSON, Refusal};
 
-/// Says that a change comes from a page of ours. A browser sends it for a page of another
-/// origin only when the server permits that, and this one never does.
+/// Marks a change as coming from a page of this dashboard. A browser sends this custom header
+/// across origins only with the server's permission (CORS), which this server never grants.
 const OURS: HeaderName = HeaderName::from_static("x-bandana-dashboard");
 
-/// Browsers say with it where a request comes from.
+/// The header in which browsers state the origin of a request, relative to its target.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Turns away what a page of another origin has a browser send.
+/// Refuses requests that a browser sends for a page of another origin.
 pub(super) async fn same_origin(request: Request, next: Next) -> Response {
     match check(&request) {
         Ok(()) => next.run(request).await,
@@ -46,13 +46,13 @@ fn check(request: &Request) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether the page that the request comes from, if any, is of the host that it is for.
+/// Whether the page that sent the request, if any, is of the request's own host.
 fn is_of_host(uri: &Uri, headers: &HeaderMap) -> bool {
     let mut origins = headers.get_all(ORIGIN).iter();
     let Some(origin) = origins.next() else { return true };
     let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
     let host = || headers.get(HOST)?.to_str().ok()?.parse::<Authority>().ok();
-    // HTTP/2 has it in the address.
+    // HTTP/2 carries the host in the URI.
     let host = uri.authority().cloned().or_else(host);
     let of = origin.and_then(|origin| origin.authority().cloned());
     origins.next().is_none() && of.is_some() && of == host

@@ -1,4 +1,4 @@
-//! Refusals of the dashboard's api: an HTTP status and a message for the page.
+//! Refusals of the dashboard's API: an HTTP status and a message for the page.
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -8,20 +8,20 @@ use tonic::{Code, Status};
 
 use crate::telemetry::metrics::code_name;
 
-/// Media type of answers.
+/// Media type of responses.
 pub(super) const JSON: &str = "application/json";
 
-/// What the service said instead of an answer.
+/// An error status of the service.
 #[derive(Debug)]
 pub(crate) struct Refusal(Status);
 
 impl Refusal {
-    /// What is wrong with a request.
+    /// The refusal of an invalid request.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self(Status::invalid_argument(message))
     }
 
-    /// As pages read it.
+    /// The JSON body of the refusal.
     pub(super) fn to_json(&self) -> Value {
         let Self(status) = self;
         json!({"error": {"code": code_name(status.code()), "message": status.message()}})
@@ -53,7 +53,7 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let body = self.to_json().to_string();
         let mut response = (self.status(), [(CONTENT_TYPE, JSON)], body).into_response();
-        // The log has the cause from here.
+        // The log takes the cause from this extension.
         response.extensions_mut().insert(self.0);
         response
     }

@@ -1,4 +1,4 @@
-//! Requests of pages.
+//! Parsing of the dashboard's requests.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -14,15 +14,14 @@ use crate::admission::OPERATOR_REQUEST_BYTES_MAX;
 use crate::auth::Caller;
 use crate::views::draft::Draft;
 
-/// A call of the service, by whoever was let in.
+/// A request to the service, with the authenticated caller.
 pub(super) fn call<T>(caller: &Caller, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.extensions_mut().insert(caller.clone());
     request
 }
 
-/// A parameter of an address. Those that there are have numbers and ids for values, so
-/// nothing in them is encoded.
+/// A query parameter. All parameters are numbers and ids, so no value is percent-encoded.
 pub(super) fn parameter<T: FromStr>(uri: &Uri, name: &str) -> Result<Option<T>, Refusal> {
     let mut pairs = uri.query().unwrap_or_default().split('&');
     let value = pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
@@ -30,7 +29,7 @@ pub(super) fn parameter<T: FromStr>(uri: &Uri, name: &str) -> Result<Option<T>, 
     value.map(|value| value.parse().map_err(|_| invalid())).transpose()
 }
 
-/// Which estimates an address asks for.
+/// The estimates request that the query parameters describe.
 pub(super) fn estimates(uri: &Uri, experiment_id: String) -> Result<EstimatesRequest, Refusal> {
     Ok(EstimatesRequest {
         experiment_id,
@@ -39,7 +38,7 @@ pub(super) fn estimates(uri: &Uri, experiment_id: String) -> Result<EstimatesReq
     })
 }
 
-/// A new experiment.
+/// The body of a request to create an experiment.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Creation {
@@ -47,12 +46,12 @@ struct Creation {
     experiment: Draft,
     #[serde(default)]
     accept_nonlinear_estimand: bool,
-    /// Not to be started.
+    /// Whether to leave the experiment a draft, not started.
     #[serde(default)]
     draft: bool,
 }
 
-/// Reads which experiment there is to be.
+/// Parses the body of a request to create an experiment.
 pub(super) fn creation(body: &[u8]) -> Result<CreateExperimentRequest, Refusal> {
     let creation: Creation = serde_json::from_slice(body)
         .map_err(|error| Refusal::invalid(format!("this is no new experiment: {error}")))?;
@@ -61,7 +60,7 @@ pub(super) fn creation(body: &[u8]) -> Result<CreateExperimentRequest, Refusal> 
     Ok(CreateExperimentRequest { draft: creation.draft, ..request })
 }
 
-/// Reads a body, of bounded length and in bounded time.
+/// Reads a body, limited in length and time.
 pub(super) async fn read(body: Body, time: Duration) -> Result<Bytes, Refusal> {
     let late = || {
         let message = format!("the request was not sent within {} seconds", time.as_secs());

@@ -1,4 +1,4 @@
-//! The dashboard's state: the services that calls of its pages go to.
+//! The dashboard's state: the services that its API calls.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,30 +10,31 @@ use crate::admission::CallLimits;
 use crate::api::{OperatorService, TrustedService};
 use crate::transport::ConnectionLimits;
 
-/// The operators' services, once there are any.
+/// The operators' services, once they have started.
 #[derive(Clone, Debug)]
 pub struct DashboardState {
     services: Arc<OnceLock<(OperatorService, TrustedService)>>,
-    /// Within which a request must have been sent.
+    /// Time limit for receiving a request.
     pub(super) request_time: Duration,
-    /// After which an answer that goes on ends, to be asked for again.
+    /// Time limit of a streamed response; the page then requests a new one.
     pub(super) watch_time: Duration,
 }
 
 impl DashboardState {
-    /// A dashboard_state without services yet.
+    /// A state without services yet.
     pub fn new(connections: &ConnectionLimits, calls: &CallLimits) -> Self {
         Self {
             services: Arc::default(),
             request_time: calls.request_time,
-            // Over HTTP/1.1 whoever listens is silent, and silence ends a connection.
+            // Over HTTP/1.1 a client that only listens is silent, and idle connections are closed.
+            // So a stream ends before the idle time does.
             watch_time: connections.idle_time / 4 * 3,
         }
     }
 
-    /// From now on these services are called.
+    /// Sets the services to call.
     pub fn open(&self, operator: OperatorService, trusted: TrustedService) {
-        // A dashboard_state that is open stays so.
+        // The first services set remain.
         self.services.set((operator, trusted)).ok();
     }
 
@@ -41,7 +42,7 @@ impl DashboardState {
         Ok(&self.services()?.0)
     }
 
-    /// The one for experiments with a trusted curator.
+    /// The service for experiments with a trusted curator.
     pub(super) fn trusted(&self) -> Result<&TrustedService, Refusal> {
         Ok(&self.services()?.1)
     }

@@ -1,5 +1,5 @@
-//! The calls of the pages about experiments with a trusted curator, each one of their operators'
-//! service: what was released, and no more.
+//! The API calls on experiments with a trusted curator, each of which maps to one call of their
+//! operators' service. They return released statistics only.
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -23,7 +23,7 @@ use crate::views::released_view::ReleasedView;
 use crate::views::trusted_draft::TrustedDraft;
 use crate::views::trusted_view::TrustedView;
 
-/// The calls by their paths.
+/// The routes of the calls.
 pub(super) fn router() -> Router<DashboardState> {
     Router::new()
         .route("/api/trusted", get(list).post(create))
@@ -40,11 +40,11 @@ pub(super) fn router() -> Router<DashboardState> {
 #[derive(Debug, Serialize)]
 struct Listed {
     experiments: Vec<TrustedView>,
-    /// Empty: that was all.
+    /// Empty on the last page.
     next_page_token: String,
 }
 
-/// A trusted experiment at one moment.
+/// Snapshot of a trusted experiment.
 #[derive(Debug, Serialize)]
 struct Moment {
     /// As `bandana trusted show --json` has it.
@@ -83,7 +83,7 @@ async fn create(
     Ok((StatusCode::CREATED, json(&view(&created)?)?).into_response())
 }
 
-/// Reads which experiment there is to be.
+/// Parses the body of a request to create a trusted experiment.
 pub(super) fn creation(body: &[u8]) -> Result<TrustedSpecification, Refusal> {
     let draft: TrustedDraft = serde_json::from_slice(body)
         .map_err(|error| Refusal::invalid(format!("this is no new trusted experiment: {error}")))?;
@@ -97,7 +97,7 @@ async fn show(
 ) -> Answer {
     let service = dashboard_state.trusted()?;
     let name = TrustedExperimentName { experiment_id };
-    // One call: between two there may be a release.
+    // One call returns both, because a release may happen between two calls.
     let released = service.get_released(call(&caller, name)).await?.into_inner();
     let experiment = view(&released.experiment.clone().unwrap_or_default())?;
     let released = ReleasedView::new(&experiment, released);

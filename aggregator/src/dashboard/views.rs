@@ -1,4 +1,4 @@
-//! JSON views of experiments, which the dashboard's pages show.
+//! JSON views of experiments for the dashboard's pages.
 
 use bandana_learners::{Learner, LearnerInput};
 use bandana_shared::alphabet::Symbol;
@@ -24,31 +24,31 @@ pub(super) struct Deleted {
     pub(super) deleted: bool,
 }
 
-/// Steps in which a curve is drawn.
+/// Number of intervals in a drawn curve.
 const CURVE_STEPS: u32 = 32;
 
 /// A page of experiments.
 #[derive(Debug, Serialize)]
 pub(super) struct Listed {
     experiments: Vec<SummaryView>,
-    /// Empty: that was all.
+    /// Empty on the last page.
     next_page_token: String,
 }
 
-/// An experiment at one moment.
+/// Snapshot of an experiment.
 #[derive(Debug, Serialize)]
 pub(super) struct Moment {
     /// As `bandana experiment show --json` has it.
     experiment: ExperimentView,
     /// As `bandana estimate --json` has them.
     estimates: EstimatesView,
-    /// For each arm the posterior probability that its mean is the largest, each private
-    /// mean with a uniform prior; empty for categories.
+    /// For each arm the posterior probability that its mean is the largest, with independent
+    /// uniform priors on the private means. Empty for categories.
     probability_best: Vec<f64>,
-    /// How likely a one is for some rewards, from the lowest to the highest; empty unless a
-    /// report is a bit.
+    /// Points of the response curve: the probability of a one for rewards from the lowest to the
+    /// highest. Empty unless a report is a bit.
     curve: Vec<Point>,
-    /// How likely each symbol is; null if a report is a bit.
+    /// Probabilities of k-ary randomized response; null if a report is a bit.
     response: Option<Response>,
 }
 
@@ -58,12 +58,12 @@ struct Point {
     probability_of_one: f64,
 }
 
-/// What k-ary randomized response makes of the true symbol.
+/// Probabilities of k-ary randomized response.
 #[derive(Debug, Serialize)]
 struct Response {
     symbols: u8,
     probability_of_truth: f64,
-    /// Of each of the other symbols.
+    /// Probability of each of the other symbols.
     probability_of_other: f64,
 }
 
@@ -74,7 +74,7 @@ impl Listed {
     }
 }
 
-/// An experiment on its own.
+/// The view of one experiment.
 pub(super) fn experiment(status: &ExperimentStatus) -> Result<ExperimentView, Refusal> {
     ExperimentView::new(status).map_err(|error| unreadable(&error))
 }
@@ -100,7 +100,7 @@ pub(super) fn unreadable(error: &anyhow::Error) -> Refusal {
 }
 
 fn probability_best(specification: &Specification, arms: &[ArmEstimate]) -> Vec<f64> {
-    // Categories have no order, so no arm has the largest mean.
+    // Categories have no order, so "largest mean" is undefined.
     if specification.estimand() == Estimand::Frequencies {
         return Vec::new();
     }
@@ -108,7 +108,7 @@ fn probability_best(specification: &Specification, arms: &[ArmEstimate]) -> Vec<
         let symbols = specification.channel().alphabet().symbols().zip(&arm.symbols);
         let said = symbols.map(|(symbol, estimate)| (symbol, estimate.count));
         let bits = (Symbol::from(true), arm.ones);
-        // Of symbols beyond bits no ones are told apart.
+        // Reports of more than two symbols have no count of ones.
         let counts = said.chain(arm.symbols.is_empty().then_some(bits));
         Tally::with_symbols(arm.reports, counts).unwrap_or(Tally::EMPTY)
     };
@@ -120,7 +120,7 @@ fn probability_best(specification: &Specification, arms: &[ArmEstimate]) -> Vec<
 }
 
 fn curve(specification: &Specification) -> Vec<Point> {
-    // What a report says is a bit, or one of several levels or categories.
+    // Only a one-bit channel has a response curve.
     let Channel::Bit(floor) = specification.channel() else { return Vec::new() };
     let curve = specification.curve();
     let rewards = specification.rewards();

@@ -1,4 +1,4 @@
-//! Answers of many lines, each an object of JSON.
+//! Streamed responses: one JSON object per line.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use super::views::Moment;
 use crate::api::OperatorService;
 use crate::auth::Caller;
 
-/// Least time between two states of an experiment: nobody reads faster.
+/// Minimum time between two snapshots: readers follow no faster.
 const BETWEEN_MOMENTS: Duration = Duration::from_millis(250);
 
-/// An experiment now and after every change, until the caller may no longer see it, the
-/// server goes down, or it is time to ask again.
+/// Snapshots of an experiment, now and after every change. The stream ends when the caller loses
+/// access, the server shuts down, or the watch time is over.
 pub(super) async fn moments(
     dashboard_state: &DashboardState,
     caller: Caller,
@@ -43,7 +43,7 @@ pub(super) async fn moments(
     Ok(lines(moments.take_until(Box::pin(tokio::time::sleep(dashboard_state.watch_time)))))
 }
 
-/// All that is to be seen of an experiment with these estimates.
+/// Snapshot of an experiment with these estimates.
 pub(super) async fn moment(
     service: &OperatorService,
     caller: &Caller,
@@ -54,7 +54,7 @@ pub(super) async fn moment(
     Moment::new(&status, estimates)
 }
 
-/// A line for each item. An error is the last one.
+/// One line per item. An error ends the stream, as its last line.
 pub(super) fn lines<T: Serialize>(
     items: impl Stream<Item = Result<T, Refusal>> + Send + 'static,
 ) -> Response {

@@ -1,30 +1,30 @@
-//! Digests of contents: which rows a file has over which columns, however it is written.
+//! Digests of contents: the multiset of rows over named columns, independent of the file's format.
 //!
-//! Two files have the same content if they have the same rows, as many times each, over columns of
-//! the same names. The order of rows and columns does not count, nor the format, nor how a number
-//! is written: 18, 018, +18 and 18.0 are one value, and so are an empty one and none. All columns
-//! of the file count, whether anybody may ask about them or not.
+//! Two files have the same content if they have the same rows, with the same multiplicities, over
+//! columns of the same names. The order of rows and columns does not count, nor the format, nor how
+//! a number is written: 18, 018, +18 and 18.0 are one value, and so are an empty one and none. All
+//! columns of the file count, declared in the schema or not.
 //!
-//! Formats differ in what they can tell apart, so values are compared as the coarsest of them has
-//! them: whole numbers in 64 bits of floating point, others in 32, times to the millisecond. What
-//! differs by less is taken for the same content, which can refuse a budget and never grant one.
+//! Formats differ in precision, so values are compared at that of the coarsest format: whole
+//! numbers in 64 bits of floating point, others in 32, times to the millisecond. Contents that
+//! differ by less count as the same, which can refuse a budget and never grant one.
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime};
 use sha2::{Digest as _, Sha256};
 
-/// Rows as they are read, and what their digest will be.
+/// Incremental hasher of a content.
 #[derive(Debug)]
 pub struct ContentHasher {
-    /// The columns, by name.
+    /// The indices of the columns, in the order of their names.
     order: Vec<usize>,
     names: Sha256,
-    /// The digest of each row: half of one is enough to tell rows apart.
+    /// The digest of each row, truncated to 128 bits: enough to distinguish rows.
     rows: Vec<u128>,
     row: Vec<u8>,
 }
 
 impl ContentHasher {
-    /// Of rows with these columns.
+    /// A hasher for rows of these columns.
     pub fn new<N: AsRef<[u8]>>(headings: &[N]) -> Self {
         let heading = |place: &usize| {
             headings.get(*place).map(AsRef::as_ref).unwrap_or_default().trim_ascii()
@@ -39,7 +39,7 @@ impl ContentHasher {
         Self { order, names, rows: Vec::new(), row: Vec::new() }
     }
 
-    /// Adds a row, given the value in each place as text.
+    /// Adds a row; `value` returns the text of the column at an index.
     pub fn push<V: AsRef<[u8]>>(&mut self, value: impl Fn(usize) -> Option<V>) {
         self.row.clear();
         for &place in &self.order {
@@ -53,7 +53,7 @@ impl ContentHasher {
         self.rows.push(u128::from_be_bytes(half));
     }
 
-    /// The digest of all.
+    /// The digest of the content.
     pub fn finish(mut self) -> [u8; 32] {
         self.rows.sort_unstable();
         let mut digest = self.names;
@@ -65,7 +65,7 @@ impl ContentHasher {
     }
 }
 
-/// A value in the one way in which it is written here.
+/// Appends the canonical form of a value.
 fn append_value(bytes: &[u8], row: &mut Vec<u8>) {
     let Ok(text) = std::str::from_utf8(bytes) else { return append(b'b', bytes, row) };
     let text = text.trim();
@@ -83,20 +83,21 @@ fn append_value(bytes: &[u8], row: &mut Vec<u8>) {
     }
 }
 
-/// A number that is the same for all that any format writes for it.
+/// Rounds a number to the precision that all formats share.
 fn coarse(number: f64) -> f64 {
     if number.is_nan() {
         return f64::NAN;
     }
     #[expect(clippy::cast_possible_truncation, reason = "that is what is wanted")]
     let number = if number.fract() == 0.0 { number } else { f64::from(number as f32) };
-    // There is one zero.
+    // Negative zero becomes zero.
     number + 0.0
 }
 
-/// A date with or without a time, or a time of any day. Without an offset it is taken for UTC.
+/// Milliseconds of a date with or without a time, or of a time of day. Without an offset the time
+/// is UTC.
 fn milliseconds(text: &str) -> Option<i64> {
-    // What most texts are not, at little cost.
+    // A cheap check rejects most texts that are no times.
     match text.as_bytes() {
         [_, _, _, _, b'-', _, _, b'-', _, _] => {
             let date: NaiveDate = text.parse().ok()?;
@@ -149,7 +150,7 @@ mod tests {
             &["9007199254740993", "9007199254740993.0", "9.007199254740993e15"],
             &["12345678901234567890123", "12345678901234567890123.0"],
             &["18446744073709551616", "18446744073709551616.", "1.8446744073709551616e19"],
-            // What a column of 32 bits has, written with 32 or 64.
+            // A 32-bit number, written as one and as 64 bits.
             &["0.1", "0.10000000149011612"],
             &["NaN", "nan"],
             &["inf", "Infinity", "1e400", "10e399"],
@@ -189,7 +190,7 @@ mod tests {
             let others = &different[..place];
             assert!(others.iter().all(|other| of_value(other) != of_value(value)), "{value}");
         }
-        // Where one value ends and the next one begins is a part of it.
+        // The boundaries between values are part of the digest.
         let two = |a: &str, b: &str| digest(&["a", "b"], &[vec![a.to_owned(), b.to_owned()]]);
         assert_ne!(two("xy", "z"), two("x", "yz"));
         assert_ne!(digest(&["a"], &[]), digest(&["b"], &[]));

@@ -1,4 +1,4 @@
-//! Files of data sets, opened so that nothing but a file of their directory is read.
+//! Files of data sets, opened so that only regular files of their directory are read.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::reading::ReadError;
 
-/// Largest file: 8 GiB. It is read as a whole.
+/// Largest file size: 8 GiB. A file is read into memory as a whole.
 pub const FILE_BYTES_MAX: u64 = 1 << 33;
 
 /// A file of a data set, in memory.
@@ -26,8 +26,8 @@ impl std::fmt::Debug for DataFile {
 }
 
 impl DataFile {
-    /// Reads a regular file that is in the directory itself. A link is not followed, wherever it
-    /// leads, and what is no file, such as a pipe or a device, is not opened.
+    /// Reads a regular file directly in the directory. Links are not followed, wherever they lead.
+    /// Pipes and devices are not opened.
     ///
     /// # Errors
     /// [`ReadError::NotAName`], [`ReadError::NotRegular`], [`ReadError::File`],
@@ -35,7 +35,8 @@ impl DataFile {
     pub fn open(directory: &Path, name: &str) -> Result<Self, ReadError> {
         let mut parts = Path::new(name).components();
         let only = (parts.next(), parts.next());
-        // Components leave out what says nothing, such as a slash at the end.
+        // `components` drops redundant parts, such as a trailing slash, so the name is compared
+        // too.
         if !matches!(only, (Some(Component::Normal(part)), None) if part == name) {
             return Err(ReadError::NotAName);
         }
@@ -43,8 +44,8 @@ impl DataFile {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = open(directory, flags, Mode::empty()).map_err(failed)?;
         let is_file = |mode| FileType::from_raw_mode(mode) == FileType::RegularFile;
-        // Looked at before it is opened, as opening a device can do something; and again then, as
-        // it may be another one by now.
+        // Checked before opening, because opening a device can have side effects. Checked again
+        // after opening, because the file may have been replaced.
         let found = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
         if !is_file(found.st_mode) {
             return Err(ReadError::NotRegular);
@@ -69,7 +70,7 @@ impl DataFile {
         let room = usize::try_from(length).map_err(|_| ReadError::TooLarge)?;
         let no_room = |_| ReadError::File(io::ErrorKind::OutOfMemory.into());
         bytes.try_reserve_exact(room).map_err(no_room)?;
-        // One byte more would be too many, of a file that grows meanwhile.
+        // One byte beyond the limit, to detect a file that grows meanwhile.
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(ReadError::File)?;
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(ReadError::TooLarge);
@@ -77,15 +78,15 @@ impl DataFile {
         Ok(Self::of(bytes, name))
     }
 
-    /// A file of this name with these bytes. Those whose names end in `.parquet` are Parquet, all
-    /// others CSV.
+    /// A file of this name with these bytes. A name that ends in `.parquet` means Parquet, any
+    /// other CSV.
     pub fn of(bytes: Vec<u8>, name: &str) -> Self {
         let extension = Path::new(name).extension();
         let is_parquet = extension.is_some_and(|ext| ext.eq_ignore_ascii_case("parquet"));
         Self { bytes: bytes.into(), is_parquet }
     }
 
-    /// The SHA-256 of its bytes.
+    /// The SHA-256 of the file's bytes.
     pub fn digest(&self) -> [u8; 32] {
         Sha256::digest(&self.bytes).into()
     }

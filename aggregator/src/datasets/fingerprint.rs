@@ -1,8 +1,8 @@
 //! Fingerprints of data sets, which only holders of the store's key can compute.
 //!
-//! A plain hash of a file tells whoever knows nearly all of it the rest: they try what is missing
-//! until the hash fits. So fingerprints are HMAC-SHA-256 with a key that never leaves the store, and
-//! are not sent either.
+//! A plain hash of a file reveals the rest of it to anyone who knows nearly all of it: they try
+//! candidates for the unknown part until the hash matches. So fingerprints are HMAC-SHA-256 with a
+//! key that never leaves the store, and are never sent.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ impl fmt::Debug for FingerprintKey {
 }
 
 impl FingerprintKey {
-    /// A new one.
+    /// A new random key.
     ///
     /// # Errors
     /// When the operating system has no randomness.
@@ -31,29 +31,29 @@ impl FingerprintKey {
         Ok(Self(key))
     }
 
-    /// As it was stored.
+    /// A stored key.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// As it is stored.
+    /// The key's bytes, to store.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The fingerprint of the bytes of a file, given their SHA-256.
+    /// The fingerprint of a file's bytes, given their SHA-256.
     pub fn of_file(&self, digest: &[u8; 32]) -> Fingerprint {
         self.code(b"file", digest)
     }
 
-    /// The fingerprint of the content of a file, given its digest.
+    /// The fingerprint of a file's content, given its digest.
     pub fn of_content(&self, digest: &[u8; 32]) -> Fingerprint {
         self.code(b"content", digest)
     }
 
     fn code(&self, what: &[u8], digest: &[u8; 32]) -> Fingerprint {
-        // The digest has a fixed length, so that where it begins is clear. HMAC takes keys of any
-        // length.
+        // The digest has a fixed length, so the label before it is unambiguous. HMAC takes keys of
+        // any length.
         let code = <Hmac<Sha256>>::new_from_slice(&self.0[..]).map(|code| {
             code.chain_update(what).chain_update(digest).finalize().into_bytes().into()
         });
@@ -66,12 +66,12 @@ impl FingerprintKey {
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// As it was stored.
+    /// A stored fingerprint.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// As it is stored.
+    /// The fingerprint's bytes, to store.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

@@ -1,9 +1,9 @@
-//! Data sets: files of rows on the server's host, how they are read, and which content they have.
+//! Data sets: files of rows on the server's host, their readers, and the digests of their contents.
 //!
-//! - [`data_file`]: a file in the directory of data sets, opened without following links out of it.
+//! - [`data_file`]: a file in the directory of data sets, opened without following links.
 //! - [`reading`]: its rows, from CSV or Parquet.
-//! - [`content`]: the digest of its rows, however they are written.
-//! - [`fingerprint`]: digests with a key of the store, which tell callers nothing.
+//! - [`content`]: the digest of its rows, independent of their format.
+//! - [`fingerprint`]: digests keyed by the store, which reveal nothing to callers.
 
 pub mod content;
 pub mod data_file;

@@ -1,4 +1,4 @@
-//! Changes of trusted experiments, as the disclosure writer has them made.
+//! Changes of trusted experiments, as committed by the disclosure writer.
 
 use std::sync::Arc;
 
@@ -42,11 +42,11 @@ impl DisclosureWriter {
         let (id, from) = (experiment.id.clone(), experiment.version);
         let to = from.next().map_err(|error| self.unmade(&id, &error))?;
         self.trust(&experiment.id, to, TrustedChange::Window { id, from, to, today, back })?;
-        // The database may know an earlier day.
+        // The database may have an earlier day.
         self.reload(&experiment.id).map(drop).map_err(|_| Setback::Store)
     }
 
-    /// Has a change made that leads to a version. When its outcome is unknown, the store is asked
+    /// Commits a change that results in a new version. If the outcome is unknown, asks the store
     /// whether it has that version.
     fn trust(
         &self,
@@ -76,8 +76,8 @@ impl DisclosureWriter {
         if found == Some(to) { Ok(()) } else { Err(Setback::Unknown) }
     }
 
-    /// Shows an experiment as the store has it, unless something else is shown meanwhile, and
-    /// tells its version in the store.
+    /// Publishes an experiment as it is in the store, unless a newer state was published meanwhile.
+    /// Returns its version in the store.
     pub(super) fn reload(&self, id: &ExperimentId) -> Result<Option<TrustedVersion>, StoreError> {
         let experiments = self.registry.trusted();
         let known = experiments.get(id).map(|shown| shown.version);
@@ -102,14 +102,13 @@ impl DisclosureWriter {
         self.reader.disclosed(id, names).map_err(|error| self.unmade(id, &error))
     }
 
-    /// Nothing was changed, for a reason that the log tells.
+    /// Records that nothing was changed, and logs the reason.
     fn unmade(&self, id: &ExperimentId, error: &StoreError) -> Setback {
         self.complain(id, error, "nothing was committed");
         Setback::Store
     }
 
-    /// Logs an error, unless it is one that the log has already. Either comes as often as callers
-    /// do.
+    /// Logs an error, unless it is already in the log. Callers can cause any number of either kind.
     fn complain(&self, id: &ExperimentId, error: &StoreError, what: &str) {
         if matches!(error, StoreError::Database(DatabaseError::Silent)) {
             tracing::debug!(experiment = %id, "{what}: the database does not answer");
@@ -153,7 +152,8 @@ impl DisclosureWriter {
         if let Err(error) = self.ingest.trust(change) {
             self.resolve(&id, version, error)?;
         }
-        // The database may know an earlier day, and another replica may have changed it since.
+        // The database may have an earlier day, and another replica may have changed the window
+        // since.
         if self.reload(&id).is_err() {
             self.registry.trusted().follow(record, None)?;
         }
@@ -170,7 +170,7 @@ impl DisclosureWriter {
             let Some(experiment) = self.registry.trusted().get(id) else { return Ok(None) };
             let (from, to) = states(*step);
             if !from.contains(&experiment.state) && !is_fresh {
-                // Another replica may have moved it just now.
+                // Another replica may have changed the state just now.
                 self.reload(id).map_err(StoreError::unmade)?;
                 is_fresh = true;
                 continue;
@@ -200,7 +200,7 @@ impl DisclosureWriter {
         Err(StoreError::from(TrustedRefusal::Moved).into())
     }
 
-    /// What the store is to do.
+    /// The change to commit to the store.
     fn change(
         &self,
         caller: &str,
@@ -233,7 +233,7 @@ impl DisclosureWriter {
         }
     }
 
-    /// Shows what the store has done.
+    /// Publishes a committed change.
     fn changed(
         &self,
         experiment: &Arc<TrustedExperiment>,
@@ -255,7 +255,8 @@ impl DisclosureWriter {
         experiments.get(&experiment.id).unwrap_or_else(|| Arc::clone(experiment))
     }
 
-    /// After an unknown outcome, whether the store has this version; any other error as it is.
+    /// Resolves an unknown outcome: whether the store has this version. Any other error is returned
+    /// unchanged.
     fn resolve(
         &self,
         id: &ExperimentId,
@@ -265,7 +266,7 @@ impl DisclosureWriter {
         self.resolve_as(id, Some(version), error)
     }
 
-    /// The same; None: whether it has no such experiment.
+    /// Like `resolve`. None: whether the store has no such experiment.
     fn resolve_as(
         &self,
         id: &ExperimentId,
@@ -281,7 +282,7 @@ impl DisclosureWriter {
     }
 }
 
-/// The states from which a step leads, and where to.
+/// The states in which a step is valid, and the resulting state.
 fn states(step: Step) -> (&'static [ExperimentState], ExperimentState) {
     match step {
         Step::Move(transition) => (transition.from(), transition.to()),
@@ -291,7 +292,7 @@ fn states(step: Step) -> (&'static [ExperimentState], ExperimentState) {
     }
 }
 
-/// The secret state and what may be shown of it, as they are stored.
+/// The secret and the released state in stored form.
 fn encode(secret: &SecretState) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
     Ok((stored::to_bytes(secret)?, stored::to_bytes(&secret.released())?))
 }

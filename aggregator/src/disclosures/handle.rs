@@ -1,4 +1,4 @@
-//! The handle of the disclosure writer: its requests, and their answers.
+//! The handle of the disclosure writer: requests and their answers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::ingest::{ExperimentChangeError, IngestError};
 use crate::store::Transition;
 use crate::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
 
-/// What the disclosure writer is to do.
+/// A command to the disclosure writer.
 #[derive(Debug)]
 pub(super) enum Command {
     Disclose(ExperimentId, Disclosure, Answer),
@@ -20,50 +20,50 @@ pub(super) enum Command {
     Move(Movement, oneshot::Sender<Result<Option<Arc<TrustedExperiment>>, ExperimentChangeError>>),
 }
 
-/// Where to tell what became of a disclosure.
+/// The recipient of a disclosure's outcome.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// To whoever has called here.
+    /// A caller of this replica.
     Caller(oneshot::Sender<Result<DisclosureVerdict, IngestError>>),
-    /// To the replica that has handed it over, at this place.
+    /// The replica that handed the disclosure over, with its index in the batch.
     Partner(Arc<Outcomes>, usize),
 }
 
 impl Answer {
-    /// Whether whoever waits for it has called here.
+    /// Whether the recipient is a caller of this replica.
     pub(super) fn is_of_caller(&self) -> bool {
         matches!(self, Self::Caller(_))
     }
 }
 
-/// A new experiment, and who wants it.
+/// A request to create an experiment.
 #[derive(Debug)]
 pub struct Creation {
-    /// Who, for the audit log.
+    /// The caller, for the audit log.
     pub caller: String,
-    /// Its name.
+    /// The experiment's name.
     pub id: ExperimentId,
-    /// What it is run by.
+    /// The algorithm's settings.
     pub plan: AlgorithmSettings,
-    /// Its first state, made from that.
+    /// The initial state, made from the settings.
     pub secret: SecretState,
 }
 
-/// What is to become of an experiment.
+/// A change of an experiment's lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It moves to another state.
+    /// A transition to another state.
     Move(Transition),
-    /// Lists leave it out. Stopped ones only.
+    /// Hides a stopped experiment from lists.
     Archive,
-    /// Lists show it again. Stopped ones only.
+    /// Shows a stopped, archived experiment in lists again.
     Unarchive,
-    /// It goes. Stopped ones only.
+    /// Deletes a stopped experiment.
     Delete,
 }
 
 impl Step {
-    /// Whether the experiment is archived after it. None: as before it.
+    /// Whether the experiment is archived afterwards. None: unchanged.
     pub(super) fn archives(self) -> Option<bool> {
         match self {
             Self::Archive => Some(true),
@@ -73,7 +73,7 @@ impl Step {
     }
 }
 
-/// A change of an experiment, and who wants it.
+/// A request to change an experiment.
 #[derive(Debug)]
 pub(super) struct Movement {
     pub(super) caller: String,
@@ -81,16 +81,16 @@ pub(super) struct Movement {
     pub(super) step: Step,
 }
 
-/// The way to the disclosure writer. Cheap to clone.
+/// The handle of the disclosure writer. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct DisclosureWriterHandle(pub(super) mpsc::Sender<Command>);
 
 impl DisclosureWriterHandle {
-    /// Hands in a disclosure, and waits until it is durable.
+    /// Submits a disclosure, and waits until it is durable.
     ///
     /// # Errors
-    /// [`IngestError::QueueFull`]: nothing happened. With others it is not known whether it
-    /// counts.
+    /// [`IngestError::QueueFull`]: the disclosure was not accepted. With any other error it is
+    /// unknown whether it counts.
     pub async fn disclose(
         &self,
         id: ExperimentId,
@@ -105,10 +105,10 @@ impl DisclosureWriterHandle {
         verdict.await.map_err(|_| IngestError::Ended)?
     }
 
-    /// Adds an experiment, which runs.
+    /// Creates an experiment, in the state running.
     ///
     /// # Errors
-    /// [`ExperimentChangeError`] says why not.
+    /// [`ExperimentChangeError`] with the reason.
     pub async fn create(
         &self,
         creation: Creation,
@@ -119,11 +119,11 @@ impl DisclosureWriterHandle {
         outcome.await.map_err(|_| ExperimentChangeError::Ended)?
     }
 
-    /// Changes an experiment, and returns it as it is then, or was. None: there is no such
-    /// experiment.
+    /// Changes an experiment, and returns its new state, or its last one if it was deleted. None:
+    /// there is no such experiment.
     ///
     /// # Errors
-    /// [`ExperimentChangeError`] says why not.
+    /// [`ExperimentChangeError`] with the reason.
     pub async fn change(
         &self,
         caller: String,

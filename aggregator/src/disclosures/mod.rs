@@ -1,15 +1,15 @@
-//! The thread that takes disclosures, decides about them and has them committed.
+//! The thread that accepts disclosures, decides about them and commits them.
 //!
-//! Disclosures that wait are taken together; those of one experiment are one commit, which ends
-//! where a statistic becomes due. The release is a commit of its own, with a key that was
-//! durable before. Every commit names the version that it was made from: if the store has
-//! another one by then, nothing happens, and all is decided anew from what is there.
+//! Queued disclosures are processed in batches. Those of one experiment form one commit, which ends
+//! where a statistic becomes due. The release is a commit of its own, with a key that was durable
+//! before. Every commit names the version that it is based on: if the store has another version by
+//! then, nothing is committed, and everything is decided anew from the current version.
 //!
-//! Where several replicas hear of one experiment, one of them commits what all are told
+//! If several replicas receive disclosures to one experiment, one of them commits all of these
 //! (`sharing.rs`).
 //!
-//! Releases take their time, so they come last: after all of a batch that can be answered without
-//! them has been, whatever experiment it is for.
+//! Releases are slow, so they come last: first all disclosures of a batch, to any experiment, that
+//! need no release are answered.
 
 mod changes;
 mod handle;
@@ -39,14 +39,14 @@ use crate::trusted::{
 };
 use bandana_zcdp::state::{NoiseKey, ReleaseError};
 
-/// How often something is decided about anew, because another replica was faster.
+/// Maximum number of attempts after collisions with another replica.
 const ATTEMPTS: usize = 50;
 
-/// How often something is tried whose outcome is unknown. Each time may take as long as a
-/// database that does not answer is waited for, and uploads wait as well.
+/// Maximum number of attempts with unknown outcome. Each may wait for the timeout of an
+/// unresponsive database, and uploads wait as well.
 const BLIND_ATTEMPTS: usize = 3;
 
-/// Takes disclosures to all experiments.
+/// Accepts disclosures to all experiments.
 #[derive(Debug)]
 pub struct DisclosureWriter {
     commands: mpsc::Receiver<Command>,
@@ -55,43 +55,43 @@ pub struct DisclosureWriter {
     reader: StoreReader,
     clock: Arc<dyn Clock>,
     today: Today,
-    /// Days whose disclosures are taken.
+    /// Length of the window of accepted days.
     window_days: u32,
     metrics: TrustedMetrics,
-    /// Versions of which nothing can be released, and why.
+    /// Versions from which no statistic can be released, with the reason.
     halted: HashMap<ExperimentId, (TrustedVersion, String)>,
     /// None: there are no other replicas.
     sharing: Option<Sharing>,
-    /// What callers cause by coming again while the store can't be used.
+    /// Rate limit of log lines that callers cause by retrying while the store is unusable.
     failures: Lines,
 }
 
-/// What keeps a change from being made.
+/// The reason why a change was not committed.
 #[derive(Debug)]
 enum Setback {
-    /// Somebody else was first.
+    /// Another replica changed the experiment first.
     Moved,
-    /// It may have been made, and is not there.
+    /// The outcome is unknown, and the change is not in the store.
     Unknown,
-    /// These count already.
+    /// These disclosures count already.
     Known(Vec<(Day, UploadId)>),
-    /// The database knows no later day.
+    /// The current day in the database, which is earlier than the local one.
     Future(Day),
-    /// The server goes down.
+    /// The server is shutting down.
     Ended,
-    /// The store does not answer or can't make it, or nothing can be released.
+    /// The store is unresponsive or failed, or no statistic can be released.
     Store,
 }
 
-/// What is found out while a group is worked at.
+/// Facts learned while a group is processed.
 #[derive(Debug, Default)]
 struct Findings {
     known: HashSet<(Day, UploadId)>,
     /// The latest day by the clock of the database.
     latest: Option<Day>,
-    /// Whether the window was moved, as far as it could be.
+    /// Whether moving the window was attempted.
     window_moved: bool,
-    /// For which version it was looked up what counts already.
+    /// The version for which the disclosures that count already were looked up.
     looked_up: Option<TrustedVersion>,
 }
 
@@ -100,12 +100,12 @@ struct Findings {
 struct Group {
     waiting: VecDeque<(Disclosure, Answer)>,
     findings: Findings,
-    /// Most of them that are committed together. It falls when another replica was first: small
-    /// groups are ready sooner.
+    /// Maximum number of disclosures in one commit. It is halved after a collision with another
+    /// replica: small groups commit sooner.
     most: usize,
     setbacks: usize,
     unknown: usize,
-    /// Whether it is decided about here, whoever leads.
+    /// Whether this replica decides about the group even if another one leads.
     is_own: bool,
 }
 
@@ -118,8 +118,8 @@ impl Default for Group {
 }
 
 impl DisclosureWriter {
-    /// A writer of the experiments in the registry, which writes by `ingest` and takes
-    /// disclosures of so many days.
+    /// A disclosure writer for the experiments in the registry, which commits through `ingest` and
+    /// accepts disclosures of the last `window_days` days.
     pub fn new(
         registry: Arc<Registry>,
         ingest: Ingest,
@@ -147,18 +147,19 @@ impl DisclosureWriter {
         (disclosures, DisclosureWriterHandle(queue))
     }
 
-    /// One that shares experiments with the writers of other replicas.
+    /// Shares experiments with the disclosure writers of other replicas.
     pub(crate) fn sharing_by(mut self, way: Handover) -> Result<Self, StoreError> {
         self.sharing = Some(Sharing::new(way)?);
         Ok(self)
     }
 
-    /// Releases what a crash has left due, and works until nobody can ask any more.
+    /// Releases statistics that were due at a crash, and then serves commands until all handles are
+    /// dropped.
     ///
-    /// Must not be called where asynchronous code runs.
+    /// Must not be called in an asynchronous context.
     pub fn run(mut self) {
         for experiment in self.registry.trusted().all() {
-            // Whatever was in the way, the next disclosure comes to it again.
+            // An error here recurs with the next disclosure, which reports it.
             self.settle(&experiment.id).ok();
         }
         let mut batch = Vec::with_capacity(DISCLOSURES_MAX);
@@ -169,7 +170,7 @@ impl DisclosureWriter {
                     Command::Disclose(id, disclosure, answer) => {
                         groups.entry(id).or_default().waiting.push_back((disclosure, answer));
                     }
-                    // Whoever asked may have gone away.
+                    // The caller may have gone.
                     Command::Create(creation, answer) => {
                         self.disclose_all(std::mem::take(&mut groups));
                         drop(answer.send(self.create(*creation)));
@@ -201,7 +202,7 @@ impl DisclosureWriter {
         }
     }
 
-    /// Answers those who wait, until none is left or a statistic must be released before.
+    /// Answers the disclosures in a group until none is left or a statistic must be released first.
     fn disclose(&mut self, id: &ExperimentId, group: &mut Group) {
         while !group.waiting.is_empty() {
             if !group.is_own && self.hand_over(id, group) {
@@ -231,7 +232,7 @@ impl DisclosureWriter {
     }
 
     fn turn_away(&self, id: &ExperimentId, group: &mut Group, error: IngestError) {
-        // What is wrong has been logged; this comes as often as callers do.
+        // The error itself has been logged; callers can cause any number of these lines.
         let disclosures = group.waiting.len();
         tracing::debug!(experiment = %id, disclosures, %error, "disclosures were turned away");
         for (_, answer) in group.waiting.drain(..) {
@@ -239,7 +240,7 @@ impl DisclosureWriter {
         }
     }
 
-    /// Learns from a setback, or tells those who wait that it was the last one.
+    /// Updates the group after a setback, or gives up with an error for its callers.
     fn overcome(
         &mut self,
         id: &ExperimentId,
@@ -271,7 +272,7 @@ impl DisclosureWriter {
         Ok(())
     }
 
-    /// One step towards an answer for those who wait.
+    /// One attempt to commit and answer the first disclosures of a group.
     fn round(
         &mut self,
         experiment: &Arc<TrustedExperiment>,
@@ -282,8 +283,8 @@ impl DisclosureWriter {
         let today = findings.latest.map_or(today, |latest| latest.min(today));
         let back = self.window_days.saturating_sub(1);
         let begin = today.back(back);
-        // A clock that is wrong finds no disclosure of its days, since devices hear of days
-        // from servers alone.
+        // Evidence that the clock is right: with a wrong clock no disclosure falls in the window,
+        // since devices learn the day from servers only.
         let is_borne_out = || waiting.iter().any(|(d, _)| (begin..=today).contains(&d.day));
         if !findings.window_moved && begin > experiment.oldest && is_borne_out() {
             findings.window_moved = true;
@@ -321,13 +322,13 @@ impl DisclosureWriter {
         Ok(())
     }
 
-    /// Why nothing can be released of this version of an experiment, if that was found out.
+    /// The reason why no statistic can be released from this version of an experiment, if known.
     fn halted(&self, experiment: &TrustedExperiment) -> Option<&str> {
         let (version, reason) = self.halted.get(&experiment.id)?;
         (*version == experiment.version).then_some(reason)
     }
 
-    /// Releases what is due.
+    /// Releases all statistics that are due.
     fn settle(&mut self, id: &ExperimentId) -> Result<(), Setback> {
         let mut unknown = 0;
         for _ in 0..ATTEMPTS {
@@ -356,7 +357,7 @@ impl DisclosureWriter {
             if matches!(error, ReleaseError::NoEntropy(_)) {
                 return Err(Setback::Store);
             }
-            // The same state fails in the same way.
+            // Retrying is pointless: the same state fails in the same way.
             self.halted.insert(id, (experiment.version, reason));
             return Ok(());
         }
@@ -368,14 +369,14 @@ impl DisclosureWriter {
     fn answer(&self, answer: Answer, outcome: Result<DisclosureVerdict, IngestError>) {
         let answer = match answer {
             Answer::Caller(answer) => answer,
-            // It is counted where somebody is told.
+            // The replica that answers the caller counts the outcome in its metrics.
             Answer::Partner(outcomes, place) => return outcomes.note(place, &outcome),
         };
         match &outcome {
             Ok(verdict) => self.metrics.decided(verdict),
             Err(_) => self.metrics.turned_away(),
         }
-        // Whoever asked may have gone away.
+        // The caller may have gone.
         answer.send(outcome).ok();
     }
 }

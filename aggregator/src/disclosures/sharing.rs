@@ -1,12 +1,14 @@
-//! Replicas that take disclosures to the same experiment leave its commits to one of them.
+//! Replicas that accept disclosures to the same experiment leave its commits to one of them, the
+//! leader.
 //!
-//! Of an experiment that nobody else changes it is only looked now and then whether somebody leads.
-//! Whoever finds that another replica was first asks for the lease of the experiment: who gets it
-//! *leads*, and the others hand over to it what they are told, and hear from it what became of
-//! that. A replica that is always first is not told by a collision, so it has to look. Nothing
-//! depends on any of it: what has been handed over may be lost, decided about twice, or taken by one whose lease
-//! has run out, and a disclosure still counts once, by its name, in a commit from the version
-//! that there is.
+//! A replica that collides with another one's commit requests the lease of the experiment. The
+//! holder of the lease *leads*. The other replicas hand their disclosures over to the leader, which
+//! reports the outcomes back. A replica whose commits are always first never collides, so it polls
+//! now and then for a leader.
+//!
+//! Correctness does not depend on any of this: disclosures handed over may be lost, decided about
+//! twice, or taken by a replica whose lease has expired. A disclosure still counts once, by its
+//! name, because every commit is based on the current version.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,41 +29,42 @@ use crate::ingest::{IngestError, QUEUE_MAX};
 use crate::store::{DISCLOSURES_MAX, Handover, Letter, OpenError, Slot, StoreError};
 use crate::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
 
-/// How often it is looked for what others have written.
+/// Interval of polling for messages of other replicas.
 const POLL: Duration = Duration::from_millis(2);
 
-/// Rows that a replica hands over by at the same time: a few arrive while one commit is made.
+/// Maximum number of batches that a replica has handed over at once: a few arrive during one
+/// commit.
 const SLOTS: i32 = 16;
 
-/// How long nothing was handed over when the lease is given up.
+/// Time without handovers after which the leader gives up the lease.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// How long somebody is taken to lead without a look.
+/// Time for which a leader that was seen is assumed to lead.
 const LED: Duration = Duration::from_secs(1);
 
-/// How long nobody is taken to lead without a look.
+/// Time for which an experiment without a leader is assumed to have none.
 const ALONE: Duration = Duration::from_millis(20);
 
-/// How long whoever leads may take. After it, what was handed over is decided about here.
+/// Time limit for the leader's answer. After it, this replica decides about the disclosures itself.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What to do with disclosures to an experiment of which several replicas hear.
+/// This replica's role in an experiment whose disclosures reach several replicas.
 #[derive(Debug)]
 enum Role {
-    /// This replica commits its own, and nobody led when it last looked.
+    /// This replica commits its own disclosures, and there was no leader at the last poll.
     Alone { seen: Duration },
-    /// This replica commits those of all.
+    /// This replica commits the disclosures of all replicas.
     Leads {
-        /// What others have handed over and not heard of.
+        /// Batches of other replicas whose outcomes are not yet reported.
         taken: Vec<Taken>,
-        /// When something was last handed over.
+        /// Time of the last handover.
         used: Duration,
     },
-    /// Another one does.
+    /// Another replica leads.
     HandsOver {
         batches: Vec<Batch>,
         backlog: VecDeque<(Disclosure, Answer)>,
-        /// When it was last seen that another one leads.
+        /// When the leader was last seen.
         seen: Duration,
     },
 }
@@ -72,14 +75,14 @@ impl Role {
     }
 }
 
-/// What another replica has handed over at once.
+/// A batch handed over by another replica.
 #[derive(Debug)]
 struct Taken {
     slot: Slot,
     outcomes: Arc<Outcomes>,
 }
 
-/// What this replica has handed over at once, and who waits for it.
+/// A batch that this replica has handed over, with the callers that wait for it.
 #[derive(Debug)]
 struct Batch {
     slot: Slot,
@@ -87,17 +90,17 @@ struct Batch {
     since: Duration,
 }
 
-/// What becomes of what was handed over at once, in its order.
+/// The outcomes of a batch, in its order.
 #[derive(Debug)]
 pub(super) struct Outcomes(Vec<AtomicU8>);
 
-/// Nobody knows, or it does not count: whoever has handed it over is to decide about it.
+/// The outcome is unknown, or the disclosure does not count: the sender must decide about it.
 const UNDECIDED: u8 = 0;
 const COUNTED: u8 = 1;
 const DUPLICATE: u8 = 2;
 
 impl Outcomes {
-    /// Notes what became of the one at this place.
+    /// Records the outcome of the disclosure at this index.
     pub(super) fn note(&self, place: usize, outcome: &Result<DisclosureVerdict, IngestError>) {
         let code = match outcome {
             Ok(DisclosureVerdict::Counted) => COUNTED,
@@ -110,8 +113,8 @@ impl Outcomes {
     }
 }
 
-/// Several disclosures on their way. It is read by the program that wrote it, or by another
-/// version of it, which then understands nothing.
+/// A batch of disclosures as sent to another replica. Its reader may be another version of the
+/// program, which then rejects it as a whole.
 #[derive(Serialize, Deserialize)]
 struct Handed {
     experiment: String,
@@ -125,7 +128,7 @@ struct HandedDisclosure {
     id: [u8; 16],
     day: u32,
     played: HandedPlay,
-    /// On the lattice, so that it is no other number there.
+    /// On the lattice, so the recipient rounds it to the same value.
     reward: f64,
 }
 
@@ -140,7 +143,7 @@ impl Stored for Handed {
     const VERSION: u16 = 1;
 }
 
-/// What became of them.
+/// The outcomes of a batch as sent back.
 #[derive(Serialize, Deserialize)]
 struct Told {
     replica: i64,
@@ -164,7 +167,7 @@ impl HandedDisclosure {
         Self { id, day, played, reward }
     }
 
-    /// The disclosure, checked as if a device had sent it. None: it can't be taken.
+    /// The disclosure, validated as if a device had sent it. None: invalid.
     fn read(self, experiment: &TrustedExperiment) -> Option<Disclosure> {
         let played = match self.played {
             HandedPlay::Arm(arm) => Played::Arm(arm),
@@ -176,14 +179,14 @@ impl HandedDisclosure {
     }
 }
 
-/// What a writer shares with those of other replicas.
+/// The state that a writer keeps about sharing with other replicas.
 #[derive(Debug)]
 pub(super) struct Sharing {
     way: Handover,
     roles: BTreeMap<ExperimentId, Role>,
-    /// How often something was handed over.
+    /// Number of batches handed over so far.
     number: i64,
-    /// Where it is waited for commands and for time.
+    /// Runtime for waiting with a timeout.
     runtime: Runtime,
 }
 
@@ -194,7 +197,7 @@ impl Sharing {
         Ok(Self { way, roles: BTreeMap::new(), number: 0, runtime })
     }
 
-    /// Whether others may have written something.
+    /// Whether messages of other replicas are expected.
     fn is_busy(&self) -> bool {
         self.roles.values().any(|role| match role {
             Role::Alone { .. } => false,
@@ -203,7 +206,7 @@ impl Sharing {
         })
     }
 
-    /// Looks whether somebody leads, if that was not done a moment ago.
+    /// Polls for a leader, unless the last poll is recent.
     fn look_around(&mut self, id: &ExperimentId, now: Duration) {
         let is_known = |role: &Role| match role {
             Role::Alone { seen } => now.saturating_sub(*seen) <= ALONE,
@@ -220,7 +223,7 @@ impl Sharing {
         self.roles.insert(id.clone(), role);
     }
 
-    /// Asks who leads.
+    /// Requests the lease, and updates the role.
     fn contend(&mut self, id: &ExperimentId, now: Duration) {
         let next = match (self.way.lead(id), self.roles.remove(id)) {
             (Ok(true), Some(leads @ Role::Leads { .. })) => leads,
@@ -232,7 +235,7 @@ impl Sharing {
                 Role::HandsOver { batches, backlog, seen: now }
             }
             (Ok(false), _) => Role::hands_over(now),
-            // Nobody needs to lead.
+            // No leader is needed.
             (Err(error), role) => {
                 complain(id, &error);
                 if let Some(role) = role {
@@ -246,8 +249,9 @@ impl Sharing {
     }
 }
 
-/// Of what was handed over, what has to be decided about here: what another replica has not, by
-/// the way that others go, and what it could not, by this one alone.
+/// Disclosures handed over that this replica must decide about. `unheard` ones got no answer and
+/// may be handed over to a new leader. `undecided` ones the leader could not decide, so this
+/// replica decides alone.
 #[derive(Debug, Default)]
 struct Returned {
     unheard: Vec<(Disclosure, Answer)>,
@@ -255,8 +259,7 @@ struct Returned {
 }
 
 impl DisclosureWriter {
-    /// Waits for commands, or for the time to look what others have written. `false`: nobody
-    /// commands any more.
+    /// Waits for commands, or until the next poll is due. `false`: all handles are dropped.
     pub(super) fn receive(&mut self, batch: &mut Vec<super::Command>, waits: bool) -> bool {
         let Self { commands, sharing, .. } = self;
         let Some(sharing) = sharing.as_mut().filter(|sharing| !waits || sharing.is_busy()) else {
@@ -269,7 +272,7 @@ impl DisclosureWriter {
         received.is_err() || received.is_ok_and(|received| received > 0)
     }
 
-    /// Finds out who commits, after another replica was first.
+    /// Determines the leader, after a collision with another replica.
     pub(super) fn contend(&mut self, id: &ExperimentId) {
         let now = self.clock.monotonic();
         if let Some(sharing) = &mut self.sharing {
@@ -277,7 +280,7 @@ impl DisclosureWriter {
         }
     }
 
-    /// Hands a group over, if another replica leads. `false`: it is to be committed here.
+    /// Hands a group over, if another replica leads. `false`: this replica must commit it.
     pub(super) fn hand_over(&mut self, id: &ExperimentId, group: &mut Group) -> bool {
         let now = self.clock.monotonic();
         let Some(sharing) = &mut self.sharing else { return false };
@@ -290,7 +293,7 @@ impl DisclosureWriter {
             sharing.contend(id, now);
         }
         let Some(Role::HandsOver { backlog, .. }) = sharing.roles.get_mut(id) else { return false };
-        // What others have handed over here they withdraw.
+        // Disclosures of other replicas are dropped here: their senders withdraw them.
         let own = group.waiting.drain(..).filter(|(_, answer)| answer.is_of_caller());
         backlog.extend(own);
         let excess = backlog.split_off(backlog.len().min(QUEUE_MAX));
@@ -301,7 +304,7 @@ impl DisclosureWriter {
         true
     }
 
-    /// Writes what waits into rows that are free.
+    /// Writes the backlog into free slots.
     fn send(&mut self, id: &ExperimentId, now: Duration) {
         let Some(Sharing { way, roles, number, .. }) = &mut self.sharing else { return };
         let Some(Role::HandsOver { batches, backlog, .. }) = roles.get_mut(id) else { return };
@@ -322,7 +325,7 @@ impl DisclosureWriter {
             };
             let sent = stored::to_bytes(&handed).map_err(StoreError::from);
             if let Err(error) = sent.and_then(|bytes| way.hand_over(id, &(slot, bytes))) {
-                // They are returned with the next look, as those that nobody answers.
+                // The next poll returns them as unanswered.
                 complain(id, &error);
             }
             self.metrics.handed_over(waiting.len());
@@ -330,7 +333,7 @@ impl DisclosureWriter {
         }
     }
 
-    /// Tells others what became of what they have handed over, and takes what they have since.
+    /// Reports outcomes to other replicas, and takes the batches that they have handed over since.
     pub(super) fn take_over(&mut self) -> BTreeMap<ExperimentId, Group> {
         let mut groups = BTreeMap::new();
         let now = self.clock.monotonic();
@@ -363,7 +366,7 @@ impl DisclosureWriter {
         groups
     }
 
-    /// Answers those of whom others have decided, and decides about what they have not.
+    /// Answers disclosures that the leader has decided, and decides about the others.
     pub(super) fn answer_decided(&mut self) {
         let Some(sharing) = &self.sharing else { return };
         let handing =
@@ -422,7 +425,7 @@ impl DisclosureWriter {
         returned
     }
 
-    /// Lets the next replica lead at once.
+    /// Gives up all leases, so that another replica can lead at once.
     pub(super) fn leave(&mut self) {
         let Some(Sharing { way, roles, .. }) = &mut self.sharing else { return };
         let leads = |role: &Role| matches!(role, Role::Leads { .. });
@@ -433,7 +436,7 @@ impl DisclosureWriter {
 }
 
 impl Group {
-    /// Adds what another replica has handed over, as far as it can be read.
+    /// Adds the readable disclosures of another replica's batch.
     fn take(&mut self, (slot, handed): Letter, experiment: &TrustedExperiment) -> Taken {
         let read: Option<Handed> = stored::from_bytes(&handed).ok();
         let is_meant = |read: &Handed| {
@@ -462,7 +465,8 @@ impl Taken {
     }
 }
 
-/// What was told of so many; that nobody knows if it can't be read.
+/// The reported outcomes of a batch of `most` disclosures; all undecided if the report is
+/// unreadable.
 fn outcomes(slot: Slot, told: &[u8], most: usize) -> Vec<u8> {
     let told: Option<Told> = stored::from_bytes(told).ok();
     let is_meant = |told: &Told| (told.replica, told.number) == (slot.replica, slot.number);
@@ -471,7 +475,7 @@ fn outcomes(slot: Slot, told: &[u8], most: usize) -> Vec<u8> {
     outcomes.unwrap_or_else(|| vec![UNDECIDED; most])
 }
 
-/// Logs why nothing could be handed over. It comes as often as callers do, and harms nobody.
+/// Logs a failed handover at debug: callers can cause any number, and the failure is harmless.
 fn complain(id: &ExperimentId, error: &StoreError) {
     tracing::debug!(experiment = %id, error = explain(error), "disclosures are not handed over");
 }

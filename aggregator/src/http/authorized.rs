@@ -1,4 +1,4 @@
-//! The check before pages that are for operators.
+//! The authorisation of requests for operators' pages.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use tonic::Status;
 use crate::auth::{Access, Authorization};
 use crate::dashboard::Refusal;
 
-/// Answers callers that may not see the page, and lets others through.
+/// Passes authorised requests on, and refuses others.
 pub(super) async fn authorized(
     State(authorization): State<Authorization>,
     mut request: Request,
@@ -27,7 +27,7 @@ pub(super) async fn authorized(
     if caller.is_anybody() && !is_local(request.uri(), headers) {
         return elsewhere();
     }
-    // A page that is not in the table is for nobody.
+    // A page that is missing in the table is refused to everyone.
     let access = Access::of_page(request.method(), request.uri().path());
     let nobody = || Status::permission_denied("this page is for nobody");
     match access.ok_or_else(nobody).and_then(|access| caller.admitted_to(access)) {
@@ -39,7 +39,7 @@ pub(super) async fn authorized(
     }
 }
 
-/// Lets through everybody who calls this host by a name of its own.
+/// Passes on requests that name this host by one of its own names, and refuses others.
 pub(super) async fn by_name(
     State(authorization): State<Authorization>,
     request: Request,
@@ -58,12 +58,12 @@ fn elsewhere() -> Response {
     (StatusCode::FORBIDDEN, why).into_response()
 }
 
-/// Whether a request is for this host by a name that no other host can have. Where
-/// nobody is asked for a token, a web page could otherwise have its own name point here,
-/// and read what only this host should.
+/// Whether a request names this host by a name that no other host can have. Where no token is
+/// required, this prevents DNS rebinding: a web page could have its own name resolve to this host,
+/// and read data that only this host should.
 fn is_local(uri: &Uri, headers: &HeaderMap) -> bool {
     let host = || headers.get(HOST)?.to_str().ok()?.parse::<Authority>().ok();
-    // HTTP/2 has it in the address.
+    // HTTP/2 carries the host in the URI.
     let Some(authority) = uri.authority().cloned().or_else(host) else { return false };
     let name = authority.host();
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();

@@ -1,4 +1,4 @@
-//! The host that a request is for, which there is one of.
+//! The check that a request names exactly one host.
 
 use axum::extract::Request;
 use axum::http::header::HOST;
@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-/// Refuses requests that name their host twice: a proxy may have decided by the other one.
+/// Refuses requests with contradictory hosts: a proxy may have decided by the other one.
 pub(super) async fn named_once(request: Request, next: Next) -> Response {
     if is_named_once(request.uri(), request.headers()) {
         next.run(request).await
@@ -17,7 +17,7 @@ pub(super) async fn named_once(request: Request, next: Next) -> Response {
     }
 }
 
-/// Whether there is at most one Host header, and it says what the address says.
+/// Whether there is at most one Host header, and it agrees with the URI.
 fn is_named_once(uri: &Uri, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(HOST).iter();
     let (host, None) = (hosts.next(), hosts.next()) else { return false };

@@ -1,6 +1,6 @@
 //! Pages of the operators' port beside gRPC: the dashboard, metrics and probes.
 //!
-//! The same pages over HTTP/1.1 and HTTP/2. Over HTTP/1.1 there is nothing else: what a
+//! The pages are the same over HTTP/1.1 and HTTP/2. HTTP/1.1 serves nothing else: requests that a
 //! web page can make a browser send must not reach the operators' service.
 
 mod authorized;

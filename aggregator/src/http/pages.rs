@@ -1,4 +1,4 @@
-//! The pages, and who may see which.
+//! The pages and their access rules.
 
 use std::sync::Arc;
 
@@ -19,21 +19,21 @@ use crate::readiness::Readiness;
 /// The media type of [`Metrics::text`].
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What pages are made from.
+/// The state behind the pages.
 #[derive(Clone, Debug)]
 pub struct Pages {
-    /// Who may see what is not for everybody.
+    /// The authorisation for restricted pages.
     pub authorization: Authorization,
-    /// What there is to see.
+    /// The metrics.
     pub metrics: Arc<Metrics>,
-    /// Whether calls are taken.
+    /// Whether the server accepts calls.
     pub readiness: Readiness,
-    /// Whom the dashboard calls.
+    /// The services that the dashboard calls.
     pub dashboard_state: DashboardState,
 }
 
 impl Pages {
-    /// The pages by their paths.
+    /// The routes of the pages.
     pub fn router(&self) -> Router {
         let for_operators = Router::new()
             .route("/metrics", get(metrics))
@@ -53,7 +53,7 @@ impl Pages {
         ));
         let pages = for_operators.merge(for_everybody).merge(dashboard);
         let pages = pages.layer(middleware::from_fn(host::named_once));
-        // Nothing here is true for long.
+        // All content is short-lived, so caching is disabled.
         pages.layer(middleware::map_response(async |mut response: Response| {
             let headers = response.headers_mut();
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

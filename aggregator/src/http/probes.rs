@@ -1,16 +1,16 @@
-//! Probes of supervisors: alive, and ready.
+//! Probes of liveness and readiness.
 
 use axum::extract::State;
 use axum::http::StatusCode;
 
 use crate::readiness::Readiness;
 
-/// The process lives.
+/// Liveness: the process responds.
 pub(super) async fn alive() -> &'static str {
     "alive\n"
 }
 
-/// Calls are taken.
+/// Readiness: the server accepts calls.
 pub(super) async fn ready(State(readiness): State<Readiness>) -> (StatusCode, &'static str) {
     if readiness.is_ready() {
         (StatusCode::OK, "ready\n")

@@ -1,4 +1,4 @@
-//! HTTP/1.1.
+//! The HTTP/1.1 server.
 
 use axum::Router;
 use http::Request;
@@ -29,7 +29,7 @@ pub struct PageServer {
 }
 
 impl PageServer {
-    /// Serves these pages, and counts and holds what calls take.
+    /// A server of these pages, which counts calls and charges their memory to the budget.
     pub fn new(
         pages: Router,
         calls: Calls,
@@ -44,8 +44,7 @@ impl PageServer {
         Self { builder, pages, calls, holding }
     }
 
-    /// Serves on these connections until the server goes down, and answers then what was asked
-    /// before.
+    /// Serves these connections until shutdown, and then finishes requests under way.
     pub async fn serve<E>(
         self,
         connections: impl Stream<Item = Result<Connection, E>>,
@@ -62,15 +61,15 @@ impl PageServer {
             let Some(Ok(connection)) = connection else { break };
             let peer = connection.connect_info();
             let serving = open.watch(self.serve_one(connection, peer));
-            // Whoever is at the other end knows what went wrong.
+            // The peer learns of the error by itself.
             tokio::spawn(async move { serving.await.ok() });
         }
-        // Those that nobody has taken yet are closed, rather than kept waiting.
+        // Connections not yet accepted are closed, rather than kept waiting.
         drop(connections);
         open.shutdown().await;
     }
 
-    /// Serves on one connection until it ends.
+    /// Serves one connection until it ends.
     pub(crate) fn serve_one<S>(
         &self,
         stream: S,

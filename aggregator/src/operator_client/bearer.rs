@@ -1,4 +1,4 @@
-//! The token of whoever calls.
+//! The caller's bearer token.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,11 @@ use zeroize::Zeroizing;
 
 use super::ConnectError;
 
-/// The variable that a token can be in. No flag: others see command lines.
+/// The environment variable of the token. There is no flag, because command lines are visible to
+/// other users.
 const VARIABLE: &str = "BANDANA_OPERATOR_TOKEN";
 
-/// More than any token has.
+/// Upper limit on the size of a token file, in bytes.
 const BYTES_MAX: usize = 4096;
 
 /// Where the token is.
@@ -28,7 +29,7 @@ pub struct TokenSource {
 }
 
 impl TokenSource {
-    /// The token, if there is one.
+    /// Reads the token, if one is configured.
     pub(super) fn read(&self) -> Result<Bearer, ConnectError> {
         let (text, place) = match &self.token_file {
             Some(path) => (Some(read(path)?), path.display().to_string()),
@@ -62,12 +63,12 @@ fn read(path: &Path) -> Result<Zeroizing<String>, ConnectError> {
     }
 }
 
-/// Adds the token to every call.
+/// Interceptor that adds the token to every call.
 #[derive(Clone, Debug)]
 pub struct Bearer(Option<MetadataValue<Ascii>>);
 
 impl Bearer {
-    /// Whether there is a secret to keep.
+    /// Whether there is a token to protect.
     pub(super) fn is_secret(&self) -> bool {
         self.0.is_some()
     }

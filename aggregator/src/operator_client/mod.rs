@@ -1,5 +1,5 @@
-//! The way to the operators' service of a running server, for programs that people run:
-//! URL, token and TLS from flags and the environment.
+//! The client of the operators' service, for programs that people run: URL, token and TLS from
+//! flags and the environment.
 
 mod bearer;
 mod tls;
@@ -18,16 +18,16 @@ use tonic::transport::{Channel, Endpoint, Uri};
 pub use bearer::{Bearer, TokenSource};
 pub use tls::TlsSource;
 
-/// How long connecting, and a call, may take.
+/// Timeout of connecting, and of a call.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is called.
+/// Client of the operators' service.
 pub type Client = OperatorClient<InterceptedService<Channel, Bearer>>;
 
-/// What analysts call.
+/// Client of the curator's service, for analysts.
 pub type Curator = CuratorClient<InterceptedService<Channel, Bearer>>;
 
-/// What operators of trusted experiments call.
+/// Client of the operators' service of trusted experiments.
 pub type TrustedClient = TrustedOperatorClient<InterceptedService<Channel, Bearer>>;
 
 /// Which server.
@@ -44,7 +44,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A way to the service at this URL.
+    /// The target at this URL.
     ///
     /// # Errors
     /// [`ConnectError::Unusable`] when it is not a URL.
@@ -53,28 +53,28 @@ impl Connection {
         Ok(Self { operator_url, token, tls })
     }
 
-    /// A new connection.
+    /// Connects to the operators' service.
     ///
     /// # Errors
-    /// [`ConnectError`] when there can't be one.
+    /// [`ConnectError`] when connecting fails.
     pub async fn connect(&self) -> Result<Client, ConnectError> {
         let (channel, bearer) = self.channel().await?;
         Ok(OperatorClient::with_interceptor(channel, bearer))
     }
 
-    /// A new connection to the curator's service.
+    /// Connects to the curator's service.
     ///
     /// # Errors
-    /// [`ConnectError`] when there can't be one.
+    /// [`ConnectError`] when connecting fails.
     pub async fn connect_curator(&self) -> Result<Curator, ConnectError> {
         let (channel, bearer) = self.channel().await?;
         Ok(CuratorClient::with_interceptor(channel, bearer))
     }
 
-    /// A new connection to the operators' service of trusted experiments.
+    /// Connects to the operators' service of trusted experiments.
     ///
     /// # Errors
-    /// [`ConnectError`] when there can't be one.
+    /// [`ConnectError`] when connecting fails.
     pub async fn connect_trusted(&self) -> Result<TrustedClient, ConnectError> {
         let (channel, bearer) = self.channel().await?;
         Ok(TrustedOperatorClient::with_interceptor(channel, bearer))
@@ -91,7 +91,7 @@ impl Connection {
         }
         let endpoint = self.tls.apply(Endpoint::from(self.operator_url.clone()))?;
         let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
-        // A watch may be silent for long, and must learn that its server is gone.
+        // A watch may be silent for long; keep-alive detects a server that is gone.
         let channel = endpoint.http2_keep_alive_interval(PATIENCE).connect().await;
         channel.map(|channel| (channel, bearer)).map_err(|source| {
             let url = self.operator_url.to_string();
@@ -101,7 +101,7 @@ impl Connection {
 }
 
 impl Connection {
-    /// Whether nobody on the way can read what is said.
+    /// Whether the connection is encrypted or local.
     fn is_private(&self) -> bool {
         let host = self.operator_url.host().unwrap_or_default();
         let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
@@ -116,19 +116,19 @@ fn parse_url(text: &str) -> Result<Uri, String> {
     url.ok_or_else(|| "a URL looks like http://127.0.0.1:7302".to_owned())
 }
 
-/// Why there is no connection.
+/// The reason why connecting failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// What was given can't be used.
+    /// The arguments are unusable.
     #[error("{0}")]
     Unusable(String),
-    /// Nobody answers, or not as they should.
+    /// The server does not respond, or not with the expected protocol.
     #[error("can't reach the operators' service at {url}; is the server or tunnel up?")]
     Unreachable {
-        /// Where it should be.
+        /// The server's URL.
         url: String,
-        /// Why not.
+        /// The cause.
         source: tonic::transport::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! TLS of whoever calls.
+//! TLS of the client.
 
 use std::path::{Path, PathBuf};
 
@@ -26,22 +26,22 @@ pub struct TlsSource {
 }
 
 impl TlsSource {
-    /// The same certificate to show, to whomever the system trusts.
+    /// The same client certificate, with the system's root certificates.
     #[must_use]
     pub fn without_roots(&self) -> Self {
         Self { ca: None, ..self.clone() }
     }
 
-    /// Trust in the same servers, without a certificate to show.
+    /// The same root certificates, without a client certificate.
     #[must_use]
     pub fn without_identity(&self) -> Self {
         Self { ca: self.ca.clone(), ..Self::default() }
     }
 
-    /// The endpoint with TLS, if its URL asks for it.
+    /// Adds TLS to the endpoint, if its URL has the scheme https.
     ///
     /// # Errors
-    /// [`ConnectError::Unusable`] when a file can't be used, or would be of no use.
+    /// [`ConnectError::Unusable`] when a file is unusable, or would have no effect.
     pub fn apply(&self, endpoint: Endpoint) -> Result<Endpoint, ConnectError> {
         let unusable = |error| ConnectError::Unusable(format!("TLS can't be set up: {error:?}"));
         if endpoint.uri().scheme_str() != Some("https") {
@@ -53,7 +53,7 @@ impl TlsSource {
                 Ok(endpoint)
             };
         }
-        // An error means that it was chosen before.
+        // An error means that a provider is already installed.
         provider().install_default().ok();
         let mut tls = match &self.ca {
             Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(path)?)),

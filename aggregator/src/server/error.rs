@@ -1,4 +1,4 @@
-//! Errors of a server: why it can't start, or ended.
+//! Errors of a server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,20 +11,20 @@ use crate::ingest::WriterError;
 use crate::store::StoreError;
 use crate::tls::TlsError;
 
-/// Why a server can't start, or ended.
+/// The reason why a server can't start, or has ended.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The operators' port must not be reachable from elsewhere.
+    /// The operators' address is not on loopback and not secured.
     #[error(
         "the operators' address {0} is not on loopback; there the service needs TLS, and tokens \
          or client certificates. Set them, or use 127.0.0.1 and a tunnel"
     )]
     OperatorBeyondLoopback(SocketAddr),
-    /// There can be no TLS.
+    /// TLS can't be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Operators can't be told apart.
+    /// The operators' tokens can't be read.
     #[error(transparent)]
     Tokens(#[from] TokensError),
     /// An address can't be bound.
@@ -35,13 +35,13 @@ pub enum ServerError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What says so, for people.
+        /// The setting of the address, for people.
         setting: &'static str,
         /// The cause.
         #[source]
         source: io::Error,
     },
-    /// An address can't be read.
+    /// The bound address can't be determined.
     #[error("the operating system does not tell the bound address")]
     Address(#[source] io::Error),
     /// A thread can't be started.
@@ -50,7 +50,7 @@ pub enum ServerError {
     /// The operating system has no randomness.
     #[error("the operating system's random source failed")]
     Entropy(#[source] getrandom::Error),
-    /// The store was not read to its end.
+    /// The thread that opens the store panicked.
     #[error("opening the store panicked; nothing that was acknowledged is lost")]
     OpeningPanicked,
     /// The store can't be opened.
@@ -59,28 +59,28 @@ pub enum ServerError {
     /// The services can't be described.
     #[error("this program is damaged; install it anew")]
     Reflection(#[from] tonic_reflection::server::Error),
-    /// Whoever started the server can't be told that it serves.
+    /// The readiness notification to the parent process failed.
     #[error("can't tell that the server is ready")]
     Announcement(#[source] io::Error),
-    /// Disclosures are not taken any more.
+    /// The thread that accepts disclosures panicked.
     #[error("the thread of disclosures panicked; nothing that was acknowledged is lost")]
     KeeperPanicked,
-    /// Policies are not recomputed any more.
+    /// The thread that recomputes policies panicked.
     #[error("the policy thread panicked; nothing that was acknowledged is lost")]
     PolicyThreadPanicked,
-    /// The writer can't start, or had to end.
+    /// The writer can't start, or has failed.
     #[error("the writer ended; what was not committed was not acknowledged")]
     Writer(#[from] WriterError),
-    /// The writer is gone without a word.
+    /// The writer panicked.
     #[error("the writer panicked; nothing that was acknowledged is lost")]
     WriterPanicked,
     /// A listener failed.
     #[error("serving failed")]
     Transport(#[source] tonic::transport::Error),
-    /// Both listeners are gone.
+    /// Both listeners have ended.
     #[error("the server stopped listening by itself; start it again")]
     ServingEnded,
-    /// The end took too long.
+    /// Shutdown exceeded its deadline.
     #[error("the queue was not committed within {0:?}; what was not acknowledged may be lost")]
     Drain(Duration),
 }

@@ -1,4 +1,4 @@
-//! The running server: listeners, threads, and an orderly end.
+//! The running server: listeners, threads, and shutdown.
 
 mod error;
 pub(crate) mod ports;
@@ -34,15 +34,15 @@ use crate::transport::{ConnectionLimits, Listener};
 pub use error::ServerError;
 pub use settings::{ServerSettings, StoreSettings};
 
-/// How long the end waits for a replica to give up its lease.
+/// Maximum time that shutdown waits for a replica to give up its lease.
 const RESIGNATION: Duration = Duration::from_secs(2);
 
-/// Where the addresses come from.
+/// The settings of the addresses.
 const DEVICES_LISTEN: &str = "--listen, $BANDANA_LISTEN, or `listen` in [devices]";
 const OPERATORS_LISTEN: &str =
     "--operator-listen, $BANDANA_OPERATOR_LISTEN, or `listen` in [operators]";
 
-/// A server that listens. Dropping it without [`Self::run`] ends it.
+/// A server bound to its addresses. Dropping it without [`Self::run`] closes them.
 #[derive(Debug)]
 pub struct Server {
     device: Listener,
@@ -61,11 +61,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds both addresses. Nothing is answered, and the store is not touched, before
-    /// [`Self::run`].
+    /// Binds both addresses. Requests are answered and the store is opened only in [`Self::run`].
     ///
     /// # Errors
-    /// [`ServerError`] says what can't be used.
+    /// [`ServerError`] names the unusable setting or resource.
     pub fn bind(settings: ServerSettings, clock: Arc<dyn Clock>) -> Result<Self, ServerError> {
         if !settings.operator_listen.ip().is_loopback() && !settings.operators_are_safe() {
             return Err(ServerError::OperatorBeyondLoopback(settings.operator_listen));
@@ -110,30 +109,30 @@ impl Server {
         })
     }
 
-    /// The address that devices reach.
+    /// The bound address for devices.
     ///
     /// # Errors
-    /// [`ServerError::Address`] when the operating system does not tell.
+    /// [`ServerError::Address`] when the operating system does not report it.
     pub fn device_address(&self) -> Result<SocketAddr, ServerError> {
         self.device.address().map_err(ServerError::Address)
     }
 
-    /// The address that operators reach.
+    /// The bound address for operators.
     ///
     /// # Errors
-    /// [`ServerError::Address`] when the operating system does not tell.
+    /// [`ServerError::Address`] when the operating system does not report it.
     pub fn operator_address(&self) -> Result<SocketAddr, ServerError> {
         self.operator.address().map_err(ServerError::Address)
     }
 
-    /// Reads again the files that may change while the server runs.
+    /// The reloader of files that may change while the server runs.
     pub fn reloader(&self) -> Reloader {
         self.reloader.clone()
     }
 
-    /// Answers probes at once, opens the store, calls `ready`, and serves until
-    /// `signal`. Then it ends in order: health NOT_SERVING, streams closed, calls under
-    /// way answered, queue committed, store closed, the lease of a replica given up.
+    /// Answers probes at once, opens the store, calls `ready`, and serves until `signal`. Shutdown
+    /// follows this order: health NOT_SERVING, streams closed, calls under way answered, queue
+    /// committed, store closed, the lease of a replica given up.
     ///
     /// # Errors
     /// [`ServerError`] when a listener, the store or `ready` fails. After a failed
@@ -199,16 +198,16 @@ impl Server {
             Some(error) = damage.recv() => return Err(error.into()),
             outcome = &mut disclosures_ended => {
                 outcome.map_err(|_| ServerError::KeeperPanicked)?;
-                // It ends well when there are no services any more, and not before.
+                // It ends with success only when all services have ended.
                 return serving.await.and(Err(ServerError::ServingEnded));
             }
             outcome = &mut policies_ended => {
                 outcome.map_err(|_| ServerError::PolicyThreadPanicked)??;
-                // That thread ends well when the writer has ended, and not before.
+                // It ends with success only when the writer has ended.
                 return writer_ended(ended.await);
             }
         }
-        // Were it only told to end, it could still say that calls are taken.
+        // A mere signal would leave time for it to report readiness again.
         following.abort();
         following.await.ok();
         health.draining().await;
@@ -219,7 +218,7 @@ impl Server {
     }
 }
 
-/// What both ports answer from the start.
+/// The services that both ports provide from the start.
 fn early_services(
     health: &Health,
     pages: &Pages,
@@ -240,7 +239,7 @@ fn early_services(
     }
 }
 
-/// What ends after the ports.
+/// The parts that end after the ports.
 struct Rest<P> {
     ingest: Ingest,
     ended: oneshot::Receiver<Result<(), WriterError>>,
@@ -249,7 +248,7 @@ struct Rest<P> {
 }
 
 impl<P: Future> Rest<P> {
-    /// Waits until calls under way are answered and all is stored.
+    /// Waits until calls under way are answered and the queue is committed.
     async fn end(
         self,
         serving: impl Future<Output = Result<(), ServerError>>,
@@ -257,7 +256,7 @@ impl<P: Future> Rest<P> {
     ) -> Result<(), ServerError> {
         let deadline = Instant::now() + within;
         let drain = async {
-            // The writer works on while calls under way are answered.
+            // The writer keeps running while calls under way are answered.
             if tokio::time::timeout(within / 2, serving).await.is_err() {
                 tracing::warn!("calls are still under way; closing their connections");
             }
@@ -268,7 +267,7 @@ impl<P: Future> Rest<P> {
         drained.unwrap_or(Err(ServerError::Drain(within)))?;
         self.registry.end_following();
         let resigned = deadline.min(Instant::now() + RESIGNATION);
-        // Otherwise the lease runs out by itself.
+        // On a timeout the lease expires by itself.
         tokio::time::timeout_at(resigned, self.policies_ended).await.ok();
         Ok(())
     }

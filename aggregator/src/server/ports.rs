@@ -1,4 +1,4 @@
-//! Services of both ports, and their answers before the store is open.
+//! The services of both ports, and their answers before the store is open.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::telemetry::metrics::CallMetrics;
 use crate::telemetry::{Calls, Port};
 use crate::transport::{ConnectionLimits, Incoming, Listener};
 
-/// What is answered from the start.
+/// The services that are available from the start.
 #[derive(Debug)]
 pub(crate) struct EarlyServices {
     pub(crate) device_health: HealthServer<FewWatches>,
@@ -48,12 +48,12 @@ pub(crate) struct EarlyServices {
     pub(crate) calls: CallLimits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: CallMetrics,
-    /// What calls take is held from here, and counted there.
+    /// The budget for the memory of calls.
     pub(crate) budget: Budget,
     pub(crate) held: HeldMetrics,
 }
 
-/// What services are made of.
+/// The parts of which services are built.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) store: StoreId,
@@ -63,14 +63,14 @@ pub(crate) struct Parts {
     pub(crate) disclosures: DisclosureWriterHandle,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ending: ShutdownSignal,
-    /// Where data sets are.
+    /// The directory of data sets.
     pub(crate) data_sets: Option<PathBuf>,
     pub(crate) dashboard_state: DashboardState,
-    /// What is encoded for devices is held from here.
+    /// The budget for the memory of encoded answers to devices.
     pub(crate) budget: Budget,
 }
 
-/// What is answered once there is a store.
+/// The switches that open the remaining services once the store is open.
 #[derive(Debug)]
 pub(crate) struct Doors {
     device: ReadinessGate,
@@ -82,7 +82,7 @@ pub(crate) struct Doors {
 }
 
 impl EarlyServices {
-    /// Serves on both ports, with doors that are closed.
+    /// Serves on both ports, with the doors closed.
     pub(crate) fn serve(
         self,
         device: Listener,
@@ -133,7 +133,7 @@ impl EarlyServices {
 }
 
 impl Doors {
-    /// Lets calls through to the services over this store.
+    /// Opens the doors: calls reach the services over this store.
     pub(crate) fn open(
         self,
         parts: Parts,

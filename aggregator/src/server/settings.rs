@@ -1,4 +1,4 @@
-//! Settings of a server: where it listens and keeps its store, and what callers may take.
+//! Settings of a server: addresses, store, and limits on callers.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,44 +9,44 @@ use crate::store::{EmbeddedSettings, PostgresSettings, Presence};
 use crate::tls::TlsFiles;
 use crate::transport::ConnectionLimits;
 
-/// Where and how to serve.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    /// What is durable.
+    /// The store.
     pub store: StoreSettings,
-    /// Whether it must be there already.
+    /// Whether the store must exist already.
     pub presence: Presence,
-    /// Address for devices. Port 0 picks a free one.
+    /// Listening address for devices. Port 0 picks a free one.
     pub listen: SocketAddr,
-    /// Address for operators. Beyond loopback only with TLS, and with tokens or with
-    /// client certificates.
+    /// Listening address for operators. Outside loopback it requires TLS, and tokens or client
+    /// certificates.
     pub operator_listen: SocketAddr,
-    /// TLS for devices. None: in the clear.
+    /// TLS for devices. None: plaintext.
     pub device_tls: Option<TlsFiles>,
-    /// TLS for operators. None: in the clear.
+    /// TLS for operators. None: plaintext.
     pub operator_tls: Option<TlsFiles>,
-    /// What connections of each service may take.
+    /// Limits on the connections of each service.
     pub connections: ConnectionLimits,
-    /// What calls may take.
+    /// Limits on calls.
     pub calls: CallLimits,
-    /// File of the keys of apps. None: devices are asked for none.
+    /// File of app keys. None: devices need no key.
     pub app_keys: Option<PathBuf>,
-    /// File of the tokens of operators. None: nobody is asked for one.
+    /// File of operators' tokens. None: operators need no token.
     pub operator_tokens: Option<PathBuf>,
     /// Directory of the curator's data sets. None: there are none.
     pub data_sets: Option<PathBuf>,
-    /// Longest time from the signal to the end.
+    /// Maximum time from the signal to the end.
     pub drain_deadline: Duration,
 }
 
-/// Where experiments and uploads are kept.
+/// The location of experiments and uploads.
 #[derive(Clone, Debug)]
 pub enum StoreSettings {
-    /// In a directory that this process has for itself.
+    /// A directory that this process holds exclusively.
     Embedded {
         /// The directory.
         data_dir: PathBuf,
-        /// Its limits.
+        /// Limits of the store.
         settings: EmbeddedSettings,
     },
     /// In a database that replicas share.
@@ -54,7 +54,7 @@ pub enum StoreSettings {
 }
 
 impl StoreSettings {
-    /// Days whose uploads and disclosures are taken.
+    /// Length of the window of accepted days, for uploads and disclosures.
     pub(crate) fn window_days(&self) -> u32 {
         match self {
             Self::Embedded { settings, .. } => settings.replay_window_days,
@@ -64,7 +64,7 @@ impl StoreSettings {
 }
 
 impl ServerSettings {
-    /// Whether operators are known, and nobody on the way hears them.
+    /// Whether operators are authenticated and their connections are encrypted.
     pub(super) fn operators_are_safe(&self) -> bool {
         let tls = self.operator_tls.as_ref();
         tls.is_some_and(|tls| self.operator_tokens.is_some() || tls.client_ca.is_some())

@@ -1,4 +1,4 @@
-//! The startup makes what services need from the settings.
+//! The startup of a server: building the parts of services from the settings.
 
 use std::sync::{Arc, mpsc};
 
@@ -21,80 +21,79 @@ use crate::store::{
     Pulse, Store, StoreError, StoreReader, Target, Waits,
 };
 
-/// The store, read into memory.
+/// The store, loaded into memory.
 pub(crate) struct Opening {
     store: StoreId,
     files: Option<Arc<OpenFiles>>,
     registry: Arc<Registry>,
     ingest: Ingest,
     reader: StoreReader,
-    /// Damage that whoever reads has met.
+    /// Damage that readers of the store have detected.
     damage: UnboundedReceiver<StoreError>,
     window_days: u32,
-    /// The writer of uploads, and further ones where there are any.
+    /// The writer of uploads, and further writers if any.
     writers: Vec<Writer>,
     policies: Policies,
 }
 
-/// Where policies come from.
+/// The source of policies.
 enum Policies {
-    /// They are computed here, for these experiments at once.
+    /// Computed in this process; at once for the experiments on this channel.
     Own(mpsc::Receiver<Arc<Experiment>>),
-    /// They are shared with other replicas.
+    /// Shared with other replicas.
     Shared {
         follower: Box<Follower>,
         heartbeat: Box<Heartbeat>,
         handover: Box<Handover>,
-        /// Whether the database can be reached, as each of them knows.
+        /// Whether the database is reachable, according to each connection.
         reachable: [watch::Receiver<bool>; 2],
     },
 }
 
-/// A store that was opened.
+/// An opened store.
 struct Opened {
     id: StoreId,
-    /// What to look after, if it is in files.
+    /// The open files to watch, if the store is in files.
     files: Option<Arc<OpenFiles>>,
     store: Box<dyn Store>,
     reader: StoreReader,
     shared: Option<Shared>,
 }
 
-/// What there is beside a store that replicas share.
+/// The additional parts of a store that replicas share.
 struct Shared {
-    /// For changes and for disclosures.
+    /// Connections for changes and for disclosures.
     stores: [Box<dyn Store>; 2],
     target: Arc<Target>,
     heartbeat: Heartbeat,
     pulse: Pulse,
 }
 
-/// What there is while a server serves.
+/// The parts of a running server.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// Which store it is.
+    /// The store's id.
     pub(crate) store: StoreId,
     pub(crate) registry: Arc<Registry>,
     pub(crate) ingest: Ingest,
     pub(crate) reader: StoreReader,
-    /// The way of disclosures to trusted experiments.
+    /// The handle of the disclosure writer.
     pub(crate) disclosures: DisclosureWriterHandle,
-    /// Damage of the store that whoever reads it has met.
+    /// Damage that readers of the store have detected.
     pub(crate) damage: UnboundedReceiver<StoreError>,
-    /// What the writer ended with.
+    /// The outcome of the writer.
     pub(crate) ended: oneshot::Receiver<Result<(), WriterError>>,
-    /// What the thread that computes or follows policies ended with; fails when it
-    /// panicked.
+    /// The outcome of the thread that computes or follows policies; fails when it panicked.
     pub(crate) policies_ended: oneshot::Receiver<Result<(), StoreError>>,
     /// Fails when the thread that takes disclosures panicked.
     pub(crate) disclosures_ended: oneshot::Receiver<()>,
-    /// Whether the store can take uploads, as some know: all must. A database can be reached; where
-    /// it is part of this process, there is room for the ids of further uploads.
+    /// Whether the store can accept uploads, according to several observers: all must agree. A
+    /// shared database must be reachable; an embedded store must have room for further upload ids.
     pub(crate) reachable: Vec<watch::Receiver<bool>>,
 }
 
 impl Opening {
-    /// Reads the store, on a thread of its own: it can take seconds.
+    /// Loads the store on a separate thread, because it can take seconds.
     pub(crate) async fn of(
         (presence, settings): (Presence, StoreSettings),
         clock: &Arc<dyn Clock>,
@@ -104,7 +103,7 @@ impl Opening {
         let (opened, opening) = oneshot::channel::<Result<Self, ServerError>>();
         spawn("opening", move || {
             let read = || Self::read(presence, &settings, &clock, ingest_metrics);
-            // Whoever waited may have been told to end.
+            // The receiver may have been shut down.
             drop(opened.send(read()));
         })?;
         opening.await.map_err(|_| ServerError::OpeningPanicked)?
@@ -164,7 +163,7 @@ impl Opening {
         })
     }
 
-    /// Starts the writers and what policies come from.
+    /// Starts the writers and the source of policies.
     pub(crate) fn start(self, clock: Arc<dyn Clock>) -> Result<Core, ServerError> {
         let Self { store, files, registry, ingest, reader, damage, .. } = self;
         let Self { window_days, writers, policies, .. } = self;
@@ -175,7 +174,7 @@ impl Opening {
             Arc::clone(&clock),
             window_days,
         );
-        // The first writer takes the uploads.
+        // The first writer accepts the uploads.
         let room = writers.first().map(Writer::room);
         if let (Some(files), Some(room)) = (files, &room) {
             tokio::spawn(ingest.clone().look_after(Arc::downgrade(&files), room.clone()));
@@ -189,14 +188,14 @@ impl Opening {
                 let registry = Arc::clone(&registry);
                 spawn("policy", move || {
                     policy_updater::run(&due, &registry, &*clock);
-                    // Nobody may be left to hear it.
+                    // The receiver may be gone.
                     end.send(Ok(())).ok();
                 })?;
             }
             Policies::Shared { follower, heartbeat, handover, reachable: told } => {
                 reachable.extend(told);
                 disclosures = disclosures.sharing_by(*handover)?;
-                // It ends by itself when nobody wants to hear of it.
+                // The thread ends by itself when its receivers are gone.
                 spawn("heartbeat", move || heartbeat.run())?;
                 spawn("follower", move || drop(end.send(follower.run())))?;
             }
@@ -204,7 +203,7 @@ impl Opening {
         let (end, disclosures_ended) = oneshot::channel();
         spawn("disclosures", move || {
             disclosures.run();
-            // Nobody may be left to hear it.
+            // The receiver may be gone.
             end.send(()).ok();
         })?;
         Ok(Core {
@@ -222,12 +221,12 @@ impl Opening {
     }
 }
 
-/// Starts the writers. They have ended when all have, or one has failed.
+/// Starts the writers. The outcome arrives when all have ended, or one has failed.
 fn write(writers: Vec<Writer>) -> Result<oneshot::Receiver<Result<(), WriterError>>, ServerError> {
     let mut running = Vec::new();
     for writer in writers {
         let (end, ended) = oneshot::channel();
-        // The server that waited for it may have been dropped.
+        // The server that waited for the outcome may have been dropped.
         spawn("writer", move || drop(end.send(writer.run())))?;
         running.push(ended);
     }
@@ -235,13 +234,13 @@ fn write(writers: Vec<Writer>) -> Result<oneshot::Receiver<Result<(), WriterErro
     tokio::spawn(async move {
         let outcomes = running.into_iter().map(async |ended| match ended.await {
             Ok(outcome) => outcome.map_err(Some),
-            // It has panicked.
+            // The writer panicked.
             Err(_) => Err(None),
         });
         let outcome = match try_join_all(outcomes).await {
             Ok(_) => Ok(()),
             Err(Some(error)) => Err(error),
-            // Whoever waits is told by that.
+            // Dropping the sender reports the panic.
             Err(None) => return,
         };
         end.send(outcome).ok();
@@ -266,7 +265,8 @@ fn open(
     }
 }
 
-/// All connections go to one target, which knows from the first one on which store it must be.
+/// Opens the shared store. All connections use one target, which learns from the first one the id
+/// of the store to expect.
 fn open_shared(presence: Presence, settings: &PostgresSettings) -> Result<Opened, StoreError> {
     let target = Arc::new(Target::new(settings)?);
     let (heartbeat, pulse) = Heartbeat::new(Arc::clone(&target))?;

@@ -1,4 +1,4 @@
-//! One call, from its head to the end of its answer.
+//! Telemetry of one call, from the head of its request to the end of its response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use super::request_id::RequestId;
 use crate::clock::Clock;
 use crate::explain::explain;
 
-/// Where a call comes in.
+/// The port of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// The port of devices. Its calls are in the log at debug only, and nothing that
-    /// they send is.
+    /// The port of devices. Its calls are logged at debug only, and nothing that devices send is
+    /// logged.
     Device,
     /// The port of operators.
     Operator,
 }
 
-/// What is called.
+/// The target of a call.
 #[derive(Clone, Copy, Debug)]
 enum What {
     Grpc(MethodIndex),
     Http,
 }
 
-/// A call under way. One that is dropped before its end was given up by its caller.
+/// A call under way. Dropping it before its end means that its caller gave up.
 #[derive(Debug)]
 pub(super) struct Call {
     id: RequestId,
@@ -72,7 +72,8 @@ impl Call {
         &self.span
     }
 
-    /// Names the call in the head of its answer, and ends the call if that is all.
+    /// Adds the call's id to the head of the response, and ends the call if the response has no
+    /// body.
     pub(super) fn answer<R>(&mut self, response: &mut Response<R>) {
         if let Some(id) = self.id.header() {
             response.headers_mut().insert(RequestId::HEADER, id);
@@ -90,8 +91,8 @@ impl Call {
         }
     }
 
-    /// Logs what is behind an error, of which the caller hears no more than its message. While
-    /// many calls fail, some of them are logged, with the number of the others.
+    /// Logs the cause of an error, of which the caller gets only the message. Under many failures
+    /// only some are logged, with the number of those omitted.
     fn explain(&self, status: &Status) {
         let Some(cause) = std::error::Error::source(status) else { return };
         let Some(more) = self.failures.next() else { return };
@@ -99,12 +100,12 @@ impl Call {
         tracing::error!(%request_id, error, more, "a call failed: {}", status.message());
     }
 
-    /// Ends the call with what its trailers say.
+    /// Ends the call with the status in its trailers.
     pub(super) fn trailers(&mut self, trailers: &HeaderMap) {
         self.ended(code_in(trailers).unwrap_or(Code::Unknown));
     }
 
-    /// Ends the call, unless it is over.
+    /// Ends the call, unless it has ended.
     pub(super) fn ended(&mut self, code: Code) {
         let What::Grpc(method) = self.what else { return };
         if std::mem::replace(&mut self.is_over, true) {
@@ -115,9 +116,9 @@ impl Call {
         #[cfg(feature = "opentelemetry")]
         super::traces::end(&self.span, code);
         let _entered = self.span.enter();
-        // Probes come often, and say nothing about who does what.
+        // Probes are frequent, and their caller is of no interest.
         let is_probe = METHODS.name(method).service.starts_with("grpc.health.");
-        // What strangers can cause as often as they like is not written for them.
+        // Failures that unauthenticated callers can cause at will are not logged.
         let is_of_anybody = matches!(
             code,
             Code::Unauthenticated | Code::Unimplemented | Code::Cancelled | Code::ResourceExhausted
@@ -156,7 +157,7 @@ impl What {
 
 #[cfg(feature = "opentelemetry")]
 impl What {
-    /// A name of which there are few.
+    /// A name of low cardinality.
     fn name(self) -> &'static str {
         match self {
             Self::Grpc(method) => &METHODS.name(method).path,
@@ -165,12 +166,12 @@ impl What {
     }
 }
 
-/// The span that everything about a call happens in. Of operators' calls it is there at
-/// every level of the log, so that an error names its call.
+/// The span of a call. For operators' calls it exists at every level of the log, so that an error
+/// names its call.
 fn span<B>(id: RequestId, port: Port, what: What, request: &Request<B>) -> Span {
     let path = match (what, port) {
         (What::Grpc(method), _) => &METHODS.name(method).path,
-        // Whoever calls chose it.
+        // The caller chose the method.
         (What::Http, Port::Device) => "other",
         (What::Http, Port::Operator) => request.uri().path(),
     };
@@ -185,18 +186,18 @@ fn span<B>(id: RequestId, port: Port, what: What, request: &Request<B>) -> Span 
     }
 }
 
-/// Whether a request says that it is one of gRPC.
+/// Whether a request claims to be gRPC.
 fn is_marked_grpc<B>(request: &Request<B>) -> bool {
     let kind = request.headers().get(header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// Whether a request is a call of gRPC, rather than one for a page.
+/// Whether a request is a gRPC call, rather than a request for a page.
 pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
     METHODS.find(request.uri().path()).is_some() || is_marked_grpc(request)
 }
 
-/// Whether the method at this path has many answers.
+/// Whether the method at this path streams its answers.
 pub(crate) fn is_streamed(path: &str) -> bool {
     METHODS.find(path).is_some_and(|method| METHODS.name(method).is_streamed)
 }

@@ -1,4 +1,4 @@
-//! A layer before the services of a port names, counts and logs their calls.
+//! The layer in front of a port's services that names, counts and logs their calls.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::lines::Lines;
 use super::metrics::CallMetrics;
 use crate::clock::Clock;
 
-/// Watches the calls of one port.
+/// The layer for the calls of one port.
 #[derive(Clone, Debug)]
 pub struct Calls {
     port: Port,
@@ -26,7 +26,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Counts calls of this port here.
+    /// A layer that counts the calls of this port in `metrics`.
     pub fn new(port: Port, clock: Arc<dyn Clock>, metrics: CallMetrics) -> Self {
         let failures = Arc::new(Lines::new(&clock));
         Self { port, clock, metrics, failures }
@@ -41,7 +41,7 @@ impl<S> Layer<S> for Calls {
     }
 }
 
-/// A service whose calls are watched.
+/// A service wrapped by [`Calls`].
 #[derive(Clone, Debug)]
 pub struct Watched<S> {
     inner: S,
@@ -69,7 +69,7 @@ where
 }
 
 pin_project! {
-    /// The way to the head of an answer.
+    /// The future of a response's head.
     #[derive(Debug)]
     pub struct WatchedFuture<F> {
         #[pin]
@@ -100,7 +100,7 @@ where
 }
 
 pin_project! {
-    /// The body of an answer, whose trailers tell how the call ended.
+    /// The body of a response, whose trailers contain the status of the call.
     #[derive(Debug)]
     pub struct WatchedBody<R> {
         #[pin]

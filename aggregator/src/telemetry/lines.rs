@@ -1,4 +1,5 @@
-//! Lines of the log that callers can cause: some of them, with the number of the others.
+//! Rate limit of log lines that callers can cause: some lines pass, with the number of those
+//! omitted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::clock::Clock;
 use crate::rate::{Limiter, Rate};
 
-/// Lines in a second; after a pause, those of [`BURST_SECONDS`] may come at once.
+/// Lines per second; after a pause, those of [`BURST_SECONDS`] may come at once.
 const PER_SECOND: u32 = 1;
 
 const BURST_SECONDS: u32 = 10;
 
-/// Lets some lines of one kind through.
+/// Rate limit of one kind of line.
 #[derive(Debug)]
 pub(crate) struct Lines {
     limiter: Option<Limiter>,
@@ -25,7 +26,7 @@ impl Lines {
         Self { limiter, dropped: AtomicU64::new(0) }
     }
 
-    /// Lets the next line through, and tells how many were dropped before it. None: this one is
+    /// Admits the next line, and returns the number of lines dropped before it. None: this one is
     /// dropped too.
     pub(crate) fn next(&self) -> Option<u64> {
         if self.limiter.as_ref().is_some_and(|limiter| limiter.pass().is_err()) {

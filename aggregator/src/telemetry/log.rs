@@ -1,4 +1,4 @@
-//! The log, and where traces go.
+//! The log, and the export of traces.
 
 use std::io::IsTerminal as _;
 use std::str::FromStr;
@@ -10,21 +10,21 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, Registry};
 
-/// What begins the names of our own modules.
+/// The prefix of this project's module names.
 const OURS: &str = "bandana";
 
-/// The log if nobody says anything else.
+/// The default filter.
 const DEFAULT_FILTER: &str = "info";
 
-/// What is logged, and how.
+/// Settings of the log and of traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TelemetrySettings {
     /// The form of a line.
     pub format: LogFormat,
-    /// What is logged, as `tracing_subscriber::EnvFilter` reads it. None: what the
-    /// variable `RUST_LOG` says, or else all from the level info on.
+    /// The filter, in the syntax of `tracing_subscriber::EnvFilter`. None: the variable `RUST_LOG`,
+    /// or else the level info and above.
     pub filter: Option<String>,
-    /// Where traces go: the URL of a collector that speaks OTLP over gRPC.
+    /// The destination of traces: the URL of a collector that speaks OTLP over gRPC.
     pub otlp_endpoint: Option<String>,
 }
 
@@ -33,13 +33,13 @@ impl TelemetrySettings {
     pub const CAN_TRACE: bool = cfg!(feature = "opentelemetry");
 }
 
-/// The form of a line of the log.
+/// The form of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     #[default]
     Text,
-    /// One object.
+    /// A JSON object.
     Json,
 }
 
@@ -60,12 +60,12 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Checks that a filter can be used.
+/// Checks that a filter is valid.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the problem.
 pub fn check_filter(filter: &str) -> Result<(), String> {
-    // Words that are no level name a module, so a slip would silence the log.
+    // A word that is no level is taken for a module's name, so a typo would silence the log.
     let names_level = |part: &str| {
         part.contains('=') || part.trim().parse::<Level>().is_ok() || part.trim() == "off"
     };
@@ -75,7 +75,7 @@ pub fn check_filter(filter: &str) -> Result<(), String> {
     EnvFilter::builder().parse(filter).map(drop).map_err(|error| error.to_string())
 }
 
-/// The log that was set up. Dropping it sends the traces that are still here.
+/// The log after setup. Dropping it sends pending traces.
 #[derive(Debug)]
 pub struct Logging {
     #[cfg(feature = "opentelemetry")]
@@ -83,11 +83,11 @@ pub struct Logging {
 }
 
 impl Logging {
-    /// Sets the log up, on standard error. A program that has set up its own
-    /// subscriber keeps it.
+    /// Sets the log up, on standard error. A subscriber that the program has already installed
+    /// remains.
     ///
     /// # Errors
-    /// [`LoggingError`] for a filter that can't be used, or traces that can't be sent.
+    /// [`LoggingError`] for an invalid filter, or when traces can't be exported.
     pub fn start(settings: &TelemetrySettings) -> Result<Self, LoggingError> {
         let filter = match &settings.filter {
             Some(filter) => EnvFilter::builder()
@@ -127,13 +127,13 @@ impl Logging {
 }
 
 impl Logging {
-    /// Sends the traces that are still here. The runtime must not have ended.
+    /// Sends pending traces. The runtime must still be running.
     pub fn end(self) {
         let Self { .. } = self;
     }
 }
 
-/// What `RUST_LOG` says, as far as it can be read: it may have been set for others.
+/// The filter from `RUST_LOG`. Invalid parts are ignored: it may have been set for another program.
 fn filter_of_environment() -> EnvFilter {
     let said = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|said| !said.is_empty());
     EnvFilter::builder().parse_lossy(said.as_deref().unwrap_or(DEFAULT_FILTER))
@@ -143,32 +143,32 @@ fn is_ours(metadata: &Metadata<'_>) -> bool {
     metadata.target().starts_with(OURS)
 }
 
-/// What libraries say below the level info can have addresses, headers and frames in it,
-/// so it is not written whatever the filter says. What the library for HTTP/2 says is about what
-/// callers do, who could fill the log with it.
+/// Filter against sensitive lines of libraries. Below the level info these may contain addresses,
+/// headers and frames, so they are never written. All lines of the HTTP/2 library report behaviour
+/// of callers, who could flood the log.
 fn harmless() -> FilterFn {
     let is_harmless = |metadata: &Metadata<'_>| {
         let of_callers = metadata.target().starts_with("h2::");
         is_ours(metadata) || (*metadata.level() <= Level::INFO && !of_callers)
     };
-    // Without the hint, what the other filter leaves out would still be looked at.
+    // Without the hint, lines that the other filter excludes would still be evaluated.
     FilterFn::new(is_harmless as fn(&Metadata<'_>) -> bool).with_max_level_hint(Level::TRACE)
 }
 
-/// Why there can be no log.
+/// The reason why the log can't be set up.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoggingError {
-    /// A filter that can't be used.
+    /// The filter is invalid.
     #[error("the log can't be filtered: {0}; use a level such as info, or module=level")]
     Filter(String),
-    /// There is nothing in this program that could send traces.
+    /// This program is built without the export of traces.
     #[error(
         "this program can't send traces; build it with `--features opentelemetry`, or leave \
          telemetry.otlp_endpoint out"
     )]
     NoTraces,
-    /// The collector can't be addressed.
+    /// The collector's URL is invalid.
     #[error("traces can't be sent to the collector: {0}")]
     Traces(String),
 }

@@ -1,4 +1,4 @@
-//! The methods that may be called.
+//! The gRPC methods that may be called.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -6,11 +6,11 @@ use std::sync::LazyLock;
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
-/// The methods of every service on any port, from the descriptors: so none of them can
-/// be forgotten, and no caller can add one.
+/// The methods of every service on any port, from the descriptors: none is omitted, and callers
+/// can't add any.
 pub(crate) static METHODS: LazyLock<Methods> = LazyLock::new(Methods::described);
 
-/// What descriptors say of the services.
+/// The descriptors of the services.
 const DESCRIPTORS: [&[u8]; 4] = [
     bandana_shared::wire::FILE_DESCRIPTOR_SET,
     tonic_health::pb::FILE_DESCRIPTOR_SET,
@@ -18,20 +18,20 @@ const DESCRIPTORS: [&[u8]; 4] = [
     tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
 ];
 
-/// A method.
+/// The name of a method.
 #[derive(Debug)]
 pub(crate) struct MethodName {
-    /// Its service with the package.
+    /// The service, with its package.
     pub(crate) service: String,
-    /// Its name in the service.
+    /// The method's name in the service.
     pub(crate) method: String,
-    /// Both, as a log shows them.
+    /// Service and method, as the log shows them.
     pub(crate) path: String,
-    /// Whether it has many answers.
+    /// Whether the method streams its answers.
     pub(crate) is_streamed: bool,
 }
 
-/// The place of a method in [`METHODS`].
+/// The index of a method in [`METHODS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MethodIndex(usize);
 
@@ -77,12 +77,12 @@ impl Methods {
         Self { names, places }
     }
 
-    /// The method that is called at this path of a URL.
+    /// The method at this path of a URL.
     pub(crate) fn find(&self, path: &str) -> Option<MethodIndex> {
         self.places.get(path).copied()
     }
 
-    /// What stands for every method that there is not.
+    /// The placeholder for all unknown methods.
     pub(crate) fn other(&self) -> MethodIndex {
         MethodIndex(self.names.len() - 1)
     }
@@ -97,7 +97,7 @@ impl Methods {
         names.chunk_by(|one, next| one.service == next.service).map(|methods| &*methods[0].service)
     }
 
-    /// All of them, [`Self::other`] last.
+    /// All methods, [`Self::other`] last.
     pub(crate) fn all(&self) -> impl Iterator<Item = &MethodName> {
         self.names.iter()
     }

@@ -1,4 +1,4 @@
-//! Telemetry for those who run the server: metrics, the log, and traces.
+//! Telemetry for operators of the server: metrics, the log, and traces.
 //!
 //! None of it holds a reward, an address, a key or a token, and nothing that a device
 //! sends becomes the label of a metric.

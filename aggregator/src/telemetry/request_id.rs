@@ -1,21 +1,20 @@
-//! Names of calls.
+//! Ids of calls.
 
 use std::fmt;
 
 use http::HeaderValue;
 
-/// A random name of one call, by which its caller and the log can be brought together.
+/// A random id of one call, which relates the caller's error to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId(u64);
 
 impl RequestId {
-    /// The header and the metadata that tell it to the caller.
+    /// The header or metadata key in which the caller receives the id.
     pub const HEADER: &str = "x-request-id";
 
-    /// A new one. What a caller sends under that name is never used: it could say
-    /// anything.
+    /// A new random id. An id sent by the caller is never used, as it could contain anything.
     pub fn random() -> Self {
-        // Without randomness ids are of no use, but calls are.
+        // Without randomness ids are useless, but calls still work.
         Self(getrandom::u64().unwrap_or_default())
     }
 
@@ -24,7 +23,7 @@ impl RequestId {
     }
 }
 
-/// 16 hexadecimal digits.
+/// Formats as 16 hexadecimal digits.
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)

@@ -1,7 +1,7 @@
-//! Traces for a collector of OpenTelemetry.
+//! Export of traces to an OpenTelemetry collector.
 //!
-//! Of the log's spans and lines those of this project are sent, whatever the filter of
-//! the log says: they have no addresses and nothing of what devices send.
+//! Of the log's spans and lines only those of this project are sent, regardless of the log's
+//! filter: they contain no addresses and nothing that devices send.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,7 +20,7 @@ use tracing_subscriber::registry::LookupSpan;
 use super::log::LoggingError;
 use super::metrics::code_name;
 
-/// What sends traces. Dropping it sends those that are still here.
+/// The exporter of traces. Dropping it sends pending traces.
 #[derive(Debug)]
 pub(super) struct Traces(SdkTracerProvider);
 
@@ -32,8 +32,8 @@ impl Drop for Traces {
     }
 }
 
-/// A layer that sends traces to the collector at `endpoint`. Must be called in the
-/// runtime that is to send them.
+/// The layer that sends traces to the collector at `endpoint`. Must be called in the runtime that
+/// is to send them.
 pub(super) fn open<S>(
     endpoint: &str,
 ) -> Result<(OpenTelemetryLayer<S, SdkTracer>, Traces), LoggingError>
@@ -59,8 +59,8 @@ where
 /// Whether traces are sent.
 static ARE_SENT: AtomicBool = AtomicBool::new(false);
 
-/// Names the span of a call in its trace, and makes it a part of the trace that these
-/// headers name (`traceparent`, W3C). None for devices: what they send could tag them.
+/// Names the span of a call in its trace, and joins the trace that these headers name
+/// (`traceparent`, W3C). `None` for devices: their headers could tag them.
 pub(super) fn begin(span: &Span, name: &'static str, headers: Option<&HeaderMap>) {
     if !ARE_SENT.load(Ordering::Relaxed) {
         return;
@@ -69,12 +69,12 @@ pub(super) fn begin(span: &Span, name: &'static str, headers: Option<&HeaderMap>
     let Some(headers) = headers else { return };
     let context = TraceContextPropagator::new().extract(&Headers(headers));
     if context.span().span_context().is_valid() {
-        // A span that is not sampled is a part of nothing.
+        // An unsampled span belongs to no trace.
         span.set_parent(context).ok();
     }
 }
 
-/// Tells in the trace how a call ended.
+/// Records the status of a finished call in its trace.
 pub(super) fn end(span: &Span, code: Code) {
     if !ARE_SENT.load(Ordering::Relaxed) {
         return;

@@ -1,4 +1,4 @@
-//! Answers to devices about a trusted experiment, encoded once for all who ask on a day.
+//! Answers to devices about a trusted experiment, encoded once per day for all devices.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use bandana_shared::wire::v1::{GetTrustedExperimentResponse, TrustedSpecificatio
 
 use crate::memory::{Budget, Shared};
 
-/// The answer of today, once somebody has asked.
+/// Today's encoded answer, after the first request of the day.
 #[derive(Debug, Default)]
 pub struct TrustedAnswers(ArcSwapOption<(u32, Shared)>);
 
 impl TrustedAnswers {
-    /// The answer on this day, as a message `GetTrustedExperimentResponse`. That of another day is
-    /// held from the budget until the last has taken it.
+    /// The encoded message `GetTrustedExperimentResponse` for this day. The answer of an earlier
+    /// day is charged to the budget until its last recipient is done.
     pub(crate) fn answer(
         &self,
         specification: &TrustedSpecification,

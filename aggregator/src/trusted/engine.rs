@@ -1,6 +1,7 @@
-//! The engine decides what a group of disclosures does to an experiment, and does nothing itself.
+//! The engine decides about a group of disclosures to an experiment, without side effects.
 //!
-//! Pure and synchronous, as [`ingest::plan`](crate::store::decide) is: the keeper carries it out.
+//! Pure and synchronous, as [`ingest::plan`](crate::store::decide) is: the disclosure writer
+//! carries the decision out.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -21,23 +22,23 @@ use crate::store::{
 /// A trusted experiment as of its last commit.
 #[derive(Clone, Debug)]
 pub struct TrustedExperiment {
-    /// Its name.
+    /// The experiment's name.
     pub id: ExperimentId,
-    /// As devices are told of it.
+    /// The specification as devices receive it.
     pub specification: TrustedSpecification,
-    /// Where it stands; never a draft.
+    /// The state in the lifecycle; never a draft.
     pub state: ExperimentState,
-    /// Which state this is.
+    /// The version of this state.
     pub version: TrustedVersion,
-    /// The oldest day whose disclosures are taken.
+    /// The oldest day whose disclosures are accepted.
     pub oldest: Day,
-    /// Its secret state. None: it was stopped.
+    /// The algorithm's secret state. None: the experiment was stopped.
     pub secret: Option<SecretState>,
-    /// What may be shown of it.
+    /// The released state, which may be published.
     pub released: ReleasedState,
-    /// Whether lists leave it out.
+    /// Whether lists omit the experiment.
     pub is_archived: bool,
-    /// What devices get of the specification, in all versions.
+    /// Encoded answers to devices, shared by all versions of this experiment.
     pub answers: Arc<TrustedAnswers>,
 }
 
@@ -68,21 +69,21 @@ impl TrustedExperiment {
         runs && self.secret.as_ref().is_some_and(SecretState::is_due)
     }
 
-    /// The experiment with another secret state, under its next version.
+    /// The experiment with another secret state, as the given version.
     pub(crate) fn with(&self, version: TrustedVersion, secret: SecretState) -> Self {
         let released = secret.released();
         Self { version, released, secret: Some(secret), ..self.clone() }
     }
 }
 
-/// A reward that was disclosed, of valid form.
+/// A disclosed reward, syntactically valid.
 #[derive(Clone)]
 pub struct Disclosure {
-    /// Its name, together with the day.
+    /// The disclosure's name, unique within its day.
     pub id: UploadId,
-    /// The day that it carries.
+    /// The day stated in the disclosure.
     pub day: Day,
-    /// What was played.
+    /// The arm or action that was played.
     pub played: Played,
     /// The reward.
     pub reward: LatticeReward,
@@ -94,18 +95,18 @@ impl fmt::Debug for Disclosure {
     }
 }
 
-/// What becomes of a disclosure once its group is committed.
+/// The verdict on a disclosure once its group is committed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DisclosureVerdict {
     /// It counts.
     Counted,
-    /// It counted before, or under the same name in the same group.
+    /// It counted before, or occurs earlier in the same group.
     Duplicate,
-    /// It can't be taken.
+    /// It is invalid.
     Malformed(ZcdpError),
     /// Its day is before the window.
     Expired {
-        /// Oldest day that is taken.
+        /// Oldest accepted day.
         oldest: Day,
     },
     /// Its day is after today.
@@ -113,41 +114,42 @@ pub enum DisclosureVerdict {
         /// The server's day.
         today: Day,
     },
-    /// The experiment takes nothing for now.
+    /// The experiment is paused.
     Paused,
     /// The experiment has ended.
     Stopped,
-    /// The experiment has as many rewards as it can add up.
+    /// The experiment has as many rewards as its sums can hold.
     Full(ZcdpError),
-    /// The experiment can't release what is due, for this reason, and takes nothing more.
+    /// The statistic that is due can't be released, for this reason, so the experiment accepts no
+    /// more disclosures.
     Halted(String),
-    /// The window lies after today: the clock is wrong, and nothing can be said.
+    /// The window lies after today: the clock is wrong, so no verdict is possible.
     ClockBehind,
-    /// There is no such experiment any more.
+    /// The experiment was deleted.
     Gone,
 }
 
-/// The world that a plan depends on.
+/// The external facts that a decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct DisclosureContext<'w> {
     /// The server's day.
     pub today: Day,
-    /// Disclosures of which it is known that they count.
+    /// Disclosures known to count already.
     pub known: &'w HashSet<(Day, UploadId)>,
 }
 
-/// What is to be committed, and what to answer then.
+/// A decision: the state to commit, and the verdicts to return afterwards.
 #[derive(Clone, Debug, Default)]
 pub struct GroupDecision {
-    /// Verdicts of the first disclosures, in their order. The others belong to a later group.
+    /// Verdicts on the first disclosures, in order. The remaining ones belong to a later group.
     pub verdicts: Vec<DisclosureVerdict>,
-    /// The names of those that count.
+    /// The names of the disclosures that count.
     pub counted: Vec<(Day, UploadId)>,
-    /// The state that they lead to, when any count.
+    /// The resulting state, if any disclosure counts.
     pub next: Option<SecretState>,
 }
 
-/// Decides about disclosures to an experiment, until a statistic is due or the group is full.
+/// Decides about disclosures to an experiment until a statistic is due or the group is full.
 pub fn plan(
     experiment: &TrustedExperiment,
     disclosures: &mut dyn Iterator<Item = &Disclosure>,
@@ -182,8 +184,8 @@ pub fn plan(
     plan
 }
 
-/// Everything but whether the algorithm takes it. What was counted is a success whatever has
-/// happened since.
+/// Checks everything except the algorithm's own conditions. A disclosure that has counted is a
+/// success regardless of later changes.
 fn judge(
     experiment: &TrustedExperiment,
     disclosure: &Disclosure,
@@ -213,9 +215,9 @@ fn observe(
     experiment: &TrustedExperiment,
     disclosure: &Disclosure,
 ) -> Result<(), ZcdpError> {
-    // One that runs has its secret state.
+    // A running experiment has its secret state.
     let secret = experiment.secret.as_ref().ok_or(ZcdpError::NothingDue)?;
-    // What is refused changes nothing.
+    // A refused disclosure leaves the state unchanged.
     let next = plan.next.get_or_insert_with(|| secret.clone());
     next.observe(&disclosure.played, disclosure.reward)
 }
@@ -268,7 +270,7 @@ mod tests {
         Disclosure { id, day, played: Played::Arm(arm), reward }
     }
 
-    /// As after a crash: what was stored is read.
+    /// The experiment after a crash: reloaded from its stored form.
     fn restarted(experiment: &TrustedExperiment) -> TrustedExperiment {
         let secret = experiment.secret.as_ref().unwrap();
         let bytes = stored::to_bytes(secret).unwrap();
@@ -280,8 +282,8 @@ mod tests {
         }
     }
 
-    /// Takes disclosures in groups of these sizes, with a crash before and after some commits,
-    /// and tells all that was ever shown.
+    /// Processes disclosures in groups of these sizes, with a crash before or after some commits,
+    /// and returns everything that was ever published.
     fn shown_to_the_world(
         plan_of: &AlgorithmSettings,
         disclosures: &[Disclosure],
@@ -302,7 +304,7 @@ mod tests {
                 let mut secret = experiment.secret.clone().unwrap();
                 secret.release(NoiseKey::insecure([number; 32])).unwrap();
                 if crash {
-                    // It was not committed, and comes again.
+                    // The commit did not happen, so the group is submitted again.
                     continue;
                 }
                 experiment = experiment.with(version, secret);
@@ -326,7 +328,7 @@ mod tests {
             steps in vec((1_usize..20, any::<bool>()), 1..20),
             lazily in any::<bool>(),
         ) {
-            // Crashes alone lead nowhere.
+            // Crashes alone make no progress.
             prop_assume!(steps.iter().any(|(_, crash)| !crash));
             let disclosures: Vec<Disclosure> = (0..)
                 .zip(&arms)

@@ -1,4 +1,4 @@
-//! The trusted experiments in memory, as of their last commits: what is recommended and shown.
+//! The trusted experiments in memory, as of their last commits: the published view.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -10,17 +10,17 @@ use crate::store::{StoreError, TrustedRecord, TrustedVersion};
 
 type ById = BTreeMap<ExperimentId, Arc<TrustedExperiment>>;
 
-/// All trusted experiments. No lock is held while anything is committed.
+/// All trusted experiments. No lock is held during a commit.
 #[derive(Debug, Default)]
 pub struct TrustedExperiments(RwLock<ById>);
 
 impl TrustedExperiments {
-    /// The experiment of this name.
+    /// The experiment with this name.
     pub fn get(&self, id: &ExperimentId) -> Option<Arc<TrustedExperiment>> {
         self.read().get(id).cloned()
     }
 
-    /// The first ones that are wanted, by name, after a name.
+    /// The first matching experiments after a name, in the order of names.
     pub(crate) fn after(
         &self,
         name: Option<&str>,
@@ -33,15 +33,15 @@ impl TrustedExperiments {
         after.filter(|experiment| wanted(experiment)).take(most).cloned().collect()
     }
 
-    /// All of them, by name.
+    /// All experiments, in the order of names.
     pub fn all(&self) -> Vec<Arc<TrustedExperiment>> {
         self.read().values().cloned().collect()
     }
 
-    /// Shows an experiment as the store has it.
+    /// Publishes an experiment from its stored record.
     ///
     /// # Errors
-    /// [`StoreError`] when it can't be understood.
+    /// [`StoreError`] when the record can't be decoded.
     pub fn publish_record(
         &self,
         record: &TrustedRecord,
@@ -49,14 +49,14 @@ impl TrustedExperiments {
         Ok(self.publish(TrustedExperiment::try_from(record)?))
     }
 
-    /// Shows what is durable now.
+    /// Publishes a committed state.
     pub(crate) fn publish(&self, experiment: TrustedExperiment) -> Arc<TrustedExperiment> {
         let experiment = Arc::new(experiment);
         self.write().insert(experiment.id.clone(), Arc::clone(&experiment));
         experiment
     }
 
-    /// Shows what has become of a version, unless something else is shown by now.
+    /// Publishes the successor of version `from`, unless another version is published by now.
     pub(crate) fn advance(&self, experiment: TrustedExperiment, from: TrustedVersion) {
         let mut by_id = self.write();
         if by_id.get(&experiment.id).is_some_and(|shown| shown.version == from) {
@@ -64,8 +64,8 @@ impl TrustedExperiments {
         }
     }
 
-    /// Shows what the database has, unless something else is shown by now than what was known
-    /// when it was asked.
+    /// Publishes the database's state, unless the published version has changed since the database
+    /// was queried.
     pub(crate) fn follow(
         &self,
         record: TrustedRecord,
@@ -82,8 +82,7 @@ impl TrustedExperiments {
         Ok(())
     }
 
-    /// Shows no more of an experiment that the database does not have, if it is still as it
-    /// was known.
+    /// Removes an experiment that the database does not have, if its version is still `known`.
     pub(crate) fn remove(&self, id: &ExperimentId, known: TrustedVersion) {
         let mut by_id = self.write();
         if by_id.get(id).is_some_and(|shown| shown.version == known) {
@@ -91,13 +90,13 @@ impl TrustedExperiments {
         }
     }
 
-    /// The versions of all.
+    /// The published version of every experiment.
     pub(crate) fn versions(&self) -> HashMap<ExperimentId, TrustedVersion> {
         self.read().iter().map(|(id, experiment)| (id.clone(), experiment.version)).collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, ById> {
-        // Nothing that is done under the lock can leave it half done.
+        // No operation under the lock can leave the map inconsistent.
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 

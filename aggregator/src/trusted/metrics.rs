@@ -1,4 +1,4 @@
-//! Metrics of experiments whose users disclose their rewards: counts, and nothing of rewards.
+//! Metrics of experiments whose users disclose their rewards: counts only, no rewards.
 
 use bandana_shared::wire::v1::DisclosureStatus;
 use prometheus_client::metrics::counter::Counter;
@@ -7,10 +7,10 @@ use prometheus_client::registry::Registry;
 
 use super::DisclosureVerdict;
 
-/// Counts what becomes of disclosures. Cheap to clone.
+/// Counts outcomes of disclosures. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TrustedMetrics {
-    /// By the number of the status, less 1: the first one is never sent.
+    /// Indexed by the number of the status less 1: number 0 is never sent.
     outcomes: Vec<Counter>,
     turned_away: Counter,
     releases: Counter,
@@ -19,12 +19,12 @@ pub struct TrustedMetrics {
     handed_over: Counter,
 }
 
-/// The statuses that are sent, in the order of their numbers.
+/// The statuses that are sent, ordered by number.
 fn statuses() -> impl Iterator<Item = DisclosureStatus> {
     (1..).map_while(|number| DisclosureStatus::try_from(number).ok())
 }
 
-/// Such as "counted".
+/// The label of a status, such as "counted".
 fn label(status: DisclosureStatus) -> String {
     status.as_str_name().trim_start_matches("DISCLOSURE_STATUS_").to_lowercase()
 }
@@ -64,7 +64,7 @@ impl TrustedMetrics {
         this
     }
 
-    /// Counts a disclosure that was decided about.
+    /// Counts a verdict on a disclosure.
     pub(crate) fn decided(&self, verdict: &DisclosureVerdict) {
         match status_of(verdict) {
             Some(status) => self.refused(status),
@@ -78,27 +78,27 @@ impl TrustedMetrics {
         self.outcomes[place].inc();
     }
 
-    /// Counts a disclosure that got no verdict.
+    /// Counts a disclosure without a verdict.
     pub(crate) fn turned_away(&self) {
         self.turned_away.inc();
     }
 
-    /// Counts a disclosure that came faster than it may.
+    /// Counts a disclosure that exceeded the rate limit.
     pub(crate) fn over_rate(&self) {
         self.turned_away.inc();
     }
 
-    /// Counts a group that was committed.
+    /// Counts a committed group.
     pub(crate) fn committed(&self) {
         self.commits.inc();
     }
 
-    /// Counts a group of which another replica was first to change the experiment.
+    /// Counts a collision: another replica changed the experiment first.
     pub(crate) fn collided(&self) {
         self.collisions.inc();
     }
 
-    /// Counts disclosures that another replica is to commit.
+    /// Counts disclosures handed over to another replica.
     pub(crate) fn handed_over(&self, disclosures: usize) {
         self.handed_over.inc_by(disclosures as u64);
     }
@@ -109,7 +109,7 @@ impl TrustedMetrics {
     }
 }
 
-/// The status that tells of a verdict, if one does.
+/// The status that represents a verdict, if there is one.
 pub(crate) fn status_of(verdict: &DisclosureVerdict) -> Option<DisclosureStatus> {
     Some(match verdict {
         DisclosureVerdict::Counted => DisclosureStatus::Counted,

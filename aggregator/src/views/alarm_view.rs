@@ -1,11 +1,11 @@
-//! Alarms, for people and for programs.
+//! Views of alarms, as text and as JSON.
 
 use bandana_shared::wire::v1::Alarm;
 use serde::Serialize;
 
 use super::table::visible;
 
-/// The stable form of an alarm.
+/// Stable JSON form of an alarm.
 #[derive(Debug, Serialize)]
 pub(crate) struct AlarmView {
     pub(crate) name: String,
@@ -22,7 +22,7 @@ impl From<Alarm> for AlarmView {
     }
 }
 
-/// A line for each, under a heading; nothing without any.
+/// One line per alarm, under a heading; empty without alarms.
 pub(crate) fn describe(alarms: &[AlarmView]) -> String {
     if alarms.is_empty() {
         return String::new();
@@ -32,7 +32,7 @@ pub(crate) fn describe(alarms: &[AlarmView]) -> String {
     format!("\nalarms\n{}", alarms.iter().map(line).collect::<String>())
 }
 
-/// Their names in one cell.
+/// The alarms' names, for one table cell.
 pub(crate) fn names(alarms: &[AlarmView]) -> String {
     let names: Vec<_> = alarms.iter().map(|alarm| visible(&alarm.name)).collect();
     names.join(", ")

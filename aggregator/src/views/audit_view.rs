@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::table::{Side, Table, visible};
 
-/// The stable form of entries.
+/// Stable JSON form of audit entries.
 #[derive(Debug, Serialize)]
 pub(crate) struct AuditView {
     entries: Vec<EntryView>,

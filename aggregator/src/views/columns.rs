@@ -1,33 +1,33 @@
-//! Exported columns, the same in every form of file.
+//! Columns of an export, the same in every file format.
 
 use bandana_shared::identity::Day;
 
 use super::date::date_of;
 
-/// A column with a cell for each record.
+/// A column with one cell per record.
 #[derive(Debug)]
 pub(crate) struct Column {
     pub(crate) name: String,
     pub(crate) cells: Cells,
 }
 
-/// The cells of a column, all of one kind.
+/// The cells of a column, all of one type.
 #[derive(Debug)]
 pub(crate) enum Cells {
     Text(Vec<String>),
     Flags(Vec<bool>),
-    /// Dates by UTC.
+    /// Dates in UTC.
     Days(Vec<Day>),
-    /// Indices, of arms.
+    /// Indices of arms.
     Places(Vec<u32>),
     Counts(Vec<u64>),
     Numbers(Vec<f64>),
-    /// Numbers that a record may be without.
+    /// Optional numbers.
     Estimates(Vec<Option<f64>>),
 }
 
 impl Cells {
-    /// The cell of a record, in full precision; empty when there is nothing.
+    /// The text of a record's cell, in full precision; empty for a missing value.
     fn text(&self, record: usize) -> String {
         match self {
             Self::Text(cells) => cells[record].clone(),
@@ -53,7 +53,7 @@ impl Cells {
     }
 }
 
-/// The columns as CSV (RFC 4180), with a line of names.
+/// The columns as CSV (RFC 4180), with a header line.
 pub(crate) fn csv(columns: &[Column]) -> anyhow::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(columns.iter().map(|column| &column.name))?;

@@ -1,15 +1,15 @@
-//! Days as people write them: 2026-03-01, by UTC.
+//! Dates in UTC, written as 2026-03-01.
 
 use bandana_shared::identity::Day;
 use chrono::NaiveDate;
 
-/// The date of a day, or its number if no calendar goes so far.
+/// The date of a day, or its number if the day is beyond the calendar.
 pub(crate) fn date_of(day: Day) -> String {
     let date = i32::try_from(day.get()).ok().and_then(NaiveDate::from_epoch_days);
     date.map_or_else(|| day.to_string(), |date| date.to_string())
 }
 
-/// Reads a date from the command line.
+/// Parses a date from the command line.
 pub(crate) fn day_of(text: &str) -> Result<Day, String> {
     let date = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok();
     let days = date.and_then(|date| u32::try_from(date.to_epoch_days()).ok());

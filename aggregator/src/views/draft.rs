@@ -1,4 +1,4 @@
-//! A new experiment, as a file and flags describe it.
+//! A new experiment as described by a file and flags.
 
 use std::path::Path;
 
@@ -128,7 +128,7 @@ enum Mechanism {
 }
 
 impl Draft {
-    /// Reads a file.
+    /// Reads a draft from a file.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("can't read {}", path.display()))?;
@@ -136,7 +136,7 @@ impl Draft {
             .with_context(|| format!("{} does not describe an experiment", path.display()))
     }
 
-    /// What this says, and where it says nothing, what `file` says.
+    /// Merges two drafts: fields of `self` take precedence over those of `file`.
     pub(crate) fn over(self, file: Self) -> Self {
         Self {
             experiment_id: self.experiment_id.or(file.experiment_id),
@@ -161,7 +161,7 @@ impl Draft {
             floor_weight: self.floor_weight.or(file.floor_weight),
             burn_in_reports: self.burn_in_reports.or(file.burn_in_reports),
             holdout_share: self.holdout_share.or(file.holdout_share),
-            // One of them in a flag replaces the other one in the file.
+            // The two settings exclude each other, so either flag overrides both in the file.
             window_days: self
                 .window_days
                 .or(file.window_days.filter(|_| self.discount_per_day.is_none())),
@@ -172,7 +172,7 @@ impl Draft {
         }
     }
 
-    /// What devices would estimate that nobody may expect, if anything.
+    /// A warning if the estimand differs from what people may expect.
     pub(crate) fn warning(&self) -> Option<&'static str> {
         let curved = match self.mechanism {
             Some(Mechanism::Exponential) => true,
@@ -184,7 +184,7 @@ impl Draft {
         (curved && self.reward_kind == Some(RewardKind::Bounded)).then_some(NONLINEAR)
     }
 
-    /// What to ask of the server, which checks the values.
+    /// The request to create the experiment. The server checks the values.
     pub(crate) fn request(
         self,
         accept_nonlinear_estimand: bool,
@@ -239,7 +239,7 @@ impl Draft {
         })
     }
 
-    /// What rewards are to be.
+    /// The kind of the rewards.
     fn kind(&self) -> Result<RewardKind, Failure> {
         match (self.reward_kind, self.categories) {
             (None, None) => Ok(RewardKind::Binary),
@@ -265,7 +265,7 @@ impl Draft {
         }
     }
 
-    /// What has no default must be said.
+    /// Checks that all fields without a default are present.
     fn check_complete(&self) -> Result<(), Failure> {
         let real = self.simulation != Some(true);
         let missing: Vec<_> = [
@@ -335,12 +335,12 @@ impl Draft {
     }
 }
 
-/// A learner by its name.
+/// Parser of a learner's name.
 fn learner() -> impl TypedValueParser<Value = Learner> {
     PossibleValuesParser::new(Learner::ALL.map(Learner::name)).try_map(|name| name.parse())
 }
 
-/// What is said of nonlinear curves on bounded rewards, as measured with `regret-study`: see
+/// Warning about nonlinear curves on bounded rewards, as measured with `regret-study`: see
 /// `docs/studies/regret-study.md`.
 pub(crate) const NONLINEAR: &str = "\
 with a nonlinear curve and rewards between the ends of their range, the server learns the mean of \
@@ -400,7 +400,7 @@ mod tests {
         assert!(matches!(&refused, Failure::Refused(why) if why.contains("mean of g(reward)")));
         assert!(refused.to_string().contains("--accept-nonlinear-estimand"));
         assert!(draft(&format!("{COMPLETE}{nonlinear}")).request(true).is_ok());
-        // Binary rewards have a linear estimand under any curve.
+        // Binary rewards have a linear estimand with any curve.
         assert!(draft(&format!("{COMPLETE}mechanism = \"exponential\"")).request(false).is_ok());
     }
 

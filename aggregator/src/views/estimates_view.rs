@@ -1,4 +1,4 @@
-//! Estimates, for people and for programs.
+//! Views of estimates, as text and as JSON.
 
 use bandana_shared::wire::v1::{ArmEstimate, Estimand, Estimates, SymbolEstimate};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use super::columns::{Cells, Column};
 use super::experiment_view::estimand_in_words;
 use super::table::{Side, Table, visible};
 
-/// What the help says of the fields.
+/// Help text on the fields.
 pub(crate) const FIELDS: &str = "\
 Fields with --json: experiment_id, estimand (mean_reward: in the units of the reward, \
 mean_curved_reward: the mean of g(reward), rewards scaled to 0..1, or frequencies: the share of \
@@ -20,7 +20,7 @@ symbols: empty unless k-ary, else for each symbol count: reports that say it, fr
 debiased share among the true ones, low, high), alarms (name, message, since_unix_seconds: null \
 if not known, threshold, seen: in the measure of the alarm). Fields may be added; none changes its meaning.";
 
-/// The stable form of estimates.
+/// Stable JSON form of estimates.
 #[derive(Debug, Serialize)]
 pub(crate) struct EstimatesView {
     experiment_id: String,
@@ -104,7 +104,7 @@ impl From<ArmEstimate> for ArmEstimateView {
 }
 
 impl EstimatesView {
-    /// The table, under what is estimated and over which arm is best.
+    /// The table of estimates, preceded by the estimand and followed by the best arm.
     pub(crate) fn describe(&self, columns: Option<usize>) -> String {
         let percent = 100.0 * (1.0 - self.alpha);
         let confidence = format!("{}%", (percent * 1e6).round() / 1e6);
@@ -153,7 +153,7 @@ impl EstimatesView {
             + &alarm_view::describe(&self.alarms)
     }
 
-    /// A table of the symbols, if there are any.
+    /// A table of the symbols' frequencies, if there are symbols.
     fn frequencies(&self, columns: Option<usize>) -> String {
         if self.arms.iter().all(|arm| arm.symbols.is_empty()) {
             return String::new();
@@ -182,8 +182,7 @@ impl EstimatesView {
         format!("\nshare of each {what}, before randomized response\n\n{}", table.render(columns))
     }
 
-    /// One line: what is estimated, for each arm in play its estimate and traffic, and which
-    /// alarms ring.
+    /// One line: the estimand, the estimate and traffic of each arm in play, and active alarms.
     pub(crate) fn line(&self) -> String {
         let arm = |arm: &ArmEstimateView| {
             let estimate = arm.estimate.map_or_else(|| "-".to_owned(), number);
@@ -202,7 +201,7 @@ impl EstimatesView {
         format!("{} reports, {estimand} and traffic{arms}{alarms}\n", self.reports)
     }
 
-    /// A record for each arm, in full precision.
+    /// One record per arm, in full precision.
     pub(crate) fn columns(&self) -> Vec<Column> {
         let column = |name: &str, cells| Column { name: name.to_owned(), cells };
         let repeated = |text: &str| Cells::Text(vec![text.to_owned(); self.arms.len()]);

@@ -1,4 +1,4 @@
-//! An experiment, for people and for programs.
+//! Views of an experiment, as text and as JSON.
 
 use anyhow::Context as _;
 use bandana_learners::Learner;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::alarm_view::{self, AlarmView};
 use super::table::{Side, Table, visible};
 
-/// What the help says of the fields.
+/// Help text on the fields.
 pub(crate) const FIELDS: &str = "\
 Fields with --json: experiment_id, revision, digest (hexadecimal), state (draft, running, \
 paused or stopped), learner (ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl or uniform), floor_weight, \
@@ -30,7 +30,7 @@ attribution_window_seconds, release_delay_seconds_max, arms (arm: its index, lab
 expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
 seen: in the measure of the alarm), archived (whether lists leave it out). Fields may be added; none changes its meaning.";
 
-/// The stable form of an experiment.
+/// Stable JSON form of an experiment.
 #[derive(Debug, Serialize)]
 pub(crate) struct ExperimentView {
     experiment_id: String,
@@ -86,7 +86,7 @@ struct SignatureView {
 }
 
 impl ExperimentView {
-    /// Reads what a server sent.
+    /// Converts a server's message.
     pub(crate) fn new(status: &ExperimentStatus) -> anyhow::Result<Self> {
         let specification = current_revision(status)
             .context("what the server sent is not an experiment that this program understands")?;
@@ -144,7 +144,7 @@ impl ExperimentView {
         })
     }
 
-    /// Its name and where it stands, in one line.
+    /// One line: name and state.
     pub(crate) fn line(&self) -> String {
         format!("{} is {}, revision {}\n", self.experiment_id, self.stands(), self.revision)
     }
@@ -153,7 +153,7 @@ impl ExperimentView {
         format!("{}{}", self.state, if self.archived { " and archived" } else { "" })
     }
 
-    /// All of it, one thing a line, and the arms.
+    /// All properties, one per line, and the arms.
     pub(crate) fn describe(&self, columns: Option<usize>) -> String {
         let RewardsView { kind, low, high, out_of_range, default } = &self.rewards;
         let mechanism = match (self.curvature, self.symbols) {
@@ -208,7 +208,7 @@ impl ExperimentView {
     }
 }
 
-/// What an estimate is an estimate of.
+/// The estimand in words.
 pub(crate) fn estimand_in_words(estimand: &str) -> &'static str {
     match estimand {
         "mean_reward" => "mean reward",
@@ -268,7 +268,7 @@ fn arms(specification: &Specification) -> Vec<ArmView> {
     specification.arms().iter().enumerate().map(view).collect()
 }
 
-/// The current revision, if its digest shows that nothing of it is unknown here.
+/// The current revision, if its digest matches: no field of it is unknown to this program.
 pub(crate) fn current_revision(status: &ExperimentStatus) -> Result<Specification, WireError> {
     let message = status.specification.as_ref().ok_or(WireError::Missing("specification"))?;
     let specification = Specification::try_from(message)?;

@@ -1,26 +1,26 @@
-//! Failures of what operators ask for: what they lack, and what a server says.
+//! Failures of operators' requests: incomplete input, or a server's refusal.
 
 use thiserror::Error;
 use tonic::{Code, Status};
 
-/// A failure with an exit code of its own.
+/// A failure with a specific exit code.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
-    /// What the command line and the files that it names lack.
+    /// Missing input on the command line or in the files that it names.
     #[error("{0}")]
     Incomplete(String),
-    /// What the server would not take, or what it must be told first.
+    /// Input that the server would refuse, or that needs explicit consent.
     #[error("{0}")]
     Refused(String),
-    /// A store is not as its server left it.
+    /// A store is damaged.
     #[error("{0}")]
     Damaged(String),
-    /// The server answered, and not with a success.
+    /// The server answered with an error.
     #[error("the server declined ({:?}): {}{}", _0.code(), _0.message(), hint(_0.code()))]
     Declined(Box<Status>),
 }
 
-/// What to do about it here.
+/// The hint on an error code.
 fn hint(code: Code) -> &'static str {
     match code {
         Code::Unauthenticated => {

@@ -1,6 +1,6 @@
-//! Views: what operators write and read of experiments, as JSON, tables and words.
+//! Views: operators' input and output about experiments, as JSON, tables and words.
 //!
-//! The command line and the dashboard take the same drafts and show the same fields.
+//! The command line and the dashboard accept the same drafts and show the same fields.
 
 pub(crate) mod alarm_view;
 pub(crate) mod audit_view;

@@ -1,4 +1,4 @@
-//! Released statistics of a trusted experiment, for people and for programs.
+//! Views of the released statistics of a trusted experiment, as text and as JSON.
 
 use bandana_shared::wire::v1::{ReleasedMean, ReleasedStatistics};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use super::columns::{Cells, Column};
 use super::table::{Side, Table};
 use super::trusted_view::TrustedView;
 
-/// What the help says of the fields.
+/// Help text on the fields.
 pub(crate) const FIELDS: &str = "\
 Fields with --json: experiment_id, state, algorithm, rho, rewards (that count, released or not), \
 releases, means (arm: number of the arm or action; mean: null when nothing of it was released, or \
@@ -16,7 +16,7 @@ of the noise in it; both null for adac-gope, whose means come from one estimate)
 adac-oful, else null). All of it is released, with noise; the rewards themselves can't be had. \
 Fields may be added; none changes its meaning.";
 
-/// The stable form of released statistics.
+/// Stable JSON form of released statistics.
 #[derive(Debug, Serialize)]
 pub(crate) struct ReleasedView {
     experiment_id: String,
@@ -29,7 +29,7 @@ pub(crate) struct ReleasedView {
     parameter: Option<Vec<f64>>,
     #[serde(skip)]
     protection: String,
-    /// Of what the means are means, where they are public.
+    /// The actions whose means are listed, where these are public.
     #[serde(skip)]
     actions: Vec<Vec<f64>>,
 }
@@ -43,9 +43,9 @@ struct MeanView {
 }
 
 impl ReleasedView {
-    /// What was released of an experiment.
+    /// The view of an experiment's released statistics.
     pub(crate) fn new(experiment: &TrustedView, released: ReleasedStatistics) -> Self {
-        // The means of actions come from one estimate, of which these are not known.
+        // The means of actions come from one estimate, so their counts and noise are unknown.
         let is_estimate = experiment.actions.is_some();
         let mean = |(arm, shown): (usize, ReleasedMean)| MeanView {
             arm,
@@ -67,7 +67,7 @@ impl ReleasedView {
         }
     }
 
-    /// The table, under what is protected.
+    /// The table of statistics, preceded by the privacy guarantee.
     pub(crate) fn describe(&self, columns: Option<usize>) -> String {
         let head = format!(
             "{} is {}: {}, {} rewards, {} releases\nprotected: {}\nshown: released statistics, \
@@ -104,7 +104,7 @@ impl ReleasedView {
         table.render(columns)
     }
 
-    /// A record for each arm, action or coordinate, in full precision.
+    /// One record per arm, action or coordinate, in full precision.
     pub(crate) fn columns(&self) -> Vec<Column> {
         let records = self.parameter.as_ref().map_or(self.means.len(), Vec::len);
         let column = |name: &str, cells| Column { name: name.to_owned(), cells };

@@ -1,11 +1,11 @@
-//! Times as people write them, in whole seconds.
+//! Durations as text, in whole seconds.
 
 use std::time::Duration;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-/// Reads a number of seconds, or a duration with units such as `1h`, `90 min` or `2days 12h`.
+/// Parses a number of seconds, or a duration with units such as `1h`, `90 min` or `2days 12h`.
 pub(crate) fn seconds(text: &str) -> Result<u32, String> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
         return text.parse().map_err(|_| "that is longer than any time here may be".to_owned());
@@ -20,7 +20,7 @@ pub(crate) fn seconds(text: &str) -> Result<u32, String> {
     seconds.map_err(|_| "that is longer than any time here may be".to_owned())
 }
 
-/// The same in a file: a number, or a text with units.
+/// Deserializes a duration from a file: a number, or text with units.
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u32>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

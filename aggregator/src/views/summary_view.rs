@@ -1,4 +1,4 @@
-//! An experiment as a list has it: without its arms.
+//! The summary of an experiment in a list: without its arms.
 
 use bandana_shared::wire::v1::specification::Mechanism;
 use bandana_shared::wire::v1::{
@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::table::{Side, Table};
 use crate::operator_client::Client;
 
-/// What a list says of an experiment.
+/// The summary of an experiment in a list.
 #[derive(Debug, Serialize)]
 pub(crate) struct SummaryView {
     experiment_id: String,
@@ -56,7 +56,7 @@ impl From<&ExperimentStatus> for SummaryView {
     }
 }
 
-/// All experiments, page by page.
+/// All experiments, fetched page by page.
 pub(crate) async fn all(
     client: &mut Client,
     extent: Extent,
@@ -75,7 +75,7 @@ pub(crate) async fn all(
     }
 }
 
-/// One line for each experiment.
+/// One line per experiment.
 pub(crate) fn list(experiments: &[SummaryView], columns: Option<usize>) -> String {
     if experiments.is_empty() {
         return "there are no experiments\n".to_owned();

@@ -1,25 +1,25 @@
-//! Tables for people.
+//! Text tables.
 
 use std::io::IsTerminal as _;
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Between two columns.
+/// The gap between two columns.
 const GAP: &str = "  ";
 
-/// Columns that a shortened text keeps at least.
+/// Minimum width of a shortened text, in columns.
 const SHORTENED_MIN: usize = 8;
 
-/// On which side of its column a cell is.
+/// The alignment of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Text, which may be shortened where the terminal is narrow.
+    /// Left-aligned text, shortened where the terminal is narrow.
     Left,
-    /// Numbers, which are never shortened.
+    /// Right-aligned numbers, never shortened.
     Right,
 }
 
-/// A table with a line of headings.
+/// A table with a header line.
 #[derive(Clone, Debug)]
 pub(crate) struct Table<const N: usize> {
     sides: [Side; N],
@@ -40,7 +40,7 @@ impl<const N: usize> Table<N> {
         self.rows.push(row);
     }
 
-    /// The aligned lines, for a terminal of `columns` if it is for one.
+    /// The aligned lines, fitted to a terminal of `columns` if there is one.
     pub(crate) fn render(&self, columns: Option<usize>) -> String {
         let widths = self.widths(columns);
         let mut text = String::new();
@@ -62,7 +62,7 @@ impl<const N: usize> Table<N> {
         text
     }
 
-    /// The width of every column. Of those with text, the widest give way.
+    /// The width of every column. If the table is too wide, the widest text columns shrink.
     fn widths(&self, columns: Option<usize>) -> [usize; N] {
         let natural = |column: usize| self.rows.iter().map(move |row| row[column].width()).max();
         let mut widths = std::array::from_fn(|column| natural(column).unwrap_or(0));
@@ -93,15 +93,15 @@ fn shortened(text: &str, width: usize) -> String {
     kept + "…"
 }
 
-/// Text of others, without what would change how the rest is shown.
+/// Untrusted text, without characters that affect how the terminal shows the rest.
 pub(crate) fn visible(text: &str) -> String {
     let quoted = format!("{text:?}");
     let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     inner.unwrap_or(&quoted).to_owned()
 }
 
-/// The columns of standard output, if it is a terminal. One that does not tell them has
-/// as many as are needed.
+/// The width of standard output, if it is a terminal. Unlimited for a terminal that does not report
+/// its width.
 pub(crate) fn terminal_columns() -> Option<usize> {
     if !std::io::stdout().is_terminal() {
         return None;

@@ -10,7 +10,7 @@ use bandana_shared::wire::v1::DailyTally;
 
 use super::columns::{Cells, Column};
 
-/// The tallies of an experiment, and what they say of each day on its own.
+/// The tallies of an experiment, with separate estimates for each day.
 ///
 /// `specification` must be as new as the tallies, so that it has all their arms.
 pub(crate) fn columns(
@@ -57,7 +57,7 @@ pub(crate) fn columns(
     Ok(columns)
 }
 
-/// What a server sent, checked.
+/// A validated tally from a server's message.
 fn tally(row: &DailyTally, channel: Channel) -> anyhow::Result<Tally> {
     let Channel::Kary(channel) = channel else { return Ok(Tally::new(row.reports, row.ones)?) };
     let symbols = channel.alphabet().symbols();

@@ -1,4 +1,4 @@
-//! A new trusted experiment, as flags and pages describe it.
+//! A new trusted experiment as described by flags or by a page.
 
 use bandana_shared::wire::v1::trusted_specification::Algorithm;
 use bandana_shared::wire::v1::{
@@ -89,7 +89,7 @@ impl Name {
         }
     }
 
-    /// What it needs, and what it can have besides.
+    /// The setting that the algorithm requires, and an optional one.
     fn settings(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::AdacUcb => ("arms", Some("beta")),
@@ -101,7 +101,7 @@ impl Name {
 }
 
 impl TrustedDraft {
-    /// The request for it.
+    /// The specification to request.
     pub(crate) fn request(self) -> Result<TrustedSpecification, Failure> {
         if !self.rewards_are_disclosed {
             return Err(Failure::Incomplete(UNDECLARED.to_owned()));
@@ -133,7 +133,8 @@ impl TrustedDraft {
         })
     }
 
-    /// What an algorithm needs must be there, and what it can't use must not be ignored.
+    /// Checks that the algorithm's required settings are present, and that no setting is present
+    /// which it would ignore.
     fn check_settings(&self) -> Result<(), Failure> {
         let (needed, possible) = self.algorithm.settings();
         let given = [

@@ -1,4 +1,4 @@
-//! A trusted experiment, for people and for programs.
+//! Views of a trusted experiment, as text and as JSON.
 
 use anyhow::Context as _;
 use bandana_shared::wire::v1::trusted_specification::Algorithm;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::table::{Side, Table};
 
-/// What the help says of the fields.
+/// Help text on the fields.
 pub(crate) const FIELDS: &str = "\
 Fields with --json: experiment_id, state (running, paused or stopped), rewards_are_disclosed \
 (always true), rho (what one reward costs at most), algorithm (adac-ucb, adac-gope, adac-oful or \
@@ -17,7 +17,7 @@ lazy-release), arms (adac-ucb, lazy-release), beta (adac-ucb), actions, delta (a
 dimension (adac-oful; what an algorithm does not have is null), reward_low, reward_high, rewards \
 (that count), releases (of statistics), archived (whether lists leave it out). Fields may be added; none changes its meaning.";
 
-/// The stable form of a trusted experiment.
+/// Stable JSON form of a trusted experiment.
 #[derive(Debug, Serialize)]
 pub(crate) struct TrustedView {
     pub(crate) experiment_id: String,
@@ -35,13 +35,13 @@ pub(crate) struct TrustedView {
     rewards: u64,
     pub(crate) releases: u64,
     archived: bool,
-    /// Arms or actions, as a list without them says.
+    /// The number of arms or actions, for lists without these.
     #[serde(skip)]
     arm_count: u32,
 }
 
 impl TrustedView {
-    /// Reads what a server sent.
+    /// Converts a server's message.
     pub(crate) fn new(status: &TrustedStatus) -> anyhow::Result<Self> {
         let unknown =
             "what the server sent is not a trusted experiment that this program understands";
@@ -86,7 +86,7 @@ impl TrustedView {
         })
     }
 
-    /// Its name and where it stands, in one line.
+    /// One line: name and state.
     pub(crate) fn line(&self) -> String {
         format!("{} is {}\n", self.experiment_id, self.stands())
     }
@@ -95,7 +95,7 @@ impl TrustedView {
         format!("{}{}", self.state, if self.archived { " and archived" } else { "" })
     }
 
-    /// All of it, one thing a line, and the actions.
+    /// All properties, one per line, and the actions.
     pub(crate) fn describe(&self, columns: Option<usize>) -> String {
         let more = match (self.beta, self.delta) {
             (Some(beta), _) => format!(", beta {beta}"),
@@ -121,7 +121,7 @@ impl TrustedView {
         lines.chain(["\n".to_owned(), table.render(columns)]).collect()
     }
 
-    /// What is protected, and from whom.
+    /// The privacy guarantee: what is protected, and from whom.
     pub(crate) fn protection(&self) -> String {
         let rho = self.rho;
         format!(
@@ -140,7 +140,7 @@ impl TrustedView {
     }
 }
 
-/// One line for each trusted experiment.
+/// One line per trusted experiment.
 pub(crate) fn list(experiments: &[TrustedView], columns: Option<usize>) -> String {
     if experiments.is_empty() {
         return "there are no trusted experiments\n".to_owned();
@@ -168,7 +168,7 @@ pub(crate) fn list(experiments: &[TrustedView], columns: Option<usize>) -> Strin
     table.render(columns)
 }
 
-/// A vector, for people.
+/// A vector as text.
 fn numbers(vector: &[f64]) -> String {
     let texts: Vec<_> = vector.iter().map(ToString::to_string).collect();
     texts.join(", ")

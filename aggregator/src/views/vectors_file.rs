@@ -1,4 +1,4 @@
-//! Vectors from a file: CSV or JSON.
+//! Vectors from a CSV or JSON file.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[serde(transparent)]
 pub(crate) struct Vectors(pub(crate) Vec<Vec<f64>>);
 
-/// Reads a file that the command line names.
+/// Reads the file that a command line argument names.
 pub(crate) fn vectors_of(path: &str) -> Result<Vectors, String> {
     let text = std::fs::read_to_string(Path::new(path));
     parse(&text.map_err(|error| format!("the file can't be read: {error}"))?)
@@ -28,7 +28,7 @@ fn parse(text: &str) -> Result<Vectors, String> {
     }
 }
 
-/// A vector on each line. A first line without any number has the names of the columns.
+/// Parses one vector per line. A first line without numbers is a header.
 fn rows(text: &str) -> Result<Vectors, String> {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)

@@ -1,5 +1,5 @@
-//! Alarms in simulated experiments of months: silent while nothing is wrong, and rung by what
-//! they are for.
+//! Alarms in simulated experiments of months: silent without a defect, and triggered by the defect
+//! that each is for.
 
 mod world;
 
@@ -48,7 +48,7 @@ fn nothing_rings_in_a_long_healthy_run() -> Result<(), Failure> {
     is_silent(worlds)
 }
 
-/// Asserts that nothing rings.
+/// Asserts that no alarm rings.
 fn is_silent(worlds: impl IntoIterator<Item = World>) -> Result<(), Failure> {
     for (seed, world) in (1..).zip(worlds) {
         let rung = world.run(seed)?;
@@ -91,7 +91,7 @@ fn a_learner_that_explores_does_not_ring() -> Result<(), Failure> {
     }))
 }
 
-/// Asserts that this alarm rings, and no other, within so many days after something went wrong.
+/// Asserts that this alarm rings, and no other, within this number of days of the defect.
 fn rings(world: &World, name: AlarmName, within: f64) -> Result<(), Failure> {
     for seed in 1..=3 {
         let rung = world.run(seed)?;
@@ -108,7 +108,7 @@ fn reports_of_an_arm_that_are_lost_ring_the_sample_ratio() -> Result<(), Failure
     let lost = Defect::Lost(0.3);
     let uniform = World { learner: Learner::Uniform, defect: lost, days: 50, ..healthy() };
     rings(&uniform, AlarmName::SampleRatioMismatch, 15.0)?;
-    // A learner's policies differ from hour to hour, and so the range is wider.
+    // A learner's policies change from hour to hour, so the range is wider.
     let learnt = World {
         means: [0.2, 0.6, 0.2],
         guardrails: Guardrails { burn_in_reports: 0, holdout_share: 0.5 },

@@ -1,7 +1,7 @@
 //! Users of an experiment over months, hour by hour, all from a seed.
 //!
-//! They come by day more than by night and less at weekends. Most devices have the policy of
-//! the hour, some one of up to three days ago. Most report within six hours after the
+//! More users come by day than by night, and fewer at weekends. Most devices have the current
+//! hour's policy, some have one of up to three days ago. Most report within six hours after the
 //! attribution window, some within five days, and three in a hundred up to fifteen days later,
 //! which is later than alarms assume.
 
@@ -21,7 +21,7 @@ use bandana_shared::tally::Tally;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-/// Why a world can't go on.
+/// The reason why a simulation failed.
 pub(crate) type Failure = Box<dyn std::error::Error>;
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -35,41 +35,41 @@ pub(crate) struct World {
     /// Share of the arms that the server draws.
     pub(crate) server_draws: f64,
     pub(crate) users_per_hour: f64,
-    /// What users think of the arms: at first, and from a day on.
+    /// Mean rewards of the arms, initially and after a change on some day.
     pub(crate) means: [f64; 3],
     pub(crate) later: Option<(u32, [f64; 3])>,
-    /// Hours of a new arm, of a retired one, and of a restart of the server.
+    /// Hours of the addition of an arm, of the retirement of one, and of a restart of the server.
     pub(crate) events: Option<[u32; 3]>,
-    /// The hour before which there are no users.
+    /// The hour of the first user.
     pub(crate) launch: u32,
-    /// Hours in which the experiment is paused. Devices choose by what they know, and keep
+    /// Hours in which the experiment is paused. Devices choose from their last policy, and keep
     /// their reports.
     pub(crate) pause: Range<u32>,
     pub(crate) defect: Defect,
     pub(crate) days: u32,
 }
 
-/// What goes wrong, from [`DEFECT_DAY`] on.
+/// The defect, from [`DEFECT_DAY`] on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Defect {
     Nothing,
     /// This share of the reports of the second arm is lost.
     Lost(f64),
-    /// Nobody reports any more.
+    /// All reports are lost.
     Silent,
-    /// So many reports an hour that nobody was asked for, spread as the policy says.
+    /// This number of unsolicited reports per hour, distributed as the policy.
     Unsolicited(usize),
 }
 
 pub(crate) const DEFECT_DAY: u32 = 30;
 
-/// What there is at some hour.
+/// The state of the simulation at some hour.
 struct State {
     rng: ChaCha8Rng,
     channel: Channel,
     now: u32,
     policies: Vec<Vec<f64>>,
-    /// Arms of the reports that will come in an hour.
+    /// Arms of the reports that arrive in each hour.
     coming: Vec<Vec<usize>>,
     days: Days,
     tallies: Vec<Tally>,
@@ -79,7 +79,7 @@ struct State {
 }
 
 impl World {
-    /// When each alarm rang first, in days.
+    /// The first time of each alarm, in days.
     pub(crate) fn run(&self, seed: u64) -> Result<BTreeMap<AlarmName, f64>, Failure> {
         let mut state = self.begin(seed)?;
         let mut rung = BTreeMap::new();
@@ -143,7 +143,7 @@ impl World {
         })
     }
 
-    /// What would come in this hour comes when the experiment runs again, on one day.
+    /// Defers this hour's reports to the day on which the experiment runs again.
     fn keep(&self, state: &mut State) {
         for arm in std::mem::take(&mut state.coming[state.now as usize]) {
             let later = self.pause.end + state.rng.random_range(0..24);
@@ -184,7 +184,7 @@ impl World {
         Ok((0..active.len()).map(|arm| weights.share(arm)).collect())
     }
 
-    /// The users of an hour choose, and what nobody was asked for is sent.
+    /// The users of an hour choose, and unsolicited reports are sent.
     fn choose(&self, state: &mut State) {
         let (day, of_day) = (state.now / 24, state.now % 24);
         let cycle = 1.0 + 0.95 * (f64::from(of_day) / 24.0 * std::f64::consts::TAU).sin();
@@ -237,7 +237,7 @@ impl World {
             Some((from, means)) if day >= from => means,
             _ => self.means,
         };
-        // An added arm is like the first one.
+        // An added arm has the mean of the first one.
         let mean = means.get(arm).copied().unwrap_or(means[0]);
         let private = state.channel.lowest_private_mean() + state.channel.contrast() * mean;
         let bit = Tally::of_bit(state.rng.random::<f64>() < private);

@@ -1,4 +1,4 @@
-//! Connections on which nothing is said.
+//! Silent connections.
 
 use std::time::Duration;
 
@@ -17,8 +17,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     answer_time: Duration::from_mins(1),
 };
 
-// Time stands still while there is something to do, and otherwise goes on to the next
-// alarm.
+// The paused clock advances to the next timer whenever there is nothing to do.
 #[tokio::test(start_paused = true)]
 async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS)?;
@@ -27,7 +26,7 @@ async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
     let mut client = TcpStream::connect(address).await?;
     let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
     let start = tokio::time::Instant::now();
-    // The first words of HTTP/2 are as long.
+    // As long as the preface of HTTP/2.
     client.write_all(&[b'x'; 24]).await?;
     connection.read_exact(&mut [0; 24]).await?;
     for _ in 0..3 {
@@ -39,11 +38,11 @@ async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
     assert!(start.elapsed() >= LIMITS.idle_time * 5 / 2);
 
-    // Its place is free again.
+    // The connection's slot is free again.
     drop((connection, client));
     let mut client = TcpStream::connect(address).await?;
     let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
-    // Words do not help who does not come to the end of the first ones in time.
+    // Partial data does not extend the time limit for the preface.
     let start = tokio::time::Instant::now();
     let read = async {
         loop {
@@ -74,7 +73,7 @@ async fn who_reads_nothing_is_silent() -> anyhow::Result<()> {
     client.write_all(&[b'x'; 24]).await?;
     connection.read_exact(&mut [0; 24]).await?;
     let start = tokio::time::Instant::now();
-    // As a protocol does that has to write before it reads on.
+    // Like a protocol that must write before it can read on.
     let error = loop {
         if let Err(error) = connection.write_all(&[b'x'; 8192]).await {
             break error;
@@ -82,7 +81,7 @@ async fn who_reads_nothing_is_silent() -> anyhow::Result<()> {
     };
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
     assert!((LIMITS.idle_time..LIMITS.idle_time * 2).contains(&start.elapsed()));
-    // Nor is it waited for when the connection is closed.
+    // Closing the connection does not wait for it either.
     let start = tokio::time::Instant::now();
     connection.shutdown().await?;
     assert!(start.elapsed() <= Duration::from_secs(1));

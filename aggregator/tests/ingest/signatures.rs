@@ -1,4 +1,4 @@
-//! Signatures in the aggregator, and stores from before there were any.
+//! Signatures in the aggregator, and stores of versions without signatures.
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -58,7 +58,7 @@ fn only(store: &SqliteStore) -> Result<ExperimentRecord, Failure> {
     Ok(store.experiments()?.pop().ok_or("no experiment")?)
 }
 
-/// Runs statements on the database as another program would.
+/// Executes statements on the database, as another program could.
 fn meddle(directory: &Path, statements: &str) -> Result<(), Failure> {
     Ok(Connection::open(directory.join("bandana.sqlite3"))?.execute_batch(statements)?)
 }
@@ -101,7 +101,7 @@ fn a_store_of_version_1_is_brought_up_to_date_with_all_it_holds() -> Result<(), 
     store.add_signature(&first, &signature, at(0), &entry("any")?)?;
     drop(store);
     assert_eq!(verify_directory(directory.path())?.findings, []);
-    // The second time there is nothing to do.
+    // The second migration has nothing to do.
     assert_eq!(only(&SqliteStore::open(directory.path())?)?.signatures, [signature]);
     Ok(())
 }
@@ -110,7 +110,7 @@ fn a_store_of_version_1_is_brought_up_to_date_with_all_it_holds() -> Result<(), 
 fn an_upgrade_that_fails_leaves_the_old_version() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     meddle(directory.path(), SCHEMA_1)?;
-    // The step to version 2 will find its table taken.
+    // The migration to version 2 will find that its table exists.
     meddle(directory.path(), "CREATE TABLE signature (x);")?;
     let opened = SqliteStore::open(directory.path());
     assert!(
@@ -148,7 +148,7 @@ fn one_signature_per_key_and_revision_is_kept() -> Result<(), Failure> {
     drop(store);
     let mut store = SqliteStore::open(directory.path())?;
     assert_eq!(only(&store)?.signatures, both, "those of the newest revision");
-    // Expired ones go when another comes.
+    // Expired signatures are removed when another one is added.
     store.add_signature(&second, &late, at(150), &entry("any")?)?;
     assert_eq!(store.signatures(&second)?, [late]);
     Ok(())
@@ -174,7 +174,7 @@ fn a_revision_has_so_many_signatures_and_no_more() -> Result<(), Failure> {
     );
     assert_eq!(store.signatures(&first)?.len(), SIGNATURES_MAX, "nothing is lost");
     store.add_signature(&first, &fitting[3], at(0), &entry("any")?)?;
-    // When the first has expired there is room.
+    // Once the first has expired, there is room.
     store.add_signature(&first, one_more, at(100), &entry("any")?)?;
     let now = store.signatures(&first)?;
     assert!(now.contains(one_more) && !now.contains(&fitting[0]));

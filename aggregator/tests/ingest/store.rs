@@ -1,4 +1,4 @@
-//! The embedded store: what it keeps, and what it refuses to open.
+//! The embedded store: persistence, and refusal of damaged files.
 
 use std::fs;
 use std::path::Path;
@@ -40,13 +40,13 @@ fn group(
     })
 }
 
-/// Whether somebody was told that the file is not as it was written.
+/// Whether damage to the file was reported.
 fn is_damage<T>(outcome: Result<T, StoreError>, directory: &Path) -> bool {
     let error = outcome.err().map(|error| error.located(directory));
     matches!(error, Some(StoreError::Damage(DamageError::File { .. })))
 }
 
-/// All numbers of a table, row by row.
+/// All numeric rows of a query.
 fn table(directory: &Path, query: &str) -> Result<Vec<Vec<i64>>, Failure> {
     let connection = Connection::open(directory.join("bandana.sqlite3"))?;
     let mut statement = connection.prepare(query)?;
@@ -110,7 +110,7 @@ fn expired_days_fold_into_the_checkpoint() -> Result<(), Failure> {
     let checkpoint = "SELECT day, arm, reports, ones FROM checkpoint ORDER BY day, arm";
     assert_eq!(table(directory.path(), checkpoint)?, [[7, 0, 6, 3], [7, 1, 1, 0]]);
     assert_eq!(table(directory.path(), "SELECT day FROM upload_group")?, [[8]]);
-    // Later, the rest.
+    // The remaining groups later.
     store.expire_before(Day::new(10))?;
     assert!(SeenIds::load(&store)?.is_empty());
     store.commit_group(&[])?;
@@ -127,11 +127,11 @@ fn a_large_day_is_folded_commit_by_commit_and_counted_at_any_time() -> Result<()
     let mut rows = Vec::new();
     for number in 0..GROUPS {
         rows.push(group(7, &[1], &[(key, 0, 1, u64::from(number % 2 == 0))])?);
-        // Uploads of a day come on the days after it too, so its groups lie among others.
+        // Uploads of a day also arrive on later days, so its groups are interleaved with others.
         rows.push(group(8, &[2], &[(key, 0, 1, 0)])?);
     }
     store.commit_group(&rows)?;
-    // The groups of day 7 that are left, and the ones that are folded.
+    // The remaining groups of day 7, and the folded ones.
     let progress = || -> Result<_, Failure> {
         let left = "SELECT count(*) FROM upload_group WHERE day = 7";
         let left = table(directory.path(), left)?[0][0];
@@ -186,7 +186,7 @@ fn what_reports_say_beyond_bits_has_tables_of_its_own() -> Result<(), Failure> {
     assert_eq!(table(directory.path(), sums)?, all);
     let folded = "SELECT day, arm, symbol, reports FROM symbol_checkpoint ORDER BY day, symbol";
     assert_eq!(table(directory.path(), folded)?, all[..2]);
-    // For every day and arm, what is said beyond bits is among the reports that say no 1.
+    // For every day and arm, symbols beyond bits are among the reports that are not ones.
     let bits = "SELECT day, arm, reports, ones FROM tally ORDER BY day";
     assert_eq!(table(directory.path(), bits)?, [[7, 1, 18, 4], [8, 1, 9, 2]]);
     let reader = StoreReader::new(directory.path());
@@ -247,12 +247,12 @@ fn daily_tallies_are_read_beside_a_writer() -> Result<(), Failure> {
     assert_eq!(read(0, u32::MAX)?, [(7, 1, 4, 1), (8, 0, 2, 2), (8, 1, 5, 0)]);
     assert_eq!(read(7, 7)?, [(7, 1, 4, 1)]);
     assert_eq!(read(9, 20)?, []);
-    // What is not committed is not there.
+    // Uncommitted rows are not read.
     let writer = Connection::open(directory.path().join("bandana.sqlite3"))?;
     writer.execute_batch("BEGIN IMMEDIATE; UPDATE tally SET reports = 100")?;
     assert_eq!(read(7, 7)?, [(7, 1, 4, 1)]);
     writer.execute_batch("COMMIT")?;
-    // What the server did not write is not told.
+    // Rows that the server did not write are refused.
     assert!(read(7, 7).is_err());
     Ok(())
 }
@@ -265,7 +265,7 @@ fn what_a_crash_left_in_the_log_is_settled_at_the_start() -> Result<(), Failure>
     let key =
         store.create_experiment(&specification("settled")?, CONFIG, RUNNING, &entry("any")?)?;
     store.commit_group(&[group(7, &[1], &[(key, 0, 1, 1)])?])?;
-    // A copy of the files is what a kill leaves behind.
+    // A copy of the files equals the state after a kill.
     let copy = tempfile::tempdir()?;
     for name in ["bandana.sqlite3", "bandana.sqlite3-wal"] {
         fs::copy(directory.path().join(name), copy.path().join(name))?;

@@ -1,4 +1,4 @@
-//! Checks of the embedded store: what is in order passes, and what is not is named.
+//! Checks of the embedded store: intact stores pass, and defects are named.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -24,7 +24,7 @@ type Failure = Box<dyn std::error::Error>;
 const CONFIG: LearnerConfig =
     LearnerConfig { floor_weight: 0.125, ..LearnerConfig::new(Learner::LdpTs) };
 
-/// Bytes of a page of the database.
+/// Page size of the database, in bytes.
 const PAGE: u64 = 4096;
 
 fn group(
@@ -43,7 +43,7 @@ fn group(
     })
 }
 
-/// A store with everything in it, and still open.
+/// An open store with rows in every table.
 fn filled(directory: &Path) -> Result<SqliteStore, Failure> {
     let mut store = SqliteStore::open(directory)?;
     let running = ExperimentState::Running;
@@ -58,7 +58,7 @@ fn filled(directory: &Path) -> Result<SqliteStore, Failure> {
     store
         .commit_group(&[group(two, 7, 5..9, &[(1, 4, 0)])?, group(two, 8, 0..3, &[(0, 3, 3)])?])?;
     store.expire_before(Day::new(8))?;
-    // The same ids on another day, and enough of them for pages of their own.
+    // The same ids on another day, enough to fill separate pages.
     store.commit_group(&[group(one, 8, 5..1005, &[(1, 1000, 400)])?])?;
     store.commit_group(&[group(one, 9, 0..700, &[(0, 900, 0), (1, 5, 5)])?])?;
     Ok(store)
@@ -78,7 +78,7 @@ fn a_store_in_order_is_found_so_and_left_as_it_is() -> Result<(), Failure> {
         let mut files = Vec::new();
         for entry in fs::read_dir(folder.path())? {
             let entry = entry?;
-            // The index of the log is where readers of a log say what they read.
+            // Readers of the log write to its shared index.
             if !entry.file_name().to_string_lossy().ends_with("-shm") {
                 files.push((entry.file_name(), fs::read(entry.path())?));
             }
@@ -103,7 +103,7 @@ fn a_store_in_order_is_found_so_and_left_as_it_is() -> Result<(), Failure> {
         assert!(examined.contains(&expected), "{expected:?} is not in {examined:?}");
     }
     assert_eq!(files()?, before);
-    // A copy of the files is what a killed server leaves.
+    // A copy of the files equals the state after a kill.
     let killed = tempfile::tempdir()?;
     for (name, bytes) in before {
         fs::write(killed.path().join(name), bytes)?;
@@ -114,7 +114,7 @@ fn a_store_in_order_is_found_so_and_left_as_it_is() -> Result<(), Failure> {
     let before = files()?;
     assert!(verify_directory(folder.path())?.is_sound());
     assert_eq!(files()?, before);
-    // Nothing was made beside it either: database, lock, and what was acknowledged.
+    // No file was created beside it either: database, lock and the log of acknowledged writes.
     assert_eq!(fs::read_dir(folder.path())?.count(), 3);
     Ok(())
 }
@@ -191,7 +191,7 @@ fn what_does_not_fit_together_is_named() -> Result<(), Failure> {
         let folder = closed()?;
         Connection::open(folder.path().join("bandana.sqlite3"))?
             .execute_batch(&format!("PRAGMA foreign_keys = off; {change}"))?;
-        // As after a repair by hand: what rows say is checked beside their checksums.
+        // As after a manual repair: rows are validated in addition to their checksums.
         seal_directory(folder.path())?;
         let verification = verify_directory(folder.path())?;
         let told: Vec<String> = verification.findings.iter().map(ToString::to_string).collect();
@@ -215,9 +215,9 @@ fn a_page_of_garbage_is_found_wherever_it_is() -> Result<(), Failure> {
         damaged.write_all_at(&vec![0xa5; usize::try_from(PAGE)?], page * PAGE)?;
         missed += u64::from(verify_file(&file)?.is_sound());
     }
-    // A page that holds nothing can hold anything.
+    // Unused pages may have any content.
     assert!(pages > 15 && missed <= free, "{missed} of {pages}, {free} free");
-    // And a file that lacks its end.
+    // A truncated file.
     fs::write(&file, &intact[..intact.len() / 2])?;
     assert!(!verify_file(&file)?.is_sound());
     Ok(())

@@ -1,4 +1,4 @@
-//! The writer over a real store, on a clock that the test moves.
+//! The writer over a real store, on a clock under the test's control.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -36,7 +36,7 @@ const SETTINGS: EmbeddedSettings = EmbeddedSettings { replay_window_days: 3, ids
 
 const CONFIG: LearnerConfig = LearnerConfig::new(Learner::LdpTs);
 
-/// A writer at work, and what a test needs to talk to it.
+/// A running writer, and the means to call it.
 struct Running<C> {
     directory: TempDir,
     clock: Arc<C>,
@@ -107,14 +107,14 @@ async fn days_come_into_the_window_and_leave_it() -> Result<(), Failure> {
     assert_eq!(submit(1, 98).await?, Duplicate);
 
     running.clock.set_day(Day::new(101));
-    // The id's day has left the window, so the id can't be told apart any more,
-    // and the upload is refused rather than counted twice.
+    // The id's day has left the window, so duplicates are undetectable, and the upload is refused
+    // rather than counted twice.
     assert_eq!(submit(1, 98).await?, oldest(99));
     assert_eq!(submit(1, 100).await?, Duplicate);
     assert_eq!(submit(1, 101).await?, Accepted);
 
-    // A clock set back reopens nothing, and takes back no day that devices may
-    // have heard of; also after a restart.
+    // A clock set back reopens no day, and does not withdraw a day that devices may know; also
+    // after a restart.
     running.clock.set_day(Day::new(99));
     assert_eq!(submit(2, 98).await?, oldest(99));
     assert_eq!(submit(2, 101).await?, Accepted);
@@ -128,7 +128,7 @@ async fn days_come_into_the_window_and_leave_it() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A clock whose calendar can jump while its time passes as ever.
+/// A clock whose calendar can jump while its monotonic time advances normally.
 #[derive(Debug, Default)]
 struct JumpingClock {
     day: AtomicU64,
@@ -168,7 +168,7 @@ async fn a_clock_that_jumps_ahead_does_not_take_the_window_with_it() -> Result<(
 
 #[tokio::test]
 async fn a_window_in_the_future_refuses_nothing_for_good() -> Result<(), Failure> {
-    // The clock was wrong when the process started, and has been mended since.
+    // The clock was wrong when the process started, and has been corrected since.
     let running = Running::start(tempfile::tempdir()?, 5000)?;
     let experiment = running.create("mended").await?;
     running.ingest.submit(upload(&experiment, 1, 5000, 1)?).await?;
@@ -186,7 +186,7 @@ async fn a_window_in_the_future_refuses_nothing_for_good() -> Result<(), Failure
 
 #[test]
 fn a_full_queue_turns_away_at_once() -> Result<(), Failure> {
-    // A writer that does not run.
+    // A writer that is not running.
     let directory = tempfile::tempdir()?;
     let mut store = SqliteStore::open(directory.path())?;
     store.create_experiment(
@@ -290,7 +290,7 @@ async fn a_cancelled_call_harms_nobody() -> Result<(), Failure> {
     let running = Running::start(tempfile::tempdir()?, 100)?;
     let experiment = running.create("cancelled").await?;
     for id in 0..5 {
-        // Queued, and given up after the first look for an answer.
+        // Queued, and abandoned after the first poll for an answer.
         let answer = running.ingest.submit(upload(&experiment, id, 100, 1)?).now_or_never();
         assert!(answer.is_none_or(|verdict| verdict == Ok(Accepted)));
     }
@@ -345,7 +345,7 @@ async fn a_failed_commit_acknowledges_nobody_and_ends_the_writer() -> Result<(),
     let experiment = running.create("failing").await?;
     let verdict = running.ingest.submit(upload(&experiment, 0, 100, 1)?).await?;
     assert_eq!(verdict, Accepted);
-    // Another program breaks the rule that only the owner writes.
+    // Another program violates the rule that only the owner writes.
     let file = running.directory.path().join("bandana.sqlite3");
     rusqlite::Connection::open(file)?.execute_batch(
         "CREATE TRIGGER no BEFORE INSERT ON upload_group BEGIN SELECT RAISE(ABORT, 'no'); END",

@@ -1,4 +1,4 @@
-//! AdaC-GOPE: phases of optimal designs, and elimination, for fixed actions.
+//! AdaC-GOPE: phases of optimal designs with elimination, for fixed actions.
 
 use nalgebra::DMatrix;
 use serde::{Deserialize, Serialize};
@@ -10,32 +10,31 @@ use super::estimator::{Estimator, Placement};
 use super::gaussian_tail::square_norm;
 use super::lattice::{Action, LatticeReward, NoiseScale, Protection, RewardRange};
 
-/// How long a phase is.
+/// The length of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PhaseLength {
     /// `c = (8 g/β²) ln(4/δ) + (2 F/β) sqrt((2/ρ) f)`, as published.
     Published,
-    /// The least c with the same guarantee, which is ours: the root of
-    /// `sqrt(2 g L/c) + F P/c = β`, that is
-    /// `c = ((sqrt(2 g L) + sqrt(2 g L + 4 β F P))/(2β))²` with L = ln(4/δ) and
-    /// P = sqrt(2 f/ρ). Phases are 1.7 to 4 times shorter.
+    /// The least c with the same guarantee, derived in this project: the root of `sqrt(2 g L/c) + F
+    /// P/c = β`, that is `c = ((sqrt(2 g L) + sqrt(2 g L + 4 β F P))/(2β))²` with L = ln(4/δ) and P
+    /// = sqrt(2 f/ρ). Phases are 1.7 to 4 times shorter.
     Exact,
 }
 
-/// What an AdaC-GOPE is to be.
+/// Settings of an AdaC-GOPE.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GopeSettings {
     /// The actions, which are public. Their mean rewards are `<θ, a>`.
     pub actions: Vec<Action>,
-    /// Where rewards lie.
+    /// The range of rewards.
     pub range: RewardRange,
-    /// How they are protected.
+    /// The protection of rewards.
     pub protection: Protection,
     /// The probability δ that the best action is eliminated, between 0 and 1.
     pub failure: f64,
-    /// How long a phase is.
+    /// The length of phases.
     pub length: PhaseLength,
-    /// Where noise enters.
+    /// The stage at which noise is added.
     pub placement: Placement,
 }
 
@@ -44,15 +43,15 @@ pub struct GopeSettings {
 struct Phase {
     /// From 1.
     number: u32,
-    /// Plays that each action must have.
+    /// Required number of plays of each action.
     goals: Vec<u64>,
     counts: Vec<u64>,
-    /// The buffer, of which nothing has been said.
+    /// The buffer: reward sums of which nothing has been released.
     sums: Vec<i128>,
 }
 
 impl Phase {
-    /// The same from its beginning.
+    /// The phase restarted from its beginning.
     fn again(&self) -> Self {
         let count = self.goals.len();
         Self { counts: vec![0; count], sums: vec![0; count], ..self.clone() }
@@ -62,25 +61,25 @@ impl Phase {
 /// AdaC-GOPE of Azize and Basu (arXiv 2309.00557), algorithm 2, for K fixed actions.
 ///
 /// In phase l, with precision β = 2^-l and `δ_l = δ/(K l (l + 1))`, the actions left are played
-/// `ceil(c π(a))` times, π their G-optimal design; then θ is estimated with noise, and an action
-/// a is kept when no other one b has `<θ, b - a> > 2β`. With probability 1 - δ the best
-/// action stays, and those left after phase l are within 4β of it: sampling adds at most
-/// `sqrt(2 g L/c)` and noise `F sqrt(2 f/ρ)/c` to an error ([`Placement`] has F, which is g
-/// for the published one; f bounds the square of the noise's norm). All lengths are
-/// for rewards in -1..=1; for 0..=1 both terms are half as large, so β doubles in them.
+/// `ceil(c π(a))` times, with π their G-optimal design. Then θ is estimated with noise, and an
+/// action a is kept when no other action b has `<θ, b - a> > 2β`. With probability 1 - δ the best
+/// action stays, and those left after phase l are within 4β of it: sampling adds at most `sqrt(2 g
+/// L/c)` and noise `F sqrt(2 f/ρ)/c` to an error ([`Placement`] has F, which is g for the published
+/// one; f bounds the square of the noise's norm). All lengths are for rewards in -1..=1; for 0..=1
+/// both terms are half as large, so β doubles in them.
 ///
-/// When the actions left don't span the space, all of it happens within their span.
+/// When the actions left don't span the space, design and estimate are computed within their span.
 ///
-/// # Where arithmetic ends
-/// A phase is planned only if its plan can be estimated from. If those left are so nearly
-/// dependent that it can't, none is eliminated and the next phase is for the same actions; if
-/// what was played can't be estimated from, the phase is played once more. Both follow
-/// from counts, actions and released means, so they cost no privacy, and no release fails.
+/// # Numerical failures
+/// A phase is planned only if its estimate will be computable. If the actions left are too nearly
+/// dependent for that, none is eliminated, and the next phase is for the same actions. If the plays
+/// admit no estimate, the phase is repeated. Both depend on counts, actions and released means
+/// only, so they cost no privacy, and no release fails.
 ///
 /// # Users who play another arm
-/// A reward counts if its action is one of the phase's plan, recommended at this moment or not,
-/// and is not used otherwise. A phase ends when each action of the plan was
-/// played often enough. So V is never singular, and more plays only shrink the norms.
+/// A reward counts if its action is in the phase's plan, whether or not it is recommended at the
+/// moment. Other rewards are ignored. A phase ends when each action of the plan has its required
+/// plays. So V is never singular, and additional plays only shrink the norms.
 ///
 /// # Privacy
 /// ρ-zCDP for each reward, by the claim in the [module](super): a phase is one buffer, which
@@ -90,14 +89,14 @@ pub struct AdacGope {
     settings: GopeSettings,
     active: Vec<bool>,
     phase: Phase,
-    /// The last statistic, and means of all actions by it.
+    /// The last released statistic, and the means of all actions computed from it.
     statistic: Vec<i128>,
     means: Vec<Option<f64>>,
     rewards: u64,
 }
 
 impl AdacGope {
-    /// Before the first reward.
+    /// The initial state.
     ///
     /// # Errors
     /// For fewer than 2 or too many actions, actions that don't span their space, and a δ that
@@ -131,7 +130,7 @@ impl AdacGope {
         Ok(Self { settings, active, phase, statistic: Vec::new(), means, rewards: 0 })
     }
 
-    /// What it was made of.
+    /// The settings.
     pub fn settings(&self) -> &GopeSettings {
         &self.settings
     }
@@ -141,7 +140,7 @@ impl AdacGope {
         self.wanting().unwrap_or(0)
     }
 
-    /// The first action that was not yet played often enough.
+    /// The first action with fewer plays than required.
     fn wanting(&self) -> Option<usize> {
         let mut plan = self.phase.goals.iter().zip(&self.phase.counts);
         plan.position(|(goal, count)| count < goal)
@@ -162,7 +161,7 @@ impl AdacGope {
         self.phase.number
     }
 
-    /// Plays of the phase altogether; `u64::MAX` when there is one action left.
+    /// Total number of plays of the phase; `u64::MAX` when one action is left.
     pub fn phase_length(&self) -> u64 {
         self.phase.goals.iter().fold(0, |sum, goal| sum.saturating_add(*goal))
     }
@@ -180,12 +179,12 @@ impl AdacGope {
         protection.noise(range, draws)
     }
 
-    /// Whether a statistic waits for its noise.
+    /// Whether a statistic is due for release.
     pub fn is_due(&self) -> bool {
         self.wanting().is_none()
     }
 
-    /// Takes a reward of the action that was played.
+    /// Adds a reward of the action that was played.
     ///
     /// # Errors
     /// When there is no such action, a statistic is due, or there are too many rewards.
@@ -193,7 +192,7 @@ impl AdacGope {
         self.observe_sum(action, 1, reward.units())
     }
 
-    /// Takes many rewards of an action at once, for simulations.
+    /// Adds `n` rewards of an action at once, for simulations.
     ///
     /// # Errors
     /// As [`Self::observe`].
@@ -210,11 +209,10 @@ impl AdacGope {
         Ok(())
     }
 
-    /// Releases the statistic that is due with its noise, eliminates, and plans the next phase.
+    /// Releases the due statistic with its noise, eliminates actions, and plans the next phase.
     ///
     /// # Errors
-    /// When nothing is due, or there is not as much noise as there should be; nothing is
-    /// released then.
+    /// When no statistic is due, or the length of `noise` is wrong; nothing is released then.
     pub fn release(&mut self, noise: &[i64]) -> Result<(), ZcdpError> {
         if !self.is_due() {
             return Err(ZcdpError::NothingDue);
@@ -250,13 +248,13 @@ impl AdacGope {
         Ok(())
     }
 
-    /// The statistic that is due, without noise; none where arithmetic can't make it.
+    /// The due statistic without noise; empty when it can't be computed.
     pub(super) fn exact_statistic(&self) -> Vec<i128> {
         let exact = self.estimator().map(|(_, estimator)| estimator.statistic(&self.sums(), &[]));
         exact.unwrap_or_default()
     }
 
-    /// The actions in play within their span, and what is made of the plays of the phase.
+    /// The actions in play within their span, and the estimator for the plays of the phase.
     fn estimator(&self) -> Result<(DMatrix<f64>, Estimator), ZcdpError> {
         let GopeSettings { actions, placement, .. } = &self.settings;
         let within = within_span(&matrix(actions, &self.active))?;
@@ -281,12 +279,12 @@ impl AdacGope {
         &self.means
     }
 
-    /// Forgets the rewards of the open buffer, and keeps how many they were.
+    /// Erases the rewards of the open buffer, and keeps their number.
     pub(super) fn erase_buffers(&mut self) {
         self.phase.sums.fill(0);
     }
 
-    /// Rewards so far.
+    /// Number of rewards so far.
     pub fn rewards(&self) -> u64 {
         self.rewards
     }
@@ -307,7 +305,7 @@ fn matrix(actions: &[Action], active: &[bool]) -> DMatrix<f64> {
     DMatrix::from_iterator(rows, chosen().count(), numbers)
 }
 
-/// Of the columns for actions in play, those for actions of the plan.
+/// The columns of planned actions, among the columns of actions in play.
 fn columns(within: &DMatrix<f64>, in_play: &[usize], planned: &[usize]) -> DMatrix<f64> {
     let chosen: Vec<usize> =
         (0..in_play.len()).filter(|at| planned.contains(&in_play[*at])).collect();
@@ -346,7 +344,7 @@ fn plan(settings: &GopeSettings, active: &[bool], number: u32) -> Result<Phase, 
     Ok(phase)
 }
 
-/// `noise` is F P.
+/// The c of a phase's length; `noise` is F P.
 fn length(rule: PhaseLength, worst: f64, precision: f64, failure: f64, noise: f64) -> f64 {
     let log = libm::log(4.0 / failure);
     match rule {
@@ -378,7 +376,7 @@ mod tests {
         }
     }
 
-    /// Plays until one action is left; rewards are their means.
+    /// Plays until one action is left; every reward is its action's mean.
     fn play_out(mut gope: AdacGope, theta: [f64; 2], noise: i64) -> AdacGope {
         for _ in 0..20 {
             while !gope.is_due() && gope.remaining() < 1 << 40 {

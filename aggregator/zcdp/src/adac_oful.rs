@@ -11,27 +11,28 @@ use super::lattice::{
     Action, LatticeReward, NoiseScale, Protection, RewardRange, UNITS, check_dimension,
 };
 
-/// What an AdaC-OFUL is to be.
+/// Settings of an AdaC-OFUL.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OfulSettings {
     /// Coordinates of an action, 1 to 64.
     pub dimension: usize,
-    /// Where rewards lie.
+    /// The range of rewards.
     pub range: RewardRange,
-    /// How they are protected.
+    /// The protection of rewards.
     pub protection: Protection,
-    /// C: the estimate is renewed when `det V` has grown by this factor plus one.
+    /// C: the estimate is renewed when `det V` has grown by a factor of 1 + C.
     pub growth: f64,
     /// λ: `V = λ I + Σ a aᵀ`.
     pub regularisation: f64,
-    /// The probability δ that some interval fails, between 0 and 1.
+    /// The probability δ that any interval fails, between 0 and 1.
     pub failure: f64,
     /// Bound on the norm of the true parameter.
     pub parameter_norm: f64,
 }
 
 impl OfulSettings {
-    /// The published experiments': C = 1, λ = .1, δ = .001, |θ*| <= 1, rewards in -1..=1.
+    /// The settings of the published experiments: C = 1, λ = .1, δ = .001, |θ*| <= 1, rewards in
+    /// -1..=1.
     pub fn published(dimension: usize, protection: Protection) -> Self {
         Self {
             dimension,
@@ -67,24 +68,24 @@ impl OfulSettings {
     }
 }
 
-/// What lasts, in whole units, so that it is the same after a restart.
+/// The persistent state, in integers, so that it is identical after a restart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct OfulState {
     settings: OfulSettings,
-    /// `Σ a aᵀ`, row-major, now and at the last renewal.
+    /// `Σ a aᵀ`, row-major, currently and at the last renewal.
     gram: Vec<i128>,
     gram_then: Vec<i128>,
-    /// The noisy sum of all finished episodes, and how many they are.
+    /// The noisy sum of all finished episodes, and their number.
     released: Vec<i128>,
     episodes: u64,
-    /// `Σ a r` of this episode: the buffer, of which nothing has been said.
+    /// `Σ a r` of this episode: the buffer, of which nothing has been released.
     open: Vec<i128>,
     rewards: u64,
     is_due: bool,
 }
 
 impl OfulState {
-    /// Adds the reward of an action to the buffer, or takes it out again.
+    /// Adds the reward of an action to the buffer, or subtracts it again.
     fn add(&mut self, action: &Action, reward: LatticeReward, sign: i128) {
         let d = action.dimension();
         for (row, x) in action.units().iter().enumerate() {
@@ -96,7 +97,7 @@ impl OfulState {
     }
 }
 
-/// What the choice of an action needs, from the last renewal.
+/// Derived quantities for the choice of an action, as of the last renewal.
 #[derive(Clone, Debug)]
 struct Outlook {
     estimate: Vec<f64>,
@@ -106,8 +107,8 @@ struct Outlook {
     log_determinant: f64,
 }
 
-/// AdaC-OFUL of Azize and Basu (arXiv 2309.00557), algorithm 3: linear rewards, contexts that
-/// are public and may change at every step.
+/// AdaC-OFUL of Azize and Basu (arXiv 2309.00557), algorithm 3: linear rewards, with public
+/// contexts that may change at every step.
 ///
 /// When `det V > (1 + C) det V` at the last renewal, the episode's `Σ a r` is released with
 /// noise Y ~ N(0, (Δ²/(2ρ)) I), Δ = 2 for rewards in -1..=1, and `θ = V⁻¹ (Σ over episodes of
@@ -135,7 +136,7 @@ pub struct AdacOful {
 }
 
 impl AdacOful {
-    /// Before the first reward.
+    /// The initial state.
     ///
     /// # Errors
     /// For settings out of range.
@@ -156,12 +157,12 @@ impl AdacOful {
         .try_into()
     }
 
-    /// What it was made of.
+    /// The settings.
     pub fn settings(&self) -> OfulSettings {
         self.state.settings
     }
 
-    /// The place of the best of these actions, the first one of equals.
+    /// The index of the best of these actions; of ties, the first.
     ///
     /// # Errors
     /// Without an action, or when one has another dimension.
@@ -203,12 +204,12 @@ impl AdacOful {
         protection.noise(range, dimension)
     }
 
-    /// Whether a statistic waits for its noise.
+    /// Whether a statistic is due for release.
     pub fn is_due(&self) -> bool {
         self.state.is_due
     }
 
-    /// Takes the reward of the action that was played, whichever was recommended.
+    /// Adds the reward of the action that was played, whether or not it was recommended.
     ///
     /// # Errors
     /// For another dimension, when a statistic is due, or there are too many rewards.
@@ -223,7 +224,7 @@ impl AdacOful {
         let log = match log_determinant(&state.gram, state.settings) {
             Ok(log) => log,
             Err(error) => {
-                // What is refused leaves no trace.
+                // A refused reward leaves the state unchanged.
                 state.add(action, reward, -1);
                 return Err(error);
             }
@@ -234,11 +235,10 @@ impl AdacOful {
         Ok(())
     }
 
-    /// Releases the episode's statistic with its noise, in steps of the lattice, and renews the
-    /// estimate.
+    /// Releases the episode's statistic with its noise in lattice steps, and renews the estimate.
     ///
     /// # Errors
-    /// When nothing is due, or there is not as much noise as coordinates.
+    /// When no statistic is due, or the lengths of `noise` and of the statistic differ.
     pub fn release(&mut self, noise: &[i64]) -> Result<(), ZcdpError> {
         if !self.state.is_due {
             return Err(ZcdpError::NothingDue);
@@ -259,27 +259,27 @@ impl AdacOful {
         Ok(())
     }
 
-    /// The statistic that is due, without noise.
+    /// The due statistic without noise.
     pub(super) fn exact_statistic(&self) -> Vec<i128> {
         self.state.open.clone()
     }
 
-    /// The estimate of θ, from released statistics alone.
+    /// The estimate of θ, from released statistics only.
     pub fn estimate(&self) -> &[f64] {
         &self.outlook.estimate
     }
 
-    /// Releases so far.
+    /// Number of releases so far.
     pub fn episodes(&self) -> u64 {
         self.state.episodes
     }
 
-    /// Forgets the rewards of the open buffer; actions are public and stay.
+    /// Erases the rewards of the open buffer. Actions are public and remain.
     pub(super) fn erase_buffers(&mut self) {
         self.state.open.fill(0);
     }
 
-    /// Rewards so far.
+    /// Number of rewards so far.
     pub fn rewards(&self) -> u64 {
         self.state.rewards
     }
@@ -300,7 +300,7 @@ fn moments(gram: &[i128], settings: OfulSettings) -> DMatrix<f64> {
     sum + DMatrix::identity(d, d) * settings.regularisation
 }
 
-/// `ln det V`. By elimination in place, since it is asked for after every reward.
+/// `ln det V`, by in-place elimination, because it is needed after every reward.
 fn log_determinant(gram: &[i128], settings: OfulSettings) -> Result<f64, ZcdpError> {
     let d = settings.dimension;
     let mut v: Vec<f64> = gram.iter().map(|x| *x as f64 / GRAM_UNIT).collect();
@@ -313,7 +313,7 @@ fn log_determinant(gram: &[i128], settings: OfulSettings) -> Result<f64, ZcdpErr
             return Err(ZcdpError::Singular);
         }
         determinant *= head;
-        // Logarithms are dear; a few pivots fit into one.
+        // Logarithms are expensive, so several pivots share one.
         if !(1e-100..1e100).contains(&determinant) {
             log += libm::log(determinant);
             determinant = 1.0;

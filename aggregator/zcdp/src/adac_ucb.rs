@@ -5,77 +5,76 @@ use serde::{Deserialize, Serialize};
 use super::error::ZcdpError;
 use super::lattice::{LatticeReward, NoiseScale, Protection, REWARDS_MAX, RewardRange, reward_of};
 
-/// Most arms.
+/// Maximum number of arms.
 pub const ARMS_MAX: usize = 1024;
 
-/// What becomes of an arm's earlier statistics when there is a new one.
+/// The use of an arm's earlier statistics after a new release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Memory {
-    /// They are forgotten, as in the paper: an index is made of the last episode alone.
+    /// They are discarded, as in the paper: the index uses the last episode only.
     Forgetting,
-    /// They are added up, which is ours: no reward is lost, but the noise of all m releases
-    /// adds up too. The index is `mean + sqrt((1/(2N) + m/(ρ N²)) β ln t)`, N all rewards
-    /// of the arm that were released.
+    /// They are added up, a variant of this project: no reward is lost, but the noise of all m
+    /// releases accumulates too. The index is `mean + sqrt((1/(2N) + m/(ρ N²)) β ln t)`, with N the
+    /// number of released rewards of the arm.
     Remembering,
 }
 
-/// What an AdaC-UCB is to be.
+/// Settings of an AdaC-UCB.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UcbSettings {
     /// Number of arms, 2 to 1,024.
     pub arms: usize,
-    /// How rewards, which lie in 0..=1, are protected.
+    /// The protection of rewards, which lie in 0..=1.
     pub protection: Protection,
-    /// β of the index. The theory is for more than 3, the published experiments have 1.
+    /// β of the index. The theory requires more than 3; the published experiments use 1.
     pub exploration: f64,
-    /// What becomes of earlier statistics.
+    /// The use of earlier statistics.
     pub memory: Memory,
 }
 
-/// What is known of an arm.
+/// The state of an arm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct ArmState {
-    /// Rewards in released statistics.
+    /// Number of rewards in released statistics.
     released: u64,
-    /// Rewards behind the statistic in use.
+    /// Number of rewards in the statistic in use.
     counted: u64,
-    /// Releases behind it.
+    /// Number of releases in the statistic in use.
     releases: u64,
-    /// The noisy sum of those rewards.
+    /// The noisy sum of the rewards in use.
     noisy_sum: i128,
-    /// Rewards since, and their sum: the buffer, of which nothing has been said.
+    /// Number and sum of the rewards since: the buffer, of which nothing has been released.
     open: u64,
     open_sum: i128,
 }
 
-/// A released statistic, as anybody may see it.
+/// A released statistic, which is public.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReleasedMean {
-    /// Rewards behind it.
+    /// Number of rewards in it.
     pub rewards: u64,
-    /// Mean with noise; it may lie out of the range of rewards.
+    /// Mean with noise, which may lie outside the range of rewards.
     pub mean: f64,
-    /// Standard deviation of the noise in it.
+    /// Standard deviation of the noise in the mean.
     pub noise_deviation: f64,
 }
 
 /// AdaC-UCB of Azize and Basu (arXiv 2309.00557), algorithm 1, for rewards in 0..=1.
 ///
-/// Every arm once; then in episodes: the arm with the largest index is played as many times as
-/// before. At the end of an episode of n plays its sum is released with N(0, 1/(2ρ)), so
+/// Every arm is played once. Then, in episodes, the arm with the largest index is played as many
+/// times as before. At the end of an episode of n plays its sum is released with N(0, 1/(2ρ)), so
 /// the mean has N(0, 1/(2 ρ n²)); the index is `mean + sqrt((1/(2n) + 1/(ρ n²)) β ln t)`.
 ///
-/// Without protection it is the same with no noise and no term for it: the counterpart
-/// to which the price of privacy refers.
+/// Without protection there is no noise and no term for it: the baseline for the price of privacy.
 ///
-/// A reward of another arm than the one recommended goes to that arm's buffer and is part of its
-/// next release. An episode ends when the buffer of its arm holds as many rewards as were
-/// released of it.
+/// A reward of an arm that is not recommended goes to that arm's buffer and is part of its next
+/// release. An episode ends when the buffer of its arm holds as many rewards as were released of
+/// it.
 ///
 /// # Privacy
-/// ρ-zCDP for each reward, by the claim in the [module](super): a buffer's arm is the one that
-/// was played, and it is released when it has so many rewards. Sensitivity: another
-/// reward in 0..=1 moves the sum by at most Δ = 1, so σ² = 1/(2ρ).
+/// ρ-zCDP for each reward, by the claim in the [module](super): a reward enters the buffer of the
+/// arm that was played, and a buffer's release depends on its number of rewards only. Sensitivity:
+/// another reward in 0..=1 moves the sum by at most Δ = 1, so σ² = 1/(2ρ).
 ///
 /// ```
 /// use bandana_zcdp::adac_ucb::{AdacUcb, Memory, UcbSettings};
@@ -100,14 +99,14 @@ pub struct ReleasedMean {
 pub struct AdacUcb {
     settings: UcbSettings,
     arms: Vec<ArmState>,
-    /// The arm of the episode, and the rewards its buffer holds at the end.
+    /// The arm of the episode, and the number of rewards in its buffer that ends the episode.
     arm: usize,
     goal: u64,
     rewards: u64,
 }
 
 impl AdacUcb {
-    /// Before the first reward.
+    /// The initial state.
     ///
     /// # Errors
     /// For fewer than 2 or too many arms, and a β that is not positive and finite.
@@ -125,7 +124,7 @@ impl AdacUcb {
         Ok(Self { settings, arms, arm: 0, goal: 1, rewards: 0 })
     }
 
-    /// What it was made of.
+    /// The settings.
     pub fn settings(&self) -> UcbSettings {
         self.settings
     }
@@ -145,12 +144,12 @@ impl AdacUcb {
         self.settings.protection.noise(RewardRange::Unit, 1)
     }
 
-    /// Whether a statistic waits for its noise.
+    /// Whether a statistic is due for release.
     pub fn is_due(&self) -> bool {
         self.remaining() == 0
     }
 
-    /// Takes a reward of the arm that was played, whichever was recommended.
+    /// Adds a reward of the arm that was played, whether or not it was recommended.
     ///
     /// # Errors
     /// When there is no such arm, a statistic is due, or there are too many rewards.
@@ -158,8 +157,8 @@ impl AdacUcb {
         self.observe_sum(arm, 1, reward.units())
     }
 
-    /// Takes `count` rewards of an arm at once, at most [`Self::remaining`] of the recommended
-    /// one, for simulations.
+    /// Adds `count` rewards of an arm at once, at most [`Self::remaining`] of the recommended one,
+    /// for simulations.
     ///
     /// # Errors
     /// As [`Self::observe`].
@@ -175,11 +174,11 @@ impl AdacUcb {
         Ok(())
     }
 
-    /// Releases the statistic that is due with its noise, in steps of the lattice, and goes on
-    /// to the next episode. Without protection the noise is empty.
+    /// Releases the due statistic with its noise in lattice steps, and starts the next episode.
+    /// Without protection `noise` is empty.
     ///
     /// # Errors
-    /// When nothing is due or there is not one number of noise.
+    /// When no statistic is due, or the length of `noise` is wrong.
     pub fn release(&mut self, noise: &[i64]) -> Result<(), ZcdpError> {
         if !self.is_due() {
             return Err(ZcdpError::NothingDue);
@@ -204,7 +203,7 @@ impl AdacUcb {
         Ok(())
     }
 
-    /// The statistic that is due, without noise.
+    /// The due statistic without noise.
     pub(super) fn exact_statistic(&self) -> Vec<i128> {
         vec![self.arms[self.arm].open_sum]
     }
@@ -248,12 +247,12 @@ impl AdacUcb {
         self.arms.iter().map(mean).collect()
     }
 
-    /// Forgets the rewards of the open buffers, and keeps how many they were.
+    /// Erases the rewards of the open buffers, and keeps their numbers.
     pub(super) fn erase_buffers(&mut self) {
         self.arms.iter_mut().for_each(|arm| arm.open_sum = 0);
     }
 
-    /// Rewards so far.
+    /// Number of rewards so far.
     pub fn rewards(&self) -> u64 {
         self.rewards
     }
@@ -276,7 +275,7 @@ pub(super) fn count_more(rewards: u64, more: u64) -> Result<u64, ZcdpError> {
     if sum <= REWARDS_MAX { Ok(sum) } else { Err(ZcdpError::Full { max: REWARDS_MAX }) }
 }
 
-/// The one number of noise that a scalar statistic takes.
+/// The noise of a scalar statistic, which is one number.
 pub(super) fn one_number(noise: &[i64], scale: Option<NoiseScale>) -> Result<i128, ZcdpError> {
     match (noise, scale) {
         ([noise], Some(_)) => Ok(i128::from(*noise)),
@@ -354,7 +353,7 @@ mod tests {
         }
         ucb.observe(0, reward(0.0)).unwrap();
         ucb.release(&[0]).unwrap();
-        // Arm 1 has what its first episode needs already.
+        // Arm 1 already has the rewards that its first episode needs.
         assert_eq!((ucb.recommended(), ucb.is_due()), (1, true));
         ucb.release(&[0]).unwrap();
         assert_eq!(ucb.released()[1].unwrap().rewards, 5);

@@ -1,4 +1,4 @@
-//! The algorithms that are served, behind one face.
+//! The available algorithms, behind one interface.
 
 use rand::Rng;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use super::error::ZcdpError;
 use super::lattice::{Action, LatticeReward, NoiseScale, Protection, RewardRange};
 use super::lazy_release::LazyRelease;
 
-/// What an experiment is run by.
+/// The algorithm of an experiment, with its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AlgorithmSettings {
     /// AdaC-UCB; rewards in 0..=1.
@@ -23,26 +23,26 @@ pub enum AlgorithmSettings {
     Lazy {
         /// Number of arms.
         arms: usize,
-        /// How rewards are protected.
+        /// The protection of rewards.
         protection: Protection,
     },
 }
 
-/// What was played.
+/// A played arm or action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Played {
-    /// An arm, or an action by its number.
+    /// An arm or action by its index.
     Arm(usize),
     /// A vector, for AdaC-OFUL.
     Vector(Action),
 }
 
-/// What may be shown: released statistics.
+/// The released statistics of an algorithm.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shown {
     /// The statistic of each arm.
     Means(Vec<Option<ReleasedMean>>),
-    /// The mean of each action by the last phase.
+    /// The mean of each action, by the last phase.
     Actions(Vec<Option<f64>>),
     /// The estimated parameter.
     Parameter(Vec<f64>),
@@ -99,7 +99,7 @@ impl Algorithm {
         }
     }
 
-    /// What noise is added to at the release that is due.
+    /// The due statistic without noise.
     pub(super) fn exact_statistic(&self) -> Vec<i128> {
         match self {
             Self::Ucb(ucb) => ucb.exact_statistic(),
@@ -118,8 +118,7 @@ impl Algorithm {
         }
     }
 
-    /// Checks what was played and its reward, as far as that does not depend on what came
-    /// before.
+    /// Validates a play and its reward, independently of the state.
     pub(super) fn check(&self, played: &Played, reward: f64) -> Result<LatticeReward, ZcdpError> {
         let range = match (self, played) {
             (Self::Ucb(ucb), Played::Arm(arm)) => {
@@ -159,8 +158,8 @@ impl Algorithm {
         }
     }
 
-    /// The arm or action to play; for AdaC-OFUL the place of the best of these vectors. Only
-    /// lazy release draws.
+    /// The arm or action to play; for AdaC-OFUL the index of the best of these vectors. Only lazy
+    /// release uses `rng`.
     pub(super) fn recommend<R: Rng + ?Sized>(
         &self,
         vectors: &[Action],
@@ -193,8 +192,7 @@ impl Algorithm {
         }
     }
 
-    /// What is left when the rewards are forgotten of which nothing was released: it
-    /// recommends and shows the same.
+    /// A copy without unreleased rewards: its recommendations and released statistics are the same.
     pub(super) fn without_buffers(&self) -> Self {
         let mut rest = self.clone();
         match &mut rest {

@@ -1,16 +1,15 @@
 //! Bounds on regret in trusted mode, as functions.
 //!
 //! Upper bounds follow Azize and Basu, "Concentrated Differential Privacy for Bandits" (arXiv
-//! 2309.00557); their steps are repeated here for what is built here, so the constants are those
-//! of this code. Rewards lie in 0..=1 for arms, in -1..=1 for linear rewards.
+//! 2309.00557); their derivations are adapted to this implementation, and so are the constants.
+//! Rewards lie in 0..=1 for arms, in -1..=1 for linear rewards.
 
 use bandana_shared::accounting::concentrated::Rho;
 
 use super::gaussian_tail::square_norm;
 
-/// The part of AdaC-UCB's regret that grows with the horizon: for every arm with a gap Δ > 0,
-/// `8 β ln T/Δ + 8 sqrt(β ln T/ρ)`. For β > 3 there is a constant besides; infinite ρ means no
-/// privacy.
+/// The part of AdaC-UCB's regret that grows with the horizon: for every arm with a gap Δ > 0, `8 β
+/// ln T/Δ + 8 sqrt(β ln T/ρ)`. For β > 3 a constant is added; infinite ρ means no privacy.
 ///
 /// While all intervals hold, an episode of a worse arm begins only if twice the width of the
 /// statistic before it, of n plays, is at least Δ: `(1/(2n) + 1/(ρ n²)) β ln T >= Δ²/4`, so
@@ -36,9 +35,9 @@ pub fn adac_ucb(means: &[f64], rho: Rho, exploration: f64, horizon: f64) -> f64 
 /// AdaC-GOPE's regret with probability 1 - δ, published phases: over the phases that fit into
 /// the horizon, the sum of plays times the largest gap left.
 ///
-/// Actions left after phase l - 1 are within `4 β_(l-1) = 8 β_l` of the best one, and any two
-/// means within 2 of each other. A phase has at most c plays and one for each action more; its g
-/// is within a hundredth of d.
+/// Actions left after phase l - 1 are within `4 β_(l-1) = 8 β_l` of the best one, and any two means
+/// within 2 of each other. A phase has at most c plays plus one per action, and its g is within 1 %
+/// of d.
 pub fn adac_gope(actions: usize, dimension: usize, failure: f64, rho: Rho, horizon: f64) -> f64 {
     let d = super::design::TOLERANCE * dimension as f64;
     let (mut regret, mut left) = (0.0, horizon);
@@ -57,7 +56,7 @@ pub fn adac_gope(actions: usize, dimension: usize, failure: f64, rho: Rho, horiz
     regret
 }
 
-/// What [`adac_oful`] is about.
+/// The parameters of [`adac_oful`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OfulBound {
     /// Coordinates of an action.
@@ -70,7 +69,7 @@ pub struct OfulBound {
     pub failure: f64,
     /// Bound on the norm of the true parameter.
     pub parameter_norm: f64,
-    /// κ with `λ_min(V) >= λ + κ t` after t plays: how well contexts spread.
+    /// κ with `λ_min(V) >= λ + κ t` after t plays: the spread of the contexts.
     pub spread: f64,
 }
 
@@ -97,15 +96,15 @@ pub fn adac_oful(bound: OfulBound, rho: Rho, horizon: f64) -> f64 {
     bare + 2.0 * noise * (1.0 + growth) * harmonic
 }
 
-/// No policy for K >= 2 arms that is ρ-zCDP stays below this regret on every instance with
-/// rewards 0 and 1: the larger one of
+/// A minimax lower bound: every ρ-zCDP policy for K >= 2 arms has at least this regret on some
+/// instance with rewards 0 and 1. It is the larger one of
 /// - `min(sqrt(K T), T)/20` (Auer, Cesa-Bianchi, Freund and Schapire, "The Nonstochastic
 ///   Multiarmed Bandit Problem", 2002, theorem 5.1), and
 /// - `x/8 exp(-ρ (2x + 4x²))` for any x <= T/2, about `1/(50 sqrt(ρ))` for the best x and small ρ.
 ///
-/// The second one is free of K, and proved in a few lines. The bound of Azize and Basu
-/// (theorem on minimax lower bounds) grows with `sqrt(K/ρ)`; privacy is free in the worst
-/// case, up to constants, once ρ T exceeds a constant.
+/// The second term does not depend on K. The bound of Azize and Basu (theorem on minimax lower
+/// bounds) grows with `sqrt(K/ρ)`; privacy is free in the worst case, up to constants, once ρ T
+/// exceeds a constant.
 ///
 /// *Proof of the second.* Arm 1 has the mean 1/2, arm 2 has 1/2 - Δ in one instance and 1/2 + Δ in
 /// the other, Δ = x/T, all others 0. Couple the tables so that entries of arm 2 differ with probability
@@ -136,10 +135,10 @@ pub fn minimax(arms: usize, horizon: f64, rho: Rho) -> f64 {
     bare.max(x / 8.0 * libm::exp(-rho * (2.0 * x + 4.0 * x * x)))
 }
 
-/// The order in which the regret of ρ-zCDP policies for linear rewards in d dimensions must
-/// grow on some instance, without its constant: `max(d sqrt(T), d/sqrt(ρ))` (Azize and Basu, arXiv
-/// 2309.00557, the theorem on minimax lower bounds; without privacy Lattimore and Szepesvári,
-/// "Bandit Algorithms", 2020, theorem 24.1).
+/// The order of the minimax lower bound for ρ-zCDP policies with linear rewards in d dimensions,
+/// without its constant: `max(d sqrt(T), d/sqrt(ρ))` (Azize and Basu, arXiv 2309.00557, the theorem
+/// on minimax lower bounds; without privacy Lattimore and Szepesvári, "Bandit Algorithms", 2020,
+/// theorem 24.1).
 pub fn linear_minimax_order(dimension: usize, horizon: f64, rho: Rho) -> f64 {
     let d = dimension as f64;
     (d * horizon.sqrt()).max(d / rho.get().sqrt())
@@ -171,7 +170,7 @@ mod tests {
             let (early, late) = (price(bound, 1e5), price(bound, 1e9));
             assert!(early > 0.0 && (1.0..4.0).contains(&(late / early)), "{early} {late}");
         }
-        // Phases with noise are longer, so fewer precise ones fit; no gap is ever above 2.
+        // Phases with noise are longer, so fewer precise ones fit; no gap exceeds 2.
         let (one, ten) =
             (adac_gope(10, 3, 0.001, private, 1e6), adac_gope(10, 3, 0.001, bare, 1e6));
         assert!(one > ten && one < 2e6, "{one} {ten}");
@@ -182,7 +181,7 @@ mod tests {
     fn the_lower_bound_is_below_the_upper_ones() {
         for rho in [1e-6, 1e-3, 1.0] {
             let rho = Rho::new(rho).unwrap();
-            // The hardest gap for each horizon is what a minimax bound is about.
+            // A minimax bound concerns the hardest gap for each horizon.
             for horizon in [1e3, 1e5, 1e7] {
                 let worst = (1..1000).map(|part| {
                     let gap = f64::from(part) / 1000.0;

@@ -1,19 +1,19 @@
-//! G-optimal designs: how often to play which action, so that all are known equally well.
+//! G-optimal designs: frequencies of actions that minimise the largest variance of the estimates.
 
 use nalgebra::{DMatrix, DVector};
 
 use super::error::ZcdpError;
 
-/// The largest `||a||²` in V(π)⁻¹ is at most this times the dimension, if that is reached.
+/// The target for the largest `||a||²` in V(π)⁻¹, as a multiple of the dimension.
 pub const TOLERANCE: f64 = 1.01;
 
-/// Most steps: seconds for as many actions and coordinates as there can be, which come far below.
+/// Maximum number of steps: seconds for the largest problems, which need far fewer.
 const STEPS: usize = 20_000;
 
-/// Steps after which V⁻¹ is computed anew, for the errors that updates add up.
+/// Number of steps after which V⁻¹ is recomputed, to remove accumulated errors of updates.
 const RENEWAL: usize = 200;
 
-/// Shares below it are dropped in the end.
+/// Shares below this are dropped in the end.
 const LEAST_SHARE: f64 = 1e-4;
 
 /// A probability over actions.
@@ -21,10 +21,10 @@ const LEAST_SHARE: f64 = 1e-4;
 pub struct Design {
     /// The share of each action; they sum to 1.
     pub shares: Vec<f64>,
-    /// `g(π)`, the largest `||a||²` in V(π)⁻¹ over all actions, where V(π) is the sum of `π(a)
-    /// a aᵀ`. At least the dimension (Kiefer and Wolfowitz 1960), and at most
-    /// [`TOLERANCE`] times that unless the search was given up. Whatever it is, an algorithm that
-    /// reckons with it is right, and plays the more the larger it is.
+    /// `g(π)`, the largest `||a||²` in V(π)⁻¹ over all actions, where V(π) is the sum of `π(a) a
+    /// aᵀ`. At least the dimension (Kiefer and Wolfowitz 1960), and at most [`TOLERANCE`] times
+    /// that unless the search was given up. Algorithms that use this value are correct for any
+    /// design; a larger value means more plays.
     pub worst: f64,
 }
 
@@ -41,7 +41,7 @@ impl Design {
         let equal = DVector::from_element(count, 1.0 / count as f64);
         let mut search = Search::new(actions, equal.clone())?;
         for step in 1..=STEPS {
-            // One less than the tolerance, so that dropping small shares does not exceed it.
+            // Tighter than the tolerance, so that dropping small shares does not exceed it.
             if search.norms.max() <= dimension * f64::midpoint(1.0, TOLERANCE) {
                 break;
             }
@@ -71,7 +71,7 @@ impl Design {
     }
 }
 
-/// Shares on their way to the optimum.
+/// The state of the search for the optimal shares.
 struct Search<'a> {
     actions: &'a DMatrix<f64>,
     shares: DVector<f64>,
@@ -87,9 +87,9 @@ impl<'a> Search<'a> {
         Ok(Self { actions, shares, inverse, norms })
     }
 
-    /// Moves towards the action with the largest norm, or away from the one with the smallest of
-    /// those that have a share, whichever is further from the optimum. `false`: arithmetic
-    /// lost its way, and all but the shares must be computed anew.
+    /// Moves towards the action with the largest norm, or away from the one with the smallest norm
+    /// among those with a share, whichever is further from the optimum. `false`: rounding errors
+    /// are too large, and everything except the shares must be recomputed.
     fn step(&mut self) -> bool {
         let dimension = self.inverse.nrows() as f64;
         let (towards, largest) = self.norms.argmax();
@@ -148,7 +148,7 @@ pub(super) fn inverse(matrix: &DMatrix<f64>) -> Result<DMatrix<f64>, ZcdpError> 
 /// The actions (columns) in an orthonormal basis of their span.
 ///
 /// # Errors
-/// [`ZcdpError::Singular`] when they span nothing.
+/// [`ZcdpError::Singular`] when the span is empty.
 pub(super) fn within_span(actions: &DMatrix<f64>) -> Result<DMatrix<f64>, ZcdpError> {
     // Singular values below this fraction of the largest one count as 0.
     const RANK_PRECISION: f64 = 1e-7;
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_design_is_optimal_to_its_tolerance() {
-        // Of an orthonormal basis and something short inside, the basis is played equally.
+        // With an orthonormal basis and a short action inside, the basis is played equally.
         let actions = DMatrix::from_columns(&[
             DVector::from_vec(vec![1.0, 0.0, 0.0]),
             DVector::from_vec(vec![0.0, 1.0, 0.0]),
@@ -182,7 +182,7 @@ mod tests {
         let design = Design::optimal(&actions).unwrap();
         assert!((3.0..=3.0 * TOLERANCE).contains(&design.worst), "{design:?}");
         assert!(design.shares[3] < 0.01 && (design.shares[0] - 1.0 / 3.0).abs() < 0.01);
-        // Every choice of shares has at least the dimension.
+        // Every design has at least the dimension as its largest norm.
         let equal = DVector::from_element(4, 0.25);
         assert!(square_norms(&actions, &equal).unwrap().max() >= 3.0);
     }
@@ -203,7 +203,7 @@ mod tests {
             assert!((design.shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
             let mut search =
                 Search::new(&actions, DVector::from_element(count, 1.0 / count as f64)).unwrap();
-            // After updates the norms are those of the shares.
+            // After updates the norms match the shares.
             for _ in 0..RENEWAL {
                 assert!(search.step());
             }
@@ -220,7 +220,7 @@ mod tests {
         assert!((inside[0].abs() - 0.5_f64.sqrt()).abs() < 1e-12);
         assert!(Design::optimal(&actions).is_err());
         let design = Design::optimal(&inside).unwrap();
-        // A single action is enough for one dimension, the longer one.
+        // In one dimension a single action suffices, the longer one.
         assert!((design.worst - 1.0).abs() < 0.01 && design.shares[1] > 0.99, "{design:?}");
     }
 }

@@ -2,17 +2,17 @@
 
 use thiserror::Error;
 
-/// Why something was refused. Nothing was spent and no state changed.
+/// The reason for a refusal. No budget was spent and the state is unchanged.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ZcdpError {
-    /// A ρ that no noise can be made for.
+    /// A ρ for which noise can't be represented.
     #[error(
         "rho is {rho}; it must be a finite number above 0, from 1e-7 to 1e6: choose a larger \
          one for less noise, or a smaller one for more privacy"
     )]
     Rho {
-        /// The value that was given.
+        /// The given value.
         rho: f64,
     },
     /// A reward out of its range, or not a number.
@@ -28,36 +28,36 @@ pub enum ZcdpError {
     /// Too few arms or actions.
     #[error("{count} arms; expected 2 to {max}")]
     Arms {
-        /// How many there are.
+        /// Number of arms or actions.
         count: usize,
-        /// How many there may be.
+        /// Maximum number.
         max: usize,
     },
-    /// An arm that does not exist.
+    /// An unknown arm.
     #[error("there is no arm {arm}; they are numbered from 0 to {last}")]
     NoSuchArm {
-        /// The number that was given.
+        /// The given index.
         arm: usize,
-        /// The last one there is.
+        /// The last valid index.
         last: usize,
     },
-    /// A vector where a number should be.
+    /// A vector in place of an index.
     #[error("the experiment has numbered arms; expected a number, found a vector")]
     NotAVector,
-    /// A number where a vector should be.
+    /// An index in place of a vector.
     #[error("the experiment has vectors; expected the vector that was played, found a number")]
     NotANumber,
-    /// A horizon without a round.
+    /// A horizon of 0.
     #[error("the horizon is 0; expected at least one round")]
     Horizon,
     /// A parameter out of range.
     #[error("{name} is {value}; expected {expected}")]
     Parameter {
-        /// Its name.
+        /// The parameter's name.
         name: &'static str,
-        /// The value that was given.
+        /// The given value.
         value: f64,
-        /// What was expected.
+        /// The permitted values.
         expected: &'static str,
     },
     /// Vectors of different lengths.
@@ -65,9 +65,9 @@ pub enum ZcdpError {
     Dimension {
         /// Number of the action.
         action: usize,
-        /// Its coordinates.
+        /// Its number of coordinates.
         found: usize,
-        /// Those that were expected.
+        /// The expected number.
         expected: usize,
     },
     /// A coordinate that is not a number.
@@ -96,32 +96,32 @@ pub enum ZcdpError {
          depend on others, or add an action"
     )]
     Dependent {
-        /// Dimensions that they span.
+        /// Dimension of the span.
         rank: usize,
-        /// Dimensions there are.
+        /// Dimension of the space.
         dimension: usize,
     },
-    /// A statistic is due; its noise must come first.
+    /// A statistic is due and must be released first.
     #[error("a statistic is due: give its noise before more rewards")]
     NoiseDue,
     /// No statistic is due.
     #[error("no statistic is due; noise is given to one that is, once")]
     NothingDue,
-    /// Noise of a wrong size.
+    /// Noise of the wrong length.
     #[error("{found} numbers of noise; expected {expected}")]
     NoiseLength {
-        /// Numbers that were given.
+        /// The given length.
         found: usize,
-        /// Numbers that were expected.
+        /// The expected length.
         expected: usize,
     },
     /// More rewards than the sums can hold.
     #[error("more than {max} rewards; start a new experiment")]
     Full {
-        /// How many there can be.
+        /// Maximum number of rewards.
         max: u64,
     },
-    /// A matrix that arithmetic could not invert.
+    /// A matrix that is numerically singular.
     #[error("the actions are so nearly dependent that arithmetic fails; rescale or drop some")]
     Singular,
 }

@@ -7,8 +7,8 @@ use super::design::{gram, inverse};
 use super::error::ZcdpError;
 use super::lattice::UNITS;
 
-/// Where the noise enters the estimate of a phase with V = Σ a aᵀ over its plays, N standard
-/// Gaussian, Δ the length of the range of rewards.
+/// The stage at which noise enters the estimate of a phase with V = Σ a aᵀ over its plays. N is
+/// standard Gaussian, and Δ the length of the range of rewards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Placement {
     /// On the least-squares estimate, shaped by V: `θ + V^(-1/2) g (Δ/sqrt(2ρ)) N`, where g is
@@ -17,15 +17,15 @@ pub enum Placement {
     Shaped,
     /// On the reward sum of each action, before least squares; for comparison.
     RewardSums,
-    /// On the least-squares estimate, the same in all directions: `θ + h (Δ/sqrt(2ρ)) N`, where
-    /// h is the largest `|V⁻¹ a|`; for comparison.
+    /// On the least-squares estimate, isotropic: `θ + h (Δ/sqrt(2ρ)) N`, where h is the largest
+    /// `|V⁻¹ a|`; for comparison.
     Output,
 }
 
 impl Placement {
-    /// How much the noise along an action grows, in `factor/c · Δ/sqrt(2ρ) · |N|`, when actions
-    /// are played `c π(a)` times, and the dimension of N. For [`Self::Shaped`] it is g(π). No
-    /// other has less:
+    /// The factor of the noise along an action, `factor/c · Δ/sqrt(2ρ) · |N|`, when actions are
+    /// played `c π(a)` times; and the dimension of N. For [`Self::Shaped`] the factor is g(π). The
+    /// others have no smaller one:
     /// - [`Self::RewardSums`]: with z the plays' noise, `<b, V⁻¹ Σ a z_a>` is at most `|z|`
     ///   times the root of `bᵀ V⁻¹ (Σ_support a aᵀ) V⁻¹ b`. At the optimum that root is at
     ///   least g, since `a aᵀ` sum to at least `V(π)/max π`, and N has a
@@ -64,21 +64,21 @@ impl Placement {
     }
 }
 
-/// The statistic of a phase: an integer matrix W times the vector of reward sums, and how an
-/// estimate is made from it.
+/// The statistic of a phase: an integer matrix W times the vector of reward sums, and the estimate
+/// computed from it.
 ///
 /// # Sensitivity
-/// Another reward changes the sum of one action a by at most the length L of the range in steps,
-/// 1 or 2 times [`UNITS`], and so W times the sums by at most `L |W_a|` in Euclidean distance. Each
+/// Another reward changes the sum of one action a by at most the length L of the range in steps, 1
+/// or 2 times [`UNITS`], and so W times the sums by at most `L |W_a|` in Euclidean distance. Each
 /// coordinate of that is divided by [`UNITS`] and rounded down, which adds less than 1 to its
-/// change. The columns of W are rounded towards 0 and their squares are summed in integers:
-/// `|W_a| <= UNITS - 8` exactly, and there are at most 64 = 8² coordinates. So the
-/// statistic moves by at most `L (UNITS - 8)/UNITS + 8 <= L` steps: whatever the phase was, Δ = L,
-/// the noise never depends on the plays, and floating-point errors in W can make an estimate
-/// worse but not less private. For [`Placement::RewardSums`] the statistic is the sums themselves.
+/// change. The columns of W are rounded towards 0 and their squares are summed in integers: `|W_a|
+/// <= UNITS - 8` exactly, and there are at most 64 = 8² coordinates. So the statistic moves by at
+/// most `L (UNITS - 8)/UNITS + 8 <= L` steps: for every phase Δ = L, the noise never depends on the
+/// plays, and floating-point errors in W can make an estimate less accurate but not less private.
+/// For [`Placement::RewardSums`] the statistic is the sums themselves.
 ///
-/// The estimate inverts the very W that was used, rounding included: without
-/// noise it is a weighted least-squares estimate that is exact when rewards are linear.
+/// The estimate inverts the same W, rounding included: without noise it is a weighted least-squares
+/// estimate that is exact when rewards are linear.
 #[derive(Clone, Debug)]
 pub(super) struct Estimator {
     /// Row-major, one row for each number of the statistic.
@@ -87,7 +87,7 @@ pub(super) struct Estimator {
 }
 
 impl Estimator {
-    /// For actions (columns) played so many times; all of them were played.
+    /// The estimator for actions (columns) with these counts of plays, all positive.
     pub(super) fn new(
         placement: Placement,
         actions: &DMatrix<f64>,
@@ -106,7 +106,7 @@ impl Estimator {
                 return Ok(Self { rows: rows.collect(), decoder: inverse * actions });
             }
         };
-        // Slightly less than the units, since floating-point norms may be too small.
+        // Slightly less than the units, because floating-point norms may be underestimated.
         let longest = shape.column_iter().map(|column| column.norm()).fold(0.0, f64::max);
         let scale = LONGEST as f64 * (1.0 - 1e-9) / longest;
         let whole = shape.map(|x| (x * scale).trunc());
@@ -125,12 +125,12 @@ impl Estimator {
         Ok(Self { rows, decoder })
     }
 
-    /// Numbers of the statistic.
+    /// The number of coordinates of the statistic.
     pub(super) fn draws(&self) -> usize {
         self.rows.len()
     }
 
-    /// The statistic with its noise, in steps of the lattice.
+    /// The statistic plus noise, in lattice steps.
     pub(super) fn statistic(&self, sums: &[i128], noise: &[i64]) -> Vec<i128> {
         let exact = |row: &Vec<i128>| {
             row.iter().zip(sums).map(|(w, sum)| w * sum).sum::<i128>().div_euclid(UNITS)
@@ -146,7 +146,7 @@ impl Estimator {
     }
 }
 
-/// The longest column of W.
+/// Maximum length of a column of W.
 const LONGEST: i128 = UNITS - 8;
 
 #[expect(clippy::cast_possible_truncation, reason = "whole numbers up to the units")]

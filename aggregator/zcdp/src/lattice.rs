@@ -1,4 +1,4 @@
-//! The lattice on which rewards are added and noise is drawn.
+//! The lattice of rewards and noise.
 
 use bandana_mechanisms::noise::{DiscreteGaussian, Ratio};
 use bandana_shared::accounting::concentrated::Rho;
@@ -11,15 +11,14 @@ use super::error::ZcdpError;
 /// rounded by at most `2^-17`.
 pub const UNITS: i128 = 1 << 16;
 
-/// Most rewards of one experiment; sums are then far from the ends of their integers.
+/// Maximum number of rewards of one experiment; sums then stay far from integer overflow.
 pub const REWARDS_MAX: u64 = 1 << 40;
 
-/// Most coordinates of an action.
+/// Maximum number of coordinates of an action.
 pub const DIMENSION_MAX: usize = 64;
 
-/// Where rewards may lie. The sensitivity of a sum is the length of the range: 1 for
-/// [`Self::Unit`], 2 for [`Self::Symmetric`]. The papers' bandits have 1 for finite arms
-/// and 2 for linear ones.
+/// The range of rewards. The sensitivity of a sum is the length of the range: 1 for [`Self::Unit`],
+/// 2 for [`Self::Symmetric`]. The papers' bandits have 1 for finite arms and 2 for linear ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RewardRange {
     /// 0 to 1.
@@ -29,7 +28,7 @@ pub enum RewardRange {
 }
 
 impl RewardRange {
-    /// Both ends.
+    /// Both ends of the range.
     pub fn ends(self) -> (f64, f64) {
         match self {
             Self::Unit => (0.0, 1.0),
@@ -74,17 +73,17 @@ impl RewardRange {
     }
 }
 
-/// A reward on the lattice. It shows nothing of itself.
+/// A reward on the lattice. `Debug` does not show it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LatticeReward(i64);
 
 impl LatticeReward {
-    /// In steps of the lattice.
+    /// The reward in lattice steps.
     pub(super) fn units(self) -> i128 {
         self.0.into()
     }
 
-    /// The reward, rounded to the lattice: for whoever hands it on, and for no log.
+    /// The reward, rounded to the lattice: for forwarding only, never for a log.
     pub fn disclose(self) -> f64 {
         reward_of(self.units())
     }
@@ -102,28 +101,28 @@ impl std::fmt::Debug for LatticeReward {
 pub struct NoiseScale {
     /// σ² of each draw.
     pub variance: Ratio,
-    /// Draws.
+    /// Number of draws.
     pub draws: usize,
 }
 
 impl NoiseScale {
-    /// Draws it.
+    /// Draws the noise.
     pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Vec<i64> {
         let gaussian = DiscreteGaussian::new(self.variance);
         (0..self.draws).map(|_| gaussian.sample(rng)).collect()
     }
 }
 
-/// How rewards are protected.
+/// The protection of rewards.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Protection {
-    /// Not at all; for comparison.
+    /// None; for comparison.
     None,
     /// ρ-zCDP for each reward.
     Concentrated(Price),
 }
 
-/// A ρ that noise can be made for: 1e-7 to 1e6.
+/// A ρ within the supported range: 1e-7 to 1e6.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Price(f64);
@@ -157,7 +156,7 @@ impl Protection {
         rho.try_into().map(Self::Concentrated)
     }
 
-    /// The ρ of a reward; infinite without protection.
+    /// The ρ per reward; infinite without protection.
     pub fn rho(self) -> Rho {
         match self {
             Self::None => Rho::new(f64::INFINITY).unwrap_or(Rho::ZERO),
@@ -165,7 +164,7 @@ impl Protection {
         }
     }
 
-    /// `1/ρ`, 0 without protection.
+    /// `1/ρ`; 0 without protection.
     pub(super) fn inverse_rho(self) -> f64 {
         match self {
             Self::None => 0.0,
@@ -173,9 +172,8 @@ impl Protection {
         }
     }
 
-    /// The noise of a release of so many numbers that another reward moves, in Euclidean
-    /// distance, by at most Δ, the length of the range in steps: `σ² = Δ²/(2ρ)`, rounded up.
-    /// None without protection.
+    /// The noise of a release of `draws` numbers. One reward moves them, in L2 norm, by at most Δ,
+    /// the length of the range in steps: `σ² = Δ²/(2ρ)`, rounded up. None without protection.
     pub fn noise(self, range: RewardRange, draws: usize) -> Option<NoiseScale> {
         let Self::Concentrated(Price(rho)) = self else { return None };
         let square = Ratio::whole(range.length_units().pow(2)).ok()?;
@@ -203,7 +201,7 @@ impl Action {
         if vector.iter().any(|x| !x.is_finite()) {
             return Err(ZcdpError::NotFinite { action: number });
         }
-        // A vector that was divided by its norm may be longer than 1 by a rounding.
+        // A normalised vector may be longer than 1 by a rounding error.
         let norm = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
         if norm > 1.0 + 1e-9 {
             return Err(ZcdpError::Norm { action: number, norm });
@@ -218,7 +216,7 @@ impl Action {
         }
     }
 
-    /// Checks a list of actions of one dimension, the first one's.
+    /// Converts a list of actions, all of the first one's dimension.
     ///
     /// # Errors
     /// As [`Self::new`], and [`ZcdpError::Parameter`] for a dimension of 0 or more than
@@ -229,12 +227,12 @@ impl Action {
         vectors.iter().enumerate().map(|(at, vector)| Self::new(vector, dimension, at)).collect()
     }
 
-    /// In steps of the lattice.
+    /// The coordinates in lattice steps.
     pub(super) fn units(&self) -> &[i64] {
         &self.0
     }
 
-    /// Its coordinates, which are exact.
+    /// The coordinates, exact.
     pub fn coordinates(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
         self.0.iter().map(|x| *x as f64 / UNITS as f64)
     }
@@ -245,7 +243,7 @@ impl Action {
     }
 }
 
-/// Whether vectors may have so many coordinates.
+/// Checks the number of coordinates of vectors.
 pub(super) fn check_dimension(dimension: usize) -> Result<(), ZcdpError> {
     if (1..=DIMENSION_MAX).contains(&dimension) {
         return Ok(());
@@ -257,7 +255,7 @@ pub(super) fn check_dimension(dimension: usize) -> Result<(), ZcdpError> {
     })
 }
 
-/// The sum of a lattice in its own unit.
+/// A sum in lattice steps, converted to the unit of rewards.
 pub(super) fn reward_of(units: i128) -> f64 {
     units as f64 / UNITS as f64
 }
@@ -298,7 +296,7 @@ mod tests {
         assert!(refused(&[1.0, 0.1]).contains("norm 1.00"));
         assert!(refused(&[f64::NAN, 0.1]).contains("not a finite number"));
         assert!(refused(&[1.0]).contains("1 coordinates; expected 2"));
-        // Divided by its norm, a vector may come out a rounding too long.
+        // A normalised vector may be too long by a rounding error.
         let third = 1.0_f64.next_up();
         assert!(Action::new(&[third, 0.0], 2, 0).is_ok());
     }

@@ -1,4 +1,4 @@
-//! Lazy release: statistics as seldom as the noise asks for, and nothing forgotten.
+//! Lazy release: releases as rare as the noise requires, with all past rewards in use.
 
 use bandana_learners::{AdaKlSampler, Evidence};
 use rand::Rng;
@@ -9,40 +9,38 @@ use super::error::ZcdpError;
 use super::lattice::{LatticeReward, NoiseScale, Protection, RewardRange, reward_of};
 
 /// The scale of Rand-AdaKL is uniform between 0 and this. Measured, not derived, as
-/// [`scale_max`](bandana_learners::scale_max): as much as is used where bits carry rewards
-/// almost openly.
+/// [`scale_max`](bandana_learners::scale_max): the value used for channels with almost no noise.
 pub const SCALE_MAX: f64 = 1.2;
 
-/// The variance that a reward is taken to have lies in here.
+/// The range to which the assumed variance of a reward is clamped.
 const VARIANCE: std::ops::RangeInclusive<f64> = 0.05..=0.25;
 
-/// What is known of an arm.
+/// The state of an arm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct ArmState {
-    /// Rewards of each release, and their noisy sum.
+    /// Number of rewards and noisy sum of each release.
     releases: Vec<(u64, i128)>,
     released: u64,
-    /// Rewards since and their sum: the buffer, of which nothing has been said.
+    /// Number and sum of the rewards since: the buffer, of which nothing has been released.
     open: u64,
     open_sum: i128,
 }
 
-/// Rand-AdaKL on seldom releases, for rewards in 0..=1. The rule is our own, without a proof of
-/// its regret.
+/// Rand-AdaKL on rare releases, for rewards in 0..=1. The rule is this project's, without a proven
+/// regret bound.
 ///
-/// The buffer of an arm is released with N(0, 1/(2ρ)) once it holds at least
-/// `max(ceil(1/sqrt(ρ)), rewards released before)` rewards: so the noise is never much more than
-/// the spread of the rewards in it, and there are about log2 N releases. Releases are
-/// weighted by what they tell, `w = n/(n + 1/(2ρv))` for n rewards of variance v, which is
-/// p(1 - p) held within .05 and .25; the mean is `Σ w sum / Σ w n`, and counts as
-/// `Σ w n` rewards without noise. With those, the arm is drawn as
+/// The buffer of an arm is released with N(0, 1/(2ρ)) once it holds at least `max(ceil(1/sqrt(ρ)),
+/// rewards released before)` rewards: so the noise never much exceeds the standard deviation of the
+/// sum, and there are about log2 N releases. Releases are weighted by their information, `w = n/(n
+/// + 1/(2ρv))` for n rewards of variance v, which is p(1 - p) clamped to .05..=.25; the mean is `Σ
+/// w sum / Σ w n`, and counts as `Σ w n` rewards without noise. With those, the arm is drawn as
 /// [`Learner::RandAdaKl`](bandana_learners::Learner::RandAdaKl) does.
 ///
 /// # Privacy
-/// ρ-zCDP for each reward. All arms have a buffer that is open at any time, and the arm is drawn,
-/// so the order of releases is random: the claim in the [module](super) covers both, since
-/// draws use released statistics, counts and independent coins. Sensitivity: another reward in
-/// 0..=1 moves the one sum it is in by at most Δ = 1, so σ² = 1/(2ρ).
+/// ρ-zCDP for each reward. All arms have an open buffer at any time, and arms are drawn at random,
+/// so the order of releases is random: the claim in the [module](super) covers both, since draws
+/// use released statistics, counts and independent coins. Sensitivity: another reward in 0..=1
+/// moves the one sum it is in by at most Δ = 1, so σ² = 1/(2ρ).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "LazyState", into = "LazyState")]
 pub struct LazyRelease {
@@ -50,7 +48,7 @@ pub struct LazyRelease {
     sampler: AdaKlSampler,
 }
 
-/// What lasts.
+/// The persistent state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct LazyState {
     protection: Protection,
@@ -60,7 +58,7 @@ struct LazyState {
 }
 
 impl LazyRelease {
-    /// Before the first reward.
+    /// The initial state.
     ///
     /// # Errors
     /// For fewer than 2 or too many arms.
@@ -70,7 +68,7 @@ impl LazyRelease {
         Ok(LazyState { protection, arms, due: None, rewards: 0 }.into())
     }
 
-    /// Draws an arm. Arms that nothing was released of come first, the one with fewest rewards.
+    /// Draws an arm. Arms without a release come first, in order of fewest rewards.
     pub fn draw<R: Rng + ?Sized>(&self, rng: &mut R) -> usize {
         let unknown = self.state.arms.iter().enumerate().filter(|(_, arm)| arm.released == 0);
         match unknown.min_by_key(|(_, arm)| arm.open) {
@@ -84,12 +82,12 @@ impl LazyRelease {
         self.state.protection.noise(RewardRange::Unit, 1)
     }
 
-    /// Whether a statistic waits for its noise.
+    /// Whether a statistic is due for release.
     pub fn is_due(&self) -> bool {
         self.state.due.is_some()
     }
 
-    /// Takes a reward of the arm that was played.
+    /// Adds a reward of the arm that was played.
     ///
     /// # Errors
     /// When there is no such arm, a statistic is due, or there are too many rewards.
@@ -110,10 +108,10 @@ impl LazyRelease {
         Ok(())
     }
 
-    /// Releases the statistic that is due with its noise, in steps of the lattice.
+    /// Releases the due statistic with its noise in lattice steps.
     ///
     /// # Errors
-    /// When nothing is due or there is not one number of noise.
+    /// When no statistic is due, or the length of `noise` is wrong.
     pub fn release(&mut self, noise: &[i64]) -> Result<(), ZcdpError> {
         let arm = self.state.due.ok_or(ZcdpError::NothingDue)?;
         let noise = one_number(noise, self.noise())?;
@@ -126,7 +124,7 @@ impl LazyRelease {
         Ok(())
     }
 
-    /// The statistic that is due, without noise.
+    /// The due statistic without noise.
     pub(super) fn exact_statistic(&self) -> Vec<i128> {
         self.state.due.map(|arm| self.state.arms[arm].open_sum).into_iter().collect()
     }
@@ -145,23 +143,23 @@ impl LazyRelease {
         self.state.arms.iter().map(mean).collect()
     }
 
-    /// What it was made of: arms, and how their rewards are protected.
+    /// The settings: number of arms, and protection of rewards.
     pub fn settings(&self) -> (usize, Protection) {
         (self.state.arms.len(), self.state.protection)
     }
 
-    /// Forgets the rewards of the open buffers, and keeps how many they were.
+    /// Erases the rewards of the open buffers, and keeps their numbers.
     pub(super) fn erase_buffers(&mut self) {
         self.state.arms.iter_mut().for_each(|arm| arm.open_sum = 0);
     }
 
-    /// Rewards so far.
+    /// Number of rewards so far.
     pub fn rewards(&self) -> u64 {
         self.state.rewards
     }
 }
 
-/// Least rewards of a release.
+/// Minimum number of rewards of a release.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

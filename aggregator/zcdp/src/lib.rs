@@ -1,16 +1,15 @@
 //! Bandits with a trusted curator, under zero-concentrated differential privacy (zCDP).
 //!
-//! Here users trust the server with their rewards, but not the world with what it does:
-//! what is protected is one reward against everybody who sees which arms are recommended,
-//! and every statistic that is shown. The algorithms are AdaC-UCB, AdaC-GOPE and AdaC-OFUL of
-//! Azize and Basu, "Concentrated Differential Privacy for Bandits" (arXiv 2309.00557), beside
-//! the same without noise, and variants of our own that say so.
+//! Users trust the server with their rewards, but not the observers of its output: one reward is
+//! protected against observers of all recommended arms and all released statistics. The algorithms
+//! are AdaC-UCB, AdaC-GOPE and AdaC-OFUL of Azize and Basu, "Concentrated Differential Privacy for
+//! Bandits" (arXiv 2309.00557), the same without noise, and variants of this project, marked as
+//! such.
 //!
-//! Each is a state machine that is told what was played, adds up rewards, and asks for noise
-//! when a statistic is due. It draws nothing and reads no clock: with equal noise and equal
-//! plays it is in an equal state. Noise comes from the caller, in whole units of the
-//! [`lattice`], as many as [`NoiseScale`] says, and must be durable before what was made of
-//! it is used.
+//! Each is a state machine that receives plays, adds up rewards, and requests noise when a
+//! statistic is due. It draws no randomness and reads no clock: with equal noise and equal plays it
+//! is in an equal state. Noise comes from the caller, in whole units of the [`lattice`], as many as
+//! [`NoiseScale`] says, and must be durable before any result of it is used.
 //!
 //! # A bandit, simulated
 //! ```
@@ -37,26 +36,25 @@
 //! ```
 //!
 //! # Privacy
-//! All of them rest on one claim. A *buffer* is a sum of rewards that nothing has been said
-//! of. **If (1) which buffer a reward enters, and when a buffer is released, follow from what
-//! was released before, from what was played and from how many rewards came, never from the
-//! rewards; (2) every reward enters at most one buffer, and a buffer is released once, with
-//! Gaussian noise that makes this one release ρ-zCDP for the change of one reward; and (3) all
-//! else is computed from released statistics, then all that is ever seen is ρ-zCDP, however
-//! many buffers are open at the same time, and whoever chooses the arms.**
+//! All of them rest on one claim. A *buffer* is a sum of rewards of which nothing has been
+//! released. **If (1) which buffer a reward enters, and when a buffer is released, depend only on
+//! earlier releases, on plays and on the number of rewards, never on their values; (2) every reward
+//! enters at most one buffer, and a buffer is released once, with Gaussian noise that makes this
+//! one release ρ-zCDP for the change of one reward; and (3) all else is computed from released
+//! statistics, then the complete observable output is ρ-zCDP, for any number of buffers open at the
+//! same time, and for any adversary that chooses the arms.**
 //!
 //! *Proof.* Fix an adversary with its coins, who chooses every arm that is played from what was
-//! recommended, and two tables of rewards that differ in the row of one user, at time s. Let
-//! O_1, O_2, ... be the released statistics in their order, P and Q their laws under the two
-//! tables. By (1) and (3) arms, counts, and the times of releases follow from the coins and
-//! the statistics so far. So the arm played at time s, the buffer B that this reward enters,
-//! and whether release k is the one of B, are functions of O_1..O_{k-1}. If release k is not
-//! that of B, the sum in it is the same under both tables by (2) and the noise is
-//! independent: `P(O_k | O_<k) = Q(O_k | O_<k)`. If it is, the order-α Rényi divergence of
-//! the two conditional laws is at most ρα. At most one k is of this kind in each sequence,
-//! and it is known before O_k is drawn, so the likelihood ratio L of the whole sequence is
-//! the ratio at this k alone, or 1: `E_Q[L^α] = E_Q[ E_Q[L^α | O_<k] ] <= exp((α - 1) ρ α)`.
-//! What is seen is a function of the statistics and the coins. ∎
+//! recommended, and two tables of rewards that differ in the row of one user, at time s. Let O_1,
+//! O_2, ... be the released statistics in their order, P and Q their laws under the two tables. By
+//! (1) and (3) arms, counts, and the times of releases follow from the coins and the statistics so
+//! far. So the arm played at time s, the buffer B that this reward enters, and whether release k is
+//! the one of B, are functions of O_1..O_{k-1}. If release k is not that of B, the sum in it is the
+//! same under both tables by (2) and the noise is independent: `P(O_k | O_<k) = Q(O_k | O_<k)`. If
+//! it is, the order-α Rényi divergence of the two conditional laws is at most ρα. At most one k is
+//! of this kind in each sequence, and it is known before O_k is drawn, so the likelihood ratio L of
+//! the whole sequence is the ratio at this k alone, or 1: `E_Q[L^α] = E_Q[ E_Q[L^α | O_<k] ] <=
+//! exp((α - 1) ρ α)`. Everything observable is a function of the statistics and the coins. ∎
 //!
 //! It is the adaptive form of parallel composition; nowhere does it use that one
 //! buffer closes before the next one opens.

@@ -1,4 +1,4 @@
-//! Trusted experiments as messages and in the store tell of them.
+//! Trusted experiments in messages and in the store.
 
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::trusted_specification::Algorithm as Message;
@@ -15,20 +15,20 @@ use super::error::ZcdpError;
 use super::estimator::Placement;
 use super::lattice::{Action, Protection, RewardRange};
 
-/// Why a specification is none.
+/// The reason why a specification is invalid.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum SpecificationError {
-    /// Nobody said that rewards reach the server.
+    /// The declaration that rewards reach the server is missing.
     #[error(
         "`rewards_are_disclosed` must be true: in a trusted experiment rewards reach the server; \
          for private bits create an ordinary experiment"
     )]
     NotDisclosed,
-    /// It has no algorithm.
+    /// The algorithm is missing.
     #[error("the field `algorithm` must be set")]
     NoAlgorithm,
-    /// What the algorithm refused.
+    /// A refusal by the algorithm.
     #[error(transparent)]
     Trusted(#[from] ZcdpError),
 }
@@ -68,7 +68,7 @@ impl TryFrom<&TrustedSpecification> for AlgorithmSettings {
 }
 
 impl AlgorithmSettings {
-    /// As devices and operators are told of it.
+    /// The wire form, for devices and operators.
     pub fn message(&self, id: &ExperimentId) -> TrustedSpecification {
         let (protection, algorithm) = match self {
             Self::Ucb(UcbSettings { arms, protection, exploration, .. }) => {
@@ -98,7 +98,7 @@ impl AlgorithmSettings {
         }
     }
 
-    /// In a few words, for the audit log.
+    /// A summary in words, for the audit log.
     pub fn words(&self) -> String {
         let (protection, what) = match self {
             Self::Ucb(settings) => {
@@ -116,10 +116,10 @@ impl AlgorithmSettings {
     }
 }
 
-/// Reads vectors of actions.
+/// Converts vectors to actions.
 ///
 /// # Errors
-/// When they are too many, or one of them is not an action.
+/// When there are too many, or one is not a valid action.
 pub fn actions_of(vectors: &[Vector]) -> Result<Vec<Action>, ZcdpError> {
     let count = vectors.len();
     if count > ARMS_MAX {

@@ -1,25 +1,25 @@
-//! The state of a trusted experiment: a secret one, and what may be shown of it.
+//! The state of a trusted experiment: the secret state, and the released part of it.
 //!
 //! # Noise
-//! The noise of a release is no stored number. Before an episode begins, a key from the
-//! operating system is made durable for its release, and for no other. At the release the exact
-//! samplers draw from ChaCha20, seeded with SHA-256 over a fixed word, the key, the bytes of
-//! the whole state of the algorithm, open buffers included, and the integers that the noise is
-//! added to. SHA-256 of a secret key and a message stands for a random function of the message; so:
+//! The noise of a release is derived from a key, not stored. Before an episode begins, a key from
+//! the operating system is made durable for its release, and for no other. At the release the exact
+//! samplers draw from ChaCha20, seeded with SHA-256 over a fixed word, the key, the bytes of the
+//! whole state of the algorithm, open buffers included, and the integers that the noise is added
+//! to. SHA-256 of a secret key and a message acts as a random function of the message; so:
 //!
-//! - The same state is released with the same noise, however often that is begun anew: after a
-//!   crash, after a commit of unknown outcome, or by two replicas at once. Noise is never drawn
-//!   again for a sum, which would let whoever sees both draws average it away.
+//! - The same state is released with the same noise, however often the release is retried: after a
+//!   crash, after a commit of unknown outcome, or by two replicas at once. Noise is never redrawn
+//!   for a sum: an observer of both draws could average it away.
 //! - Should a store go back in time, by a failover to a standby that lags behind or a file that was
 //!   restored, and *other* rewards come than the first time, the state differs and the noise is
 //!   independent. Stored noise would be added to both sums, and the difference of what was shown
-//!   would be that of the sums, exactly. With independent noise whoever was shown both has seen two
+//!   would be that of the sums, exactly. With independent noise an observer of both has seen two
 //!   releases: a reward that is in both pays at most 2ρ instead of ρ.
 //!
-//! - Should another build make other integers of the same state, by floating-point arithmetic that
-//!   rounds in another way, their noise is independent too.
+//! - Should another build compute different integers from the same state, by floating-point
+//!   arithmetic that rounds differently, their noise is independent too.
 //!
-//! The first two are tested. The key goes with its release; it is in no backup.
+//! The first two are tested. The key is deleted with its release, and is in no backup.
 
 use std::fmt;
 
@@ -35,16 +35,16 @@ use super::algorithm::{Algorithm, AlgorithmSettings, Played, Shown};
 use super::error::ZcdpError;
 use super::lattice::{Action, LatticeReward};
 
-/// Tells this use of SHA-256 from every other one.
+/// Domain separation of this use of SHA-256.
 const DOMAIN: &[u8] = b"bandana: noise of one release of a trusted experiment, 1";
 
-/// The key of one release. It shows nothing of itself.
+/// The key of one release. `Debug` does not show it.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct NoiseKey([u8; 32]);
 
 impl NoiseKey {
-    /// A new one from the operating system, so that a restored snapshot of the machine can't
-    /// repeat it.
+    /// A new key from the operating system, so that a restored snapshot of the machine can't repeat
+    /// it.
     ///
     /// # Errors
     /// [`NoEntropy`]: nothing may be released.
@@ -54,7 +54,7 @@ impl NoiseKey {
         Ok(Self(key))
     }
 
-    /// One that is not secret, for tests and simulations.
+    /// A key that is not secret, for tests and simulations.
     pub fn insecure(key: [u8; 32]) -> Self {
         Self(key)
     }
@@ -66,8 +66,8 @@ impl fmt::Debug for NoiseKey {
     }
 }
 
-/// The whole state of a trusted experiment: sums of rewards that were not released, and the key
-/// of the next release.
+/// The complete state of a trusted experiment, including unreleased sums of rewards and the key of
+/// the next release.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct SecretState {
     algorithm: Algorithm,
@@ -87,20 +87,20 @@ impl fmt::Debug for SecretState {
 }
 
 impl SecretState {
-    /// Before the first reward, with the key of the first release.
+    /// The initial state, with the key of the first release.
     ///
     /// # Errors
-    /// What the algorithm says of its settings.
+    /// When the algorithm refuses its settings.
     pub fn new(plan: AlgorithmSettings, key: NoiseKey) -> Result<Self, ZcdpError> {
         Ok(Self { algorithm: Algorithm::new(plan)?, key, releases: 0 })
     }
 
-    /// Whether a statistic waits for its noise.
+    /// Whether a statistic is due for release.
     pub fn is_due(&self) -> bool {
         self.algorithm.is_due()
     }
 
-    /// Takes a reward that was checked.
+    /// Adds a validated reward.
     ///
     /// # Errors
     /// When a statistic is due, or there are too many rewards.
@@ -108,12 +108,12 @@ impl SecretState {
         self.algorithm.observe(played, reward)
     }
 
-    /// Releases the statistic that is due, with noise by the key that lies ready, and takes the
-    /// key of the next release. This state must be durable, and nothing may be shown before
-    /// the next one is.
+    /// Releases the due statistic with noise from the prepared key, and stores the key of the next
+    /// release. This state must already be durable, and nothing may be published before the
+    /// resulting state is.
     ///
     /// # Errors
-    /// What the algorithm says; [`ReleaseError::Encode`] when the state can't be written.
+    /// When the algorithm refuses; [`ReleaseError::Encode`] when the state can't be encoded.
     pub fn release(&mut self, next: NoiseKey) -> Result<(), ReleaseError> {
         let noise = self.noise()?;
         self.algorithm.release(&noise)?;
@@ -137,20 +137,20 @@ impl SecretState {
         Ok(scale.sample(&mut rng))
     }
 
-    /// What may be shown of it.
+    /// The released part of the state.
     pub fn released(&self) -> ReleasedState {
         ReleasedState { algorithm: self.algorithm.without_buffers(), releases: self.releases }
     }
 }
 
-/// Why a statistic can't be released.
+/// The reason why a statistic can't be released.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// What the algorithm refused.
+    /// A refusal by the algorithm.
     #[error(transparent)]
     Trusted(#[from] ZcdpError),
-    /// The state can't be written.
+    /// The state can't be encoded.
     #[error(transparent)]
     Encode(#[from] StoredError),
     /// There is no randomness for the next key.
@@ -158,11 +158,11 @@ pub enum ReleaseError {
     NoEntropy(#[from] NoEntropy),
 }
 
-/// What may be shown of a trusted experiment: released statistics and counts, and so all that
-/// a recommendation needs. It is what is left of one that was stopped.
+/// The released part of a trusted experiment's state: statistics and counts, which suffice for
+/// recommendations. Only this part remains after the experiment is stopped.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReleasedState {
-    /// With empty buffers.
+    /// The algorithm, with empty buffers.
     algorithm: Algorithm,
     releases: u64,
 }
@@ -173,25 +173,24 @@ impl Stored for ReleasedState {
 }
 
 impl ReleasedState {
-    /// What it was made of.
+    /// The algorithm's settings.
     pub fn plan(&self) -> AlgorithmSettings {
         self.algorithm.plan()
     }
 
-    /// Checks what was played and its reward, as far as that does not depend on what came
-    /// before.
+    /// Validates a play and its reward, independently of the state.
     ///
     /// # Errors
-    /// When there is no such arm, or something is out of range.
+    /// For an unknown arm, or a value out of range.
     pub fn check(&self, played: &Played, reward: f64) -> Result<LatticeReward, ZcdpError> {
         self.algorithm.check(played, reward)
     }
 
-    /// The arm or action to play; for AdaC-OFUL the place of the best of these vectors. Only
-    /// lazy release draws.
+    /// The arm or action to play; for AdaC-OFUL the index of the best of these vectors. Only lazy
+    /// release uses `rng`.
     ///
     /// # Errors
-    /// When vectors are missing, not wanted, or of another dimension.
+    /// When vectors are missing, unexpected, or of another dimension.
     pub fn recommend<R: Rng + ?Sized>(
         &self,
         vectors: &[Action],
@@ -200,17 +199,17 @@ impl ReleasedState {
         self.algorithm.recommend(vectors, rng)
     }
 
-    /// The statistics.
+    /// The released statistics.
     pub fn shown(&self) -> Shown {
         self.algorithm.shown()
     }
 
-    /// Rewards that count, released or not.
+    /// Number of rewards that count, released or not.
     pub fn rewards(&self) -> u64 {
         self.algorithm.rewards()
     }
 
-    /// Releases so far.
+    /// Number of releases so far.
     pub fn releases(&self) -> u64 {
         self.releases
     }
@@ -225,7 +224,7 @@ mod tests {
     use super::super::lattice::{Protection, RewardRange};
     use super::*;
 
-    /// After this reward of arm 0, whose first episode it ends.
+    /// The state after this reward of arm 0, which ends the arm's first episode.
     fn due(key: u8, reward: f64) -> SecretState {
         let plan = AlgorithmSettings::Ucb(UcbSettings {
             arms: 2,
@@ -252,7 +251,8 @@ mod tests {
         let read: SecretState =
             stored::from_bytes(&stored::to_bytes(&due(1, 0.25)).unwrap()).unwrap();
         assert_eq!(noise(read, 0.25).to_bits(), first.to_bits());
-        // A store that went back in time, and other rewards: their difference does not show.
+        // A store restored to an earlier state, and different rewards: the difference of the
+        // rewards stays hidden.
         assert!((noise(due(1, 0.75), 0.75) - first).abs() > 1e-6);
         assert!((noise(due(2, 0.25), 0.25) - first).abs() > 1e-6);
     }
@@ -290,8 +290,9 @@ mod tests {
         })
     }
 
-    /// By version 1: after the first reward, what is shown then, and after the release, whose noise
-    /// every later version of this program draws from the same state; then the other algorithms.
+    /// Stored states of version 1: after the first reward, the released state at that time, and the
+    /// state after the release, whose noise every later version must reproduce; then the other
+    /// algorithms.
     const GOLDEN: [&str; 6] = [
         "42447473010042e856d4000201000000000000e03f000000000000f03f00020000000001fc0000010000\
          0000000000000101070707070707070707070707070707070707070707070707070707070707070700",

@@ -1,5 +1,4 @@
-//! The least that an app needs around the client. `.ci/size` measures it with
-//! different features.
+//! The minimal app around the client. `.ci/size` measures it with different features.
 
 use std::error::Error;
 
@@ -16,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// What the app agrees to, for whatever transport and storage it has.
+/// The app's consent, for any transport and storage.
 macro_rules! agreed {
     ($builder:expr) => {
         $builder
@@ -26,7 +25,7 @@ macro_rules! agreed {
     };
 }
 
-/// The client talks to the aggregator and keeps its state in a directory.
+/// Variant in which the client talks to the aggregator and keeps its state in a directory.
 #[cfg(feature = "grpc")]
 fn run(app: impl Fn(&Bandana) -> Result<(), Box<dyn Error>>) -> Result<(), Box<dyn Error>> {
     use bandana_client::grpc::Transport;
@@ -39,8 +38,8 @@ fn run(app: impl Fn(&Bandana) -> Result<(), Box<dyn Error>>) -> Result<(), Box<d
     Ok(())
 }
 
-/// The app talks to the aggregator itself. This one gets its answers from itself, and
-/// its reports go nowhere.
+/// Variant in which the app talks to the aggregator. This app answers the requests itself and
+/// discards the reports.
 #[cfg(not(feature = "grpc"))]
 fn run(app: impl Fn(&Bandana) -> Result<(), Box<dyn Error>>) -> Result<(), Box<dyn Error>> {
     use bandana_client::{HostTransport, Task, UploadOutcome};

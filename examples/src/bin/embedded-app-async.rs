@@ -1,8 +1,8 @@
-//! An app with Bandana in it, on a host with a tokio runtime: it chooses, rewards,
-//! sends and shuts down, and fails if a report was lost or counted twice.
+//! An app that embeds Bandana, on a host with a tokio runtime: it chooses, rewards, sends and shuts
+//! down, and fails if a report was lost or counted twice.
 //!
-//! The server that it talks to is this same program, called with `serve`. The clock is
-//! turned by hand, so that hours pass at once; an app has no need of that.
+//! The server is this same program, called with `serve`. The example advances a clock manually, so
+//! that hours pass at once; a real app does not.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
@@ -26,13 +26,13 @@ struct Arguments {
     app_key: Option<AppKey>,
 }
 
-/// How long the app may take for what it does in the background.
+/// Timeout of the app's background work.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time between two looks for a policy, which tells of its arrival in no other way.
+/// Interval of polling for a policy, whose arrival has no notification.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// Readers of the app; the budget has room for more.
+/// Number of readers of the app; the budget has room for more.
 const READERS: u64 = 5;
 
 fn main() -> ExitCode {
@@ -55,7 +55,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let server = place.start().await?;
     embedding::create(&server).await?;
 
-    // The app: a handle for everybody, a driver for the runtime.
+    // The app: a handle for all callers, a driver for the runtime.
     let clock = TurnedClock::new();
     let (app, key) = (directory.path().join("app"), arguments.app_key.as_ref());
     let ready = embedding::app(&place.url(), &app, &clock, key)?;
@@ -79,7 +79,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     clock.forward(UNTIL_RELEASED);
     note("two hours on", None);
 
-    // What is due is sent before the driver ends; that the clock was turned included.
+    // Due reports are sent before the driver ends, including those due by the advanced clock.
     bandana.begin_shutdown(PATIENCE);
     work.await?;
     note("shut down", None);
@@ -95,7 +95,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     embedding::check(statistics.reports_made, settled, &estimates)
 }
 
-/// Asks until there is a policy; an app would show its default meanwhile.
+/// Polls until there is a policy; a real app would show its default meanwhile.
 async fn first_arm(headline: &Experiment) -> anyhow::Result<Choice> {
     for _ in 0..PATIENCE.as_millis() / GLANCE.as_millis() {
         let choice = headline.choose();

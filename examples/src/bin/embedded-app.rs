@@ -1,9 +1,9 @@
-//! An app with Bandana in it, on a host without an async runtime: offline first, then
-//! online, restarted, out of budget, opted out. It prints what the ledger and the
-//! outbox did, and fails if a report was lost or counted twice.
+//! An app that embeds Bandana, on a host without an async runtime: offline first, then online,
+//! restarted, out of budget, opted out. It prints the steps of the ledger and the outbox, and fails
+//! if a report was lost or counted twice.
 //!
-//! The server that it talks to is this same program, called with `serve`. The clock is
-//! turned by hand, so that hours pass at once; an app has no need of that.
+//! The server is this same program, called with `serve`. The example advances a clock manually, so
+//! that hours pass at once; a real app does not.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
@@ -23,10 +23,10 @@ use bandana_shared::wire::v1::Estimates;
 use clap::Parser;
 use tokio::runtime::Runtime;
 
-/// How long the app's thread may take for what it does in the background.
+/// Timeout of the background work of the app's thread.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time between two looks at something that tells of itself in no other way.
+/// Interval of polling for state without notifications.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// An app with Bandana in it: offline, online, restarted, out of budget, opted out.
@@ -82,23 +82,22 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The app, from one start to the next.
+/// One run of the app.
 struct App {
     bandana: Bandana,
     headline: Experiment,
 }
 
-/// What stays while app and server come and go.
+/// State that persists while app and server come and go.
 struct Stage {
-    /// The app needs none: this is for the process of the server.
+    /// For the server's process; the app needs no runtime.
     runtime: Runtime,
     server: ServerPlace,
     directory: PathBuf,
     clock: Arc<TurnedClock>,
     app_key: Option<AppKey>,
     lines: Vec<Line>,
-    /// Private bits made, and uploads that the server answered for good, by the runs of
-    /// the app that have ended.
+    /// Private bits made, and uploads with a final answer, over all past runs of the app.
     made: u64,
     settled: u64,
 }
@@ -147,7 +146,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Without a server, over a restart.
+    /// Runs without a server, across a restart.
     fn offline(&mut self, app: App) -> anyhow::Result<App> {
         for _ in 0..3 {
             self.show(&app, "the server is away: offline");
@@ -175,7 +174,7 @@ impl Stage {
         Ok(app)
     }
 
-    /// With the server back: what is due is sent before the app ends.
+    /// Runs with the server back: due reports are sent before the app ends.
     fn send_what_waits(&mut self, app: App) -> anyhow::Result<App> {
         self.pass(&app, UNTIL_RELEASED);
         let status = self.end_app(app)?;
@@ -214,7 +213,7 @@ impl Stage {
         embedding::check(self.made, self.settled, estimates)
     }
 
-    /// Has the app choose a headline, and its reader react.
+    /// Shows a headline that the app chooses, and records the reader's reaction.
     fn show(&mut self, app: &App, event: &str) {
         let choice: Choice = app.headline.choose();
         choice.reward(reaction(choice.label_or("")));
@@ -252,24 +251,24 @@ impl Stage {
         Ok(App { bandana, headline })
     }
 
-    /// Sends what is due and ends the app; returns how things stood then.
+    /// Sends due reports and ends the app; returns its last status.
     fn end_app(&mut self, app: App) -> anyhow::Result<Status> {
         ensure!(app.bandana.shutdown(PATIENCE), "the app did not end in time");
         let status = app.bandana.status();
         self.made += status.statistics.reports_made;
         self.settled += status.statistics.uploads_accepted + status.statistics.uploads_duplicate;
-        // The directory is free only without a handle.
+        // The directory is released with the last handle.
         drop(app);
         Ok(status)
     }
 }
 
-/// Whether nothing is left that will be sent.
+/// Whether nothing is left to send.
 fn is_idle(status: &Status) -> bool {
     status.open_assignments == 0 && status.waiting_reports == 0
 }
 
-/// Waits for what the app's thread does by itself.
+/// Waits for background work of the app's thread.
 fn until(mut condition: impl FnMut() -> bool) -> anyhow::Result<()> {
     for _ in 0..PATIENCE.as_millis() / GLANCE.as_millis() {
         if condition() {

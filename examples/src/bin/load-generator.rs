@@ -1,7 +1,7 @@
-//! As many uploads as servers take, and how long each takes to be acknowledged.
+//! Measures the maximum rate of uploads, and the latency of acknowledgements.
 //!
-//! Without `--server` it starts a server of its own: `load-generator serve ...` is the
-//! aggregator itself.
+//! Without `--server` it starts its own server: `load-generator serve ...` is the aggregator
+//! itself.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
@@ -23,7 +23,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-/// How long uploads that are under way at the end may take to be answered.
+/// Time limit for answers to uploads under way at the end.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// As many uploads as servers take, and how long each takes to be acknowledged.
@@ -111,12 +111,12 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let mut servers = Servers::open(target(arguments)?, &program).await?;
         let outcome = judge(arguments, &mut servers).await;
         let closed = servers.close().await;
-        // What is wrong with the end is not what is wrong.
+        // The first error is the one to report.
         outcome.and(closed)
     })
 }
 
-/// Measures, shows the result, and checks it.
+/// Measures, prints the result, and checks it.
 async fn judge(arguments: &Arguments, servers: &mut Servers) -> anyhow::Result<()> {
     let (figures, load) = measure(arguments, servers).await?;
     print!("{}", figures.table());
@@ -178,7 +178,7 @@ async fn measure(
     Ok((Figures::new(&load, reports, took, &latencies, used, syncs), load))
 }
 
-/// Has the load sent until its time is over or somebody ends it.
+/// Runs the load until its time is over or a signal ends it.
 async fn work(
     arguments: &Arguments,
     load: &Arc<Load>,
@@ -224,7 +224,7 @@ fn write_json(path: &Path, figures: &Figures) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was acknowledged is counted, and nothing twice.
+/// Checks that every acknowledged upload counts, and none twice.
 fn check(
     arguments: &Arguments,
     figures: &Figures,
@@ -243,7 +243,7 @@ fn check(
     Ok(())
 }
 
-/// Signals to end.
+/// Signals that end the program.
 struct Stop {
     interrupt: Signal,
     terminate: Signal,
@@ -263,7 +263,7 @@ impl Stop {
     }
 }
 
-/// A progress bar on a terminal; elsewhere a line at the beginning and for every tenth.
+/// A progress bar on a terminal; elsewhere one line at the beginning and one for every tenth.
 struct Display {
     bar: ProgressBar,
     is_plain: bool,

@@ -1,6 +1,7 @@
 //! Simulated users who disclose their rewards to a real aggregator, over real gRPC.
 //!
-//! `trusted-users serve ...` is the aggregator itself: that is how this program starts one.
+//! `trusted-users serve ...` is the aggregator itself, which this program starts as a child
+//! process.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
@@ -77,7 +78,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        // Whichever comes first; the aggregator ends with this program.
+        // The first to finish decides; the aggregator ends with this program.
         tokio::select! {
             outcome = simulate(arguments) => return outcome.map(|()| ExitCode::SUCCESS),
             _ = terminate.recv() => {}

@@ -1,4 +1,4 @@
-//! Users who disclose their rewards to an aggregator, each by the real client.
+//! Users who disclose their rewards to an aggregator, each through the real client.
 
 pub mod outcome;
 pub mod world;
@@ -23,55 +23,55 @@ use tonic::transport::Endpoint;
 use crate::simulation::Server;
 use world::{Algorithm, World};
 
-/// How often a user tries.
+/// Maximum number of attempts per user.
 const ATTEMPTS: usize = 60;
 
-/// Between two attempts, where the server names no time.
+/// Pause between two attempts, unless the server names one.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
 
-/// What to simulate.
+/// Settings of the simulation.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who chooses.
+    /// The algorithm.
     pub algorithm: Algorithm,
-    /// Users, each with one reward.
+    /// Number of users, each with one reward.
     pub users: u64,
-    /// Users at the same time.
+    /// Number of concurrent users.
     pub at_once: usize,
-    /// What a reward costs at most.
+    /// The zCDP parameter ρ of each reward.
     pub rho: Rho,
-    /// Worlds and reactions follow from it; the server's noise does not.
+    /// The seed of worlds and reactions, but not of the server's noise.
     pub seed: u64,
 }
 
-/// What a user did.
+/// A user's play.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Play {
     arm: usize,
     is_best: bool,
 }
 
-/// What came out.
+/// The outcome of the simulation.
 #[derive(Clone, Debug)]
 pub struct Disclosed {
-    /// How often each arm was played; arms of no fixed meaning with contexts.
+    /// Number of plays of each arm; with contexts, arms have no fixed meaning.
     pub plays: Vec<u64>,
-    /// Share of the users who played the best.
+    /// Share of users who played the best arm or action.
     pub best_share: f64,
-    /// The same in the last half.
+    /// Share of users who played the best one, in the last half.
     pub best_share_late: f64,
-    /// The experiment at the end.
+    /// The experiment's final status.
     pub status: TrustedStatus,
-    /// What was released.
+    /// The released statistics.
     pub released: ReleasedStatistics,
 }
 
-/// Creates an experiment, has all users disclose a reward, and ends it. `seen` hears how many
-/// have.
+/// Creates an experiment, discloses one reward per user, and ends the experiment. `seen` is called
+/// with the number of users done.
 ///
 /// # Errors
-/// When the server refuses something or can't be reached, or counts other rewards than those that
-/// it acknowledged.
+/// When the server refuses something or can't be reached, or its count differs from its
+/// acknowledgements.
 pub async fn run(
     settings: &Settings,
     world: &World,
@@ -111,7 +111,7 @@ pub async fn run(
     Ok(summed(world, &plays, status, released))
 }
 
-/// Creates the experiment under a name that nobody else uses.
+/// Creates the experiment under a unique name.
 async fn create(
     settings: &Settings,
     world: &World,
@@ -130,7 +130,7 @@ async fn create(
     Ok(id)
 }
 
-/// Asks what to play, plays it, and discloses what came of it.
+/// Fetches a recommendation, plays it, and discloses the reward.
 async fn user(
     experiment: &TrustedExperiment,
     world: &World,
@@ -154,7 +154,7 @@ async fn user(
     Ok(Play { arm, is_best })
 }
 
-/// Tries again what may succeed later. A disclosure counts once, however often it is sent.
+/// Retries after temporary errors. A disclosure counts once, however often it is sent.
 async fn patiently<T>(attempt: impl AsyncFn() -> Result<T, TrustedError>) -> anyhow::Result<T> {
     for _ in 1..ATTEMPTS {
         match attempt().await {

@@ -1,4 +1,4 @@
-//! The result of a run, for people and for programs.
+//! The result of a run, as JSON and as a table.
 
 use std::fmt::Write as _;
 
@@ -9,24 +9,24 @@ use serde::Serialize;
 use super::world::World;
 use super::{Disclosed, Settings};
 
-/// The stable form of a result.
+/// Stable JSON form of a result.
 #[derive(Debug, Serialize)]
 pub struct DisclosedReport {
     users: u64,
     algorithm: String,
     rho: f64,
     seed: u64,
-    /// Rewards that the server counts.
+    /// Number of rewards that the server counts.
     rewards: u64,
     releases: u64,
-    /// Share of the users who played the best arm or action.
+    /// Share of users who played the best arm or action.
     best_share: f64,
-    /// The same in the last half.
+    /// Share of users who played the best one, in the last half.
     best_share_late: f64,
     seconds: f64,
-    /// Empty where actions change.
+    /// Empty if the actions change.
     arms: Vec<ArmReport>,
-    /// Where actions change, what the rewards follow from.
+    /// The true and the estimated parameter, if the actions change.
     parameter: Option<ParameterReport>,
 }
 
@@ -47,7 +47,7 @@ struct ParameterReport {
 }
 
 impl DisclosedReport {
-    /// Sums up a run.
+    /// Summarises a run.
     pub fn new(settings: &Settings, world: &World, outcome: &Disclosed, seconds: f64) -> Self {
         let Disclosed { plays, released, status, .. } = outcome;
         let name = settings.algorithm.to_possible_value();
@@ -80,7 +80,7 @@ impl DisclosedReport {
         }
     }
 
-    /// Tables for people.
+    /// The result as text tables.
     pub fn table(&self) -> String {
         let mut text = String::new();
         if let Some(ParameterReport { truth, released }) = &self.parameter {

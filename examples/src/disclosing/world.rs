@@ -1,4 +1,4 @@
-//! The world of disclosing users: actions, and how they pay.
+//! The world of disclosing users: actions and their rewards.
 
 use bandana_client::trusted::{DisclosedReward, TrustedError};
 use bandana_shared::wire::v1::trusted_specification::Algorithm as Message;
@@ -13,10 +13,10 @@ use bandana_studies::curator::trial::direction;
 /// Means of the arms of the published experiments.
 const MEANS: [f64; 5] = [0.75, 0.625, 0.5, 0.375, 0.25];
 
-/// Vectors to choose from, of the published experiments.
+/// Number of actions in the published experiments.
 const ACTIONS: usize = 10;
 
-/// Their coordinates.
+/// Dimension of the actions.
 const DIMENSION: u8 = 3;
 
 /// β of the published experiments.
@@ -38,30 +38,30 @@ pub enum Algorithm {
     AdacOful,
 }
 
-/// What there is to play.
+/// The actions and rewards of a simulation.
 #[derive(Clone, Debug)]
 pub enum World {
     /// Arms with these means, rewards of 0 and 1.
     Arms(Vec<f64>),
-    /// The same actions for all, rewards of -1 and 1 with means linear in them.
+    /// Fixed actions for all users, with rewards of -1 and 1 whose means are linear in the actions.
     Fixed {
         /// The actions.
         actions: Vec<Vec<f64>>,
-        /// What the server is to learn.
+        /// The true parameter, which the server is to learn.
         parameter: Vec<f64>,
     },
-    /// Others for each user.
+    /// New actions for each user.
     Changing {
-        /// What the server is to learn.
+        /// The true parameter, which the server is to learn.
         parameter: Vec<f64>,
     },
 }
 
 impl World {
-    /// The world of the published experiments with an algorithm.
+    /// The world of the published experiments for an algorithm.
     pub fn new(algorithm: Algorithm, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        // Users have the streams from 0 on.
+        // Users have the streams from 0 upwards.
         rng.set_stream(u64::MAX);
         let parameter = direction(usize::from(DIMENSION), &mut rng);
         match algorithm {
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// The algorithm for this world, as a server is told of it.
+    /// The algorithm's settings for this world, as a wire message.
     pub(super) fn message(&self, algorithm: Algorithm) -> Message {
         let arms = u32::try_from(self.choices()).unwrap_or(u32::MAX);
         match (algorithm, self) {
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Arms or actions to choose from.
+    /// Number of arms or actions.
     pub fn choices(&self) -> usize {
         match self {
             Self::Arms(means) => means.len(),
@@ -97,12 +97,12 @@ impl World {
         }
     }
 
-    /// What a user can play, where that changes; else nothing.
+    /// The actions of one user, if actions change; otherwise empty.
     pub(super) fn actions_of_today(&self, rng: &mut impl Rng) -> Vec<Vec<f64>> {
         if matches!(self, Self::Changing { .. }) { actions(rng) } else { Vec::new() }
     }
 
-    /// The mean reward of each arm or action, of `today` where they change.
+    /// The mean reward of each arm, or of each action; `today` are the actions if these change.
     pub fn means(&self, today: &[Vec<f64>]) -> Vec<f64> {
         let linear = |actions: &[Vec<f64>], parameter: &[f64]| {
             let mean = |action: &Vec<f64>| action.iter().zip(parameter).map(|(a, b)| a * b).sum();
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// A reward with this mean.
+    /// Draws a reward with this mean.
     pub(super) fn react(
         &self,
         mean: f64,

@@ -1,4 +1,4 @@
-//! The rate of a disk without any server.
+//! The sync rate of a disk, without any server.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-/// How long is measured.
+/// Duration of the measurement.
 const TIME: Duration = Duration::from_millis(500);
 
-/// Appends of 4 KiB to a file in this directory, each brought to the disk before the next.
+/// The rate of 4 KiB appends to a file in this directory, each synced before the next.
 ///
 /// # Errors
-/// When there can't be a file.
+/// When the file can't be created.
 #[expect(clippy::disallowed_methods, reason = "a measurement of time")]
 pub fn syncs_per_second(directory: &Path) -> anyhow::Result<f64> {
     let mut file = tempfile::tempfile_in(directory)

@@ -1,4 +1,4 @@
-//! Figures of a load.
+//! Results of a load test.
 
 use std::time::Duration;
 
@@ -7,39 +7,39 @@ use serde::Serialize;
 
 use super::{Latencies, Load};
 
-/// The result for programs: these fields, and no others.
+/// The result in stable JSON form: these fields, and no others.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Figures {
-    /// Uploads that were sent.
+    /// Number of uploads sent.
     pub uploads: u64,
-    /// Reports of the acknowledged uploads.
+    /// Number of reports in acknowledged uploads.
     pub reports: u64,
-    /// Uploads whose sender knows that they count.
+    /// Number of uploads that the server acknowledged.
     pub acknowledged: u64,
-    /// Uploads that were refused for good.
+    /// Number of uploads with a final refusal.
     pub refused: u64,
-    /// From the first call to the last answer.
+    /// Time from the first call to the last answer.
     pub seconds: f64,
-    /// Acknowledged uploads.
+    /// Acknowledged uploads per second.
     pub uploads_per_second: f64,
-    /// Their reports.
+    /// Reports in acknowledged uploads per second.
     pub reports_per_second: f64,
-    /// Median of the time until an acknowledgement.
+    /// Median latency of acknowledgements.
     pub p50_ms: f64,
-    /// 99% have waited for no longer.
+    /// 99th percentile of the latency.
     pub p99_ms: f64,
-    /// 99.9% have waited for no longer.
+    /// 99.9th percentile of the latency.
     pub p999_ms: f64,
-    /// Processor time of the servers; None where it is not known.
+    /// Processor time of the servers; None if unknown.
     pub server_cpu_seconds: Option<f64>,
-    /// Acknowledged uploads for a second of that.
+    /// Acknowledged uploads per second of processor time.
     pub uploads_per_cpu_second: Option<f64>,
-    /// What the disk does without a server.
+    /// The disk's sync rate without a server.
     pub fsync_per_second: f64,
 }
 
 impl Figures {
-    /// The figures of a load whose uploads have `reports` reports each.
+    /// The results of a load whose uploads have `reports` reports each.
     pub fn new(
         load: &Load,
         reports: u64,
@@ -72,11 +72,10 @@ impl Figures {
         }
     }
 
-    /// Checks what the servers say that they have counted: what was acknowledged, and no
-    /// more than was sent.
+    /// Checks the servers' count: at least the acknowledged uploads, and at most those sent.
     ///
     /// # Errors
-    /// When it is less or more, or nothing was acknowledged.
+    /// When the count is out of these bounds, or nothing was acknowledged.
     pub fn check(&self, counted: u64, reports_per_upload: u64) -> anyhow::Result<()> {
         let (acknowledged, sent) = (self.reports, self.uploads * reports_per_upload);
         ensure!(
@@ -88,7 +87,7 @@ impl Figures {
         Ok(())
     }
 
-    /// The figures for people.
+    /// The results as a text table.
     pub fn table(&self) -> String {
         let unknown = || "unknown".to_owned();
         let cpu = self.server_cpu_seconds.map_or_else(unknown, |seconds| format!("{seconds:.2} s"));

@@ -1,8 +1,7 @@
-//! Uploads for one or several servers, as many in flight as is asked for.
+//! Load of uploads on one or several servers, with a given number in flight.
 //!
-//! Each is sent until it is acknowledged or refused for good, by the same bytes. Whoever
-//! wants to can have answers lost, uploads repeated that were acknowledged, and servers
-//! changed with every call.
+//! Each upload is retried with the same bytes until it is acknowledged or finally refused. Options
+//! lose answers, repeat acknowledged uploads, and change servers with every call.
 
 mod disk;
 mod figures;
@@ -28,54 +27,54 @@ pub use disk::syncs_per_second;
 pub use figures::Figures;
 pub use servers::{Servers, Target};
 
-/// How long a call may take.
+/// Timeout of a call.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Pause after a call that a server could not answer.
+/// Pause after a failed call.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Latencies of acknowledged calls, in microseconds.
 pub type Latencies = Histogram<u64>;
 
-/// What the uploads are, by their numbers.
+/// Makes the upload with a given number.
 pub type Make = dyn Fn(u64) -> anyhow::Result<UploadRequest> + Send + Sync;
 
-/// How badly everybody behaves.
+/// Misbehaviour of the clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Manners {
-    /// Share of the calls whose caller goes away within milliseconds.
+    /// Share of calls whose caller disconnects within milliseconds.
     pub lose: f64,
-    /// Share of the acknowledged uploads that are sent again.
+    /// Share of acknowledged uploads that are sent again.
     pub repeat: f64,
-    /// Whether every call goes to a connection drawn by lot. Otherwise workers keep theirs
-    /// until a call fails.
+    /// Whether every call uses a random connection. Otherwise a worker keeps its connection until a
+    /// call fails.
     pub wander: bool,
-    /// Everything random follows from it.
+    /// The seed of all randomness.
     pub seed: u64,
 }
 
-/// An upload that is to be sent once more.
+/// An upload to be sent again.
 #[derive(Clone, Copy, Debug)]
 struct Again {
     number: u64,
     is_acknowledged: bool,
 }
 
-/// Uploads with the numbers from 0 on, and what became of them.
+/// Uploads, numbered from 0, and their outcomes.
 pub struct Load {
     devices: Mutex<Arc<[DeviceClient<Channel>]>>,
     make: Box<Make>,
     manners: Manners,
     again: Mutex<Vec<Again>>,
     made: AtomicU64,
-    /// How many uploads there are to be.
+    /// Number of uploads to make.
     limit: AtomicU64,
     is_over: AtomicBool,
     calls: AtomicU64,
     acknowledged: AtomicU64,
     duplicates: AtomicU64,
     refused: AtomicU64,
-    /// What servers said, and how often.
+    /// Number of each server message about failed uploads.
     complaints: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -86,7 +85,7 @@ impl std::fmt::Debug for Load {
 }
 
 impl Load {
-    /// So many uploads over these connections.
+    /// A load of `limit` uploads over these connections.
     pub fn new(
         devices: Vec<DeviceClient<Channel>>,
         limit: u64,
@@ -109,8 +108,7 @@ impl Load {
         })
     }
 
-    /// Starts as many workers as calls are to be in flight. Each ends when nothing is left
-    /// to be sent.
+    /// Starts one worker per call in flight. A worker ends when nothing is left to send.
     pub fn start(self: &Arc<Self>, in_flight: usize) -> JoinSet<anyhow::Result<Latencies>> {
         let mut workers = JoinSet::new();
         for worker in 0..in_flight {
@@ -120,48 +118,48 @@ impl Load {
         workers
     }
 
-    /// Has all further calls made over these connections.
+    /// Replaces the connections for all further calls.
     pub fn replace(&self, devices: Vec<DeviceClient<Channel>>) {
         *lock(&self.devices) = devices.into();
     }
 
-    /// Makes no more uploads; those that are made are still sent.
+    /// Stops making uploads; those already made are still sent.
     pub fn stop(&self) {
         self.limit.store(0, Ordering::SeqCst);
     }
 
-    /// Sends nothing any more.
+    /// Stops sending.
     pub fn give_up(&self) {
         self.stop();
         self.is_over.store(true, Ordering::SeqCst);
     }
 
-    /// Uploads that were sent at least once.
+    /// Number of uploads sent at least once.
     pub fn made(&self) -> u64 {
         self.made.load(Ordering::SeqCst)
     }
 
-    /// Uploads whose sender knows that they count.
+    /// Number of acknowledged uploads.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::SeqCst)
     }
 
-    /// Uploads that were refused for good.
+    /// Number of uploads with a final refusal.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::SeqCst)
     }
 
-    /// Calls, with those that failed or were repeated.
+    /// Number of calls, including failed and repeated ones.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// Answers that an upload had been counted before.
+    /// Number of answers that reported a duplicate.
     pub fn duplicates(&self) -> u64 {
         self.duplicates.load(Ordering::SeqCst)
     }
 
-    /// What servers said of uploads that they did not count, the most frequent first.
+    /// The servers' messages about uploads that did not count, most frequent first.
     pub fn complaints(&self) -> Vec<(String, u64)> {
         let complaints = lock(&self.complaints).clone();
         let mut complaints: Vec<_> = complaints.into_iter().collect();
@@ -172,7 +170,7 @@ impl Load {
     async fn work(&self, worker: usize) -> anyhow::Result<Latencies> {
         let seed = self.manners.seed ^ (worker as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        // Three digits are kept; the histogram grows with the longest call.
+        // Three digits of precision; the histogram resizes itself.
         let mut latencies = Latencies::new(3)?;
         let mut place = worker;
         while !self.is_done() {
@@ -218,7 +216,7 @@ impl Load {
         self.is_over.load(Ordering::SeqCst) || (all_made && settled >= made)
     }
 
-    /// A new upload, or now and then one of those that are to be sent again.
+    /// The next upload: a new one, or sometimes one that is to be sent again.
     fn next(&self, random: &mut ChaCha8Rng) -> Option<Again> {
         let limit = self.limit.load(Ordering::SeqCst);
         let mut again = lock(&self.again);
@@ -256,20 +254,20 @@ impl Load {
                     self.send_again(Again { is_acknowledged: true, ..upload });
                 }
             }
-            // It may run again.
+            // The experiment may be resumed.
             UploadStatus::Paused => {
                 self.complain(message);
                 self.send_again(upload);
                 tokio::time::sleep(PAUSE).await;
             }
-            // One that was acknowledged may have expired since.
+            // An acknowledged upload may have expired since.
             _ if upload.is_acknowledged => {}
             _ => self.refuse(&format!("{status:?}: {message}")).await,
         }
     }
 
-    /// The call has failed, which says nothing about the upload, unless it says that there
-    /// is no sense in another.
+    /// Handles a failed call. The upload is retried, unless the status shows that retrying is
+    /// pointless.
     async fn fail(&self, upload: Again, status: &tonic::Status) {
         let is_final = matches!(
             status.code(),
@@ -291,7 +289,7 @@ impl Load {
     async fn refuse(&self, complaint: &str) {
         self.complain(complaint);
         self.refused.fetch_add(1, Ordering::SeqCst);
-        // Whatever is wrong is wrong with the next one too.
+        // The next call would probably fail too.
         tokio::time::sleep(PAUSE).await;
     }
 

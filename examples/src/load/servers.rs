@@ -1,4 +1,4 @@
-//! The servers that a load is for, and what they say about it.
+//! The servers under load, and their own metrics.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,29 +31,29 @@ use crate::process_usage::processor_time;
 /// Arms of the experiment.
 const ARMS: usize = 20;
 
-/// Uploads with different reports; the others have the reports of one of these.
+/// Number of distinct patterns of reports, which uploads reuse.
 const PATTERNS: usize = 60;
 
-/// The metric that a server tells its processor time by.
+/// The metric of a server's processor time.
 const CPU_METRIC: &str = "process_cpu_seconds_total";
 
-/// What a load is for.
+/// The target of a load.
 #[derive(Debug)]
 pub enum Target {
-    /// Servers that run.
+    /// Servers that are already running.
     Running {
-        /// URLs of their services for devices.
+        /// URLs of their device services.
         devices: Vec<String>,
         /// URL of the operators' service of one of them.
         operator_url: String,
-        /// The way to it.
+        /// The connection to that operators' service.
         operator: Box<Connection>,
-        /// Whom to trust at the devices' services.
+        /// Root certificates for the device services.
         tls: TlsSource,
     },
-    /// One with a store of its own: in this directory, or in one that is removed again.
+    /// A new server with an embedded store: in this directory, or in a temporary one.
     Embedded(Option<PathBuf>),
-    /// So many, on a database.
+    /// This number of new replicas, on a database.
     Replicas(String, usize),
 }
 
@@ -63,13 +63,13 @@ pub struct Servers {
     own: Vec<AggregatorProcess>,
     devices: Vec<Endpoint>,
     operator: Client,
-    /// Where metrics can be read without further ado.
+    /// The address of metrics that are readable without a token.
     metrics: Option<String>,
     experiment: Specification,
     directory: Option<Directory>,
 }
 
-/// Where a server of our own keeps everything.
+/// The directory of a new server's data.
 #[derive(Debug)]
 enum Directory {
     Given(PathBuf),
@@ -86,19 +86,19 @@ impl Directory {
 }
 
 impl Servers {
-    /// Reaches or starts the servers, and creates the experiment. `program` is one that
-    /// calls [`bandana_aggregator::cli::main`].
+    /// Connects to the servers or starts them, and creates the experiment. `program` must call
+    /// [`bandana_aggregator::cli::main`].
     ///
     /// # Errors
     /// When a server can't be reached or started, or refuses the experiment.
     pub async fn open(target: Target, program: &Path) -> anyhow::Result<Self> {
         let (mut own, mut directory) = (Vec::new(), None);
         let mut metrics = None;
-        // Each connection carries as much as it can.
+        // The rate limit per connection is off.
         let no_limit = ["--limit-uploads-per-second-per-connection", "0"];
         let (devices, operator, tls) = match target {
             Target::Running { devices, operator_url, operator, tls } => {
-                // Of several, only one could be asked.
+                // Of several replicas, only one would answer.
                 metrics = operator_url.strip_prefix("http://").map(str::to_owned);
                 metrics = metrics.filter(|_| devices.len() == 1);
                 (devices, *operator, tls)
@@ -129,15 +129,15 @@ impl Servers {
         Ok(Self { own, devices, operator, metrics, experiment, directory })
     }
 
-    /// The directory that a server of our own keeps everything in.
+    /// The data directory of a server started here.
     pub fn directory(&self) -> Option<&Path> {
         self.directory.as_ref().map(Directory::path)
     }
 
-    /// So many connections, shared out among the servers.
+    /// Opens `count` connections, distributed over the servers.
     ///
     /// # Errors
-    /// When a server can't be reached.
+    /// When a server is unreachable.
     pub async fn connect(&self, count: usize) -> anyhow::Result<Vec<DeviceClient<Channel>>> {
         let mut devices = Vec::new();
         for endpoint in self.devices.iter().cycle().take(count) {
@@ -148,10 +148,10 @@ impl Servers {
         Ok(devices)
     }
 
-    /// Uploads of so many reports, for the server's day.
+    /// A generator of uploads with this number of reports, for the server's day.
     ///
     /// # Errors
-    /// When the server does not tell its day, or there are too many reports.
+    /// When the server does not report its day, or there are too many reports.
     pub async fn uploads(
         &self,
         device: &DeviceClient<Channel>,
@@ -175,7 +175,7 @@ impl Servers {
             };
             patterns.push(UploadRequest::decode(&upload.to_bytes()[..])?);
         }
-        // No two loads have names in common.
+        // The names of uploads are unique to this load.
         let load = random()?;
         Ok(Box::new(move |number| {
             let pattern = patterns[usize::try_from(number % PATTERNS as u64)?].clone();
@@ -185,7 +185,7 @@ impl Servers {
         }))
     }
 
-    /// The processor time that all servers have used so far. None: it is not known.
+    /// Total processor time of all servers so far. None: unknown.
     pub async fn processor_time(&self) -> Option<Duration> {
         if let Some(address) = &self.metrics {
             return processor_time_of(address).await.ok();
@@ -197,14 +197,14 @@ impl Servers {
         times.sum::<anyhow::Result<Duration>>().ok()
     }
 
-    /// The reports that are counted.
+    /// The number of counted reports.
     ///
     /// # Errors
     /// When the operators' service does not answer.
     pub async fn counted(&mut self) -> anyhow::Result<u64> {
         let experiment_id = self.experiment.experiment_id().to_string();
         let name = ExperimentName { experiment_id: experiment_id.clone() };
-        // What a replica shows is a little behind, unless it is asked for a policy.
+        // A replica's estimates lag slightly, unless a policy is requested first.
         self.operator.refresh_policy(name).await?;
         let request = EstimatesRequest { experiment_id, ..Default::default() };
         let estimates = self.operator.get_estimates(request).await?.into_inner();
@@ -225,14 +225,14 @@ impl Servers {
     }
 }
 
-/// The way to servers of our own.
+/// The URLs and credentials of servers started here.
 fn described(own: &[AggregatorProcess]) -> anyhow::Result<(Vec<String>, Connection, TlsSource)> {
     let first = own.first().context("at least one server is needed")?.server()?;
     let devices = own.iter().map(|process| process.device_url.clone()).collect();
     Ok((devices, first.operator, first.device_tls))
 }
 
-/// Creates an experiment that no device takes part in, under a name that nobody else uses.
+/// Creates an experiment under a unique name, in which no device takes part.
 async fn create(operator: &mut Client) -> anyhow::Result<Specification> {
     let epsilon = Epsilon::new(1.0)?;
     let arms = (0..ARMS).map(|arm| Arm::new(format!("arm {arm}")));
@@ -261,7 +261,7 @@ fn random() -> anyhow::Result<u64> {
     rand::rngs::SysRng.try_next_u64().context("no randomness for a name")
 }
 
-/// What a server tells of its processor time, where its metrics can be read without a token.
+/// The processor time in a server's metrics, where these are readable without a token.
 async fn processor_time_of(address: &str) -> anyhow::Result<Duration> {
     let address = address.trim_end_matches('/');
     let read = async {

@@ -1,4 +1,5 @@
-//! Many adaptive counting queries, by private multiplicative weights and with noise on each.
+//! Comparison on many adaptive counting queries: private multiplicative weights against independent
+//! noise.
 
 use std::collections::BTreeMap;
 
@@ -15,58 +16,58 @@ use serde::Serialize;
 
 use super::people::traits;
 
-/// The δ of the Gaussian mechanism, which promises less than the others.
+/// The δ of the Gaussian mechanism, whose guarantee is weaker than the others'.
 pub const DELTA: f64 = 1e-6;
 
-/// Points of a curve.
+/// Number of points of a curve.
 const POINTS: u64 = 200;
 
-/// What is played.
+/// Settings of the comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Queries.
+    /// Number of queries.
     pub queries: u64,
     /// The budget of each contestant.
     pub epsilon: f64,
-    /// Most updates of the session.
+    /// Maximum number of updates of the session.
     pub updates: u32,
-    /// Its threshold, as a share of the rows.
+    /// The session's threshold, as a share of the rows.
     pub threshold: f64,
-    /// The queries follow from it. Noise does, too, which is for pictures that can be
-    /// repeated, and not for people.
+    /// The seed of the queries. It also determines the noise, which makes pictures reproducible and
+    /// is unsafe for data about people.
     pub seed: u64,
 }
 
-/// One way to answer, and how it went.
+/// A mechanism and its errors.
 #[derive(Clone, Debug, Serialize)]
 pub struct Contestant {
     /// Its name.
     pub name: &'static str,
-    /// Mean distance of answers from the truth, as a share of the rows.
+    /// Mean error of the answers, as a share of the rows.
     pub mean_error: f64,
-    /// The largest distance.
+    /// The largest error.
     pub largest_error: f64,
-    /// Mean distance so far, after a number of queries.
+    /// Mean error so far, after a number of queries.
     #[serde(skip)]
     pub curve: Vec<(u64, f64)>,
 }
 
-/// How it went.
+/// The outcome of the comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Cells of the universe.
+    /// Number of cells of the universe.
     pub cells: usize,
-    /// Queries that all have answered.
+    /// Number of queries that every contestant answered.
     pub queries: u64,
-    /// Updates that the session took.
+    /// Number of updates in the session.
     pub updates: u32,
     /// The contestants; multiplicative weights first.
     pub contestants: Vec<Contestant>,
 }
 
-/// Errors so far.
+/// Errors accumulated so far.
 struct Score {
     name: &'static str,
     sum: f64,
@@ -93,10 +94,10 @@ impl Score {
     }
 }
 
-/// Plays. The analyst adapts: every second query follows up a surprising answer.
+/// Runs the comparison. The analyst adapts: every second query follows up a surprising answer.
 ///
 /// # Errors
-/// When the settings make no sense, or the session has used up its updates before the end.
+/// When the settings are invalid, or the session exhausts its updates before the end.
 pub fn play(people: &Rows, settings: Settings) -> anyhow::Result<Outcome> {
     let Settings { queries, epsilon, updates, threshold, seed } = settings;
     let universe = people.schema().universe(&traits())?;
@@ -137,7 +138,7 @@ pub fn play(people: &Rows, settings: Settings) -> anyhow::Result<Outcome> {
     Ok(Outcome { rows, cells, queries, updates: session.used(), contestants })
 }
 
-/// The nearest whole number.
+/// The nearest integer.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -147,16 +148,16 @@ pub(super) fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
-/// What an analyst thinks of: people who have one of two combinations of traits. Each is a
-/// trait for each column, or nothing about it.
+/// An analyst's query: people who have one of two combinations of traits. A combination has for
+/// each column a required value, or none.
 type Thought = [Vec<Option<u16>>; 2];
 
-/// Whoever asks, and adapts to the answers.
+/// The adaptive analyst.
 struct Analyst<'u> {
     universe: &'u Universe,
     chance: ChaCha8Rng,
     thought: Thought,
-    /// By how surprising the answer was, in billionths.
+    /// Queries by the surprise of their answer, in billionths.
     surprising: BTreeMap<u64, Thought>,
 }
 
@@ -166,7 +167,8 @@ impl<'u> Analyst<'u> {
         Self { universe, chance, thought: Thought::default(), surprising: BTreeMap::new() }
     }
 
-    /// Every second query follows up the most surprising answer of late, the others are new.
+    /// The next query. Every second one follows up the most surprising recent answer; the others
+    /// are new.
     fn next(&mut self) -> anyhow::Result<CellSet> {
         let most = self.surprising.pop_last().filter(|_| self.chance.random_bool(0.5));
         self.thought = match most {
@@ -182,7 +184,7 @@ impl<'u> Analyst<'u> {
         })?)
     }
 
-    /// One to three traits.
+    /// A random combination of one to three traits.
     fn combination(&mut self) -> Vec<Option<u16>> {
         let columns = self.universe.schema().columns().len();
         let mut combination = vec![None; columns];
@@ -195,7 +197,7 @@ impl<'u> Analyst<'u> {
         combination
     }
 
-    /// The same with one trait added, dropped or turned.
+    /// The query with one trait added, dropped or inverted.
     fn follow_up(&mut self, mut thought: Thought) -> Thought {
         let which = usize::from(self.chance.random_bool(0.5));
         let place = self.chance.random_range(0..self.universe.schema().columns().len());
@@ -209,7 +211,7 @@ impl<'u> Analyst<'u> {
         thought
     }
 
-    /// Remembers thoughts whose answer is far from what uniform data would give.
+    /// Records queries whose answer is far from that of uniform data.
     fn hear(&mut self, query: &CellSet, share: f64) {
         let uniform = query.members().count() as f64 / self.universe.cells() as f64;
         let surprise = whole((share - uniform).abs() * 1e9);

@@ -1,4 +1,4 @@
-//! Private queries about people who trust the server: what `private-queries` is made of.
+//! Private queries about people who trust the server: the parts of `private-queries`.
 
 pub mod contest;
 pub mod people;

@@ -1,4 +1,4 @@
-//! People who were never there.
+//! Fictitious people.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use rand_chacha::ChaCha8Rng;
 /// Name of the file and of the data set.
 pub const FILE: &str = "people.csv";
 
-/// What can be true of a person, with the share of people of whom it is, and how much more
-/// often it is true of smokers.
+/// Traits: a name, the share of people who have the trait, and the increase of that share for
+/// smokers.
 const TRAITS: [(&str, f64, f64); 6] = [
     ("smokes", 0.22, 0.0),
     ("coughs", 0.10, 0.35),
@@ -22,7 +22,7 @@ const TRAITS: [(&str, f64, f64); 6] = [
     ("retired", 0.18, 0.05),
 ];
 
-/// The columns, as they are declared to the server.
+/// The columns as declared to the server.
 pub fn columns() -> Vec<String> {
     let mut columns = vec!["age:18..97".to_owned(), "city:Bonn|Kiel|Jena|Ulm".to_owned()];
     columns.extend(TRAITS.iter().map(|(name, ..)| format!("{name}:no|yes")));
@@ -34,7 +34,7 @@ pub fn traits() -> Vec<String> {
     TRAITS.iter().map(|(name, ..)| (*name).to_owned()).collect()
 }
 
-/// So many people; all of them follow from the seed.
+/// Generates people from a seed.
 ///
 /// # Errors
 /// When there are too many.
@@ -42,7 +42,7 @@ pub fn invent(count: u32, seed: u64) -> anyhow::Result<Rows> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut rows = Rows::new(Schema::parse(&columns())?);
     for _ in 0..count {
-        // The sum of three dice: most people are in the middle.
+        // The sum of three dice: most people have a medium age.
         let age: u16 = (0..3).map(|_| rng.random_range(0..27)).sum();
         let city = [0, 0, 0, 1, 1, 2, 3, 3].get(rng.random_range(0..8_usize));
         let mut codes = vec![age, city.copied().unwrap_or(0)];
@@ -58,7 +58,7 @@ pub fn invent(count: u32, seed: u64) -> anyhow::Result<Rows> {
     Ok(rows)
 }
 
-/// Writes the people as CSV, from a histogram over all columns: in an order that says nothing.
+/// Writes the people as CSV, in the order of a histogram over all columns, which reveals nothing.
 ///
 /// # Errors
 /// When the file can't be written.

@@ -19,8 +19,8 @@ type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;
 /// A named line.
 type Line = (String, Vec<(f64, f64)>);
 
-/// Writes two panels as an SVG file: how the promised error grows with the number of counts,
-/// and the mean error of many adaptive queries.
+/// Writes two panels as an SVG file: the guaranteed error against the number of counts, and the
+/// mean error of many adaptive queries.
 ///
 /// # Errors
 /// When the file can't be written.
@@ -56,7 +56,7 @@ fn promised(epsilon: f64, outcome: &Outcome) -> anyhow::Result<Vec<Line>> {
         };
         ks.iter().map(share).collect()
     };
-    // The first colour is that of multiplicative weights.
+    // The first colour is reserved for multiplicative weights.
     let mut lines = vec![(String::new(), Vec::new())];
     for (name, price) in prices {
         lines.push((name, line(price)?));
@@ -73,7 +73,7 @@ fn draw(area: &Area<'_>, caption: &str, x: &str, lines: &[Line]) -> anyhow::Resu
     let points = || lines.iter().flat_map(|(_, points)| points);
     let right = points().map(|point| point.0).fold(10.0, f64::max);
     let top = points().map(|point| point.1).fold(1e-9, f64::max) * 2.0;
-    // The legend has its place below the curves.
+    // The legend is placed below the curves.
     let bottom = points().map(|point| point.1).fold(top, f64::min).max(1e-9) / 6.0;
     let mut chart = ChartBuilder::on(area)
         .caption(caption, ("sans-serif", 15))

@@ -1,4 +1,4 @@
-//! Every question once, asked of a real server.
+//! A tour of all kinds of questions on a real server.
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::operator_client::{Connection, Curator, TlsSource, TokenSource};
@@ -15,25 +15,25 @@ use super::people::{FILE, columns};
 /// Name of the data set.
 const DATA_SET: &str = "people";
 
-/// The budget of the tour.
+/// The tour's budget.
 const BUDGET: f64 = 4.0;
 
-/// What was asked, and what came back.
+/// A question and its answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stop {
     /// The question, in words.
     pub question: String,
     /// The answer, in words.
     pub answer: String,
-    /// What it cost, in billionths of epsilon.
+    /// The price, in billionths of epsilon.
     pub price_nanos: u64,
 }
 
-/// Registers the data set with a server whose directory has its file, asks all there is to
-/// ask, and spends the rest of the budget until the server refuses.
+/// Registers the data set with a server whose directory contains its file, asks every kind of
+/// question, and spends the rest of the budget until the server refuses.
 ///
 /// # Errors
-/// When an answer is not what it should be.
+/// When an answer is wrong.
 pub async fn tour(operator_url: &str) -> anyhow::Result<Vec<Stop>> {
     let connection = Connection::new(operator_url, TokenSource::default(), TlsSource::default())?;
     let mut curator = connection.connect_curator().await?;
@@ -157,7 +157,7 @@ async fn session(curator: &mut Curator) -> anyhow::Result<Vec<Stop>> {
     Ok(stops)
 }
 
-/// Asks for more than is left, and finds that nothing was spent on it.
+/// Asks for more than the remaining budget, and checks that the refusal costs nothing.
 async fn exhaust(curator: &mut Curator) -> anyhow::Result<Stop> {
     let spent = async |curator: &mut Curator| -> anyhow::Result<u64> {
         let listed = curator.list_data_sets(ListDataSetsRequest::default()).await?.into_inner();

@@ -1,4 +1,4 @@
-//! Bandit instances: what each arm's rewards look like.
+//! Bandit instances: the arms and their reward distributions.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +25,7 @@ pub enum RewardDistribution {
 }
 
 impl RewardDistribution {
-    /// The value below which a share `u` of the rewards lies, for `u` in [0, 1).
+    /// The quantile at `u` in [0, 1).
     fn quantile(&self, u: f64) -> f64 {
         match self {
             Self::Bernoulli(p) => f64::from(u8::from(u >= 1.0 - p)),
@@ -171,14 +171,14 @@ impl Instance {
     /// (0 to 1) and `count`.
     ///
     /// # Errors
-    /// Says what is wrong, and in which line.
+    /// With the problem and its line.
     pub fn from_csv(path: &Path) -> anyhow::Result<Self> {
         let file = File::open(path)
             .with_context(|| format!("can't read the arms file {}", path.display()))?;
         Self::read(file).with_context(|| format!("the arms file {}", path.display()))
     }
 
-    /// Reads what such a file has.
+    /// Parses the content of such a file.
     ///
     /// # Errors
     /// As [`Self::from_csv`].
@@ -227,7 +227,7 @@ impl Instance {
         Ok(Self { arms: checked })
     }
 
-    /// What the rewards of all arms may be.
+    /// The kind and range of the rewards of all arms.
     pub fn rewards(&self) -> Rewards {
         if self.arms.iter().all(|arm| arm.rewards.is_binary()) {
             Rewards::binary()
@@ -241,7 +241,7 @@ impl Instance {
         self.arms.iter().map(|arm| arm.rewards.mean()).collect()
     }
 
-    /// For every arm, the number that its debiased estimate estimates.
+    /// For every arm, the true value of its estimand.
     pub fn true_estimands(&self, estimand: Estimand, curve: &Curve) -> Vec<f64> {
         let of = |arm: &SimulatedArm| match estimand {
             // No instance has categories.
@@ -252,7 +252,7 @@ impl Instance {
     }
 }
 
-/// Place of the largest number, the first of equals.
+/// Index of the largest number; of ties, the first.
 pub fn largest(numbers: &[f64]) -> usize {
     let better = |best: usize, place: usize| {
         if numbers[place] > numbers[best] { place } else { best }
@@ -281,8 +281,8 @@ mod tests {
 
     #[test]
     fn draws_have_the_stated_means() {
-        // Rewards in [0, 1] have a standard error of at most .5/sqrt(100 000);
-        // 5 standard errors are missed with a probability below 1e-6 per arm.
+        // Rewards in [0, 1] have a standard error of at most .5/sqrt(100 000). Five standard errors
+        // are exceeded with a probability below 1e-6 per arm.
         let mut rng = ChaCha20Rng::seed_from_u64(1);
         for arm in Instance::paper_20().arms {
             let sum: f64 = (0..100_000).map(|_| arm.rewards.draw(&mut rng)).sum();

@@ -1,6 +1,6 @@
 //! Studies of learners in simulation: regret on private bits, and with a trusted curator.
 //!
-//! - [`instance`]: arms and their rewards, those of the papers and those of files.
+//! - [`instance`]: arms and their rewards, from papers and from files.
 //! - [`study`]: learners on private bits, as `regret-study` runs them.
 //! - [`curator`]: bandits with a trusted curator, as `curator-study` runs them.
 //! - [`program`]: progress and Ctrl-C, for both.

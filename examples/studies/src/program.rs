@@ -1,4 +1,4 @@
-//! Programs of studies show their progress, and can be interrupted.
+//! Progress display and interruption for programs of studies.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Has a study of so many trials done. It is told to stop on Ctrl-C, and tells how many are
-/// finished: a bar for people, a line for each tenth otherwise.
+/// Runs a study with this number of trials. Ctrl-C sets its stop flag. Progress is a bar on a
+/// terminal, and elsewhere one line for each tenth.
 ///
 /// # Errors
-/// Those of the study; when nobody can wait for Ctrl-C.
+/// Those of the study; when the handler of Ctrl-C can't be installed.
 #[allow(clippy::print_stderr, reason = "for the programs of this package")]
 pub fn watched<T>(
     trials: usize,
@@ -34,7 +34,7 @@ pub fn watched<T>(
     Ok(outcome)
 }
 
-/// Sets the flag on Ctrl-C, from a thread of its own.
+/// Sets the flag on Ctrl-C, from a separate thread.
 fn stop_on_interrupt(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let stop = Arc::clone(stop);
@@ -48,7 +48,7 @@ fn stop_on_interrupt(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has the same work done on so many threads.
+/// Runs the same function on each of several threads.
 pub(crate) fn on_threads(
     threads: usize,
     work: impl Fn() -> anyhow::Result<()> + Sync,

@@ -1,7 +1,8 @@
-//! Linking: each program holds what its own target can call, and the counters of that alone.
+//! Linker settings: each program contains only the code that its target can call, with the counters
+//! of that code.
 //!
-//! libFuzzer looks through all counters after every input; with those of all that is compiled, that
-//! would take longer than the small targets do.
+//! libFuzzer scans all counters after every input. The counters of the whole workspace would take
+//! longer than a small target's run.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

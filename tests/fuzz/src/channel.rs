@@ -1,4 +1,4 @@
-//! The integers of the channel, against arithmetic with 256 bits that is as simple as can be.
+//! The integer arithmetic of the channel, compared with a simple 256-bit implementation.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -78,7 +78,7 @@ impl Wide {
     }
 }
 
-/// Thresholds and answers are the exact ones.
+/// Checks that thresholds and symbols are exact.
 pub fn channel(mut data: &[u8]) {
     let kind = byte(&mut data);
     let (claimed, high, low) = (u64(&mut data), u64(&mut data), u64(&mut data));
@@ -124,7 +124,7 @@ fn bit(floor: Floor, level: u64, high: u64, low: u64) {
     assert!(!exact.is_below(t0.shifted(64)) && !highest.is_below(exact));
 }
 
-/// `u < (k-1) t` gives the other symbol with the number `u div t`.
+/// `u < (k-1) t` gives another symbol, with the number `u div t`.
 fn symbol(channel: KaryChannel, truth: u64, word: u64, reward: u64) {
     let (alphabet, share) = (channel.alphabet(), channel.share());
     let truth = Symbol::new((truth % u64::from(alphabet.len())) as u8).expect("a symbol");
@@ -135,7 +135,7 @@ fn symbol(channel: KaryChannel, truth: u64, word: u64, reward: u64) {
         _ => truth.get(),
     };
     assert_eq!(channel.answer(truth, word).get(), expected, "{channel:?} {truth:?} {word}");
-    // A reward becomes one of the two levels that it lies between.
+    // A reward is rounded to one of the two adjacent levels.
     let reward = reward % ((1 << 53) + 1);
     let Ok(unit) = Level::from_unit(reward as f64 / (1_u64 << 53) as f64) else { return };
     let steps = Wide::of(reward).times(others);

@@ -1,4 +1,4 @@
-//! Databases of the first and of the newest version whose values somebody has changed.
+//! Databases of the first and of the newest schema version, with altered values.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -23,7 +23,7 @@ const DATABASE: &str = "bandana.sqlite3";
 const SETTINGS: EmbeddedSettings = EmbeddedSettings { replay_window_days: 3, ids_max: 100 };
 const EDITS_MAX: usize = 8;
 
-/// As the first version made it.
+/// The schema of the first version.
 const SCHEMA_1: &str = include_str!("../../../aggregator/tests/schema-1.sql");
 
 /// A row in every table of the first version.
@@ -33,7 +33,7 @@ const ROWS_1: &str = "
     INSERT INTO checkpoint VALUES (1, 90, 1, 5, 1);
     UPDATE watermark SET oldest_day = 99;";
 
-/// Further ones in those that the newest version has.
+/// Further rows, in tables of the newest version.
 const ROWS: &str = "
     INSERT INTO signature (digest, public_key, expires, signature)
         SELECT digest, zeroblob(32), 9, zeroblob(64) FROM specification;
@@ -54,7 +54,7 @@ const ROWS: &str = "
         VALUES ('t', x'01', 'running', 1, 1, 99, x'01', x'01');
     INSERT INTO trusted_disclosure (experiment, day, id) VALUES (1, 100, zeroblob(16));";
 
-/// A file to begin with, and the columns of its tables.
+/// An initial file, and the columns of its tables.
 struct Golden {
     file: Vec<u8>,
     columns: Vec<(String, String)>,
@@ -111,7 +111,7 @@ fn columns(database: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
     rows.collect()
 }
 
-/// Whatever a store holds, it is refused, or read.
+/// Any database is either refused or readable.
 pub fn database(mut data: &[u8]) {
     let kind = byte(&mut data);
     let golden = if kind & 1 == 0 { &*OLDEST } else { &*NEWEST };
@@ -119,7 +119,7 @@ pub fn database(mut data: &[u8]) {
     let path = directory.path().join(DATABASE);
     std::fs::write(&path, &golden.file).expect("room for a store");
     let database = Connection::open(path).expect("it is opened");
-    // A bad disk asks for no permission.
+    // A bad disk bypasses constraints.
     database.execute_batch("PRAGMA ignore_check_constraints = ON").expect("a setting");
     for _ in 0..EDITS_MAX {
         if data.is_empty() {
@@ -128,7 +128,7 @@ pub fn database(mut data: &[u8]) {
         edit(&database, &golden.columns, &mut data);
     }
     drop(database);
-    // As after a repair by hand; without that, most are refused at once.
+    // As after a manual repair; otherwise most changes are refused at once.
     if kind & 3 == 3 {
         seal_directory(directory.path()).ok();
     }
@@ -137,7 +137,7 @@ pub fn database(mut data: &[u8]) {
     verify_directory(directory.path()).ok();
 }
 
-/// Changes a column of all rows of a table.
+/// Changes one column in all rows of a table.
 fn edit(database: &Connection, columns: &[(String, String)], data: &mut &[u8]) {
     let (table, column) = &columns[usize::from(byte(data)) % columns.len()];
     let value = match byte(data) % 6 {
@@ -148,11 +148,11 @@ fn edit(database: &Connection, columns: &[(String, String)], data: &mut &[u8]) {
         4 => Value::Blob(sealed(*b"BDdl", u16::from(byte(data) & 1) + 1, part(data))),
         _ => Value::Null,
     };
-    // What has no place in the table is left out.
+    // Values that violate the table's schema are skipped.
     database.execute(&format!("UPDATE OR IGNORE {table} SET {column} = ?"), [value]).ok();
 }
 
-/// Reads all there is, and lets some of it expire.
+/// Reads everything, and lets some of it expire.
 fn read(directory: &Path) -> Result<(), StoreError> {
     let mut store = EmbeddedStore::open(directory, SETTINGS)?;
     let registry = Registry::new(1, Arc::new(ManualClock::at_day(Day::new(100))));

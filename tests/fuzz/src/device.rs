@@ -2,19 +2,19 @@
 
 use crate::input::{byte, part, sealed};
 
-/// A frame of the file `state`: its length, and what is sealed.
+/// A frame of the file `state`: its length, and the sealed payload.
 fn frame(magic: [u8; 4], version: u16, payload: &[u8]) -> Vec<u8> {
     let bytes = sealed(magic, version, payload);
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
     [&length[..], &bytes].concat()
 }
 
-/// Whatever is in the files, they are refused, or what is read is what would be written.
+/// Any files are either refused, or written back as they were read.
 pub fn device(mut data: &[u8]) {
     let kind = byte(&mut data);
     let [state, changes, one, other, rewards] = std::array::from_fn(|_| part(&mut data));
     if kind & 1 == 1 {
-        // As they are.
+        // The files without changes.
         bandana_client::fuzzing::device_files(one, state, rewards);
         return;
     }
@@ -23,7 +23,7 @@ pub fn device(mut data: &[u8]) {
     slots.extend(frame(*b"BDlg", 1, other));
     slots.resize(2048, 0);
     slots.extend(frame(*b"BDdn", 1, data));
-    // What devices have written since, and what they write now.
+    // The versions of formats that devices have written.
     let version = if kind & 4 == 4 { 1 } else { 2 };
     let mut log = frame(*b"BDst", version, state);
     if kind & 2 == 2 {
@@ -32,7 +32,7 @@ pub fn device(mut data: &[u8]) {
     bandana_client::fuzzing::device_files(&slots, &log, &sealed(*b"BDrw", 1, rewards));
 }
 
-/// The same of the file of disclosures.
+/// Any file of disclosures is either refused, or written back as it was read.
 pub fn disclosures(mut data: &[u8]) {
     let kind = byte(&mut data);
     let sealed = sealed(*b"BDdi", 1, data);

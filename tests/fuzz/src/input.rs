@@ -1,6 +1,6 @@
-//! Parts of an input.
+//! Splitting of an input into parts.
 
-/// Splits off a part that begins with its length, in two bytes; the last one needs none.
+/// Splits off a part with a two-byte length prefix; the last part needs none.
 pub(crate) fn part<'a>(data: &mut &'a [u8]) -> &'a [u8] {
     let Some((length, rest)) = data.split_first_chunk::<2>() else {
         return std::mem::take(data);
@@ -11,7 +11,7 @@ pub(crate) fn part<'a>(data: &mut &'a [u8]) -> &'a [u8] {
     part
 }
 
-/// The next bytes, zeros where there are none.
+/// The next bytes, padded with zeros.
 pub(crate) fn bytes<const N: usize>(data: &mut &[u8]) -> [u8; N] {
     let mut taken = [0; N];
     let length = N.min(data.len());
@@ -28,15 +28,15 @@ pub(crate) fn u64(data: &mut &[u8]) -> u64 {
     u64::from_le_bytes(bytes(data))
 }
 
-/// A folder in memory, where there is one.
+/// A folder in memory, if there is one.
 #[cfg(feature = "server")]
 pub(crate) fn memory() -> std::path::PathBuf {
     let memory = std::path::Path::new("/dev/shm");
     if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
 }
 
-/// A payload as stored state of this kind and version: magic, version, checksum. Without them no
-/// input would get beyond the checksum.
+/// A payload framed as stored state of this kind and version: magic, version, checksum. Otherwise
+/// no input would pass the checksum.
 pub(crate) fn sealed(magic: [u8; 4], version: u16, payload: &[u8]) -> Vec<u8> {
     let version = version.to_le_bytes();
     let mut hasher = crc32fast::Hasher::new();

@@ -1,8 +1,8 @@
 //! Fuzz targets: functions of bytes that must not panic, whatever the bytes are.
 //!
 //! Each of [`TARGETS`] has a folder of inputs in `corpus/`, which a test replays with `cargo test`.
-//! `.ci/fuzz` looks for more with libFuzzer, by the programs in `libfuzzer/`. An input that made
-//! one of them panic stays in the folder when the cause is mended.
+//! `.ci/fuzz` searches for more with libFuzzer, through the programs in `libfuzzer/`. An input that
+//! caused a panic stays in the folder after the fix.
 
 #![expect(clippy::missing_panics_doc, reason = "a panic is what every target has to say")]
 
@@ -37,11 +37,11 @@ pub use server::{
 pub use store::store;
 pub use wire::{canonical, packed, policy, signatures, specification, upload};
 
-/// A function that must not panic, by the name of its folder.
+/// A function that must not panic, with the name of its folder.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them. Each program has its own alone: libFuzzer looks after every call at the counters of
-/// whatever is in a program.
+/// All targets. Each program contains one of them only: libFuzzer scans all counters of a program
+/// after every call.
 pub const TARGETS: &[Target] = &[
     ("canonical", canonical),
     ("channel", channel),

@@ -1,4 +1,4 @@
-//! The operators' pages, asked with bytes that no browser need have sent.
+//! The operators' pages, requested with arbitrary bytes.
 
 use std::cell::RefCell;
 
@@ -7,16 +7,16 @@ use tempfile::TempDir;
 
 use crate::input::memory;
 
-/// Experiments that earlier inputs may have left.
+/// Maximum number of experiments left by earlier inputs.
 const EXPERIMENTS_MAX: usize = 64;
 
 thread_local! {
-    /// A server takes longer to start than to answer. What an input has created is there for the
-    /// next ones, until there is too much of it.
+    /// The server is reused, because it takes longer to start than to answer. Experiments of
+    /// earlier inputs remain until there are too many.
     static SERVER: RefCell<Option<(PagesInMemory, TempDir)>> = const { RefCell::new(None) };
 }
 
-/// Requests of HTTP/1.1 are answered, none as a fault of the server's, and the connection ends.
+/// Checks that HTTP/1.1 requests are answered without a server error, and that the connection ends.
 pub fn pages(data: &[u8]) {
     SERVER.with_borrow_mut(|server| {
         let (pages, _) = server.get_or_insert_with(|| {

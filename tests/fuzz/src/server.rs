@@ -1,4 +1,4 @@
-//! Files and requests that the aggregator reads.
+//! Parsers of the aggregator's files and requests.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use bandana_zcdp::state::{ReleasedState, SecretState};
 
 use crate::input::{byte, memory, part, sealed};
 
-/// Has a file with these bytes read.
+/// Calls `read` with a file of these bytes.
 fn with_file<T>(suffix: &str, bytes: &[u8], read: impl FnOnce(&Path) -> T) -> T {
     let file = tempfile::Builder::new().suffix(suffix).tempfile_in(memory());
     let mut file = file.expect("a temporary file");
@@ -20,7 +20,7 @@ fn with_file<T>(suffix: &str, bytes: &[u8], read: impl FnOnce(&Path) -> T) -> T 
     read(file.path())
 }
 
-/// What is effective is a file that says the same.
+/// The effective configuration is itself a file with the same meaning.
 pub fn configuration(data: &[u8]) {
     let read = |bytes: &[u8]| {
         with_file(".toml", bytes, |path| Configuration::load(Some(path), Vec::new()))
@@ -31,7 +31,7 @@ pub fn configuration(data: &[u8]) {
     assert_eq!(again, configuration);
 }
 
-/// A list that is changed has the change and all else.
+/// A changed list of tokens has the change and all other entries.
 pub fn tokens(mut data: &[u8]) {
     let kind = if byte(&mut data) & 1 == 0 { TokenKind::Operator } else { TokenKind::App };
     let name = part(&mut data);
@@ -54,7 +54,7 @@ pub fn tokens(mut data: &[u8]) {
     assert!(longer.is_ok() || !is_new || text.len() + 256 > TokenList::BYTES_MAX);
 }
 
-/// A key that is read is the one that is written.
+/// A parsed key survives a round trip.
 pub fn key_file(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         bandana_aggregator::fuzzing::key_file(text);
@@ -68,13 +68,13 @@ pub fn draft(data: &[u8]) {
     }
 }
 
-/// What pages ask: bodies of JSON, and addresses.
+/// Requests of pages: JSON bodies and URIs.
 pub fn requests(mut data: &[u8]) {
     let address = part(&mut data);
     bandana_aggregator::fuzzing::request(address, data);
 }
 
-/// Three texts of columns and the rest of the data.
+/// A schema of three columns from the input; the rest of the data remains.
 fn schema(data: &mut &[u8]) -> Option<Schema> {
     let count = usize::from(byte(data) % 4);
     let texts: Vec<String> =
@@ -82,7 +82,7 @@ fn schema(data: &mut &[u8]) -> Option<Schema> {
     Schema::parse(&texts).ok()
 }
 
-/// A clause selects the cells of which it says so, column by column.
+/// A clause selects exactly the cells that it describes, column by column.
 pub fn where_clause(mut data: &[u8]) {
     let Some(schema) = schema(&mut data) else { return };
     let Ok(clause) = std::str::from_utf8(data) else { return };
@@ -98,12 +98,12 @@ pub fn where_clause(mut data: &[u8]) {
     }
 }
 
-/// Rows of CSV are the same whether or not the content of the file is taken down.
+/// Rows of CSV are the same with and without a digest of the content.
 pub fn rows(data: &[u8]) {
     rows_of("data.csv", data);
 }
 
-/// The same as Parquet.
+/// Rows of Parquet are the same with and without a digest of the content.
 pub fn parquet(data: &[u8]) {
     rows_of("data.parquet", data);
 }
@@ -118,7 +118,7 @@ fn rows_of(name: &str, mut data: &[u8]) {
     }
 }
 
-/// Stored states of trusted experiments, behind a checksum that fits.
+/// Stored states of trusted experiments, with a valid checksum.
 pub fn trusted_state(mut data: &[u8]) {
     let is_secret = byte(&mut data) & 1 == 0;
     let magic = if is_secret { *b"BDts" } else { *b"BDtr" };

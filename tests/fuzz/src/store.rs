@@ -1,4 +1,4 @@
-//! The embedded store, against a model that is too simple to be wrong.
+//! The embedded store, compared with a simple model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,11 +28,11 @@ use crate::input::{byte, memory};
 const SETTINGS: EmbeddedSettings = EmbeddedSettings { replay_window_days: 3, ids_max: 12 };
 const ARMS_MAX: usize = 4;
 const STEPS_MAX: usize = 64;
-/// Further from 0 than all steps go.
+/// Larger than the sum of all steps.
 const TODAY: u32 = 1000;
 const DATABASE: &str = "bandana.sqlite3";
 
-/// A store that was just made. Making one takes longer than all that is then done with it.
+/// A new store, made once: that takes longer than all operations of an input.
 static EMPTY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let directory = tempfile::tempdir_in(memory()).expect("a temporary folder");
     let store = EmbeddedStore::open(directory.path(), SETTINGS).expect("a new store");
@@ -40,16 +40,16 @@ static EMPTY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     std::fs::read(directory.path().join(DATABASE)).expect("its file")
 });
 
-/// What became of uploads and experiments, as the documentation has it.
+/// The expected state of uploads and experiments, according to the documentation.
 #[derive(Default)]
 struct Model {
-    /// By their names.
+    /// Experiments by name.
     experiments: BTreeMap<u8, Modelled>,
     deleted: BTreeSet<u8>,
-    /// By day.
+    /// Upload ids by day.
     seen: BTreeSet<(u32, u8)>,
     oldest: u32,
-    /// Whether the clock is too far ahead of all uploads to be trusted, as far as is known.
+    /// Whether the clock is too far ahead of all uploads to be trusted, if known.
     doubted: Option<bool>,
     audited: Vec<(AuditAction, u8)>,
 }
@@ -67,7 +67,7 @@ impl Model {
         today.saturating_sub(SETTINGS.replay_window_days - 1)
     }
 
-    /// A clock that has jumped past all that is remembered is believed once an upload says the same.
+    /// A clock that has jumped past all remembered days is trusted once an upload confirms it.
     fn expire(&mut self, days: &[u32], today: u32) {
         if today < self.oldest {
             self.doubted = None;
@@ -115,7 +115,7 @@ impl Model {
     }
 }
 
-/// Reports of one or two arms, by arm, symbol and how many.
+/// Reports on one or two arms: arm, symbol and count.
 struct Upload {
     id: u8,
     day: u32,
@@ -152,7 +152,7 @@ impl Upload {
     }
 }
 
-/// Every other experiment has 16 symbols.
+/// Whether an experiment has 16 symbols; every other one has.
 fn is_kary(name: u8) -> bool {
     name & 1 == 1
 }
@@ -180,7 +180,7 @@ fn entry(name: u8, action: AuditAction) -> AuditEntry {
     AuditEntry { at, caller: "anna".to_owned(), action, experiment, detail: String::new() }
 }
 
-/// A store, what serves its experiments, and the model of both.
+/// A store, the services over it, and the model of both.
 struct World {
     directory: TempDir,
     /// None: between two processes.
@@ -190,7 +190,7 @@ struct World {
     today: u32,
 }
 
-/// The store has counted what the model has, and tells of it what the model does.
+/// Checks that the store counts and reports the same as the model.
 pub fn store(mut data: &[u8]) {
     let directory = tempfile::tempdir_in(memory()).expect("a temporary folder");
     std::fs::write(directory.path().join(DATABASE), &*EMPTY).expect("room for a store");
@@ -262,7 +262,7 @@ impl World {
         }
     }
 
-    /// What was changed is served, and noted.
+    /// Applies a change to the services, and records it in the model.
     fn done(
         &mut self,
         name: u8,
@@ -285,7 +285,7 @@ impl World {
     }
 
     fn restart(&mut self, is_crash: bool) {
-        // Two can't have the directory.
+        // Two stores can't open the directory at once.
         let store = self.store.take().expect("a store");
         if is_crash {
             drop(store);
@@ -323,13 +323,13 @@ impl World {
         } else {
             (AuditAction::RetireArm, newest.without_arm(retired))
         };
-        // The last arm in play stays.
+        // The last arm in play can't be retired.
         let Ok(revised) = revised else { return };
         let entry = entry(name, action);
         let changed = self.store().add_revision(expected, &revised, &entry);
         self.done(name, action, changed);
         self.model.experiments.get_mut(&name).expect("it is known").revisions += 1;
-        // Who knows of the revision before is told of this one, and changes nothing.
+        // A change based on the previous revision is refused with the current one.
         let outdated = self.store().set_state(expected, ExperimentState::Stopped, &entry);
         assert!(
             matches!(outdated, Err(StoreError::Refused(StoreRefusal::Outdated(_)))),
@@ -350,7 +350,7 @@ impl World {
         }
     }
 
-    /// Archives or deletes what has ended.
+    /// Archives or deletes a stopped experiment.
     fn end(&mut self, name: u8, for_good: bool) {
         let Some(record) = self.record(name) else { return };
         let expected = record.expected().expect("it stands");
@@ -395,7 +395,7 @@ impl World {
         assert_eq!(window.oldest, Day::new(self.model.oldest));
     }
 
-    /// All that lasts is as it should be.
+    /// Compares the persistent state with the model.
     fn compare(&mut self) {
         let records = self.store().load().expect("it is read");
         let reader = StoreReader::new(self.directory.path());
@@ -429,7 +429,7 @@ impl World {
     }
 }
 
-/// What there is of each symbol, by arm.
+/// The count of each symbol, by arm.
 fn counts((arm, tally): (usize, &Tally)) -> impl Iterator<Item = ((usize, u8), u64)> {
     let symbols = (0..16).filter_map(Symbol::new);
     let counts = symbols.map(move |symbol| ((arm, symbol.get()), tally.count(symbol)));

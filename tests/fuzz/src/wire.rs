@@ -17,7 +17,7 @@ fn alphabet(data: &mut &[u8]) -> Alphabet {
     Alphabet::new(u32::from(byte(data) % 15) + 2).unwrap_or(Alphabet::BITS)
 }
 
-/// An upload that is read is written as it was understood.
+/// A parsed upload survives a round trip.
 pub fn upload(mut data: &[u8]) {
     let alphabet = alphabet(&mut data);
     let Ok(message) = v1::UploadRequest::decode(data) else { return };
@@ -28,7 +28,7 @@ pub fn upload(mut data: &[u8]) {
     same_as_naive(&upload.reports, alphabet);
 }
 
-/// Reports as the format describes them, a bit at a time.
+/// Reports as the format defines them, parsed bit by bit.
 fn naive(runs: &[u32], bits: &[u8], alphabet: Alphabet) -> Vec<(u32, u8)> {
     let width = alphabet.bits_per_symbol();
     let bit = |place: usize| (bits[place / 8] >> (place % 8)) & 1;
@@ -44,7 +44,7 @@ fn naive(runs: &[u32], bits: &[u8], alphabet: Alphabet) -> Vec<(u32, u8)> {
     reports
 }
 
-/// Tallies are those of a reader that reads a bit at a time.
+/// Compares tallies with those of a bit-by-bit parser.
 fn same_as_naive(reports: &PackedReports, alphabet: Alphabet) {
     let runs: Vec<u32> = reports.flat_runs().collect();
     let naive = naive(&runs, reports.bits(), alphabet);
@@ -62,7 +62,7 @@ fn same_as_naive(reports: &PackedReports, alphabet: Alphabet) {
     assert!(wanted.is_empty(), "not tallied: {wanted:?}");
 }
 
-/// Reports that are packed are those that a naive reader finds.
+/// Packed reports are parsed as by a naive parser.
 pub fn packed(mut data: &[u8]) {
     let alphabet = alphabet(&mut data);
     let pair = |pair: &[u8]| {
@@ -78,21 +78,21 @@ pub fn packed(mut data: &[u8]) {
     let Ok(packed) = packed else { return };
     same_as_naive(&packed, alphabet);
     let runs: Vec<u32> = packed.flat_runs().collect();
-    // The order within an arm is kept.
+    // The order within an arm is preserved.
     wanted.sort_by_key(|(arm, _)| *arm);
     assert_eq!(naive(&runs, packed.bits(), alphabet), wanted);
     let read = PackedReports::symbols_from_packed(&runs, packed.bits(), alphabet);
     assert_eq!(read, Ok(packed));
 }
 
-/// A specification is read from its canonical bytes only.
+/// A specification is accepted in its canonical encoding only.
 pub fn specification(data: &[u8]) {
     let Ok(specification) = decode_specification(data) else { return };
     assert_eq!(specification.canonical_bytes(), data);
     same_when_written(&specification);
 }
 
-/// A message that makes a specification has one canonical encoding, which is read back.
+/// A valid specification message has one canonical encoding, which survives a round trip.
 pub fn canonical(data: &[u8]) {
     let Ok(message) = v1::Specification::decode(data) else { return };
     let Ok(specification) = Specification::try_from(&message) else { return };
@@ -109,7 +109,7 @@ fn same_when_written(specification: &Specification) {
     assert_eq!(&made, specification);
 }
 
-/// A policy gives every arm what it says, and draws none that has nothing.
+/// A policy gives every arm its stated share, and never draws an arm of share 0.
 pub fn policy(mut data: &[u8]) {
     let uniform = u32::from_le_bytes(crate::input::bytes(&mut data));
     let Ok(message) = v1::Policy::decode(data) else { return };
@@ -123,7 +123,7 @@ pub fn policy(mut data: &[u8]) {
     assert!(policy.weights.entropy().is_finite());
 }
 
-/// Signatures of whoever has no key fit nothing.
+/// Signatures without the key never verify.
 pub fn signatures(mut data: &[u8]) {
     let now = UnixSeconds::new(crate::input::u64(&mut data));
     let Ok(message) = v1::Experiment::decode(data) else { return };
@@ -138,7 +138,7 @@ pub fn signatures(mut data: &[u8]) {
         }
     }
     if let Ok(message) = v1::UploadRequest::decode(data) {
-        // The bytes of one message are given to readers of another.
+        // The bytes of one message type are given to parsers of others.
         Upload::try_from(&message).ok();
     }
 }

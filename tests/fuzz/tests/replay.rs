@@ -1,4 +1,4 @@
-//! Every input that was ever kept still does no harm, and every target has inputs.
+//! Every stored input passes, and every target has inputs.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use std::path::Path;
 fn inputs_that_were_kept_do_no_harm() -> std::io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (name, target) in bandana_fuzz::TARGETS {
-        // What no fuzzer needs to find.
+        // Trivial inputs.
         for trivial in [&[][..], &[0], &[0xff; 64]] {
             target(trivial);
         }
         let mut inputs = 0;
         for input in std::fs::read_dir(corpus.join(name))? {
             let path = input?.path();
-            // The name is what a panic is reported with.
+            // Printed so that a panic can be traced to the input.
             println!("{}", path.display());
             target(&std::fs::read(path)?);
             inputs += 1;

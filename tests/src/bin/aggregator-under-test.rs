@@ -1,7 +1,7 @@
 //! The aggregator as a program of this package, so that its tests can start it.
 //!
-//! If `TEST_CLOCK` names a file, the time is what stands in it, in seconds since
-//! 1970-01-01 (UTC), however often a test writes it anew. The monotonic time is real.
+//! If `TEST_CLOCK` names a file, the time is read from it, in seconds since 1970-01-01 (UTC); a
+//! test may rewrite it at any time. The monotonic time is real.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bandana_aggregator::clock::{Clock, SystemClock};
 
-/// As in the program itself.
+/// The same allocator as in the program itself.
 #[global_allocator]
 static ALLOCATOR: bandana_aggregator::Allocator = bandana_aggregator::Allocator;
 
@@ -22,7 +22,7 @@ struct FileClock {
 
 impl Clock for FileClock {
     fn unix_seconds(&self) -> u64 {
-        // A test that leaves the file out sees a server of 1970.
+        // Without the file, the server's time is in 1970.
         let text = std::fs::read_to_string(&self.file).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }

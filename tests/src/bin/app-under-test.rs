@@ -1,8 +1,8 @@
-//! An app in a process of its own, for tests of what happens to its directory.
+//! An app in a separate process, for tests on its directory.
 //!
-//! `app-under-test DIRECTORY CHOICES` opens the directory, hears of an experiment,
-//! chooses so often, prints one line once that is durable, and holds the directory
-//! until its standard input ends.
+//! `app-under-test DIRECTORY CHOICES` opens the directory, receives an experiment, makes this
+//! number of choices, prints one line once these are durable, and holds the directory until its
+//! standard input ends.
 
 #![allow(clippy::print_stdout, reason = "its output is what the tests read")]
 
@@ -61,7 +61,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Answers the client's question, as a server would, if it has one.
+/// Answers the client's request as a server would, if there is one.
 fn hear(tasks: &mut Tasks) -> anyhow::Result<()> {
     let Task::Fetch(task) = tasks.next_task()? else { return Ok(()) };
     let floor = Floor::for_epsilon(Epsilon::new(1.0)?).get();

@@ -1,10 +1,10 @@
-//! Attacks a server on this host, and tells what that costs it.
+//! Attacks a server on this host, and measures the cost to it.
 //!
-//! `attack answers PROCESS ADDRESS EXPERIMENT CONNECTIONS CALLS`: asks for an experiment, so often
-//! on each connection, and takes no answer. Prints the memory of the server's process before, while
-//! the answers wait, and after.
+//! `attack answers PROCESS ADDRESS EXPERIMENT CONNECTIONS CALLS`: requests an experiment, this
+//! number of times on each connection, and reads no answer. Prints the memory of the server's
+//! process before, while the answers wait, and after.
 //!
-//! `attack requests ADDRESS SECONDS`: breaks uploads off, as fast as it goes, and prints how many.
+//! `attack requests ADDRESS SECONDS`: aborts uploads, at the maximum rate, and prints their number.
 
 #![allow(clippy::print_stdout, reason = "its output is what it is for")]
 
@@ -15,7 +15,7 @@ use bandana_tests::attacks::{begin_requests, take_no_answers};
 use bandana_tests::process_usage::{memory_high_water, memory_now};
 use tokio::time::Instant;
 
-/// How long answers wait, and how long the server has to give its memory back.
+/// Time that answers wait, and that the server has to release memory.
 const WHILE: Duration = Duration::from_secs(5);
 
 #[tokio::main]
@@ -42,7 +42,7 @@ async fn main() -> anyhow::Result<()> {
     }
 }
 
-/// The address, if it is of this host.
+/// The address, if it is on this host.
 fn here(address: &str) -> anyhow::Result<&str> {
     ensure!(address.starts_with("127.") || address.starts_with("[::1]"), "not on this host");
     Ok(address)

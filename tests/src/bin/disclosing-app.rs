@@ -1,8 +1,8 @@
-//! An app whose user discloses rewards, in a process of its own, for tests that kill it.
+//! An app whose user discloses rewards, in a separate process, for tests that kill it.
 //!
-//! `disclosing-app DIRECTORY URL KEPT` opens the experiment "headlines", keeps so many rewards of
-//! 1 for arm 0, prints one line once all are durable, and then waits for its standard input to
-//! end before it sends them. It prints how many were sent, were dropped, and wait.
+//! `disclosing-app DIRECTORY URL KEPT` opens the experiment "headlines", keeps this number of
+//! rewards of 1 for arm 0, and prints one line once all are durable. When its standard input ends,
+//! it sends them, and prints how many were sent, were dropped, and wait.
 
 #![allow(clippy::print_stdout, reason = "its output is what the tests read")]
 

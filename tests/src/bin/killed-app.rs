@@ -1,8 +1,8 @@
 //! An app that chooses and rewards for as long as it lives, for a test that kills it.
 //!
-//! `killed-app DIRECTORY URL SECOND`: begins at that second. Prints the second and the
-//! number of every assignment. `killed-app DIRECTORY URL SECOND end` sends what is left
-//! and prints what was spent, in nano-nats, and how many reports wait.
+//! `killed-app DIRECTORY URL SECOND`: starts its clock at that second, and prints the second and
+//! the number of every assignment. `killed-app DIRECTORY URL SECOND end` sends the remaining
+//! reports, and prints the budget spent, in nano-nats, and the number of reports that wait.
 
 use std::io::Write as _;
 use std::sync::Arc;

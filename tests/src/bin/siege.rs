@@ -1,6 +1,6 @@
-//! Besieges servers for a given time, and tells what came of it.
+//! Besieges servers for a given time, and prints the results.
 //!
-//! It exits with 1 if something was not as it should be, with the command that replays the round.
+//! It exits with 1 on a failure, and prints the command that replays the round.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is what it is for")]
 
@@ -17,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How often it tells how it goes.
+/// Interval of progress lines.
 const TELL: Duration = Duration::from_secs(10);
 
 /// Besieges servers for a given time, by a schedule from a seed.
@@ -124,7 +124,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     Ok(if all.all_wrong().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints a line now and then.
+/// Prints a progress line at intervals.
 async fn tell(plan: Plan, figures: Arc<Figures>) {
     let Plan { store, seed, time, .. } = plan;
     println!("round of {} s, {store}, seed {seed}", time.as_secs());

@@ -13,6 +13,6 @@ fn main() -> anyhow::Result<()> {
     let (current, maximum) = (Some(number()?), Some(number()?));
     setrlimit(Resource::Nofile, Rlimit { current, maximum })?;
     let program = arguments.next().context("no program")?;
-    // Returns only when it fails.
+    // Returns only on failure.
     Err(Command::new(program).args(arguments).exec().into())
 }

@@ -1,4 +1,4 @@
-//! Analysts who ask data sets and sessions, and remember answers and prices.
+//! Analysts who query data sets and sessions, and record answers and prices.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -14,33 +14,33 @@ use tonic::Code;
 
 use super::ways::Caller;
 
-/// The values of each of the two columns begin with 0 and end before this.
+/// Number of values of each of the two columns, from 0 on.
 const SIDE: usize = 9;
 
-/// What a data set has to spend, in epsilon.
+/// The budget of a data set, in epsilon.
 const BUDGET: f64 = 32.0;
 
-/// What a question costs.
+/// The price of a question, in epsilon.
 const PRICE: f64 = 0.0001;
 
-/// What a session costs.
+/// The price of a session, in epsilon.
 const SESSION_PRICE: f64 = 0.05;
 
-/// The same in billionths.
+/// The price of a session, in billionths.
 const SESSION_NANOS: u64 = 50_000_000;
 
-/// Questions that are asked again now and then; many fewer than a server keeps answers.
+/// Number of recent questions for repetition; far fewer than the answers that a server keeps.
 const REMEMBERED_MAX: usize = 50;
 
-/// The data set that questions are about, and the one of sessions.
+/// The data set for questions, and the one for sessions.
 pub(super) const DATA_SETS: [&str; 2] = ["people", "cells"];
 
-/// What was debited, as far as analysts know, in billionths, and by how many debits.
+/// The debits known to analysts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spent {
-    /// Sum of the prices.
+    /// Sum of the prices, in billionths.
     pub(super) nanos: u64,
-    /// How many.
+    /// Number of debits.
     pub(super) debits: u64,
 }
 
@@ -76,7 +76,7 @@ fn predicate(caller: &mut Caller) -> String {
     format!("x={x},y={y}")
 }
 
-/// Asks the first data set until it is over.
+/// Queries the first data set until the trouble is over.
 pub(super) async fn ask(mut caller: Caller) -> Spent {
     let mut spent = Spent::default();
     let mut asked: VecDeque<(AskRequest, AskResponse)> = VecDeque::new();
@@ -133,7 +133,8 @@ fn question(caller: &mut Caller) -> AskRequest {
     }
 }
 
-/// Opens one session after the other on the second data set, and asks until each is used up.
+/// Opens one session after the other on the second data set, and queries each until it is
+/// exhausted.
 pub(super) async fn ask_sessions(mut caller: Caller) -> Spent {
     let mut spent = Spent::default();
     for number in 0.. {
@@ -175,7 +176,7 @@ pub(super) async fn ask_sessions(mut caller: Caller) -> Spent {
     spent
 }
 
-/// Asks a session until it is used up, or over.
+/// Queries a session until it is exhausted, or the trouble is over.
 async fn ask_session(caller: &mut Caller, session: &str) {
     let mut asked: VecDeque<(AskSessionRequest, AskSessionResponse)> = VecDeque::new();
     while !caller.is_over() {

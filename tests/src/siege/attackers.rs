@@ -1,4 +1,4 @@
-//! Attackers, who know the address of a server.
+//! Attackers with network access to a server.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ use crate::raw_http2::{
     END_HEADERS, END_STREAM, Kind, PREFACE, RawConnection, claiming, frame, headers,
 };
 
-/// How long an attack may go on.
+/// Time limit of an attack.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A field whose length goes beyond the end.
+/// A field whose length exceeds the message.
 const UNDECODABLE: [u8; 3] = [0x0a, 0x7f, 0x00];
 
-/// Methods that anybody can call by their names.
+/// Methods that need no authorisation.
 const METHODS: [&str; 8] = [
     "/bandana.v1.Device/SubmitUpload",
     "/bandana.v1.Device/SubmitUploads",
@@ -86,32 +86,32 @@ impl Attack {
     }
 }
 
-/// Somebody who attacks.
+/// An attacker.
 #[derive(Clone, Debug)]
 pub(super) struct Attacker {
     /// The servers.
     pub(super) servers: Vec<watch::Receiver<Option<Running>>>,
-    /// All choices follow from it.
+    /// The generator of all choices.
     pub(super) random: ChaCha8Rng,
-    /// Where attacks are counted.
+    /// The counts of attacks.
     pub(super) figures: Arc<Figures>,
-    /// An experiment to which no one else reports.
+    /// The attackers' experiment, to which no one else reports.
     pub(super) experiment: Specification,
-    /// The first words of a client of TLS.
+    /// A TLS ClientHello.
     pub(super) hello: Vec<u8>,
     /// The day of uploads.
     pub(super) day: Day,
 }
 
 impl Attacker {
-    /// Attacks until this is dropped.
+    /// Attacks until dropped.
     pub(super) async fn attack(mut self) {
         loop {
             let attack = *ATTACKS.choose(&mut self.random).unwrap_or(&Attack::Garbage);
             let server = self.random.random_range(0..self.servers.len());
             let running = self.servers[server].borrow().clone();
             if let Some(running) = running {
-                // What comes of it the end shows; a server may be dead by now.
+                // The final checks show the effect; the server may be down by now.
                 let attacking = self.once(attack, &running);
                 let outcome = tokio::time::timeout(PATIENCE, attacking).await;
                 let ended = match outcome {
@@ -198,7 +198,7 @@ impl Attacker {
         connection.closed().await.map(drop)
     }
 
-    /// Connections that say nothing, or go on byte by byte.
+    /// Silent connections, or connections that send byte by byte.
     async fn silence(&mut self, address: &str) -> anyhow::Result<()> {
         let mut silent = Vec::new();
         for _ in 0..self.random.random_range(1..100) {
@@ -249,7 +249,7 @@ impl Attacker {
         upload(number, &self.experiment, self.day, &[(arm, self.random.random())])
     }
 
-    /// Uploads of which a byte or two are others.
+    /// Uploads with one or two changed bytes.
     async fn changed(&mut self, server: &Running) -> anyhow::Result<()> {
         let mut connection = RawConnection::open(&server.device).await?;
         let block = headers(METHODS[0], &[]);
@@ -269,7 +269,7 @@ impl Attacker {
         Ok(())
     }
 
-    /// Uploads as they should be, as many as go, over one stream.
+    /// Valid uploads over one stream, as many as possible.
     async fn new_ids(&mut self, server: &Running) -> anyhow::Result<()> {
         let mut way = server.way()?;
         let count = self.random.random_range(1..3000);

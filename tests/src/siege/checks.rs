@@ -1,4 +1,4 @@
-//! Comparisons of what servers have counted with what callers remember.
+//! Comparisons of servers' counts with callers' records.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,22 +20,22 @@ use super::uploaders::Tallies;
 use super::ways::Way;
 use crate::harness::tallies;
 
-/// How long a replica may lag behind.
+/// Maximum lag of a replica.
 pub(super) const LAG: Duration = Duration::from_secs(10);
 
-/// The most memory that a server may have had, in MiB: what it may hold for callers, and its own.
+/// Maximum memory of a server, in MiB: its budget for callers plus its own memory.
 const MEMORY_MAX: u64 = 64 + 96;
 
-/// Bytes of the log for each start of a server, with what databases say that come and go.
+/// Allowance of log bytes per start of a server, including messages of the database.
 const LOG_OF_START: usize = 8 * 1024;
 
-/// Bytes of the log for each second.
+/// Allowance of log bytes per second.
 const LOG_OF_SECOND: usize = 1024;
 
-/// Checks everything, and ends the servers.
+/// Checks all records, and shuts the servers down.
 ///
 /// # Errors
-/// When a server can't be asked.
+/// When a server does not answer.
 pub(super) async fn check(
     ground: &mut Ground,
     books: &Books,
@@ -66,11 +66,11 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// The log grows with starts and with time, and not with what strangers do.
+/// Checks that the log grows with starts and time, and not with strangers' requests.
 fn check_log(server: &Server, plan: &Plan, figures: &Figures) -> anyhow::Result<()> {
     let log = std::fs::read_to_string(&server.log)?;
     figures.at_most("log of a server, KiB", log.len() as u64 >> 10);
-    // Each call of an operator has lines of its own.
+    // Operators' calls have log lines of their own.
     let others = log.lines().filter(|line| !line.contains(" call{"));
     let bytes: usize = others.map(str::len).sum();
     let starts = log.matches("opening the store").count();
@@ -90,7 +90,7 @@ async fn check_one(mut way: Way, books: &Books, figures: &Figures) -> anyhow::Re
             *counts = (counts.0 + more.0, counts.1 + more.1);
         }
     }
-    // What one replica has acknowledged the others have a little later.
+    // Other replicas see an acknowledged upload after a short lag.
     let until = Instant::now() + LAG;
     loop {
         let counted = counted(&mut way, books).await?;
@@ -108,7 +108,7 @@ async fn check_one(mut way: Way, books: &Books, figures: &Figures) -> anyhow::Re
     check_changes(&mut way, books, figures).await
 }
 
-/// Reports and ones of each arm that has any.
+/// Number of reports and of ones, for each arm with reports.
 pub(super) async fn counted(way: &mut Way, books: &Books) -> anyhow::Result<Tallies> {
     let mut counted = Tallies::new();
     for (number, experiment) in books.experiments.iter().enumerate() {
@@ -177,7 +177,7 @@ async fn debited(way: &mut Way, name: &str) -> anyhow::Result<Spent> {
     }
 }
 
-/// Compares lists and the audit log with what an operator did.
+/// Compares lists and the audit log with an operator's records.
 async fn check_changes(way: &mut Way, books: &Books, figures: &Figures) -> anyhow::Result<()> {
     let mut listed = Vec::new();
     let mut request =
@@ -200,7 +200,7 @@ async fn check_changes(way: &mut Way, books: &Books, figures: &Figures) -> anyho
     let audited = audited(way).await?;
     for ((id, action), (least, most)) in &books.operator.changes {
         let entries = audited.get(&(id.clone(), *action)).copied().unwrap_or(0);
-        // At the end others resume what is paused, too.
+        // At the end other callers may resume paused experiments too.
         let is_more = entries > *most && *action != AuditAction::Resume;
         if entries < *least || is_more {
             figures.wrong(format!(
@@ -214,7 +214,7 @@ async fn check_changes(way: &mut Way, books: &Books, figures: &Figures) -> anyho
     Ok(())
 }
 
-/// How often each change is in the audit log.
+/// The count of each change in the audit log.
 async fn audited(way: &mut Way) -> anyhow::Result<BTreeMap<(String, AuditAction), u64>> {
     let mut request = ListAuditEntriesRequest { limit: 1000, ..Default::default() };
     let mut counts = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Users who disclose rewards, and one who reads all that is released.
+//! Users who disclose rewards, and a reader of all released statistics.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use rand::RngExt as _;
 
 use super::ways::Caller;
 
-/// Arms of a trusted experiment.
+/// Number of arms of a trusted experiment.
 const ARMS: u32 = 3;
 
 /// The trusted experiments of a siege.
@@ -28,10 +28,10 @@ pub(super) fn experiments() -> [TrustedSpecification; 2] {
     ]
 }
 
-/// For each trusted experiment, the rewards that were acknowledged.
+/// The number of acknowledged rewards of each trusted experiment.
 pub(super) type Rewards = BTreeMap<String, u64>;
 
-/// The statistics of an experiment after so many releases.
+/// The statistics of each experiment after each number of releases.
 pub(super) type Releases = BTreeMap<(String, u64), Vec<ReleasedMean>>;
 
 /// A call about an experiment.
@@ -39,7 +39,7 @@ pub(super) fn named(id: &str) -> TrustedExperimentName {
     TrustedExperimentName { experiment_id: id.to_owned() }
 }
 
-/// Discloses until it is over.
+/// Discloses rewards until the trouble is over.
 pub(super) async fn disclose(mut caller: Caller, day: u32) -> Rewards {
     let names = experiments().map(|experiment| experiment.experiment_id);
     let mut rewards = Rewards::new();
@@ -67,7 +67,7 @@ pub(super) async fn disclose(mut caller: Caller, day: u32) -> Rewards {
     rewards
 }
 
-/// Whether it counts.
+/// Discloses one reward; whether it counts.
 async fn disclose_one(caller: &mut Caller, request: &DiscloseRequest, again: bool) -> bool {
     let mut is_repeated = again;
     loop {
@@ -106,7 +106,7 @@ async fn disclose_one(caller: &mut Caller, request: &DiscloseRequest, again: boo
     }
 }
 
-/// Reads until it is over what was released, which must not change but by a release.
+/// Reads released statistics until the trouble is over. They must change with a release only.
 pub(super) async fn read_releases(mut caller: Caller) -> Releases {
     let mut releases = Releases::new();
     while !caller.is_over() {
@@ -116,7 +116,7 @@ pub(super) async fn read_releases(mut caller: Caller) -> Releases {
     releases
 }
 
-/// Reads once what was released of each experiment.
+/// Reads the released statistics of each experiment once.
 pub(super) async fn read_once(caller: &mut Caller, releases: &mut Releases) {
     for experiment in experiments() {
         let id = experiment.experiment_id;

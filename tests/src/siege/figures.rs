@@ -1,4 +1,4 @@
-//! Counts of what happened in a siege, and what was not as it should be.
+//! Counts of events in a siege, and its failures.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,16 +6,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-/// What is counted together.
+/// A group of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
-    /// What those do who behave.
+    /// Events of well-behaved callers.
     Honest,
-    /// What attackers do.
+    /// Attacks.
     Attack,
-    /// What happens to servers, databases and networks.
+    /// Trouble for servers, databases and networks.
     Trouble,
-    /// The most that was seen of something.
+    /// Maxima.
     Most,
 }
 
@@ -30,7 +30,7 @@ impl Group {
     }
 }
 
-/// Counts of a round, or of several.
+/// Counts of one or several rounds.
 #[derive(Debug, Default)]
 pub struct Figures {
     counts: Mutex<BTreeMap<(Group, String), u64>>,
@@ -38,39 +38,39 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Counts so many more of something.
+    /// Adds to a count.
     pub fn add(&self, group: Group, name: impl Into<String>, more: u64) {
         *lock(&self.counts).entry((group, name.into())).or_default() += more;
     }
 
-    /// Keeps the largest.
+    /// Updates a maximum.
     pub fn at_most(&self, name: impl Into<String>, seen: u64) {
         let mut counts = lock(&self.counts);
         let most = counts.entry((Group::Most, name.into())).or_default();
         *most = seen.max(*most);
     }
 
-    /// Something is not as it should be.
+    /// Records a failure.
     pub fn wrong(&self, what: impl Into<String>) {
         lock(&self.wrong).push(what.into());
     }
 
-    /// All that was not as it should be.
+    /// All recorded failures.
     pub fn all_wrong(&self) -> Vec<String> {
         lock(&self.wrong).clone()
     }
 
-    /// How often something was counted.
+    /// The value of a count.
     pub fn count(&self, group: Group, name: &str) -> u64 {
         lock(&self.counts).get(&(group, name.to_owned())).copied().unwrap_or(0)
     }
 
-    /// All of a group together.
+    /// The sum of a group.
     pub fn sum(&self, group: Group) -> u64 {
         lock(&self.counts).iter().filter(|(key, _)| key.0 == group).map(|(_, count)| count).sum()
     }
 
-    /// Takes the counts of another over.
+    /// Adds the counts of another object.
     pub fn merge(&self, other: &Self) {
         for ((group, name), count) in &*lock(&other.counts) {
             match group {
@@ -81,7 +81,7 @@ impl Figures {
         lock(&self.wrong).extend(other.all_wrong());
     }
 
-    /// All of it for programs.
+    /// All counts as JSON.
     pub fn json(&self) -> Value {
         let mut groups: BTreeMap<&str, BTreeMap<String, u64>> = BTreeMap::new();
         for ((group, name), count) in &*lock(&self.counts) {

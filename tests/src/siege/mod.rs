@@ -1,8 +1,8 @@
 //! Sieges: real servers under load, attack and trouble at once, by a schedule from a seed.
 //!
-//! A round has a store of its own. At its end all trouble ends, everything that was not answered
-//! is repeated until it is, and then the servers' counts are compared with what those remember who
-//! were told. The seed fixes what everybody does and when; how it interleaves is the machine's.
+//! A round has a new store. At its end all trouble stops, unanswered calls are repeated until they
+//! are answered, and then the servers' counts are compared with the callers' records. The seed
+//! determines all actions and their times; their interleaving depends on the machine.
 
 mod analysts;
 mod attackers;

@@ -1,4 +1,4 @@
-//! A network between clients and a server, with weather.
+//! A simulated network between clients and a server, with faults.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,35 +11,35 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What becomes of bytes on their way.
+/// The condition of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weather {
-    /// They arrive.
+    /// No faults.
     Calm,
-    /// Each piece is late by up to so many milliseconds, so connections overtake each other.
+    /// Each piece is delayed by up to this many milliseconds, so connections overtake each other.
     Slow(u64),
-    /// One of so many pieces is cut in the middle, and its connection ends.
+    /// One in this many pieces is truncated, and its connection ends.
     Lossy(u32),
-    /// Servers hear, and are not heard; connections end with it.
+    /// Requests arrive, but responses are lost. Connections end with this condition.
     Deaf,
-    /// There are no connections.
+    /// All connections are refused.
     Cut,
 }
 
-/// A way to one address of a server, which may be elsewhere after each start.
+/// A proxy to one address of a server, whose target may change with each start.
 #[derive(Debug)]
 pub(super) struct Network {
-    /// What clients connect to.
+    /// The address for clients.
     pub(super) address: String,
     server: watch::Sender<Option<String>>,
     weather: watch::Sender<Weather>,
 }
 
 impl Network {
-    /// Opens a way that leads nowhere yet. It ends with the runtime.
+    /// Opens a proxy without a target. It ends with the runtime.
     ///
     /// # Errors
-    /// When there is no port.
+    /// When no port is available.
     pub(super) async fn open(seed: u64) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
@@ -57,12 +57,12 @@ impl Network {
         Ok(Self { address, server, weather })
     }
 
-    /// Leads new connections to this address from now on, or nowhere.
+    /// Sets the target of new connections, or none.
     pub(super) fn lead_to(&self, server: Option<String>) {
         self.server.send_replace(server);
     }
 
-    /// Has the weather change.
+    /// Changes the condition of the network.
     pub(super) fn turn(&self, weather: Weather) {
         self.weather.send_replace(weather);
     }
@@ -85,7 +85,7 @@ async fn pass(
     let saying = carry(from_client, to_server, weather.clone(), random.clone(), false);
     random.set_stream(2 * number + 1);
     let hearing = carry(from_server, to_client, weather, random, true);
-    // A connection that breaks is closed at both ends.
+    // A broken connection is closed at both ends.
     tokio::try_join!(saying, hearing).map(drop)
 }
 

@@ -13,22 +13,23 @@ use super::disclosers::{self, named};
 use super::ways::{Caller, Way};
 use crate::harness::three_arms;
 
-/// How often a list is read until all is on it that was created.
+/// Maximum number of reads of a list until it contains all created experiments.
 const LISTS_MAX: usize = 50;
 
-/// How often each experiment was changed in which way: as far as was heard, and at most.
+/// For each experiment and kind of change, the number of acknowledged changes, and the maximum
+/// number.
 pub(super) type Changes = BTreeMap<(String, AuditAction), (u64, u64)>;
 
-/// What an operator remembers.
+/// The records of an operator.
 #[derive(Debug, Default)]
 pub(super) struct OperatorBook {
     /// Changes of experiments.
     pub(super) changes: Changes,
-    /// Experiments that were created and not deleted, and whether they were archived.
+    /// Experiments created and not deleted, and whether they were archived.
     pub(super) kept: BTreeMap<String, bool>,
 }
 
-/// What an operator does to an experiment.
+/// A change of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
     Create,
@@ -63,7 +64,7 @@ impl Change {
         }
     }
 
-    /// Whether a refusal of this kind can mean that it was done before.
+    /// Whether a refusal with this code can mean that the change was made before.
     fn is_done(self, code: Code) -> bool {
         match self {
             Self::Create => code == Code::AlreadyExists,
@@ -86,7 +87,8 @@ pub(super) fn creation(id: &str) -> CreateExperimentRequest {
     }
 }
 
-/// Changes experiments until it is over: its own for good, and the `shared` ones not.
+/// Changes experiments until the trouble is over. The operator's own experiments may be ended, the
+/// `shared` ones not.
 pub(super) async fn operate(mut caller: Caller, shared: Vec<String>) -> OperatorBook {
     let mut book = OperatorBook::default();
     let mut number = 0;
@@ -131,7 +133,7 @@ async fn end_one(caller: &mut Caller, book: &mut OperatorBook) {
     }
 }
 
-/// Changes an experiment, and insists on it.
+/// Changes an experiment, with retries.
 async fn change(caller: &mut Caller, book: &mut OperatorBook, what: Change, id: &str) {
     let mut calls = 0;
     let told = caller
@@ -143,9 +145,10 @@ async fn change(caller: &mut Caller, book: &mut OperatorBook, what: Change, id: 
     let counts = book.changes.entry((id.to_owned(), what.action())).or_default();
     match told {
         Ok(_) => *counts = (counts.0 + 1, counts.1 + calls),
-        // Of the calls before one was heard. Or all were, and late ones undid it.
+        // One of the earlier calls took effect; or all did, and late ones undid it.
         Err(status) if calls > 1 && what.is_done(status.code()) => counts.1 += calls - 1,
-        // A pause that comes late may have found it paused, and the resumption resumed.
+        // A late pause may have found the experiment paused, and a late resumption may have found
+        // it running.
         Err(status)
             if matches!(what, Change::Pause | Change::Resume)
                 && status.code() == Code::FailedPrecondition => {}
@@ -178,11 +181,11 @@ async fn pause_trusted(caller: &mut Caller) {
     }
 }
 
-/// Lists all experiments, page by page: those that were created are there.
+/// Lists all experiments, page by page, and checks that all created ones are included.
 async fn look_around(caller: &mut Caller, book: &OperatorBook, shared: &[String]) {
     let mut expected: BTreeSet<&String> = book.kept.keys().collect();
     expected.extend(shared);
-    // What one replica has created another lists a little later.
+    // Another replica lists a new experiment after a short lag.
     for _ in 0..LISTS_MAX {
         let Some(listed) = list(caller).await else { return };
         caller.count("lists read");
@@ -194,7 +197,7 @@ async fn look_around(caller: &mut Caller, book: &OperatorBook, shared: &[String]
     caller.figures.wrong(format!("not all of {expected:?} are listed"));
 }
 
-/// All experiments, with those that are archived.
+/// All experiments, archived ones included.
 pub(super) async fn list(caller: &mut Caller) -> Option<BTreeSet<String>> {
     let mut request =
         ListExperimentsRequest { page_size: 7, show_archived: true, ..Default::default() };
@@ -222,8 +225,7 @@ pub(super) async fn list(caller: &mut Caller) -> Option<BTreeSet<String>> {
     }
 }
 
-/// Resumes whatever is paused, for as long as this is polled: a call that was given up may
-/// still have been heard later.
+/// Resumes paused experiments repeatedly: an abandoned call may still take effect later.
 pub(super) async fn resume_all(mut caller: Caller, shared: Vec<String>) {
     loop {
         for id in &shared {
@@ -241,7 +243,7 @@ pub(super) async fn resume_all(mut caller: Caller, shared: Vec<String>) {
         for experiment in disclosers::experiments() {
             let name = named(&experiment.experiment_id);
             let mut way = caller.way();
-            // Refused where it runs.
+            // Refused if it is running.
             way.trusted_operator.resume_trusted_experiment(name).await.ok();
         }
         caller.pause(400).await;

@@ -1,4 +1,4 @@
-//! The end of a round: its store goes back in time, and a backup is restored.
+//! The end of a round: the store is replaced by an older one, and a backup is restored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +24,10 @@ use crate::harness::upload;
 use crate::page;
 use crate::postgres::{Postgres, query};
 
-/// Uploads of each device that are sent again.
+/// Number of uploads of each device that are sent again.
 const AGAIN: usize = 100;
 
-/// A backup, and what is to be found in it.
+/// A backup, and the records to compare it with.
 pub(super) struct Restored<'a> {
     pub(super) books: &'a Books,
     pub(super) backup: &'a Backup,
@@ -36,11 +36,11 @@ pub(super) struct Restored<'a> {
 }
 
 impl Restored<'_> {
-    /// Checks that a server notices when its directory is replaced, and what a restored one
-    /// promises.
+    /// Checks that a server detects the replacement of its directory, and the guarantees of a
+    /// restored store.
     ///
     /// # Errors
-    /// When that can't be done.
+    /// When a step fails.
     pub(super) async fn check(&self, ground: &mut Ground, day: Day) -> anyhow::Result<()> {
         let Self { books, backup, figures, plan } = self;
         replace(ground, books, backup, day, figures).await?;
@@ -60,10 +60,10 @@ impl Restored<'_> {
         self.verify(ground, &["verify", "--data-dir", &store]).await
     }
 
-    /// Has a database go back in time while replicas run, and checks that they follow it.
+    /// Replaces a database by an older one while replicas run, and checks that these follow it.
     ///
     /// # Errors
-    /// When that can't be done.
+    /// When a step fails.
     pub(super) async fn check_database(
         &self,
         ground: &mut Ground,
@@ -86,7 +86,7 @@ impl Restored<'_> {
         for server in &ground.site.servers {
             until_ready(server, self.figures).await?;
         }
-        // One that knows nothing of before.
+        // A replica without earlier state.
         let fresh = &mut ground.site.servers[0];
         self.end(fresh).await;
         fresh.start(&[]).await?;
@@ -106,8 +106,8 @@ impl Restored<'_> {
         self.verify(ground, &["verify", "--store", &url]).await
     }
 
-    /// What was acknowledged before the backup counts no more, and what came after it counts once.
-    /// Returns what is counted then.
+    /// Checks that uploads acknowledged before the backup count no more when repeated, and later
+    /// ones count once. Returns the resulting counts.
     async fn check_uploads(&self, way: &mut Way) -> anyhow::Result<Tallies> {
         let Self { books, backup, figures, plan } = self;
         resume(way, books).await?;
@@ -159,7 +159,7 @@ async fn ask(postgres: &Arc<Postgres>, sql: String) -> anyhow::Result<Vec<Vec<St
     tokio::task::spawn_blocking(move || query(&url, &sql)).await?
 }
 
-/// Puts the database `older` in the place of another one, which is in use.
+/// Replaces a database that is in use by the database `older`.
 async fn exchange(postgres: &Arc<Postgres>, name: &str) -> anyhow::Result<()> {
     ask(postgres, format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false")).await?;
     let until = Instant::now() + LAG;
@@ -169,14 +169,14 @@ async fn exchange(postgres: &Arc<Postgres>, name: &str) -> anyhow::Result<()> {
         match ask(postgres, format!("ALTER DATABASE {name} RENAME TO newer")).await {
             Ok(_) => break,
             Err(error) if Instant::now() > until => return Err(error),
-            // One of them has not ended yet.
+            // A connection has not ended yet.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
     ask(postgres, format!("ALTER DATABASE older RENAME TO {name}")).await.map(drop)
 }
 
-/// Waits until a server says that it is ready.
+/// Waits until a server reports readiness.
 async fn until_ready(server: &Server, figures: &Figures) -> anyhow::Result<()> {
     let running = server.running().borrow().clone().context("it is down")?;
     let until = Instant::now() + LAG;
@@ -190,7 +190,7 @@ async fn until_ready(server: &Server, figures: &Figures) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts the backup in the place of the store while the server runs.
+/// Replaces the store by the backup while the server runs.
 async fn replace(
     ground: &mut Ground,
     books: &Books,
@@ -221,7 +221,7 @@ async fn replace(
     }
 }
 
-/// A backup may have been made during a pause.
+/// The backup may contain paused experiments.
 async fn resume(way: &mut Way, books: &Books) -> anyhow::Result<()> {
     for experiment in &books.experiments {
         let name = ExperimentName { experiment_id: experiment.experiment_id().to_string() };
@@ -237,7 +237,7 @@ async fn submit(way: &mut Way, request: &UploadRequest) -> anyhow::Result<Upload
     Ok(way.device.submit_upload(request.clone()).await?.into_inner().status())
 }
 
-/// Nothing is left to spend in a restored store, and no reward to release.
+/// Checks that a restored store has no budget to spend, and no reward to release.
 async fn check_spent(way: &mut Way, figures: &Figures) -> anyhow::Result<()> {
     let listed = way.curator.list_data_sets(ListDataSetsRequest::default()).await?.into_inner();
     for set in listed.data_sets {

@@ -1,4 +1,4 @@
-//! One round: a store, its servers, and all who want something of them.
+//! One round: a store, its servers, and all callers.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -31,28 +31,28 @@ use crate::authority::Authority;
 use crate::disk::Disk;
 use crate::postgres::Postgres;
 
-/// Servers of one database.
+/// Number of servers of one database.
 const REPLICAS: usize = 3;
 
-/// Devices that upload.
+/// Number of devices that upload.
 const UPLOADERS: u64 = 6;
 
-/// Users who disclose rewards.
+/// Number of users who disclose rewards.
 const DISCLOSERS: u64 = 3;
 
-/// Those who attack at the same time.
+/// Number of concurrent attackers.
 const ATTACKERS: u64 = 2;
 
-/// Experiments that devices report to.
+/// The experiments of the devices.
 const EXPERIMENTS: [&str; 2] = ["besieged", "encircled"];
 
-/// The experiment of attackers.
+/// The experiment of the attackers.
 const STRANGERS: &str = "strangers";
 
-/// How long it may take until all is answered once there is no more trouble.
+/// Time limit for all answers once the trouble is over.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// What servers are told besides their store.
+/// The servers' flags, besides those of the store.
 const FLAGS: [&str; 8] = [
     "--limit-memory-mib",
     "64",
@@ -64,7 +64,7 @@ const FLAGS: [&str; 8] = [
     "20",
 ];
 
-/// What is durable.
+/// The kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     /// A directory, and one server.
@@ -82,23 +82,23 @@ impl fmt::Display for Store {
     }
 }
 
-/// A round as it is planned.
+/// The plan of a round.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What is durable.
+    /// The kind of store.
     pub store: Store,
-    /// All choices follow from it.
+    /// The seed of all choices.
     pub seed: u64,
-    /// How long there is trouble.
+    /// Duration of the trouble.
     pub time: Duration,
     /// A program that calls [`bandana_aggregator::cli::main`].
     pub program: PathBuf,
-    /// Where logs of servers are kept of a round in which something was wrong.
+    /// Folder for the servers' logs of a failed round.
     pub logs: PathBuf,
 }
 
 impl Plan {
-    /// A generator of its own for somebody.
+    /// A generator for one participant.
     fn random(&self, whose: u64) -> ChaCha8Rng {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
         random.set_stream(whose);
@@ -106,20 +106,20 @@ impl Plan {
     }
 }
 
-/// What those remember who behave.
+/// The records of the well-behaved callers.
 #[derive(Debug, Default)]
 pub(super) struct Books {
     pub(super) uploads: Vec<UploadBook>,
     pub(super) rewards: Vec<Rewards>,
     pub(super) releases: Releases,
-    /// Of each data set.
+    /// The debits of each data set.
     pub(super) spent: [Spent; 2],
     pub(super) operator: OperatorBook,
-    /// What devices report to.
+    /// The experiments of the devices.
     pub(super) experiments: Vec<Specification>,
 }
 
-/// What a round is made of.
+/// The parts of a round.
 pub(super) struct Ground {
     pub(super) site: Site,
     pub(super) custodian: Custodian,
@@ -127,10 +127,10 @@ pub(super) struct Ground {
     folder: Arc<tempfile::TempDir>,
 }
 
-/// Besieges servers for a while, and checks what they have counted; until `is_enough`, at most.
+/// Besieges servers for the planned time, or until `is_enough`, and checks their counts.
 ///
 /// # Errors
-/// When the round can't be held; what is wrong with the servers is among the figures.
+/// When the round can't be run. Failures of the servers are among the figures.
 pub async fn besiege(
     plan: &Plan,
     figures: &Arc<Figures>,
@@ -210,7 +210,7 @@ async fn hold(
     Ok(())
 }
 
-/// Keeps the logs of a round in which something was wrong.
+/// Keeps the logs of a failed round.
 fn keep_logs(folder: &Path, plan: &Plan) -> anyhow::Result<()> {
     let kept = plan.logs.join(format!("{}-{}", plan.store, plan.seed));
     std::fs::create_dir_all(&kept)?;
@@ -230,7 +230,7 @@ impl Ground {
     }
 }
 
-/// Servers on an empty store, which run.
+/// Starts servers on an empty store.
 async fn lay_ground(plan: &Plan, figures: &Arc<Figures>) -> anyhow::Result<Ground> {
     let folder = Arc::new(tempfile::Builder::new().prefix("bandana-siege-").tempdir()?);
     let sets = folder.path().join("sets");
@@ -292,13 +292,13 @@ async fn lay_ground(plan: &Plan, figures: &Arc<Figures>) -> anyhow::Result<Groun
     Ok(Ground { site, custodian, database, folder })
 }
 
-/// Ways to a server, past the network.
+/// Connections to a server that bypass the simulated network.
 pub(super) fn way_to(server: &Server) -> anyhow::Result<Way> {
     let running = server.running().borrow().clone().context("it is down")?;
     running.way()
 }
 
-/// Creates experiments and data sets. Returns those that devices report to, that of strangers,
+/// Creates experiments and data sets. Returns the devices' experiments, the attackers' experiment,
 /// and the day.
 async fn prepare(site: &Site) -> anyhow::Result<(Vec<Specification>, Specification, Day)> {
     let mut way = way_to(&site.servers[0])?;
@@ -321,14 +321,14 @@ async fn prepare(site: &Site) -> anyhow::Result<(Vec<Specification>, Specificati
     Ok((experiments, strangers, Day::new(day)))
 }
 
-/// All who behave.
+/// All well-behaved callers.
 struct Honest {
     uploads: JoinSet<anyhow::Result<UploadBook>>,
     rewards: JoinSet<Rewards>,
     releases: JoinHandle<Releases>,
     spent: [JoinHandle<Spent>; 2],
     operator: JoinHandle<OperatorBook>,
-    /// Somebody to resume what is paused.
+    /// The caller that resumes paused experiments.
     resuming: Caller,
 }
 
@@ -376,7 +376,7 @@ impl Honest {
         }
     }
 
-    /// Waits until all have their answers. None: they do not get them.
+    /// Waits until all callers have their answers. None: on a timeout.
     async fn end(self, figures: &Figures) -> anyhow::Result<Option<Books>> {
         let shared = EXPERIMENTS.map(str::to_owned).to_vec();
         let resuming = tokio::spawn(operators::resume_all(self.resuming, shared));

@@ -1,4 +1,4 @@
-//! A server process under siege, which is started again and again on the same store.
+//! A server process under siege, restarted again and again on the same store.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -16,27 +16,27 @@ use tokio::sync::watch;
 use super::network::Network;
 use super::ways::Way;
 
-/// How long a server may take to start, and to end.
+/// Timeout for a server to start, and to end.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Bytes of a log that are shown.
+/// Number of log bytes to show.
 const TAIL: usize = 4096;
 
-/// Addresses of a server that runs, and its process.
+/// Addresses and process of a running server.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
-    /// Its process.
+    /// The process id.
     pub(super) process: u32,
-    /// Where devices call.
+    /// The address for devices.
     pub(super) device: String,
-    /// Where operators call.
+    /// The address for operators.
     pub(super) operator: String,
-    /// Whom devices trust, if they are to use TLS.
+    /// The certificate that devices trust, if they use TLS.
     pub(super) trust: Option<String>,
 }
 
 impl Running {
-    /// Ways to it, past the network.
+    /// Connections that bypass the simulated network.
     pub(super) fn way(&self) -> anyhow::Result<Way> {
         Way::to(&self.device, &self.operator, self.trust.as_deref())
     }
@@ -45,27 +45,27 @@ impl Running {
 /// A server, which may be down.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// Which of them it is, for people.
+    /// The name for messages.
     pub(super) name: String,
-    /// Where its log goes, of all of its processes.
+    /// The log of all of the server's processes.
     pub(super) log: PathBuf,
     program: PathBuf,
     arguments: Vec<String>,
-    /// The way of devices to it.
+    /// The simulated network between devices and the server.
     pub(super) device: Arc<Network>,
-    /// The way of operators to it.
+    /// The simulated network between operators and the server.
     pub(super) operator: Arc<Network>,
-    /// Whom devices trust, if they are to use TLS.
+    /// The certificate that devices trust, if they use TLS.
     pub(super) trust: Option<String>,
     child: Option<Child>,
     running: watch::Sender<Option<Running>>,
 }
 
 impl Server {
-    /// One that is down; `store` and what else follows `serve`.
+    /// A server that is down; `store` and the other arguments follow `serve`.
     ///
     /// # Errors
-    /// When there are no ports.
+    /// When no ports are available.
     pub(super) async fn new(
         name: String,
         program: &Path,
@@ -86,20 +86,20 @@ impl Server {
         })
     }
 
-    /// What it is now, and whenever that changes.
+    /// The state of the server, with updates.
     pub(super) fn running(&self) -> watch::Receiver<Option<Running>> {
         self.running.subscribe()
     }
 
-    /// Changes what follows `serve`, from the next start on.
+    /// Changes the arguments after `serve`, for the next start.
     pub(super) fn set_arguments(&mut self, change: impl FnOnce(&mut Vec<String>)) {
         change(&mut self.arguments);
     }
 
-    /// Starts it, with these arguments too, and waits until it serves.
+    /// Starts the server with these additional arguments, and waits until it serves.
     ///
     /// # Errors
-    /// When it does not, with the end of its log.
+    /// On a timeout, with the end of the log.
     pub(super) async fn start(&mut self, more: &[&str]) -> anyhow::Result<()> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut child = Command::new(&self.program)
@@ -113,7 +113,7 @@ impl Server {
             .stdout(Stdio::piped())
             .stderr(log)
             .kill_on_drop(true)
-            // Ctrl-C is for the siege.
+            // The siege handles Ctrl-C.
             .process_group(0)
             .spawn()?;
         let stdout = child.stdout.take().context("no standard output")?;
@@ -141,7 +141,7 @@ impl Server {
         }
     }
 
-    /// Whether it has ended by itself, and how.
+    /// The exit status, if the server has ended by itself.
     ///
     /// # Errors
     /// When that can't be found out.
@@ -154,10 +154,10 @@ impl Server {
         Ok(ended)
     }
 
-    /// Waits until it has ended by itself, and tells how.
+    /// Waits until the server has ended by itself, and returns the exit status.
     ///
     /// # Errors
-    /// When it does not in time.
+    /// On a timeout.
     pub(super) async fn ended(&mut self) -> anyhow::Result<ExitStatus> {
         let child = self.child.as_mut().context("it is down")?;
         let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
@@ -166,19 +166,19 @@ impl Server {
         Ok(status)
     }
 
-    /// Kills it.
+    /// Kills the server.
     ///
     /// # Errors
-    /// When that can't be done.
+    /// When that fails.
     pub(super) async fn kill(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::KILL)?;
         self.ended().await.map(drop)
     }
 
-    /// Ends it in order.
+    /// Shuts the server down.
     ///
     /// # Errors
-    /// When it does not end with 0 and in time.
+    /// When it does not end with 0 in time.
     pub(super) async fn stop(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::TERM)?;
         let status = self.ended().await?;
@@ -186,7 +186,7 @@ impl Server {
         Ok(())
     }
 
-    /// Sends it a signal.
+    /// Sends the server a signal.
     ///
     /// # Errors
     /// When it is down.
@@ -196,7 +196,7 @@ impl Server {
         Ok(kill_process(process, signal)?)
     }
 
-    /// The end of its log.
+    /// The end of the log.
     pub(super) fn tail(&self) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&log[log.len().saturating_sub(TAIL)..]).into_owned()

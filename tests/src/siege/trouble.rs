@@ -1,4 +1,4 @@
-//! Trouble for servers, their database and the network, by a schedule from a seed.
+//! Trouble for servers, their database and the network, on a schedule from a seed.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -25,29 +25,29 @@ use crate::disk::Disk;
 use crate::postgres::{Postgres, query};
 use crate::process_usage::memory_high_water;
 
-/// How often it is looked whether all servers are still there.
+/// Interval of checks that all servers are still running.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a full disk is waited for to end a server.
+/// Time limit for a full disk to end a server.
 const FULL: Duration = Duration::from_secs(20);
 
-/// Room for ids at first, where there is little.
+/// Initial room for ids, in rounds with little.
 pub(super) const FEW_IDS: u64 = 4000;
 
-/// What the most memory of a server is counted as.
+/// The name of the maximum memory of a server in the figures.
 pub(super) const MEMORY: &str = "memory of a server, MiB";
 
-/// Room for ids at last.
+/// Final room for ids.
 pub(super) const IDS_MAX: u64 = 1_000_000;
 
-/// Whoever makes trouble.
+/// The source of trouble.
 #[derive(Clone, Debug)]
 pub(super) struct Trouble {
-    /// All choices follow from it.
+    /// The generator of all choices.
     pub(super) random: ChaCha8Rng,
-    /// Where trouble is counted.
+    /// The counts of trouble.
     pub(super) figures: Arc<Figures>,
-    /// Whether there has been enough of it.
+    /// Whether the trouble is over.
     pub(super) is_over: watch::Receiver<bool>,
 }
 
@@ -56,19 +56,19 @@ impl Trouble {
         self.figures.add(Group::Trouble, name, 1);
     }
 
-    /// Milliseconds within these, drawn by lot.
+    /// A random number of milliseconds in this range.
     fn time(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_millis(self.random.random_range(from..=to))
     }
 
-    /// Waits, but no longer than until it is over. Whether it is.
+    /// Waits for this time, or until the trouble is over; whether it is over.
     async fn wait(&mut self, time: Duration) -> bool {
         let waiting = self.is_over.wait_for(|is_over| *is_over);
         tokio::time::timeout(time, waiting).await.is_ok()
     }
 }
 
-/// What can befall a server.
+/// A fault of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blow {
     Kill,
@@ -80,23 +80,23 @@ enum Blow {
     MoreIds,
 }
 
-/// The servers, and what they have.
+/// The servers and their environment.
 #[derive(Debug)]
 pub(super) struct Site {
-    /// All of them.
+    /// All servers.
     pub(super) servers: Vec<Server>,
-    /// The disk of the store, if it is one of its own.
+    /// The disk of the store, if the store has a separate one.
     pub(super) disk: Option<Disk>,
-    /// Whoever signs certificates.
+    /// The certificate authority.
     pub(super) authority: Authority,
-    /// Where certificates are.
+    /// The folder of certificates.
     pub(super) certificates: PathBuf,
-    /// How many ids there is room for, if that is little.
+    /// The room for ids, if it is little.
     pub(super) ids_max: Option<u64>,
 }
 
 impl Site {
-    /// Makes trouble until it is over; then all servers run.
+    /// Causes trouble until it is over; then all servers run.
     ///
     /// # Errors
     /// When a server does not start again.
@@ -126,7 +126,7 @@ impl Site {
         }
     }
 
-    /// Starts servers again that have ended without a reason.
+    /// Restarts servers that have ended unexpectedly.
     async fn look(&mut self, trouble: &Trouble) -> anyhow::Result<()> {
         for server in &mut self.servers {
             if let Some(status) = server.has_ended()? {
@@ -192,7 +192,7 @@ impl Site {
         }
     }
 
-    /// Has writes fail for want of room until the server has ended.
+    /// Fills the disk so that writes fail, until the server has ended.
     async fn fill_disk(&mut self, trouble: &mut Trouble) -> anyhow::Result<()> {
         let disk = self.disk.as_ref().context("no disk")?;
         let filler = disk.path().join("filler");
@@ -230,7 +230,7 @@ impl Site {
         Ok(())
     }
 
-    /// Ends the server in order, and starts it with room for so many ids.
+    /// Shuts the server down, and starts it with room for this number of ids.
     ///
     /// # Errors
     /// When it does not end with 0, or does not start.
@@ -248,16 +248,16 @@ impl Site {
     }
 }
 
-/// Keeps the most memory that a server has had.
+/// Records the peak memory of a server.
 pub(super) fn note_memory(server: &Server, figures: &Figures) {
     let running = server.running().borrow().clone();
-    // It may be dead.
+    // The process may be dead.
     if let Some(most) = running.and_then(|running| memory_high_water(running.process).ok()) {
         figures.at_most(MEMORY, most >> 20);
     }
 }
 
-/// Starts a server, however long its database is away.
+/// Restarts a server, waiting as long as its database is down.
 async fn start_again(server: &mut Server, trouble: &mut Trouble) -> anyhow::Result<()> {
     let patience = Instant::now() + Duration::from_secs(90);
     loop {
@@ -272,10 +272,10 @@ async fn start_again(server: &mut Server, trouble: &mut Trouble) -> anyhow::Resu
     }
 }
 
-/// Makes trouble for a database until it is over; then it runs.
+/// Causes trouble for a database until the trouble is over; then the database runs.
 ///
 /// # Errors
-/// When it does not.
+/// When the database does not start.
 pub(super) async fn strike_database(
     database: Arc<Postgres>,
     url: String,
@@ -314,7 +314,7 @@ pub(super) async fn strike_database(
     }
 }
 
-/// Has the weather of networks change until it is over; then it is calm.
+/// Changes the condition of networks until the trouble is over; then it is calm.
 pub(super) async fn strike_networks(
     networks: Vec<Arc<super::network::Network>>,
     mut trouble: Trouble,
@@ -348,25 +348,25 @@ pub(super) async fn strike_networks(
 pub(super) struct Backup {
     /// The file.
     pub(super) file: PathBuf,
-    /// When it was begun.
+    /// The time of its start.
     pub(super) begun: Instant,
 }
 
-/// Whoever makes backups and verifies them.
+/// The maker of backups, which also verifies them.
 #[derive(Clone, Debug)]
 pub(super) struct Custodian {
     /// The program.
     pub(super) program: PathBuf,
-    /// The flags that lead to the store.
+    /// The flags that select the store.
     pub(super) store: [String; 2],
-    /// Where backups go.
+    /// The folder of backups.
     pub(super) backups: PathBuf,
-    /// What makes backups of a database: `pg_dump`.
+    /// The path of `pg_dump`, for a database.
     pub(super) dump: Option<PathBuf>,
 }
 
 impl Custodian {
-    /// Backs up and verifies until it is over. Returns the last backup.
+    /// Backs up and verifies until the trouble is over. Returns the last backup.
     ///
     /// # Errors
     /// When the program can't be run.
@@ -390,7 +390,7 @@ impl Custodian {
         Ok(last)
     }
 
-    /// Makes a backup. Whether there is one: a database can be away.
+    /// Makes a backup; whether that succeeded. A database may be down.
     async fn back_up(&self, file: &Path, trouble: &Trouble) -> anyhow::Result<bool> {
         let ([flag, store], name) = (&self.store, file.to_str().context("an odd name")?);
         let (code, said) = match &self.dump {
@@ -413,7 +413,7 @@ impl Custodian {
 
     async fn verify(&self, arguments: &[&str], trouble: &Trouble) -> anyhow::Result<()> {
         let (code, said) = self.run(arguments).await?;
-        // A database can be away.
+        // The database may be down.
         let is_away = self.dump.is_some() && matches!(code, Some(1 | 5));
         trouble.count(if is_away {
             "stores that could not be verified"
@@ -426,7 +426,7 @@ impl Custodian {
         Ok(())
     }
 
-    /// Runs the program; what it ended with, and said.
+    /// Runs the program; returns its exit code and output.
     ///
     /// # Errors
     /// When it can't be run.
@@ -435,7 +435,7 @@ impl Custodian {
     }
 }
 
-/// Runs a program; what it ended with, and said.
+/// Runs a program; returns its exit code and output.
 ///
 /// # Errors
 /// When it can't be run.

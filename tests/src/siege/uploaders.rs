@@ -1,4 +1,4 @@
-//! Devices that upload over and over, and remember what was acknowledged.
+//! Devices that upload repeatedly, and record acknowledgements.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,29 +13,29 @@ use tokio::time::Instant;
 
 use super::ways::{Caller, Outcome};
 
-/// Uploads that one device keeps waiting at most, before it begins new ones.
+/// Number of unacknowledged uploads above which a device makes no new ones.
 const WAITING_MAX: usize = 8;
 
-/// Uploads that it remembers, to send them again.
+/// Number of uploads that a device remembers for repetition.
 const REMEMBERED_MAX: usize = 1000;
 
-/// Reports of an upload.
+/// Maximum number of reports of an upload.
 const REPORTS_MAX: usize = 20;
 
-/// An upload that was acknowledged.
+/// An acknowledged upload.
 #[derive(Clone, Debug)]
 pub(super) struct Acknowledged {
-    /// What was sent.
+    /// The request.
     pub(super) request: UploadRequest,
-    /// Its experiment's number.
+    /// The index of its experiment.
     pub(super) experiment: usize,
     /// Its reports.
     pub(super) reports: Vec<(usize, bool)>,
-    /// When it was.
+    /// The time of the acknowledgement.
     pub(super) at: Instant,
 }
 
-/// For each experiment and arm, reports and ones.
+/// For each experiment and arm, the number of reports and of ones.
 pub(super) type Tallies = BTreeMap<(usize, usize), (u64, u64)>;
 
 /// Adds the reports of an upload.
@@ -46,27 +46,27 @@ pub(super) fn tally(tallies: &mut Tallies, experiment: usize, reports: &[(usize,
     }
 }
 
-/// What a device remembers.
+/// The records of a device.
 #[derive(Debug, Default)]
 pub(super) struct UploadBook {
-    /// All that was acknowledged.
+    /// Tallies of all acknowledged uploads.
     pub(super) tallies: Tallies,
-    /// The last uploads that were.
+    /// The last acknowledged uploads.
     pub(super) last: VecDeque<Acknowledged>,
 }
 
 struct Waiting {
     upload: Acknowledged,
-    /// Whether it may have been heard.
+    /// Whether an earlier attempt may have reached the server.
     is_repeated: bool,
     /// Whether it was acknowledged before.
     is_counted: bool,
 }
 
-/// Uploads until it is over, and until all of it is acknowledged.
+/// Uploads until the trouble is over and all uploads are acknowledged.
 ///
 /// # Errors
-/// When there is no such upload.
+/// When an upload can't be built.
 pub(super) async fn upload(
     mut caller: Caller,
     experiments: Vec<Specification>,
@@ -120,11 +120,11 @@ fn next_upload(
     Ok(Waiting { upload, is_repeated: false, is_counted: false })
 }
 
-/// Sends an upload once. Returns it if it is to be sent again.
+/// Sends an upload once. Returns it if it must be sent again.
 async fn send(caller: &mut Caller, mut now: Waiting, book: &mut UploadBook) -> Option<Waiting> {
     let mut way = caller.way();
     let calling = way.device.submit_upload(now.upload.request.clone());
-    // Some callers go away before they are answered.
+    // Some callers disconnect before the answer.
     let told = if caller.random.random_bool(0.03) {
         let patience = Duration::from_millis(caller.random.random_range(0..20));
         let told = tokio::time::timeout(patience, calling).await;

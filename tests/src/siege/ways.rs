@@ -1,4 +1,4 @@
-//! Ways of those who behave to the servers, and how they take what comes back.
+//! The well-behaved callers' connections to the servers, and their treatment of answers.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tonic::{Code, Response, Status};
 
 use super::figures::{Figures, Group};
 
-/// How long a call may take before it counts as lost.
+/// Time after which a call counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connections to one server.
@@ -32,11 +32,11 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Connections that are made when they are needed, by the addresses for devices and
-    /// operators; for devices with TLS, if there is an authority to trust.
+    /// Lazy connections to these addresses for devices and operators; with TLS for devices if a
+    /// certificate to trust is given.
     ///
     /// # Errors
-    /// When these are none.
+    /// When an address is invalid.
     pub(super) fn to(device: &str, operator: &str, trust: Option<&str>) -> anyhow::Result<Self> {
         let channel = |address: &str, trust: Option<&str>| {
             let scheme = if trust.is_some() { "https" } else { "http" };
@@ -59,63 +59,62 @@ impl Way {
     }
 }
 
-/// Somebody who behaves: what is needed to call, and to wait.
+/// A well-behaved caller.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
-    /// Ways to all servers.
+    /// Connections to all servers.
     pub(super) ways: Vec<Way>,
-    /// All choices follow from it.
+    /// The generator of all choices.
     pub(super) random: ChaCha8Rng,
-    /// Where everything is counted.
+    /// All counts.
     pub(super) figures: Arc<Figures>,
-    /// Whether nothing new is to be begun.
+    /// Whether the trouble is over, so that nothing new is begun.
     pub(super) is_over: watch::Receiver<bool>,
-    /// Whether servers try a commit again whose outcome they do not know, so that what was sent
-    /// once may have been counted before.
+    /// Whether servers retry a commit with unknown outcome, so that an upload sent once may have
+    /// been counted before.
     pub(super) tries_again: bool,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Debug)]
 pub(super) enum Outcome<T> {
-    /// It was answered.
+    /// An answer.
     Answered(T),
-    /// It may have been heard or not, and is to be repeated.
+    /// Unknown: the call must be repeated.
     Lost,
-    /// The server does not want to hear it again.
+    /// A final refusal by the server.
     Refused(Status),
 }
 
 impl Caller {
-    /// Whether nothing new is to be begun.
+    /// Whether the trouble is over, so that nothing new is begun.
     pub(super) fn is_over(&self) -> bool {
         *self.is_over.borrow()
     }
 
-    /// A way to any of the servers.
+    /// Connections to a random server.
     pub(super) fn way(&mut self) -> Way {
         self.ways.choose(&mut self.random).expect("there is a server").clone()
     }
 
-    /// Counts something.
+    /// Increments a count.
     pub(super) fn count(&self, name: &str) {
         self.figures.add(Group::Honest, name, 1);
     }
 
-    /// Waits up to so many milliseconds, and no longer than until it is over.
+    /// Waits for up to this many milliseconds, or until the trouble is over.
     pub(super) async fn pause(&mut self, most: u64) {
         let time = Duration::from_millis(self.random.random_range(0..=most));
         tokio::time::sleep(time).await;
     }
 
-    /// Looks at what came back from a server.
+    /// Classifies the outcome of a call.
     pub(super) fn judge<T>(&self, what: &str, told: Result<Response<T>, Status>) -> Outcome<T> {
         let status = match told {
             Ok(answer) => return Outcome::Answered(answer.into_inner()),
             Err(status) => status,
         };
-        // All that a server says itself has a name.
-        // What breaks on the way has a cause.
+        // An error from a server carries a request id; one of a broken connection has a source.
         let is_said = status.metadata().contains_key("x-request-id") && status.source().is_none();
         self.figures.add(
             Group::Honest,
@@ -137,10 +136,10 @@ impl Caller {
         }
     }
 
-    /// Repeats a call until there is an answer; tells whether it had to be repeated.
+    /// Repeats a call until there is an answer; also returns whether it was repeated.
     ///
     /// # Errors
-    /// The server's, when it does not want to hear the call again.
+    /// The server's final refusal.
     pub(super) async fn insist<T, F>(
         &mut self,
         what: &str,

@@ -17,20 +17,20 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::Step;
 
-/// How long a command may take.
+/// Timeout of a command.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// The ports that pages name.
+/// The ports in the pages.
 const PORTS: [u16; 4] = [7301, 7302, 7401, 7402];
 
-/// A bash in a folder of its own. All that it has started is killed when this is dropped.
+/// A bash in a separate folder. Dropping it kills all processes that it has started.
 #[derive(Debug)]
 pub struct Shell {
     bash: Child,
     input: ChildStdin,
-    /// How each command ended.
+    /// The exit status of each command.
     ends: UnboundedReceiver<String>,
-    /// What is printed in the background.
+    /// The output of background programs.
     background: UnboundedReceiver<String>,
     logged: String,
     ports: [u16; 4],
@@ -38,8 +38,8 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// Starts one that finds these programs under these names, and all others in these folders
-    /// or where this process does.
+    /// Starts a bash that finds these programs under these names, and others in these folders or in
+    /// this process's path.
     ///
     /// # Errors
     /// When there is no bash.
@@ -75,7 +75,7 @@ impl Shell {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // One signal ends it and all that it has started.
+            // One signal ends the whole process group.
             .process_group(0)
             .spawn()
             .context("can't start bash")?;
@@ -85,10 +85,10 @@ impl Shell {
         Ok(Self { bash, input, ends, background, logged: String::new(), ports, folder })
     }
 
-    /// The port that stands for one of those that pages name.
+    /// The free port that replaces a port in the pages.
     ///
     /// # Errors
-    /// When it is not one of them.
+    /// When the pages don't use that port.
     pub fn port(&self, named: u16) -> anyhow::Result<u16> {
         let place = PORTS.iter().position(|port| *port == named);
         Ok(self.ports[place.with_context(|| format!("{named} is no port of pages"))?])
@@ -103,7 +103,7 @@ impl Shell {
     /// Runs a command.
     ///
     /// # Errors
-    /// When something else is seen of it than what the page says.
+    /// When the result differs from the page's expectations.
     pub async fn run(&mut self, step: &Step) -> anyhow::Result<()> {
         let ran = tokio::time::timeout(PATIENCE, self.run_patiently(step)).await;
         let ran = ran.unwrap_or_else(|_| bail!("it takes longer than {PATIENCE:?}"));
@@ -119,7 +119,7 @@ impl Shell {
         let file = self.folder.path().join("printed");
         let output =
             if is_in_background { ">&2".to_owned() } else { format!(">{} 2>&1", file.display()) };
-        // Not in a shell of its own: what it sets is for the next one too.
+        // Not in a subshell: variables that it sets must persist.
         let script = format!("{{ {command}\n}} </dev/null {output}\nprintf '%s\\n' $?\n");
         self.input.write_all(script.as_bytes()).await?;
         let end = self.ends.recv().await;
@@ -146,7 +146,7 @@ impl Shell {
         self.logged += "\n";
     }
 
-    /// Waits until something is printed in the background.
+    /// Waits for output of background programs.
     async fn until(&mut self, text: &str, is_it: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         while let Some(line) = self.background.recv().await {
             self.log(&line);
@@ -168,10 +168,10 @@ impl Shell {
         Ok(())
     }
 
-    /// Ends it, and all that it has started.
+    /// Ends the shell, and all processes that it has started.
     ///
     /// # Errors
-    /// When it does not end.
+    /// On a timeout.
     pub async fn end(mut self) -> anyhow::Result<()> {
         self.kill();
         tokio::time::timeout(PATIENCE, self.bash.wait()).await??;
@@ -192,7 +192,7 @@ impl Drop for Shell {
     }
 }
 
-/// The lines of a pipe, which is read whether anybody wants them or not.
+/// The lines of a pipe, which is always drained.
 fn lines(pipe: impl AsyncRead + Unpin + Send + 'static) -> UnboundedReceiver<String> {
     let (sender, receiver) = unbounded_channel();
     tokio::spawn(async move {
@@ -205,8 +205,8 @@ fn lines(pipe: impl AsyncRead + Unpin + Send + 'static) -> UnboundedReceiver<Str
     receiver
 }
 
-/// Ports on loopback that nobody listens on. They are below those that the system gives to
-/// connections and to whoever asks for any, and no other test asks for them.
+/// Free ports on loopback. They are below the range of ephemeral ports, and no other test uses
+/// them.
 fn free_ports() -> anyhow::Result<[u16; 4]> {
     const FIRST: u16 = 12_000;
     const PLACES: u16 = 4_000;

@@ -109,7 +109,7 @@ pub(super) fn reports() -> anyhow::Result<Vec<ReportVector>> {
     Ok(vectors)
 }
 
-/// The quadratic curve does not depend on epsilon, so one is enough for it.
+/// The quadratic curve does not depend on epsilon, so one curvature suffices.
 fn mechanisms(nats: f64) -> anyhow::Result<Vec<Mechanism>> {
     let mut mechanisms =
         vec![Mechanism::Linear, Mechanism::Exponential, Mechanism::RandomizedResponse];

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::{Ends, Real};
 
-/// The normal quantile of 95%, two-sided, as people write it.
+/// The two-sided 95% quantile of the normal distribution, rounded as usual.
 const Z: f64 = 1.96;
 
 #[derive(Serialize)]

@@ -21,7 +21,7 @@ pub(super) struct KaryVector {
     must_refuse: Vec<String>,
     /// True symbols of scaled rewards.
     levels: Vec<LevelVector>,
-    /// What is sent for true symbols.
+    /// The symbols sent for true symbols.
     answers: Vec<AnswerVector>,
     estimate: EstimateVector,
 }

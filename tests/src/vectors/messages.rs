@@ -1,4 +1,4 @@
-//! Specifications and uploads, and bytes that are to be refused.
+//! Specifications and uploads, and byte sequences to refuse.
 
 use anyhow::ensure;
 use bandana_shared::alphabet::{Alphabet, Symbol};
@@ -66,8 +66,7 @@ pub(super) fn specifications() -> anyhow::Result<SpecificationVectors> {
     })
 }
 
-/// A plain specification, one in which no field holds its default, and one for
-/// each remaining mechanism.
+/// A plain specification, one without default values, and one for each remaining mechanism.
 pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     let plain = Specification::first(
         ExperimentId::new("button-colour")?,
@@ -192,7 +191,7 @@ pub(super) struct UploadVector {
     upload_id: String,
     digest: String,
     day: u32,
-    /// How many different things a report can say; 2 for bits.
+    /// Number of distinct values of a report; 2 for bits.
     symbols: u8,
     reports: Vec<(usize, u8)>,
     runs: Vec<u32>,

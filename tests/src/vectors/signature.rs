@@ -1,4 +1,4 @@
-//! Signatures of specifications, and signatures and keys that are to be refused.
+//! Signatures of specifications, and signatures and keys to refuse.
 
 use anyhow::ensure;
 use bandana_shared::identity::UnixSeconds;
@@ -39,7 +39,7 @@ struct RefusedKey {
     public_key: String,
 }
 
-/// A signature and what it is said to be of.
+/// A signature, and the specification that it claims to sign.
 #[derive(Serialize)]
 struct Signed {
     public_key: String,
@@ -59,7 +59,7 @@ impl Signed {
     }
 }
 
-/// A secret key that looks random and is the same in every run.
+/// A pseudo-random secret key, the same in every run.
 fn secret(number: u64) -> [u8; 32] {
     let mut secret = [0; 32];
     for (place, chunk) in (0..).zip(secret.chunks_exact_mut(8)) {
@@ -120,8 +120,8 @@ fn refused(specification: &Specification) -> anyhow::Result<Vec<RefusedSignature
         .collect()
 }
 
-/// Adds the order of the group to S: the same equation holds, and a verifier that
-/// does not look at S takes a second signature for the first.
+/// Adds the order of the group to S. The same equation holds, so a verifier that does not check the
+/// range of S accepts a second signature as the first.
 fn add_group_order(signature: &mut [u8; 64]) {
     const ORDER: [u8; 32] = [
         0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde,

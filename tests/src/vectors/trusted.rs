@@ -1,4 +1,4 @@
-//! Vectors of what devices and servers of trusted experiments say to each other.
+//! Vectors of the messages between devices and servers of trusted experiments.
 
 use bandana_shared::wire::v1::disclose_request::Played;
 use bandana_shared::wire::v1::trusted_specification::Algorithm;
@@ -201,7 +201,7 @@ fn disclosures() -> Vec<DisclosureVector> {
     let of_action = |coordinates: &[f64]| Played::Action(vector(coordinates));
     let long: Vec<f64> = (0..64_u32).map(|place| f64::from(place) / 512.0).collect();
     [
-        // Whatever holds its default is left out, but for the arm, which is one of two.
+        // Default values are omitted, except for the arm, which is in a `oneof`.
         (of_arm(0), 0.0, 0),
         (of_arm(0), 1.0, 20_000),
         (of_arm(1023), 0.1, u32::MAX),

@@ -1,8 +1,8 @@
-//! Replicas and their database die under load, and nothing is lost or doubled.
+//! Replicas and their database are killed under load, and no upload is lost or counted twice.
 //!
-//! It fails when an upload that was acknowledged is not counted exactly once, when one is
-//! refused for good, or when a replica shows an older policy than before. The size comes
-//! from `BANDANA_CLUSTER_UPLOADS`.
+//! It fails when an upload that was acknowledged is not counted exactly once, when an upload is
+//! finally refused, or when a replica's policy is older than before. The size comes from
+//! `BANDANA_CLUSTER_UPLOADS`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,11 +26,10 @@ use super::{DeviceWay, PATIENCE, REPLICAS, Replica, ask, block_on};
 const SEED: u64 = 3;
 const WORKERS: usize = 24;
 
-/// Answers are lost, uploads repeated although they were acknowledged, and any replica may
-/// get any of them.
+/// Lost answers, repeated uploads, and random replicas for all calls.
 const MANNERS: Manners = Manners { lose: 0.125, repeat: 0.1, wander: true, seed: SEED };
 
-/// Ways to the replicas, and the policies that were fetched over them.
+/// Connections to the replicas, and the policies fetched over them.
 #[derive(Default)]
 struct Policies {
     ways: Mutex<Vec<DeviceWay>>,
@@ -43,8 +42,7 @@ impl Policies {
         *ways = replicas.iter().map(Replica::device_way).collect();
     }
 
-    /// Fetches policies from one replica after the other. Those of a process must not get
-    /// older.
+    /// Fetches policies from the replicas in turn. The policies of one process must not get older.
     async fn follow(self: Arc<Self>) -> anyhow::Result<()> {
         for turn in 0_usize.. {
             let way = {
@@ -57,7 +55,7 @@ impl Policies {
         Ok(())
     }
 
-    /// Whether they were followed all the time.
+    /// Whether the policies were fetched all the time.
     async fn check(&self, following: JoinHandle<anyhow::Result<()>>) -> anyhow::Result<()> {
         ensure!(!following.is_finished(), "{:?}", following.await);
         following.abort();
@@ -69,7 +67,7 @@ impl Policies {
         let before = newest.load(Ordering::SeqCst);
         let experiment_id = "deaths".to_owned();
         let request = GetExperimentRequest { experiment_id, ..Default::default() };
-        // The server may be gone for now.
+        // The server may be down.
         let Ok(answer) = device.get_experiment(request).await else { return Ok(()) };
         let version = answer.into_inner().policy.context("an answer without a policy")?.version;
         ensure!(version >= before, "one process: {version} came after {before}");
@@ -79,8 +77,8 @@ impl Policies {
     }
 }
 
-/// The reports of an upload: one of the first arm for each, and for each its own pattern of
-/// others, so that one for another would show.
+/// The reports of an upload: one report of the first arm, and a pattern that depends on the number,
+/// so that mixed-up uploads are detected.
 fn reports(number: u128) -> Vec<(usize, bool)> {
     let mut reports = vec![(0, number.is_multiple_of(2))];
     reports.extend((0..number % 7).map(|_| (1, number.is_multiple_of(3))));
@@ -96,7 +94,7 @@ fn is_unavailable(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Status>().is_some_and(|status| status.code() == Code::Unavailable)
 }
 
-/// Checks that all replicas know every report, exactly once.
+/// Checks that all replicas count every report exactly once.
 async fn check(replicas: &mut [Replica], total: usize, mut newest: u64) -> anyhow::Result<()> {
     let mut expected = vec![(0, 0); 3];
     for (arm, bit) in (0..total as u128).flat_map(reports) {
@@ -108,7 +106,7 @@ async fn check(replicas: &mut [Replica], total: usize, mut newest: u64) -> anyho
         let refreshed = async {
             loop {
                 match replica.refresh("deaths").await {
-                    // The database is back just now.
+                    // The database has just restarted.
                     Err(error) if is_unavailable(&error) => {
                         tokio::time::sleep(Duration::from_millis(20)).await;
                     }
@@ -148,7 +146,7 @@ pub(crate) fn deaths(server: &Postgres) -> anyhow::Result<()> {
         let policies = Arc::new(Policies::default());
         policies.replace(&replicas);
         let following = tokio::spawn(Arc::clone(&policies).follow());
-        // Deaths come with progress, not with time.
+        // Kills are triggered by progress, not by time.
         let mut newest = 0;
         for death in 1..=8 {
             let reached = async {

@@ -1,4 +1,4 @@
-//! Several server processes share one database, and follow each other.
+//! Several server processes that share one database and follow each other's changes.
 
 mod deaths;
 
@@ -29,7 +29,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
 const REPLICAS: usize = 3;
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 type Case = fn(&Postgres) -> anyhow::Result<()>;
@@ -48,14 +48,14 @@ const CASES: &[(&str, Case)] = &[
 fn main() -> anyhow::Result<ExitCode> {
     let mut suite = Suite::from_args();
     let postgres = Postgres::for_all(&suite)?;
-    // One of them stops the database.
+    // One test stops the database.
     suite.one_at_a_time();
     for (name, case) in CASES {
         let server = postgres.clone();
         suite.add(*name, move || case(server.server()?));
     }
     let conclusion = suite.run();
-    // The server ends before the process does.
+    // The database server must end before the process does.
     drop(postgres);
     Ok(conclusion.exit_code())
 }
@@ -69,7 +69,8 @@ async fn ask(url: &str, sql: &'static str) -> anyhow::Result<Vec<Vec<String>>> {
     tokio::task::spawn_blocking(move || query(&url, sql)).await?
 }
 
-/// Has whoever holds the lease keep it for long, however little time it gets. Tells who.
+/// Extends the lease of its current holder, even if that gets little processor time. Returns the
+/// holder.
 async fn keep_lease(url: &str) -> anyhow::Result<String> {
     let keep = "UPDATE lease SET expires = now() + interval '1 hour' WHERE expires > now()
         RETURNING holder";
@@ -84,7 +85,7 @@ async fn keep_lease(url: &str) -> anyhow::Result<String> {
     tokio::time::timeout(PATIENCE, kept).await.context("nobody takes the lease")?
 }
 
-/// Waits until a policy knows so many reports, without being asked for one.
+/// Waits, without a request, until a policy is based on this number of reports.
 async fn until_learnt(url: &str, reports: &str) -> anyhow::Result<()> {
     let computed = async {
         while ask(url, "SELECT policy_reports FROM experiment").await? != [[reports]] {
@@ -95,10 +96,10 @@ async fn until_learnt(url: &str, reports: &str) -> anyhow::Result<()> {
     tokio::time::timeout(PATIENCE, computed).await.context("nobody took the lease")?
 }
 
-/// The way of devices to a replica, and the newest policy that its process has shown on it.
+/// Connection of devices to a replica, and the newest policy version that its process has shown.
 type DeviceWay = (DeviceClient<Channel>, Arc<AtomicU64>);
 
-/// A replica, and ways to it that connect when they are used.
+/// A replica, and lazy connections to it.
 struct Replica {
     process: AggregatorProcess,
     device: DeviceClient<Channel>,
@@ -138,14 +139,14 @@ impl Replica {
         Ok(Day::new(self.device.get_experiment(request).await?.into_inner().server_day))
     }
 
-    /// Has a policy computed, and tells its version and the reports that it knows.
+    /// Requests a new policy, and returns its version and its number of reports.
     async fn refresh(&mut self, name: &str) -> anyhow::Result<(u64, u64)> {
         let request = ExperimentName { experiment_id: name.to_owned() };
         let answer = self.operator.refresh_policy(request).await?.into_inner();
         Ok((answer.policy_version, answer.reports))
     }
 
-    /// For each arm, the reports and the ones among them.
+    /// For each arm, the number of reports, and of ones among them.
     async fn tallies(&mut self, name: &str) -> anyhow::Result<Vec<(u64, u64)>> {
         let request = EstimatesRequest { experiment_id: name.to_owned(), ..Default::default() };
         let estimates = self.operator.get_estimates(request).await?.into_inner();
@@ -163,7 +164,7 @@ fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
         }
         let [one, two, three] = &mut replicas[..] else { anyhow::bail!("not three") };
         let name = "known".to_owned();
-        // Nobody waits between a change at one and a call at another.
+        // No wait between a change at one replica and a call at another.
         let experiment = one.create(three_arms("known")).await?;
         let day = two.day("known").await?;
         let request = upload(1, &experiment, day, &[(0, true)])?;
@@ -186,7 +187,7 @@ fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
         let (second, reports) = three.refresh("known").await?;
         ensure!(second > first && reports == 2, "{first}, {second}: {reports} reports");
 
-        // Whoever decides on what is not so any more hears what is so.
+        // A replica that decides on outdated state learns the current one.
         let pause = ExperimentName { experiment_id: name.clone() };
         one.operator.pause_experiment(pause.clone()).await?;
         let refused = two.operator.pause_experiment(pause.clone()).await.err().context("twice")?;
@@ -196,7 +197,7 @@ fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
         let told = three.device.submit_upload(request).await?.into_inner();
         ensure!(told.status() == UploadStatus::Paused, "{told:?}");
 
-        // Who computes the policies dies; another goes on without being asked.
+        // The replica that computes policies is killed; another one takes over by itself.
         two.operator.resume_experiment(pause).await?;
         let lapse = "UPDATE lease SET expires = now() + interval '5 seconds' RETURNING holder";
         let held = ask(&url, lapse).await?;
@@ -217,7 +218,7 @@ fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
     })
 }
 
-/// One replica meets the row when it counts an upload, the other when it is asked.
+/// One replica reads the damaged row when it counts an upload, the other on a query.
 fn damage(server: &Postgres) -> anyhow::Result<()> {
     let url = server.database()?;
     block_on(async {
@@ -241,7 +242,7 @@ fn damage(server: &Postgres) -> anyhow::Result<()> {
     })
 }
 
-/// Each step is at another replica than the one before it, which has made it possible.
+/// Each step is at a different replica than the step that made it possible.
 fn go_on_elsewhere(server: &Postgres) -> anyhow::Result<()> {
     let url = server.database()?;
     block_on(async {
@@ -254,7 +255,7 @@ fn go_on_elsewhere(server: &Postgres) -> anyhow::Result<()> {
             let id = format!("round-{round}");
             one.create(three_arms(&id)).await?;
             let name = ExperimentName { experiment_id: id.clone() };
-            // All of them know it as it is now.
+            // All replicas know the current state.
             two.day(&id).await?;
             three.day(&id).await?;
             one.operator.pause_experiment(name.clone()).await?;
@@ -276,7 +277,7 @@ fn go_on_elsewhere(server: &Postgres) -> anyhow::Result<()> {
                 ..Default::default()
             };
             let status = one.operator.create_experiment(draft).await?.into_inner();
-            // All of them know that it is a draft.
+            // All replicas know that the experiment is a draft.
             let name = ExperimentName { experiment_id: id.clone() };
             for replica in [&mut *two, &mut *three] {
                 replica.operator.get_experiment_status(name.clone()).await?;
@@ -286,7 +287,7 @@ fn go_on_elsewhere(server: &Postgres) -> anyhow::Result<()> {
             let message = status.specification.context("no specification")?;
             let experiment = Specification::try_from(&message)?;
             let request = upload(u128::from(round + 1_u32), &experiment, day, &[(0, true)])?;
-            // For good is what would lose it.
+            // A final refusal would lose the upload.
             let told = one.device.submit_upload(request).await?.into_inner();
             ensure!(told.status() == UploadStatus::Accepted, "{told:?}");
         }
@@ -311,7 +312,8 @@ fn forget_together(server: &Postgres) -> anyhow::Result<()> {
         let message = created.specification.context("an answer without specification")?;
         let experiment = Specification::try_from(&message)?;
         let today = replicas[1].day("forgets").await?;
-        // Yesterday the first arm was liked, by three times as many; today the second one is.
+        // Yesterday the first arm was better, with three times as many reports; today the second
+        // one is.
         for (number, day, liked, reports) in [(1, today.back(1), 0, 9000), (2, today, 1, 3000)] {
             let of = |report: usize| {
                 (report % 3, (report / 3) % 10 < 3 + 4 * usize::from(report % 3 == liked))
@@ -352,7 +354,7 @@ fn ring_together(server: &Postgres) -> anyhow::Result<()> {
         let message = created.specification.context("an answer without specification")?;
         let experiment = Specification::try_from(&message)?;
         let today = replicas[1].day("skewed").await?;
-        // Of every eight reports six are of one arm. Each replica hears half of them.
+        // Six of every eight reports are of one arm. Each replica receives half of them.
         for (number, replica) in (1..).zip(&mut replicas) {
             let reports: Vec<_> =
                 (0..400).map(|report| ([0, 0, 0, 0, 0, 0, 1, 2][report % 8], true)).collect();
@@ -380,7 +382,7 @@ fn resignation(server: &Postgres) -> anyhow::Result<()> {
     let url = server.database()?;
     block_on(async {
         let mut first = Replica::start(&url).await?;
-        // Were it not given up, nobody else would have it before the test gives up.
+        // If the lease were not given up, no other replica would get it within the test's timeout.
         let holder = keep_lease(&url).await?;
         let mut next = Replica::start(&url).await?;
         let experiment = first.create(three_arms("resigned")).await?;
@@ -407,7 +409,7 @@ fn own_uploads(server: &Postgres) -> anyhow::Result<()> {
             let request = upload(number, &experiment, day, &[(0, true)])?;
             let told = replica.device.submit_upload(request).await?.into_inner();
             ensure!(told.status() == UploadStatus::Accepted, "{told:?}");
-            // Nobody waits between an upload and a question.
+            // No wait between an upload and a query.
             let counted = replica.tallies("own").await?[0].0;
             ensure!(u128::from(counted) == number + 1, "{counted} after {}", number + 1);
             let name = ExperimentName { experiment_id: "own".to_owned() };

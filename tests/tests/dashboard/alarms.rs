@@ -1,4 +1,4 @@
-//! An experiment with guardrails is created by the form, and its alarms are shown.
+//! An experiment with guardrails is created with the form, and its alarms are shown.
 
 use bandana_shared::wire::decode_specification;
 use bandana_shared::wire::v1::{ExperimentName, GetExperimentRequest};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{PROGRAM, printed};
 
-/// Fills in the form and sends it.
+/// Fills in and submits the form.
 const CREATE: &str = "
     const set = (id, value) => { document.getElementById(id).value = value; };
     set('experiment_id', 'skewed');
@@ -31,7 +31,7 @@ pub(super) async fn guardrails_are_created_and_alarms_shown() -> anyhow::Result<
     browser.until("document.body.textContent.includes('100000 reports for each arm')").await?;
     assert_eq!(browser.value("document.getElementById('alarms').hidden").await?, true);
 
-    // Both arms were to have the same.
+    // Both arms should have equal shares.
     let question = GetExperimentRequest { experiment_id: "skewed".into(), ..Default::default() };
     let fetched = aggregator.device.get_experiment(question).await?.into_inner();
     let specification =

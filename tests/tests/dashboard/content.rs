@@ -1,4 +1,4 @@
-//! Pages show what the server knows.
+//! Pages show the server's data.
 
 use anyhow::Context as _;
 use bandana_learners::{Learner, LearnerInput};
@@ -15,18 +15,18 @@ use serde_json::{Value, json};
 
 use super::{PROGRAM, printed};
 
-/// Set to a file for the picture in the README.
+/// The variable with the path of the README's picture, if that is to be written.
 const PICTURE: &str = "BANDANA_DASHBOARD_PICTURE";
 
 const LABELS: [&str; 4] = ["Buy now", "Add to cart", "Get it", "Order"];
 
-/// Labels are what others have written.
+/// A label is untrusted text.
 const HOSTILE: &str = "<img src=x onerror=alert(1)>";
 
-/// How often a user of each arm reacts.
+/// Reaction rate of the users of each arm.
 const MEANS: [f64; 4] = [0.42, 0.56, 0.36, 0.48];
 
-/// Users of each of the last seven days.
+/// Number of users on each of the last seven days.
 const USERS: [usize; 7] = [1900, 2400, 2200, 2800, 3100, 2900, 1700];
 
 /// A new experiment.
@@ -43,7 +43,7 @@ async fn create(aggregator: &mut Aggregator) -> anyhow::Result<Specification> {
     Ok(Specification::try_from(&made.context("an answer without specification")?)?)
 }
 
-/// A week of simulated users, who get the arms of the policy of each day.
+/// Simulates a week of users, who get arms from the policy of their day.
 async fn a_week(aggregator: &mut Aggregator, made: &Specification) -> anyhow::Result<[u64; 7]> {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     let (low, contrast) = (made.channel().lowest_private_mean(), made.channel().contrast());
@@ -65,7 +65,7 @@ async fn a_week(aggregator: &mut Aggregator, made: &Specification) -> anyhow::Re
     Ok(USERS.map(|users| users as u64))
 }
 
-/// Sends reports of so many days ago, and has a policy made from them.
+/// Sends reports of an earlier day, and has a policy made from them.
 async fn send(
     aggregator: &mut Aggregator,
     made: &Specification,
@@ -81,7 +81,7 @@ async fn send(
     Ok(())
 }
 
-/// Compares the table and the chart of arms with what `bandana estimate` prints.
+/// Compares the table and the chart of arms with the output of `bandana estimate`.
 async fn arms_are_right(
     browser: &Browser,
     url: &str,
@@ -102,7 +102,7 @@ async fn arms_are_right(
                  [...row.cells].map((cell) => cell.querySelector('data')?.value \
                  ?? cell.querySelector('bdi')?.textContent ?? cell.textContent))";
     let shown = browser.value(cells).await?;
-    // Whoever reads JSON may err in the last place.
+    // JSON parsers may differ in the last digit.
     let near = |cell: &Value, expected: Option<f64>| {
         let shown = cell.as_str().and_then(|text| text.parse::<f64>().ok()).or(cell.as_f64());
         shown.zip(expected).map_or(shown == expected, |(s, e)| (s - e).abs() <= 1e-15)
@@ -136,8 +136,8 @@ async fn arms_are_right(
     Ok(())
 }
 
-/// Dots of a chart in this colour, so that it is known to be drawn. A copy is read: Chromium warns
-/// of a chart that is read again and again.
+/// Waits until a chart has pixels of this colour, which shows that it is drawn. A copy is read,
+/// because Chromium warns about repeated reads of a canvas.
 async fn drawn(browser: &Browser, chart: &str, rgb: [u8; 3]) -> anyhow::Result<()> {
     let count = format!(
         "(() => {{ const canvas = document.querySelector('#{chart} canvas');
@@ -189,7 +189,7 @@ async fn privacy_is_told(browser: &Browser, url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What readers of the screen are told.
+/// Checks the accessible names for screen readers.
 async fn everything_has_a_name(browser: &Browser) -> anyhow::Result<()> {
     let nameless = "[...document.querySelectorAll('input, select, textarea')].filter((e) => !e.labels.length).length \
         + [...document.querySelectorAll('table')].filter((e) => !e.caption).length \
@@ -239,7 +239,7 @@ pub(super) async fn a_page_shows_what_the_command_line_prints_and_stays_up_to_da
     let flags = ["--alpha", "0.01", "--dishonest-share", "0.1"];
     arms_are_right(&browser, &url, &made, &flags).await?;
 
-    // New reports are shown by themselves, and told.
+    // New reports are displayed and announced automatically.
     let news: Vec<_> = (0..200).map(|report| (1, report % 3 > 0)).collect();
     send(&mut aggregator, &made, 99, 0, &news).await?;
     days[6] += 200;
@@ -262,14 +262,14 @@ pub(super) async fn a_page_shows_what_the_command_line_prints_and_stays_up_to_da
         browser.run("location.hash = arguments[0]", &[hash.into()]).await?;
         browser.until("document.querySelector('main section')").await?;
         browser.resize(360, 740).await?;
-        // Tables are scrolled on their own, and the page never is sideways.
+        // Tables scroll horizontally on their own; the page never does.
         browser.until("document.documentElement.scrollWidth <= 360").await?;
     }
     assert_eq!(browser.console().await?, Vec::<String>::new());
 
     browser.run("location.hash = '#/experiments/checkout-button'", &[]).await?;
     browser.until("document.getElementById('live').textContent === 'live'").await?;
-    // A page that watches does not hold up the end.
+    // An open watch does not delay shutdown.
     aggregator.process.stop().await?;
     browser.until("document.getElementById('live').textContent === 'not live'").await?;
     browser.quit().await

@@ -1,4 +1,4 @@
-//! Everything is done by keyboard, and told to those who don't see it.
+//! Everything works by keyboard, and is announced to screen readers.
 
 use anyhow::Context as _;
 use bandana_tests::browser::{Browser, keys};
@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{PROGRAM, actions, printed};
 
-/// Presses Tab until what a selector names has the focus; whatever has it on the way
-/// shows that, but for the heading that gets it when a new page has come.
+/// Presses Tab until the selected element has the focus. Every element on the way must show its
+/// focus, except the heading that is focused when a new page opens.
 async fn tab_to(browser: &Browser, selector: &str) -> anyhow::Result<()> {
     for _ in 0..60 {
         browser.press(keys::TAB).await?;
@@ -24,7 +24,7 @@ async fn tab_to(browser: &Browser, selector: &str) -> anyhow::Result<()> {
     anyhow::bail!("Tab does not come to {selector}")
 }
 
-/// Creates an experiment, after a mistake that the server explains.
+/// Creates an experiment, after an error that the server explains.
 async fn create(browser: &Browser) -> anyhow::Result<()> {
     browser.press(keys::TAB).await?;
     let skip = "document.activeElement.id === 'skip' && document.activeElement.getBoundingClientRect().top >= 0";
@@ -40,7 +40,7 @@ async fn create(browser: &Browser) -> anyhow::Result<()> {
     browser.press(keys::ENTER).await?;
     browser.until("document.querySelector('[role=alert]').textContent.includes('red')").await?;
     assert_eq!(browser.value("location.hash").await?, "#/new");
-    // Round to the beginning of the page.
+    // Focus wraps around to the beginning of the page.
     tab_to(browser, "#arms").await?;
     browser.press(&[keys::END, &keys::BACKSPACE.repeat(3), "green"].concat()).await?;
     tab_to(browser, "button[type=submit]").await?;
@@ -51,7 +51,7 @@ async fn create(browser: &Browser) -> anyhow::Result<()> {
     browser.until("document.getElementById('state').textContent === 'running'").await
 }
 
-/// Stops it, after second thoughts.
+/// Stops the experiment, after one cancelled attempt.
 async fn stop(browser: &Browser) -> anyhow::Result<()> {
     let is_asked = "document.getElementById('stop-question').open";
     tab_to(browser, "#stop").await?;
@@ -84,7 +84,7 @@ pub(super) async fn an_experiment_is_created_paused_resumed_and_stopped_by_keybo
 
     tab_to(&browser, "#pause").await?;
     browser.press(keys::ENTER).await?;
-    // The button is gone; the keyboard is at the one that took its place.
+    // The button is gone; the focus is on the button that replaced it.
     let at = "document.getElementById('state').textContent === 'paused' \
               && document.activeElement.id === 'resume'";
     browser.until(at).await?;
@@ -107,7 +107,7 @@ pub(super) async fn an_experiment_is_created_paused_resumed_and_stopped_by_keybo
     tab_to(&browser, "nav a[href='#/']").await?;
     browser.press(keys::ENTER).await?;
     browser.until("document.querySelector('#experiments .chip').textContent === 'stopped'").await?;
-    // The refused experiment is the one thing that the console has, as of all refusals.
+    // The console contains only the refusal of the experiment, as for every refusal.
     let console = browser.console().await?;
     assert!(console.len() == 1 && console[0].contains("status of 400"), "{console:#?}");
     browser.quit().await?;

@@ -1,5 +1,5 @@
-//! Every kind of experiment that can be created has a page, without an error in the console, and
-//! is paused there.
+//! Every kind of experiment has a page that loads without an error in the console, and can be
+//! paused there.
 
 use anyhow::Context as _;
 use bandana_shared::alphabet::{Alphabet, Symbol};
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{PROGRAM, printed};
 
-/// How each kind is created; the name comes first.
+/// The arguments that create each kind; the name comes first.
 const PRIVATE: &[&[&str]] = &[
     &["linear", "--mechanism", "linear"],
     &["warner", "--mechanism", "randomized-response"],
@@ -60,7 +60,7 @@ async fn create(url: &str, kind: &[&str]) -> anyhow::Result<Value> {
     printed(url, &[&common[..], kind].concat()).await.with_context(|| format!("{kind:?}"))
 }
 
-/// Opens the page of an experiment, which shows itself whole.
+/// Opens the page of an experiment, and checks that it is complete.
 async fn open_page(browser: &Browser, url: &str, path: &str, state: &str) -> anyhow::Result<()> {
     browser.open("about:blank").await?;
     browser.open(&format!("{url}/#/{path}")).await?;
@@ -84,7 +84,7 @@ async fn has_no_errors(browser: &Browser, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Presses a button and waits for the state that it leads to.
+/// Presses a button, and waits for the resulting state.
 async fn press(browser: &Browser, button: &str, state: &str) -> anyhow::Result<()> {
     browser.run("document.getElementById(arguments[0]).click()", &[button.into()]).await?;
     browser.until(&format!("{STATE} === '{state}'")).await
@@ -107,7 +107,7 @@ pub(super) async fn every_kind_of_private_experiment_has_a_page_and_is_paused_th
         let made = printed(url, &["experiment", "show", kind[0]]).await?;
         assert_eq!(made["state"], "paused", "{made}");
     }
-    // The list has them all.
+    // The list has all experiments.
     browser.run("location.hash = '#/'", &[]).await?;
     let rows =
         format!("document.querySelectorAll('#experiments tbody tr').length === {}", PRIVATE.len());
@@ -133,7 +133,7 @@ pub(super) async fn an_experiment_of_categories_is_a_page_in_every_state() -> an
     aggregator.process.stop().await
 }
 
-/// Whether a button can be seen.
+/// Waits until a button is visible.
 async fn until_shown(browser: &Browser, button: &str) -> anyhow::Result<()> {
     let is_shown = format!("document.getElementById('{button}')?.hidden === false");
     browser.until(&is_shown).await.with_context(|| button.to_owned())
@@ -162,7 +162,7 @@ pub(super) async fn what_has_ended_is_archived_shown_and_deleted_by_its_name() -
             let shown = printed(url, &[command, "show", id]).await?;
             assert_eq!(shown["archived"], button == "archive", "{shown}");
         }
-        // A list has it if it is asked to.
+        // The list shows archived experiments on request.
         browser.run("location.hash = '#/'", &[]).await?;
         let row = format!("document.querySelector('tr[data-experiment={id}]')");
         browser.until("document.getElementById('archived') !== null").await?;
@@ -216,7 +216,7 @@ pub(super) async fn every_kind_of_trusted_experiment_has_a_page_and_is_paused_th
     aggregator.process.stop().await
 }
 
-/// An upload of one report for each symbol of each arm.
+/// An upload with one report for each symbol of each arm.
 fn all_symbols(
     number: u128,
     specification: &Specification,
@@ -242,7 +242,7 @@ async fn specification(aggregator: &mut Aggregator, id: &str) -> anyhow::Result<
     Ok(Specification::try_from(&status.specification.context("no specification")?)?)
 }
 
-/// The cells of a column of a table, as programs read them.
+/// The machine-readable cells of a table's column.
 async fn column(browser: &Browser, table: &str, place: usize) -> anyhow::Result<Vec<Value>> {
     let cells = format!(
         "[...document.querySelectorAll('#{table} tbody tr')].map((row) => \
@@ -294,7 +294,7 @@ pub(super) async fn shares_of_levels_and_categories_are_those_of_the_command_lin
         }
         let is_shown = |what: &str| format!("document.querySelector('{what}').checkVisibility()");
         assert_eq!(browser.value(&is_shown("#symbols")).await?, !symbols.is_empty(), "{id}");
-        // What has no order has no estimate, and what is no bit no curve.
+        // Categories have no estimate, and only bits have a curve.
         let has_means = is_ranked || id == "bits";
         assert_eq!(browser.value(&is_shown("#arms-chart")).await?, has_means, "{id}");
         assert_eq!(browser.value(&is_shown("#arms th:nth-child(4)")).await?, has_means, "{id}");
@@ -303,7 +303,7 @@ pub(super) async fn shares_of_levels_and_categories_are_those_of_the_command_lin
         let says = summary.as_str().is_some_and(|text| text.contains("have no order"));
         assert_eq!(says, id == "categories", "{summary}");
         if id == "levels" {
-            // e^2/(e^2 + 5), as the channel has it.
+            // e^2/(e^2 + 5), as for the channel.
             let truth = browser.value("document.getElementById('truth').value").await?;
             let truth: f64 = truth.as_str().context("no probability")?.parse()?;
             let exact = 2_f64.exp() / (2_f64.exp() + 5.0);

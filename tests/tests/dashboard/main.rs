@@ -1,6 +1,6 @@
 //! The dashboard, in a browser.
 //!
-//! Most tests drive a Chromium of their own, and are ignored where there is none unless
+//! Most tests drive a separate Chromium. Where none is installed they are ignored, unless
 //! `BANDANA_REQUIRE_BROWSER` is 1.
 
 mod alarms;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     suite.run().exit_code()
 }
 
-/// What a command prints with `--json`, of the server with this URL.
+/// The output of a command with `--json`, for the server at this URL.
 async fn printed(url: &str, arguments: &[&str]) -> anyhow::Result<Value> {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).arg("--json").clean_environment().env("BANDANA_OPERATOR_URL", url);
@@ -55,7 +55,7 @@ async fn printed(url: &str, arguments: &[&str]) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// What was done to an experiment, the latest first, as `bandana audit` has it.
+/// The changes of an experiment, latest first, from `bandana audit`.
 async fn actions(url: &str, experiment: &str) -> anyhow::Result<Vec<String>> {
     let audit = printed(url, &["audit", experiment]).await?;
     let entries = audit["entries"].as_array().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A server with tokens and TLS, where browsers speak HTTP/2.
+//! A server with tokens and TLS, where browsers use HTTP/2.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use super::PROGRAM;
 
-/// Prints of a command, for a file of tokens.
+/// The output of a command on a file of tokens.
 async fn token(arguments: &[&str]) -> anyhow::Result<String> {
     let output =
         Command::new(PROGRAM).arg("token").args(arguments).clean_environment().output().await?;
@@ -50,7 +50,7 @@ pub(super) async fn operators_show_a_token_and_a_revoked_one_ends_what_they_see(
     sign_in(&browser, &annas).await?;
     browser.until("document.getElementById('create')").await?;
     browser.until("!document.getElementById('sign-out').hidden").await?;
-    // In this tab alone, and nowhere that a later visitor looks.
+    // The token is kept in this tab only, out of reach of later visitors.
     assert_eq!(browser.value("localStorage.length + document.cookie.length").await?, 0);
 
     let create = "document.querySelector('#experiment_id').value = 'checkout';

@@ -1,4 +1,5 @@
-//! Pages can't do this: ours elsewhere, and others here.
+//! Actions that pages can't perform: this server's pages on other hosts, and foreign pages on this
+//! one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +13,7 @@ use tokio::net::TcpListener;
 
 use super::{PROGRAM, actions, printed};
 
-/// A server of somebody else on this host, with an empty page, and what was asked of it.
+/// A foreign server on this host with an empty page, and a record of its requests.
 async fn stranger() -> anyhow::Result<(String, Arc<Mutex<Vec<String>>>)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
@@ -23,7 +24,7 @@ async fn stranger() -> anyhow::Result<(String, Arc<Mutex<Vec<String>>>)> {
             let answer = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\
                           content-length: 22\r\n\r\n<link rel=icon href=#>";
             let mut request = vec![0; 4096];
-            // A browser may open connections that it has no use for.
+            // A browser may open unused connections.
             let bytes = stream.read(&mut request).await.unwrap_or(0);
             let line = String::from_utf8_lossy(&request[..bytes]);
             let line = line.lines().next().map(str::to_owned);
@@ -55,7 +56,7 @@ pub(super) async fn the_pages_can_reach_nobody_else_and_make_no_markup() -> anyh
         const foreign = document.createElement('script');
         try { foreign.src = arguments[0]; } catch { blocked.push('foreign script'); }
         try { document.body.innerHTML = '<b>x</b>'; } catch { blocked.push('markup'); }
-        // Later, since what a test runs may evaluate.
+        // Delayed, since the test's own scripts may evaluate.
         setTimeout(() => { try { Function('blocked.push(\"evaluated\")')(); } catch { blocked.push('no evaluation'); } });
         document.body.setAttribute('style', 'color: red');
     ";
@@ -93,7 +94,7 @@ pub(super) async fn pages_of_others_can_neither_read_nor_change_anything() -> an
     let url = &aggregator.process.operator_url;
     let (elsewhere, _) = stranger().await?;
     browser.open(&elsewhere).await?;
-    // All that a page can send without being asked back, and what it must ask for first.
+    // All requests that a page can send without a preflight, and those that need one.
     let attempts = "
         const [url, done] = arguments;
         const change = `${url}/api/experiments/checkout/pause`;
@@ -120,7 +121,7 @@ pub(super) async fn pages_of_others_can_neither_read_nor_change_anything() -> an
     aggregator.process.stop().await
 }
 
-/// Sends a request with a body, and tells the answer's status.
+/// Sends a request with a body, and returns the status of the response.
 async fn post(address: &str, path: &str, body: &str) -> anyhow::Result<(u16, Value)> {
     let length = body.len().to_string();
     let headers = [

@@ -1,4 +1,4 @@
-//! Experiments whose users disclose their rewards: pages show what was released, and no more.
+//! Experiments whose users disclose their rewards: pages show released statistics only.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ fn headlines() -> Value {
     })
 }
 
-/// Names of all fields, however deep.
+/// Names of all fields, at every depth.
 fn fields(value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(object) => {
@@ -87,7 +87,7 @@ pub(super) async fn no_answer_has_more_than_what_was_released() -> anyhow::Resul
     assert_eq!((status, &created["state"]), (201, &json!("running")), "{created}");
     let (status, _) = post(&address, "/api/trusted/headlines/start", &json!({})).await?;
     assert_eq!(status, 404);
-    // An ordinary experiment is not one of these, nor one of these an ordinary one.
+    // Ordinary and trusted experiments are in separate lists.
     let trusted = get(&address, "/api/trusted").await?;
     assert_eq!(trusted["experiments"], json!([created]));
     let ordinary = get(&address, "/api/experiments").await?;
@@ -95,7 +95,8 @@ pub(super) async fn no_answer_has_more_than_what_was_released() -> anyhow::Resul
     assert_eq!(page::get(&address, "/api/experiments/headlines", &[]).await?.status, 404);
 
     play(&open(&aggregator.process.device_url, "headlines").await?, 50).await?;
-    // A release comes when it is ready, after the answers: the last one once nothing changes.
+    // A release follows the answers with some delay, so the last one is reached once nothing
+    // changes.
     let moment = loop {
         let url = &aggregator.process.operator_url;
         let before = printed(url, &["trusted", "released", "headlines"]).await?;
@@ -136,7 +137,7 @@ pub(super) async fn no_answer_has_more_than_what_was_released() -> anyhow::Resul
         "state",
     ];
     assert_eq!(found, allowed.map(str::to_owned).into());
-    // What is counted and what is released are apart: some rewards are behind no mean yet.
+    // Counted and released rewards differ: some rewards are in no released mean yet.
     let behind: u64 = moment["released"]["means"]
         .as_array()
         .context("no means")?
@@ -158,7 +159,7 @@ async fn create(browser: &Browser, url: &str) -> anyhow::Result<()> {
         document.getElementById('arms').value = '3';
         document.getElementById('rho').value = '0.5';";
     browser.run(fill, &[]).await?;
-    // Without the declaration the form is not complete.
+    // Without the declaration the form is incomplete.
     let submit = "document.querySelector('#create-trusted button[type=submit]').click()";
     browser.run(submit, &[]).await?;
     let invalid = "document.querySelector('#create-trusted :invalid:not(fieldset)').id";
@@ -174,7 +175,7 @@ async fn create(browser: &Browser, url: &str) -> anyhow::Result<()> {
         .await
 }
 
-/// Compares table and chart with what `bandana trusted released` prints.
+/// Compares table and chart with the output of `bandana trusted released`.
 async fn released_is_shown(browser: &Browser, url: &str) -> anyhow::Result<()> {
     let expected = printed(url, &["trusted", "released", "headlines"]).await?;
     let is_shown =
@@ -183,7 +184,7 @@ async fn released_is_shown(browser: &Browser, url: &str) -> anyhow::Result<()> {
     let cells = "[...document.querySelectorAll('#means tbody tr')].map((row) => \
                  [...row.cells].slice(0, 4).map((cell) => cell.querySelector('data')?.value ?? null))";
     let shown = browser.value(cells).await?;
-    // It is first drawn when it has a width.
+    // The chart is drawn once it has a width.
     browser.until("document.getElementById('means-chart').plot").await?;
     let plotted = browser.value("document.getElementById('means-chart').plot.data").await?;
     let near = |shown: &Value, expected: Option<f64>| {

@@ -1,5 +1,5 @@
-//! The client's driver against servers that answer, hang and lie, and in a process that
-//! is killed.
+//! The client's driver against servers that answer, hang or give wrong answers, and in a process
+//! that is killed.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -30,7 +30,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tonic::Code;
 
-/// Longer than anything here takes, so that a test that hangs fails.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 const START: u64 = 1_700_000_000;
@@ -93,7 +93,7 @@ fn app(
         .clock(Arc::<Hands>::clone(clock)))
 }
 
-/// Has a server asked for the policy, by a start and a shutdown.
+/// Fetches the policy, with a start and a shutdown.
 fn introduce(url: &str, directory: &Path, clock: &Arc<Hands>) -> anyhow::Result<()> {
     let bandana = app(Transport::to(url)?, directory, clock)?.start()?;
     bandana.experiment("driven")?;
@@ -101,7 +101,7 @@ fn introduce(url: &str, directory: &Path, clock: &Arc<Hands>) -> anyhow::Result<
     Ok(())
 }
 
-/// Names and bytes of what a recorder has heard.
+/// Names and bytes of all recorded uploads.
 fn distinct(recorder: &Recorder) -> anyhow::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut distinct = BTreeMap::new();
     for upload in recorder.uploads() {
@@ -142,7 +142,7 @@ fn a_blocking_host_sends_every_report_once_over_answers_that_get_lost() -> anyho
     Ok(())
 }
 
-/// A clock that takes its time to tell the driver, so that the disk is the faster one.
+/// A clock that notifies the driver with a delay, so that the disk is faster.
 #[derive(Debug)]
 struct LateHands(Arc<Hands>);
 
@@ -192,7 +192,7 @@ fn a_key_that_is_refused_costs_no_report() -> anyhow::Result<()> {
     let status = bandana.status();
     assert_eq!((status.waiting_reports, status.statistics.uploads_postponed), (5, 5));
     drop(bandana);
-    // The server knows the key again.
+    // The server accepts the key again.
     clock.forward(10_000);
     let bandana = start()?;
     bandana.experiment("driven")?;
@@ -226,7 +226,7 @@ async fn an_async_host_runs_the_driver_until_it_shuts_down() -> anyhow::Result<(
     clock.forward(100);
     bandana.wake();
     tokio::time::timeout(PATIENCE, recorder.arrived(1)).await?;
-    // The last handle ends the work.
+    // Dropping the last handle ends the work.
     drop(bandana);
     tokio::time::timeout(PATIENCE, work).await??;
     assert_eq!(distinct(&recorder)?.len(), 1);
@@ -247,7 +247,7 @@ async fn a_server_that_hangs_does_not_hold_up_the_end() -> anyhow::Result<()> {
     assert!(bandana.shutdown(PATIENCE));
     assert_eq!(bandana.status().waiting_reports, 1);
     drop(bandana);
-    // The report is sent again, the same, by the next start.
+    // The next start sends the same report again.
     clock.forward(100_000);
     introduce(&recorder.url(), directory.path(), &clock)?;
     assert_eq!((recorder.uploads().len(), distinct(&recorder)?.len()), (2, 1));
@@ -260,7 +260,7 @@ async fn a_call_that_was_given_up_is_followed_by_a_new_connection() -> anyhow::R
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let mut transport = Transport::to(&format!("http://{}", listener.local_addr()?))?;
     let question = FetchTask { experiment_id: ExperimentId::new("driven")?, known: None };
-    // The network changes: the connection is there, and nothing comes of it.
+    // The network changes: the connection is open, but silent.
     let silent = tokio::select! {
         answer = transport.fetch(&question) => anyhow::bail!("an answer from nobody: {answer:?}"),
         connection = listener.accept() => connection?.0,
@@ -298,7 +298,7 @@ fn tls_is_trusted_by_the_given_roots_only() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A process that is killed when this is dropped.
+/// A process. Dropping it kills the process.
 struct App(Child);
 
 impl App {
@@ -311,7 +311,7 @@ impl App {
         Ok(Self(command.spawn()?))
     }
 
-    /// Two numbers of each line that it prints.
+    /// Two numbers from each printed line.
     fn lines(&mut self) -> anyhow::Result<impl Iterator<Item = anyhow::Result<(u64, u64)>>> {
         let output = self.0.stdout.take().context("no output")?;
         Ok(BufReader::new(output).lines().map(|line| {
@@ -338,27 +338,28 @@ fn killed_again_and_again_no_assignment_is_reported_twice_or_unpaid() -> anyhow:
     let (mut second, mut given) = (START, 0);
     for round in 0..25 {
         let mut app = App::start(directory.path(), &recorder.url(), second, false)?;
-        // The other end of its output stays open: it is to be killed, not to end by itself.
+        // The pipe of its output stays open, so that the process is killed rather than ends by
+        // itself.
         let mut lines = app.lines()?;
-        // Killed after a different number of assignments each time.
+        // Killed after a different number of assignments in each round.
         for line in lines.by_ref().take(1 + round * 7 % 40) {
             second = line?.0 + 1;
             given += 1;
         }
         if round % 5 == 4 {
-            // However slow the disk is, now and then something has left.
+            // Even with a slow disk some uploads have left.
             let more = recorder.arrived(recorder.uploads().len() + 1);
             runtime.block_on(async { tokio::time::timeout(PATIENCE, more).await })?;
         }
     }
-    // Later than any of the apps got before its output was full.
+    // Later than the time at which any app blocked on its output.
     let mut last = App::start(directory.path(), &recorder.url(), START + 50_000, true)?;
     let (spent, left) = last.lines()?.next().context("the app says nothing")??;
     assert_eq!(left, 0, "all is sent");
     let reported = distinct(&recorder)?.len() as u64;
     assert!(reported * 1_000_000_000 <= spent, "{reported} reports, {spent} nano-nats");
-    // A kill loses at most what was not written yet, and the test may have missed the
-    // last lines of each round.
+    // A kill loses at most unwritten state, and the test may have missed the last lines of each
+    // round.
     assert!(reported > 0 && given > 100, "{reported} reports of {given} assignments and more");
     Ok(())
 }
@@ -376,7 +377,7 @@ async fn an_opt_out_gives_up_the_call_under_way() -> anyhow::Result<()> {
     bandana.wake();
     tokio::time::timeout(PATIENCE, recorder.arrived(1)).await?;
     bandana.opt_out()?;
-    // However much patience: there is nothing to wait for.
+    // Returns at once despite the long timeout: there is nothing to wait for.
     assert!(bandana.shutdown(Duration::MAX));
     assert_eq!(bandana.status().waiting_reports, 0);
     drop(bandana);

@@ -1,4 +1,4 @@
-//! One directory serves one process at a time, and outlives each of them.
+//! One directory serves one process at a time, and survives each process.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
 
-/// An app that has said how it stands. It is killed when this is dropped.
+/// An app that has printed its status. Dropping it kills the process.
 struct App {
     process: Child,
     said: String,
@@ -26,7 +26,7 @@ impl App {
         Ok(app)
     }
 
-    /// Ends the process as it would by itself.
+    /// Ends the process normally.
     fn end(mut self) -> anyhow::Result<()> {
         drop(self.process.stdin.take());
         let status = self.process.wait()?;
@@ -35,7 +35,7 @@ impl App {
     }
 }
 
-/// SIGKILL, as the operating system kills an app.
+/// SIGKILL, as when the operating system kills an app.
 impl Drop for App {
     fn drop(&mut self) {
         self.process.kill().ok();
@@ -50,18 +50,18 @@ fn a_directory_serves_one_process_and_outlives_its_death() -> anyhow::Result<()>
     let first = App::start(&directory, 3)?;
     assert_eq!(first.said, "on, spent 3000000000, open 3\n");
 
-    // Beside it another gives arms at most, and leaves the files alone. It knows nothing of
-    // what was spent, so the whole lifetime counts as spent.
+    // A concurrent second app gives arms at most, and leaves the files alone. It does not know the
+    // past spending, so the whole lifetime budget counts as spent.
     let second = App::start(&directory, 0)?;
     assert_eq!(second.said, "in use, spent 100000000000, open 0\n");
     drop(first);
-    // Whoever came too late stays so; the lock is free for the next.
+    // The second app stays without the files; the lock is free for the next one.
     let third = App::start(&directory, 0)?;
     assert_eq!(third.said, "on, spent 3000000000, open 3\n");
     second.end()?;
     third.end()?;
 
-    // Five reports are in the budget, so two of four choices report.
+    // The budget allows five reports, so two of four choices report.
     let fourth = App::start(&directory, 4)?;
     assert_eq!(fourth.said, "on, spent 5000000000, open 5\n");
     fourth.end()

@@ -21,7 +21,7 @@ use tonic::transport::Channel;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// A clock that stands still, on the server's day: what is to happen, happens at once.
+/// A constant time on the server's day: everything due happens at once.
 fn clock() -> Timestamp {
     static STOPPED: OnceLock<Timestamp> = OnceLock::new();
     *STOPPED.get_or_init(|| SystemClock.now())
@@ -77,7 +77,7 @@ async fn the_server_learns_the_arm_that_users_like() -> anyhow::Result<()> {
     assert!(given_green_at_the_end > 90, "{given_green_at_the_end} of the last 100");
     let estimates = aggregator.estimates(&experiment).await?;
     assert_eq!(estimates.reports, 400);
-    // The others were given too rarely for a verdict at this level.
+    // The other arms have too few reports for a verdict at this level.
     assert_eq!(estimates.best_arm, None);
     let green = &estimates.arms[1];
     assert!(green.low <= 1.0 && green.high >= 1.0 && green.weight > 0.9, "{green:?}");
@@ -151,13 +151,13 @@ async fn the_client_is_the_judge() -> anyhow::Result<()> {
     let mut client = client.into_inner()?;
     assert!(matches!(client.choose(&id, clock()), Err(ClientError::NoPolicy { .. })));
     assert_eq!(client.statistics().answers_refused, 1);
-    // Noise that can be repeated is for simulated experiments only.
+    // Reproducible noise is for simulated experiments only.
     let mut simulated = SimulatedClient::seeded(1, 1);
     simulated.enroll(id.clone(), acceptance(1.0)?);
     let simulated = Mutex::new(simulated);
     assert!(run_until(&simulated, &mut transport, &clock, soon()).await.is_err());
     assert!(simulated.into_inner()?.choose(&id, clock()).is_err());
-    // An experiment that does not exist is no network failure.
+    // An unknown experiment is no network failure.
     let unknown = ExperimentId::new("unknown")?;
     let mut lost = Client::new(Budget::UNLIMITED);
     lost.enroll(unknown, acceptance(1.0)?);
@@ -204,14 +204,14 @@ async fn a_report_leaves_after_its_window_whatever_happens_in_between() -> anyho
 
 #[tokio::test]
 async fn a_server_that_never_answers_holds_nothing_up() -> anyhow::Result<()> {
-    // It accepts connections, and that is all.
+    // A listener that accepts connections and sends nothing.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     let mut transport = Transport::new(Channel::from_shared(url)?.connect_lazy());
     let mut client = Client::new(Budget::UNLIMITED);
     client.enroll(ExperimentId::new("silent")?, acceptance(1.0)?);
     let client = Mutex::new(client);
-    // The only time in these tests that passes: the deadline itself.
+    // The only real waiting time in these tests: the deadline itself.
     let start = tokio::time::Instant::now();
     let clock = || Timestamp::from_unix_ms(u64::try_from(start.elapsed().as_millis()).unwrap_or(0));
     run_until(&client, &mut transport, &clock, Timestamp::from_unix_ms(50)).await?;

@@ -1,4 +1,4 @@
-//! The server that tests of the client talk to hears and says what it should.
+//! The fake server for tests of the client records requests and answers correctly.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tonic::{Code, Request};
 
 const TODAY: u32 = 20_000;
 
-/// A clock that stands still: what is to happen, happens at once.
+/// A constant time: everything due happens at once.
 fn clock() -> Timestamp {
     Timestamp::from_unix_ms(1_728_000_000_000)
 }
@@ -42,7 +42,7 @@ fn experiment(name: &str) -> anyhow::Result<(Specification, Policy)> {
     Ok((specification, policy))
 }
 
-/// A client that knows the recorder's experiment of this name.
+/// A client that has fetched the recorder's experiment of this name.
 async fn client(recorder: &Recorder, name: &str) -> anyhow::Result<(Client, Transport)> {
     let (specification, policy) = experiment(name)?;
     recorder.serve(&specification, &policy);
@@ -54,14 +54,14 @@ async fn client(recorder: &Recorder, name: &str) -> anyhow::Result<(Client, Tran
     Ok((client, transport))
 }
 
-/// Does all that can be done now.
+/// Runs all tasks that are due.
 async fn run(client: Client, transport: &mut Transport) -> anyhow::Result<Client> {
     let client = Mutex::new(client);
     run_until(&client, transport, &clock, clock().after(Duration::from_mins(1))).await?;
     Ok(client.into_inner()?)
 }
 
-/// Makes a report and hands out its upload.
+/// Makes a report and returns its upload task.
 fn upload_task(client: &mut Client, name: &str) -> anyhow::Result<UploadTask> {
     let assignment = client.choose(&ExperimentId::new(name)?, clock())?;
     client.reward(assignment.id(), Reward::new(1.0)?, clock())?;
@@ -102,7 +102,7 @@ async fn it_keeps_even_what_decoding_would_lose() -> anyhow::Result<()> {
     raw.unary(request, SUBMIT_UPLOAD.parse()?, MessageBytes).await?;
     assert_eq!(recorder.uploads()[0].bytes, message);
 
-    // And what can't be decoded at all.
+    // Bytes that can't be decoded.
     let message = Bytes::from_static(&[0xff]);
     raw.ready().await?;
     let request = Request::new(message.clone());
@@ -131,7 +131,7 @@ async fn it_says_what_was_planned_and_then_what_a_server_would_say() -> anyhow::
         UploadOutcome::Retry { retry_after: None },
         UploadOutcome::Duplicate,
         UploadOutcome::Accepted,
-        // No plan any more, and the id was accepted.
+        // No script is left, and the id was accepted.
         UploadOutcome::Duplicate,
     ];
     for expected in expected {
@@ -152,7 +152,7 @@ async fn a_call_hangs_until_the_recorder_is_gone() -> anyhow::Result<()> {
     };
     let (outcome, ()) = tokio::join!(transport.upload(&task), gone);
     assert_eq!(outcome, UploadOutcome::Retry { retry_after: None });
-    // Nobody listens any more either.
+    // The listener is closed too.
     assert_eq!(transport.upload(&task).await, UploadOutcome::Retry { retry_after: None });
     Ok(())
 }

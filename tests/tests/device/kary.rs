@@ -1,5 +1,5 @@
-//! Levels and categories, from a reward on a device to estimates and choices; and
-//! experiments that forget.
+//! Levels and categories, from a reward on a device to estimates and choices; and experiments with
+//! limited memory.
 
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -28,7 +28,7 @@ use tonic::transport::Channel;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// A clock that stands still, on the server's day: what is to happen, happens at once.
+/// A constant time on the server's day: everything due happens at once.
 fn clock() -> Timestamp {
     static STOPPED: OnceLock<Timestamp> = OnceLock::new();
     *STOPPED.get_or_init(|| SystemClock.now())
@@ -89,7 +89,7 @@ async fn create(
     Ok(Specification::try_from(&created.specification.context("no specification")?)?)
 }
 
-/// Lets simulated users choose, react and report, each with a client of its own.
+/// Simulated users choose, react and report, each with a separate client.
 async fn simulate(
     aggregator: &mut Aggregator,
     experiment: &Specification,
@@ -139,7 +139,7 @@ async fn the_server_learns_from_levels_the_arm_that_users_like() -> anyhow::Resu
     let request = creation(levels("stars"), v1::Learner::RandAdaKl);
     let experiment = create(&mut aggregator, request).await?;
     let rewards = Rewards::bounded(RewardRange::new(-1.0, 4.0)?);
-    // Means of 0.5, 1.5 and 0.5, and never a reward on a level.
+    // Means of 0.5, 1.5 and 0.5; no reward is exactly on a level.
     let reaction = |arm, user| (if arm == 1 { 1.25 } else { 0.25 }) + 0.5 * (user % 2) as f64;
     simulate(&mut aggregator, &experiment, rewards, 400, reaction).await?;
     let estimates = aggregator.estimates(&experiment).await?;
@@ -156,7 +156,7 @@ async fn the_server_learns_from_levels_the_arm_that_users_like() -> anyhow::Resu
     // 1.25 and 1.75 lie between the third and the fourth level.
     let shares: Vec<f64> = liked.symbols.iter().filter_map(|symbol| symbol.frequency).collect();
     assert!(shares[2] > 0.3 && shares[3] > 0.3 && shares[2] + shares[3] > 0.9, "{shares:?}");
-    // All of it is durable, and exported.
+    // Everything is durable and exported.
     let mut aggregator = aggregator.kill_and_restart().await?;
     let again = aggregator.estimates(&experiment).await?;
     for (arm, before) in again.arms.iter().zip(&estimates.arms) {
@@ -203,7 +203,7 @@ async fn shares_of_categories_are_estimated_and_arms_are_not_compared() -> anyho
     aggregator.process.stop().await
 }
 
-/// The command line shows the shares, and writes them to files.
+/// Checks that the command line shows the shares, and writes them to files.
 async fn shown_to_people(aggregator: &Aggregator, known: &v1::Estimates) -> anyhow::Result<()> {
     let bandana = async |arguments: &[&str]| -> anyhow::Result<String> {
         let mut command = Command::new(PROGRAM);
@@ -287,7 +287,7 @@ async fn uploads_with_symbols_that_there_are_not_are_refused() -> anyhow::Result
     aggregator.process.stop().await
 }
 
-/// Sends uploads in which one arm does well on one day, and the others do not.
+/// Sends uploads in which one arm is better on one day.
 async fn report_day(
     aggregator: &mut Aggregator,
     experiment: &Specification,
@@ -299,7 +299,7 @@ async fn report_day(
         (arm, (report / 3) % 10 < if arm == liked { 7 } else { 3 })
     });
     let reports: Vec<(usize, bool)> = of_arms.collect();
-    // Names are those of all experiments together.
+    // Upload names are unique across experiments.
     let number = u128::from_be_bytes(*experiment.digest().as_bytes());
     let request = upload(number, experiment, day, &reports)?;
     let answer = aggregator.device.submit_upload(request).await?.into_inner();
@@ -321,7 +321,7 @@ async fn an_experiment_that_forgets_follows_what_users_like_now() -> anyhow::Res
             CreateExperimentRequest { memory, ..creation(three_arms(id), v1::Learner::LdpTs) };
         let experiment = create(&mut aggregator, request).await?;
         let today = aggregator.day(&experiment).await?;
-        // Until three days ago the first arm was liked best, now the second one is.
+        // Until three days ago the first arm was better; now the second one is.
         for back in [5, 4, 3] {
             report_day(&mut aggregator, &experiment, (today.back(back), 0), 4000).await?;
         }
@@ -341,7 +341,7 @@ async fn an_experiment_that_forgets_follows_what_users_like_now() -> anyhow::Res
             for (arm, weight) in estimates.arms.iter().zip(weights) {
                 assert!((arm.weight - weight).abs() < 0.01, "{restarted} {estimates:?}");
             }
-            // Estimates are of all reports in any case.
+            // Estimates always use all reports.
             assert_eq!(estimates.reports, 48_000);
         }
     }

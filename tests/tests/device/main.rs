@@ -1,4 +1,4 @@
-//! Devices: apps with the client library, against real servers and ones that misbehave.
+//! Devices: apps with the client library, against real and misbehaving servers.
 
 mod driver;
 mod embedding;

@@ -1,4 +1,5 @@
-//! Simulated users over real gRPC: a seed fixes what comes out, and they take part where they can.
+//! Simulated users over real gRPC: a seed determines the outcome, and users take part in suitable
+//! experiments.
 
 use anyhow::Context as _;
 use bandana_examples::aggregator_process::AggregatorProcess;
@@ -45,7 +46,7 @@ async fn equal_seeds_give_equal_reports() -> anyhow::Result<()> {
     process.stop().await
 }
 
-/// Users who know the arms of the harness.
+/// Users for the arms of the harness.
 fn users_of_three_arms() -> Instance {
     let arm = |(label, mean): (&str, f64)| SimulatedArm {
         label: label.to_owned(),

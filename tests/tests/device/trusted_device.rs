@@ -1,5 +1,5 @@
-//! Rewards that wait on a device's disk, until a real server has given its verdict; and clients
-//! that do as the vectors say.
+//! Rewards that wait on a device's disk until a real server has given its verdict; and the
+//! conformance of clients to the vectors.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -61,7 +61,7 @@ async fn counted(operator_url: String) -> anyhow::Result<u64> {
     Ok(operator.get_released(name()).await?.into_inner().rewards)
 }
 
-/// The app in a process of its own; killed when this is dropped.
+/// The app in a separate process. Dropping it kills the process.
 struct App {
     child: Child,
     output: Lines<BufReader<ChildStdout>>,
@@ -81,7 +81,7 @@ impl App {
         self.output.next_line().await?.context("the app has ended")
     }
 
-    /// Has it send what it has, and returns what it says.
+    /// Sends the kept rewards, and returns the app's output.
     async fn send(mut self) -> anyhow::Result<String> {
         drop(self.child.stdin.take());
         let said = self.line().await?;
@@ -101,7 +101,7 @@ async fn an_app_that_is_killed_before_it_sends_has_its_rewards_counted_once() ->
     app.child.kill().await?;
     assert_eq!(counted(server.process.operator_url.clone()).await?, 0);
 
-    // Nobody is there: they are given a day, and go on waiting.
+    // The server is down: the rewards get a day, and continue to wait.
     let device_url = server.process.device_url.clone();
     let server = server.kill_and_restart().await?;
     assert_ne!(device_url, server.process.device_url);
@@ -128,7 +128,7 @@ async fn what_was_sent_and_not_erased_counts_once() -> anyhow::Result<()> {
     let id = ExperimentId::new("headlines")?;
     let experiment = TrustedExperiment::open(transport.clone(), id, agreement()?).await?;
     disclosures.keep(experiment.disclosure(1, DisclosedReward::new(1.0)?)?)?;
-    // While the experiment is paused they are refused, with the day that they keep.
+    // While the experiment is paused the rewards are refused; they keep their day.
     operator.pause_trusted_experiment(name()).await?;
     let flushed = disclosures.flush(&transport, agreement()?).await;
     assert!(matches!(flushed.held_up[..], [(_, TrustedError::Paused)]), "{flushed:?}");
@@ -138,7 +138,7 @@ async fn what_was_sent_and_not_erased_counts_once() -> anyhow::Result<()> {
     assert_eq!((flushed.sent, flushed.waiting), (1, 0));
     drop(disclosures);
 
-    // What a kill between the verdict and the erasure would leave.
+    // The state after a kill between the verdict and the erasure.
     std::fs::write(&file, before)?;
     let server = server.kill_and_restart().await?;
     let transport = Transport::to(&server.process.device_url)?;
@@ -165,7 +165,7 @@ async fn a_day_that_has_left_the_window_is_refused_for_good() -> anyhow::Result<
     assert_eq!(disclosures.flush(&transport, agreement()?).await.waiting, 1);
     operator.resume_trusted_experiment(name()).await?;
 
-    // A month later, as others' rewards show.
+    // A month later, as rewards of others show.
     server.stop().await?;
     clock.set(today.forward(30))?;
     let server = clock.serve(PROGRAM, &folder.path().join("data")).await?;
@@ -183,7 +183,7 @@ async fn a_day_that_has_left_the_window_is_refused_for_good() -> anyhow::Result<
         assert_eq!(answer.status(), DisclosureStatus::Counted, "{answer:?}");
     }
 
-    // For this device it is still the old day: what has no day waits, what has one is too late.
+    // This device still has the old day: rewards without a day wait, those with a day are too late.
     disclosures.keep(experiment.disclosure(1, DisclosedReward::new(1.0)?)?)?;
     let flushed = disclosures.flush(&Transport::to(&url)?, agreement()?).await;
     assert!(matches!(flushed.dropped[..], [(_, TrustedError::Expired { .. })]), "{flushed:?}");
@@ -194,7 +194,7 @@ async fn a_day_that_has_left_the_window_is_refused_for_good() -> anyhow::Result<
     Ok(())
 }
 
-/// Answers with bytes of the vectors.
+/// A server that answers with bytes of the vectors.
 struct Recorded {
     experiment: GetTrustedExperimentResponse,
     verdict: DiscloseResponse,
@@ -226,7 +226,7 @@ impl Trusted for Recorded {
     }
 }
 
-/// Opens an experiment of a server that answers so, and discloses a reward to it.
+/// Opens an experiment of a server with these answers, and discloses a reward to it.
 async fn outcome(recorded: Recorded) -> anyhow::Result<(&'static str, &'static str)> {
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse()?)?;
     let transport = Transport::to(&format!("http://{}", incoming.local_addr()?))?;

@@ -1,4 +1,4 @@
-//! A database that hangs: as a whole, on one connection, or where it commits.
+//! A database that hangs: completely, on one connection, or during commits.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("one_connection_that_hangs_holds_up_nobody_for_long", one_connection),
 ];
 
-/// Far beyond what it takes to notice, and less than a statement may take.
+/// Far beyond the time to detect a hang, and below the statement timeout.
 const NOTICED: Duration = Duration::from_secs(9);
 
-/// Calls of each kind while the database hangs. Each of them would wait for it, as long as a
-/// statement may take, and there would be no time for that.
+/// Number of calls of each kind while the database hangs. If each waited for the statement timeout,
+/// the test would exceed its time limit.
 const CALLS: u128 = 8;
 
-/// Makes calls that need the database, one after the other, and has all of them refused.
+/// Makes calls that need the database, in sequence, and checks that all are refused at once.
 async fn refused_at_once(site: &Site) -> anyhow::Result<()> {
     let mut operator = site.operator.clone();
     let mut curator = site.curator.clone();
@@ -67,7 +67,7 @@ fn hangs(server: &Postgres) -> anyhow::Result<()> {
         ensure!(site.is_ready().await?);
         let frozen = server.freeze()?;
         let begin = Instant::now();
-        // Under way when it is noticed.
+        // Under way when the hang is detected.
         let mut under_way = JoinSet::new();
         for number in 1..=CALLS {
             let (device, experiment) = (site.device.clone(), experiment.clone());
@@ -113,18 +113,18 @@ fn hangs(server: &Postgres) -> anyhow::Result<()> {
     })
 }
 
-/// Lets commits wait for a standby of this name.
+/// Makes commits wait for a standby of this name.
 fn wait_for_standby(url: &str, name: &str) -> anyhow::Result<()> {
     query(url, &format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"))?;
     query(url, "SELECT pg_reload_conf()").map(drop)
 }
 
-/// When this is dropped, no commit waits for a standby.
+/// Dropping this ends the wait of commits for a standby.
 struct Alone<'a>(&'a str);
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        // The next test would tell.
+        // A failure would show in the next test.
         wait_for_standby(self.0, "").ok();
     }
 }
@@ -137,10 +137,10 @@ fn does_not_commit(server: &Postgres) -> anyhow::Result<()> {
         let experiment = site.create("standby").await?;
         let day = site.day("standby").await?;
         ensure!(submit(&site.device, &experiment, day, 0).await? == S::Accepted);
-        // From now on every commit waits for a standby that is not there.
+        // From now on every commit waits for a standby that does not exist.
         tokio::task::block_in_place(|| wait_for_standby(&url, "nobody"))?;
         let told = async {
-            // The news of it may reach the database after an upload does.
+            // The setting may take effect after an upload.
             for number in 1.. {
                 if let Err(status) = submit(&site.device, &experiment, day, number).await {
                     return (number, status);
@@ -178,7 +178,7 @@ fn one_connection(server: &Postgres) -> anyhow::Result<()> {
         let experiment = site.create("one").await?;
         let day = site.day("one").await?;
         ensure!(submit(&site.device, &experiment, day, 0).await? == S::Accepted);
-        // The one that has committed it.
+        // The connection that has committed the upload.
         let find = "SELECT pid FROM pg_stat_activity
             WHERE datname = current_database() AND query LIKE '%INSERT INTO upload (day%'";
         let found = tokio::task::block_in_place(|| query(&url, find))?;
@@ -187,7 +187,7 @@ fn one_connection(server: &Postgres) -> anyhow::Result<()> {
         kill_process(backend, Signal::STOP)?;
         let told = tokio::time::timeout(NOTICED, submit(&site.device, &experiment, day, 1)).await;
         kill_process(backend, Signal::CONT)?;
-        // On another connection.
+        // Through another connection.
         ensure!(told.context("it waits for the connection")?? == S::Accepted);
         ensure!(site.is_ready().await?);
         site.process.stop().await

@@ -1,8 +1,8 @@
-//! Databases that hang, and replicas that are stopped in the middle of something.
+//! Databases that hang, and replicas that are stopped inside a transaction.
 //!
-//! It fails when a replica says that it serves while its database does not answer, when callers
-//! wait although it is known that they wait for nothing, when a stopped replica slows the uploads
-//! of others, and when somebody hears of a change something that is not so.
+//! It fails when a replica reports readiness while its database does not answer, when calls wait
+//! although the hang is known, when a stopped replica slows the uploads of others, and when a
+//! caller gets a wrong answer about a change.
 
 #![expect(clippy::print_stderr, reason = "it says what it measures")]
 
@@ -20,14 +20,14 @@ type Case = fn(&Postgres) -> anyhow::Result<()>;
 fn main() -> anyhow::Result<ExitCode> {
     let mut suite = Suite::from_args();
     let postgres = Postgres::for_all(&suite)?;
-    // Some stop the whole database.
+    // Some tests stop the whole database.
     suite.one_at_a_time();
     for (name, case) in [frozen::ALL, partners::ALL].concat() {
         let server = postgres.clone();
         suite.add(name, move || case(server.server()?));
     }
     let conclusion = suite.run();
-    // The server ends before the process does.
+    // The database server must end before the process does.
     drop(postgres);
     Ok(conclusion.exit_code())
 }

@@ -1,4 +1,4 @@
-//! A replica that is stopped inside each kind of transaction, beside one that works on.
+//! A replica stopped inside each kind of transaction, while another one continues.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -29,14 +29,14 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("who_is_stopped_in_an_upload_slows_nobody", uploading),
 ];
 
-/// How long uploads are counted. The database ends transactions after three seconds.
+/// Time in which uploads are counted. The database ends idle transactions after three seconds.
 const WINDOW: Duration = Duration::from_millis(1500);
 
-/// One in so many of the uploads of undisturbed times is acknowledged at least. It is about all of
-/// them if nobody waits, and one in a hundred if somebody does.
+/// The inverse of the minimum share of uploads, relative to undisturbed times. The share is about 1
+/// if no upload waits, and a hundredth otherwise.
 const SHARE: u64 = 4;
 
-/// What a replica is stopped in.
+/// The kind of transaction in which a replica is stopped.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// A change of an experiment, with its entry in the audit log.
@@ -50,7 +50,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// What its transaction says to the database.
+    /// A distinctive part of the transaction's messages to the database.
     fn says(self) -> &'static str {
         match self {
             Self::Change => "INSERT INTO audit",
@@ -60,7 +60,7 @@ impl Kind {
         }
     }
 
-    /// Does it once, under this number.
+    /// Performs the operation once, under this number.
     async fn play(self, site: &Calls, number: u128) -> Result<(), Status> {
         match self {
             Self::Change => site.change(number).await,
@@ -70,7 +70,7 @@ impl Kind {
         }
     }
 
-    /// What was made of them, as the database tells.
+    /// The number of operations that took effect, according to the database.
     fn made(self, url: &str) -> anyhow::Result<u64> {
         let count = match self {
             Self::Change => {
@@ -86,7 +86,7 @@ impl Kind {
     }
 }
 
-/// What is called at a replica.
+/// Clients of a replica.
 #[derive(Clone)]
 struct Calls {
     operator: v1::operator_client::OperatorClient<tonic::transport::Channel>,
@@ -121,7 +121,7 @@ impl Calls {
     }
 
     async fn ask_session(&self, number: u128) -> Result<(), Status> {
-        // Each of them tells something that the hypothesis does not know.
+        // Each question concerns a value that the hypothesis is wrong about.
         let age = number % 50;
         let predicate = format!("age={age}");
         let request = AskSessionRequest {
@@ -150,12 +150,12 @@ impl Calls {
     }
 }
 
-/// A directory with rows, and what is needed of them.
+/// A directory with a data set, and its description.
 fn data_sets() -> anyhow::Result<TempDir> {
     let directory = tempfile::tempdir()?;
     let mut people = "age,ill\n".to_owned();
     for row in 0..4000 {
-        // Nobody is younger than 40 but the first ones.
+        // Only the first rows are younger than 40.
         let age = if row < 40 { row } else { 40 + row % 10 };
         writeln!(people, "{age},{}", ["no", "no", "no", "yes"][row % 4])?;
     }
@@ -190,7 +190,8 @@ async fn prepare(site: &mut Site) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What callers may hear while somebody is stopped: that it was done, or that nothing was.
+/// Whether the answer is permitted while a replica is stopped: success, or a failure without
+/// effect.
 fn is_true(told: &Result<(), Status>) -> bool {
     match told {
         Ok(()) => true,
@@ -214,7 +215,7 @@ fn stopped(server: &Postgres, kind: Kind) -> anyhow::Result<()> {
         let day = site.day("uploads").await?;
         let way = DatabaseWay::open(server.socket()).await?;
         let partner = Site::start(&way.url(&database), &flags).await?;
-        // Both know all there is, and have the connections that they need.
+        // Both replicas are up to date, and have open connections.
         for (number, site) in [(1, &site), (2, &partner)] {
             kind.play(&Calls::at(site), number).await?;
         }
@@ -226,7 +227,7 @@ fn stopped(server: &Postgres, kind: Kind) -> anyhow::Result<()> {
         let calls = Calls::at(&partner);
         let partners = tokio::spawn(async move { kind.play(&calls, 3).await });
         tokio::time::timeout(PATIENCE, way.until_held()).await.context("it is not stopped")??;
-        // This one does the same again and again meanwhile.
+        // This replica repeats the same operation meanwhile.
         let calls = Calls::at(&site);
         let own = tokio::spawn(async move {
             let mut told = Vec::new();
@@ -251,7 +252,7 @@ fn stopped(server: &Postgres, kind: Kind) -> anyhow::Result<()> {
         eprintln!("{kind:?}: the one that was stopped says {told:?}");
         ensure!(is_true(&told), "{told:?}");
         ensure!(during * SHARE >= before, "{during} uploads, and {before} before");
-        // What callers were told is what was made.
+        // The effects match the answers.
         let expected = if told.is_ok() { 4 } else { 3 };
         let made = kind.made(&url)?;
         ensure!(made == expected, "{made} of {expected} were made");
@@ -306,7 +307,8 @@ fn uploading(server: &Postgres) -> anyhow::Result<()> {
         let uploads = Uploads::start(&site, &experiment, day);
         uploads.count(WINDOW / 3).await;
         let before = uploads.count(WINDOW).await;
-        // The database has counted it, and can't say so yet, nor will anybody know.
+        // The database has counted the upload, but can't report it yet, so the outcome stays
+        // unknown.
         way.hold(NUMBER.to_be_bytes(), Stop::BeforeEnd);
         let (device, of_partner) = (partner.device.clone(), experiment.clone());
         let held = tokio::spawn(async move { submit(&device, &of_partner, day, NUMBER).await });
@@ -314,7 +316,7 @@ fn uploading(server: &Postgres) -> anyhow::Result<()> {
         let during = uploads.count(WINDOW).await;
         eprintln!("upload: {before} uploads before, {during} while a replica is stopped");
         ensure!(during * SHARE >= before, "{during} uploads, and {before} before");
-        // Who sends it to another replica hears that it can't be decided about.
+        // Another replica answers the same upload as undecidable.
         let told = submit(&site.device, &experiment, day, NUMBER).await;
         let status = told.err().context("it was decided about")?;
         ensure!(status.code() == Code::Unavailable, "{status}");

@@ -1,4 +1,4 @@
-//! A replica, ways to it, and uploads that go on.
+//! A replica, connections to it, and continuous uploads.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use tonic::{Code, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// How long anything may take.
+/// Timeout of every step.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What uploads are sent by at the same time.
+/// Number of concurrent workers that upload.
 const WORKERS: u128 = 8;
 
 pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -73,7 +73,7 @@ impl Site {
         Ok(page::get(&self.address, "/readyz", &[]).await?.status == 200)
     }
 
-    /// Waits until it says that it is ready, or that it is not.
+    /// Waits until the replica reports that it is ready, or not ready.
     pub(crate) async fn until_ready(&self, is_ready: bool, within: Duration) -> anyhow::Result<()> {
         let changed = async {
             while self.is_ready().await? != is_ready {
@@ -86,7 +86,7 @@ impl Site {
     }
 }
 
-/// An upload of one report under this number, once it is answered.
+/// Submits an upload of one report under this number, and waits for the answer.
 pub(crate) async fn submit(
     device: &DeviceClient<Channel>,
     experiment: &Specification,
@@ -99,7 +99,7 @@ pub(crate) async fn submit(
     })
 }
 
-/// Uploads that are sent one after the other by some at once, until this is stopped.
+/// Continuous uploads by several workers, until stopped.
 pub(crate) struct Uploads {
     workers: JoinSet<Result<(), Status>>,
     acknowledged: Arc<AtomicU64>,
@@ -134,14 +134,14 @@ impl Uploads {
         Self { workers, acknowledged, is_over }
     }
 
-    /// How many are acknowledged within this time.
+    /// The number of acknowledgements within this time.
     pub(crate) async fn count(&self, time: Duration) -> u64 {
         let before = self.acknowledged.load(Ordering::Relaxed);
         tokio::time::sleep(time).await;
         self.acknowledged.load(Ordering::Relaxed) - before
     }
 
-    /// Ends them, and tells how many were acknowledged.
+    /// Stops the workers, and returns the number of acknowledgements.
     pub(crate) async fn stop(mut self) -> anyhow::Result<u64> {
         self.is_over.store(true, Ordering::Relaxed);
         while let Some(worker) = self.workers.join_next().await {

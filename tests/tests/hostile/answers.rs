@@ -1,4 +1,4 @@
-//! Answers that are not taken, and requests that are broken off.
+//! Answers that are not read, and requests that are aborted.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use tokio::task::JoinSet;
 
 use super::{CALL_BYTES_UNTAKEN, CONNECTION_BYTES, PROGRAM, STREAMS};
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What the allocator may keep after everything was given back.
+/// Memory that the allocator may retain after everything was freed.
 const KEPT_BYTES: u64 = 12 * 1024 * 1024;
 
-/// Connections of an attack, unless the environment says otherwise.
+/// Number of connections of an attack, unless the environment sets it.
 fn connections(few: usize) -> anyhow::Result<usize> {
     match std::env::var("BANDANA_ATTACK_CONNECTIONS") {
         Ok(many) => many.parse().context("BANDANA_ATTACK_CONNECTIONS is not a number"),
@@ -28,18 +28,18 @@ fn connections(few: usize) -> anyhow::Result<usize> {
     }
 }
 
-/// An experiment with the largest answer there is.
+/// An experiment with the largest possible answer.
 fn large() -> v1::Specification {
     let arm = |place| v1::Arm { label: format!("{place:0128}"), retired: false };
     v1::Specification { arms: (0..1024).map(arm).collect(), ..three_arms("large") }
 }
 
-/// Metrics of a server as they are now.
+/// Current metrics of a server.
 async fn metrics(attacked: &Attacked) -> anyhow::Result<Samples> {
     Samples::parse(&page::get(&attacked.server.operator, "/metrics", &[]).await?.body)
 }
 
-/// Waits until a metric is as it should be.
+/// Waits until a metric has an expected value.
 async fn until(attacked: &Attacked, name: &str, good: impl Fn(u64) -> bool) -> anyhow::Result<()> {
     let waiting = async {
         while !good(metrics(attacked).await?.count(name).unwrap_or(0)) {}
@@ -71,7 +71,7 @@ async fn answers_that_nobody_takes_have_a_bound_and_give_their_memory_back() -> 
     let before = memory_now(process)?;
     let untaken = take_no_answers(&attacked.server.device, "large", connections(100)?, 128).await?;
     ensure!(untaken.waiting > 1000 && untaken.refused > 1000, "{untaken:?}");
-    // Whoever has few calls under way is answered meanwhile.
+    // A caller with few calls under way is answered meanwhile.
     attacked.answered_more(50).await?;
     let shown = metrics(&attacked).await?;
     assert_eq!(shown.count("bandana_calls_without_memory_total")?, untaken.refused);
@@ -90,7 +90,7 @@ async fn answers_that_nobody_takes_have_a_bound_and_give_their_memory_back() -> 
     Ok(())
 }
 
-/// Shows that somebody is there, until the connection is closed.
+/// Keeps a connection active until it is closed.
 async fn stay_lively(mut connection: RawConnection) {
     let ping = frame(Kind::Ping, 0, 0, &[0; 8]);
     while connection.write(&ping).await.is_ok() {

@@ -1,4 +1,4 @@
-//! Connections that never become one.
+//! Connections that never complete a handshake.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use tonic::Code;
 
 use super::{CONNECTION_BYTES, PROGRAM};
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Between two bytes of who sends one at a time.
+/// Interval between bytes of a slow sender.
 const BETWEEN_BYTES: Duration = Duration::from_millis(250);
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn who_does_not_begin_in_time_is_closed() -> anyhow::Result<()> {
     }
     attacked.answered_more(10).await?;
 
-    // Who has begun, and then goes on byte by byte, holds nothing up.
+    // A client that continues byte by byte delays no one.
     let mut slow = Vec::new();
     for _ in 0..50 {
         let mut connection = RawConnection::open(&attacked.server.device).await?;
@@ -53,7 +53,7 @@ async fn silence(address: String) -> anyhow::Result<()> {
     RawConnection::silent(&address).await?.closed().await.map(drop)
 }
 
-/// Sends the first words one byte at a time, which takes six times as long as it may.
+/// Sends the preface one byte at a time, in six times the time limit.
 async fn slow_preface(address: String) -> anyhow::Result<()> {
     let mut connection = RawConnection::silent(&address).await?;
     for byte in PREFACE {
@@ -73,7 +73,8 @@ async fn a_flood_of_connections_keeps_nobody_out_who_is_in() -> anyhow::Result<(
         let address = attacked.server.device.clone();
         floods.spawn(async move {
             for _ in 0..200 {
-                // Beyond the limit it is closed at once, which may be noticed here or later.
+                // Beyond the limit a connection is closed at once, which the client may notice here
+                // or later.
                 let Ok(mut connection) = RawConnection::open(&address).await else { continue };
                 connection.write(&frame(Kind::Ping, 0, 0, &[0; 8])).await.ok();
             }
@@ -89,7 +90,7 @@ async fn a_flood_of_connections_keeps_nobody_out_who_is_in() -> anyhow::Result<(
 async fn garbage_is_closed() -> anyhow::Result<()> {
     let mut attacked = Attacked::begin(PROGRAM, &[]).await?;
     let mut state = 1_u64;
-    // SplitMix64, so that a failure can be seen again.
+    // SplitMix64 with a fixed seed, so that a failure is reproducible.
     let mut random = move || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -103,7 +104,7 @@ async fn garbage_is_closed() -> anyhow::Result<()> {
         for round in 0..50 {
             let mut connection = RawConnection::silent(address).await?;
             let bytes = garbage(10_000);
-            // Some go on after a good beginning, or after the header of a frame.
+            // Some connections continue after a valid preface, or after a frame header.
             let bytes = match round % 3 {
                 0 => bytes,
                 1 => [PREFACE, &frame(Kind::Settings, 0, 0, &[]), &bytes].concat(),
@@ -113,7 +114,7 @@ async fn garbage_is_closed() -> anyhow::Result<()> {
                     [PREFACE, &settings, &headers].concat()
                 }
             };
-            // It may be closed before all is written.
+            // The connection may be closed before all is written.
             connection.write(&bytes).await.ok();
             connection.closed().await?;
         }
@@ -132,7 +133,7 @@ async fn silent_handshakes_keep_nobody_waiting() -> anyhow::Result<()> {
     authority.sign(folder.path(), "server")?;
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (certificate, key) = (path("server.pem"), path("server.key"));
-    // None of them is given up before the test is over.
+    // No handshake times out before the end of the test.
     let arguments = ["--limit-handshakes", "2", "--limit-handshake-seconds", "300"];
     let arguments = [&["--tls-certificate", &certificate, "--tls-key", &key], &arguments[..]];
     let arguments = arguments.concat();
@@ -141,7 +142,7 @@ async fn silent_handshakes_keep_nobody_waiting() -> anyhow::Result<()> {
     let mut silent = Vec::new();
     for place in 0..100 {
         let mut connection = RawConnection::silent(&server.device).await?;
-        // Some say nothing, some half a word, and some nothing after the first one.
+        // Some send nothing, some half a ClientHello, and some a whole one and nothing more.
         let said = match place % 3 {
             0 => &[][..],
             1 => &hello[..hello.len() / 2],

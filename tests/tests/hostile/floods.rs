@@ -10,7 +10,7 @@ use super::{CALL_BYTES, CONNECTION_BYTES, PROGRAM, STREAM_BYTES, STREAMS};
 
 const CONNECTIONS: u64 = 4;
 
-/// Bytes that each connection floods the server with, unless it is closed before.
+/// Bytes of flood on each connection, unless it is closed before.
 const FLOOD_BYTES: usize = 4 * 1024 * 1024;
 
 const SUBMIT: &str = "/bandana.v1.Device/SubmitUpload";
@@ -20,7 +20,7 @@ fn for_streams(count: u32, of: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
     (0..count).flat_map(|stream| of(2 * stream + 1)).collect()
 }
 
-/// Opens a stream and goes back on it.
+/// Opens a stream and resets it.
 fn opened_and_reset(stream: u32) -> Vec<u8> {
     let block = headers(SUBMIT, &[]);
     let cancel = 8_u32.to_be_bytes();
@@ -28,8 +28,8 @@ fn opened_and_reset(stream: u32) -> Vec<u8> {
     [opened, frame(Kind::ResetStream, 0, stream, &cancel)].concat()
 }
 
-/// Floods with `prefix`, and then with `bytes` again and again; each connection has so many
-/// streams at the same time.
+/// Floods with `prefix`, and then repeatedly with `bytes`; each connection has `streams` concurrent
+/// streams.
 async fn flood(prefix: &[u8], bytes: &[u8], streams: u64) -> anyhow::Result<()> {
     let mut attacked = Attacked::begin(PROGRAM, &[]).await?;
     let mut floods = JoinSet::new();
@@ -43,7 +43,7 @@ async fn flood(prefix: &[u8], bytes: &[u8], streams: u64) -> anyhow::Result<()> 
     }
     attacked.answered_more(20).await?;
     floods.join_all().await;
-    // What small frames waste belongs to the connection, whichever its streams are.
+    // The overhead of small frames is per connection, for any streams.
     let of_each = CONNECTION_BYTES + STREAM_BYTES + streams * CALL_BYTES;
     attacked.end(CONNECTIONS * of_each).await?;
     Ok(())
@@ -51,7 +51,7 @@ async fn flood(prefix: &[u8], bytes: &[u8], streams: u64) -> anyhow::Result<()> 
 
 #[tokio::test]
 async fn rapid_resets() -> anyhow::Result<()> {
-    // All streams that a connection has: it may be closed long before.
+    // More streams than a connection may have: it may be closed long before.
     let resets = for_streams(50_000, opened_and_reset);
     flood(&resets, &frame(Kind::Ping, 0, 0, &[0; 8]), STREAMS).await
 }

@@ -1,6 +1,6 @@
-//! Clients that misbehave, one kind after the other. While they do, one that behaves gets
-//! its answers; the server's memory stays within what `aggregator/src/held`
-//! states for so many connections and calls; and afterwards the server ends in order.
+//! Clients that misbehave, one kind after the other. Meanwhile a well-behaved client gets its
+//! answers, and the server's memory stays within the bounds that `aggregator/src/memory` states for
+//! this number of connections and calls. Afterwards the server shuts down in order.
 
 mod answers;
 mod connections;
@@ -10,17 +10,17 @@ mod streams;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// What a connection may take that has no calls.
+/// Maximum memory of a connection without calls.
 const CONNECTION_BYTES: u64 = (32 + 5 * 16) * 1024;
 
-/// What a call may take whose answer is not taken, beside the answer.
+/// Maximum memory of a call whose answer is not read, in addition to the answer.
 const CALL_BYTES_UNTAKEN: u64 = 4 * 1024;
 
-/// What a stream of uploads may take that is not read: its window, and what small frames waste.
+/// Maximum memory of an unread stream of uploads: its window, and the overhead of small frames.
 const STREAM_BYTES: u64 = 192 * 1024;
 
-/// Calls of one connection at the same time, by default.
+/// Default maximum number of concurrent calls on a connection.
 const STREAMS: u64 = 128;
 
-/// What a call may take whose request is being sent or looked at.
+/// Maximum memory of a call whose request is being received or processed.
 const CALL_BYTES: u64 = 64 * 1024;

@@ -1,4 +1,4 @@
-//! Messages that are not what they say.
+//! Malformed messages.
 
 use anyhow::Context as _;
 use bandana_shared::wire::FILE_DESCRIPTOR_SET;
@@ -15,8 +15,7 @@ use tonic::codegen::http::{HeaderMap, Request};
 
 use super::{CALL_BYTES, CONNECTION_BYTES, PROGRAM};
 
-/// What came of a call: the status of gRPC, and the message; None when the stream was
-/// reset.
+/// The outcome of a call: the gRPC status, and the message; None when the stream was reset.
 type Outcome = Option<(String, Vec<u8>)>;
 
 async fn connect(address: &str) -> anyhow::Result<SendRequest<Bytes>> {
@@ -25,7 +24,7 @@ async fn connect(address: &str) -> anyhow::Result<SendRequest<Bytes>> {
     Ok(send)
 }
 
-/// Sends a body, and asks for an answer.
+/// Sends a body, and waits for the answer.
 async fn call(
     address: &str,
     path: &str,
@@ -59,7 +58,7 @@ async fn call(
     Ok(Some((status, message)))
 }
 
-/// The paths of all methods of our services.
+/// The paths of all methods of this project's services.
 fn our_methods() -> anyhow::Result<Vec<String>> {
     let files = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET)?.file;
     let files = files.iter().filter(|file| file.package() == "bandana.v1");
@@ -139,7 +138,7 @@ async fn lies_about_lengths_and_forms_change_nothing() -> anyhow::Result<()> {
     for (what, body) in bodies {
         let outcome = submit(&[], body).await?;
         if what == "two for one" {
-            // It is an upload of its own, and may be counted.
+            // It is a valid upload with another id, and may be counted.
             continue;
         }
         let (status, message) = outcome.with_context(|| format!("{what}: no answer"))?;
@@ -158,7 +157,7 @@ async fn lies_about_lengths_and_forms_change_nothing() -> anyhow::Result<()> {
     // UNIMPLEMENTED
     assert_eq!(status, "12");
 
-    // None of that was counted; this is.
+    // None of the malformed uploads was counted; this one is.
     let (status, message) = submit(&[], told(length, &honest)).await?.context("reset")?;
     let answer = UploadResponse::decode(message.get(5..).context("no message")?)?;
     assert_eq!((&*status, answer.status()), ("0", UploadStatus::Accepted));
@@ -170,7 +169,7 @@ fn length_of(message: &[u8]) -> anyhow::Result<u32> {
     Ok(u32::try_from(message.len())?)
 }
 
-/// A field whose length goes beyond the end.
+/// A field whose length exceeds the message.
 const UNDECODABLE: [u8; 3] = [0x0a, 0x7f, 0x00];
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Calls that are never sent to their end, and answers that are never taken.
+//! Calls that are never completed, and answers that are never read.
 
 use std::io;
 use std::pin::Pin;
@@ -28,10 +28,10 @@ const SUBMIT_MANY: &str = "/bandana.v1.Device/SubmitUploads";
 const CREATE: &str = "/bandana.v1.Operator/CreateExperiment";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Between two bytes of who sends one at a time.
+/// Interval between bytes of a slow sender.
 const BETWEEN_BYTES: Duration = Duration::from_millis(50);
 
 fn call(path: &str) -> http::Result<Request<()>> {
@@ -39,7 +39,7 @@ fn call(path: &str) -> http::Result<Request<()>> {
     request.header("content-type", "application/grpc").header("te", "trailers").body(())
 }
 
-/// A connection whose other half works by itself until the test ends.
+/// A client connection, driven by a background task until the test ends.
 async fn connect<T>(settings: &Builder, stream: T) -> anyhow::Result<SendRequest<Bytes>>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -72,7 +72,7 @@ async fn a_body_that_never_ends_is_ended() -> anyhow::Result<()> {
                             return anyhow::Ok((path, status));
                         }
                         () = tokio::time::sleep(BETWEEN_BYTES) => {
-                            // The answer may be on its way.
+                            // The answer may be under way.
                             body.send_data(Bytes::from_static(&[0]), false).ok();
                         }
                     }
@@ -90,7 +90,7 @@ async fn a_body_that_never_ends_is_ended() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Streams uploads for as long as the server takes them.
+/// Streams uploads for as long as the server accepts them.
 fn stream_uploads(
     mut send: SendRequest<Bytes>,
     message: Bytes,
@@ -116,13 +116,13 @@ async fn answers_that_are_not_taken_stop_the_stream() -> anyhow::Result<()> {
     let mut attacked = Attacked::begin(PROGRAM, &[]).await?;
     let request =
         upload(1 << 100, &attacked.experiment, attacked.day, &[(1, true)])?.encode_to_vec();
-    // Many in a frame: single ones that lie unread end the connection before long.
+    // Many messages per frame: single unread ones would soon end the connection.
     let message = claiming(u32::try_from(request.len())?, 0, &request).repeat(16);
     let message = Bytes::from(message);
     let mut kept = Vec::new();
     for _ in 0..10 {
         let mut settings = Builder::new();
-        // Not one byte of an answer may be sent.
+        // A window of 0 blocks all bytes of answers.
         settings.initial_window_size(0);
         let stream = TcpStream::connect(&attacked.server.device).await?;
         let send = connect(&settings, stream).await?;
@@ -149,15 +149,15 @@ async fn a_stream_whose_answers_are_not_taken_gives_up_its_place() -> anyhow::Re
     settings.initial_window_size(0);
     let stream = TcpStream::connect(&server.device).await?;
     let mut send = connect(&settings, stream).await?.ready().await?;
-    // The server's word on windows comes with the first answer.
+    // The server's settings arrive with the first answer.
     send.send_request(call(HEALTH)?, true)?.0.await?;
     let send = send.ready().await?;
     let mut other = DeviceClient::connect(format!("http://{}", server.device)).await?;
-    // The server's day does not matter: a refusal is an answer too.
+    // Any day will do: a refusal is an answer too.
     let request = upload(1, &experiment, Day::new(1), &[(1, true)])?.encode_to_vec();
     let message = Bytes::from(claiming(u32::try_from(request.len())?, 0, &request));
     let answer = stream_uploads(send, message)?;
-    // Its headers come, so it is under way.
+    // The headers have arrived, so the call is under way.
     let answer = answer.await?;
 
     let question =
@@ -172,7 +172,7 @@ async fn a_stream_whose_answers_are_not_taken_gives_up_its_place() -> anyhow::Re
     Ok(())
 }
 
-/// A stream of which nothing is read.
+/// A TCP stream that is never read.
 struct Deaf(TcpStream);
 
 impl AsyncRead for Deaf {
@@ -206,7 +206,7 @@ impl AsyncWrite for Deaf {
 #[tokio::test]
 async fn who_reads_nothing_at_all_is_read_no_further() -> anyhow::Result<()> {
     let mut attacked = Attacked::begin(PROGRAM, &[]).await?;
-    // The largest answers there are.
+    // The largest possible answers.
     let arm = |place| v1::Arm { label: format!("{place:0128}"), retired: false };
     let arms = (0..1024).map(arm).collect();
     let large = v1::Specification { arms, ..three_arms("large") };
@@ -235,8 +235,8 @@ async fn who_reads_nothing_at_all_is_read_no_further() -> anyhow::Result<()> {
         }
     }
     attacked.answered_more(100).await?;
-    // Answers to what was read before the first of them could not be written. All that the
-    // connections may have would be four times as much.
+    // Only answers to requests read before the first blocked write are held. All that the
+    // connections could request is four times as much.
     let largest_answer = 160 * 1024;
     attacked.end(10 * (CONNECTION_BYTES + STREAMS / 4 * largest_answer)).await?;
     drop(kept);

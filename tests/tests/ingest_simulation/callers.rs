@@ -1,4 +1,4 @@
-//! Those who wait for an answer, and which one they must hear.
+//! Waiting callers, and the answer that each must receive.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -12,14 +12,14 @@ use bandana_shared::identity::Digest;
 
 use super::model::Key;
 
-/// What somebody wants.
+/// A caller's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
     Upload(Key),
     Change,
 }
 
-/// A revision that somebody has heard of.
+/// A revision known to some caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) experiment: String,
@@ -27,52 +27,52 @@ pub(crate) struct Known {
     pub(crate) arms: usize,
 }
 
-/// What somebody hears.
+/// An answer to a caller.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Verdict(Result<Verdict, IngestError>),
     Change(Result<Known, String>),
 }
 
-/// A call that is under way.
+/// A call under way.
 pub(crate) type Call = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 struct Caller {
     question: Question,
-    /// None: the caller has gone away.
+    /// None: the caller has gone.
     call: Option<Call>,
-    /// Whether the writer has taken the call out of the queue.
+    /// Whether the writer has taken the call from the queue.
     is_taken: bool,
 }
 
-/// When it is asked who has heard something.
+/// The moment at which received answers are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// Before or while a group is committed.
+    /// Before or during the commit of a group.
     Commit,
-    /// The writer waits for work.
+    /// The writer is idle.
     Rest,
-    /// The writer has ended in order, after all that it had taken.
+    /// The writer has shut down, after all taken calls.
     Close,
-    /// The writer is gone.
+    /// The writer has died.
     Death,
 }
 
-/// The callers of one server, in the order of its queue.
+/// The callers of one server, in queue order.
 #[derive(Default)]
 pub(crate) struct Callers {
     waiting: VecDeque<Caller>,
-    /// What the store has said of uploads, in the order in which it was asked.
+    /// The store's verdicts on uploads, in order.
     expected: BTreeMap<Key, VecDeque<Result<Verdict, IngestError>>>,
 }
 
-/// Looks whether there is an answer.
+/// Polls a call for an answer.
 pub(crate) fn poll(call: &mut Call) -> Poll<Answer> {
     call.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
 impl Callers {
-    /// How many calls are in the queue.
+    /// The number of calls in the queue.
     pub(crate) fn queued(&self) -> usize {
         self.waiting.iter().filter(|caller| !caller.is_taken).count()
     }
@@ -81,24 +81,24 @@ impl Callers {
         self.waiting.push_back(Caller { question, call: Some(call), is_taken: false });
     }
 
-    /// The writer takes the first of the queue.
+    /// Records that the writer takes the first calls of the queue.
     pub(crate) fn take(&mut self, most: usize) {
         let queued = self.waiting.iter_mut().filter(|caller| !caller.is_taken);
         queued.take(most).for_each(|caller| caller.is_taken = true);
     }
 
-    /// A caller goes away, if this one is there and waits for an upload.
+    /// Cancels the call at this index, if it exists and waits for an upload.
     pub(crate) fn cancel(&mut self, place: usize) -> bool {
         let mut uploads = self.waiting.iter_mut().filter(|c| c.question != Question::Change);
         uploads.nth(place).is_some_and(|caller| caller.call.take().is_some())
     }
 
-    /// The store has decided, and the writer knows it.
+    /// Records a verdict that the store has returned to the writer.
     pub(crate) fn expect(&mut self, key: Key, told: Result<Verdict, IngestError>) {
         self.expected.entry(key).or_default().push_back(told);
     }
 
-    /// Checks that everybody has heard what they should have by now, and nobody anything else.
+    /// Checks that every caller has received the answers due by now, and no others.
     pub(crate) fn hear(&mut self, moment: Moment) -> anyhow::Result<Vec<(Question, Answer)>> {
         let mut heard = Vec::new();
         for mut caller in std::mem::take(&mut self.waiting) {

@@ -1,4 +1,4 @@
-//! One server from its start to its end, as its callers know it.
+//! One run of a server, as seen by its callers.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -13,20 +13,20 @@ use super::callers::Callers;
 use super::model::{Model, Sums, check_at_most, named};
 use super::time::SimulatedClock;
 
-/// What goes wrong at the next write, and whether the server can go on.
+/// The fault of the next write, and whether the server survives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) point: Point,
     pub(crate) is_crash: bool,
 }
 
-/// Where a write ends.
+/// The point at which a write ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Point {
     Before,
-    /// With a part of what it writes to the log.
+    /// After part of its bytes are in the log.
     Within,
-    /// Its success is not heard of.
+    /// After its success, which is not reported.
     After,
 }
 
@@ -37,9 +37,9 @@ pub(crate) struct Life {
     pub(crate) due: mpsc::Receiver<Arc<Experiment>>,
     pub(crate) callers: Callers,
     pub(crate) fault: Option<Fault>,
-    /// What it must show at least.
+    /// Minimum tallies that the server must publish.
     pub(crate) shown_min: Sums,
-    /// Changes that the store has made and that somebody has heard of.
+    /// Number of changes that the store has made, and number of those that callers know of.
     pub(crate) changes: (u64, u64),
     pub(crate) has_jumped: bool,
     first: (Day, Duration),
@@ -68,20 +68,20 @@ impl Life {
         }
     }
 
-    /// The tallies that it shows.
+    /// The published tallies.
     pub(crate) fn shown(&self) -> Sums {
         let all = self.registry.all().into_iter();
         all.flat_map(|experiment| named(experiment.id().as_str(), &experiment.tallies())).collect()
     }
 
-    /// Checks that it shows what it has acknowledged, and nothing that is not counted.
+    /// Checks that the published tallies include everything acknowledged, and only counted reports.
     pub(crate) fn check_shown(&self, model: &Model) -> anyhow::Result<()> {
         let shown = self.shown();
         model.check_shown(&shown)?;
         check_at_most(&self.shown_min, &shown)
     }
 
-    /// Checks the day by which uploads are about to be judged.
+    /// Checks the day by which uploads will be judged.
     pub(crate) fn check_day(
         &mut self,
         today: Day,
@@ -96,7 +96,8 @@ impl Life {
         let (first, since) = self.first;
         let passed = clock.monotonic().saturating_sub(since).as_secs() / 86_400;
         let latest = first.forward(u32::try_from(passed)? + 1);
-        // Who starts before the window knows that the clock is wrong, and follows it later.
+        // A server that starts before the window knows that the clock is wrong, and follows it
+        // later.
         ensure!(today <= latest || first < begin_max, "day {today} is after {latest}");
         Ok(())
     }

@@ -1,24 +1,24 @@
-//! Ingest in a world that follows from a seed: simulated time, devices and gateways, faults
+//! Ingest in a simulated world derived from a seed: simulated time, devices and gateways, faults
 //! and interleavings, around the server's own queue, writer, planner, registry and store.
 //!
-//! What counts as a failure:
+//! Failures are:
 //! - an upload that was acknowledged and is not counted, also after a crash;
-//! - an upload that is counted twice, whatever was repeated;
+//! - an upload that is counted twice, for any repetitions;
 //! - an upload that is counted although it was refused, or refused without a reason;
-//! - an answer, or a tally that is shown, before its commit, or another than the store gave;
-//! - a caller who is never answered, or who is answered for somebody else;
-//! - tallies, shown or stored, that are not the sums of what was counted;
-//! - a change of an experiment that was acknowledged and is not there, or was refused and is;
+//! - an answer or a published tally before its commit, or one that differs from the store's;
+//! - a caller who gets no answer, or another caller's answer;
+//! - tallies, published or stored, that are not the sums of the counted uploads;
+//! - a change of an experiment that was acknowledged and did not happen, or was refused and did;
 //! - a day by which uploads are judged that goes back, or follows a clock that jumps ahead.
 //!
-//! The world is one thread. Callers are futures that it polls, and a writer works when it is
-//! given a turn. While a store commits, it checks that nobody has heard anything yet, and has
-//! others call, go away, or a day begin. Crashes of the embedded store open a copy of its
-//! files as they are at that moment, or with the log cut anywhere within the last commit.
-//! With PostgreSQL, up to three replicas take turns on one database.
+//! The simulation is one thread. It polls callers as futures, and gives writers their turns. During
+//! a commit it checks that no answer was given yet, and lets other callers call or leave, or a day
+//! begin. Crashes of the embedded store open a copy of its files as they are at that moment, or
+//! with the log cut anywhere within the last commit. With PostgreSQL, up to three replicas take
+//! turns on one database.
 //!
-//! `BANDANA_SIMULATION_SEEDS` is the number of seeds, `BANDANA_SIMULATION_SEED` replays one
-//! and shows all that happens.
+//! `BANDANA_SIMULATION_SEEDS` is the number of seeds, `BANDANA_SIMULATION_SEED` replays one and
+//! prints all events.
 
 #![expect(clippy::print_stderr, reason = "a harness of its own says what it skips")]
 
@@ -46,19 +46,19 @@ use bandana_tests::suite::Suite;
 use place::Place;
 use simulation::Simulation;
 
-/// Seeds of an ordinary run.
+/// Default number of seeds.
 const SEEDS: u64 = 300;
 
-/// Seeds with a database are slower, so there is one for so many others.
+/// The inverse of the share of seeds with a database, which are slower.
 const SEEDS_PER_DATABASE: u64 = 15;
 
-/// How often a world is made in which a database was too slow.
+/// Maximum number of attempts for a world in which a database was too slow.
 const ATTEMPTS: u32 = 3;
 
-/// Lines of a failed world that are shown.
+/// Number of lines shown of a failed world.
 const LINES: usize = 60;
 
-/// What has to happen in some world, or the simulator has lost its bite.
+/// Events that must occur in some world; otherwise the simulation has become too weak.
 const EMBEDDED: &[&str] = &[
     "accepted",
     "answer lost",
@@ -101,7 +101,7 @@ const REPLICAS: &[&str] = &[
     "unknown outcome",
 ];
 
-/// How often something happened.
+/// The count of each event.
 type Counts = BTreeMap<&'static str, u64>;
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -122,7 +122,7 @@ fn main() -> anyhow::Result<ExitCode> {
     });
     suite.add("a_seed_replays_to_the_same_history", same_history);
     let conclusion = suite.run();
-    // The server ends before the process does.
+    // The database server must end before the process does.
     drop(postgres);
     Ok(conclusion.exit_code())
 }
@@ -178,14 +178,14 @@ fn worlds(
     let counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
     eprintln!("{kind}, {seeds} worlds: {counts:?}");
     for what in expected {
-        // Few seeds may be without the rarer ones.
+        // With few seeds the rarer events may be missing.
         let is_there = seeds < SEEDS / SEEDS_PER_DATABASE || counts.contains_key(what);
         ensure!(is_there, "in none of {seeds} worlds: {what}");
     }
     Ok(())
 }
 
-/// Whether a database was too slow for this machine, which no seed has decided.
+/// Whether a database was too slow on this machine, which does not depend on the seed.
 fn is_passing(error: &anyhow::Error) -> bool {
     let (writer, store) = (error.downcast_ref(), error.downcast_ref());
     let ((Some(WriterError::Store(store)), _) | (_, Some(store))) = (writer, store) else {

@@ -1,4 +1,4 @@
-//! The model: what a store must say, computed in a way too simple to be wrong.
+//! The model: the expected answers of a store, computed in a simple way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,37 +10,37 @@ use bandana_shared::tally::Tally;
 
 use super::place::WINDOW;
 
-/// What tells uploads apart.
+/// The identity of an upload.
 pub(crate) type Key = (Day, UploadId);
 
-/// Reports and ones of each arm of each experiment.
+/// Number of reports and of ones, for each arm of each experiment.
 pub(crate) type Sums = BTreeMap<(String, usize), (u64, u64)>;
 
-/// What is in an upload.
+/// The content of an upload.
 #[derive(Clone, Debug)]
 pub(crate) struct Content {
     pub(crate) experiment: String,
     pub(crate) tallies: Vec<(ArmIndex, Tally)>,
 }
 
-/// What is counted and acknowledged, and where experiments stand.
+/// Counted and acknowledged uploads, and the states of experiments.
 #[derive(Debug)]
 pub(crate) struct Model {
     contents: BTreeMap<Key, Content>,
     counted: BTreeSet<Key>,
     acknowledged: BTreeSet<Key>,
-    /// What the last commit counted, if a crash may have taken it back.
+    /// Uploads of the last commit, if a crash may have undone it.
     doubtful: Vec<Key>,
     sums: Sums,
     standings: BTreeMap<String, (ExperimentState, usize)>,
-    /// The oldest day that somebody was told, and the latest beginning of a window.
+    /// The oldest day that any caller was told, and the latest beginning of a window.
     oldest: Day,
     begin_max: Day,
     pub(crate) ids_max: usize,
 }
 
 impl Model {
-    /// An empty store that remembers so many uploads.
+    /// The model of an empty store with room for this number of ids.
     pub(crate) fn new(ids_max: usize) -> Self {
         Self {
             contents: BTreeMap::new(),
@@ -71,17 +71,17 @@ impl Model {
         self.begin_max
     }
 
-    /// Where an experiment stands, with the number of its revisions.
+    /// The state of an experiment, with its number of revisions.
     pub(crate) fn standing(&self, experiment: &str) -> Option<(ExperimentState, usize)> {
         self.standings.get(experiment).copied()
     }
 
-    /// A group is about to be decided about on this day.
+    /// Begins the commit of a group on this day.
     pub(crate) fn begin_commit(&mut self, today: Day) {
         self.begin_max = self.begin_max.max(today.back(WINDOW - 1));
     }
 
-    /// Checks that there is a reason for what the store says of an upload, and counts it.
+    /// Checks that the store's verdict on an upload is justified, and records the upload.
     pub(crate) fn judge(&mut self, key: Key, today: Day, verdict: Verdict) -> anyhow::Result<()> {
         let day = key.0;
         let content = self.content(key)?.clone();
@@ -102,7 +102,7 @@ impl Model {
             }
             Verdict::Stopped => !is_counted && state == ExperimentState::Stopped,
             Verdict::Full => !is_counted && self.counted.len() >= self.ids_max,
-            // Nobody shows a key.
+            // No caller presents a key.
             Verdict::FullForApp => false,
         };
         ensure!(
@@ -121,25 +121,25 @@ impl Model {
         Ok(())
     }
 
-    /// Somebody is told that older days have expired. A window that moved in a commit which
-    /// a crash took back may begin where it did before: nobody knows.
+    /// Records that a caller was told that older days have expired. If a crash undid the commit
+    /// that moved the window, the window may begin where it did before.
     pub(crate) fn tell_oldest(&mut self, oldest: Day) {
         self.oldest = self.oldest.max(oldest);
     }
 
-    /// The commit can't be taken back any more.
+    /// Records that a crash can't undo the last commit any more.
     pub(crate) fn settle(&mut self) {
         self.doubtful.clear();
     }
 
-    /// Somebody has heard that an upload counts.
+    /// Records that a caller knows that an upload counts.
     pub(crate) fn acknowledge(&mut self, key: Key) -> anyhow::Result<()> {
         ensure!(self.counted.contains(&key), "{key:?} was acknowledged and is not counted");
         self.acknowledged.insert(key);
         Ok(())
     }
 
-    /// Checks tallies that are shown: nothing that is not counted.
+    /// Checks that published tallies contain counted reports only.
     pub(crate) fn check_shown(&self, shown: &Sums) -> anyhow::Result<()> {
         check_at_most(shown, &self.sums)
     }
@@ -148,7 +148,7 @@ impl Model {
         &self.sums
     }
 
-    /// Checks what is stored.
+    /// Checks the stored tallies.
     pub(crate) fn check_stored(&self, records: &[ExperimentRecord]) -> anyhow::Result<()> {
         let stored = sums(records);
         ensure!(
@@ -165,7 +165,7 @@ impl Model {
         Ok(())
     }
 
-    /// Takes note of how experiments stand, and tells whether that is something new.
+    /// Records the states of experiments, and returns whether any has changed.
     pub(crate) fn restate(&mut self, records: &[ExperimentRecord]) -> bool {
         let standings = records.iter().map(standing).collect();
         let is_new = self.standings != standings;
@@ -173,8 +173,8 @@ impl Model {
         is_new
     }
 
-    /// What was being committed when a crash came is there, or all of it is not. Tells
-    /// which, if something was.
+    /// Checks that a commit under way at a crash took effect completely or not at all. Returns
+    /// which, if there was one.
     pub(crate) fn resolve(&mut self, records: &[ExperimentRecord]) -> anyhow::Result<Option<bool>> {
         let doubtful = std::mem::take(&mut self.doubtful);
         if doubtful.is_empty() {
@@ -195,7 +195,7 @@ impl Model {
         Ok(Some(false))
     }
 
-    /// The window was moved back.
+    /// Records that the window was moved back.
     pub(crate) fn move_back(&mut self, oldest: Day) {
         self.oldest = self.oldest.min(oldest);
     }
@@ -220,20 +220,20 @@ pub(crate) fn add(sums: &mut Sums, content: &Content) {
     }
 }
 
-/// What is stored, without arms that nobody has reported on.
+/// The stored tallies, without arms that have no reports.
 pub(crate) fn sums(records: &[ExperimentRecord]) -> Sums {
     let of = |record: &ExperimentRecord| named(&standing(record).0, &record.tallies);
     records.iter().flat_map(of).collect()
 }
 
-/// The tallies of an experiment, without arms that nobody has reported on.
+/// The tallies of an experiment, without arms that have no reports.
 pub(crate) fn named(experiment: &str, tallies: &[Tally]) -> Sums {
     let arms = tallies.iter().enumerate().filter(|(_, tally)| tally.reports() > 0);
     arms.map(|(arm, tally)| ((experiment.to_owned(), arm), (tally.reports(), tally.ones())))
         .collect()
 }
 
-/// Checks that there is nothing in `one` beyond `other`.
+/// Checks that `one` is at most `other`.
 pub(crate) fn check_at_most(one: &Sums, other: &Sums) -> anyhow::Result<()> {
     for (arm, (reports, ones)) in one {
         let (most, most_ones) = other.get(arm).copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The disk of a simulated server, and what a crash leaves of it.
+//! The disk of a simulated server, and its state after a crash.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,20 @@ use bandana_shared::identity::Day;
 use bandana_tests::postgres::Postgres;
 use tempfile::TempDir;
 
-/// Days whose uploads are taken.
+/// Length of the replay window, in days.
 pub(crate) const WINDOW: u32 = 3;
 
 const DATABASE: &str = "bandana.sqlite3";
 const LOG: &str = "bandana.sqlite3-wal";
 
-/// Where the store is.
+/// The location of the store.
 pub(crate) enum Place {
     Embedded { root: TempDir, current: Mutex<PathBuf> },
     Postgres { url: String, replicas: usize },
 }
 
 impl Place {
-    /// An empty directory, in memory where there is such a file system: thousands of worlds
-    /// would wait for a disk most of the time.
+    /// An empty directory, in memory if possible: thousands of worlds would mostly wait for a disk.
     pub(crate) fn embedded() -> anyhow::Result<Self> {
         let memory = Path::new("/dev/shm");
         let root =
@@ -60,7 +59,7 @@ impl Place {
         }
     }
 
-    /// Opens the store as a server does at its start.
+    /// Opens the store as at the start of a server.
     pub(crate) fn open(&self, today: Day, ids_max: usize) -> anyhow::Result<Box<dyn Store>> {
         if let Self::Postgres { url, .. } = self {
             let url = url.parse()?;
@@ -74,7 +73,7 @@ impl Place {
         Ok(Box::new(store))
     }
 
-    /// The store while no server has it.
+    /// The store, while no server has it open.
     pub(crate) fn sqlite(&self) -> anyhow::Result<SqliteStore> {
         Ok(SqliteStore::open_existing(&self.directory()?)?)
     }
@@ -87,8 +86,8 @@ impl Place {
         Ok(fs::metadata(self.directory()?.join(LOG)).map_or(0, |log| log.len()))
     }
 
-    /// From now on the store is what a crash at this moment would leave, with no more of the
-    /// log than this. Whoever has it open still has what it was.
+    /// Replaces the store by its state after a crash at this moment, with the log cut to this
+    /// length. An open handle still sees the old state.
     pub(crate) fn crash(&self, log_length: u64) -> anyhow::Result<()> {
         let Self::Embedded { root, current } = self else { return Ok(()) };
         let before = self.directory()?;

@@ -1,4 +1,4 @@
-//! A simulation runs a world, step by step.
+//! Runs a simulated world step by step.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -29,10 +29,10 @@ use super::time::SimulatedClock;
 use super::watched_store::WatchedStore;
 use super::world::World;
 
-/// The day on which worlds begin.
+/// The first day of a world.
 const FIRST_DAY: u32 = 100;
 
-/// Things that happen in a world.
+/// Number of events in a world.
 const STEPS: u32 = 150;
 
 const CONFIG: LearnerConfig =
@@ -41,7 +41,7 @@ const CONFIG: LearnerConfig =
 const TRANSITIONS: [Transition; 4] =
     [Transition::Start, Transition::Pause, Transition::Resume, Transition::Resume];
 
-/// A world that is over.
+/// A finished world.
 pub(crate) struct Ended {
     pub(crate) outcome: anyhow::Result<()>,
     pub(crate) log: Vec<String>,
@@ -53,7 +53,7 @@ pub(crate) struct Simulation {
     world: Arc<Mutex<World>>,
     place: Arc<Place>,
     writers: Vec<Option<Writer>>,
-    /// Whether clocks are right.
+    /// Whether clocks may jump.
     has_jumps: bool,
 }
 
@@ -66,7 +66,7 @@ impl Simulation {
         let queue_max = if random.random_range(0..3_u32) == 0 { 6 } else { 64 };
         let has_jumps = is_embedded && random.random_range(0..3_u32) == 0;
         let servers = (0..place.replicas()).map(|_| {
-            // Replicas need not agree about the time.
+            // Replicas may disagree about the time.
             let skew = if is_embedded { 0 } else { random.random_range(0..2_u32) };
             (Arc::new(SimulatedClock::at(Day::new(FIRST_DAY + skew))), None)
         });
@@ -90,7 +90,7 @@ impl Simulation {
         let outcome = simulation.live();
         simulation.writers.clear();
         let mut world = simulation.world();
-        // What a store has found comes before what followed from it.
+        // A failure found inside a store precedes its consequences.
         let outcome = world.wrong.take().map_or(outcome, Err);
         let (log, counts) = (std::mem::take(&mut world.log), std::mem::take(&mut world.counts));
         Ended { outcome, log, counts }
@@ -178,7 +178,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// A server does some of what waits for it.
+    /// Lets a server process part of its queue.
     fn turn(&mut self, server: usize, most: usize) -> anyhow::Result<()> {
         let writer = self.writers[server].as_mut().context("no writer")?;
         self.world.lock().unwrap_or_else(PoisonError::into_inner).life(server)?.callers.take(most);
@@ -210,7 +210,7 @@ impl Simulation {
         }
     }
 
-    /// The server is gone, and everybody hears it.
+    /// Ends a server, and checks that every caller learns of it.
     fn end(&mut self, server: usize, moment: Moment) -> anyhow::Result<()> {
         self.writers[server] = None;
         let mut world = self.world();
@@ -228,7 +228,7 @@ impl Simulation {
         self.open(server)
     }
 
-    /// An operator moves the replay window back, as far as is allowed, and tries further.
+    /// An operator moves the replay window back as far as allowed, and tries to move it further.
     fn move_watermark(&mut self) -> anyhow::Result<()> {
         let mut store = self.place.sqlite()?;
         let mark = store.watermark()?;
@@ -249,14 +249,14 @@ impl Simulation {
         Ok(())
     }
 
-    /// Power or process is gone between two commits.
+    /// A crash of the process or a power cut between two commits.
     fn crash(&mut self, server: usize) -> anyhow::Result<()> {
         self.place.crash(self.place.log_length()?)?;
         self.world().note("crash", &format!("of {server}"));
         self.restart(server)
     }
 
-    /// SIGTERM: what is queued by now is done.
+    /// SIGTERM: the queue is processed first.
     fn stop(&mut self, server: usize) -> anyhow::Result<()> {
         let mut world = self.world();
         let queue_max = world.queue_max;
@@ -269,7 +269,7 @@ impl Simulation {
         world.note("closed", &server.to_string());
         drop(world);
         self.turn(server, usize::MAX)?;
-        // A crash has restarted it already.
+        // A crash has already restarted the server.
         if self.writers[server].is_none() { self.open(server) } else { Ok(()) }
     }
 
@@ -304,7 +304,7 @@ impl Simulation {
         world.order(server, ExperimentChange::Create { specification, config, is_draft })
     }
 
-    /// Some operator wants some change, which may not be possible.
+    /// An operator requests a change, which may be invalid.
     fn change(&self, server: usize) -> anyhow::Result<()> {
         let mut world = self.world();
         let which = world.random.random_range(0..12_u32);
@@ -332,7 +332,7 @@ impl Simulation {
         world.order(server, administration)
     }
 
-    /// A clock is wrong from now on, or right again.
+    /// Makes a clock wrong, or right again.
     fn jump(&self, server: usize) -> anyhow::Result<()> {
         let mut world = self.world();
         let clock = world.clock(server);
@@ -340,7 +340,7 @@ impl Simulation {
             0 => clock.day().back(world.random.random_range(1..5)),
             1 => clock.day().forward(world.random.random_range(2..9)),
             2 => clock.day().forward(400),
-            // Its time has passed as ever.
+            // The monotonic time has advanced normally.
             _ => {
                 let passed = clock.monotonic().as_secs() / 86_400;
                 Day::new(FIRST_DAY).forward(u32::try_from(passed)?)
@@ -352,19 +352,19 @@ impl Simulation {
         Ok(())
     }
 
-    /// Something goes wrong at the next write.
+    /// Arms a fault for the next write.
     fn arm(&self, server: usize) -> anyhow::Result<()> {
         let mut world = self.world();
         let points = [Point::Before, Point::Within, Point::After];
         let point = points[world.random.random_range(0..points.len())];
-        // A connection may go on, and nothing of a database is lost with its client.
+        // A connection may survive, and a database loses nothing with its client.
         let is_crash = (world.is_embedded && point == Point::Within) || world.one_in(2);
         let point = if world.is_embedded || point != Point::Within { point } else { Point::After };
         world.life(server)?.fault = Some(Fault { point, is_crash });
         Ok(())
     }
 
-    /// A replica hears what the others have done, as its follower would.
+    /// A replica follows the changes of others.
     fn follow(&mut self, server: usize) -> anyhow::Result<()> {
         if self.place.is_embedded() {
             return Ok(());
@@ -386,7 +386,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Policies are computed from what is counted.
+    /// Computes policies from the counted reports.
     fn compute(&mut self, server: usize) -> anyhow::Result<()> {
         let mut world = self.world();
         let life = world.life(server)?;
@@ -402,8 +402,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// All is well again: everything is sent once more and gets an answer, and the store has
-    /// what it must have.
+    /// Ends all faults, sends everything once more, checks that every call is answered, and checks
+    /// the store's content.
     fn finish(&mut self) -> anyhow::Result<()> {
         for server in 0..self.writers.len() {
             let mut world = self.world();
@@ -434,7 +434,7 @@ impl Simulation {
         self.world().model.check_end()
     }
 
-    /// Servers that had a wrong clock start anew, on a day that is in the window.
+    /// Restarts servers with a wrong clock, on a day in the window.
     fn set_clocks_right(&mut self) -> anyhow::Result<()> {
         let world = self.world();
         let days = world.servers.iter().map(|(clock, _)| clock.day());

@@ -1,4 +1,4 @@
-//! A clock whose calendar can jump while its time passes as ever.
+//! A clock whose calendar can jump while its monotonic time advances normally.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use bandana_aggregator::clock::Clock;
 use bandana_shared::identity::Day;
 
-/// The clocks of one simulated machine. They stand still until they are moved.
+/// The clocks of one simulated machine. They advance on command only.
 #[derive(Debug)]
 pub(crate) struct SimulatedClock {
     seconds: AtomicU64,
@@ -14,19 +14,19 @@ pub(crate) struct SimulatedClock {
 }
 
 impl SimulatedClock {
-    /// Noon of a day.
+    /// Clocks at noon of a day.
     pub(crate) fn at(day: Day) -> Self {
         let seconds = u64::from(day.get()) * 86_400 + 43_200;
         Self { seconds: AtomicU64::new(seconds), monotonic: AtomicU64::new(1000) }
     }
 
-    /// Time passes.
+    /// Advances the time.
     pub(crate) fn pass(&self, seconds: u64) {
         self.seconds.fetch_add(seconds, Ordering::SeqCst);
         self.monotonic.fetch_add(seconds, Ordering::SeqCst);
     }
 
-    /// The calendar is set to noon of a day.
+    /// Sets the calendar to noon of a day.
     pub(crate) fn set(&self, day: Day) {
         self.seconds.store(u64::from(day.get()) * 86_400 + 43_200, Ordering::SeqCst);
     }

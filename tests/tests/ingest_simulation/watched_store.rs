@@ -1,4 +1,4 @@
-//! A store that fails when it is told to, and that looks around before and after each write.
+//! A store that fails on command, and runs checks before and after each write.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,15 +31,15 @@ impl fmt::Debug for WatchedStore {
     }
 }
 
-/// How a write of a simulated server ends other than by an answer of the store.
+/// The outcome of a failed write of a simulated server.
 enum Failure {
     /// The server dies.
     Crash,
-    /// Nobody knows what became of it.
+    /// The outcome is unknown.
     Unknown,
-    /// The store says no.
+    /// The store refused the write.
     Declined(StoreError),
-    /// Something is not as it must be.
+    /// A check failed.
     Wrong(anyhow::Error),
 }
 
@@ -54,10 +54,10 @@ impl WatchedStore {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the writer is told.
+    /// Converts the outcome for the writer.
     fn tell<T>(&self, outcome: Result<T, Failure>) -> Result<T, StoreError> {
         outcome.map_err(|failure| match failure {
-            // An error that the writer can't go on after.
+            // An error after which the writer can't continue.
             Failure::Crash => StoreError::Open(OpenError::ForeignFile),
             Failure::Unknown => {
                 StoreError::Database(DatabaseError::Slow { doing: "failing on purpose" })
@@ -70,7 +70,7 @@ impl WatchedStore {
         })
     }
 
-    /// Fails with that much of the log.
+    /// Fails with this length of the log left.
     fn fail(&self, fault: Fault, log_length: u64) -> Result<Failure, anyhow::Error> {
         if fault.is_crash {
             self.place.crash(log_length)?;
@@ -123,7 +123,7 @@ impl WatchedStore {
         let before = self.place.log_length()?;
         let mut world = self.world();
         world.check_nobody_knows(self.server)?;
-        // The embedded store always knows what has become of a change, or nobody goes on.
+        // The embedded store always knows the outcome of a change, or the server ends.
         let is_crash = self.place.is_embedded();
         let fault = world.next_fault(self.server);
         let fault = fault.map(|fault| Fault { is_crash: is_crash || fault.is_crash, ..fault });

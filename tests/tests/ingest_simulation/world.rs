@@ -1,4 +1,4 @@
-//! Devices, gateways and operators, and what happens around a commit.
+//! Devices, gateways and operators, and the events around a commit.
 
 use std::sync::Arc;
 
@@ -19,39 +19,39 @@ use super::model::{Content, Key, Model, add};
 use super::place::WINDOW;
 use super::time::SimulatedClock;
 
-/// An upload that somebody has made, and the revision that it is for.
+/// An upload, and the revision that it is for.
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
     pub(crate) key: Key,
     pub(crate) known: Known,
 }
 
-/// All that is not a server.
+/// Everything except the servers.
 pub(crate) struct World {
     pub(crate) random: ChaCha8Rng,
     pub(crate) model: Model,
-    /// Each server's clock, and the server while it runs.
+    /// Each server's clock, and its current run.
     pub(crate) servers: Vec<(Arc<SimulatedClock>, Option<Life>)>,
     pub(crate) made: Vec<Made>,
     pub(crate) known: Vec<Known>,
     pub(crate) log: Vec<String>,
     pub(crate) counts: Counts,
-    /// What was found to be wrong within a store.
+    /// A failure found inside a store.
     pub(crate) wrong: Option<anyhow::Error>,
     pub(crate) is_embedded: bool,
     pub(crate) queue_max: usize,
-    /// Whether commits may take long.
+    /// Whether commits may be slow.
     pub(crate) is_calm: bool,
 }
 
 impl World {
-    /// Takes note of something that happens.
+    /// Records an event.
     pub(crate) fn note(&mut self, what: &'static str, how: &str) {
         *self.counts.entry(what).or_default() += 1;
         self.log.push(format!("{what} {how}"));
     }
 
-    /// True once in so many times.
+    /// True with a probability of one in `times`.
     pub(crate) fn one_in(&mut self, times: u32) -> bool {
         self.random.random_range(0..times) == 0
     }
@@ -64,7 +64,7 @@ impl World {
         Arc::clone(&self.servers[server].0)
     }
 
-    /// Time passes everywhere.
+    /// Advances the time everywhere.
     pub(crate) fn pass(&mut self, seconds: u64) {
         self.servers.iter().for_each(|(clock, _)| clock.pass(seconds));
         let (clock, _) = &self.servers[0];
@@ -86,7 +86,7 @@ impl World {
             2 | 3 => today.back(1),
             _ => today,
         };
-        // Now and then the name of another upload, for another day.
+        // Sometimes the name of another upload, for another day.
         let id = match self.made.last() {
             Some(last) if self.random.random_range(0..20_u32) == 0 => last.key.1,
             _ => UploadId::new(self.random.random::<u128>().to_be_bytes()),
@@ -116,7 +116,7 @@ impl World {
         let queue_max = self.queue_max;
         let Some(life) = &mut self.servers[server].1 else { return Ok(()) };
         let Some(revision) = life.registry.by_digest(made.known.digest) else {
-            // It would be asked to come again.
+            // The call would be rejected with a request to retry.
             return Ok(());
         };
         let arrival = ValidUpload { id, day, experiment: revision.experiment, tallies, app: None };
@@ -137,7 +137,7 @@ impl World {
         Ok(())
     }
 
-    /// Asks a server for a change, if there is room in its queue.
+    /// Sends a change to a server, if there is room in its queue.
     pub(crate) fn order(
         &mut self,
         server: usize,
@@ -165,7 +165,7 @@ impl World {
         Ok(())
     }
 
-    /// Some caller goes away.
+    /// Cancels a random call.
     pub(crate) fn cancel(&mut self, server: usize) {
         let place = self.random.random_range(0..8);
         let Some(life) = &mut self.servers[server].1 else { return };
@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// Has callers hear their answers; some do not get through.
+    /// Delivers answers to callers; some are lost.
     pub(crate) fn hear(&mut self, server: usize, moment: Moment) -> anyhow::Result<()> {
         let heard = self.life(server)?.callers.hear(moment)?;
         for (question, answer) in heard {
@@ -203,7 +203,7 @@ impl World {
         Ok(())
     }
 
-    /// Before a write, nobody may know of it.
+    /// Checks before a write that no caller knows of it.
     pub(crate) fn check_nobody_knows(&mut self, server: usize) -> anyhow::Result<()> {
         self.hear(server, Moment::Commit)?;
         let life = self.servers[server].1.as_ref().context("the server is not there")?;
@@ -224,7 +224,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks what the store says, and takes note of it.
+    /// Checks the store's verdict, and records it.
     pub(crate) fn judge(
         &mut self,
         uploads: &[ValidUpload],
@@ -250,8 +250,7 @@ impl World {
         Ok(())
     }
 
-    /// What happens while the store is slow. What has been committed by then has not been
-    /// answered.
+    /// Events during a slow commit. Uploads committed by then have not been answered.
     pub(crate) fn meanwhile(&mut self, server: usize) -> anyhow::Result<()> {
         self.hear(server, Moment::Commit)?;
         if self.is_calm || !self.one_in(4) {
@@ -277,7 +276,7 @@ impl World {
         Ok(())
     }
 
-    /// Sends something again, mostly of the last uploads.
+    /// Sends an upload again, mostly one of the last.
     pub(crate) fn resend(&mut self, server: usize) -> anyhow::Result<()> {
         if self.made.is_empty() {
             return Ok(());
@@ -296,7 +295,7 @@ impl World {
         Some(fault)
     }
 
-    /// How much of the log is left by a fault.
+    /// The length of the log after a fault.
     pub(crate) fn cut(&mut self, fault: Fault, before: u64, after: u64) -> u64 {
         match fault.point {
             Point::Before => before,
@@ -305,7 +304,7 @@ impl World {
         }
     }
 
-    /// The writer knows what the store has said, and is to answer so.
+    /// Records a verdict that the writer must pass on.
     pub(crate) fn expect(
         &mut self,
         server: usize,
@@ -345,7 +344,7 @@ impl World {
         Ok(())
     }
 
-    /// A server has read its store at its start.
+    /// Records that a server has loaded its store.
     pub(crate) fn recover(&mut self, records: &[ExperimentRecord]) -> anyhow::Result<()> {
         match self.model.resolve(records)? {
             Some(true) => self.note("survived the crash", ""),

@@ -1,7 +1,6 @@
-//! An audit from outside. The real client, with the operating system's noise, talks to a
-//! server that records everything. Whoever sees the records of users who all had one
-//! reward, and of users who all had another, may find a difference in the private bit
-//! and in nothing else, and in the bit no more than epsilon.
+//! An audit from outside. The real client, with the operating system's noise, talks to a server
+//! that records everything. The records of users who all had one reward, and of users who all had
+//! another, may differ in the private bit only, and there by at most epsilon.
 //!
 //! Each statistical check fails by chance with a probability of 1e-6 at most; there are
 //! about 40 of them.
@@ -26,7 +25,7 @@ use prost::Message as _;
 
 const EPSILON: f64 = 1.0;
 
-/// Users of each reward, and how many of them share a client.
+/// Number of users of each reward, and of those who share a client.
 const USERS: u64 = 3000;
 const USERS_PER_CLIENT: u64 = 1000;
 
@@ -36,21 +35,21 @@ const QUANTILE: f64 = 4.892;
 const WINDOW_SECONDS: u32 = 60;
 const DELAY_SECONDS: u32 = 100;
 
-/// Seconds between two looks at the clock.
+/// Interval between two readings of the clock, in seconds.
 const STEP_SECONDS: usize = 10;
 
-/// What an observer has about the users of one reward.
+/// An observer's records of the users of one reward.
 #[derive(Debug, Default)]
 struct Records {
-    /// How many uploads came in each step of the clock.
+    /// Number of uploads in each step of the clock.
     times: BTreeMap<u64, u64>,
     /// Lengths of the messages.
     lengths: BTreeMap<usize, u64>,
-    /// The messages without the upload's name and the private bit, and the metadata.
+    /// The messages without the upload's name and the private bit, with the metadata.
     rest: BTreeMap<(Vec<u8>, String), u64>,
-    /// How often each bit of the uploads' names was 1.
+    /// The number of ones of each bit of the uploads' names.
     name_bits: Vec<u64>,
-    /// How often the private bit was 1, or the symbol the last one.
+    /// The number of private bits that were 1, or of symbols that were the last one.
     ones: u64,
     questions: usize,
 }
@@ -73,7 +72,7 @@ fn specification(mechanism: Mechanism) -> anyhow::Result<Specification> {
     )?)
 }
 
-/// Does what the client has to do at this time.
+/// Runs the client's tasks that are due at this time.
 async fn carry_out(
     client: &mut Client,
     transport: &mut Transport,
@@ -104,7 +103,7 @@ async fn record(
     let recorder = Recorder::start(start.day())?;
     let weights = Weights::uniform(&[true])?;
     recorder.serve(specification, &Policy { version: 1, weights, time_to_live_seconds: 3600 });
-    // The key of the app, which every installation shows.
+    // The app key, which every installation shares.
     let key = AppKey::new("bndk_audit")?;
     let mut transport = Transport::new(recorder.channel()?).with_app_key(key);
     let mut records = Records { name_bits: vec![0; 128], ..Records::default() };
@@ -147,7 +146,7 @@ async fn record(
     Ok(records)
 }
 
-/// Whether two shares among [`USERS`] each differ by more than chance explains.
+/// Whether two shares among [`USERS`] each differ significantly.
 fn differ(one: u64, other: u64) -> bool {
     let users = USERS as f64;
     let pooled = (one + other) as f64 / (2.0 * users);
@@ -155,8 +154,8 @@ fn differ(one: u64, other: u64) -> bool {
     (one as f64 - other as f64).abs() / users > QUANTILE * deviation.max(1e-9)
 }
 
-/// A lower confidence bound on |ln(P(outcome | one) / P(outcome | other))|, from how
-/// often it was seen among [`USERS`] each (the delta method).
+/// A lower confidence bound on |ln(P(outcome | one) / P(outcome | other))|, from its frequency
+/// among [`USERS`] each (the delta method).
 fn loss_at_least(one: u64, other: u64) -> f64 {
     let share = |count: u64| count as f64 / USERS as f64;
     let variance = |count: u64| (1.0 - share(count)) / count as f64;
@@ -164,7 +163,7 @@ fn loss_at_least(one: u64, other: u64) -> f64 {
     ratio - QUANTILE * (variance(one) + variance(other)).sqrt()
 }
 
-/// Finds what tells the two apart beyond what is allowed.
+/// The significant differences between the two records beyond what is allowed.
 fn compare(low: &Records, high: &Records) -> Vec<String> {
     let mut found = Vec::new();
     for (what, same) in [
@@ -208,7 +207,7 @@ async fn rewards_differ_in_the_private_bit_and_in_nothing_else() -> anyhow::Resu
         Mechanism::Kary(Alphabet::new(5)?),
     ] {
         let specification = specification(mechanism)?;
-        // The pair that is told apart best. One user reacts once, the other thrice.
+        // The pair that is easiest to distinguish. One user reacts once, the other three times.
         let low = record(&specification, 0.0, 1).await?;
         let high = record(&specification, 1.0, 3).await?;
         for records in [&low, &high] {
@@ -218,7 +217,7 @@ async fn rewards_differ_in_the_private_bit_and_in_nothing_else() -> anyhow::Resu
             assert_eq!(early.map(|(_, count)| count).sum::<u64>(), 0, "{:?}", records.times);
         }
         assert_eq!(compare(&low, &high), [""; 0], "{mechanism:?}");
-        // The bits do tell something: these are the records of two rewards.
+        // The bits do carry information: these are the records of two rewards.
         assert!(loss_at_least(low.ones, high.ones) > EPSILON / 2.0, "{mechanism:?}");
     }
     Ok(())
@@ -233,7 +232,7 @@ async fn the_audit_would_find_what_it_looks_for() -> anyhow::Result<()> {
         change(&mut records);
         anyhow::Ok(compare(&records, &honest))
     };
-    // Randomized response with 1.8 epsilon says 1 for a 0 in 14.2% of all cases.
+    // Randomized response with 1.8 epsilon reports 1 for a 0 in 14.2% of all cases.
     let less_noise = altered(|records| records.ones = USERS * 142 / 1000);
     assert!(!less_noise.await?.is_empty());
     let a_longer_message = altered(|records| *records.lengths.entry(48).or_default() += 1);

@@ -1,4 +1,4 @@
-//! Backups of a running server: whole or not there, and good for a restart.
+//! Backups of a running server: complete or absent, and usable for a restart.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,7 +18,7 @@ use tokio::process::Command;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn command(arguments: &[&str]) -> Command {
@@ -28,7 +28,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs the program, and returns what it ended with and said.
+/// Runs the program, and returns its exit code and output.
 async fn run(arguments: &[&str]) -> anyhow::Result<(Option<i32>, String, String)> {
     let output = command(arguments).output().await?;
     told(output)
@@ -48,7 +48,7 @@ fn names(folder: &Path) -> anyhow::Result<BTreeSet<String>> {
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// A store with one experiment, which was closed.
+/// A closed store with one experiment.
 async fn store() -> anyhow::Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
@@ -81,7 +81,7 @@ async fn a_backup_under_load_is_restored_and_counts_on_exactly() -> anyhow::Resu
     let metadata = std::fs::metadata(&file)?;
     assert_eq!(said["bytes"].as_u64(), Some(metadata.len()));
     assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
-    // Those that were acknowledged while it was taken may be in it, or not.
+    // Uploads acknowledged during the backup may or may not be in it.
     let mut after = BTreeSet::new();
     while after.len() < 100 {
         let (number, status) = acknowledgements.recv().await.context("all workers failed")?;
@@ -109,7 +109,7 @@ async fn a_backup_under_load_is_restored_and_counts_on_exactly() -> anyhow::Resu
     for number in &before {
         assert_eq!(submit_one(&mut device, &experiment, day, *number).await?, S::Duplicate);
     }
-    // The backup lacks some of the others: sent again, they count, and once.
+    // Uploads that the backup lacks count once when they are sent again.
     let mut counted = held.0;
     for (round, number) in [0, 1].iter().flat_map(|round| after.iter().map(move |n| (round, n))) {
         match submit_one(&mut device, &experiment, day, *number).await? {
@@ -146,7 +146,7 @@ async fn a_file_that_exists_is_left_alone() -> anyhow::Result<()> {
 #[tokio::test]
 async fn an_interrupted_backup_leaves_nothing() -> anyhow::Result<()> {
     let (store, folder) = (store().await?, tempfile::tempdir()?);
-    // Nobody else can read before this is gone.
+    // This connection excludes other readers.
     let held = Connection::open(store.path().join("bandana.sqlite3"))?;
     held.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     held.execute_batch("BEGIN EXCLUSIVE")?;
@@ -209,7 +209,7 @@ async fn a_damaged_store_is_told_and_not_backed_up() -> anyhow::Result<()> {
     let (code, said, errors) = run(&["verify", data_dir, "--json"]).await?;
     assert_eq!(code, Some(6), "{errors}");
     let said: Value = serde_json::from_str(&said)?;
-    // The row is told to be another, and what it should be.
+    // The finding names the row, and its correct value.
     let findings = said["findings"].as_array().context("no findings")?;
     let finding = findings.iter().find(|finding| finding["kind"] == "tally");
     let finding = finding.with_context(|| format!("no tally differs: {findings:?}"))?;

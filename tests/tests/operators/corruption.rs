@@ -1,4 +1,4 @@
-//! A database file that is not as it was written.
+//! A corrupted database file.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, symlink};
@@ -21,13 +21,13 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
 const TODAY: Day = Day::new(20_000);
 
-/// Bytes of a page of the database.
+/// Page size of the database, in bytes.
 const PAGE: u64 = 4096;
 
 /// Uploads of the first day, which has expired, and of the second.
 const UPLOADS: u128 = 600;
 
-/// A store that was closed in order, and the clock of its server.
+/// An orderly closed store, and the clock of its server.
 struct Store {
     folder: TempDir,
     clock: TestClock,
@@ -42,7 +42,7 @@ impl Store {
         let (mut device, mut operator) = server.clients().await?;
         let experiment = create(&mut operator, three_arms("damage")).await?;
         assert_eq!(submit_one(&mut device, &experiment, TODAY, 0).await?, S::Accepted);
-        // The window moves on, with a checkpoint, by a day at a time.
+        // The window moves by a day at a time, with a checkpoint.
         clock.set(TODAY.forward(1))?;
         let day = TODAY.forward(1);
         let mut calls = JoinSet::new();
@@ -70,7 +70,7 @@ impl Store {
         Ok(copy)
     }
 
-    /// What a server says that can't start, or how many of the uploads it would count
+    /// The error output of a server that can't start, or the number of uploads that it would count
     /// again.
     async fn outcome(&self, data_dir: &Path) -> anyhow::Result<Result<usize, String>> {
         let server = match self.clock.serve(PROGRAM, data_dir).await {
@@ -95,7 +95,8 @@ fn overwrite(directory: &Path, page: u64, byte: u8) -> anyhow::Result<()> {
     Ok(file.write_all_at(&vec![byte; usize::try_from(PAGE)?], page * PAGE)?)
 }
 
-/// That a server of the database in this directory has ended since that is damaged, and said so.
+/// Asserts that a server has ended because this directory's database is damaged, and has reported
+/// that.
 fn assert_damaged(directory: &TempDir, code: Option<i32>, log: &str) {
     assert_eq!(code, Some(6), "{log}");
     let file = directory.path().join("bandana.sqlite3");
@@ -119,7 +120,7 @@ async fn a_page_of_garbage_is_noticed_before_anything_is_counted_again() -> anyh
                 let named = format!("the database file {} is damaged", file.display());
                 assert!(said.contains(&named), "page {page}: {said}");
             }
-            // Tables that a start does not read, and pages that hold nothing.
+            // Tables that are not loaded at the start, and unused pages.
             Ok(again) => {
                 assert_eq!(again, 0, "page {page}");
                 harmless += 1;
@@ -138,7 +139,7 @@ async fn damage_that_is_met_later_ends_the_server_without_an_answer() -> anyhow:
     let (mut device, _) = server.clients().await?;
     let today = TODAY.forward(1);
     assert_eq!(submit_one(&mut device, &store.experiment, today, 7_000).await?, S::Accepted);
-    // A number of a row that the next upload adds to is another.
+    // Changes a number in a row that the next upload adds to.
     let other = Connection::open(copy.path().join("bandana.sqlite3"))?;
     other.execute_batch("UPDATE tally SET reports = reports + 1 WHERE day = 20001")?;
     drop(other);
@@ -147,7 +148,7 @@ async fn damage_that_is_met_later_ends_the_server_without_an_answer() -> anyhow:
     let (code, log) = server.ended().await?;
     assert_damaged(&copy, code, &log);
 
-    // A backup from before has what it had, and the device sends the rest again.
+    // An earlier backup is intact, and the device sends later uploads again.
     let backup = store.copy().context("a backup")?;
     let server = store.clock.serve(PROGRAM, backup.path()).await?;
     let (mut device, _) = server.clients().await?;
@@ -166,7 +167,7 @@ async fn damage_that_a_start_or_a_question_meets_ends_the_server_too() -> anyhow
     let question = ListAuditEntriesRequest { limit: 1, ..Default::default() };
     operator.list_audit_entries(question.clone()).await?;
     let other = Connection::open(copy.path().join("bandana.sqlite3"))?;
-    // A slip of a disk asks no trigger.
+    // Corruption on disk bypasses triggers.
     let trigger = "SELECT sql FROM sqlite_schema WHERE name = 'audit_is_not_changed'";
     let trigger: String = other.query_row(trigger, [], |row| row.get(0))?;
     other.execute_batch(&format!(
@@ -187,7 +188,7 @@ async fn damage_that_a_start_or_a_question_meets_ends_the_server_too() -> anyhow
     Ok(())
 }
 
-/// A disk without room for the note beside the database must not cost what has room in it.
+/// A disk without room for the note beside the database must not prevent uploads that have room.
 #[tokio::test]
 async fn uploads_are_acknowledged_where_their_number_can_not_be_noted() -> anyhow::Result<()> {
     let store = Store::new().await?;

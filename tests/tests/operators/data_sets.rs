@@ -1,5 +1,5 @@
-//! Data sets and those who want to know more of them than they pay for: by fingerprints, by a
-//! second budget, by what refusals say, and by files that are none.
+//! Data sets against attempts to learn more than was paid for: through fingerprints, a second
+//! budget, refusals, and files that are no data sets.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::symlink;
@@ -27,13 +27,13 @@ use tonic::{Code, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const ROWS: usize = 60;
 const CITIES: [&str; 3] = ["Bonn", "Ulm", "Köln"];
 
-/// Name, age, city and income of each row: two columns are never asked about.
+/// Name, age, city and income of each row; two of the columns are never queried.
 fn people() -> impl Iterator<Item = (String, usize, &'static str, f64)> {
     (0..ROWS).map(|row| {
         (format!("person {row}"), 18 + row, CITIES[row % 3], 1_000.0 + 0.25 * row as f64)
@@ -149,7 +149,7 @@ fn count(predicate: &str, epsilon: f64, id: u8) -> AskRequest {
 async fn an_answer_that_was_lost_is_paid_for_once() -> anyhow::Result<()> {
     let mut server = Server::start().await?;
     server.register("people", "people.csv", &COLUMNS).await?;
-    // All of them at once, as if each thought that the one before was lost.
+    // All at once, as if each retry assumed that the previous call was lost.
     let ask = |request| {
         let mut curator = server.curator.clone();
         tokio::spawn(async move { curator.ask(request).await.map(tonic::Response::into_inner) })
@@ -167,7 +167,7 @@ async fn an_answer_that_was_lost_is_paid_for_once() -> anyhow::Result<()> {
     let again = server.curator.ask(count("city=Ulm", 0.25, 1)).await?.into_inner();
     ensure!(again.kept && again.answer == answers[0].answer, "{again:?}");
     ensure!(again.price_nanos == 250_000_000 && server.spent().await? == 250_000_000);
-    // An id is of one question.
+    // An id belongs to one question.
     for other in [count("city=Bonn", 0.25, 1), count("city=Ulm", 0.5, 1)] {
         let status = server.curator.ask(other).await.err().context("another question")?;
         ensure!(status.code() == Code::InvalidArgument, "{status}");
@@ -178,7 +178,7 @@ async fn an_answer_that_was_lost_is_paid_for_once() -> anyhow::Result<()> {
     ensure!(server.spent().await? == 250_000_000);
     server.curator.ask(count("city=Ulm", 0.25, 2)).await?;
     ensure!(server.spent().await? == 500_000_000);
-    // What was paid for is told when nothing is left, too.
+    // A paid answer is returned even when the budget is exhausted.
     server.curator.ask(count("*", 0.5, 3)).await?;
     ensure!(server.curator.ask(count("*", 0.5, 4)).await.is_err());
     ensure!(server.curator.ask(count("*", 0.5, 3)).await?.into_inner().kept);
@@ -195,7 +195,7 @@ async fn an_answer_that_was_lost_is_paid_for_once() -> anyhow::Result<()> {
         let said = String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?;
         Ok(said)
     };
-    // The command line gives its own beta, so that it asks another question.
+    // The command line sets its own beta, so its question differs.
     let refused = printed(&"01".repeat(16))?;
     ensure!(refused.contains("another question was asked"), "{refused}");
     let refused = printed(&"77".repeat(16))?;
@@ -203,7 +203,7 @@ async fn an_answer_that_was_lost_is_paid_for_once() -> anyhow::Result<()> {
     server.process.stop().await
 }
 
-/// Somebody who knows a file but for one field of one row must not find it out by trying.
+/// A caller who knows a file except for one field of one row must not find that out by trying.
 #[tokio::test]
 async fn nothing_that_is_told_of_a_data_set_depends_on_a_value() -> anyhow::Result<()> {
     let mut told = Vec::new();
@@ -282,16 +282,16 @@ async fn one_content_has_one_budget_whatever_it_is_called() -> anyhow::Result<()
             }
         }
         match round {
-            // For good: also when nothing is left.
+            // The answer stays the same even when the budget is exhausted.
             0 => server.spend("people", 1.0).await?,
             _ => server = server.kill_and_restart().await?,
         }
     }
-    // Whatever has other rows is something else: also the same ones twice.
+    // A file with other rows is another data set, even if a row is only repeated.
     server.register("doubled", "doubled.csv", &COLUMNS).await?;
     server.register("more", "one-more.csv", &COLUMNS).await?;
-    // A file in another order is the data set, still; one with another value in a column that
-    // nobody may ask about is not.
+    // A file in another order is still the same data set; one with another value in an undeclared
+    // column is not.
     std::fs::copy(server.file("one-more.csv"), server.file("kept"))?;
     let lines: Vec<String> =
         format!("{text}one more,18,Bonn,1\n").lines().map(str::to_owned).collect();
@@ -306,7 +306,7 @@ async fn one_content_has_one_budget_whatever_it_is_called() -> anyhow::Result<()
     let status = server.spend("more", 0.1).await.err().context("another file was asked")?;
     ensure!(status.code() == Code::FailedPrecondition, "{status}");
     ensure!(status.message().contains("is not the one that was registered"), "{status}");
-    // Which of two columns of one name is meant would be up to their order.
+    // With two columns of one name, their order would decide which one is meant.
     for (name, text) in [("one", "ill,ill\nno,yes\n"), ("other", "ill,ill\nyes,no\n")] {
         std::fs::write(server.file("ill.csv"), text)?;
         let status = server.refused(name, "ill.csv", &["ill:no|yes"]).await?;
@@ -316,7 +316,7 @@ async fn one_content_has_one_budget_whatever_it_is_called() -> anyhow::Result<()
     server.process.stop().await
 }
 
-/// Where the first row is that does not fit, and how many there are, is in the host's log.
+/// The position and number of invalid rows are in the host's log only.
 #[tokio::test]
 async fn a_refused_registration_tells_the_column_and_nothing_else() -> anyhow::Result<()> {
     let mut server = Server::start().await?;
@@ -336,7 +336,7 @@ async fn a_refused_registration_tells_the_column_and_nothing_else() -> anyhow::R
         ("many.csv", "age:18..77"),
         ("binary.csv", "age:18..77"),
     ] {
-        // Some of the cities are not declared either: the first declared column is named.
+        // Some of the cities are undeclared too: the error names the first declared column.
         let status = server.refused("people", file, &[ages, "city:Bonn|Köln"]).await?;
         ensure!(status.code() == Code::InvalidArgument, "{status}");
         ensure!(status.message().contains("column \"age\""), "{status}");
@@ -352,7 +352,7 @@ async fn a_refused_registration_tells_the_column_and_nothing_else() -> anyhow::R
     ensure!(status.code() == Code::AlreadyExists, "{status}");
     server.refused("No name", "people.csv", &COLUMNS).await?;
     server.refused("nobody", "nobody.csv", &COLUMNS).await?;
-    // Each attempt is in the audit log, with who made it and what was said.
+    // Each attempt is in the audit log, with its caller and the error.
     let audit = server.audit().await?;
     ensure!(audit.len() == 11, "{audit:#?}");
     ensure!(audit.iter().all(|entry| entry.caller == "(anybody)"), "{audit:#?}");
@@ -393,7 +393,7 @@ async fn only_files_of_the_directory_itself_are_read() -> anyhow::Result<()> {
         ensure!(status.code() == Code::InvalidArgument, "{file}: {status}");
         ensure!(status.message().contains("is no name of a file"), "{file}: {status}");
     }
-    // Nothing that came before keeps the server from working.
+    // The server still works after all these attempts.
     server.register("people", "people.csv", &COLUMNS).await?;
     std::fs::remove_file(server.file("people.csv"))?;
     symlink(&outside, server.file("people.csv"))?;

@@ -1,4 +1,4 @@
-//! Operators make experiments, change their arms, list and watch them.
+//! Operators create experiments, change their arms, and list and watch them.
 
 use bandana_shared::wire::v1::specification::Mechanism;
 use bandana_shared::wire::v1::{
@@ -144,8 +144,8 @@ async fn arms_come_and_go_and_old_reports_still_count() -> anyhow::Result<()> {
     let error = aggregator.operator.retire_arm(retire(4)).await.unwrap_err();
     assert!(error.message().contains("there is no arm 4"), "{}", error.message());
 
-    // A device that holds the first revision still reports for the retired arm,
-    // but not for one that its revision does not have.
+    // A device with the first revision still reports for the retired arm, but not for an arm that
+    // its revision lacks.
     let aggregator = &mut aggregator.stop_and_restart().await?;
     let old = upload(1, &first, day, &[(0, true), (2, true)])?;
     let answer = aggregator.device.submit_upload(old).await?.into_inner();
@@ -209,7 +209,7 @@ async fn a_watch_shows_every_new_policy() -> anyhow::Result<()> {
     assert_eq!(first.reports, 0);
     let request = upload(1, &experiment, day, &[(2, true)])?;
     aggregator.device.submit_upload(request).await?;
-    // Nobody asks for a refresh: it comes by itself.
+    // The refresh comes without a request.
     let second = estimates.next().await.transpose()?.unwrap_or_default();
     assert_eq!(second.reports, 1);
     assert_ne!(second.policy_version, first.policy_version);

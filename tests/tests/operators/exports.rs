@@ -31,7 +31,7 @@ async fn bandana(server: &WatchedServer, arguments: &[&str]) -> anyhow::Result<O
     Ok(command.output().await?)
 }
 
-/// What an export writes to standard output.
+/// The standard output of an export.
 async fn exported(server: &WatchedServer, arguments: &[&str]) -> anyhow::Result<Vec<u8>> {
     let output = bandana(server, arguments).await?;
     ensure!(output.status.success(), "{arguments:?}: {output:?}");
@@ -41,7 +41,7 @@ async fn exported(server: &WatchedServer, arguments: &[&str]) -> anyhow::Result<
 /// CSV without line breaks within cells, as a table.
 fn table_of_csv(bytes: Vec<u8>) -> anyhow::Result<Vec<Vec<String>>> {
     let text = String::from_utf8(bytes)?;
-    // One label has a comma and quotes.
+    // One label contains a comma and quotes.
     let plain = text.replace("\"red, \"\"dark\"\"\"", "LABEL");
     let label = |cell: &str| cell.replace("LABEL", "red, \"dark\"");
     Ok(plain.lines().map(|line| line.split(',').map(label).collect()).collect())
@@ -60,7 +60,7 @@ async fn report(
     Ok(())
 }
 
-/// A server with reports of two days that have expired, and of a third.
+/// A server with reports of two expired days, and of a third day.
 async fn server_with_history(folder: &Path) -> anyhow::Result<(WatchedServer, Specification)> {
     let clock = TestClock::at(TODAY, folder)?;
     let data_dir = folder.join("data");
@@ -105,8 +105,8 @@ async fn tallies_of_every_day_come_as_csv_and_as_parquet() -> anyhow::Result<()>
             "colours|2024-10-24|2|blue|2|2",
         ]
     );
-    // epsilon = 1: t0/2^64 = 1/(1+e), so half of the bits are half a reward, and
-    // 1/(1 - 2 t0/2^64) = (e+1)/(e-1) is what an error of the share is multiplied by.
+    // epsilon = 1: t0/2^64 = 1/(1+e), so a share of 1/2 estimates a reward of 1/2, and the error of
+    // the share is multiplied by 1/(1 - 2 t0/2^64) = (e+1)/(e-1).
     let number = |row: usize, column: usize| csv[row][column].parse::<f64>();
     let gain = (1_f64.exp() + 1.0) / (1_f64.exp() - 1.0);
     assert!((number(2, 6)? - 0.5).abs() < 1e-12, "{:?}", csv[2]);
@@ -209,7 +209,7 @@ async fn exports_that_can_not_be_are_explained() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens an export that its reader can take little of at a time, and reads its first.
+/// Opens an export whose reader has a small window, and reads its first message.
 async fn slow_export(
     server: &WatchedServer,
 ) -> anyhow::Result<Result<(DailyTally, Streaming<DailyTally>), Code>> {
@@ -236,7 +236,7 @@ async fn slow_exports_hold_up_neither_uploads_nor_the_end() -> anyhow::Result<()
     server.stop().await?;
     let data_dir = folder.path().join("data");
     let database = rusqlite::Connection::open(data_dir.join("bandana.sqlite3"))?;
-    // More than fits on the way, so that the server has to wait for its readers.
+    // More than the buffers hold, so that the server must wait for its readers.
     database.execute_batch(&format!(
         "DELETE FROM tally;
          WITH RECURSIVE days (day) AS (SELECT 1 UNION ALL SELECT day + 1 FROM days LIMIT {DAYS})
@@ -260,7 +260,7 @@ async fn slow_exports_hold_up_neither_uploads_nor_the_end() -> anyhow::Result<()
     operator.resume_experiment(name).await?;
     assert_eq!(tallies(&mut operator, &experiment).await?[2], (1, 1));
 
-    // What was committed since is not in it.
+    // Uploads committed since are not in the export.
     let (first, mut stream) = exports.pop().context("an export")?;
     let mut before = (first.day, first.arm);
     let mut rows = 1;
@@ -270,7 +270,7 @@ async fn slow_exports_hold_up_neither_uploads_nor_the_end() -> anyhow::Result<()
     }
     assert_eq!(rows, 2 * DAYS);
     drop(stream);
-    // Its place is free again, as soon as the server has heard of it.
+    // Its slot is free again once the server has noticed.
     let free = async {
         loop {
             if let Ok(opened) = slow_export(&server).await? {

@@ -18,7 +18,7 @@ use tokio::process::Command;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// What a command printed that must succeed.
+/// The output of a command, which must succeed.
 async fn printed(aggregator: &Aggregator, arguments: &[&str]) -> anyhow::Result<String> {
     let url = &aggregator.process.operator_url;
     let mut command = Command::new(PROGRAM);
@@ -36,7 +36,7 @@ async fn object(aggregator: &Aggregator, arguments: &[&str]) -> anyhow::Result<V
     Ok(serde_json::from_str(&printed(aggregator, arguments).await?)?)
 }
 
-/// The revision that devices get now, the shares of its arms, and the day.
+/// The revision that devices currently get, the shares of its arms, and the day.
 async fn fetched(
     aggregator: &mut Aggregator,
     id: &str,
@@ -50,8 +50,8 @@ async fn fetched(
     Ok((specification, shares, Day::new(fetched.server_day)))
 }
 
-/// Sends so many reports of each arm, all ones for the last arm and zeros for the others, in one
-/// upload, and has a policy made from them.
+/// Sends this number of reports for each arm in one upload, ones for the last arm and zeros for the
+/// others, and has a policy made from them.
 async fn report(
     aggregator: &mut Aggregator,
     id: &str,
@@ -91,7 +91,7 @@ async fn burn_in_and_holdout_are_in_the_weights_that_devices_get() -> anyhow::Re
         (&100.into(), &0.3.into())
     );
     near(&fetched(&mut aggregator, "guarded").await?.1, &[THIRD; 3]);
-    // What is best is clear, and one arm lacks a report.
+    // The best arm is clear, but one arm lacks a report.
     report(&mut aggregator, "guarded", 1, &[99, 100, 100]).await?;
     near(&fetched(&mut aggregator, "guarded").await?.1, &[THIRD; 3]);
     report(&mut aggregator, "guarded", 2, &[1, 0, 0]).await?;
@@ -123,7 +123,7 @@ async fn burn_in_and_holdout_are_in_the_weights_that_devices_get() -> anyhow::Re
     Ok(())
 }
 
-/// Creates an experiment whose arms all get the same for long.
+/// Creates an experiment with a long burn-in.
 async fn create_even(aggregator: &mut Aggregator, id: &str) -> anyhow::Result<()> {
     let request = CreateExperimentRequest {
         specification: Some(three_arms(id)),
@@ -135,7 +135,7 @@ async fn create_even(aggregator: &mut Aggregator, id: &str) -> anyhow::Result<()
     Ok(())
 }
 
-/// The names of the alarms of an experiment that ring, by `/metrics`.
+/// The names of an experiment's active alarms, from `/metrics`.
 async fn ringing(aggregator: &Aggregator, id: &str) -> anyhow::Result<Vec<&'static str>> {
     let address = aggregator.process.operator_url.strip_prefix("http://").context("a URL")?;
     let samples = Samples::parse(&page::get(address, "/metrics", &[]).await?.body)?;
@@ -179,7 +179,8 @@ async fn alarms_ring_wherever_operators_look() -> anyhow::Result<()> {
 
     assert_eq!(ringing(&aggregator, "healthy").await?, Vec::<&str>::new());
     assert_eq!(ringing(&aggregator, "skewed").await?, ["sample-ratio-mismatch"]);
-    // Who draws is clear after some weeks only: what `aggregator/tests/alarms` is about.
+    // Whether server or devices draw the arms is detectable after some weeks only; see
+    // `aggregator/tests/alarms`.
     assert_eq!(ringing(&aggregator, "drawn").await?, Vec::<&str>::new());
 
     let estimate = object(&aggregator, &["estimate", "skewed", "--json"]).await?;

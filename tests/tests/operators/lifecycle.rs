@@ -1,4 +1,4 @@
-//! Experiments go from a draft to their end, and the audit log tells who did what.
+//! Experiments from draft to end, with the audit log of all changes.
 
 use anyhow::Context as _;
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
@@ -46,7 +46,7 @@ async fn devices_see_nothing_of_a_draft_until_it_is_started() -> anyhow::Result<
     assert_eq!(status.state(), ExperimentState::Draft);
     let mut aggregator = aggregator.kill_and_restart().await?;
 
-    // The same words as about an experiment that does not exist.
+    // The same error as for an experiment that does not exist.
     let hidden = aggregator.device.get_experiment(question("later")).await.unwrap_err();
     let absent = aggregator.device.get_experiment(question("never")).await.unwrap_err();
     assert_eq!((hidden.code(), absent.code()), (Code::NotFound, Code::NotFound));
@@ -60,7 +60,7 @@ async fn devices_see_nothing_of_a_draft_until_it_is_started() -> anyhow::Result<
     ] {
         assert_eq!(step.unwrap_err().code(), Code::FailedPrecondition);
     }
-    // Whoever guesses its digest hears what all hear who guess wrong, and nothing is counted.
+    // A correct guess of its digest gets the same answer as a wrong one, and nothing is counted.
     let specification = revision(&status)?;
     let today = Day::of_unix_seconds(now());
     let early = upload(1, &specification, today, &[(1, true)])?;
@@ -105,7 +105,7 @@ async fn the_audit_log_has_every_change_and_keeps_it() -> anyhow::Result<()> {
     operator.pause_experiment(named("audited")).await?;
     operator.resume_experiment(named("audited")).await?;
     operator.stop_experiment(named("audited")).await?;
-    // What is refused has changed nothing.
+    // The refused changes had no effect.
     operator.add_arm(add).await.unwrap_err();
     let mut aggregator = aggregator.kill_and_restart().await?;
 
@@ -132,7 +132,7 @@ async fn the_audit_log_has_every_change_and_keeps_it() -> anyhow::Result<()> {
     }
     assert!(entries[4].detail.contains("3 (black)"), "{}", entries[4].detail);
 
-    // Page by page, of one experiment.
+    // Page by page, for one experiment.
     let mut numbers = Vec::new();
     let mut page = ListAuditEntriesRequest {
         experiment_id: "audited".to_owned(),

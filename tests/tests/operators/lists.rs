@@ -1,4 +1,4 @@
-//! Lists end: pages of bounded length, experiments that lists leave out, and those that are gone.
+//! Lists: pages of bounded length, archived experiments, and deleted experiments.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,11 +27,11 @@ use tonic::Code;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// What an answer may have, with its envelope; clients take 4 MiB.
+/// Maximum size of an answer with its envelope; clients accept 4 MiB.
 const ANSWER_BYTES_MAX: usize = (1 << 20) + 1024;
 
-/// Experiments with as many arms as there can be, with labels as long as they can be, of which
-/// all together are more than a client takes.
+/// Number of experiments with the maximum number of arms and maximum labels, which together exceed
+/// a client's limit.
 const LONG: usize = 32;
 
 async fn bandana(url: &str, arguments: &[&str]) -> anyhow::Result<Output> {
@@ -63,7 +63,7 @@ fn long(id: &str) -> CreateExperimentRequest {
     }
 }
 
-/// All pages of the experiments.
+/// All pages of the list of experiments.
 async fn pages(
     aggregator: &mut Aggregator,
     mut request: ListExperimentsRequest,
@@ -142,7 +142,7 @@ async fn pages_go_on_where_the_one_before_ended() -> anyhow::Result<()> {
     let first = aggregator.operator.list_experiments(request.clone()).await?.into_inner();
     let page_token = first.next_page_token.clone();
     assert_eq!(ids(&[first.experiments]), ["a", "c"]);
-    // What comes before it is not missed, what comes after it is seen.
+    // An experiment before the current page causes no gap; one after it is seen.
     aggregator.create(three_arms("b")).await?;
     aggregator.create(three_arms("d")).await?;
     let next = ListExperimentsRequest { page_token: page_token.clone(), ..request.clone() };
@@ -204,7 +204,7 @@ async fn trusted_experiments_are_listed_archived_and_deleted() -> anyhow::Result
         object(&url, &["trusted", "stop", id, "--yes", "--json"]).await?;
         let archived = object(&url, &["trusted", "archive", id, "--json"]).await?;
         assert_eq!(archived["archived"], true);
-        // Once more changes nothing.
+        // A repetition changes nothing.
         object(&url, &["trusted", "archive", id, "--json"]).await?;
     }
     let unasked = bandana(&url, &["trusted", "delete", "a"]).await?;
@@ -237,7 +237,7 @@ async fn trusted_experiments_are_listed_archived_and_deleted() -> anyhow::Result
     aggregator.process.stop().await
 }
 
-/// What is said of "checkout" while it runs.
+/// Checks that the running experiment "checkout" can be neither archived nor deleted.
 async fn only_what_has_ended_leaves(aggregator: &mut Aggregator) -> anyhow::Result<()> {
     let archived = aggregator.operator.archive_experiment(name("checkout")).await.map(drop);
     let deleted = aggregator.operator.delete_experiment(name("checkout")).await.map(drop);
@@ -249,7 +249,7 @@ async fn only_what_has_ended_leaves(aggregator: &mut Aggregator) -> anyhow::Resu
     Ok(())
 }
 
-/// What is said of "checkout" once it is deleted.
+/// Checks the answers about the deleted experiment "checkout".
 async fn is_gone_for_good(aggregator: &mut Aggregator) -> anyhow::Result<()> {
     let url = aggregator.process.operator_url.clone();
     let shown = aggregator.operator.get_experiment_status(name("checkout")).await.map(drop);
@@ -327,7 +327,7 @@ async fn an_experiment_that_has_ended_leaves_lists_metrics_and_the_store() -> an
     for _ in 0..2 {
         assert_eq!(ids(&pages(&mut aggregator, all.clone()).await?), ["other"]);
         is_gone_for_good(&mut aggregator).await?;
-        // No alarm rings for these.
+        // No alarms are active for these experiments.
         let told = send(&mut aggregator, 3, &checkout, day).await?;
         assert_eq!(told, UploadStatus::Stopped);
         aggregator = aggregator.kill_and_restart().await?;
@@ -366,7 +366,7 @@ async fn data_sets_are_listed_in_pages() -> anyhow::Result<()> {
     let (server, mut curator) = curator(folder.path()).await?;
     let mut sizes = BTreeMap::new();
     for number in 0..3 {
-        // The rows and budgets of each are its own.
+        // Each server has separate rows and budgets.
         std::fs::write(folder.path().join("sets/people.csv"), format!("age\n{number}\n"))?;
         let request = RegisterDataSetRequest {
             name: format!("set-{number}"),

@@ -1,4 +1,4 @@
-//! Operators: what they do by commands and calls, what it answers, and who may.
+//! Operators: their commands and calls, the answers, and the permissions.
 
 mod audit;
 mod backup;

@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStdout, Command};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// The flags of an experiment that needs nothing else.
+/// The flags of a minimal experiment.
 const CHECKOUT: [&str; 12] = [
     "experiment",
     "create",
@@ -43,7 +43,7 @@ async fn bandana(url: &str, arguments: &[&str]) -> anyhow::Result<Output> {
     Ok(command(url, arguments).output().await?)
 }
 
-/// What a command printed that must succeed.
+/// The output of a command, which must succeed.
 async fn printed(url: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = bandana(url, arguments).await?;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -57,7 +57,7 @@ async fn object(url: &str, arguments: &[&str]) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(&text)?)
 }
 
-/// Asserts that a command fails with this exit code and says each of `parts`.
+/// Asserts that a command fails with this exit code, and that its error contains each of `parts`.
 async fn refused(url: &str, arguments: &[&str], code: i32, parts: &[&str]) -> anyhow::Result<()> {
     let output = bandana(url, arguments).await?;
     let errors = String::from_utf8(output.stderr)?;
@@ -166,7 +166,7 @@ async fn an_experiment_is_created_from_a_file_under_flags() -> anyhow::Result<()
     assert_eq!(created["rewards"], rewards);
     assert_eq!(created["release_delay_seconds_max"], 30);
 
-    // A nonlinear curve on bounded rewards is taken only when it is asked for.
+    // A nonlinear curve on bounded rewards needs explicit consent.
     let curved = ["curved", "--mechanism", "quadratic", "--curvature", "-0.5"];
     let curved = [&create[..], &curved].concat();
     refused(url, &curved, 4, &["mean of g(reward)", "--accept-nonlinear-estimand"]).await?;
@@ -233,7 +233,7 @@ async fn estimates_are_shown_and_exported() -> anyhow::Result<()> {
     let specification = aggregator.create(message).await?;
     let before = object(&url, &["estimate", "colours", "--json"]).await?;
     assert_eq!((&before["arms"][2]["estimate"], &before["best_arm"]), (&Value::Null, &Value::Null));
-    // Ones for nearly all of the second arm, and for a quarter of the others.
+    // Nearly all reports of the second arm are ones, and a quarter of the others'.
     let bit = |n: usize| if n % 3 == 1 { !n.is_multiple_of(20) } else { n.is_multiple_of(4) };
     let reports: Vec<_> = (0..3000).map(|n| (n % 3, bit(n))).collect();
     report(&mut aggregator, 1, &specification, &reports).await?;
@@ -269,7 +269,7 @@ async fn estimates_are_shown_and_exported() -> anyhow::Result<()> {
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), 4, "{text}");
     let columns: BTreeSet<_> = lines[0].split(',').map(str::to_owned).collect();
-    // Symbols have columns of their own, and bits are not among them.
+    // Symbols have separate columns, and bits are not among them.
     let lacking: Vec<_> = of_arm.difference(&columns).collect();
     assert_eq!(lacking, ["symbols"], "{}", lines[0]);
     let first = &view["arms"][0];
@@ -278,7 +278,7 @@ async fn estimates_are_shown_and_exported() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A watch, and the lines that it prints.
+/// A watch, and its output lines.
 fn watch(url: &str, arguments: &[&str]) -> anyhow::Result<(Child, Lines<BufReader<ChildStdout>>)> {
     let mut watch = command(url, &[&["watch", "colours"], arguments].concat());
     let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
@@ -304,7 +304,7 @@ async fn a_watch_tells_every_policy_until_it_is_interrupted() -> anyhow::Result<
     assert_eq!(second["reports"], 2);
     assert_ne!(second["policy_version"], first["policy_version"]);
     assert!(texts.next_line().await?.is_some_and(|line| line.starts_with("2 reports")));
-    // As many as were asked for.
+    // The requested number of lines.
     assert_eq!(texts.next_line().await?, None);
     assert_eq!(counted.wait().await?.code(), Some(0));
 
@@ -312,7 +312,7 @@ async fn a_watch_tells_every_policy_until_it_is_interrupted() -> anyhow::Result<
     kill_process(Pid::from_raw(id).context("an id")?, Signal::INT)?;
     assert_eq!(watched.wait().await?.code(), Some(0));
 
-    // A server that goes down ends a watch, and a watch does not hold it up.
+    // Shutdown of the server ends a watch, and a watch does not delay the shutdown.
     let (mut left, mut lines) = watch(&url, &[])?;
     assert!(lines.next_line().await?.is_some());
     aggregator.process.stop().await?;

@@ -1,5 +1,4 @@
-//! Private queries through a real server: what is paid for, what is refused, and what a
-//! restart leaves.
+//! Private queries through a real server: payments, refusals, and the state after a restart.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -132,7 +131,7 @@ async fn a_budget_is_spent_before_the_answer_and_never_comes_back() -> anyhow::R
     ensure!(status.message().contains(left), "{status}");
     ensure!(server.spent().await? == 1_500_000_000);
 
-    // What counts is the file that was registered.
+    // The registered file is the one that counts.
     let file = std::fs::read(server.file())?;
     std::fs::write(server.file(), "age,city,ill\n1,Ulm,no\n")?;
     let mut server = server.kill_and_restart().await?;
@@ -167,7 +166,7 @@ async fn a_session_goes_on_after_a_crash_and_ends_when_its_updates_do() -> anyho
     let plan = v1::SessionChoice { updates: 2, threshold: 300 };
     let opened = server.curator.open_session(opening(plan, 20.0)).await?.into_inner();
     ensure!((opened.cells, opened.updates_max, opened.price_nanos) == (4, 2, 20_000_000_000));
-    // A quarter is ill, and the first hypothesis is a half.
+    // A quarter of the rows are ill, and the first hypothesis expects half.
     let first = server.ask_session("ill=yes").await?;
     ensure!(first.updated && first.updates_left == 1, "{first:?}");
     ensure!((950.0..=1_050.0).contains(&first.answer), "{first:?}");
@@ -176,7 +175,7 @@ async fn a_session_goes_on_after_a_crash_and_ends_when_its_updates_do() -> anyho
     let again = server.ask_session("ill=yes").await?;
     ensure!(!again.updated && again.updates_left == 1, "what was learnt is gone: {again:?}");
     ensure!((again.answer - 1_000.0).abs() < 300.0, "{again:?}");
-    // All of them live in Ulm, and the hypothesis knows nothing of it.
+    // All of them live in Ulm, which the hypothesis does not know.
     let second = server.ask_session("city=Ulm,ill=yes").await?;
     ensure!(second.updated && second.updates_left == 0, "{second:?}");
     for _ in 0..2 {
@@ -195,7 +194,7 @@ async fn a_question_whose_caller_goes_away_is_paid_for_and_keeps_no_list_waiting
 -> anyhow::Result<()> {
     let mut server = Server::start().await?;
     server.register(2.0).await?;
-    // A million candidates take longer than anybody waits here.
+    // A million candidates take longer than the test waits.
     let synthetic = v1::Synthetic {
         columns: vec!["city".to_owned(), "ill".to_owned()],
         predicates: vec!["city=Bonn,ill=yes".to_owned(); 60],
@@ -208,7 +207,7 @@ async fn a_question_whose_caller_goes_away_is_paid_for_and_keeps_no_list_waiting
         ..AskRequest::default()
     };
     let mut curator = server.curator.clone();
-    // Whether it was answered in time does not matter: it was worked on.
+    // Whether the answer arrives in time is irrelevant; the work was started.
     match tokio::time::timeout(Duration::from_secs(1), curator.ask(request)).await {
         Ok(answered) => drop(answered?),
         Err(_) => eprintln!("given up"),
@@ -287,7 +286,7 @@ fn bandana(url: &str, arguments: &[&str]) -> anyhow::Result<Output> {
     Ok(command.arg("query").args(arguments).output()?)
 }
 
-/// What a command prints that succeeds.
+/// The output of a command, which must succeed.
 fn printed(url: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let Output { status, stdout, stderr } = bandana(url, arguments)?;
     ensure!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
@@ -352,7 +351,7 @@ async fn sessions_are_opened_and_asked_from_the_command_line() -> anyhow::Result
     let (number, left) = answer.split_once('\n').context("one line only")?;
     let number: f64 = number.parse()?;
     ensure!((950.0..=1_050.0).contains(&number) && left == "updates left: 1\n", "{answer}");
-    // The same question is not answered anew.
+    // The same question is not answered again with new noise.
     let again = printed(&[&ask[..], &[&id, "--json"]].concat())?;
     let again: serde_json::Value = serde_json::from_str(&again)?;
     ensure!(again["kept"] == true && again["updates_left"] == 1, "{again}");

@@ -1,4 +1,4 @@
-//! Roles of tokens, and what each may do: every method of every service and every page, on a real
+//! Roles of tokens and their permissions: every method of every service and every page, on a real
 //! server.
 
 use std::fmt::Write as _;
@@ -30,7 +30,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
 const ROLES: [&str; 5] = ["viewer", "experimenter", "analyst", "custodian", "administrator"];
 
-/// Which roles may call a method, by their first letters; an administrator may call all.
+/// The roles that may call each method, by their initials; an administrator may call all.
 const METHODS: &[(&str, &str)] = &[
     ("Operator/CreateExperiment", "e"),
     ("Operator/ListExperiments", "ve"),
@@ -68,7 +68,7 @@ const METHODS: &[(&str, &str)] = &[
     ("Curator/AskSession", "a"),
 ];
 
-/// The same for pages.
+/// The roles that may request each page.
 const PAGES: &[(&str, &str, &str)] = &[
     ("GET", "/metrics", "ve"),
     ("GET", "/api/experiments", "ve"),
@@ -99,7 +99,7 @@ fn may(role: &str, letters: &str) -> bool {
     role == "administrator" || letters.contains(&role[..1])
 }
 
-/// A server with a token for each role, whose name is that of the role.
+/// A server with one token per role, named like the role.
 struct Guarded {
     folder: TempDir,
     tokens: Vec<String>,
@@ -166,7 +166,7 @@ async fn call(channel: &Channel, path: &str, token: &str) -> anyhow::Result<Resu
     Ok(answers.into_inner().message().await.map(drop))
 }
 
-/// The paths of the methods of all services of Bandana.
+/// The paths of all methods of Bandana's services.
 fn described() -> anyhow::Result<Vec<String>> {
     let set = FileDescriptorSet::decode(bandana_shared::wire::FILE_DESCRIPTOR_SET)?;
     let services = set.file.iter().flat_map(|file| &file.service);
@@ -249,7 +249,7 @@ async fn every_page_is_for_its_roles_alone() -> anyhow::Result<()> {
             }
         }
     }
-    // The pages themselves say nothing, and nobody could sign in without them.
+    // The static pages contain no data, and signing in needs them.
     assert_eq!(page::get(address, "/", &[]).await?.status, 200);
     Ok(())
 }
@@ -319,7 +319,7 @@ async fn a_role_that_is_taken_away_ends_what_it_was_needed_for() -> anyhow::Resu
         assert!(watch.message().await?.is_some());
         watches.push(watch);
     }
-    // In the file, where the roles are, by hand.
+    // A manual change of the role in the file.
     let file = guarded.folder.path().join("tokens");
     let text = std::fs::read_to_string(&file)?;
     let lines = text.lines().map(|line| match line.split(' ').next() {
@@ -332,7 +332,7 @@ async fn a_role_that_is_taken_away_ends_what_it_was_needed_for() -> anyhow::Resu
     let ended = watches[0].message().await.unwrap_err();
     assert_eq!(ended.code(), Code::PermissionDenied);
     assert!(ended.message().contains("viewer"), "{}", ended.message());
-    // The other one has still a role that will do.
+    // The other token still has a sufficient role.
     let create = CreateExperimentRequest {
         specification: Some(three_arms("another")),
         learner: Learner::LdpTs.into(),
@@ -422,7 +422,7 @@ async fn a_token_is_revoked_in_a_file_of_a_hundred_thousand() -> anyhow::Result<
     server.reload().await?;
     assert_eq!(call(&channel, list, viewer).await?.unwrap_err().code(), Code::Unauthenticated);
 
-    // Even in a file that is too long; what somebody has added there does not count.
+    // Even in a file that is too long; the entry added there is ignored.
     let late = new_token(guarded.folder.path(), "late", "viewer").await?;
     let long = std::fs::read_to_string(&file)? + "#" + &"-".repeat(16 << 20) + "\n";
     std::fs::write(&file, long)?;

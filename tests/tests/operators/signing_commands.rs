@@ -26,7 +26,7 @@ fn bandana<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> anyhow::R
     Ok(command.args(arguments).clean_environment().stdin(Stdio::null()).output()?)
 }
 
-/// What a command printed that must succeed.
+/// The output of a command, which must succeed.
 fn printed<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> anyhow::Result<String> {
     let output = bandana(arguments)?;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -34,7 +34,7 @@ fn printed<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> anyhow::R
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Asserts that a command fails with this exit code and says each of `parts`.
+/// Asserts that a command fails with this exit code, and that its error contains each of `parts`.
 #[track_caller]
 fn refused<A: AsRef<OsStr>>(
     arguments: impl IntoIterator<Item = A>,
@@ -62,7 +62,7 @@ fn paths<const N: usize>(folder: &Path, names: [&str; N]) -> [String; N] {
     names.map(|name| folder.join(name).display().to_string())
 }
 
-/// What the server lists for an experiment's current revision.
+/// The server's list for an experiment's current revision.
 async fn listed(
     aggregator: &mut Aggregator,
     experiment: &Specification,
@@ -117,7 +117,7 @@ async fn an_experiment_is_signed_over_the_network() -> anyhow::Result<()> {
     let until = signatures[0].expires().to_string();
     assert!(shown.ends_with(&format!("signed online, revision 1 by {public} until {until}\n")));
 
-    // Nothing is signed without somebody to confirm it, or in error.
+    // Nothing is signed without confirmation, or after an error.
     let with = |more: &[&str]| sign.iter().chain(more).map(ToString::to_string).collect::<Vec<_>>();
     let days = |days| with(&["--experiment", "online", "--yes", "--expires-days", days]);
     refused(with(&["--experiment", "online", "--expires-days", "7"]), 1, &["terminal", "--yes"])?;
@@ -133,7 +133,7 @@ async fn an_experiment_is_signed_over_the_network() -> anyhow::Result<()> {
     wrong_key[2] = folder.path().display().to_string();
     refused(wrong_key, 1, &["can't read the key file"])?;
     let mut unreachable = days("7");
-    // Discard: nobody listens there.
+    // The discard port, on which nothing listens.
     "http://127.0.0.1:9".clone_into(&mut unreachable[4]);
     refused(unreachable, 5, &["can't reach the operators' service at http://127.0.0.1:9"])?;
     assert_eq!(listed(&mut aggregator, &experiment).await?, signatures);
@@ -191,7 +191,7 @@ async fn a_witness_signs_without_network() -> anyhow::Result<()> {
     let signatures = listed(&mut aggregator, &experiment).await?;
     assert_eq!(signatures.iter().map(Signature::key).collect::<Vec<_>>(), [public]);
 
-    // Files are not mixed up, and bytes that somebody changed are not signed.
+    // Files of the wrong kind, and altered bytes, are refused.
     refused(submit(&specification), 1, &[&specification, "bandana sign file"])?;
     refused(sign(&signature, &other), 1, &[&signature, "bandana sign export"])?;
     let changed = [&experiment.canonical_bytes()[..], &[0xa0, 0x06, 1]].concat();
@@ -204,7 +204,7 @@ async fn a_witness_signs_without_network() -> anyhow::Result<()> {
     aggregator.process.stop().await
 }
 
-/// What an app that pins these keys is given, with a client that is new.
+/// The choice of an app that pins these keys, with a new client.
 fn chosen_by_an_app(url: &str, signers: Signers) -> anyhow::Result<Choice> {
     let unlimited = PrivacyLoss::new(1e6)?;
     let bandana = Bandana::builder()
@@ -215,7 +215,7 @@ fn chosen_by_an_app(url: &str, signers: Signers) -> anyhow::Result<Choice> {
         .consent(Consent::Given)
         .start()?;
     let experiment = bandana.experiment("pinned")?;
-    // The first and only thing that is due is to ask.
+    // The only task that is due is to fetch the experiment.
     ensure!(bandana.shutdown(Duration::from_mins(1)), "the client does not end");
     Ok(experiment.choose())
 }
@@ -247,13 +247,13 @@ async fn an_app_takes_part_once_operator_and_witness_have_signed() -> anyhow::Re
     assert_eq!(default(chosen_by_an_app(&devices, signers.clone())?), Some(missing(operator_key)));
     sign(&operator)?;
     sign(&other)?;
-    // One party alone can't tag a device with a specification of its own.
+    // One party alone can't tag a device with a separate specification.
     assert_eq!(default(chosen_by_an_app(&devices, signers.clone())?), Some(missing(witness_key)));
     sign(&witness)?;
     assert_eq!(default(chosen_by_an_app(&devices, signers.clone())?), None, "there is an arm");
     assert_eq!(default(chosen_by_an_app(&devices, Signers::key(other_key))?), None);
 
-    // A new revision is not signed; who asks now gets nothing until it is.
+    // The new revision is unsigned, so devices get nothing until it is signed.
     let arm = AddArmRequest { experiment_id: "pinned".to_owned(), label: "black".to_owned() };
     aggregator.operator.add_arm(arm).await?;
     assert_eq!(default(chosen_by_an_app(&devices, signers)?), Some(missing(operator_key)));

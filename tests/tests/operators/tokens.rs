@@ -1,4 +1,4 @@
-//! Tokens decide who may call the operators' service.
+//! Tokens control access to the operators' service.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// A directory with a tokens file, and a server that asks for its tokens.
+/// A directory with a tokens file, and a server that requires its tokens.
 struct Guarded {
     folder: TempDir,
     anna: String,
@@ -194,7 +194,7 @@ async fn tokens_come_and_go_while_the_server_runs() -> anyhow::Result<()> {
     let mut watch = client.watch_estimates(request).await?.into_inner();
     assert!(watch.message().await?.is_some());
 
-    // A broken file changes nothing.
+    // A broken file changes nothing: the previous tokens remain.
     let whole = std::fs::read(guarded.file())?;
     std::fs::write(guarded.file(), "anna\n")?;
     guarded.server.reload().await?;
@@ -210,7 +210,7 @@ async fn tokens_come_and_go_while_the_server_runs() -> anyhow::Result<()> {
     guarded.server.reload().await?;
     let outcome = client.list_experiments(ListExperimentsRequest::default()).await.map(drop);
     assert_eq!(code(outcome), Code::Unauthenticated);
-    // What was open is closed.
+    // Open calls are closed.
     assert_eq!(watch.message().await.unwrap_err().code(), Code::Unauthenticated);
     assert_eq!(code(guarded.call(Some(&format!("Bearer {}", guarded.anna))).await), Code::Ok);
 
@@ -245,7 +245,7 @@ async fn the_command_line_shows_its_token_to_the_right_server_only() -> anyhow::
     let output = bandana(&with_file, &[]).await?;
     assert!(output.status.success(), "{output:?}");
 
-    // What is no token goes nowhere, and is not printed.
+    // An invalid token is neither sent nor printed.
     for (content, what) in [(Some(""), "is not a token"), (None, "can't read the token file")] {
         std::fs::remove_file(file)?;
         content.map_or(Ok(()), |content| std::fs::write(file, content))?;
@@ -285,7 +285,7 @@ fn make_pipe(path: &Path) -> anyhow::Result<()> {
     Ok(mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?)
 }
 
-/// Whoever opens a pipe waits for somebody who writes to it.
+/// Opening a pipe blocks until another process writes to it.
 #[tokio::test]
 async fn a_pipe_in_the_place_of_the_tokens_keeps_nobody_waiting() -> anyhow::Result<()> {
     let mut guarded = Guarded::start().await?;

@@ -42,7 +42,7 @@ async fn trusted(server: &Aggregator, arguments: &[&str]) -> anyhow::Result<Outp
     Ok(command.output().await?)
 }
 
-/// What a command wrote that must succeed.
+/// The output of a command, which must succeed.
 async fn written(server: &Aggregator, arguments: &[&str]) -> anyhow::Result<Vec<u8>> {
     let output = trusted(server, arguments).await?;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -58,7 +58,7 @@ async fn object(server: &Aggregator, arguments: &[&str]) -> anyhow::Result<Value
     Ok(serde_json::from_slice(&written(server, arguments).await?)?)
 }
 
-/// Asserts that a command fails with this exit code and says each of `parts`.
+/// Asserts that a command fails with this exit code, and that its error contains each of `parts`.
 async fn refused(
     server: &Aggregator,
     arguments: &[&str],
@@ -179,7 +179,7 @@ fn table_of_csv(bytes: Vec<u8>) -> anyhow::Result<Vec<Vec<String>>> {
     Ok(text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect())
 }
 
-/// Whoever reads JSON may err in the last place.
+/// JSON parsers may differ in the last digit.
 fn near(shown: &Value, expected: Option<f64>) -> bool {
     let shown = shown.as_f64();
     shown.zip(expected).map_or(shown == expected, |(s, e)| (s - e).abs() <= 1e-12)

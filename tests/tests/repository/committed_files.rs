@@ -1,4 +1,4 @@
-//! Committed files that a program makes are up to date.
+//! Committed generated files are up to date.
 
 #[test]
 fn committed_files_are_what_their_generators_write() -> anyhow::Result<()> {

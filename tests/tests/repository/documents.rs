@@ -1,5 +1,5 @@
-//! Documents name nothing that is not there: every link leads to a file and a heading, every path
-//! to a file or folder.
+//! References in documents are valid: every link leads to a file and a heading, every path to a
+//! file or folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -11,10 +11,10 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 /// Folders without documents or sources of the project.
 const LEFT_OUT: [&str; 3] = [".git", "target", "corpus"];
 
-/// Endings of the names of files that documents speak of.
+/// Suffixes of file names in documents.
 const ENDINGS: [&str; 6] = [".rs", ".proto", ".toml", ".md", ".sql", "/"];
 
-/// A page, as far as others can lead to it, and what it leads to.
+/// A page: its anchors and its links.
 #[derive(Debug, Default)]
 struct Page {
     headings: BTreeSet<String>,
@@ -54,20 +54,20 @@ impl Page {
     }
 }
 
-/// Whether this is meant as the path of a file or folder of the project.
+/// Whether a code span is meant as a path in the project.
 fn is_path(code: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c);
     let inside = code.contains('/') && !code.starts_with(['/', '.']) && code.chars().all(plain);
     inside && ENDINGS.iter().any(|ending| code.ends_with(ending))
 }
 
-/// What a link to this heading ends with.
+/// The anchor of a heading.
 fn anchor(title: &str) -> String {
     let kept = title.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
-/// All files and folders below this one, as paths from it.
+/// All files and folders below this one, as relative paths.
 fn everything(root: &Path, folder: &Path, found: &mut BTreeSet<PathBuf>) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -82,7 +82,7 @@ fn everything(root: &Path, folder: &Path, found: &mut BTreeSet<PathBuf>) -> anyh
     Ok(())
 }
 
-/// The path without `.` and `..`; `None`: it leads out of the project.
+/// The path without `.` and `..`; `None`: outside the project.
 fn plain(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -95,7 +95,7 @@ fn plain(path: &Path) -> Option<PathBuf> {
     Some(plain)
 }
 
-/// What is wrong with a link on this page, if something is.
+/// The defect of a link on this page, if any.
 fn fault(page: &Path, link: &str, pages: &BTreeMap<PathBuf, Page>) -> Option<&'static str> {
     if link.contains(':') {
         return None;
@@ -132,7 +132,7 @@ fn every_link_and_path_of_a_document_leads_somewhere() -> anyhow::Result<()> {
         }
         let is_there = |path: &&String| files.iter().any(|file| file.ends_with(path.as_str()));
         let missing = page.paths.iter().filter(|path| !is_there(path));
-        // What has changed is said of what was there.
+        // The changelog may name files that no longer exist.
         if name != Path::new("CHANGELOG.md") {
             faults.extend(missing.map(|path| format!("{shown}: no {path}")));
         }

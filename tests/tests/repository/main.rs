@@ -1,4 +1,4 @@
-//! The repository: its documents, what is generated and committed, and the order of modules.
+//! The repository: documents, committed generated files, and the order of modules.
 
 mod committed_files;
 mod documents;

@@ -1,7 +1,7 @@
-//! The order of modules: inside each crate no room needs another one that needs it.
+//! The order of modules: inside each crate, dependencies between rooms have no cycle.
 //!
-//! A room is a folder or a loose file right under `src`. Which rooms one needs is read from all
-//! paths in its code, tests left out. What a crate's root itself defines is in no room.
+//! A room is a folder or a loose file right under `src`. A room's dependencies are read from all
+//! paths in its code, tests excluded. Items defined in a crate's root are in no room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{read_dir, read_to_string};
@@ -24,18 +24,18 @@ const CRATES: [&str; 8] = [
     "tests/src",
 ];
 
-/// Which rooms each room needs, and a file that says so.
+/// The rooms that each room needs, each with a file that uses it.
 type Needs = BTreeMap<String, BTreeMap<String, String>>;
 
 /// The rooms of a crate.
 #[derive(Debug, Default)]
 struct Rooms {
     names: BTreeSet<String>,
-    /// What the root shows of them, by name.
+    /// The rooms of items that the root re-exports, by name.
     shown: BTreeMap<String, String>,
 }
 
-/// Where a path stands: the modules from the root down, and the rooms that were found.
+/// The context of a path: the modules from the root down, and the rooms found so far.
 struct Paths<'a> {
     rooms: &'a Rooms,
     module: Vec<String>,
@@ -43,7 +43,7 @@ struct Paths<'a> {
 }
 
 impl Paths<'_> {
-    /// Notes the room that a path leads to, if it leads to one.
+    /// Records the room that a path leads to, if any.
     fn note(&mut self, path: &[String]) {
         let mut module = match path.first().map(String::as_str) {
             Some("crate") => Vec::new(),
@@ -87,7 +87,7 @@ impl<'ast> Visit<'ast> for Paths<'_> {
         }
     }
 
-    /// What a macro is given is code for the macro to read, so paths are taken from its text.
+    /// A macro's arguments are unparsed tokens, so paths are taken from the text.
     fn visit_macro(&mut self, called: &'ast Macro) {
         let text = called.tokens.to_string().replace(" ::", "::").replace(":: ", "::");
         let is_of_paths = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
@@ -106,7 +106,7 @@ impl<'ast> Visit<'ast> for Paths<'_> {
     }
 }
 
-/// Whether something is compiled for tests only.
+/// Whether an item is compiled for tests only.
 fn is_of_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => {
@@ -161,7 +161,7 @@ fn rooms(root: &syn::File) -> Rooms {
     rooms
 }
 
-/// The modules that all rooms need, by the code under a folder.
+/// The rooms that each room needs, from the code under a folder.
 fn needs(source: &Path) -> anyhow::Result<Needs> {
     let root = parse(&source.join("lib.rs"))?;
     let rooms = rooms(&root);
@@ -179,7 +179,7 @@ fn needs(source: &Path) -> anyhow::Result<Needs> {
             }
         }
     }
-    // Files that are modules of tests only.
+    // Files that are test modules are skipped.
     for file in &files {
         let folder = match file.file_stem().and_then(|stem| stem.to_str()) {
             Some("mod" | "lib" | "main") => file.parent().context("a file in no folder")?.into(),
@@ -225,7 +225,7 @@ fn parse(file: &Path) -> anyhow::Result<syn::File> {
     syn::parse_file(&code).with_context(|| file.display().to_string())
 }
 
-/// A room that needs itself by way of others, and the way.
+/// A room that depends on itself, with the path of the cycle.
 fn cycle(needs: &Needs) -> Option<String> {
     fn way<'a>(
         needs: &'a Needs,
@@ -280,7 +280,7 @@ fn a_cycle_is_found_by_all_kinds_of_paths() -> anyhow::Result<()> {
     };
     ensure!(needs_of("a")? == ["b", "c"], "{:?}", needs_of("a")?);
     ensure!(cycle(&needs(source)?).is_none());
-    // By what the root shows, by a path in code, in a macro, and from a module in a file.
+    // Through a re-export, a path in code, a path in a macro, and a module in a separate file.
     for code in [
         "use crate::C; fn x() { crate::a::y() }",
         "fn x() { say!(1, crate::a::y(2)) }",

@@ -1,4 +1,4 @@
-//! A clock that jumps: what is answered, and what can be mended.
+//! A clock that jumps: the server's answers, and the recovery.
 
 use std::path::Path;
 use std::process::Output;
@@ -15,7 +15,7 @@ use tonic::{Code, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// The right day: 2024-10-04.
+/// The correct day: 2024-10-04.
 const TODAY: Day = Day::new(20_000);
 
 const YEAR: u32 = 365;
@@ -28,7 +28,7 @@ struct Site {
 }
 
 impl Site {
-    /// Has taken uploads 0 and 1 of today.
+    /// A site that has counted uploads 0 and 1 of today.
     async fn new() -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let clock = TestClock::at(TODAY, folder.path())?;
@@ -83,10 +83,10 @@ async fn a_clock_that_jumps_under_a_running_server_loses_nothing() -> anyhow::Re
         site.clock.set(jump)?;
         assert_eq!(site.submit(&server, TODAY, number).await?, S::Accepted);
         assert_eq!(site.submit(&server, TODAY, number).await?, S::Duplicate);
-        // No day that a wrong clock alone has seen.
+        // Days that only a wrong clock has seen are refused.
         let wrong = TODAY.forward(YEAR);
         assert_eq!(site.submit(&server, wrong, number + 1).await?, S::FutureDay);
-        // The window has moved by one day at most: days before it are not forgotten.
+        // The window has moved by one day at most: earlier days are not forgotten.
         assert_eq!(site.submit(&server, TODAY.back(5), number + 2).await?, S::Accepted);
         assert_eq!(site.submit(&server, TODAY, 0).await?, S::Duplicate);
     }
@@ -97,7 +97,7 @@ async fn a_clock_that_jumps_under_a_running_server_loses_nothing() -> anyhow::Re
     };
     site.clock.set(TODAY.forward(YEAR))?;
     assert_eq!(site.submit(&server, TODAY, 0).await?, S::Duplicate);
-    // One day is believed.
+    // One day is trusted.
     assert!((days_ahead().await? - f64::from(YEAR - 1)).abs() < 0.5);
     site.clock.set(TODAY)?;
     assert_eq!(site.submit(&server, TODAY, 30).await?, S::Accepted);
@@ -122,14 +122,14 @@ async fn a_server_that_starts_a_year_ahead_takes_the_right_day() -> anyhow::Resu
     assert_eq!(site.submit(&server, TODAY, 0).await?, S::Duplicate);
     assert_eq!(site.submit(&server, TODAY, 2).await?, S::Accepted);
     server.stop().await?;
-    // The clock is mended: nothing else needs to be.
+    // The clock is corrected; no other repair is needed.
     let server = site.start_on(TODAY).await?;
     assert_eq!(site.submit(&server, TODAY, 2).await?, S::Duplicate);
     assert_eq!(site.submit(&server, TODAY, 3).await?, S::Accepted);
     assert_eq!(site.counted(&server).await?, 4);
     server.stop().await?;
 
-    // A year has really passed: the first upload of its days shows it.
+    // A year has really passed: the first upload of the new days confirms it.
     let later = TODAY.forward(YEAR);
     let server = site.start_on(later).await?;
     assert_eq!(site.submit(&server, TODAY, 4).await?, S::Accepted);
@@ -145,7 +145,7 @@ async fn a_server_that_starts_a_year_ahead_takes_the_right_day() -> anyhow::Resu
 #[tokio::test]
 async fn a_server_that_starts_a_year_behind_waits_for_its_clock() -> anyhow::Result<()> {
     let site = Site::new().await?;
-    // On the eighth day the window has moved, as it does.
+    // On the eighth day the window has moved normally.
     let server = site.start_on(TODAY.forward(7)).await?;
     assert_eq!(site.submit(&server, TODAY.forward(7), 2).await?, S::Accepted);
     server.stop().await?;
@@ -157,7 +157,7 @@ async fn a_server_that_starts_a_year_behind_waits_for_its_clock() -> anyhow::Res
     let shown = Samples::parse(&page::get(&server.operator, "/metrics", &[]).await?.body)?;
     let behind = "bandana_uploads_turned_away_total{reason=\"clock_behind\"}";
     assert_eq!(shown.count(behind)?, 2);
-    // Time synchronisation comes late: no restart is needed.
+    // Late time synchronisation needs no restart.
     site.clock.set(TODAY.forward(7))?;
     assert_eq!(site.submit(&server, TODAY.forward(7), 3).await?, S::Accepted);
     assert_eq!(site.submit(&server, TODAY.forward(7), 2).await?, S::Duplicate);
@@ -165,7 +165,7 @@ async fn a_server_that_starts_a_year_behind_waits_for_its_clock() -> anyhow::Res
     assert_eq!(site.counted(&server).await?, 4);
     server.stop().await?;
 
-    // Also when days have passed without a server; and no further than at a start.
+    // Also after days without a server; and no further than at a start.
     let server = site.start_on(TODAY.back(YEAR)).await?;
     assert!(is_unavailable(site.submit(&server, TODAY, 4).await));
     site.clock.set(TODAY.forward(YEAR))?;
@@ -188,7 +188,7 @@ async fn a_clock_that_is_behind_by_less_than_the_window_is_told_of() -> anyhow::
         let page = page::get(&server.operator, "/metrics", &[]).await?;
         Samples::parse(&page.body)?.get("bandana_clock_behind_seconds")
     };
-    // At noon, three days before a day of which uploads were counted.
+    // At noon, three days before a day with counted uploads.
     let mut server = site.start_on(TODAY.back(3)).await?;
     server.log_until("the clock is behind").await?;
     assert!((seconds_behind(&server).await? - 2.5 * 86_400.0).abs() < 1.0);
@@ -206,7 +206,7 @@ async fn a_clock_that_is_behind_by_less_than_the_window_is_told_of() -> anyhow::
     Ok(())
 }
 
-/// The exit code of a command, and all that it said.
+/// The exit code of a command, and its output.
 fn said(output: Output) -> anyhow::Result<(Option<i32>, String)> {
     let words = [output.stdout, output.stderr].concat();
     Ok((output.status.code(), String::from_utf8(words)?))
@@ -217,7 +217,7 @@ async fn a_window_that_a_wrong_clock_moved_is_mended_without_counting_twice() ->
 {
     let site = Site::new().await?;
     let wrong = TODAY.forward(YEAR);
-    // A device whose clock is wrong too bears the server's out.
+    // A device whose clock is wrong too confirms the server's clock.
     let server = site.start_on(wrong).await?;
     assert_eq!(site.submit(&server, wrong, 50).await?, S::Accepted);
     assert_eq!(site.submit(&server, TODAY, 0).await?, S::Expired);
@@ -239,7 +239,7 @@ async fn a_window_that_a_wrong_clock_moved_is_mended_without_counting_twice() ->
     let (_, words) = said(site.watermark(&["show", "--json"]).await?)?;
     let dates = r#"{"oldest_day":"2025-09-28","earliest_day":"2024-10-05","today":"2024-10-04","trusted":[]}"#;
     assert_eq!(words.trim_end(), dates);
-    // Uploads of the 4th were counted and their ids are gone.
+    // Uploads of the 4th were counted, and their ids are gone.
     for (day, part) in [
         ("2024-10-04", "on 2024-10-05 at the earliest"),
         ("1970-01-01", "could be counted again"),
@@ -252,7 +252,7 @@ async fn a_window_that_a_wrong_clock_moved_is_mended_without_counting_twice() ->
     let (code, words) = said(site.watermark(&["set", "--day", "2024-10-05"]).await?)?;
     assert_eq!(code, Some(0), "{words}");
 
-    // Today is the one day that can't be told apart; tomorrow all is as before.
+    // Only today is indistinguishable; tomorrow everything is as before.
     let server = site.start_on(TODAY).await?;
     assert!(is_unavailable(site.submit(&server, TODAY, 2).await));
     server.stop().await?;
@@ -265,7 +265,7 @@ async fn a_window_that_a_wrong_clock_moved_is_mended_without_counting_twice() ->
     assert_eq!(site.submit(&server, wrong, 50).await?, S::FutureDay);
     assert_eq!(site.counted(&server).await?, 4);
     server.stop().await?;
-    // What was counted ahead of its time is known when its day comes.
+    // Uploads counted ahead of time are known when their day comes.
     let server = site.start_on(wrong).await?;
     assert_eq!(site.submit(&server, wrong, 50).await?, S::Duplicate);
     assert_eq!(site.submit(&server, tomorrow, 2).await?, S::Expired);

@@ -1,4 +1,4 @@
-//! An upload counts once, however often and however concurrently it arrives.
+//! An upload counts once, for any number of repeated or concurrent submissions.
 
 use bandana_shared::wire::v1::UploadStatus;
 use bandana_tests::harness::{Aggregator, three_arms, upload};
@@ -29,7 +29,7 @@ async fn the_same_upload_100_times_at_once_counts_once() -> anyhow::Result<()> {
     assert_eq!(count(UploadStatus::Duplicate), 99);
     assert_eq!(aggregator.tallies(&experiment).await?, [(2, 1), (0, 0), (1, 1)]);
 
-    // Also after a restart, and whatever else a sender puts under the same name.
+    // Also after a restart, and with different content under the same name.
     let mut aggregator = aggregator.stop_and_restart().await?;
     let other = upload(1, &experiment, day, &[(1, true)])?;
     for request in [request, other] {

@@ -16,8 +16,8 @@ use tonic::Code;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// Listens on loopback and passes one connection on to `upstream`. While
-/// `withhold` is true, nothing comes back.
+/// A proxy on loopback that forwards one connection to `upstream`. While `withhold` is true, no
+/// responses pass.
 async fn proxy(upstream: String, withhold: watch::Receiver<bool>) -> anyhow::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -61,7 +61,7 @@ async fn a_withheld_answer_and_a_kill_lose_and_double_nothing() -> anyhow::Resul
     let hello = GetExperimentRequest { experiment_id, ..Default::default() };
     behind_proxy.get_experiment(hello).await?;
 
-    // From here on the server hears, and is not heard.
+    // From here on requests arrive, but responses are lost.
     withhold.send_replace(true);
     let request = upload(77, &experiment, day, &[(2, true), (2, false), (1, true)])?;
     let unanswered = tokio::spawn({
@@ -103,8 +103,8 @@ async fn every_acknowledged_upload_survives_a_kill_under_load() -> anyhow::Resul
         assert_eq!(status, UploadStatus::Accepted);
         numbers.push(number);
     }
-    // Every acknowledged one is known; at most one more for each worker was
-    // committed without an answer.
+    // Every acknowledged upload is counted; at most one more per worker was committed without an
+    // answer.
     let (reports, _) = aggregator.tallies(&experiment).await?[0];
     assert!((numbers.len() as u64..=numbers.len() as u64 + 16).contains(&reports));
     for number in numbers {
@@ -121,7 +121,7 @@ async fn a_failed_commit_ends_the_process_and_acknowledges_nobody() -> anyhow::R
     let mut aggregator = Aggregator::start(PROGRAM).await?;
     let experiment = aggregator.create(three_arms("failing")).await?;
     let day = aggregator.day(&experiment).await?;
-    // Another program breaks the rule that only the server writes.
+    // Another program violates the rule that only the server writes.
     let file = aggregator.data_dir().join("bandana.sqlite3");
     rusqlite::Connection::open(file)?.execute_batch("DROP TABLE tally")?;
     let request = upload(1, &experiment, day, &[(0, true)])?;
@@ -142,7 +142,7 @@ async fn who_locks_the_database_ends_the_server_and_nothing_is_lost() -> anyhow:
     let day = Day::new(device.get_experiment(question).await?.into_inner().server_day);
     let submitted = submit_one(&mut device, &experiment, day, 1).await?;
     assert_eq!(submitted, UploadStatus::Accepted);
-    // Another program breaks the rule that only the server writes, and does not end.
+    // Another program violates the rule that only the server writes, and keeps running.
     let file = folder.path().join("bandana.sqlite3");
     let other = rusqlite::Connection::open(&file)?;
     other.execute_batch("BEGIN IMMEDIATE")?;

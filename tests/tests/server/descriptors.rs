@@ -1,4 +1,4 @@
-//! A server that may have few files open.
+//! A server with a low limit on file descriptors.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use tokio::process::Command;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 const LIMITED: &str = env!("CARGO_BIN_EXE_with-few-descriptors");
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How long a server without descriptors is watched.
+/// Time for which a server without descriptors is observed.
 const WATCH: Duration = Duration::from_secs(3);
 
 /// Starts a server with these limits of descriptors.
@@ -36,7 +36,7 @@ async fn start(
     WatchedServer::launch(command, folder.path(), arguments, "info").await
 }
 
-/// The soft limit that a process has now.
+/// The current soft limit of a process.
 fn soft_limit(process: u32) -> anyhow::Result<u64> {
     let limits = std::fs::read_to_string(format!("/proc/{process}/limits"))?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
@@ -49,7 +49,7 @@ async fn the_limit_is_raised_as_far_as_it_goes() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let connections = ["--limit-connections", "100"];
     let server = start(&folder, (64, 1024), &connections).await?;
-    // Two services, and something for the server itself.
+    // Two services, and some descriptors for the server itself.
     let soft = soft_limit(server.id()?)?;
     assert!((200..1024).contains(&soft), "{soft}");
     let log = server.stop().await?;
@@ -75,12 +75,12 @@ async fn without_descriptors_it_waits_for_some_and_serves_who_is_in() -> anyhow:
 
     let mut crowd = Vec::new();
     for _ in 0..100 {
-        // Beyond what the server accepts they wait in the backlog of its socket.
+        // Excess connections wait in the socket's backlog.
         crowd.push(TcpStream::connect(&server.device).await?);
     }
     server.log_until("can't accept connections").await?;
 
-    // A server that tries without a pause takes a whole processor.
+    // A server that retries without a pause uses a whole processor.
     let before = processor_time(server.id()?)?;
     tokio::time::sleep(WATCH).await;
     let used = processor_time(server.id()?)?.saturating_sub(before);
@@ -104,7 +104,7 @@ async fn without_descriptors_it_waits_for_some_and_serves_who_is_in() -> anyhow:
     tokio::time::timeout(PATIENCE, again).await?;
     drop(inside);
     let log = server.stop().await?;
-    // A line when it begins, not one for every attempt.
+    // One line at the beginning, not one for every attempt.
     assert!(log.matches("can't accept connections").count() < 10, "{log}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Admission of devices' calls: app keys, rates, and calls at the same time.
+//! Admission control of devices' calls: app keys, rates, and concurrency.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,10 +34,10 @@ use tonic_health::pb::health_client::HealthClient;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// More calls than a rate of one in a second can let through.
+/// More calls than a rate of one per second can admit.
 const MANY: u128 = 1000;
 
 /// A server and a folder for its files.
@@ -98,7 +98,7 @@ fn code<T>(outcome: Result<T, Status>) -> Code {
     outcome.map_or_else(|status| status.code(), |_| Code::Ok)
 }
 
-/// How long the server wants a caller to wait.
+/// The server's pushback: the time that a caller should wait.
 fn pushback(status: &Status) -> anyhow::Result<Duration> {
     let value = status.metadata().get("grpc-retry-pushback-ms").context("no time to come back")?;
     Ok(Duration::from_millis(value.to_str()?.parse()?))
@@ -149,7 +149,7 @@ async fn every_call_of_devices_shows_a_key_and_health_does_not() -> anyhow::Resu
     drop(device);
     let log = gated.server.stop().await?;
     assert!(!log.contains(&key[5..]), "{log}");
-    // Its own addresses are no secret.
+    // The server's own addresses are not secret.
     let others = log.lines().filter(|line| !line.contains("listening; opening the store"));
     for line in others {
         assert!(!line.contains("127.0.0.1:"), "{line}");
@@ -179,7 +179,7 @@ async fn keys_come_and_go_while_the_server_runs() -> anyhow::Result<()> {
     let answer = answers.message().await?.context("no answer")?;
     assert_eq!(answer.status(), UploadStatus::Accepted);
 
-    // A broken file changes nothing.
+    // A broken file changes nothing: the previous keys remain.
     let whole = std::fs::read(&file)?;
     std::fs::write(&file, "new\n")?;
     gated.server.reload().await?;
@@ -191,7 +191,7 @@ async fn keys_come_and_go_while_the_server_runs() -> anyhow::Result<()> {
     gated.server.reload().await?;
     let outcome = device.get_experiment(with_key(question(), &key)?).await;
     assert_eq!(code(outcome), Code::Unauthenticated);
-    // A stream that was open ends too.
+    // An open stream ends too.
     let end = tokio::time::timeout(PATIENCE, answers.message()).await?;
     assert_eq!(code(end), Code::Unauthenticated);
     Ok(())
@@ -206,12 +206,12 @@ async fn a_revoked_key_ends_a_stream_that_is_all_the_traffic() -> anyhow::Result
     let experiment = gated.experiment().await?;
     let (uploads, outgoing) = mpsc::channel(1);
     let stream = with_key(ReceiverStream::new(outgoing), &key)?;
-    // The server's day does not matter: a refusal is an answer too.
+    // Any day will do: a refusal is an answer too.
     uploads.send(upload(1, &experiment, Day::new(1), &[(0, true)])?).await?;
     let mut answers = gated.device().await?.submit_uploads(stream).await?.into_inner();
     answers.message().await?.context("no answer")?;
 
-    // Nobody calls, and no signal is sent.
+    // No call is made, and no signal is sent.
     app_key(gated.folder.path(), &["revoke", "--name", "gateway"]).await?;
     let end = tokio::time::timeout(PATIENCE, answers.message()).await?;
     assert_eq!(code(end), Code::Unauthenticated);
@@ -235,7 +235,7 @@ async fn an_app_whose_key_is_revoked_by_mistake_loses_nothing() -> anyhow::Resul
     let start = || -> anyhow::Result<Bandana> {
         Ok(embedding::app(&url, &directory, &clock, Some(&key))?.start()?)
     };
-    // Does what is due, and ends.
+    // Runs the tasks that are due, and ends.
     let run = |bandana: Bandana| {
         ensure!(bandana.shutdown(PATIENCE), "the app does not end");
         anyhow::Ok(bandana.status())
@@ -286,16 +286,16 @@ async fn uploads_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<()
         accepted += 1;
         ensure!(accepted < MANY, "no rate");
     };
-    // The burst, and what the rate allows for as long as it took.
+    // The burst, plus the calls that the rate admits in the elapsed time.
     assert!(accepted >= 30, "{accepted}");
     assert_eq!(refusal.code(), Code::ResourceExhausted);
     let wait = pushback(&refusal)?;
     assert!(!wait.is_zero() && wait <= Duration::from_secs(1), "{wait:?}");
-    // Other calls, and others, are not concerned.
+    // Other methods and other callers are unaffected.
     day_of(&mut busy).await?;
     let request = upload(1 << 100, &experiment, day, &[(0, true)])?;
     assert_eq!(other.submit_upload(request).await?.into_inner().status(), UploadStatus::Accepted);
-    // Whoever waits that long is taken; nothing but that time makes it so.
+    // After that wait the call is admitted, because of the time only.
     tokio::time::sleep(wait).await;
     let request = upload(accepted, &experiment, day, &[(0, true)])?;
     assert_eq!(busy.submit_upload(request).await?.into_inner().status(), UploadStatus::Accepted);
@@ -310,7 +310,7 @@ async fn questions_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<
     let (mut busy, mut other) = (gated.device().await?, gated.device().await?);
     let day = day_of(&mut other).await?;
     let arm = || SelectArmRequest { experiment_id: "gated".to_owned() };
-    // Either kind counts.
+    // Either kind of call counts.
     let mut answered = 0;
     let refusal = loop {
         let outcome = match answered % 2 {
@@ -327,7 +327,7 @@ async fn questions_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<
     assert_eq!(refusal.code(), Code::ResourceExhausted);
     let wait = pushback(&refusal)?;
     assert!(!wait.is_zero() && wait <= Duration::from_secs(1), "{wait:?}");
-    // Uploads have a rate of their own, and others are not concerned.
+    // Uploads have a separate rate, and other callers are unaffected.
     let request = upload(1, &experiment, day, &[(0, true)])?;
     assert_eq!(busy.submit_upload(request).await?.into_inner().status(), UploadStatus::Accepted);
     other.select_arm(arm()).await?;
@@ -352,7 +352,7 @@ async fn streams_over_the_rate_are_slowed_down_and_lose_nothing() -> anyhow::Res
         accepted += 1;
     }
     assert_eq!(accepted, 60);
-    // 20 at once, and then 40 in two seconds. No clock makes it faster.
+    // 20 at once, and then 40 in two seconds. No clock can make it faster.
     assert!(start.elapsed() >= Duration::from_millis(1900), "{:?}", start.elapsed());
     Ok(())
 }
@@ -366,7 +366,7 @@ async fn slow_streams_of_single_uploads_live_on() -> anyhow::Result<()> {
     let stream = TcpStream::connect(&gated.server.device).await?;
     let (mut send, connection) = h2::client::handshake(stream).await?;
     tokio::spawn(connection);
-    // The server's word on windows comes with the first answer.
+    // The server's settings arrive with the first answer.
     let first = http::Request::post("http://x/grpc.health.v1.Health/Check").body(())?;
     send.send_request(first, true)?.0.await?;
     let mut streams = Vec::new();
@@ -391,10 +391,10 @@ async fn slow_streams_of_single_uploads_live_on() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// More than a stream may have unread, and than the rate lets through at once.
+/// More than a stream may leave unread, and than the rate admits at once.
 const SINGLES: u64 = 1000;
 
-/// Reads answers to the end, which must be a good one.
+/// Reads answers to the end, which must be a success.
 async fn take_answers(answer: h2::client::ResponseFuture) -> anyhow::Result<()> {
     let mut body = answer.await?.into_body();
     while let Some(data) = body.data().await {
@@ -407,7 +407,7 @@ async fn take_answers(answer: h2::client::ResponseFuture) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Streams uploads of one report, each in a frame of its own.
+/// Streams uploads of one report, one per frame.
 async fn send_singly(
     mut body: h2::SendStream<Bytes>,
     first: u128,
@@ -442,7 +442,7 @@ async fn apps_share_a_rate_over_all_connections_and_the_log_names_them() -> anyh
     let day = Day::new(answer.server_day);
     let mut number = 0;
     let refusal = loop {
-        // A connection for each upload does not help.
+        // Separate connections for each upload do not help.
         let request = upload(number, &experiment, day, &[(0, true)])?;
         match gated.device().await?.submit_upload(with_key(request, &greedy)?).await {
             Ok(_) => number += 1,
@@ -477,7 +477,7 @@ async fn calls_beyond_the_limit_come_back_and_a_stalled_stream_gives_up_its_plac
     let health = HealthCheckRequest { service: String::new() };
     HealthClient::new(gated.channel().await?).check(health).await?;
 
-    // Nothing is said on the stream, and the server ends it.
+    // The stream is silent, and the server ends it.
     let end = tokio::time::timeout(PATIENCE, answers.message()).await?;
     assert_eq!(code(end), Code::DeadlineExceeded);
     other.get_experiment(question()).await?;

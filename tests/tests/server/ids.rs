@@ -1,5 +1,5 @@
-//! Room for the ids of uploads: operators hear when it becomes scarce, callers when to come again,
-//! one app key can't take it all, and a new day makes room without anybody calling.
+//! Room for the ids of uploads: operators are warned when it is scarce, callers learn when to
+//! retry, one app key can't use all of it, and a new day makes room without any call.
 
 use std::path::Path;
 use std::process::Command;
@@ -39,7 +39,7 @@ async fn until_ready_is(server: &WatchedServer, status: u16) -> anyhow::Result<(
     tokio::time::timeout(Duration::from_mins(1), waiting).await?
 }
 
-/// Whether the alarm of the server rings, among the metrics.
+/// Whether the server's alarm is active, according to its metrics.
 async fn rings(server: &WatchedServer) -> anyhow::Result<bool> {
     let metrics = page::get(&server.operator, "/metrics", &[]).await?.body;
     let name = "bandana_alarm{experiment=\"\",name=\"ids-full\"} ";
@@ -47,7 +47,7 @@ async fn rings(server: &WatchedServer) -> anyhow::Result<bool> {
     Ok(value.context("there is no such alarm")? == "1")
 }
 
-/// How long a caller is to wait that was turned away.
+/// The pushback of a refused call: the time that the caller should wait.
 fn pushback(status: &Status) -> anyhow::Result<Duration> {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     let value = status.metadata().get("grpc-retry-pushback-ms").context("no wait")?;
@@ -75,9 +75,9 @@ async fn a_server_without_room_says_so_until_a_new_day_makes_room() -> anyhow::R
     server.log_until("no more upload ids can be remembered").await?;
     let refused = device.submit_upload(upload(10, &experiment, TODAY, &[(0, true)])?).await;
     let wait = pushback(&refused.err().context("it was taken")?)?;
-    // It is noon: an hour is all that clients wait.
+    // It is noon: clients wait an hour at most.
     ensure!((Duration::from_mins(50)..=Duration::from_hours(1)).contains(&wait), "{wait:?}");
-    // What was counted can be told.
+    // Counted uploads are recognised.
     assert_eq!(submit_one(&mut device, &experiment, TODAY, 3).await?, UploadStatus::Duplicate);
     until_ready_is(&server, 503).await?;
     assert!(rings(&server).await?);
@@ -87,7 +87,7 @@ async fn a_server_without_room_says_so_until_a_new_day_makes_room() -> anyhow::R
 
     let server = start().await?;
     until_ready_is(&server, 503).await?;
-    // Nobody calls; the day ends.
+    // No call is made; the day ends.
     clock.set(TODAY.forward(1))?;
     until_ready_is(&server, 200).await?;
     assert!(!rings(&server).await?);
@@ -107,7 +107,7 @@ fn new_key(name: &str, file: &Path) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// Uploads with a key until one is turned away, and tells how many were taken.
+/// Uploads with a key until one upload is refused, and returns the number of accepted ones.
 async fn fill(
     device: &mut DeviceClient<Channel>,
     key: &str,
@@ -141,7 +141,7 @@ async fn one_app_key_leaves_room_for_the_other() -> anyhow::Result<()> {
     });
     question.metadata_mut().insert("bandana-app-key", other.parse()?);
     let day = Day::new(device.get_experiment(question).await?.into_inner().server_day);
-    // Half of the room is for whoever comes, and a quarter for each of the two.
+    // Half of the room is for any key, and a quarter for each of the two keys.
     let (taken, status) = fill(&mut device, &greedy, (&experiment, day), 0).await?;
     ensure!(taken == 8 && status.message().contains("of this app"), "{taken}: {status}");
     pushback(&status)?;

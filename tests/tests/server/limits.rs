@@ -1,4 +1,4 @@
-//! Connections beyond what the server can serve.
+//! Connections beyond the server's capacity.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tonic::{Code, Request, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn question() -> GetExperimentRequest {
@@ -45,7 +45,7 @@ async fn connections_beyond_the_limit_are_closed_and_places_come_back() -> anyho
         closed(TcpStream::connect(&server.device).await?).await?;
     }
     server.log_until("all connections are taken").await?;
-    // Whoever is in is served, and operators are not kept out by devices.
+    // Open connections are served, and devices don't crowd out operators.
     assert_eq!(first.get_experiment(question()).await.unwrap_err().code(), Code::NotFound);
     let mut operator = OperatorClient::connect(format!("http://{}", server.operator)).await?;
     operator.list_experiments(ListExperimentsRequest::default()).await?;
@@ -100,7 +100,7 @@ async fn pages_have_the_same_limits() -> anyhow::Result<()> {
         stream.write_all(said.as_bytes()).await?;
         closed(stream).await?;
     }
-    // What was answered does not keep a connection either.
+    // An answered request does not keep a connection open either.
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await?;
     closed(stream).await?;

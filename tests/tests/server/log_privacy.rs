@@ -1,6 +1,6 @@
-//! The log and the answers keep this to themselves: the log knows no caller's address,
-//! key, token or report, not even with everything logged that the server and its libraries
-//! can log; and no answer tells of files, of the database or of the code.
+//! Secrets of the log and of answers. The log never contains a caller's address, key, token or
+//! report, even with all logging of the server and its libraries enabled. No answer reveals files,
+//! the database or the code.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -27,10 +27,10 @@ use tonic::{Request, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// The callers' address, which nobody else here has: all of 127.0.0.0/8 is this host.
+/// The callers' address, which is used for nothing else: all of 127.0.0.0/8 is this host.
 const CALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 83, 97, 101));
 
-/// What tells of the inside.
+/// Words that reveal internals.
 const INSIDE: [&str; 16] = [
     "sqlite",
     "SELECT",
@@ -50,7 +50,7 @@ const INSIDE: [&str; 16] = [
     "thread '",
 ];
 
-/// A name of an upload that is easily found again, in hexadecimal, decimal or as bytes.
+/// The name of an upload, easy to find in hexadecimal, decimal or as bytes.
 const UPLOAD: u128 = 0x5ca1_ab1e_5ca1_ab1e_5ca1_ab1e_5ca1_ab1e;
 
 async fn secret(folder: &Path, command: &str) -> anyhow::Result<String> {
@@ -71,7 +71,7 @@ fn with<T>(message: T, name: &'static str, value: &str) -> anyhow::Result<Reques
     Ok(request)
 }
 
-/// Everything that was said to a caller.
+/// All responses to callers.
 #[derive(Default)]
 struct Answers(Vec<String>);
 
@@ -108,7 +108,7 @@ async fn secure(address: &str, authority: &Authority) -> anyhow::Result<Channel>
     Ok(endpoint.local_address(Some(CALLER)).connect().await?)
 }
 
-/// Says this, and reads until the other end closes or has said enough.
+/// Sends these bytes, and reads until the peer closes the connection or has sent enough.
 async fn say(address: &str, bytes: &[u8]) -> anyhow::Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::new(CALLER, 0))?;
@@ -119,7 +119,7 @@ async fn say(address: &str, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What operators do, right and wrong.
+/// Operators' calls, valid and invalid.
 async fn operate(
     operator: &mut OperatorClient<Channel>,
     token: &str,
@@ -152,7 +152,7 @@ async fn operate(
     Ok(Specification::try_from(&experiment)?)
 }
 
-/// What devices do, right and wrong.
+/// Devices' calls, valid and invalid.
 async fn report(
     device: &mut DeviceClient<Channel>,
     key: &str,
@@ -177,7 +177,7 @@ async fn report(
     Ok(day)
 }
 
-/// What hostile callers say.
+/// The bytes of hostile callers.
 fn hostile() -> Vec<Vec<u8>> {
     let begin = [PREFACE, &frame(Kind::Settings, 0, 0, &[])].concat();
     let block = headers("/bandana.v1.Device/SubmitUpload", &[("authorization", "Bearer x")]);
@@ -277,7 +277,7 @@ async fn a_store_that_fails_is_not_explained_to_callers() -> anyhow::Result<()> 
     answers.hear(operator.create_experiment(request).await);
     answers.check(folder.path())?;
     assert_eq!(answers.0.len(), 2);
-    // It has ended by itself, with an error for whoever runs it.
+    // The server has ended by itself, with an error for its operator.
     let ended = format!("{:#}", server.stop().await.unwrap_err());
     assert!(ended.contains("no such table"), "{ended}");
     Ok(())

@@ -1,4 +1,4 @@
-//! The log: what is in it, and what never is.
+//! The content of the log, and what it must never contain.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -21,7 +21,7 @@ use tonic::transport::{Channel, Endpoint};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// An address that occurs nowhere but at the other end of the server's connections.
+/// An address that occurs only as the peer of the server's connections.
 const PEER: Ipv4Addr = Ipv4Addr::new(127, 0, 83, 29);
 
 /// The number of an upload, and so its id.
@@ -38,8 +38,8 @@ fn request_id(metadata: &MetadataMap) -> anyhow::Result<String> {
     Ok(id.to_owned())
 }
 
-/// Some traffic, and the request ids of: a call of an operator, one that failed, and one
-/// of a device.
+/// Makes some traffic, and returns the request ids of an operator's call, of a failed one, and of a
+/// device's call.
 async fn traffic(server: &WatchedServer) -> anyhow::Result<[String; 3]> {
     let mut operator = OperatorClient::new(channel(&server.operator).await?);
     let create = CreateExperimentRequest {

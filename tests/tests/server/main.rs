@@ -1,4 +1,4 @@
-//! The server as a process: what it takes and refuses, counts once, logs and survives.
+//! The server as a process: accepted and refused calls, duplicates, logs and crashes.
 
 mod clock;
 mod counted_once;

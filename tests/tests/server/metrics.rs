@@ -1,4 +1,4 @@
-//! Metrics fit traffic that is known.
+//! Metrics match known traffic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ async fn metrics(aggregator: &Aggregator) -> anyhow::Result<String> {
     Ok(page.body)
 }
 
-/// An upload for each status, and how often it is sent.
+/// An upload for each status, and the number of times that it is sent.
 fn uploads(
     running: &Specification,
     paused: &Specification,
@@ -192,7 +192,7 @@ fn documented() -> anyhow::Result<BTreeSet<(String, String, String)>> {
     Ok(page.lines().filter(|line| line.starts_with("| `")).filter_map(row).collect())
 }
 
-/// What a page shows, in the same form.
+/// The metrics on a page, in the same form.
 fn exposed(text: &str) -> BTreeSet<(String, String, String)> {
     let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let of = |(name, kind): (&str, &str)| {

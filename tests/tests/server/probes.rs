@@ -1,4 +1,4 @@
-//! Probes on the operators' port, and who is told what.
+//! Probes on the operators' port, and access to them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,10 +28,10 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A server that asks for a token, and the token.
+/// A server that requires a token, and the token.
 async fn guarded(folder: &Path) -> anyhow::Result<(WatchedServer, String)> {
     let file = folder.join("tokens");
     let file = file.to_str().context("a path in UTF-8")?;
@@ -75,7 +75,7 @@ async fn metrics_are_for_operators_and_probes_for_everybody() -> anyhow::Result<
         );
     }
     assert_eq!(get("/nowhere", &token).await?.status, 404);
-    // gRPC is not spoken over HTTP/1.1, where browsers could be made to.
+    // HTTP/1.1 offers no gRPC, because web pages can make browsers send such requests.
     let grpc = [("content-type", "application/grpc")];
     let path = "/bandana.v1.Operator/ListExperiments";
     assert_eq!(page::get(&server.operator, path, &grpc).await?.status, 404);
@@ -160,7 +160,7 @@ async fn devices_are_answered_nothing_but_their_service() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Makes the lock of a store a pipe: whoever opens it waits until somebody reads.
+/// Replaces the lock of a store by a pipe, whose opening blocks until there is a reader.
 fn hold_up(data_dir: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(data_dir)?;
     let mode = Mode::RUSR | Mode::WUSR;
@@ -220,7 +220,7 @@ async fn probes_are_answered_before_the_store_is_open() -> anyhow::Result<()> {
     for address in [&device, &operator] {
         assert_eq!(health(address).await?, [ServingStatus::Serving; 7]);
     }
-    // On the connections of before.
+    // On the earlier connections.
     assert_eq!(devices.get_experiment(question).await.unwrap_err().code(), Code::NotFound);
     operators.list_experiments(ListExperimentsRequest::default()).await?;
     drop((devices, operators));
@@ -230,7 +230,7 @@ async fn probes_are_answered_before_the_store_is_open() -> anyhow::Result<()> {
 
 type Watches = HealthClient<Channel>;
 
-/// A watch of the server's health that has told it, or how it was refused.
+/// A watch of the server's health after its first message, or its refusal.
 async fn watch(client: &mut Watches) -> anyhow::Result<Result<Streaming<Told>, Status>> {
     let mut told = match client.watch(HealthCheckRequest::default()).await {
         Ok(told) => told.into_inner(),
@@ -255,7 +255,8 @@ async fn watches_of_health_have_few_places_and_questions_have_all() -> anyhow::R
             }
             clients.push(client);
         }
-        // Neither one more on a connection nor one more in all; a question is answered on any.
+        // The limits per connection and in total are reached; unary checks are answered on any
+        // connection.
         let mut other = HealthClient::new(channel(address).await?);
         for client in [&mut clients[0], &mut other] {
             let refusal = watch(client).await?.err().context("it watches")?;
@@ -263,7 +264,7 @@ async fn watches_of_health_have_few_places_and_questions_have_all() -> anyhow::R
             assert!(refusal.metadata().contains_key("grpc-retry-pushback-ms"));
             client.check(HealthCheckRequest::default()).await?;
         }
-        // One that ends gives up its place, which a connection that has both is not given.
+        // A closed watch frees its slot, but a connection at its limit can't use it.
         drop(watches.pop());
         assert!(watch(&mut clients[0]).await?.is_err());
         let free = async {
@@ -299,13 +300,13 @@ async fn a_server_that_goes_down_is_not_ready_while_a_call_is_under_way() -> any
         .header("te", "trailers")
         .body(())?;
     let (answer, mut body) = send.ready().await?.send_request(request, false)?;
-    // The server has the call once it has answered a later one.
+    // The server has received the call once it has answered a later one.
     health(&server.device).await?;
     let open = TcpStream::connect(&server.operator).await?;
 
     server.signal(Signal::TERM)?;
     server.log_until("draining").await?;
-    // Whoever is still answered hears no; most are not.
+    // Probes that are still answered report "not ready"; most get no answer.
     for probe in [
         page::get_on(open, &server.operator, "/readyz", &[]).await,
         page::get(&server.operator, "/readyz", &[]).await,

@@ -1,4 +1,4 @@
-//! Every kind of bad upload gets its own status and changes nothing.
+//! Every kind of bad upload gets a distinct status and changes nothing.
 
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
@@ -74,7 +74,8 @@ async fn every_bad_upload_is_refused_in_its_own_way() -> anyhow::Result<()> {
         assert_eq!(answer.upload_id, request.upload_id, "{name}");
         assert_eq!(aggregator.tallies(&experiment).await?, [(0, 0); 3], "{name}");
     }
-    // Days of the window are taken; its very edge moves at midnight.
+    // Days in the window are accepted. The edge of the window is not tested, because it moves at
+    // midnight.
     for (number, day) in [(4, today.back(5)), (5, today)] {
         let request = upload(number, &experiment, day, &[(0, true)])?;
         let answer = aggregator.device.submit_upload(request).await?.into_inner();
@@ -100,7 +101,7 @@ async fn paused_is_for_now_and_stopped_for_good() -> anyhow::Result<()> {
 
     aggregator.operator.pause_experiment(name()).await?;
     assert_eq!(submit(&mut aggregator, &second).await?, UploadStatus::Paused);
-    // A repeated upload was counted, whatever the state is now.
+    // A repeated upload was counted, so the current state does not matter.
     assert_eq!(submit(&mut aggregator, &first).await?, UploadStatus::Duplicate);
     let again = aggregator.operator.pause_experiment(name()).await.unwrap_err();
     assert_eq!(again.code(), Code::FailedPrecondition);

@@ -1,4 +1,4 @@
-//! Ending in order, and refusing to start where that would be wrong.
+//! Orderly shutdown, and refusals to start in a wrong state.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,19 +29,19 @@ use tonic_health::pb::health_client::HealthClient;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// What a server says at the end of a stream that it cuts off.
+/// The server's message at the end of a stream that it cuts off.
 const GOING_DOWN: &str = "the aggregator is going down; call again";
 
-/// A stream of uploads that goes on until the server ends it.
+/// A stream of uploads that continues until the server ends it.
 struct Streamed {
     acknowledgements: UnboundedReceiver<(u128, UploadStatus)>,
-    /// How many uploads were taken from here, from [`FIRST_STREAMED`] on.
+    /// The number of uploads accepted by the stream, from [`FIRST_STREAMED`] on.
     sent: Arc<AtomicU64>,
-    /// How it ended.
+    /// The end of the stream.
     ended: JoinHandle<anyhow::Result<Option<Status>>>,
 }
 
-/// The number of the first upload in a stream; no worker gets so far.
+/// The number of the first upload in a stream; no worker's numbers reach it.
 const FIRST_STREAMED: u128 = 1 << 100;
 
 /// As [`keep_uploading`], over a single stream.
@@ -112,7 +112,7 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
     let end = last.and_then(Result::err).context("the watch ended as if that was all")?;
     assert_eq!(end.code(), Code::Unavailable);
 
-    // Everything that was acknowledged is counted, and once.
+    // Every acknowledged upload counts, exactly once.
     let counted = aggregator.tallies(&experiment).await?[0].0;
     assert!(counted >= numbers.len() as u64, "{counted} of {}", numbers.len());
     for number in &numbers {
@@ -120,8 +120,8 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
         assert_eq!(status, UploadStatus::Duplicate);
     }
     assert_eq!(aggregator.tallies(&experiment).await?[0].0, counted);
-    // What was sent and not answered may be counted if the way back was lost; sent again it
-    // is so in any case.
+    // Unanswered uploads may have been counted, if the response was lost; sending them again makes
+    // that certain.
     let end = streamed.ended.await??.context("the stream ended as if that was all")?;
     let is_answered = end.message() == GOING_DOWN;
     let sent = u128::from(streamed.sent.load(Ordering::SeqCst));
@@ -136,7 +136,8 @@ async fn sigterm_answers_what_is_under_way_and_exits_0() -> anyhow::Result<()> {
         let status = submit_one(&mut aggregator.device, &experiment, day, *number).await?;
         let is_known = status == UploadStatus::Duplicate;
         assert!(is_known || status == UploadStatus::Accepted, "{status:?}");
-        // A stream that was ended with a word was answered for all that it had counted.
+        // A stream that ended with the server's message was answered for all uploads that it had
+        // counted.
         assert!(!(is_known && is_answered && place < of_stream), "no answer to {number}");
     }
     let all = (numbers.len() + unanswered.len()) as u64;
@@ -204,7 +205,7 @@ async fn connections_without_calls_do_not_hold_up_the_end() -> anyhow::Result<()
     let server = WatchedServer::start(PROGRAM, folder.path(), &arguments).await?;
     let mut idle = Vec::new();
     for address in [&server.device, &server.operator] {
-        // None of them ever answers what the server says.
+        // None of these connections ever responds to the server.
         idle.push(RawConnection::silent(address).await?);
         idle.push(RawConnection::open(address).await?);
         let mut asked = RawConnection::open(address).await?;
@@ -222,7 +223,7 @@ async fn connections_without_calls_do_not_hold_up_the_end() -> anyhow::Result<()
     Ok(())
 }
 
-/// Runs the program and returns its exit code and what it says.
+/// Runs the program, and returns its exit code and output.
 async fn run(arguments: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
     let output = Command::new(PROGRAM)
         .args(arguments)

@@ -1,4 +1,4 @@
-//! Signatures on their way from whoever signs to a device that judges them.
+//! Signatures on their way from the signer to a device that verifies them.
 
 use bandana_aggregator::clock::{Clock as _, SystemClock};
 use bandana_client::{SignatureRefusal, Signers, Timestamp};
@@ -29,7 +29,7 @@ fn addition(specification: &Specification, signature: &Signature) -> AddSignatur
     }
 }
 
-/// What a device gets that holds nothing yet.
+/// The answer to a device without any specification.
 async fn fetched(
     aggregator: &mut Aggregator,
     experiment: &Specification,
@@ -65,11 +65,11 @@ async fn a_device_gets_the_signatures_whatever_happens_to_the_server() -> anyhow
     let until_both = Timestamp::from_unix_ms(soon.get() * 1000);
     assert_eq!(signers.judge(&received, &by, at), Ok(until_both));
 
-    // The same key again: the later signature takes the place of the earlier one.
+    // The same key again: the later signature replaces the earlier one.
     let renewed = operator.sign(&experiment, late);
     let answer = aggregator.operator.add_signature(addition(&experiment, &renewed)).await?;
     assert_eq!(answer.into_inner().signatures.len(), 2);
-    // Neither a new policy nor a new state loses them.
+    // Signatures survive a new policy and a new state.
     let name = || ExperimentName { experiment_id: "signed".to_owned() };
     let day = aggregator.day(&experiment).await?;
     let request = upload(1, &experiment, day, &[(0, true)])?;
@@ -168,7 +168,7 @@ async fn what_does_not_fit_is_refused_with_a_reason() -> anyhow::Result<()> {
     let one_more = holder(99).sign(&experiment, now().after_days(1));
     let error = aggregator.operator.add_signature(addition(&experiment, &one_more)).await;
     assert_eq!(error.unwrap_err().code(), Code::FailedPrecondition);
-    // The server goes on, and by one of the keys there is always room.
+    // The server continues, and a signature by one of the keys always finds room.
     aggregator.operator.add_signature(request()).await?;
     assert_eq!(fetched(&mut aggregator, &experiment).await?.1.len(), SIGNATURES_MAX);
     aggregator.process.stop().await

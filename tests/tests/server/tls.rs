@@ -22,7 +22,7 @@ use tonic::transport::Endpoint;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// A folder with the certificates of a server, and of those who call it.
+/// A folder with the certificates of a server and of its callers.
 struct Files {
     folder: TempDir,
     authority: Authority,
@@ -115,7 +115,7 @@ async fn pages_are_answered_behind_tls_only() -> anyhow::Result<()> {
         assert!(clear.is_err(), "{path} in the clear: {clear:?}");
     }
     assert!(Authority::new()?.connect_http1(&server.operator).await.is_err());
-    // Devices' port has no pages to offer.
+    // The devices' port has no pages.
     assert!(files.authority.connect_http1(&server.device).await.is_err());
     server.stop().await?;
     Ok(())
@@ -137,7 +137,7 @@ async fn operators_show_certificates_where_they_are_asked_to() -> anyhow::Result
     assert_eq!(list(&shown("anna.pem", "anna.key")).await?, Some(0));
     assert_eq!(list(&[]).await?, Some(5));
     assert_eq!(list(&shown("stranger.pem", "stranger.key")).await?, Some(5));
-    // Devices show none.
+    // Devices present no client certificate.
     files.authority.connect(&server.device).await?;
 
     let words = [
@@ -159,7 +159,7 @@ async fn certificates_are_replaced_while_the_server_runs() -> anyhow::Result<()>
     let mut before = OperatorClient::new(files.authority.connect(&server.operator).await?);
     before.list_experiments(ListExperimentsRequest::default()).await?;
 
-    // The key of another certificate: nothing changes.
+    // The key of another certificate: the previous pair remains.
     let next = Authority::new()?;
     let key = std::fs::read(files.path("server.key"))?;
     next.sign(files.folder.path(), "server")?;
@@ -175,7 +175,7 @@ async fn certificates_are_replaced_while_the_server_runs() -> anyhow::Result<()>
         next.connect(address).await?;
         assert!(files.authority.connect(address).await.is_err());
     }
-    // Whoever was connected stays so.
+    // Open connections stay open.
     before.list_experiments(ListExperimentsRequest::default()).await?;
     drop(before);
     server.stop().await?;

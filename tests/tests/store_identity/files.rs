@@ -1,4 +1,5 @@
-//! The files of a running store: moved, replaced, written over, cut, or opened by others.
+//! The files of a running store: moved, replaced, overwritten, truncated, or opened by other
+//! programs.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
@@ -17,7 +18,7 @@ use rustix::process::Signal;
 
 use super::{DATABASE, PROGRAM, bandana, names, serve_in_vain};
 
-/// What becomes of the files of a running server.
+/// A mishap to the files of a running server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slip {
     Removed,
@@ -27,7 +28,7 @@ enum Slip {
 }
 
 impl Slip {
-    /// Does it, and tells where the store can be found again, when its server has ended.
+    /// Causes the mishap, and returns the location of the store for a restart.
     fn make(
         self,
         data: &Path,
@@ -76,7 +77,7 @@ async fn acknowledges_nothing_after(slip: Slip) -> anyhow::Result<()> {
         acknowledged += 1;
     }
     let find = slip.make(&data, &spare)?;
-    // Whatever is sent from now on is not in the store that the next start finds.
+    // Uploads from now on are not in the store that the next start finds.
     for number in 0..50 {
         let answer = submit_one(&mut device, &experiment, day, u128::MAX - number).await;
         ensure!(answer.is_err(), "{slip:?}: upload {number} was acknowledged: {answer:?}");
@@ -89,14 +90,14 @@ async fn acknowledges_nothing_after(slip: Slip) -> anyhow::Result<()> {
     ensure!(code == Some(1), "{slip:?}: {code:?}: {log}");
     ensure!(log.contains("is not the file any more that this server has open"), "{slip:?}: {log}");
 
-    // All that was acknowledged before is there, once the files are where they were.
+    // All earlier acknowledged uploads are there, once the files are back in place.
     let data = find()?;
     let verification = verify_directory(&data)?;
     ensure!(verification.is_sound(), "{slip:?}: {:?}", verification.findings);
     let server = WatchedServer::start(PROGRAM, &data, &[]).await?;
     let (_, mut operator) = server.clients().await?;
     let counted = tallies(&mut operator, &experiment).await?[0].0;
-    // What was committed, and found to be elsewhere, was not acknowledged.
+    // Uploads committed to a moved file were not acknowledged.
     ensure!(counted >= acknowledged, "{slip:?}: {counted} of {acknowledged}");
     server.stop().await.map(drop)
 }
@@ -159,7 +160,7 @@ pub(crate) async fn files_of_a_store_are_for_their_owner() -> anyhow::Result<()>
     }
     let log = server.stop().await?;
     ensure!(!log.contains("can read the store"), "{log}");
-    // As stores were before.
+    // Permissions of stores of earlier versions.
     fs::set_permissions(data.join(DATABASE), fs::Permissions::from_mode(0o644))?;
     fs::set_permissions(&data, fs::Permissions::from_mode(0o755))?;
     let log = WatchedServer::start(PROGRAM, &data, &[]).await?.stop().await?;
@@ -176,14 +177,14 @@ pub(crate) async fn a_server_whose_lock_is_removed_ends() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What is written over a file that stays where it is.
+/// Damage to a file that stays in place.
 #[derive(Clone, Copy, Debug)]
 enum Overwriting {
     Garbage,
     Zeros,
-    /// Half of it is left.
+    /// Truncated to half its length.
     Cut,
-    /// Nothing is left.
+    /// Truncated to length 0.
     Emptied,
 }
 
@@ -205,7 +206,7 @@ impl Overwriting {
     }
 }
 
-/// A server with an experiment, of which it has acknowledged ten reports.
+/// A server with an experiment, for which it has acknowledged ten reports.
 async fn with_reports(data: &Path) -> anyhow::Result<(WatchedServer, Specification, Day)> {
     let server = WatchedServer::start(PROGRAM, data, &[]).await?;
     let (mut device, mut operator) = server.clients().await?;
@@ -240,7 +241,7 @@ pub(crate) async fn a_server_that_nobody_calls_notices_what_is_written_over_it()
 -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (server, ..) = with_reports(folder.path()).await?;
-    // The slip of a restore under a running server.
+    // The restore of a backup under a running server.
     let backup = folder.path().join("backup.sqlite3").to_string_lossy().into_owned();
     let data = folder.path().to_string_lossy().into_owned();
     ensure!(bandana(&["backup", "--data-dir", &data, "--out", &backup])?.status.success());
@@ -251,7 +252,7 @@ pub(crate) async fn a_server_that_nobody_calls_notices_what_is_written_over_it()
     Ok(())
 }
 
-/// What `.restore` of sqlite3 does: a transaction like any other.
+/// sqlite3's `.restore`, which is an ordinary transaction.
 pub(crate) async fn nothing_is_acknowledged_once_another_program_has_restored_a_backup()
 -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -309,7 +310,7 @@ pub(crate) async fn what_was_acknowledged_is_missed_when_its_log_is_gone() -> an
         let verification = verify_directory(folder.path())?;
         let found = format!("{:?}", verification.findings);
         ensure!(found.contains("what was acknowledged is missing"), "{how:?}: {found}");
-        // As often as it is asked.
+        // On every request.
         for _ in 0..2 {
             let (code, said) = serve_in_vain(&["--data-dir", data])?;
             ensure!(code == Some(6), "{how:?}: {code:?}: {said}");

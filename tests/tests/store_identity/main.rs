@@ -1,5 +1,5 @@
-//! A store knows which one it is: servers do not start where there is none, acknowledge nothing
-//! that the next start would not find, and devices tell their store from another.
+//! The identity of a store: servers don't start without one, acknowledge nothing that the next
+//! start would not find, and devices distinguish their store from another.
 
 mod files;
 
@@ -39,7 +39,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
 const DATABASE: &str = "bandana.sqlite3";
 
-/// What there is no store for.
+/// The exit code when there is no store.
 const NO_STORE: Option<i32> = Some(7);
 
 fn main() -> ExitCode {
@@ -79,7 +79,7 @@ fn bandana(arguments: &[&str]) -> anyhow::Result<Output> {
     Ok(Command::new(PROGRAM).args(arguments).clean_environment().output()?)
 }
 
-/// Starts a server that must not start, and returns its exit code and what it says.
+/// Starts a server that must fail to start, and returns its exit code and output.
 fn serve_in_vain(store: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
     let addresses = ["serve", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"];
     let output = bandana(&[&addresses[..], store].concat())?;
@@ -121,7 +121,7 @@ fn a_server_without_a_store_does_not_start_and_makes_nothing() -> anyhow::Result
             (name != "missing", before)
         );
     }
-    // Nor is one made beside what belongs to another.
+    // No store is created beside foreign files either.
     for (name, words) in [("cut", "move it away first"), ("log", "move the log away first")] {
         let directory = place(name).to_string_lossy().into_owned();
         for command in [&["init"][..], &["serve", "--init", "--operator-listen", "127.0.0.1:0"]] {
@@ -171,7 +171,7 @@ async fn a_store_is_made_once_and_keeps_its_id_in_a_backup() -> anyhow::Result<(
     Ok(())
 }
 
-/// Does with a server all that there is to do at this time.
+/// Runs all of a client's tasks that are due at this time.
 async fn turn<N: NoiseSource>(
     client: &mut Core<N>,
     transport: &mut Transport,
@@ -181,7 +181,7 @@ async fn turn<N: NoiseSource>(
         match client.next_task(now)? {
             Task::Fetch(task) => match transport.fetch(&task).await {
                 Ok(fetched) => client.on_fetched(&task.experiment_id, fetched, now)?,
-                // One that does not know the experiment is what this is about.
+                // The server without the experiment is the subject of this test.
                 Err(_) => client.on_fetch_failed(&task.experiment_id, now)?,
             },
             Task::Upload(task) => {
@@ -193,7 +193,8 @@ async fn turn<N: NoiseSource>(
     }
 }
 
-/// Devices that find a server on an empty store, in the place of their own, keep their reports.
+/// Checks that devices keep their reports when they find a server on an empty store in place of
+/// their own.
 async fn keeps_reports(own: AggregatorProcess, wrong: AggregatorProcess) -> anyhow::Result<()> {
     let mut operator = OperatorClient::connect(own.operator_url.clone()).await?;
     let quick = v1::Specification { attribution_window_seconds: 1, ..three_arms("kept") };
@@ -251,7 +252,7 @@ async fn devices_keep_their_reports_when_their_server_has_an_empty_database() ->
     keeps_reports(start(&own).await?, start(&wrong).await?).await
 }
 
-/// Has another store, or the right one again, in the place of a replica's.
+/// Replaces a replica's store by another one, or by the right one again.
 async fn set_id(url: &str, id: &str) -> anyhow::Result<()> {
     let (url, id) = (url.to_owned(), id.to_owned());
     let change = format!(
@@ -307,7 +308,7 @@ async fn a_replica_takes_nothing_while_its_database_is_another_store() -> anyhow
     replica.stop().await
 }
 
-/// Uploads that are turned away one by one, each by an attempt of its own.
+/// Uploads that are refused one by one, each in a separate attempt.
 async fn what_callers_repeat_is_logged_with_a_count() -> anyhow::Result<()> {
     let server = Arc::new(tokio::task::spawn_blocking(Postgres::start).await??);
     let of_server = Arc::clone(&server);
@@ -349,7 +350,7 @@ async fn what_callers_repeat_is_logged_with_a_count() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 async fn until(is_so: impl AsyncFn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
     let waiting = async {
         while !is_so().await? {
@@ -360,8 +361,8 @@ async fn until(is_so: impl AsyncFn() -> anyhow::Result<bool>) -> anyhow::Result<
     tokio::time::timeout(Duration::from_mins(1), waiting).await?
 }
 
-/// All that a client of this seed sends: to a server that says, with the specification, that it
-/// has one store, and with the answers to uploads that it has another one.
+/// All messages of a client with this seed. The server states one store with the specification, and
+/// another one with the answers to uploads.
 async fn sent(stores: [Option<StoreId>; 2]) -> anyhow::Result<(Vec<Vec<u8>>, Vec<String>)> {
     let now = Timestamp::from_unix_ms(1_728_000_000_000);
     let recorder = Recorder::start(now.day())?;
@@ -390,7 +391,7 @@ async fn sent(stores: [Option<StoreId>; 2]) -> anyhow::Result<(Vec<Vec<u8>>, Vec
         client.choose(&id, now)?;
     }
     let uploads = recorder.uploads();
-    // The name of an upload is random whatever the seed is: a tag, a length, and 16 bytes.
+    // The name of an upload is random for every seed: a tag, a length, and 16 bytes.
     let mut bytes: Vec<_> = uploads.iter().map(|upload| upload.bytes[18..].to_vec()).collect();
     bytes.extend(recorder.questions().iter().map(Message::encode_to_vec));
     let metadata = uploads.iter().map(|upload| format!("{:?}", upload.metadata)).collect();
@@ -399,7 +400,7 @@ async fn sent(stores: [Option<StoreId>; 2]) -> anyhow::Result<(Vec<Vec<u8>>, Vec
 
 async fn no_request_tells_which_store_a_device_has_heard_of() -> anyhow::Result<()> {
     let silent = sent([None, None]).await?;
-    // Three reports, one of them twice, and what was asked for them.
+    // Three reports, one of them sent twice, and the requests for the experiment.
     ensure!(silent.1.len() == 4, "{silent:?}");
     let marked = Some(StoreId::new([0xc5; 16]));
     for stores in [[Some(STORE), marked], [marked, Some(STORE)], [None, marked], [marked, None]] {

@@ -1,4 +1,4 @@
-//! One after the other, each of which holds for every store.
+//! Test cases in sequence, each of which holds for every store.
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::store::Verdict;
@@ -114,12 +114,12 @@ fn days_come_and_go(place: &Place) -> anyhow::Result<()> {
         ensure!(told == verdict, "day {day}: {told:?}");
     }
     ensure!(submit(&mut *store, 1, 98, 100)? == Duplicate);
-    // The day of the name has left the window, so it can't be told apart any more.
+    // The day of the name has left the window, so duplicates are undetectable.
     for (day, verdict) in [(98, expired(99)), (99, Accepted), (100, Duplicate), (101, Accepted)] {
         let told = submit(&mut *store, 1, day, 101)?;
         ensure!(told == verdict, "day {day} of 101: {told:?}");
     }
-    // A whole window later everything is gone but the tallies. Nothing opens it again.
+    // A whole window later everything except the tallies is gone. The window is never reopened.
     ensure!(submit(&mut *store, 1, 101, 110)? == expired(108));
     drop(store);
     let mut store = place.open()?;
@@ -251,7 +251,7 @@ fn audited(place: &Place) -> anyhow::Result<()> {
     let add = entry("audited", AuditAction::AddArm)?;
     let revised = record.revisions[0].with_arm(Arm::new("c")?)?;
     store.add_revision(expected, &revised, &add)?;
-    // Declined: the arms are others by now.
+    // Refused: the arms have changed.
     store.add_revision(expected, &revised, &add).err().context("made twice")?;
     expected.digest = revised.digest();
     let pause = entry("audited", AuditAction::Pause)?;

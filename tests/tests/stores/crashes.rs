@@ -28,7 +28,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("a_cancelled_call_harms_nobody", cancelled),
 ];
 
-/// When a store fails: at its write of this number, before it is made or after.
+/// The fault of a store: at the write of this number, before or after it is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     Before(usize),
@@ -146,8 +146,8 @@ impl Store for Faulty {
     }
 }
 
-/// Does some work that it can go on with wherever it was left, and tells the reports that
-/// must be counted then.
+/// Does some work that can be resumed from any point, and returns the number of reports that must
+/// be counted afterwards.
 fn work(store: &mut dyn Store, name: &str, uploads: u128) -> anyhow::Result<u64> {
     let found = |store: &mut dyn Store| {
         let records = store.load()?;
@@ -194,7 +194,7 @@ fn crash_at_every_write(place: &Place) -> anyhow::Result<()> {
                 .err()
                 .with_context(|| format!("{fault:?}: no crash"))?;
             drop(faulty);
-            // Twice, as whoever has heard nothing may.
+            // Twice, as a caller without an answer may do.
             let mut store = place.open()?;
             work(&mut *store, &name, uploads)?;
             let expected = work(&mut *store, &name, uploads)?;
@@ -211,7 +211,7 @@ fn crash_at_every_write(place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a writer over a store, and hands in what `uploads` does.
+/// Runs a writer over a store, with the submissions of `uploads`.
 fn with_writer(
     store: Box<dyn Store>,
     uploads: impl AsyncFnOnce(bandana_aggregator::ingest::Ingest, &Registry) -> anyhow::Result<()>,
@@ -260,7 +260,7 @@ fn cancelled(place: &Place) -> anyhow::Result<()> {
     with_writer(store, async |ingest, registry| {
         let only = registry.all().pop().context("no experiment")?;
         for id in 0..5 {
-            // Queued, and given up after the first look for an answer.
+            // Queued, and abandoned after the first poll for an answer.
             let told = ingest.submit(upload(&only, id, 100, 1)?).now_or_never();
             ensure!(told.is_none_or(|verdict| verdict == Ok(Accepted)));
         }

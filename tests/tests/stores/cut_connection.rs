@@ -19,12 +19,12 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("the_disk_is_waited_for_whatever_the_role_says", durable),
 ];
 
-/// Messages that are left to pass when none is to be the last.
+/// Number of messages to pass when none is to be cut.
 const UNBROKEN: usize = usize::MAX / 2;
 
 const FIRST_DAY: u32 = 100;
 
-/// Messages from one cut to the next, where there are many.
+/// Number of messages between two cuts, where there are many.
 const STRIDE: usize = 3;
 
 /// Counts a message. `false`: its connection breaks, and no other one does.
@@ -45,7 +45,7 @@ fn cut_anywhere(server: &Postgres) -> anyhow::Result<()> {
     let mut submit = |messages: usize, id: u128, today: u32| -> anyhow::Result<_> {
         let mut store = PostgresStore::open(&through)?;
         if today == FIRST_DAY {
-            // Everything is in place, and one round trip is left to do.
+            // Everything is prepared, and one round trip remains.
             store.commit(&[upload(&only, id | 8, today, 1)?], Day::new(today))?;
             expected += 1;
         }
@@ -53,7 +53,7 @@ fn cut_anywhere(server: &Postgres) -> anyhow::Result<()> {
         left.store(messages, Ordering::SeqCst);
         let verdicts = store.commit(&group, Day::new(today))?.verdicts;
         let was_cut = left.swap(UNBROKEN, Ordering::SeqCst) > messages;
-        // All or nothing was counted the first time.
+        // The first attempt counted all or nothing.
         ensure!(verdicts == [Accepted; 2] || verdicts == [Duplicate; 2], "{verdicts:?}");
         expected += 2;
         let counted = reports(&mut *direct)?;
@@ -64,10 +64,10 @@ fn cut_anywhere(server: &Postgres) -> anyhow::Result<()> {
     for messages in 0..4 {
         told.push(submit(messages, (messages as u128) << 8, FIRST_DAY)?);
     }
-    // The statement is lost, its answer is, nothing is.
+    // The statement is lost, its answer is lost, or nothing is lost.
     let expected = [(true, Accepted), (true, Duplicate), (false, Accepted), (false, Accepted)];
     ensure!(told == expected, "{told:?}");
-    // And while the window is moved, and partitions are dropped and made.
+    // Also while the window is moved, and partitions are dropped and created.
     let mut cuts = 0;
     for number in 0..12 {
         let today = FIRST_DAY + 1 + u32::try_from(number)?;
@@ -90,7 +90,7 @@ fn cut_between(server: &Postgres) -> anyhow::Result<()> {
     store.set_state(expected, ExperimentState::Paused, &pause)?;
     let paused = experiment(&record)?;
     store.commit(&[upload(&running, 8, FIRST_DAY, 1)?], Day::new(FIRST_DAY))?;
-    // Of the two with one name, the second waits for what becomes of the first.
+    // Of two uploads with one name, the second waits for the outcome of the first.
     let group = [
         upload(&paused, 1, FIRST_DAY, 1)?,
         upload(&running, 1, FIRST_DAY, 1)?,
@@ -114,7 +114,7 @@ fn durable(server: &Postgres) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "durable")?)?;
     commit(&mut *store, &[upload(&only, 1, 100, 1)?], 100)?;
-    // What the store's own connection says: it writes it where others can read it.
+    // A message of the store's own connection, written where other connections can read it.
     query(
         url,
         "CREATE TABLE said (what text);

@@ -1,4 +1,4 @@
-//! Experiments that are archived and deleted: what goes, what stays, and who hears of it.
+//! Archived and deleted experiments: the erased data, the retained data, and the visibility.
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::store::Verdict;
@@ -45,7 +45,7 @@ fn delete(store: &mut dyn Store, record: &ExperimentRecord) -> anyhow::Result<()
     Ok(store.delete(expected(record)?, &entry(id.as_str(), AuditAction::Delete)?)?)
 }
 
-/// Why the store declines, if it does so with nothing changed.
+/// The reason for a refusal by the store, without any change.
 fn refusal<T>(outcome: Result<T, StoreError>) -> anyhow::Result<StoreError> {
     let error = outcome.err().context("the store made the change")?;
     ensure!(error.outcome() == Outcome::Declined, "{error}");
@@ -120,7 +120,7 @@ fn deleted(place: &Place) -> anyhow::Result<()> {
         let all = Day::new(0)..=Day::new(200);
         let days = place.reader()?.daily_tallies(first.key, &all)?;
         ensure!(days.iter().all(|day| day.tally.ones() == 0), "{days:?}");
-        // No id comes again, of either kind; no key either.
+        // Ids of either kind are never reused; neither are keys.
         let again = entry("first", AuditAction::Create)?;
         let state = ExperimentState::Running;
         let taken = store.create_experiment(&specification("first")?, CONFIG, state, &again);
@@ -136,7 +136,7 @@ fn deleted(place: &Place) -> anyhow::Result<()> {
     }
     let third = create(&mut *store, "third")?;
     ensure!(third.key != first.key && third.tallies.iter().all(|tally| tally.reports() == 0));
-    // A name that was counted for what is gone counts for nothing else.
+    // A name counted for the deleted experiment can't be used for another one.
     let repeated = upload(&two, 1, 100, 1)?;
     ensure!(commit(&mut *store, &[repeated], 100)? == [Verdict::Duplicate]);
     let fresh = upload(&experiment(&third)?, 9, 100, 2)?;
@@ -174,7 +174,7 @@ fn days_leave(place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has the action of an entry of the audit log be another, behind the back of all that guards it.
+/// Changes the action of an audit entry, bypassing all guards.
 fn falsify(place: &Place, [from, to]: [&str; 2]) -> anyhow::Result<()> {
     let update = format!("UPDATE audit SET action = '{to}' WHERE action = '{from}'");
     match place {
@@ -277,7 +277,7 @@ fn followed(server: &Postgres) -> anyhow::Result<()> {
     let digest = first.revisions[0].digest();
     ensure!(replica.registry.by_digest(digest).is_none());
     ensure!(replica.knows("second")?.key() == second.key);
-    // A change by who has not heard of it is declined.
+    // A change by a caller with outdated state is refused.
     let gone = refusal(store.delete(expected(&archived)?, &entry("first", AuditAction::Delete)?))?;
     ensure!(matches!(gone, StoreError::Refused(StoreRefusal::ExperimentGone(_))), "{gone}");
     let signature =

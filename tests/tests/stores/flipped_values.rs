@@ -1,4 +1,4 @@
-//! Values in PostgreSQL that are not as they were written: each is noticed.
+//! Corrupted values in PostgreSQL: each is detected.
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,13 +25,13 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("a_bit_of_the_databases_files_is_noticed_or_means_nothing", of_files),
 ];
 
-/// Tables without checksums: the version is compared with the program's, leases end by
-/// themselves, sums are compared with what they are of, and what is handed over has checksums of
-/// its own and counts by the name that is in it.
+/// Tables without checksums. The version is compared with the program's, leases expire by
+/// themselves, sums are compared with their parts, and handed-over batches have internal checksums
+/// and count by the names in them.
 const WITHOUT: [&str; 5] =
     ["bandana_schema", "lease", "table_sum", "trusted_handover", "trusted_lease"];
 
-/// A database with something in every table.
+/// A database with rows in every table.
 fn filled(server: &Postgres) -> anyhow::Result<String> {
     let place = Place::postgres(server)?;
     fill(&mut *place.open()?)?;
@@ -47,7 +47,7 @@ fn findings(url: &str) -> anyhow::Result<Vec<String>> {
     Ok(verification.findings.iter().map(ToString::to_string).collect())
 }
 
-/// The tables, but for single days of uploads.
+/// The tables, except those of single days of uploads.
 fn tables(url: &str) -> anyhow::Result<Vec<String>> {
     let tables = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace
         AND relkind IN ('r', 'p') AND NOT relispartition ORDER BY relname";
@@ -81,7 +81,7 @@ fn covered(server: &Postgres) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a value becomes when a bit is another; the second time it is what it was.
+/// SQL that flips a bit of a value; applied twice, it restores the value.
 fn flipped(column: &str, kind: &str) -> anyhow::Result<String> {
     Ok(match kind {
         "integer" | "bigint" => format!("{column} # 4"),
@@ -103,7 +103,7 @@ fn values(server: &Postgres) -> anyhow::Result<()> {
     for table in tables(&url)? {
         for (column, kind) in columns(&url, &table)? {
             let (value, day) = (flipped(&column, &kind)?, table == "upload" && column == "day");
-            // No trigger and no foreign key hears of it.
+            // Bypasses triggers and foreign keys.
             let flip = format!(
                 "SET session_replication_role = replica;
                 UPDATE {table} SET {column} = {value} WHERE ctid = (
@@ -111,7 +111,7 @@ fn values(server: &Postgres) -> anyhow::Result<()> {
                     ORDER BY ctid LIMIT 1)
                 RETURNING 1"
             );
-            // What the database itself refuses to have, and a day is where a row is.
+            // Skips values that the database refuses, and days, which determine a row's partition.
             let is_flipped = !day && query(&url, &flip).is_ok_and(|rows| !rows.is_empty());
             if !is_flipped {
                 refused += 1;
@@ -183,7 +183,7 @@ fn kept(server: &Postgres) -> anyhow::Result<()> {
             matches!(refused, Err(StoreError::Damage(DamageError::Database { .. }))),
             "{refused:?}"
         );
-        // Somebody has looked at it, and takes it as it is.
+        // As after a manual repair.
         seal_database(&settings(&url)?)?;
     }
     let told = findings(&url)?;
@@ -224,7 +224,7 @@ fn upgraded(server: &Postgres) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All rows of all tables, as the database tells them.
+/// All rows of all tables, as the database returns them.
 fn told(url: &str) -> anyhow::Result<Vec<Vec<String>>> {
     let mut all = Vec::new();
     for table in tables(url)? {
@@ -233,7 +233,7 @@ fn told(url: &str) -> anyhow::Result<Vec<Vec<String>>> {
     Ok(all)
 }
 
-/// The files of tables, without their indexes, while no server runs. Takes seconds for each bit.
+/// The files of tables, without their indexes, while no server runs. Each bit takes seconds.
 #[expect(clippy::print_stderr, reason = "the figures are what a long run is made for")]
 fn of_files(_: &Postgres) -> anyhow::Result<()> {
     let Some(flips) = std::env::var_os(MORE) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Bits that are not as they were written: each is noticed, or means nothing.
+//! Flipped bits: each is detected or harmless.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,11 +30,11 @@ use super::trusted;
 pub(crate) const OF_FILES: &[(&str, Case)] =
     &[("a_bit_of_the_file_that_is_another_is_noticed_or_means_nothing", of_a_file)];
 
-/// How many bits are tried, one at a time, and the variable that asks for more.
+/// Number of bits to flip, one at a time, and the variable that raises it.
 const FLIPS: usize = 150;
 pub(crate) const MORE: &str = "BANDANA_BIT_FLIPS";
 
-/// The newest day that the store knows.
+/// The newest day in the store.
 pub(crate) const TODAY: u32 = 104;
 
 fn flips() -> anyhow::Result<usize> {
@@ -58,7 +58,7 @@ fn round(number: u32) -> anyhow::Result<SessionRound> {
     Ok(SessionRound { session, number: number.into(), update: Some(update) })
 }
 
-/// Puts something into every table.
+/// Adds rows to every table.
 pub(crate) fn fill(store: &mut dyn Store) -> anyhow::Result<()> {
     let (first, second) = (create(store, "first")?, create(store, "second")?);
     let specification = &first.revisions[0];
@@ -104,7 +104,7 @@ pub(crate) fn fill(store: &mut dyn Store) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All that a store tells, before and after some work, and all that its tables have then.
+/// All output of a store, before and after some work, and the final rows of all tables.
 fn serve(folder: &Path) -> anyhow::Result<String> {
     let settings = EmbeddedSettings { replay_window_days: WINDOW, ids_max: 100_000 };
     let mut store = EmbeddedStore::open(folder, settings)?;
@@ -145,7 +145,7 @@ fn told(store: &mut dyn Store, folder: &Path) -> anyhow::Result<String> {
     Ok(said)
 }
 
-/// All rows of all tables, as SQLite tells them.
+/// All rows of all tables, as SQLite returns them.
 fn tables(file: &Path) -> anyhow::Result<String> {
     let database = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let schema = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name";
@@ -170,7 +170,7 @@ fn rows(database: &Connection, query: &str) -> anyhow::Result<String> {
     Ok(lines.concat())
 }
 
-/// A bit of a file is another.
+/// Flips a bit of a file.
 #[expect(clippy::print_stderr, reason = "the figures are what a long run is made for")]
 fn of_a_file(place: &Place) -> anyhow::Result<()> {
     let Place::Embedded(folder) = place else { anyhow::bail!("not a file") };
@@ -189,7 +189,7 @@ fn of_a_file(place: &Place) -> anyhow::Result<()> {
         let bit = random.random_range(0..intact.len() * 8);
         let mut bytes = intact.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        // What a start that failed has left would be read with the next file.
+        // Files left by a failed start would be read together with the next file.
         for left in ["wal", "shm", "acknowledged"] {
             drop(fs::remove_file(copy.path().join(format!("bandana.sqlite3-{left}"))));
         }
@@ -202,7 +202,7 @@ fn of_a_file(place: &Place) -> anyhow::Result<()> {
         let part = part(&intact, bit / 8);
         let kind = match (is_found, &is_served_as_before) {
             (true, Err(_)) => "found, and no start",
-            // What follows from nothing else, and no row: the length of the list of free pages.
+            // The length of the list of free pages, which is in no row and follows from nothing else.
             (true, Ok(true)) => "found, and served as before",
             (false, Ok(true)) if is_same => "without meaning",
             _ => "missed",
@@ -219,7 +219,7 @@ fn of_a_file(place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a byte of a database file belongs to.
+/// The part of a database file to which a byte belongs.
 fn part(file: &[u8], place: usize) -> &'static str {
     const PAGE: usize = 4096;
     let two = |at: usize| usize::from(u16::from_be_bytes([file[at], file[at + 1]]));

@@ -1,4 +1,4 @@
-//! A replica that follows its database through what happens to one.
+//! A replica that follows its database through failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -23,7 +23,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("a_database_that_has_lost_its_last_changes_is_followed", lost_changes),
 ];
 
-/// A clock on which a minute passes in less than a second.
+/// A clock that runs a minute in less than a second.
 #[derive(Debug)]
 struct Hurried(SystemClock);
 
@@ -37,7 +37,7 @@ impl Clock for Hurried {
     }
 }
 
-/// What a replica knows of its database.
+/// A replica's view of its database.
 pub(super) struct Replica {
     pub(super) registry: Arc<Registry>,
     is_reachable: watch::Receiver<bool>,
@@ -45,7 +45,7 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// One that follows at once, by the clock of this host.
+    /// A replica that follows at once, by this host's clock.
     pub(super) fn quick(settings: &PostgresSettings) -> anyhow::Result<Self> {
         Self::start(settings, Arc::new(SystemClock::new()))
     }
@@ -87,13 +87,13 @@ fn slow_or_absent(server: &Postgres) -> anyhow::Result<()> {
     let replica = Replica::start(&through(server, &place, rule)?, clock)?;
     create(&mut *other, "quick")?;
     replica.knows("quick")?;
-    // Now each of its polls takes most of a minute by its clock, and the next ones still come.
+    // Now each poll takes most of a minute by the replica's clock, and polling continues.
     way.store(SLOW, Ordering::SeqCst);
     for name in ["slow", "slow-still"] {
         create(&mut *other, name)?;
         replica.knows(name)?;
     }
-    // Attempts that fail take as long, and the database is tried again all the same.
+    // Failed attempts take as long, and the replica keeps retrying.
     way.store(ABSENT, Ordering::SeqCst);
     until("it is told that the database is gone", || !*replica.is_reachable.borrow())?;
     way.store(QUICK, Ordering::SeqCst);
@@ -129,7 +129,7 @@ fn lost_changes(server: &Postgres) -> anyhow::Result<()> {
     store.set_state(expected, ExperimentState::Stopped, &entry("lost", AuditAction::Stop)?)?;
     is_everywhere("a stop", ExperimentState::Stopped, 12)?;
     let served: Vec<u64> = all.iter().map(|e| e.serving().policy.version).collect();
-    // What a standby knows that has heard of the first upload only.
+    // The state of a standby that has received the first upload only.
     query(
         url,
         "BEGIN; DELETE FROM upload WHERE id = '00000000-0000-0000-0000-000000000002';
@@ -143,7 +143,7 @@ fn lost_changes(server: &Postgres) -> anyhow::Result<()> {
         let version = experiment.serving().policy.version;
         ensure!(version > served, "{version} came after {served}");
     }
-    // And what is lost can be done again.
+    // The lost upload can be submitted again.
     commit(&mut *store, &[upload(&only, 2, 100, 7)?], 100)?;
     is_everywhere("the upload again", ExperimentState::Running, 12)?;
     until("one policy for all", || {

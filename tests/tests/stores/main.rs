@@ -1,5 +1,5 @@
-//! Promises of every store, asked of each of them; and what replicas that share one
-//! promise beyond that.
+//! Guarantees of every store, tested on each; and the further guarantees of a store that replicas
+//! share.
 
 mod cases;
 mod crashes;
@@ -68,14 +68,14 @@ fn main() -> anyhow::Result<ExitCode> {
         suite.add(format!("transport::{name}"), case);
     }
     let conclusion = suite.run();
-    // The server ends before the process does.
+    // The database server must end before the process does.
     drop(postgres);
     Ok(conclusion.exit_code())
 }
 
 fn run(place: &Place, case: Case) -> anyhow::Result<()> {
     case(place)?;
-    // Whatever was done to it, a store is in order.
+    // Every store is intact after the test.
     let findings = place.verify()?.findings;
     anyhow::ensure!(findings.is_empty(), "{findings:?}");
     Ok(())

@@ -1,4 +1,4 @@
-//! Random work, against a model that is too simple to be wrong.
+//! Random work, compared with a simple model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ pub(crate) const ALL: &[(&str, Case)] = &[("random_work_agrees_with_a_model", mo
 const SEED: u64 = 7;
 const STEPS: u32 = 150;
 
-/// What a store knows. No run is as long as the memory of the experiments, so the tallies
-/// of all days are known by day.
+/// The expected state of a store. No run is longer than the memory of the experiments, so the
+/// tallies of all days are known by day.
 struct Model {
     counted: BTreeSet<(u32, u128)>,
-    /// By experiment, day and arm.
+    /// Tallies by experiment, day and arm.
     tallies: BTreeMap<(usize, u32, usize), Tally>,
     running: Vec<bool>,
     oldest: u32,
@@ -122,7 +122,7 @@ fn model(place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Pauses an experiment, or lets it go on.
+/// Pauses an experiment, or resumes it.
 fn turn(store: &mut dyn Store, registry: &Registry, experiment: &Experiment) -> anyhow::Result<()> {
     let records = store.load()?.into_iter();
     let mut of_this = records.filter(|record| record.key == experiment.key());

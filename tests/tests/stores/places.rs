@@ -1,4 +1,4 @@
-//! Places of stores, and what tests put into them.
+//! Locations of stores, and their content in tests.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use bandana_shared::tally::Tally;
 use bandana_tests::postgres::Postgres;
 use tempfile::TempDir;
 
-/// Days that every store here takes uploads of.
+/// Length of the replay window of every store here, in days.
 pub(crate) const WINDOW: u32 = 3;
 
 pub(crate) const CONFIG: LearnerConfig = LearnerConfig {
@@ -33,7 +33,7 @@ pub(crate) const CONFIG: LearnerConfig = LearnerConfig {
     guardrails: Guardrails { burn_in_reports: 1, holdout_share: 0.25 },
 };
 
-/// Where a store is, empty at first.
+/// The location of a store, initially empty.
 pub(crate) enum Place {
     Embedded(TempDir),
     Postgres(String),
@@ -48,7 +48,7 @@ impl Place {
         Ok(Self::Postgres(server.database()?))
     }
 
-    /// Opens the store, as after a crash if it was dropped without being closed.
+    /// Opens the store; after a drop without closing, as after a crash.
     pub(crate) fn open(&self) -> anyhow::Result<Box<dyn Store>> {
         Ok(match self {
             Self::Embedded(folder) => {
@@ -113,7 +113,7 @@ pub(crate) fn create(store: &mut dyn Store, id: &str) -> anyhow::Result<Experime
     Ok(store.create_experiment(&specification(id)?, CONFIG, ExperimentState::Running, &entry)?)
 }
 
-/// A registry on a clock that stands still.
+/// A registry with a stopped clock.
 pub(crate) fn registry() -> Registry {
     Registry::new(1, Arc::new(ManualClock::at_day(Day::new(100))))
 }
@@ -139,7 +139,7 @@ pub(crate) fn upload(
     })
 }
 
-/// Commits uploads, and tells their verdicts.
+/// Commits uploads, and returns their verdicts.
 pub(crate) fn commit(
     store: &mut dyn Store,
     uploads: &[ValidUpload],
@@ -157,7 +157,7 @@ pub(crate) fn tallies(store: &mut dyn Store) -> anyhow::Result<Vec<(String, Vec<
     Ok(records.iter().map(|record| (name(record), record.tallies.clone())).collect())
 }
 
-/// The reports for the first arm of the only experiment.
+/// The number of reports for the first arm of the only experiment.
 pub(crate) fn reports(store: &mut dyn Store) -> anyhow::Result<u64> {
     Ok(store.load()?.iter().flat_map(|record| &record.tallies).map(|tally| tally.reports()).sum())
 }

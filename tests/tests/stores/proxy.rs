@@ -1,4 +1,4 @@
-//! A way to a database that is in the hands of a test.
+//! A proxy to a database, controlled by a test.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -13,11 +13,12 @@ use bandana_tests::postgres::Postgres;
 
 use super::places::{Place, settings};
 
-/// Is asked about every message, and may take its time. `false`: the message is not passed on,
-/// and its connection ends.
+/// A rule called for every message, which may block. `false`: the message is dropped, and its
+/// connection ends.
 pub(crate) type Rule = dyn Fn() -> bool + Send + Sync;
 
-/// Settings that lead to the database at `place` by this rule, which counts in both directions.
+/// Settings that lead to the database at `place` through a proxy with this rule, in both
+/// directions.
 pub(crate) fn through(
     server: &Postgres,
     place: &Place,
@@ -32,7 +33,7 @@ pub(crate) fn through(
 fn start(socket: PathBuf, rule: Arc<Rule>) -> anyhow::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?.to_string();
-    // It ends with the process.
+    // The thread ends with the process.
     thread::spawn(move || {
         for client in listener.incoming() {
             pass(client?, UnixStream::connect(&socket)?, &rule)?;

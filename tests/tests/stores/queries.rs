@@ -1,4 +1,4 @@
-//! Every store keeps budgets of data sets and sessions of queries as it promises.
+//! Every store keeps its guarantees on budgets of data sets and on sessions of queries.
 
 use std::thread;
 
@@ -52,7 +52,7 @@ pub(crate) fn register(
     Ok(record)
 }
 
-/// A content of its own for each name.
+/// A distinct content for each name.
 fn content(text: &str) -> Fingerprint {
     let mut bytes = [0; 32];
     bytes[..text.len()].copy_from_slice(text.as_bytes());
@@ -74,7 +74,7 @@ pub(crate) fn debit(data_set: &str, price: u64) -> anyhow::Result<Debit> {
     })
 }
 
-/// Why the store declines, if it does so with nothing changed.
+/// The reason for a refusal by the store, without any change.
 fn refusal(outcome: Result<(), StoreError>) -> anyhow::Result<CuratorRefusal> {
     let error = outcome.err().context("the store made the change")?;
     ensure!(error.outcome() == Outcome::Declined, "{error}");
@@ -97,7 +97,7 @@ fn budgets(place: &Place) -> anyhow::Result<()> {
     ensure!(exhausted.to_string().contains("0.00000004 of 0.0000001 is left"), "{exhausted}");
     let unknown = store.curate(&CuratorChange::Debit(debit("nobody", 1)?, None));
     ensure!(refusal(unknown)? == CuratorRefusal::NoDataSet(name("nobody")?));
-    // A session that can't be paid for is not there, and one whose name is taken costs nothing.
+    // A session that can't be paid for is not created, and one whose name is taken costs nothing.
     let session = session("first", "people")?;
     let dear = CuratorChange::Open(debit("people", 41)?, session.clone());
     ensure!(refusal(store.curate(&dear))? == exhausted);
@@ -146,7 +146,8 @@ fn sessions(place: &Place) -> anyhow::Result<()> {
         Ok(CuratorChange::Round(SessionRound { session, number, update }, None))
     };
     store.curate(&round(0, Some((0, 10)))?)?;
-    // What was compared with another state than the last one is not kept, be it an update or not.
+    // A round compared with a state other than the last one is not stored, whether or not it is an
+    // update.
     for late in [round(0, None), round(0, Some((1, 99))), round(2, None), round(1, Some((0, 99)))] {
         ensure!(refusal(store.curate(&late?))? == CuratorRefusal::SessionMoved);
     }
@@ -176,7 +177,7 @@ fn contents(place: &Place) -> anyhow::Result<()> {
     let again = DataSetRecord { name: name("again")?, file: "copy.csv".to_owned(), ..record };
     let same = CuratorRefusal::ContentRegistered(name("people")?);
     ensure!(refusal(store.curate(&registration(again.clone())?))? == same);
-    // One of an earlier version has no content until its file was read again.
+    // A data set of an earlier version has no content digest until its file was read again.
     let earlier = DataSetRecord { name: name("earlier")?, content: None, ..again.clone() };
     store.curate(&registration(earlier.clone())?)?;
     let bind = |text| -> anyhow::Result<CuratorChange> {
@@ -204,7 +205,7 @@ fn contents(place: &Place) -> anyhow::Result<()> {
     Ok(store.close()?)
 }
 
-/// An answer of so many bytes.
+/// An answer of this number of bytes.
 fn answer(id: u8, caller: &str, bytes: usize, at: u64) -> anyhow::Result<AnswerToKeep> {
     let scope = QuestionScope::DataSet(name("people")?);
     Ok(AnswerToKeep {
@@ -221,7 +222,7 @@ fn answers(place: &Place) -> anyhow::Result<()> {
     store.curate(&CuratorChange::Debit(debit("people", 60)?, Some(first.clone())))?;
     let again = CuratorChange::Debit(debit("people", 10)?, Some(first.clone()));
     ensure!(refusal(store.curate(&again))? == CuratorRefusal::Answered);
-    // What is not paid for is not kept; and an id is a caller's own.
+    // An unpaid answer is not stored; and ids are per caller.
     let dear = answer(2, "anna", 10, 1)?;
     let refused = store.curate(&CuratorChange::Debit(debit("people", 60)?, Some(dear.clone())));
     ensure!(matches!(refusal(refused)?, CuratorRefusal::Exhausted { .. }));
@@ -269,13 +270,13 @@ fn newest_answers(place: &Place) -> anyhow::Result<()> {
             .filter_map(|id| is_kept(&id).map(|kept| kept.then_some(id)).transpose())
             .collect()
     };
-    // Those of a day, whatever others do.
+    // A caller's answers of the last day, regardless of other callers.
     keep(1, "anna", 1, 100_000)?;
     keep(2, "anna", 1, 150_000)?;
     keep(3, "otto", 1, 400_000)?;
     keep(4, "anna", 1, 100_000 + 86_401)?;
     ensure!(kept("anna")? == [2, 4] && kept("otto")? == [3]);
-    // 16 MiB, and the newest one in any case.
+    // 16 MiB, and the newest answer in any case.
     keep(5, "anna", 15 * MEBIBYTE, 200_000)?;
     ensure!(kept("anna")? == [2, 4, 5]);
     keep(6, "anna", 2 * MEBIBYTE, 200_000)?;
@@ -329,7 +330,7 @@ fn overdrawn(server: &Postgres) -> anyhow::Result<()> {
     let rows = query(url, "SELECT count(*), max(number) + 1 FROM curator_update")?;
     let committed = updates.to_string();
     ensure!(rows == [[committed.as_str(), committed.as_str()]], "{rows:?} of {updates}");
-    // Whoever has the database, too, can't give back what was spent by a slip.
+    // Database triggers prevent an accidental refund too.
     ensure!(query(url, "UPDATE curator_data_set SET spent = 0").is_err());
     ensure!(query(url, "DELETE FROM curator_debit").is_err());
     Ok(())

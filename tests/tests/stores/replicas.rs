@@ -20,7 +20,7 @@ use tokio_postgres::{Client, NoTls};
 use super::places::{Place, commit, create, experiment, reports, settings, upload};
 use super::proxy::through;
 
-/// A test that has a server.
+/// A test that needs a database server.
 pub(crate) type Case = fn(&Postgres) -> anyhow::Result<()>;
 
 pub(crate) const ALL: &[(&str, Case)] = &[
@@ -36,7 +36,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("replicas_that_start_together_make_one_schema", schema),
 ];
 
-/// Waits for what must come within some seconds, on a machine that has little time too.
+/// Waits for a condition for some seconds, with tolerance for a slow machine.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
     for _ in 0..2000 {
         if is_so() {
@@ -47,7 +47,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Resu
     anyhow::bail!("not within 20 s: {what}")
 }
 
-/// A connection that a test holds transactions open on.
+/// A connection on which a test holds transactions open.
 pub(crate) struct Raw {
     runtime: tokio::runtime::Runtime,
     client: Client,
@@ -108,7 +108,7 @@ fn at_the_same_instant(server: &Postgres) -> anyhow::Result<()> {
         let mut rounds = Vec::new();
         for round in 0..ROUNDS {
             barrier.wait();
-            // One that fails still comes to the barrier: the others would wait for ever.
+            // A failed replica still reaches the barrier: otherwise the others would wait for ever.
             rounds.push(play(&mut **store, &mut random, round));
         }
         rounds
@@ -192,7 +192,7 @@ fn commit_meanwhile(server: &Postgres) -> anyhow::Result<()> {
     let only = experiment(&create(&mut *store, "meanwhile")?)?;
     commit(&mut *store, &[upload(&only, 1, 98, 1)?], 100)?;
     let other = Raw::connect(&place)?;
-    // Somebody takes long: the window stays, and uploads are taken as before.
+    // A long transaction keeps the window in place, and uploads are accepted as before.
     other.run("BEGIN; INSERT INTO upload VALUES (98, '00000000-0000-0000-0000-000000000009')")?;
     let group = [upload(&only, 1, 98, 1)?, upload(&only, 2, 98, 1)?, upload(&only, 3, 101, 1)?];
     let verdicts = commit(&mut *store, &group, 101)?;
@@ -200,7 +200,7 @@ fn commit_meanwhile(server: &Postgres) -> anyhow::Result<()> {
     other.run("COMMIT")?;
     let verdicts = commit(&mut *place.open()?, &[upload(&only, 4, 98, 1)?], 101)?;
     ensure!(verdicts == [Verdict::Expired { oldest: Day::new(99) }], "{verdicts:?}");
-    // The first one hears of it from its next commit.
+    // The first replica learns of it with its next commit.
     ensure!(commit(&mut *store, &[upload(&only, 1, 98, 1)?], 101)? == verdicts);
     ensure!(store.window(Day::new(0)).oldest == Day::new(99));
     Ok(())
@@ -235,8 +235,8 @@ fn clock_ahead(server: &Postgres) -> anyhow::Result<()> {
         .pop()
         .and_then(|row| row.first()?.parse().ok())
         .context("the database has no day")?;
-    // It takes no day that the database is far from, and ends none; whether it is the first
-    // to commit or not.
+    // A replica accepts no day far from the database's, and expires none; whether or not it is the
+    // first to commit.
     for id in [1, 2] {
         let group = [upload(&only, id, today, 1)?, upload(&only, 9, today + 300, 1)?];
         let verdicts = commit(&mut *ahead, &group, today + 300)?;
@@ -254,7 +254,7 @@ fn without_table(server: &Postgres) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "table")?)?;
     commit(&mut *store, &[upload(&only, 1, 100, 1)?], 100)?;
-    // No replica has run for days, and then somebody reads for long: the window stays.
+    // No replica has run for days, and a long read keeps the window in place.
     query(url, "UPDATE watermark SET oldest_day = 90")?;
     let other = Raw::connect(&place)?;
     other.run("BEGIN; SELECT FROM upload")?;
@@ -277,7 +277,7 @@ fn dies_moving(server: &Postgres) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let only = experiment(&create(&mut *store, "dies")?)?;
     commit(&mut *store, &[upload(&only, 1, 98, 1)?], 100)?;
-    // While its host is dead, nothing that a replica or the database says arrives.
+    // While its host is dead, no message between the replica and the database arrives.
     let is_dead = Arc::new((Mutex::new(false), Condvar::new()));
     let of_this = Arc::clone(&is_dead);
     let rule = Arc::new(move || {
@@ -296,7 +296,7 @@ fn dies_moving(server: &Postgres) -> anyhow::Result<()> {
     let (verdicts, of_dying) = thread::scope(|scope| {
         let second = upload(&only, 2, 101, 1)?;
         let dying = scope.spawn(|| commit(&mut dying, &[second], 101));
-        // It has locked the table, and waits for the watermark.
+        // The replica has locked the table, and waits for the watermark.
         let waits = other.until_somebody_waits();
         set_dead(true);
         other.run("ROLLBACK")?;
@@ -318,7 +318,7 @@ fn numbers(server: &Postgres) -> anyhow::Result<()> {
     commit(&mut *one, &[upload(&only, 1, 100, 1)?], 100)?;
     commit(&mut *two, &[upload(&only, 2, 100, 1)?], 100)?;
     drop(one);
-    // The database notices by itself that the first one is gone.
+    // The database detects by itself that the first replica is gone.
     let held = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
         WHERE l.locktype = 'advisory' AND d.datname = current_database()";
     until("one number is free", || query(url, held).is_ok_and(|rows| rows == [["1"]]))?;
@@ -348,7 +348,7 @@ fn schema(server: &Postgres) -> anyhow::Result<()> {
         Err(StoreError::Open(OpenError::NewerSchema { found, known })) if found == known + 1000
     );
     ensure!(is_newer, "{newer:?}");
-    // Nor does one go on that has lost its connection.
+    // A replica that has lost its connection does not continue either.
     let only = experiment(&create(&mut open, "late").err().map_or_else(
         || anyhow::bail!("an unknown schema is changed"),
         |error| {

@@ -44,7 +44,7 @@ struct Served {
 }
 
 impl Served {
-    /// Starts a server, and has it run the experiment unless it does.
+    /// Starts a server, and creates the experiment unless it exists.
     async fn start(place: &Place) -> anyhow::Result<Self> {
         let process = match place {
             Place::Embedded(folder) => {
@@ -69,14 +69,14 @@ impl Served {
         upload(number, &self.experiment, self.day, &[(0, true)])
     }
 
-    /// Sends an upload that must be known, or not.
+    /// Sends an upload, and returns its status.
     async fn told(&mut self, number: u128) -> anyhow::Result<S> {
         submit_one(&mut self.device, &self.experiment, self.day, number).await
     }
 
-    /// The reports that were counted.
+    /// The number of counted reports.
     async fn counted(&mut self) -> anyhow::Result<u64> {
-        // Replicas hear of their own commits by asking.
+        // Replicas learn of their own commits through a request.
         let name = bandana_shared::wire::v1::ExperimentName { experiment_id: "streams".to_owned() };
         self.operator.refresh_policy(name).await?;
         let tallies = harness::tallies(&mut self.operator, &self.experiment).await?;
@@ -99,7 +99,7 @@ fn answers(place: &Place) -> anyhow::Result<()> {
         let mut expected = Vec::new();
         for number in 0..200_u128 {
             let mut request = served.upload(number)?;
-            // What is wrong with one says nothing of those around it.
+            // An invalid upload does not affect its neighbours.
             let status = match number % 10 {
                 3 => {
                     request = served.upload(number - 1)?;
@@ -165,7 +165,7 @@ fn broken_off(place: &Place) -> anyhow::Result<()> {
         for taken in [0_u128, 1, 50] {
             let requests: Vec<_> =
                 (0..SENT).map(|n| served.upload(taken << 64 | n)).collect::<Result<_, _>>()?;
-            // Of its own: breaking it off must not be softened by another call on it.
+            // A separate connection: another call on it would change the effect of its abort.
             let mut gateway = DeviceClient::connect(served.process.device_url.clone()).await?;
             let endless = tokio_stream::StreamExt::chain(
                 tokio_stream::iter(requests),
@@ -178,7 +178,7 @@ fn broken_off(place: &Place) -> anyhow::Result<()> {
                 told.insert(number);
             }
             drop((answers, gateway));
-            // Who calls meanwhile is answered.
+            // A concurrent call is answered.
             ensure!(served.told(taken << 64 | 1 << 63).await? == S::Accepted);
         }
         for number in told {
@@ -215,7 +215,7 @@ fn crash(place: &Place) -> anyhow::Result<()> {
             ensure!(status == S::Accepted, "{status:?}");
             told.insert(number);
         }
-        // With two thirds of what was sent on their way.
+        // Killed while two thirds of the uploads are in flight.
         served.process.kill().await?;
         while let Ok((number, status)) = next(&mut answers).await {
             ensure!(status == S::Accepted, "{status:?}");
@@ -237,7 +237,7 @@ fn not_taken(place: &Place) -> anyhow::Result<()> {
     block_on(async {
         const UPLOADS: usize = 6_000;
         let mut served = Served::start(place).await?;
-        // A caller with room for few answers.
+        // A caller with a small window for answers.
         let channel = Endpoint::from_shared(served.process.device_url.clone())?
             .initial_stream_window_size(1024)
             .connect()
@@ -253,7 +253,7 @@ fn not_taken(place: &Place) -> anyhow::Result<()> {
             .submit_uploads(tokio_stream::iter(requests))
             .await?
             .into_inner();
-        // Others are served meanwhile.
+        // Other callers are served meanwhile.
         for number in 0..200 {
             ensure!(served.told(1 << 100 | number).await? == S::Accepted);
         }

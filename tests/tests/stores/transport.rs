@@ -1,4 +1,4 @@
-//! The way to a database: behind TLS, with a password.
+//! The connection to a database: with TLS and a password.
 
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -49,7 +49,7 @@ fn verified() -> anyhow::Result<()> {
     certificate(folder.path(), "server")?;
     certificate(folder.path(), "other")?;
     let start = || start(folder.path());
-    // Somebody else may have taken the port before the server does.
+    // Another process may take the port before the server does.
     let (server, port) = start().or_else(|_| start()).or_else(|_| start())?;
     let socket = format!("{}&port={port}", server.url("postgres"));
     query(&socket, "CREATE ROLE app LOGIN PASSWORD 'p@ss'")?;

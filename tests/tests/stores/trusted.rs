@@ -1,4 +1,4 @@
-//! Every store keeps trusted experiments as it promises, and writers of disclosures rely on it.
+//! Every store keeps its guarantees on trusted experiments, which writers of disclosures rely on.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, mpsc};
@@ -48,7 +48,7 @@ pub(crate) const OF_REPLICAS: &[(&str, super::replicas::Case)] = &[
     ("a_clock_that_is_ahead_moves_no_trusted_window", clock_ahead),
 ];
 
-/// Today, by the clock of keepers here.
+/// Today, by the clock of the writers here.
 const TODAY: Day = Day::new(100);
 
 pub(super) fn name(text: &str) -> anyhow::Result<ExperimentId> {
@@ -65,7 +65,7 @@ fn id(number: u128) -> UploadId {
     UploadId::new(number.to_be_bytes())
 }
 
-/// A new experiment, as a store has it.
+/// The stored record of a new experiment.
 fn record(text: &str) -> anyhow::Result<TrustedRecord> {
     let secret = SecretState::new(plan()?, NoiseKey::insecure([1; 32]))?;
     Ok(TrustedRecord {
@@ -91,7 +91,7 @@ fn only(place: &Place) -> anyhow::Result<TrustedRecord> {
     place.reader()?.trusted(None)?.pop().context("there is none")
 }
 
-/// The next state after a reward of arm 0, or after the release that this makes due.
+/// The next state after a reward of arm 0, or after the release that is due.
 pub(crate) fn next(
     record: &TrustedRecord,
     disclosures: Vec<(Day, UploadId)>,
@@ -111,7 +111,7 @@ pub(crate) fn next(
     })
 }
 
-/// Why the store declines, if it does so with nothing changed.
+/// The reason for a refusal by the store, without any change.
 fn refusal(outcome: Result<(), StoreError>) -> anyhow::Result<TrustedRefusal> {
     let error = outcome.err().context("the store made the change")?;
     ensure!(error.outcome() == Outcome::Declined, "{error}");
@@ -130,13 +130,13 @@ fn versions(place: &Place) -> anyhow::Result<()> {
     store.trust(&TrustedChange::Commit(commit.clone()))?;
     let second = only(place)?;
     ensure!(second.version == commit.to && second.private.as_ref() == Some(&commit.private));
-    // From the old version, and from one with its number in a store that went another way.
+    // From the old version, and from a version with the same number in a diverged store.
     let stamp = second.version.stamp ^ 1;
     for from in [first.version, TrustedVersion { stamp, ..second.version }] {
         let late = TrustedCommit { from, ..next(&second, vec![(TODAY, id(9))])? };
         ensure!(refusal(store.trust(&TrustedChange::Commit(late)))? == TrustedRefusal::Moved);
     }
-    // What counts already is told, and nothing else is changed.
+    // Names that count already are reported, and nothing else changes.
     let again = next(&second, vec![(TODAY, id(9)), names[1], names[2], (Day::new(99), id(1))])?;
     let TrustedRefusal::Known(known) = refusal(store.trust(&TrustedChange::Commit(again)))? else {
         anyhow::bail!("it was not known")
@@ -148,7 +148,7 @@ fn versions(place: &Place) -> anyhow::Result<()> {
     ensure!(place.reader()?.disclosed(&first.id, &looked_up)? == [names[0]]);
     let unknown = TrustedCommit { id: name("nobody")?, ..next(&second, Vec::new())? };
     ensure!(refusal(store.trust(&TrustedChange::Commit(unknown)))? == TrustedRefusal::Moved);
-    // One that is paused takes nothing.
+    // A paused experiment accepts nothing.
     let (from, to) = (second.version, second.version.next()?);
     let (id, state) = (first.id.clone(), ExperimentState::Paused);
     let pause = entry("headlines", AuditAction::Pause)?;
@@ -186,7 +186,7 @@ fn ids(place: &Place) -> anyhow::Result<()> {
     Ok(store.close()?)
 }
 
-/// What no file may have any more once it was erased, as it must not have sums of rewards.
+/// Bytes that no file may contain after their erasure. The same holds for sums of rewards.
 const KEY: &[u8; 32] = b"a key of a release that is due!!";
 
 fn erased(place: &Place) -> anyhow::Result<()> {
@@ -198,7 +198,7 @@ fn erased(place: &Place) -> anyhow::Result<()> {
     store.trust(&TrustedChange::Commit(commit.clone()))?;
     let (id, from, to) = (first.id.clone(), commit.to, commit.to.next()?);
     let (state, stop) = (ExperimentState::Stopped, entry("headlines", AuditAction::Stop)?);
-    // As long as somebody reads what was before, it can't go.
+    // While a reader uses the old state, that state can't be erased.
     let readers: Vec<rusqlite::Connection> = match place {
         Place::Embedded(folder) => {
             let reader = rusqlite::Connection::open(folder.path().join("bandana.sqlite3"))?;
@@ -209,7 +209,7 @@ fn erased(place: &Place) -> anyhow::Result<()> {
     };
     store.trust(&TrustedChange::Move { id, from, to, state, entry: stop })?;
     drop(readers);
-    // It goes with the next change.
+    // The next change erases it.
     add(&mut *store, "sidebar")?;
     let reader = place.reader()?;
     let stopped = reader.trusted(Some(&first.id))?.pop().context("it is gone")?;
@@ -250,12 +250,12 @@ fn forgotten(place: &Place) -> anyhow::Result<()> {
     ensure!(left()?.len() == 5000);
     let first = moved(100)?;
     ensure!(first.oldest == Day::new(98) && left()?.len() == 2952);
-    // Where it begins there already, nothing is changed, but names go.
+    // A window that already begins there is unchanged, but expired names are removed.
     ensure!(moved(60)? == first && left()?.len() == 904);
     let late = next(&first, Vec::new())?;
     store.trust(&TrustedChange::Commit(late.clone()))?;
     ensure!(left()?.is_empty());
-    // They go at the end and during a pause as well.
+    // Expired names are also removed at the end and during a pause.
     current = only(place)?;
     for number in 0..3 {
         let names = (0..1000).map(|n| (Day::new(99), id(number * 1000 + n))).collect();
@@ -288,7 +288,7 @@ fn all_of_day_50() -> Vec<(Day, UploadId)> {
     (0..5000).map(|number| (Day::new(50), id(number))).collect()
 }
 
-/// A server's keeper and writer.
+/// A server's disclosure writer and upload writer.
 struct Office {
     registry: Arc<Registry>,
     keeper: DisclosureWriterHandle,
@@ -332,7 +332,7 @@ impl Office {
         Ok(())
     }
 
-    /// Plays what is recommended; arm 1 pays.
+    /// Plays the recommended arm and discloses the reward; arm 1 pays.
     async fn disclose(&self, text: &str, number: u128) -> anyhow::Result<DisclosureVerdict> {
         let shown = self.registry.trusted().get(&name(text)?).context("there is none")?;
         let arm = shown.released.recommend(&[], &mut ChaCha8Rng::seed_from_u64(0))?;
@@ -370,7 +370,7 @@ fn crash_at_every_commit(place: &Place) -> anyhow::Result<()> {
                     office.create(&text).await?;
                 }
                 for number in 0..6 {
-                    // An outcome that is unknown is found out, and none of them is lost.
+                    // An unknown outcome is resolved, and no disclosure is lost.
                     let told = office.disclose(&text, number).await?;
                     ensure!(told == DisclosureVerdict::Counted, "{fault:?}: {told:?}");
                     let told = office.disclose(&text, number).await?;
@@ -404,7 +404,7 @@ fn full(place: &Place) -> anyhow::Result<()> {
         ensure!(waiting.len() < 100_000, "it takes without end");
     };
     ensure!(refused == Err(IngestError::QueueFull), "{refused:?}");
-    // Once it works, all that wait are answered, in groups.
+    // Once the store works, all waiting disclosures are answered, in groups.
     office.keeping = thread::spawn(move || keeper.run());
     let told = block_on(async { Ok(futures_util::future::try_join_all(waiting).await?) })?;
     ensure!(told.iter().all(|told| *told == DisclosureVerdict::Counted));
@@ -434,7 +434,7 @@ fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
         let told = office.disclose("headlines", 1).await?;
         ensure!(told == DisclosureVerdict::Duplicate, "{told:?}");
         let shown = office.registry.trusted().get(&name("headlines")?).context("it is gone")?;
-        // With the noise that was promised before the crash.
+        // With the noise from the key that was durable before the crash.
         ensure!(shown.released.shown() == expected.released().shown());
         let moved = office.keeper.change(
             "anna".to_owned(),
@@ -442,15 +442,15 @@ fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
             Step::Move(Transition::Stop),
         );
         ensure!(moved.await?.is_some_and(|moved| moved.secret.is_none()));
-        // What counted is a success, and what is new is refused for good.
+        // A counted disclosure is a success, and a new one is finally refused.
         let told = [office.disclose("headlines", 1).await?, office.disclose("headlines", 2).await?];
         ensure!(told == [DisclosureVerdict::Duplicate, DisclosureVerdict::Stopped], "{told:?}");
         office.close().await
     })
 }
 
-/// Discloses as devices do, which send the same again when a server was too slow to store it;
-/// with the number of times that it was.
+/// Discloses as devices do, which retry when a server was too slow to store; also returns the
+/// number of retries.
 async fn disclose_until_decided(
     office: &Office,
     number: u128,
@@ -472,7 +472,7 @@ fn at_once(server: &Postgres) -> anyhow::Result<()> {
     block_on(offices[0].create("headlines"))?;
     offices[1].registry.trusted().publish_record(&only(&place)?)?;
     block_on(async {
-        // Each replica takes all of them, so each is sent to both.
+        // Each disclosure is sent to both replicas.
         let (one, two) = (&offices[0], &offices[1]);
         let numbers: Vec<u128> = (0..EACH).collect();
         let mut told = Vec::new();
@@ -485,7 +485,7 @@ fn at_once(server: &Postgres) -> anyhow::Result<()> {
         let count = |verdict| told.iter().filter(|(told, _)| *told == verdict).count() as u128;
         let (counted, duplicates) =
             (count(DisclosureVerdict::Counted), count(DisclosureVerdict::Duplicate));
-        // Whoever was not answered may have been counted all the same.
+        // Unanswered disclosures may have been counted.
         let unanswered: u128 = told.iter().map(|(_, unanswered)| unanswered).sum();
         ensure!(counted <= EACH && counted + unanswered >= EACH, "{told:?}");
         ensure!(counted + duplicates == 2 * EACH, "{told:?}");
@@ -516,7 +516,7 @@ fn gone_back(server: &Postgres) -> anyhow::Result<()> {
     };
     block_on(office.create("headlines"))?;
     counted(0..5)?;
-    // As a standby has it that lags behind by three disclosures when it takes over.
+    // The state of a standby that lags behind by three disclosures when it takes over.
     query(url, "CREATE TABLE saved AS SELECT * FROM trusted_experiment")?;
     query(url, "CREATE TABLE saved_names AS SELECT * FROM trusted_disclosure")?;
     counted(5..8)?;
@@ -529,7 +529,7 @@ fn gone_back(server: &Postgres) -> anyhow::Result<()> {
         "INSERT INTO trusted_disclosure (experiment, day, id)
         SELECT experiment, day, id FROM saved_names",
     )?;
-    // What it has counts once, and what it has lost counts anew.
+    // Stored disclosures count once, and lost ones count anew.
     counted(5..9)?;
     let told = block_on(office.disclose("headlines", 4))?;
     ensure!(told == DisclosureVerdict::Duplicate, "{told:?}");
@@ -545,7 +545,7 @@ fn held(server: &Postgres) -> anyhow::Result<()> {
     let office = Office::open(&place, store)?;
     let frozen = Raw::connect(&place)?;
     frozen.run("BEGIN; SELECT FROM trusted_experiment FOR UPDATE")?;
-    // Known to be unmade, and not waited for again and again.
+    // The commit is known to have failed, and is not retried repeatedly.
     let refused = place.open()?.trust(&TrustedChange::Commit(next(&current, Vec::new())?));
     let outcome = refused.err().map(|error| error.outcome());
     ensure!(outcome == Some(Outcome::Unmade), "{outcome:?}");
@@ -581,7 +581,7 @@ fn clock_ahead(server: &Postgres) -> anyhow::Result<()> {
     let mut current = add(&mut *store, "headlines")?;
     let day = "SELECT floor(extract(epoch FROM now()) / 86400)::integer::text";
     let day: u32 = query(url, day)?[0][0].parse()?;
-    // A replica whose clock is a year ahead neither takes such days nor moves the window there.
+    // A replica whose clock is a year ahead neither accepts such days nor moves the window there.
     let ahead = Day::new(day + 365);
     let names = vec![(Day::new(day), id(1)), (ahead, id(2))];
     let refused = refusal(store.trust(&TrustedChange::Commit(next(&current, names)?)))?;

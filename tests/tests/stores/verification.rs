@@ -1,4 +1,4 @@
-//! Checks of stores, beside those after every other case.
+//! Verification of stores, in addition to that after every other case.
 
 use anyhow::ensure;
 use bandana_aggregator::store::AuditAction;

@@ -1,4 +1,4 @@
-//! Experiments with a trusted curator, by the calls of devices and operators to real servers.
+//! Experiments with a trusted curator, through calls of devices and operators to real servers.
 
 mod replicas;
 mod windows;
@@ -34,7 +34,7 @@ use tonic::{Code, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-/// How long anything may take.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn main() -> ExitCode {
@@ -72,7 +72,7 @@ fn named(id: &str) -> TrustedExperimentName {
     TrustedExperimentName { experiment_id: id.to_owned() }
 }
 
-/// Ways to a server.
+/// Connections to a server.
 #[derive(Clone, Debug)]
 struct Ways {
     device: TrustedClient<Channel>,
@@ -131,7 +131,8 @@ impl Ways {
         Ok(self.send(request).await?.status())
     }
 
-    /// Plays what is recommended with these numbers, and sends all twice; arm 1 pays.
+    /// Plays the recommended arm for each of these numbers, and sends each disclosure twice; arm 1
+    /// pays.
     async fn play(&mut self, id: &str, numbers: std::ops::Range<u128>) -> anyhow::Result<()> {
         for number in numbers {
             let arm = self.recommend(id, Vec::new()).await?;
@@ -159,7 +160,7 @@ fn disclosure(
     }
 }
 
-/// Runs the program, and tells what it ended with and said.
+/// Runs the program, and returns its exit code and output.
 async fn run(arguments: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).clean_environment().stdin(Stdio::null()).kill_on_drop(true);
@@ -265,7 +266,7 @@ async fn what_is_wrong_is_refused_and_changes_nothing() -> anyhow::Result<()> {
         assert!(refused.message().contains(word), "{refused}");
     }
     ways.create("headlines", ucb(2)).await?;
-    // An id is one of a single kind.
+    // An id belongs to experiments of one kind only.
     server.create(three_arms("bits")).await?;
     for taken in ["headlines", "bits"] {
         let refused = ways.create(taken, ucb(2)).await.expect_err("it is to be refused");
@@ -295,9 +296,9 @@ async fn what_is_wrong_is_refused_and_changes_nothing() -> anyhow::Result<()> {
         .expect_err("it is to be refused");
     assert_eq!(unknown.code(), Code::NotFound);
     assert_eq!(ways.released("headlines").await?.rewards, 0);
-    // The name is not used up.
+    // The refused disclosure's name is still usable.
     assert_eq!(ways.send(good).await?.status(), S::Counted);
-    // The operators' calls are not on the devices' port.
+    // The operators' service is not on the devices' port.
     let mut operator = TrustedOperatorClient::connect(server.process.device_url.clone()).await?;
     let refused = operator.get_released(named("headlines")).await.expect_err("it is to be refused");
     assert_eq!(refused.code(), Code::Unimplemented);
@@ -331,7 +332,8 @@ async fn an_experiment_is_paused_and_ended_and_the_log_tells_of_it() -> anyhow::
         .expect_err("it is to be refused");
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
 
-    // What was released goes on to be recommended and shown, and nothing else is left.
+    // Released statistics remain available for recommendations and display; everything else is
+    // erased.
     let before = ways.released("headlines").await?;
     let arm = ways.recommend("headlines", Vec::new()).await?;
     let server = server
@@ -401,7 +403,7 @@ async fn a_backup_has_no_reward_that_was_not_released() -> anyhow::Result<()> {
     process.stop().await
 }
 
-/// The last bytes of a secret state that a server has stored: the key of its next release.
+/// The last bytes of a stored secret state: the key of its next release.
 fn private_key(store: &Path) -> anyhow::Result<Vec<u8>> {
     let store = Connection::open(store)?;
     let query = "SELECT private FROM trusted_experiment";
@@ -438,7 +440,7 @@ async fn damage_to_a_trusted_experiment_is_found() -> anyhow::Result<()> {
 
 async fn replicas_share_an_experiment_and_count_each_disclosure_once() -> anyhow::Result<()> {
     const EACH: u128 = 60;
-    // It starts on a thread of its own.
+    // The database server starts on a separate thread.
     let start = || {
         let server = Postgres::start()?;
         anyhow::Ok((server.database()?, server))
@@ -448,7 +450,7 @@ async fn replicas_share_an_experiment_and_count_each_disclosure_once() -> anyhow
     let two = AggregatorProcess::start_replica(Path::new(PROGRAM), &url).await?;
     let (mut first, mut second) = (Ways::of(&one).await?, Ways::of(&two).await?);
     first.create("headlines", ucb(3)).await?;
-    // Nobody waits between a change at one and a call at another.
+    // No wait between a change at one server and a call at another.
     let day = second.day("headlines").await?;
     create(&mut first.operator, three_arms("bits")).await?;
     assert_eq!(
@@ -487,7 +489,7 @@ async fn replicas_share_an_experiment_and_count_each_disclosure_once() -> anyhow
     let released = tokio::time::timeout(PATIENCE, agree).await.context("they never agree")??;
     assert_eq!(u128::from(released.rewards), EACH);
 
-    // The one that is left goes on with the experiment, and both know that it is paused.
+    // The remaining replica continues the experiment, and both know that it is paused.
     second.trusted.pause_trusted_experiment(named("headlines")).await?;
     assert_eq!(first.disclose("headlines", EACH, 0, 0.5).await?, S::Paused);
     one.kill().await?;

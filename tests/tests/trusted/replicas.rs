@@ -1,4 +1,4 @@
-//! Replicas that take disclosures to one experiment leave its commits to one of them.
+//! Replicas that accept disclosures to one experiment leave its commits to one of them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use super::{PATIENCE, PROGRAM, Ways, disclosure, named, run, ucb};
 
 const REPLICAS: usize = 3;
 
-/// Disclosures that are under way at each replica.
+/// Number of disclosures in flight at each replica.
 const WORKERS: u128 = 12;
 
-/// How long a call waits before the same is sent to another replica.
+/// Timeout of a call, after which the disclosure is sent to another replica.
 const CALL: Duration = Duration::from_secs(5);
 
 const EXPERIMENT: &str = "headlines";
 
-/// A database and the replicas on it, which know an experiment of three arms.
+/// A database and its replicas, with an experiment of three arms.
 struct Replicas {
     database: Postgres,
     url: String,
@@ -37,7 +37,7 @@ struct Replicas {
 
 impl Replicas {
     async fn start() -> anyhow::Result<Self> {
-        // It starts on a thread of its own.
+        // The database server starts on a separate thread.
         let start = || {
             let server = Postgres::start()?;
             anyhow::Ok((server.database()?, server))
@@ -67,7 +67,7 @@ impl Replicas {
         Ok(kill_process(Pid::from_raw(id).context("no process has id 0")?, signal)?)
     }
 
-    /// What all of them count, added up.
+    /// The sum of a metric over all replicas.
     async fn metric(&self, name: &str) -> anyhow::Result<u64> {
         let mut sum = 0;
         for process in &self.processes {
@@ -83,7 +83,7 @@ impl Replicas {
         tokio::task::spawn_blocking(move || query(&url, sql)).await?
     }
 
-    /// Checks that so many disclosures count, each once, and ends.
+    /// Checks that this number of disclosures counts, each once, and ends.
     async fn end(mut self, expected: u64) -> anyhow::Result<()> {
         let rows = self.ask("SELECT count(*) FROM trusted_disclosure").await?;
         ensure!(rows == [[expected.to_string()]], "{rows:?}, and {expected} were acknowledged");
@@ -96,7 +96,7 @@ impl Replicas {
             anyhow::Ok(())
         };
         tokio::time::timeout(PATIENCE, agree).await.context("they never agree")??;
-        // What is on its way has rewards, and none of them is left.
+        // Batches in flight contain rewards, and all of them are erased.
         self.ways[0].trusted.stop_trusted_experiment(named(EXPERIMENT)).await?;
         let left = self.ask("SELECT count(*) FROM trusted_handover WHERE handed <> ''").await?;
         ensure!(left == [["0"]], "{left:?}");
@@ -111,11 +111,11 @@ impl Replicas {
     }
 }
 
-/// Disclosures that are sent one after the other by some at once to each replica, and to the next
-/// one if one does not answer, until this is stopped.
+/// Continuous disclosures to each replica by several workers, until stopped. A disclosure without
+/// an answer is sent to the next replica.
 struct Load {
     workers: JoinSet<anyhow::Result<()>>,
-    /// How many are acknowledged of those that were first sent to each replica.
+    /// Number of acknowledged disclosures, by the replica to which each was first sent.
     acknowledged: Arc<[AtomicU64; REPLICAS]>,
     counted: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
@@ -147,7 +147,7 @@ impl Load {
         Self { workers, acknowledged, counted, is_over }
     }
 
-    /// Waits until so many more are acknowledged that were sent to each of these replicas.
+    /// Waits for this number of further acknowledged disclosures at each of these replicas.
     async fn until_more(&self, more: u64, of: &[usize]) -> anyhow::Result<()> {
         let count = |replica: usize| self.acknowledged[replica].load(Ordering::Relaxed);
         let before: Vec<u64> = (0..REPLICAS).map(count).collect();
@@ -159,7 +159,7 @@ impl Load {
         tokio::time::timeout(PATIENCE, more).await.context("they do not go on")
     }
 
-    /// How many were acknowledged, and how many heard that theirs counts.
+    /// Stops, and returns the number of acknowledged disclosures, and of those reported as new.
     async fn stop(mut self) -> anyhow::Result<(u64, u64)> {
         self.is_over.store(true, Ordering::Relaxed);
         while let Some(worker) = self.workers.join_next().await {
@@ -170,7 +170,7 @@ impl Load {
     }
 }
 
-/// Sends the same to one replica after the other, until one of them has decided.
+/// Sends the same disclosure to one replica after the other, until one has decided.
 async fn disclose(ways: &[Ways], first: usize, number: u128, day: u32) -> anyhow::Result<S> {
     let arm = u32::try_from(number % 3)?;
     let request = disclosure(EXPERIMENT, number, disclose_request::Played::Arm(arm), 0.5, day);
@@ -185,7 +185,7 @@ async fn disclose(ways: &[Ways], first: usize, number: u128, day: u32) -> anyhow
             Ok(Err(status)) if status.code() == Code::Unavailable => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            // Its process was killed meanwhile.
+            // The replica's process was killed meanwhile.
             Ok(Err(status)) if status.code() == Code::Unknown => {}
             Ok(Err(status)) => return Err(status.into()),
             Err(_) => {}
@@ -197,25 +197,25 @@ async fn disclose(ways: &[Ways], first: usize, number: u128, day: u32) -> anyhow
 pub(crate) async fn commits_are_left_to_one_replica_and_do_not_collide() -> anyhow::Result<()> {
     let replicas = Replicas::start().await?;
     let load = Load::start(&replicas);
-    // Each replica finds out that it is not alone.
+    // Each replica detects that it is not alone.
     load.until_more(30, &[0, 1, 2]).await?;
     let commits_before = replicas.metric("bandana_trusted_commits_total").await?;
     let collisions_before = replicas.metric("bandana_trusted_collisions_total").await?;
     load.until_more(200, &[0, 1, 2]).await?;
     let (acknowledged, counted) = load.stop().await?;
-    // Each was sent once, and answered.
+    // Each disclosure was sent once, and answered.
     ensure!(acknowledged == counted, "{counted} of {acknowledged} were counted");
     ensure!(replicas.metric("bandana_disclosures_total{outcome=\"counted\"}").await? == counted);
     let commits = replicas.metric("bandana_trusted_commits_total").await? - commits_before;
     let collisions = replicas.metric("bandana_trusted_collisions_total").await? - collisions_before;
     let handed_over = replicas.metric("bandana_disclosures_handed_over_total").await?;
-    // If all were to commit, most commits would be tried more than once.
+    // If all replicas committed, most commits would be retried.
     ensure!(collisions * 5 < commits, "{collisions} collisions, {commits} commits");
-    // Two of them were sent 200 each at least.
+    // Two of the replicas received at least 200 each.
     ensure!(handed_over > 200, "{handed_over} of {acknowledged} were handed over");
     let released = replicas.metric("bandana_trusted_releases_total").await?;
     let told = replicas.ways[0].clone().status(EXPERIMENT).await?.releases;
-    // Whoever has not led for the last of them hears of it by and by.
+    // Replicas other than the last leader learn of releases with a delay.
     ensure!(released >= told, "{told} releases are shown, and {released} were made");
     replicas.end(acknowledged).await
 }

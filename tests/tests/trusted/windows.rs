@@ -1,4 +1,4 @@
-//! Windows of trusted experiments: days that are taken, and clocks that are wrong.
+//! Windows of trusted experiments: accepted days, and wrong clocks.
 
 use super::*;
 
@@ -16,7 +16,7 @@ pub(super) async fn a_day_leaves_the_window_when_another_one_is_borne_out() -> a
         anyhow::Ok((told.status(), told.server_day))
     };
     assert_eq!(send(1, today).await?, (S::Counted, today.get()));
-    // The same name of another day is another name.
+    // The same name on another day is a different name.
     assert_eq!(send(1, today.back(1)).await?.0, S::Counted);
     assert_eq!(send(2, today.forward(1)).await?.0, S::FutureDay);
     assert_eq!(send(2, today.back(60)).await?.0, S::Expired);
@@ -33,7 +33,7 @@ pub(super) async fn a_day_leaves_the_window_when_another_one_is_borne_out() -> a
         let told = ways.send(disclosure("headlines", number, arm, 0.5, day.get())).await?;
         anyhow::Ok((told.status(), told.server_day))
     };
-    // The clock may be wrong: what counted is still known, until a disclosure is of its days.
+    // The clock may be wrong: counted names are kept until a disclosure confirms the new days.
     assert_eq!(send(1, today).await?, (S::Duplicate, later.get()));
     assert_eq!(send(3, later).await?.0, S::Counted);
     assert_eq!(send(1, today).await?.0, S::Expired);
@@ -46,7 +46,7 @@ pub(super) async fn a_day_leaves_the_window_when_another_one_is_borne_out() -> a
     Ok(())
 }
 
-/// What a disclosure of this day is told.
+/// The answer to a disclosure of this day.
 async fn disclose(server: &WatchedServer, number: u128, day: Day) -> Result<S, Status> {
     let urls = [&server.device, &server.operator].map(|address| format!("http://{address}"));
     let ways = Ways::to(&urls[0], &urls[1]).await;
@@ -79,14 +79,14 @@ pub(super) async fn a_window_that_a_wrong_clock_moved_is_mended_and_nothing_coun
     let mut ways = Ways::to(&urls[0], &urls[1]).await?;
     ways.create("headlines", ucb(2)).await?;
     drop(ways);
-    // It takes the days of its window from its first moment on, and no others.
+    // A new experiment accepts the days of its window from the first moment, and no others.
     assert_eq!(disclose(&server, 9, Day::new(1)).await?, S::Expired);
     assert_eq!(disclose(&server, 9, today.back(7)).await?, S::Expired);
     assert_eq!(disclose(&server, 1, today.back(6)).await?, S::Counted);
     assert_eq!(disclose(&server, 2, today).await?, S::Counted);
     server.stop().await?;
 
-    // The clock is ahead by 30 days, and a device bears it out.
+    // The clock is ahead by 30 days, and a device confirms it.
     let ahead = today.forward(30);
     clock.set(ahead)?;
     let server = clock.serve(PROGRAM, &data_dir).await?;
@@ -105,7 +105,7 @@ pub(super) async fn a_window_that_a_wrong_clock_moved_is_mended_and_nothing_coun
     assert_eq!(disclose(&server, 5, tomorrow).await?, S::Counted);
     assert_eq!(disclose(&server, 2, today).await?, S::Expired);
     server.stop().await?;
-    // What was counted ahead of its time is known when its day comes.
+    // Disclosures counted ahead of their time are known when their day comes.
     clock.set(ahead)?;
     let server = clock.serve(PROGRAM, &data_dir).await?;
     assert_eq!(disclose(&server, 3, ahead).await?, S::Duplicate);
@@ -115,7 +115,7 @@ pub(super) async fn a_window_that_a_wrong_clock_moved_is_mended_and_nothing_coun
     Ok(())
 }
 
-/// Shows the window, which begins too late, and has it begin as early as it may.
+/// Prints the window, which begins too late, and moves its beginning back as far as allowed.
 async fn mend_the_window(clock: &TestClock, data_dir: &Path) -> anyhow::Result<()> {
     let (code, said) = watermark(clock, data_dir, &["show"]).await?;
     assert_eq!(code, Some(0), "{said}");
@@ -130,7 +130,7 @@ async fn mend_the_window(clock: &TestClock, data_dir: &Path) -> anyhow::Result<(
     let view =
         r#"[{"experiment":"headlines","oldest_day":"2024-10-28","earliest_day":"2024-10-05"}]"#;
     assert!(said.contains(view), "{said}");
-    // Those of the 4th were counted, and their names are gone.
+    // Disclosures of the 4th were counted, and their names are gone.
     for (experiment, day, expected, part) in [
         ("headlines", "2024-10-04", 4, "on 2024-10-05 at the earliest"),
         ("headlines", "2024-10-29", 4, "only the server moves it forward"),

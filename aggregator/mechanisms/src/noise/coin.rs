@@ -2,8 +2,8 @@
 
 use rand::Rng;
 
-/// True with probability `numerator`/`denominator`, exactly; surely if that is 1 or more,
-/// or the denominator is 0.
+/// True with probability `numerator`/`denominator`, exactly; always if that is 1 or more, or the
+/// denominator is 0.
 ///
 /// ```
 /// use rand_chacha::rand_core::SeedableRng as _;
@@ -43,7 +43,7 @@ pub(super) fn bernoulli_exp_square<R: Rng + ?Sized>(
 }
 
 /// Quotient and remainder of `root`^2 by `denominator` < 2^127. A quotient beyond 128 bits
-/// is the largest one: that many coins are never all true.
+/// saturates: that many coins are never all true.
 fn divide_square(root: u128, denominator: u128) -> (u128, u128) {
     let (low, high) = root.carrying_mul(root, 0);
     let (mut quotient, mut overflows, mut rest) = (0_u128, false, 0_u128);
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// Standard deviations by which a fair coin's count may be off: beyond them once in 10^9.
+    /// Standard deviations by which a fair coin's count may deviate: exceeded once in 10^9.
     const DEVIATIONS: f64 = 6.1;
 
     fn check(probability: f64, mut coin: impl FnMut(&mut ChaCha20Rng) -> bool) {

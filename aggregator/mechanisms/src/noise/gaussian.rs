@@ -30,7 +30,7 @@ pub struct DiscreteGaussian {
 }
 
 impl DiscreteGaussian {
-    /// With this σ^2, in squared lattice steps.
+    /// The distribution with this σ^2, in squared lattice steps.
     pub fn new(variance: Ratio) -> Self {
         let deviation = (variance.numerator() / variance.denominator()).isqrt();
         // floor(σ) is below 2^31.
@@ -43,13 +43,12 @@ impl DiscreteGaussian {
         self.variance
     }
 
-    /// A draw (Canonne, Kamath and Steinke 2020, algorithm 3).
+    /// A sample (Canonne, Kamath and Steinke 2020, algorithm 3).
     ///
-    /// A proposal Y of the discrete Laplace distribution of scale t = floor(σ) + 1 is taken
-    /// with probability exp(-(|Y| - σ^2/t)^2/(2 σ^2)). With σ^2 = a/b that is
-    /// exp(-(|Y| b t - a)^2/(2 a b t^2)). As a and b are below 2^62, b t is at most
-    /// sqrt(a b) + b < 2^63, so |Y| b t is below 2^126; and a b t^2 is at most
-    /// a (sqrt(a) + sqrt(b))^2 < 2^126.
+    /// A proposal Y of the discrete Laplace distribution of scale t = floor(σ) + 1 is accepted with
+    /// probability exp(-(|Y| - σ^2/t)^2/(2 σ^2)). With σ^2 = a/b that is exp(-(|Y| b t - a)^2/(2 a
+    /// b t^2)). As a and b are below 2^62, b t is at most sqrt(a b) + b < 2^63, so |Y| b t is below
+    /// 2^126; and a b t^2 is at most a (sqrt(a) + sqrt(b))^2 < 2^126.
     pub fn sample<R: Rng + ?Sized>(self, rng: &mut R) -> i64 {
         let (a, b) =
             (u128::from(self.variance.numerator()), u128::from(self.variance.denominator()));
@@ -64,7 +63,7 @@ impl DiscreteGaussian {
         }
     }
 
-    /// `value` with noise, clamped to [`STEPS_MAX`](super::STEPS_MAX) on both sides.
+    /// `value` plus noise, clamped to [`STEPS_MAX`](super::STEPS_MAX) in magnitude.
     pub fn release<R: Rng + ?Sized>(self, value: i64, rng: &mut R) -> i64 {
         clamped_sum(value, self.sample(rng))
     }

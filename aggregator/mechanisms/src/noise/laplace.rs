@@ -28,7 +28,7 @@ pub struct DiscreteLaplace {
 }
 
 impl DiscreteLaplace {
-    /// Of this scale, in lattice steps.
+    /// The distribution of this scale, in lattice steps.
     pub fn new(scale: Ratio) -> Self {
         Self { scale }
     }
@@ -38,8 +38,7 @@ impl DiscreteLaplace {
         self.scale
     }
 
-    /// A draw (Canonne, Kamath and Steinke 2020, algorithm 2), clamped to 2^63 - 1 on both
-    /// sides.
+    /// A sample (Canonne, Kamath and Steinke 2020, algorithm 2), clamped to 2^63 - 1 in magnitude.
     pub fn sample<R: Rng + ?Sized>(self, rng: &mut R) -> i64 {
         let (t, s) = (u128::from(self.scale.numerator()), u128::from(self.scale.denominator()));
         loop {
@@ -54,20 +53,20 @@ impl DiscreteLaplace {
             }
             let magnitude = i64::try_from(x / s).unwrap_or(i64::MAX);
             let negative = rng.next_u64() >> 63 == 1;
-            // Zero has one sign only.
+            // Negative zero is rejected, so that zero is not counted twice.
             if !(negative && magnitude == 0) {
                 return if negative { -magnitude } else { magnitude };
             }
         }
     }
 
-    /// `value` with noise, clamped to [`STEPS_MAX`](super::STEPS_MAX) on both sides.
+    /// `value` plus noise, clamped to [`STEPS_MAX`](super::STEPS_MAX) in magnitude.
     pub fn release<R: Rng + ?Sized>(self, value: i64, rng: &mut R) -> i64 {
         clamped_sum(value, self.sample(rng))
     }
 
-    /// ln P(|noise| > `steps`), exactly but for the last digits: with q = exp(-1/s),
-    /// P(|k| > m) = 2 q^(m + 1)/(1 + q).
+    /// ln P(|noise| > `steps`), up to rounding: with q = exp(-1/s), P(|k| > m) = 2 q^(m + 1)/(1 +
+    /// q).
     pub fn log_tail(self, steps: u64) -> f64 {
         let step = -1.0 / self.scale.to_f64();
         std::f64::consts::LN_2 + (steps as f64 + 1.0) * step - libm::log1p(libm::exp(step))

@@ -1,18 +1,18 @@
-//! Lattices: granularities, and what rounding to one adds to a sensitivity.
+//! Lattices: granularities, and the effect of rounding on a sensitivity.
 
 use thiserror::Error;
 
 use super::{Ratio, RatioError, STEPS_MAX};
 
-/// The multiples of 2^-bits: the granularity of noise and of what it is added to.
+/// The multiples of 2^-bits: the granularity of noise and of the values that it is added to.
 ///
-/// What is counted needs none but 1. For values in a known range of width W, a spacing of
-/// W/2^16 to W/2^20 loses nothing against the noise, and leaves room for 2^42 values in a
-/// sum. It is chosen before the data are seen, and never from them.
+/// Counts need granularity 1 only. For values in a known range of width W, a spacing of W/2^16 to
+/// W/2^20 loses nothing against the noise, and leaves room for 2^42 values in a sum. The
+/// granularity is chosen before the data are seen, and never from them.
 ///
-/// Real values are rounded to the nearest point, halves up: floor(x/s + 1/2). Two values
-/// that are Δ apart are then at most ceil(Δ/s) steps apart, since floor(y + z) - floor(y) is
-/// at most ceil(z). So one value pays for rounding only if Δ is not a multiple of s.
+/// Real values are rounded to the nearest point, halves up: floor(x/s + 1/2). Two values that are Δ
+/// apart are then at most ceil(Δ/s) steps apart, since floor(y + z) - floor(y) is at most ceil(z).
+/// So rounding raises the sensitivity of a value only if Δ is not a multiple of s.
 ///
 /// ```
 /// use bandana_mechanisms::noise::{Lattice, Ratio};
@@ -31,7 +31,7 @@ pub struct Lattice {
 impl Lattice {
     /// The integers.
     pub const INTEGERS: Self = Self { bits: 0 };
-    /// The finest: multiples of 2^-40.
+    /// The largest `bits`: multiples of 2^-40.
     pub const BITS_MAX: u32 = 40;
 
     /// The multiples of 2^-`bits`.
@@ -64,7 +64,7 @@ impl Lattice {
         Ok(floor as i64 + i64::from(steps - floor >= 0.5))
     }
 
-    /// A number of steps as a value: the nearest float.
+    /// The value at a number of steps: the nearest float.
     pub fn value(self, steps: i64) -> f64 {
         steps as f64 / (1_u64 << self.bits) as f64
     }
@@ -78,8 +78,8 @@ impl Lattice {
         Ok(change.times(Ratio::whole(1 << self.bits)?)?.ceiling())
     }
 
-    /// The same for a vector of `dimension` values, in the sum of magnitudes: Δ_1/s + d,
-    /// since each coordinate moves by less than one step more than it would.
+    /// The sensitivity in steps of a vector of `dimension` values, in L1 norm: Δ_1/s + d, since
+    /// rounding adds less than one step per coordinate.
     ///
     /// # Errors
     /// [`RatioError`] when it is 2^61 or more.
@@ -88,7 +88,7 @@ impl Lattice {
         Ok(if dimension == 1 { exact } else { exact + u64::from(dimension) })
     }
 
-    /// The same for a vector in Euclidean distance, squared: (Δ_2/s + sqrt(d))^2, rounded
+    /// The squared sensitivity in steps of such a vector, in L2 norm: (Δ_2/s + sqrt(d))^2, rounded
     /// up, by the triangle inequality.
     ///
     /// # Errors
@@ -106,14 +106,14 @@ impl Lattice {
     }
 }
 
-/// What can't be put on a lattice.
+/// The reason why a value or a granularity has no lattice form.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LatticeError {
-    /// Too fine.
+    /// The granularity is too fine.
     #[error("a lattice of 2^-{0}; the finest is 2^-40")]
     Bits(u32),
-    /// Not a number, or too large.
+    /// The value is not a number, or too large.
     #[error("a value is not a number, or lies 2^62 or more lattice steps from 0; clamp it first")]
     Value,
 }

@@ -1,17 +1,17 @@
 //! Exact noise on a lattice, drawn from integers.
 //!
-//! A floating-point sample of a Laplace or Gaussian distribution is not one: some floats
-//! are never reached, and which ones tells what the noise was added to (Mironov, "On
-//! significance of the least significant bits for differential privacy", 2012). So noise
-//! here is a whole number of lattice steps, its parameter is a rational number, and no
-//! float is on the way from random words to the noise.
+//! A floating-point sample of a Laplace or Gaussian distribution is inexact: some floats never
+//! occur, and which ones reveals the value that the noise was added to (Mironov, "On significance
+//! of the least significant bits for differential privacy", 2012). So noise here is a whole number
+//! of lattice steps, its parameter is a rational number, and the path from random words to the
+//! noise uses no float.
 //!
-//! - [`Lattice`]: the granularity, rounding to it, and what rounding adds to a sensitivity.
+//! - [`Lattice`]: the granularity, rounding to it, and the effect of rounding on a sensitivity.
 //! - [`DiscreteLaplace`], [`DiscreteGaussian`]: the samplers of Canonne, Kamath and Steinke,
 //!   "The discrete Gaussian for differential privacy", 2020.
-//! - [`bernoulli`], [`bernoulli_exp`]: the coins that they are made of.
-//! - [`Ratio`]: positive rational numbers, and floats as such, rounded to a chosen side.
-//! - [`secure_generator`]: the randomness of whatever is not a test.
+//! - [`bernoulli`], [`bernoulli_exp`]: the biased coins that these use.
+//! - [`Ratio`]: positive rational numbers, and conversion from floats, rounded up or down.
+//! - [`secure_generator`]: the source of randomness outside tests.
 //!
 //! ```
 //! use bandana_mechanisms::noise::{DiscreteGaussian, DiscreteLaplace, Ratio, secure_generator};
@@ -25,8 +25,8 @@
 //! ```
 //!
 //! # Privacy
-//! How long a draw takes depends on the draw, as it does with every known sampler of these:
-//! whoever can time a release to within nanoseconds learns something about its noise.
+//! The time of a draw depends on its result, as with every known sampler of these distributions: an
+//! attacker who can time a release to within nanoseconds learns something about its noise.
 
 mod coin;
 mod gaussian;
@@ -42,14 +42,14 @@ pub use lattice::{Lattice, LatticeError};
 pub use ratio::{Ratio, RatioError};
 pub use source::{NoEntropy, secure_generator};
 
-/// Largest magnitude of what is released: 2^62 lattice steps. Values beyond it are clamped
-/// to it, and so are releases, which is post-processing.
+/// Largest magnitude of a release: 2^62 lattice steps. Larger values are clamped before the noise
+/// is added, and larger results afterwards, which is post-processing.
 pub const STEPS_MAX: i64 = 1 << 62;
 
-/// A value and its noise, clamped.
+/// The sum of a value and its noise, clamped.
 ///
-/// The noise may have been clamped to 2^63 - 1 before: from values within 2^62 it then leads
-/// beyond 2^62 either way, and the result is the same.
+/// The noise may have been clamped to 2^63 - 1 before: with values within 2^62 the sum then lies
+/// beyond 2^62 with or without that clamping, so the result is the same.
 fn clamped_sum(value: i64, noise: i64) -> i64 {
     let value = i128::from(value.clamp(-STEPS_MAX, STEPS_MAX));
     let sum = (value + i128::from(noise)).clamp(-i128::from(STEPS_MAX), i128::from(STEPS_MAX));

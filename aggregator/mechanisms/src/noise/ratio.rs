@@ -1,4 +1,4 @@
-//! Positive rational numbers, and floats as such.
+//! Positive rational numbers, and conversion from floats.
 
 use thiserror::Error;
 
@@ -19,7 +19,7 @@ pub struct Ratio {
     denominator: u64,
 }
 
-/// Numerators and denominators are below it.
+/// Exclusive upper limit of numerators and denominators.
 const LIMIT: u64 = 1 << 62;
 
 impl Ratio {
@@ -51,7 +51,7 @@ impl Ratio {
         Self::new(number, 1)
     }
 
-    /// The least that is not below a float, and at least 2^-61.
+    /// The least ratio at or above a float, and at least 2^-61.
     ///
     /// # Errors
     /// [`RatioError`] when it is not positive, not finite, or 2^61 or more.
@@ -59,7 +59,7 @@ impl Ratio {
         Self::of_float(value, true)
     }
 
-    /// The largest that is not above a float.
+    /// The largest ratio at or below a float.
     ///
     /// # Errors
     /// [`RatioError`] when it is not positive, not finite, 2^61 or more, or below 2^-61.
@@ -102,7 +102,7 @@ impl Ratio {
         self.denominator
     }
 
-    /// The product, exactly if it can be, and else rounded up.
+    /// The product, exact if representable, and otherwise rounded up.
     ///
     /// # Errors
     /// [`RatioError`] when it is 2^61 or more.
@@ -111,7 +111,7 @@ impl Ratio {
         Self::raised(a * u128::from(other.numerator), b * u128::from(other.denominator))
     }
 
-    /// The quotient, exactly if it can be, and else rounded up.
+    /// The quotient, exact if representable, and otherwise rounded up.
     ///
     /// # Errors
     /// [`RatioError`] when it is 2^61 or more.
@@ -120,7 +120,7 @@ impl Ratio {
         Self::raised(a * u128::from(other.denominator), b * u128::from(other.numerator))
     }
 
-    /// The least whole number that is not below it.
+    /// The ratio rounded up to a whole number.
     pub fn ceiling(self) -> u64 {
         self.numerator.div_ceil(self.denominator)
     }
@@ -130,8 +130,8 @@ impl Ratio {
         self.numerator as f64 / self.denominator as f64
     }
 
-    /// `numerator`/`denominator`, both positive: in lowest terms, and if these are too large,
-    /// with both cut to 61 bits so that the result is not below.
+    /// `numerator`/`denominator`, both positive, in lowest terms. If these are too large, both are
+    /// cut to 61 bits so that the result is rounded up.
     fn raised(numerator: u128, denominator: u128) -> Result<Self, RatioError> {
         let divisor = greatest_divisor(numerator, denominator);
         let (mut n, mut d) = (numerator / divisor, denominator / divisor);
@@ -172,7 +172,7 @@ fn greatest_divisor(mut a: u128, mut b: u128) -> u128 {
     a.max(1)
 }
 
-/// Not a ratio.
+/// The error for a number that is no ratio.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RatioError {
@@ -213,7 +213,7 @@ mod tests {
         let (two_thirds, inverse) = (Ratio::new(2, 3).unwrap(), Ratio::new(3, 2).unwrap());
         assert_eq!(two_thirds.times(inverse), Ok(Ratio::ONE));
         assert_eq!(Ratio::new(1, 1 << 63), Err(RatioError::OutOfRange));
-        // A scale that is too large is refused and never cut: less noise would be added.
+        // A scale that is too large is refused and never reduced, which would add less noise.
         let most = Ratio::whole((1 << 62) - 1).unwrap();
         assert_eq!(most.times(most), Err(RatioError::OutOfRange));
         assert_eq!(most.over(Ratio::new(1, 1 << 40).unwrap()), Err(RatioError::OutOfRange));

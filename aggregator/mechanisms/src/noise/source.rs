@@ -1,4 +1,4 @@
-//! The source of randomness of whatever is not a test.
+//! The source of randomness outside tests.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
@@ -6,8 +6,8 @@ use thiserror::Error;
 
 /// A generator for one release: ChaCha20 with a key of its own from the operating system.
 ///
-/// A key for each release, so that neither a fork nor a restored snapshot of a machine
-/// repeats the noise of another. It costs half a microsecond.
+/// With a new key for each release, neither a forked process nor a restored snapshot of a machine
+/// repeats another one's noise. The key costs half a microsecond.
 ///
 /// # Errors
 /// [`NoEntropy`]: nothing may be released.

@@ -1,11 +1,11 @@
-//! Sets of cells of a universe: predicates, as all mechanisms see them.
+//! Sets of cells of a universe: the common form of predicates in all mechanisms.
 
 use super::QueryError;
 
-/// Most cells of a universe whose histogram is made: 32 MiB.
+/// Maximum number of cells of a universe with a histogram: 32 MiB.
 pub const CELLS_MAX: usize = 1 << 22;
 
-/// A predicate over a universe: the set of its cells that have the property.
+/// A predicate over a universe, as the set of cells that satisfy it.
 ///
 /// ```
 /// use bandana_mechanisms::queries::cells::CellSet;
@@ -21,7 +21,7 @@ pub struct CellSet {
 }
 
 impl CellSet {
-    /// The cells of `0..cells` that have a property.
+    /// The cells of `0..cells` that satisfy `has`.
     ///
     /// # Errors
     /// [`QueryError::EmptyUniverse`], [`QueryError::TooManyCells`].
@@ -36,17 +36,17 @@ impl CellSet {
         Ok(Self { cells, words })
     }
 
-    /// Cells of the universe.
+    /// The number of cells of the universe.
     pub fn universe(&self) -> usize {
         self.cells
     }
 
-    /// Whether a cell has the property.
+    /// Whether a cell satisfies the predicate.
     pub fn contains(&self, cell: usize) -> bool {
         self.words.get(cell / 64).is_some_and(|word| word >> (cell % 64) & 1 == 1)
     }
 
-    /// The rows of a histogram that have the property.
+    /// The number of rows of a histogram that satisfy the predicate.
     ///
     /// # Errors
     /// [`QueryError::OtherUniverse`].
@@ -55,7 +55,7 @@ impl CellSet {
         Ok(self.members().filter_map(|cell| histogram.get(cell)).sum())
     }
 
-    /// The weight of the cells that have the property.
+    /// The total weight of the cells that satisfy the predicate.
     pub(super) fn weight(&self, weights: &[f64]) -> f64 {
         self.members().filter_map(|cell| weights.get(cell)).sum()
     }
@@ -65,7 +65,7 @@ impl CellSet {
         fits.then_some(()).ok_or(QueryError::OtherUniverse { found: self.cells, expected: cells })
     }
 
-    /// The cells that have the property, in order.
+    /// The cells that satisfy the predicate, in order.
     pub fn members(&self) -> impl Iterator<Item = usize> + '_ {
         self.words.iter().enumerate().flat_map(|(place, &word)| {
             let following = |rest: &u64| Some(rest & (rest.wrapping_sub(1)));
@@ -76,7 +76,7 @@ impl CellSet {
     }
 }
 
-/// Whether a universe of so many cells can be worked with.
+/// Checks that a universe of this size can be handled.
 pub(super) fn check_cells(cells: u128) -> Result<usize, QueryError> {
     match usize::try_from(cells) {
         Ok(0) => Err(QueryError::EmptyUniverse),

@@ -1,4 +1,4 @@
-//! Counting queries: how many rows have a property.
+//! Counting queries: the number of rows that satisfy a predicate.
 //!
 //! A changed row changes a count by at most 1. So k counts change by at most k in the sum of
 //! magnitudes, and by at most sqrt(k) in Euclidean distance; counts are whole numbers, and
@@ -20,7 +20,7 @@ pub enum CountingMechanism {
 }
 
 impl CountingMechanism {
-    /// For so many queries at this price for all of them.
+    /// The mechanism for `queries` queries at this total price.
     ///
     /// # Errors
     /// [`QueryError::NoQueries`], or [`QueryError::Noise`] when the noise is too large.
@@ -36,7 +36,7 @@ impl CountingMechanism {
         }
     }
 
-    /// The counts with noise.
+    /// The counts plus noise.
     pub fn release<R: rand::Rng + ?Sized>(self, counts: &[i64], rng: &mut R) -> Vec<i64> {
         match self {
             Self::Laplace(mechanism) => mechanism.release(counts, rng),
@@ -44,8 +44,8 @@ impl CountingMechanism {
         }
     }
 
-    /// The α of (α, β)-accuracy, in rows: with probability 1 - `beta` none of `queries`
-    /// answers is further from its count.
+    /// The α of (α, β)-accuracy, in rows: with probability 1 - `beta` every one of `queries`
+    /// answers is within α of its count.
     ///
     /// # Errors
     /// [`QueryError::Beta`], [`QueryError::NoQueries`].
@@ -57,7 +57,7 @@ impl CountingMechanism {
     }
 }
 
-/// The α, in rows, for `queries` queries at `price` for all of them.
+/// The α, in rows, for `queries` queries at the total price `price`.
 ///
 /// ```
 /// use bandana_mechanisms::queries::{counting, price::{Price, PureLoss}};
@@ -73,8 +73,8 @@ pub fn accuracy(queries: u64, price: Price, beta: f64) -> Result<f64, QueryError
     CountingMechanism::new(queries, price)?.accuracy(queries, beta)
 }
 
-/// How many queries there may be so that with probability 1 - `beta` none of their answers
-/// is off by more than `alpha_rows`; 0 if not even one.
+/// The largest number of queries whose answers are, with probability 1 - `beta`, all within
+/// `alpha_rows` of the counts; 0 if even one query is too many.
 ///
 /// ```
 /// use bandana_mechanisms::queries::{counting, price::{Price, PureLoss}};

@@ -4,8 +4,8 @@ use thiserror::Error;
 
 use crate::noise::{LatticeError, RatioError};
 
-/// Why a question has no answer. Nothing is spent on it. Messages name columns, sizes and
-/// parameters, and never a value of the data.
+/// The reason why a question has no answer. The budget is not charged for it. Messages name
+/// columns, sizes and parameters, and never a value of the data.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum QueryError {
@@ -24,7 +24,7 @@ pub enum QueryError {
     /// An error bound out of range.
     #[error("alpha is {0}; it must be a number above 0 and below 1, as a share of the rows")]
     Alpha(f64),
-    /// The parts of a guarantee are too small.
+    /// The parts (ε, δ) of a guarantee are too small for any ρ.
     #[error("no rho of 0.000000001 or more keeps within epsilon {epsilon} and delta {delta}")]
     NoRho {
         /// ε.
@@ -38,16 +38,16 @@ pub enum QueryError {
          or register a data set with a budget of rho"
     )]
     NotPure,
-    /// A question that has no answer at that kind of price.
+    /// A question that can't be paid for in ρ.
     #[error("{what} is paid with epsilon, not with rho")]
     NeedsEpsilon {
         /// The mechanism.
         what: &'static str,
     },
-    /// A budget that is split too far.
+    /// A price split into too many parts.
     #[error("epsilon is too small to be shared by {parts} releases; a billionth is the least part")]
     TooManyParts {
-        /// How many.
+        /// The number of parts.
         parts: u64,
     },
     /// A parameter of the noise that can't be represented.
@@ -56,82 +56,82 @@ pub enum QueryError {
     /// A value that can't be put on the lattice.
     #[error(transparent)]
     Lattice(#[from] LatticeError),
-    /// A choice among nothing.
+    /// A choice without candidates.
     #[error("there are no candidates to choose from")]
     NoCandidates,
-    /// Utilities and weights don't go together.
+    /// Different numbers of utilities and weights.
     #[error("{candidates} candidates with {weights} weights; give each candidate one")]
     Weights {
-        /// Candidates.
+        /// Number of candidates.
         candidates: usize,
-        /// Weights.
+        /// Number of weights.
         weights: usize,
     },
-    /// A sensitivity of nothing.
+    /// A sensitivity of zero.
     #[error("the sensitivity is 0; it must be at least 1")]
     Insensitive,
-    /// No query at all.
+    /// A set of no queries.
     #[error("there is no query; give at least one")]
     NoQueries,
     /// A universe without elements.
     #[error("the universe is empty; give at least one column, and each at least one value")]
     EmptyUniverse,
-    /// A histogram beyond memory.
+    /// A histogram with too many cells.
     #[error(
         "these columns have {cells} combinations of values, and a histogram may have at most \
          {most}; name fewer columns, or narrower domains"
     )]
     TooManyCells {
-        /// Cells.
+        /// Number of cells.
         cells: u128,
-        /// Most cells.
+        /// Maximum number of cells.
         most: usize,
     },
-    /// A domain that is not one.
+    /// An invalid domain.
     #[error("column {column}: {what}")]
     Domain {
         /// The column.
         column: String,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
-    /// A column that there is not.
+    /// An unknown column.
     #[error("there is no column {column:?}; the columns are {known}")]
     NoColumn {
-        /// What was asked for.
+        /// The requested column.
         column: String,
-        /// What there is.
+        /// The known columns.
         known: String,
     },
-    /// A column that the session's histogram does not have.
+    /// A predicate about a column outside the session's universe.
     #[error(
         "a predicate is about column {column:?}, which is outside the universe; it has {known}"
     )]
     OutsideUniverse {
         /// The column.
         column: String,
-        /// What there is.
+        /// The columns of the universe.
         known: String,
     },
-    /// A predicate about a value that its column can't have.
+    /// A predicate about a value outside its column's domain.
     #[error("column {column} can't have the value {value:?}: {domain}")]
     OutsideDomain {
         /// The column.
         column: String,
-        /// The value that was asked about.
+        /// The requested value.
         value: String,
-        /// Values that it can have.
+        /// The domain.
         domain: String,
     },
-    /// A predicate of another universe.
+    /// A predicate over a different universe.
     #[error("a predicate over {found} cells was asked of a universe of {expected}")]
     OtherUniverse {
-        /// Cells of the predicate.
+        /// Cells of the predicate's universe.
         found: usize,
-        /// Cells of the universe.
+        /// Cells of the expected universe.
         expected: usize,
     },
-    /// Text that is no predicate.
+    /// An invalid predicate.
     #[error(
         "{text:?} is no predicate; write conditions such as `age=30..39,city=Bonn|Ulm`, or `*` for \
          all rows"
@@ -140,7 +140,7 @@ pub enum QueryError {
         /// The text.
         text: String,
     },
-    /// A sum of something that is not a number.
+    /// A sum over a column without integers.
     #[error("column {column} has no numbers; sums and quantiles need a column of integers")]
     NotNumbers {
         /// The column.
@@ -149,13 +149,13 @@ pub enum QueryError {
     /// Data without rows.
     #[error("the data set has no rows")]
     NoRows,
-    /// Too much data.
+    /// Too many rows.
     #[error("the data set has more than {most} rows")]
     TooManyRows {
-        /// Most rows.
+        /// Maximum number of rows.
         most: usize,
     },
-    /// More candidates than can be weighed.
+    /// Too many candidates to weigh.
     #[error(
         "a synthetic database of {rows} rows over {cells} cells with {predicates} predicates is \
          one of too many candidates to weigh; use fewer columns, rows or predicates"
@@ -171,16 +171,16 @@ pub enum QueryError {
     /// Halfspaces of too many dimensions.
     #[error("halfspaces over {{0,1}}^{0} can't be listed; 1 to 4 dimensions can")]
     Dimensions(u32),
-    /// A session that has used up its updates.
+    /// A session without updates left.
     #[error(
         "the session has used all of its {updates} updates and answers nothing more; open another \
          one, with a higher threshold or more updates"
     )]
     SessionExhausted {
-        /// How many it had.
+        /// Its total number of updates.
         updates: u32,
     },
-    /// Parameters of a session that make no sense.
+    /// Invalid parameters of a session.
     #[error("{0}")]
     Session(&'static str),
 }

@@ -7,15 +7,15 @@ use super::QueryError;
 use super::inverse::{Candidate, draw};
 use super::price::{PureLoss, check_beta};
 
-/// Binary digits to which weights are known at first; more are had when they are needed.
+/// Initial number of binary digits of the weights; further digits are computed on demand.
 const PRECISION: u64 = 128;
 
 /// Chooses candidate r with probability proportional to w(r) exp(ε u(r)/(2 Δ)), for integer
 /// utilities u and a base measure w.
 ///
-/// By inversion, in whole numbers: weights are known within bounds, which are made closer until
-/// they decide. No float is involved, and the probabilities are those of the definition. How
-/// long it takes hardly depends on utilities and weights, so nobody can make it long.
+/// Sampling is by inversion, in integers: weights are known within bounds, which are refined until
+/// they decide. No float is involved, so the probabilities are exactly those of the definition. The
+/// time hardly depends on utilities and weights, so callers can't make it long.
 ///
 /// ```
 /// use bandana_mechanisms::queries::{exponential::ExponentialMechanism, price::PureLoss};
@@ -39,7 +39,7 @@ pub struct ExponentialMechanism {
 }
 
 impl ExponentialMechanism {
-    /// For utilities of which one person changes each by at most `sensitivity`.
+    /// The mechanism for utilities that one person changes by at most `sensitivity` each.
     ///
     /// # Errors
     /// [`QueryError::Insensitive`].
@@ -50,7 +50,7 @@ impl ExponentialMechanism {
         Ok(Self { sensitivity, loss })
     }
 
-    /// The place of the chosen candidate. Without `weights` the base measure is uniform; a
+    /// The index of the chosen candidate. Without `weights` the base measure is uniform; a
     /// candidate of weight 0 is never chosen.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl ExponentialMechanism {
         let best = best.ok_or(QueryError::NoCandidates)?;
         let candidate = |place: usize| {
             let utility = utilities[place];
-            // What can't be chosen may have a better utility.
+            // Candidates of weight 0 may have a better utility than the best eligible one.
             let gap = if utility < best { best.abs_diff(utility) } else { 0 };
             Candidate { weight: weight(place), gap }
         };
@@ -82,9 +82,9 @@ impl ExponentialMechanism {
         Ok(draw(candidates, candidate, step, PRECISION, rng))
     }
 
-    /// How far below the best a uniform choice among `candidates` is at most, with
-    /// probability 1 - `beta`: (2 Δ/ε) ln(|R|/β), rounded up (Dwork and Roth 2014, corollary
-    /// 3.12).
+    /// A bound on the shortfall of the chosen utility below the best one, with probability 1 -
+    /// `beta`, for a uniform base measure on `candidates`: (2 Δ/ε) ln(|R|/β), rounded up (Dwork and
+    /// Roth 2014, corollary 3.12).
     ///
     /// # Errors
     /// [`QueryError::NoCandidates`], [`QueryError::Beta`].
@@ -95,7 +95,8 @@ impl ExponentialMechanism {
         self.shortfall_of_share(1.0 / candidates as f64, beta)
     }
 
-    /// The same for a base measure of which the best candidates have the share `best`.
+    /// The bound of [`Self::shortfall`] for a base measure in which the best candidates have the
+    /// share `best`.
     ///
     /// # Errors
     /// [`QueryError::NoCandidates`] for a share that is not above 0 and at most 1,

@@ -30,8 +30,8 @@ pub struct GaussianMechanism {
 }
 
 impl GaussianMechanism {
-    /// For vectors that one person moves by at most the root of `squared_sensitivity`, in
-    /// squared lattice steps and Euclidean distance.
+    /// The mechanism for vectors that one person moves by at most the root of
+    /// `squared_sensitivity`, in squared lattice steps and Euclidean distance.
     ///
     /// # Errors
     /// [`QueryError::Noise`] when the variance is too large.
@@ -46,12 +46,12 @@ impl GaussianMechanism {
         self.noise
     }
 
-    /// The vector with noise.
+    /// The vector plus noise.
     pub fn release<R: Rng + ?Sized>(self, values: &[i64], rng: &mut R) -> Vec<i64> {
         values.iter().map(|&value| self.noise.release(value, rng)).collect()
     }
 
-    /// An error that all of `values` values keep within with probability 1 - `beta`, in
+    /// A bound on the errors of all `values` values together, with probability 1 - `beta`, in
     /// steps.
     ///
     /// # Errors

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::QueryError;
 use super::cells::CellSet;
 
-/// All subsets of {0,1}^k that a hyperplane cuts off, for k of 1 to 4: 4, 14, 104 and 1882 of
-/// them. Cell c is the point of its binary digits, the lowest one first.
+/// All linearly separable subsets of {0,1}^k, for k of 1 to 4: 4, 14, 104 and 1882 of them. Cell c
+/// is the point of its binary digits, the lowest one first.
 ///
 /// Weights of -3 to 3 suffice up to four dimensions: the largest weight that a threshold
 /// function of four variables needs is 3 (Muroga, "Threshold logic and its applications",
@@ -54,7 +54,7 @@ mod tests {
         let counts: Vec<usize> = (1..=4).map(|k| halfspaces(k).unwrap().len()).collect();
         assert_eq!(counts, [4, 14, 104, 1_882]);
         assert_eq!(halfspaces(5), Err(QueryError::Dimensions(5)));
-        // Exclusive or is none.
+        // Exclusive or is not a halfspace.
         let parity = CellSet::of(4, |point| point == 1 || point == 2).unwrap();
         assert!(!halfspaces(2).unwrap().contains(&parity));
     }

@@ -1,36 +1,36 @@
-//! Inversion draws candidates with probabilities in proportion to w exp(-γ), exactly.
+//! Exact sampling by inversion: candidates are drawn with probabilities proportional to w exp(-γ).
 //!
-//! Let s(i) be the sum of the weights of candidates up to i, s their whole sum, and U uniform
-//! in [0, 1). The first i with U s < s(i) has just its probability (inversion of the
-//! distribution function). Weights are irrational, and U has digits without end, so neither is
-//! ever had in full: all are kept between two integers, in units of 2^-b. What is chosen is
-//! the first i whose sum is certainly above U s, if that before it is certainly not; if this is
-//! not certain, b is doubled, further digits of the same U are drawn, and all is tried again.
-//! Whatever is chosen is therefore what U alone would have chosen, so the distribution is the
-//! exact one. It ends with probability 1, since bounds come as close as one likes, and U s is
-//! on a border with probability 0.
+//! Let s(i) be the sum of the weights of candidates up to i, s their whole sum, and U uniform in
+//! [0, 1). The first i with U s < s(i) has exactly the required probability (inversion of the
+//! distribution function). Weights are irrational, and U has infinitely many digits, so both are
+//! represented by lower and upper bounds, integers in units of 2^-b. The chosen candidate is the
+//! first i whose sum is certainly above U s, if the sum before it certainly is not. If the bounds
+//! leave this open, b is doubled, further digits of the same U are drawn, and the search is
+//! repeated. The choice is therefore a function of U alone, and its distribution is exact. The
+//! search ends with probability 1, since the bounds converge, and U s equals a sum with probability
+//! 0.
 //!
 //! The bounds hold as every operation rounds the lower one down and the upper one up:
 //! exp(-r) for r <= 1 is within its last term of its alternating series, as terms become
 //! smaller; larger exponents are halved before and squared after, and exp(-γ) for γ = g c, with
 //! an integer g, is the product over the digits of g.
 //!
-//! The best candidate has γ = 0, so s >= 1, and another try is needed with probability below
-//! 2^-40 for 2^26 candidates of any weights. Time is that of one pass over the candidates,
-//! with a product for each digit of g.
+//! The best candidate has γ = 0, so s >= 1, and a repetition is needed with probability below 2^-40
+//! for 2^26 candidates of any weights. The time is that of one pass over the candidates, with one
+//! product per digit of g.
 
 use num_bigint::BigUint;
 use rand::Rng;
 
-/// Candidates between two sums that are kept.
+/// Number of candidates between two stored partial sums.
 const BLOCK: usize = 1024;
 
-/// Values of a digit of a gap.
+/// Base of the digits of a gap.
 const DIGITS: u64 = 16;
 const DIGIT_BITS: usize = 4;
 const DIGITS_MAX: u64 = 64 / DIGIT_BITS as u64;
 
-/// Further binary digits, for what roundings lose.
+/// Additional binary digits that absorb rounding errors.
 const GUARD: u64 = 16;
 
 /// A candidate of weight `weight` exp(-`gap` c).
@@ -40,8 +40,8 @@ pub(super) struct Candidate {
     pub(super) gap: u64,
 }
 
-/// The place of one of `count` candidates, at least one of which has a weight above 0 and a gap
-/// of 0. `step` is c as a fraction above 0; `precision` changes the time alone.
+/// The index of one of `count` candidates, at least one of which has a weight above 0 and a gap of
+/// 0. `step` is c as a fraction above 0. `precision` affects the time only.
 pub(super) fn draw<R: Rng + ?Sized>(
     count: usize,
     candidate: impl Fn(usize) -> Candidate,
@@ -60,7 +60,7 @@ pub(super) fn draw<R: Rng + ?Sized>(
     }
 }
 
-/// The candidate that a uniform number chooses, if what is known of weights and number decides.
+/// The candidate chosen by a uniform number, if the bounds on weights and number decide.
 fn decide(count: usize, weight: impl Fn(usize) -> Bounds, uniform: &Uniform) -> Option<usize> {
     let mut sum = Bounds::default();
     let mut before_blocks = Vec::with_capacity(count.div_ceil(BLOCK));
@@ -71,7 +71,7 @@ fn decide(count: usize, weight: impl Fn(usize) -> Bounds, uniform: &Uniform) -> 
         sum.add(&weight(place));
     }
     let point = uniform.times(&sum);
-    // The block in which the lower bounds of sums reach the point.
+    // The block in which the lower bounds of the partial sums reach the point.
     let block = before_blocks.partition_point(|before| before.low < point.high).checked_sub(1)?;
     let mut sum = before_blocks.swap_remove(block);
     for place in (block * BLOCK..count).take(BLOCK) {
@@ -84,7 +84,7 @@ fn decide(count: usize, weight: impl Fn(usize) -> Bounds, uniform: &Uniform) -> 
     None
 }
 
-/// A number between two others.
+/// An interval that contains a number.
 #[derive(Clone, Debug, Default)]
 struct Bounds {
     low: BigUint,
@@ -101,7 +101,7 @@ impl Bounds {
         self.high += &other.high;
     }
 
-    /// The product, in units of 2^-`bits` as both are.
+    /// The product; all are in units of 2^-`bits`.
     fn times(&self, other: &Self, bits: u64) -> Self {
         let (low, high) = (&self.low * &other.low, &self.high * &other.high);
         Self { low: low >> bits, high: (high >> bits) + 1_u32 }
@@ -114,16 +114,16 @@ impl Bounds {
 
 /// exp(-g c) for all gaps g.
 struct Powers {
-    /// Everything is in units of 2^-bits.
+    /// Number of fractional bits.
     bits: u64,
-    /// For each digit of g, the lowest first, and each of its values but 0.
+    /// For each digit of g, the lowest first, the powers for its nonzero values.
     digits: Vec<Vec<Bounds>>,
 }
 
 impl Powers {
     fn new(step: (u128, u128), precision: u64) -> Self {
         let with = |digits: u64| precision + digits * DIGIT_BITS as u64 + GUARD;
-        // Of g with more digits than this, exp(-g c) is less than a unit.
+        // For g with more digits than this, exp(-g c) is less than a unit.
         let is_enough = |digits: &u64| {
             let largest = BigUint::from(step.0) << (digits * DIGIT_BITS as u64);
             largest >= BigUint::from(step.1) * with(*digits)
@@ -201,7 +201,7 @@ fn exp_of_part(exponent: &Bounds, bits: u64) -> Bounds {
     Bounds { low, high: (most - taken.low).min(one) }
 }
 
-/// A uniform number of [0, 1), of which the first digits are known.
+/// A uniform number in [0, 1), of which the first digits are known.
 #[derive(Default)]
 struct Uniform {
     digits: BigUint,
@@ -209,7 +209,7 @@ struct Uniform {
 }
 
 impl Uniform {
-    /// Draws digits until there are `count`.
+    /// Draws digits until `count` are known.
     fn extend<R: Rng + ?Sized>(&mut self, count: u64, rng: &mut R) {
         while self.count < count {
             self.digits = (std::mem::take(&mut self.digits) << 64_u32) + rng.next_u64();
@@ -217,7 +217,7 @@ impl Uniform {
         }
     }
 
-    /// Its product with a number above 0. The upper bound is not reached.
+    /// The product with a number above 0. The upper bound is exclusive.
     fn times(&self, factor: &Bounds) -> Bounds {
         let low = (&self.digits * &factor.low) >> self.count;
         let high = ((&self.digits + 1_u32) * &factor.high) >> self.count;
@@ -254,7 +254,7 @@ mod tests {
         let total: f64 = exact.iter().sum();
         let expected = exact.map(|weight| weight / total * f64::from(DRAWS));
         let mut rng = ChaCha20Rng::seed_from_u64(5);
-        // With bounds this coarse most draws need further tries.
+        // With bounds this coarse most draws need repetitions.
         for precision in [1, 128] {
             let mut found = [0.0; 6];
             for _ in 0..DRAWS {

@@ -23,17 +23,17 @@ use crate::noise::{DiscreteLaplace, Ratio};
 /// ```
 ///
 /// # Privacy
-/// ε-differentially private: the probability of a vector k of noise is proportional to
-/// exp(-|k|_1 ε/Δ), and a neighbour moves the vector that is needed by at most Δ in the sum of
-/// magnitudes.
+/// ε-differentially private: the probability of a vector k of noise is proportional to exp(-|k|_1
+/// ε/Δ), and for a neighbour the noise that leads to the same release differs by at most Δ in L1
+/// norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaplaceMechanism {
     noise: DiscreteLaplace,
 }
 
 impl LaplaceMechanism {
-    /// For vectors of which one person changes the sum of magnitudes by at most
-    /// `sensitivity` lattice steps.
+    /// The mechanism for vectors that one person moves by at most `sensitivity` lattice steps in L1
+    /// norm.
     ///
     /// # Errors
     /// [`QueryError::Insensitive`], or [`QueryError::Noise`] when the scale is too large.
@@ -50,13 +50,13 @@ impl LaplaceMechanism {
         self.noise
     }
 
-    /// The vector with noise.
+    /// The vector plus noise.
     pub fn release<R: Rng + ?Sized>(self, values: &[i64], rng: &mut R) -> Vec<i64> {
         values.iter().map(|&value| self.noise.release(value, rng)).collect()
     }
 
-    /// An error that all of `values` values keep within with probability 1 - `beta`, in
-    /// steps: each exceeds it with probability at most β/k.
+    /// A bound on the errors of all `values` values together, with probability 1 - `beta`, in
+    /// steps: each value exceeds it with probability at most β/k.
     ///
     /// # Errors
     /// [`QueryError::Beta`], and [`QueryError::NoQueries`] without values.

@@ -28,7 +28,7 @@ pub struct NoisyMax {
 }
 
 impl NoisyMax {
-    /// For utilities of which one person changes each by at most `sensitivity`.
+    /// The mechanism for utilities that one person changes by at most `sensitivity` each.
     ///
     /// # Errors
     /// [`QueryError::Insensitive`], or [`QueryError::Noise`] when the scale is too large.
@@ -41,7 +41,7 @@ impl NoisyMax {
         Ok(Self { noise: DiscreteLaplace::new(scale) })
     }
 
-    /// The place of the chosen candidate.
+    /// The index of the chosen candidate.
     ///
     /// # Errors
     /// [`QueryError::NoCandidates`].
@@ -60,8 +60,8 @@ impl NoisyMax {
         best.map(|(place, _)| place).ok_or(QueryError::NoCandidates)
     }
 
-    /// How far below the best the choice is at most, with probability 1 - `beta`: twice what
-    /// no noise of `candidates` exceeds.
+    /// A bound on the shortfall of the chosen utility below the best one, with probability 1 -
+    /// `beta`: twice the bound on the noise of all `candidates`.
     ///
     /// # Errors
     /// [`QueryError::NoCandidates`], [`QueryError::Beta`].

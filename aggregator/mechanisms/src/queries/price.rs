@@ -12,8 +12,8 @@ use crate::noise::{Ratio, RatioError};
 /// Billionths in one.
 const NANOS: u64 = 1_000_000_000;
 
-/// The ε of a release: the nearest whole number of nano-nats, 1 to 32 billion of them. Noise
-/// and price follow from this same number, so neither is off by a rounded float.
+/// The ε of a release: the nearest whole number of nano-nats, 1 to 32 billion of them. Noise and
+/// price both follow from this number, so they agree exactly.
 ///
 /// ```
 /// use bandana_mechanisms::queries::price::PureLoss;
@@ -33,7 +33,7 @@ impl PureLoss {
         nanos(epsilon, 32.0).map(Self).ok_or(QueryError::Epsilon(epsilon))
     }
 
-    /// So many nano-nats; one for none.
+    /// This many nano-nats; 0 becomes 1.
     pub(super) fn of_nanos(nanos: u64) -> Self {
         Self(nanos.max(1))
     }
@@ -53,10 +53,10 @@ impl PureLoss {
         Ratio::new(self.0, NANOS)
     }
 
-    /// `numerator`/`denominator` of it, rounded down.
+    /// The fraction `numerator`/`denominator` of this loss, rounded down.
     ///
     /// # Errors
-    /// [`QueryError::TooManyParts`] when that is nothing.
+    /// [`QueryError::TooManyParts`] when that is 0.
     pub(super) fn part(self, numerator: u64, denominator: u64) -> Result<Self, QueryError> {
         let part = u128::from(self.0) * u128::from(numerator) / u128::from(denominator.max(1));
         match u64::try_from(part) {
@@ -81,7 +81,7 @@ impl PureLoss {
 pub struct ConcentratedLoss(u64);
 
 impl ConcentratedLoss {
-    /// The largest.
+    /// The largest value, in billionths.
     const MAX: u64 = 512 * NANOS;
 
     /// Checks the range, and rounds to the nearest billionth.
@@ -92,7 +92,7 @@ impl ConcentratedLoss {
         nanos(rho, 512.0).map(Self).ok_or(QueryError::Rho(rho))
     }
 
-    /// The largest that is (ε, δ)-differentially private.
+    /// The largest ρ that implies (ε, δ)-differential privacy.
     ///
     /// # Errors
     /// [`QueryError::Delta`] for a δ of 0 or 1, [`QueryError::NoRho`] when no ρ is small
@@ -132,18 +132,18 @@ impl ConcentratedLoss {
     }
 }
 
-/// So many billionths of ρ, rounded up.
+/// This many billionths of ρ, rounded up.
 pub fn rho_of_nanos(nanos: u64) -> Rho {
-    // A billionth is the same part of either unit.
+    // Nats and ρ have the same conversion from billionths.
     Rho::new(NanoNats::new(nanos).to_loss().get()).unwrap_or(Rho::ZERO)
 }
 
-/// How losses add up.
+/// The measure of privacy loss, and so its composition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// As ε, by basic composition. What is released is purely differentially private.
+    /// ε, by basic composition. Releases are purely differentially private.
     Pure,
-    /// As ρ of zero-concentrated differential privacy.
+    /// ρ of zero-concentrated differential privacy.
     Concentrated,
 }
 
@@ -156,24 +156,24 @@ impl Measure {
         }
     }
 
-    /// The measure of this name.
+    /// The measure with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Pure, Self::Concentrated].into_iter().find(|measure| measure.name() == name)
     }
 }
 
-/// What somebody pays for a release, and so the kind of its noise.
+/// The price of a release, which determines the kind of its noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Price {
-    /// ε: Laplace noise, and the choices.
+    /// ε: Laplace noise, and choices.
     Pure(PureLoss),
     /// ρ: Gaussian noise.
     Concentrated(ConcentratedLoss),
 }
 
 impl Price {
-    /// What it takes from a budget of this measure, in billionths, rounded up. ε costs
-    /// ρ = ε tanh(ε/2), less than ε²/2 ([`Rho::of_pure`]).
+    /// The charge to a budget of this measure, in billionths, rounded up. ε costs ρ = ε tanh(ε/2),
+    /// less than ε²/2 ([`Rho::of_pure`]).
     ///
     /// # Errors
     /// [`QueryError::NotPure`] for ρ from a budget of ε.
@@ -190,7 +190,7 @@ impl Price {
         }
     }
 
-    /// ε, for what has no other price.
+    /// ε, for mechanisms that have no other price.
     pub(super) fn pure(self, what: &'static str) -> Result<PureLoss, QueryError> {
         match self {
             Self::Pure(loss) => Ok(loss),
@@ -199,7 +199,7 @@ impl Price {
     }
 }
 
-/// The nearest number of billionths, if it is at least one, and `value` at most `most`.
+/// The nearest number of billionths, if that is at least one and `value` is at most `most`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -210,7 +210,7 @@ fn nanos(value: f64, most: f64) -> Option<u64> {
     (value <= most && nanos >= 1.0).then_some(nanos as u64)
 }
 
-/// A probability of failure.
+/// Checks a probability of failure.
 pub(super) fn check_beta(beta: f64) -> Result<f64, QueryError> {
     if beta > 0.0 && beta < 1.0 { Ok(beta) } else { Err(QueryError::Beta(beta)) }
 }

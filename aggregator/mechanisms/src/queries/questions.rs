@@ -16,18 +16,18 @@ use super::selection::Selection;
 use super::synthetic::{SyntheticRelease, rows_for};
 use crate::noise::Ratio;
 
-/// Most counts, columns or candidates in one question.
+/// Maximum number of counts, columns or candidates in one question.
 pub const PARTS_MAX: usize = 10_000;
 
-/// What is asked. Predicates are text, as [`Selection`] reads it.
+/// A question. Predicates are text, in the syntax of [`Selection`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {
-    /// How many rows meet each predicate.
+    /// The number of rows that satisfy each predicate.
     Counts {
         /// The predicates.
         predicates: Vec<String>,
     },
-    /// How many rows each combination of values of these columns has.
+    /// The number of rows with each combination of values of these columns.
     Histogram {
         /// The columns.
         columns: Vec<String>,
@@ -37,41 +37,41 @@ pub enum Question {
         /// The columns.
         columns: Vec<String>,
     },
-    /// One value of a column.
+    /// A choice of one value of a column.
     Choice {
         /// The column.
         column: String,
-        /// Which one.
+        /// The criterion of the choice.
         aim: Aim,
-        /// How it is chosen.
+        /// The mechanism of the choice.
         chooser: Chooser,
     },
     /// A synthetic database.
     Synthetic {
-        /// Its columns.
+        /// The database's columns.
         columns: Vec<String>,
-        /// The class of predicates that it is good for.
+        /// The class of predicates that the database preserves.
         class: Class,
         /// The size of the database.
         size: Size,
     },
 }
 
-/// The value that is looked for.
+/// The criterion of a choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aim {
-    /// The one that most rows have.
+    /// The most common value.
     MostCommon,
-    /// The one that this share of the rows is at or below, 0 to 1.
+    /// The quantile of this rank: the value that this share of the rows, 0 to 1, is at or below.
     Quantile(f64),
 }
 
-/// How a value is chosen.
+/// The mechanism of a choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chooser {
-    /// By the exponential mechanism, with a weight for each value or one for all.
+    /// The exponential mechanism, with a weight for each value or a uniform base measure.
     Exponential(Option<Vec<u32>>),
-    /// By report noisy max.
+    /// Report noisy max.
     NoisyMax,
 }
 
@@ -80,26 +80,26 @@ pub enum Chooser {
 pub enum Class {
     /// All halfspaces, of columns with two values each.
     Halfspaces,
-    /// These.
+    /// These predicates.
     Predicates(Vec<String>),
 }
 
 /// The size of a synthetic database.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
-    /// So many rows.
+    /// This number of rows.
     Rows(u32),
-    /// As many as are needed so that one is off by at most this share.
+    /// As many rows as are needed for some database whose error is at most this share.
     ForError(f64),
 }
 
-/// What is released.
+/// The answer to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// Numbers in the order of the question, with what none of them is off by more than, with
+    /// Numbers in the order of the question, with a bound on all their errors that holds with
     /// probability 1 - β.
     Numbers {
-        /// What each is about, and the number.
+        /// The label and the number of each part.
         numbers: Vec<(String, i64)>,
         /// The error bound.
         accuracy: f64,
@@ -108,7 +108,7 @@ pub enum Answer {
     Value {
         /// The value.
         value: String,
-        /// By how many rows it may miss the best one, with probability 1 - β.
+        /// A bound on the shortfall below the best value, in rows, with probability 1 - β.
         shortfall: u64,
     },
     /// A database.
@@ -117,15 +117,14 @@ pub enum Answer {
         columns: Vec<String>,
         /// Its rows.
         rows: Vec<Vec<String>>,
-        /// The share of rows by which a predicate of the class may be off, with probability
-        /// 1 - β.
+        /// A bound on the error of every predicate of the class, as a share of rows, with
+        /// probability 1 - β.
         accuracy: f64,
     },
 }
 
-/// Answers a question at a price. Nothing is debited: whoever calls does that before the
-/// answer leaves. Whether there is an error follows from the question and from what is public,
-/// and not from the rows.
+/// Answers a question at a price. The caller must debit the price before it sends the answer.
+/// Errors depend on the question and on public facts only, not on the rows.
 ///
 /// # Errors
 /// [`QueryError`].
@@ -171,8 +170,8 @@ fn counts<R: Rng + ?Sized>(
     Ok(Answer::Numbers { numbers: predicates.iter().cloned().zip(noisy).collect(), accuracy })
 }
 
-/// A changed row takes 1 from one cell and gives it to another: 2 in the sum of magnitudes,
-/// sqrt(2) in Euclidean distance, however many cells there are.
+/// A changed row takes 1 from one cell and gives it to another: 2 in L1 norm, sqrt(2) in L2 norm,
+/// for any number of cells.
 fn histogram<R: Rng + ?Sized>(
     rows: &Rows,
     columns: &[String],
@@ -212,9 +211,9 @@ fn histogram<R: Rng + ?Sized>(
     Ok(Answer::Numbers { numbers: numbers.collect(), accuracy })
 }
 
-/// A changed row moves the sum of a column by at most the width W of its range; so several by
-/// at most the sum of the W in the sum of magnitudes, and by the root of the sum of the W² in
-/// Euclidean distance. Values are whole numbers, and need no rounding.
+/// A changed row moves the sum of a column by at most the width W of its range; so several sums by
+/// at most the sum of the W in L1 norm, and by the root of the sum of the W² in L2 norm. Values are
+/// integers, which need no rounding.
 fn sums<R: Rng + ?Sized>(
     rows: &Rows,
     columns: &[String],
@@ -284,7 +283,7 @@ fn choice<R: Rng + ?Sized>(
     let (chosen, shortfall) = match chooser {
         Chooser::Exponential(weights) => {
             let mechanism = ExponentialMechanism::new(1, loss)?;
-            // The bound is for the worst case, that the best value has the least weight.
+            // The bound is for the worst case: the best value has the least weight.
             let shortfall = match weights {
                 None => mechanism.shortfall(candidates, beta)?,
                 Some(weights) => {
@@ -305,7 +304,7 @@ fn choice<R: Rng + ?Sized>(
     Ok(Answer::Value { value, shortfall })
 }
 
-/// The rank that a quantile has, 1 to n.
+/// The rank of a quantile, 1 to n.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -315,9 +314,8 @@ fn wanted_rank(rows: u64, share: f64) -> i64 {
     signed(((rows as f64 * share).ceil() as u64).clamp(1, rows.max(1)))
 }
 
-/// How many rows each value is away from having rank t: the negative of
-/// max(t - rows at or below it, rows below it + 1 - t, 0). A changed row changes either number
-/// of rows by at most 1.
+/// The utility of each value as one of rank t: the negative of max(t - rows at or below it, rows
+/// below it + 1 - t, 0). A changed row changes either number of rows by at most 1.
 fn ranks(frequencies: &[i64], t: i64) -> Vec<i64> {
     let mut below = 0;
     let utility = |&here: &i64| {

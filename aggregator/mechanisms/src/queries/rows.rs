@@ -6,10 +6,10 @@ use super::QueryError;
 use super::selection::Selection;
 use super::universe::{Column, Schema, Universe};
 
-/// Most rows of a data set.
+/// Maximum number of rows of a data set.
 pub const ROWS_MAX: usize = 1 << 27;
 
-/// Rows, as two bytes for each value. They can't be printed.
+/// Rows, stored as two bytes per value. `Debug` does not show them.
 #[derive(Clone)]
 pub struct Rows {
     schema: Schema,
@@ -25,7 +25,7 @@ impl fmt::Debug for Rows {
 }
 
 impl Rows {
-    /// No rows yet.
+    /// An empty set of rows.
     pub fn new(schema: Schema) -> Self {
         let codes = vec![Vec::new(); schema.columns().len()];
         Self { schema, codes, count: 0 }
@@ -46,7 +46,7 @@ impl Rows {
         Ok(())
     }
 
-    /// How many there are, which is public.
+    /// The number of rows, which is public.
     pub fn count(&self) -> u64 {
         self.count as u64
     }
@@ -56,7 +56,7 @@ impl Rows {
         &self.schema
     }
 
-    /// How many rows meet the conditions.
+    /// The number of rows that satisfy the conditions.
     pub(super) fn selected(&self, selection: &Selection) -> u64 {
         let holds = |&row: &usize| {
             selection.holds(|place| self.codes.get(place).and_then(|codes| codes.get(row)).copied())
@@ -64,7 +64,7 @@ impl Rows {
         (0..self.count).filter(holds).count() as u64
     }
 
-    /// How many rows each value of a column has.
+    /// The number of rows with each value of a column.
     pub(super) fn frequencies(&self, place: usize) -> Vec<i64> {
         let values = self.schema.columns().get(place).map_or(0, Column::values);
         let mut frequencies = vec![0; values];
@@ -76,7 +76,7 @@ impl Rows {
         frequencies
     }
 
-    /// How many rows each cell of a universe of some of the columns has.
+    /// The number of rows in each cell of a universe of some of the columns.
     pub fn histogram(&self, universe: &Universe) -> Vec<u64> {
         let mut histogram = vec![0; universe.cells()];
         let columns: Vec<&[u16]> = universe

@@ -3,7 +3,7 @@
 use super::QueryError;
 use super::universe::{Column, Schema};
 
-/// Conditions that a row must meet, all of them.
+/// A conjunction of conditions on a row.
 ///
 /// `age=30..39,city=Bonn|Ulm` selects the rows with an age of 30 to 39 and one of the cities;
 /// `*` selects all.
@@ -14,18 +14,18 @@ pub struct Selection {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Condition {
-    /// Of the column, in its schema.
+    /// The index of the column in its schema.
     place: usize,
-    /// Codes that meet it, as ranges with both ends.
+    /// The codes that satisfy the condition, as inclusive ranges.
     ranges: Vec<(u16, u16)>,
 }
 
 impl Selection {
-    /// Reads conditions about the columns of a schema.
+    /// Parses conditions on the columns of a schema.
     ///
     /// # Errors
-    /// [`QueryError::Predicate`], [`QueryError::NoColumn`], and
-    /// [`QueryError::OutsideDomain`] about a value that its column can't have.
+    /// [`QueryError::Predicate`], [`QueryError::NoColumn`], and [`QueryError::OutsideDomain`] for a
+    /// value outside its column's domain.
     pub fn parse(text: &str, schema: &Schema) -> Result<Self, QueryError> {
         if text.trim() == "*" {
             return Ok(Self { conditions: Vec::new() });
@@ -41,7 +41,7 @@ impl Selection {
         Ok(Self { conditions })
     }
 
-    /// Whether a row meets all, given the code of each column.
+    /// Whether a row satisfies all conditions, given the code of each column.
     pub fn holds(&self, code: impl Fn(usize) -> Option<u16>) -> bool {
         self.conditions.iter().all(|condition| {
             code(condition.place).is_some_and(|code| {

@@ -9,18 +9,17 @@ use super::exponential::ExponentialMechanism;
 use super::laplace::LaplaceMechanism;
 use super::price::{PureLoss, check_beta};
 
-/// Most candidates, and most steps of weighing them.
+/// Maximum number of candidates, and of steps in weighing them.
 const CANDIDATES_MAX: u128 = 1 << 20;
 const STEPS_MAX: u128 = 1 << 32;
 
-/// How many rows a synthetic database needs so that there is one that no predicate of a class
-/// tells from the data by more than `alpha`, as a share of rows: the least m with
-/// m > ln(2 |C|)/(2 α²).
+/// The number of rows for which some synthetic database agrees with the data within `alpha`, as a
+/// share of rows, on all predicates of a class: the least m with m > ln(2 |C|)/(2 α²).
 ///
-/// Of m rows drawn from the data, each predicate is off by more than α with probability at
-/// most 2 exp(-2 m α²) (Hoeffding), so some m rows are good for all |C|. A class of VC
-/// dimension d has at most the sum of C(|X|, i) over i <= d distinct predicates on a universe
-/// X (Sauer), which takes the place of |C| where it is smaller.
+/// Of m rows drawn from the data, each predicate is off by more than α with probability at most 2
+/// exp(-2 m α²) (Hoeffding), so some m rows are within α for all |C| predicates. A class of VC
+/// dimension d has at most the sum of C(|X|, i) over i <= d distinct predicates on a universe X
+/// (Sauer), which takes the place of |C| where it is smaller.
 ///
 /// ```
 /// use bandana_mechanisms::queries::synthetic::rows_for;
@@ -123,12 +122,12 @@ impl SyntheticRelease {
         Ok(Self { cells, rows, predicates, mechanism, candidates })
     }
 
-    /// How many databases it chooses from.
+    /// The number of candidate databases.
     pub fn candidates(&self) -> u64 {
         self.candidates
     }
 
-    /// How many rows each cell of the chosen database has.
+    /// The number of rows in each cell of the chosen database.
     ///
     /// # Errors
     /// [`QueryError::OtherUniverse`], [`QueryError::NoRows`] for data without any.
@@ -156,8 +155,8 @@ impl SyntheticRelease {
         Ok(found)
     }
 
-    /// An error that the chosen database keeps within with probability 1 - `beta`, as a share
-    /// of rows, beyond that of the best one: (2 m/ε) ln(|R|/β)/(n m).
+    /// A bound on the excess of the chosen database's error over that of the best one, with
+    /// probability 1 - `beta`, as a share of rows: (2 m/ε) ln(|R|/β)/(n m).
     ///
     /// # Errors
     /// [`QueryError::Beta`], [`QueryError::NoRows`].
@@ -169,15 +168,15 @@ impl SyntheticRelease {
         Ok(shortfall as f64 / (rows as f64 * f64::from(self.rows)))
     }
 
-    /// The error that the best database of this size has at most: the α of
-    /// [`rows_for`], for the predicates there are.
+    /// A bound on the error of the best database of this size: the α of [`rows_for`], for these
+    /// predicates.
     pub fn error_of_best(&self) -> f64 {
         let logs = libm::log(2.0 * self.predicates.len() as f64);
         (logs / (2.0 * f64::from(self.rows))).sqrt()
     }
 
-    /// The largest difference of the share of rows over the class: whether the database is
-    /// useful. Not private: for whoever has the data.
+    /// The error of a database: the largest difference in the share of rows over the class. Not
+    /// private: for holders of the data only.
     ///
     /// # Errors
     /// [`QueryError::OtherUniverse`], [`QueryError::NoRows`].
@@ -191,8 +190,8 @@ impl SyntheticRelease {
         Ok(distance as f64 / (rows as f64 * f64::from(self.rows)))
     }
 
-    /// The same for everybody, with Laplace noise: a changed row changes it by at most m of
-    /// its n m steps.
+    /// The error with Laplace noise, which may be released: a changed row changes it by at most m
+    /// of its n m steps.
     ///
     /// # Errors
     /// As [`Self::error`], and [`QueryError::Noise`].
@@ -211,7 +210,7 @@ impl SyntheticRelease {
         Ok(noisy as f64 / (rows as f64 * f64::from(self.rows)))
     }
 
-    /// The counts of the data for the class, and its rows.
+    /// The counts of the data for the class, and the number of rows.
     fn counts(&self, histogram: &[u64]) -> Result<(Vec<u64>, u64), QueryError> {
         if histogram.len() != self.cells {
             let (found, expected) = (histogram.len(), self.cells);
@@ -235,15 +234,15 @@ impl SyntheticRelease {
         self.predicates.iter().zip(counts).map(gap).max().unwrap_or(0)
     }
 
-    /// Visits every candidate in one order, until `visit` is false.
+    /// Visits every candidate in a fixed order, until `visit` returns false.
     fn each_candidate(&self, visit: &mut impl FnMut(&[u64]) -> bool) {
         let mut database = vec![0_u64; self.cells];
         if let Some(first) = database.first_mut() {
             *first = self.rows.into();
         }
         while visit(&database) {
-            // The next composition in reverse lexicographic order: one row moves on from the
-            // last cell but the final one that has any, and those of the final one follow it.
+            // The next composition in reverse lexicographic order. One row moves on from the last
+            // nonempty cell before the final one, and the rows of the final cell move after it.
             let Some((last, body)) = database.split_last_mut() else { return };
             let moved = std::mem::take(last);
             let Some(place) = body.iter().rposition(|&rows| rows > 0) else { return };

@@ -6,14 +6,13 @@ use super::QueryError;
 use super::cells::{CellSet, check_cells};
 use super::selection::Selection;
 
-/// Most values that a column can have.
+/// Maximum number of values of a column.
 pub const VALUES_MAX: usize = 1 << 16;
 
-/// Most columns of a data set.
+/// Maximum number of columns of a data set.
 pub const COLUMNS_MAX: usize = 256;
 
-/// A column with the values that it can have, which are public and must not be taken from
-/// the data.
+/// A column with its domain, which is public and must not be derived from the data.
 ///
 /// As text: `age:18..99` has integers, both ends included, `city:Bonn|Ulm` has names.
 ///
@@ -40,12 +39,12 @@ enum Domain {
 }
 
 impl Column {
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many values it can have.
+    /// The number of values in the domain.
     pub fn values(&self) -> usize {
         match &self.domain {
             Domain::Integers { lowest, highest } => {
@@ -56,7 +55,7 @@ impl Column {
         }
     }
 
-    /// The lowest and the highest value, if they are numbers.
+    /// The lowest and the highest value, for a column of integers.
     pub fn range(&self) -> Option<(i64, i64)> {
         match self.domain {
             Domain::Integers { lowest, highest } => Some((lowest, highest)),
@@ -64,7 +63,7 @@ impl Column {
         }
     }
 
-    /// The place of a value among all that it can have. None: it can't have that one.
+    /// The index of a value in the domain. None: not in the domain.
     pub fn code(&self, value: &str) -> Option<u16> {
         match &self.domain {
             Domain::Integers { .. } => self.code_of_integer(value.trim().parse().ok()?),
@@ -75,7 +74,7 @@ impl Column {
         }
     }
 
-    /// The same for a number.
+    /// The index of an integer in the domain. None: not in the domain.
     pub fn code_of_integer(&self, value: i64) -> Option<u16> {
         let Domain::Integers { lowest, highest } = self.domain else {
             return self.code(&value.to_string());
@@ -84,7 +83,7 @@ impl Column {
         u16::try_from(value.abs_diff(lowest)).ok().filter(|_| within)
     }
 
-    /// The value of a place, as text.
+    /// The value at an index of the domain, as text.
     pub fn value(&self, code: u16) -> String {
         match &self.domain {
             Domain::Integers { lowest, .. } => (lowest + i64::from(code)).to_string(),
@@ -92,7 +91,7 @@ impl Column {
         }
     }
 
-    /// Its domain, for messages.
+    /// The domain, for error messages.
     pub(super) fn describe(&self) -> String {
         match &self.domain {
             Domain::Integers { lowest, highest } => format!("it has integers {lowest}..{highest}"),
@@ -155,11 +154,11 @@ impl std::str::FromStr for Column {
 pub struct Schema(Vec<Column>);
 
 impl Schema {
-    /// These columns.
+    /// A schema of these columns.
     ///
     /// # Errors
-    /// [`QueryError::EmptyUniverse`], and [`QueryError::Domain`] for a name that comes
-    /// twice or for too many columns.
+    /// [`QueryError::EmptyUniverse`], and [`QueryError::Domain`] for a duplicate name or too many
+    /// columns.
     pub fn new(columns: Vec<Column>) -> Result<Self, QueryError> {
         if columns.is_empty() {
             return Err(QueryError::EmptyUniverse);
@@ -176,10 +175,10 @@ impl Schema {
         Ok(Self(columns))
     }
 
-    /// Columns as text.
+    /// Parses columns.
     ///
     /// # Errors
-    /// As [`Self::new`], and when a text is no column.
+    /// As [`Self::new`], and for an invalid column.
     pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, QueryError> {
         let columns = texts.iter().map(|text| text.as_ref().parse()).collect::<Result<_, _>>()?;
         Self::new(columns)
@@ -190,7 +189,7 @@ impl Schema {
         &self.0
     }
 
-    /// The place of a column and the column.
+    /// The column with this name, and its index.
     ///
     /// # Errors
     /// [`QueryError::NoColumn`].
@@ -203,11 +202,10 @@ impl Schema {
         self.0.iter().map(Column::name).collect::<Vec<_>>().join(", ")
     }
 
-    /// The universe of these columns; of all, if none is named.
+    /// The universe of these columns; of all columns if `names` is empty.
     ///
     /// # Errors
-    /// [`QueryError::NoColumn`], and [`QueryError::TooManyCells`] beyond what a histogram
-    /// may have.
+    /// [`QueryError::NoColumn`], and [`QueryError::TooManyCells`] beyond the limit of a histogram.
     pub fn universe<S: AsRef<str>>(&self, names: &[S]) -> Result<Universe, QueryError> {
         let places: Vec<usize> = if names.is_empty() {
             (0..self.0.len()).collect()
@@ -229,13 +227,13 @@ impl Schema {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Universe {
     schema: Schema,
-    /// Where the columns are in the data set.
+    /// The indices of the columns in the data set.
     places: Vec<usize>,
     cells: usize,
 }
 
 impl Universe {
-    /// How many cells there are.
+    /// The number of cells.
     pub fn cells(&self) -> usize {
         self.cells
     }
@@ -245,12 +243,12 @@ impl Universe {
         &self.schema
     }
 
-    /// Where the columns are in the data set.
+    /// The indices of the columns in the data set.
     pub fn places(&self) -> &[usize] {
         &self.places
     }
 
-    /// The cell of these codes, one for each column.
+    /// The cell with these codes, one for each column.
     pub fn cell(&self, codes: impl IntoIterator<Item = u16>) -> usize {
         let columns = self.schema.0.iter().zip(codes);
         columns.fold(0, |cell, (column, code)| cell * column.values() + usize::from(code))
@@ -274,11 +272,11 @@ impl Universe {
         codes
     }
 
-    /// The cells that `text` selects.
+    /// The cells selected by the predicate `text`.
     ///
     /// # Errors
-    /// [`QueryError::OutsideUniverse`] when it is about a column that is not among these,
-    /// and as [`Selection::parse`].
+    /// [`QueryError::OutsideUniverse`] for a column outside this universe, and as
+    /// [`Selection::parse`].
     pub fn select(&self, text: &str) -> Result<CellSet, QueryError> {
         let selection = Selection::parse(text, &self.schema).map_err(|error| match error {
             QueryError::NoColumn { column, known } => QueryError::OutsideUniverse { column, known },

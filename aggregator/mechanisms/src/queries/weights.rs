@@ -2,25 +2,26 @@
 //! multiplicative weights mechanism for privacy-preserving data analysis", 2010; Dwork and
 //! Roth 2014, section 4.2).
 //!
-//! A hypothesis, a distribution over the universe, answers queries. A **lazy** round answers
-//! by it, and costs nothing; an **update** round, when the hypothesis is noticeably off,
-//! answers with noise and mends it. Few of the rounds are updates, whoever asks.
+//! A hypothesis, a distribution over the universe, answers queries. A **lazy** round answers from
+//! the hypothesis, and costs nothing. An **update** round, when the hypothesis is noticeably wrong,
+//! answers with noise and corrects the hypothesis. Few rounds are updates, whatever the queries.
 //!
 //! # Privacy
 //! The session is one run of the sparse vector technique with numeric answers (Lyu, Su and
 //! Li, "Understanding the sparse vector technique for differential privacy", 2017, algorithm 7
 //! and theorem 4), with a loss of ε = ε1 + ε2 + ε3 for all of its rounds:
-//! - the threshold gets noise of scale 1/ε1, once and for all;
-//! - each comparison gets noise of scale 2 c/ε2, with c the most updates there may be;
+//! - the threshold gets noise of scale 1/ε1, once per session;
+//! - each comparison gets noise of scale 2 c/ε2, with c the maximum number of updates;
 //! - each answer of an update round gets noise of scale c/ε3.
 //!
-//! What is compared is |c(D) - h|, with h the whole number of rows that the hypothesis expects.
-//! The hypothesis is a function of answers that were released, and so is h; a changed row
-//! changes c(D) by at most 1, hence the comparison, too. After c updates nothing is answered.
+//! The compared quantity is |c(D) - h|, with h the number of rows that the hypothesis expects, as
+//! an integer. The hypothesis is a function of answers that were released, and so is h; a changed
+//! row changes c(D) by at most 1, and so the compared quantity too. After c updates the session
+//! answers no more.
 //!
-//! All of this holds for rounds one after the other, each of them told as it was compared with the
-//! state that those before it have left. Whoever compares two queries with the same state must
-//! tell one of them at most, and choose it without looking at how they went
+//! All of this holds for sequential rounds, each compared with the state after the previous one,
+//! and each released as it was compared. A caller that compares two queries with the same state may
+//! release at most one result, chosen independently of both results
 //! (`service/curator/sessions.rs`).
 
 use rand::Rng;
@@ -31,51 +32,51 @@ use super::cells::{CellSet, check_cells};
 use super::laplace::LaplaceMechanism;
 use super::price::{PureLoss, check_beta};
 
-/// Most updates of a session.
+/// Maximum number of updates of a session.
 pub const UPDATES_MAX: u32 = 100_000;
 
-/// How a session spends its budget. It is stored with the session, so another program that
-/// shares the budget out otherwise changes nothing for those that are open.
+/// The division of a session's budget. The plan is stored with the session, so a program that
+/// divides budgets differently does not affect open sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionPlan {
     /// ε1, ε2 and ε3 in billionths: of the threshold, of comparisons and of answers.
     nanos: [u64; 3],
-    /// The most updates.
+    /// Maximum number of updates.
     updates: u32,
-    /// Rows by which the hypothesis must be off for an update, before noise.
+    /// Error of the hypothesis, in rows before noise, from which a round is an update.
     threshold: u64,
-    /// Rows by which it is certainly off then, for the length of a step.
+    /// Certain minimum of that error in an update round, which determines the step length.
     gap: u64,
-    /// Rows by which a noisy answer may be off, for the same.
+    /// Maximum error of a noisy answer in rows, which also enters the step length.
     slack: u64,
 }
 
-/// The parameters of a session of which accuracy is promised.
+/// The parameters of a session with a guaranteed accuracy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promise {
-    /// Rows of the data.
+    /// Number of rows of the data.
     pub rows: u64,
-    /// Cells of the universe.
+    /// Number of cells of the universe.
     pub cells: usize,
-    /// Queries for which accuracy is promised.
+    /// Number of queries for which the accuracy is guaranteed.
     pub queries: u64,
-    /// The probability with which it may fail.
+    /// The probability of failure of the guarantee.
     pub beta: f64,
 }
 
 impl SessionPlan {
-    /// The plan with the least error α for which it is certain, but for probability β, that no
-    /// answer is off by more than α and that the updates suffice; and that α, in rows.
+    /// The plan with the least guaranteed error α, and that α in rows. With probability 1 - β every
+    /// answer is within α, and the updates suffice.
     ///
-    /// With E1, E2 and E3 what the noise of the threshold, of all comparisons and of all
-    /// answers keeps within with probability 1 - β/3 each: a lazy answer is off by less than
-    /// T + E1 + E2, and in an update round the hypothesis is off by at least
-    /// g = T - E1 - E2. If r is the indicator of where it has too much, its divergence from
-    /// the data falls by at least η g/n - η²/8 with every step of length η, by Hoeffding's
-    /// lemma; with η = 4 g/n that is 2 (g/n)². It begins at most at ln |X| and stays above 0,
-    /// so there are at most ln |X| n²/(2 g²) updates. (Dwork and Roth, theorem 4.14, have
-    /// 4 ln |X|/α² with a step and a bound that are less sharp.) So for each c the plan takes
-    /// g = n sqrt(ln |X|/(2 c)), and of all c the one with the least α = g + 2 (E1 + E2).
+    /// Let E1, E2 and E3 bound the noise of the threshold, of all comparisons and of all answers,
+    /// with probability 1 - β/3 each. The error of a lazy answer is below T + E1 + E2, and in an
+    /// update round the error of the hypothesis is at least g = T - E1 - E2. If r is the indicator
+    /// of the cells where the hypothesis is too large, its divergence from the data falls by at
+    /// least η g/n - η²/8 with every step of length η, by Hoeffding's lemma; with η = 4 g/n that is
+    /// 2 (g/n)². The divergence is at most ln |X| initially and stays above 0, so there are at most
+    /// ln |X| n²/(2 g²) updates. (Dwork and Roth, theorem 4.14, have 4 ln |X|/α², from a less sharp
+    /// step and bound.) So for each c the plan takes g = n sqrt(ln |X|/(2 c)), and of all c the one
+    /// with the least α = g + 2 (E1 + E2).
     ///
     /// # Errors
     /// [`QueryError::Session`] when no α below the number of rows can be promised;
@@ -120,7 +121,7 @@ impl SessionPlan {
         let [e1, e2, e3] = plan.errors(queries, beta).ok()?;
         let noise = e1.checked_add(e2)?;
         let (gap, slack) = (whole(gap), e3);
-        // A step must go the right way.
+        // A step must reduce the error.
         if slack >= gap {
             return None;
         }
@@ -129,9 +130,9 @@ impl SessionPlan {
         Some((Self { threshold, gap, slack, ..plan }, alpha))
     }
 
-    /// A plan with so many updates, and an update when the hypothesis is off by about
-    /// `threshold` rows. Nothing is promised about accuracy: that the updates suffice is a
-    /// guess, and if it is wrong the session ends.
+    /// A plan with this number of updates, one for each error of the hypothesis of about
+    /// `threshold` rows or more. Accuracy is not guaranteed: if the updates don't suffice, the
+    /// session ends.
     ///
     /// # Errors
     /// [`QueryError::Session`], [`QueryError::TooManyParts`].
@@ -147,9 +148,9 @@ impl SessionPlan {
         Ok(Self { gap: (threshold / 2).max(1), slack: typical, ..plan })
     }
 
-    /// A quarter of ε for answers, and the rest for threshold and comparisons as 1 to
-    /// (2 c)^(2/3), which makes the variance of their difference the least (Lyu, Su and Li
-    /// 2017, section 4.3).
+    /// Divides the budget: a quarter of ε for answers, and the rest for threshold and comparisons
+    /// as 1 to (2 c)^(2/3), which minimises the variance of their difference (Lyu, Su and Li 2017,
+    /// section 4.3).
     fn shared_out(loss: PureLoss, updates: u32, threshold: u64) -> Result<Self, QueryError> {
         let answers = loss.part(1, 4)?.nanos();
         let rest = loss.nanos() - answers;
@@ -181,8 +182,8 @@ impl SessionPlan {
         ])
     }
 
-    /// An error that none of `queries` answers exceeds with probability 1 - `beta`, as long as
-    /// the session lasts, in rows.
+    /// A bound on the errors of `queries` answers in rows, with probability 1 - `beta`, as long as
+    /// the session lasts.
     ///
     /// # Errors
     /// [`QueryError::Beta`], [`QueryError::NoQueries`].
@@ -191,27 +192,27 @@ impl SessionPlan {
         Ok((self.threshold as f64 + e1 as f64 + e2 as f64).max(e3 as f64))
     }
 
-    /// The most updates.
+    /// The maximum number of updates.
     pub fn updates(&self) -> u32 {
         self.updates
     }
 
-    /// Rows by which the hypothesis must be off for an update, before noise.
+    /// The error of the hypothesis, in rows before noise, from which a round is an update.
     pub fn threshold(&self) -> u64 {
         self.threshold
     }
 }
 
-/// How a query was answered.
+/// The answer to a query, by the kind of its round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Round {
-    /// By the hypothesis: rows, not whole.
+    /// From the hypothesis: an expected number of rows, not an integer.
     Lazy {
         /// The answer.
         answer: f64,
     },
-    /// With noise; the hypothesis is to be mended by [`MultiplicativeWeights::update`] before
-    /// the answer leaves.
+    /// With noise. [`MultiplicativeWeights::update`] must correct the hypothesis before the answer
+    /// leaves.
     Update {
         /// The answer.
         answer: i64,
@@ -237,7 +238,7 @@ impl std::fmt::Debug for MultiplicativeWeights {
 }
 
 impl MultiplicativeWeights {
-    /// Draws the noise of a session's threshold, once.
+    /// Draws the noise of a session's threshold. Call it once per session.
     ///
     /// # Errors
     /// [`QueryError::Noise`].
@@ -267,8 +268,8 @@ impl MultiplicativeWeights {
         Ok(Self { plan, rows, hypothesis, used: 0, threshold_noise })
     }
 
-    /// Answers a query about this histogram. Nothing changes: an update is
-    /// [`Self::update`]'s.
+    /// Answers a query about this histogram, without a change of state: call [`Self::update`] for
+    /// an update round.
     ///
     /// # Errors
     /// [`QueryError::SessionExhausted`], [`QueryError::OtherUniverse`].
@@ -293,8 +294,8 @@ impl MultiplicativeWeights {
         Ok(Round::Update { answer })
     }
 
-    /// Mends the hypothesis by an answer that was given: where it has too much, it is
-    /// multiplied by exp(-η), with η = 4 times what it is certainly off by, as a share.
+    /// Corrects the hypothesis by a released answer: cells where it is too large are multiplied by
+    /// exp(-η), with η = 4 times the certain error, as a share.
     ///
     /// # Errors
     /// [`QueryError::SessionExhausted`], [`QueryError::OtherUniverse`].
@@ -322,17 +323,17 @@ impl MultiplicativeWeights {
         Ok(())
     }
 
-    /// The rows that the hypothesis expects to have the property.
+    /// The expected number of rows that satisfy a predicate, by the hypothesis.
     pub fn expected(&self, query: &CellSet) -> f64 {
         query.weight(&self.hypothesis) * self.rows as f64
     }
 
-    /// The distribution over the cells that answers are taken from, which is public.
+    /// The hypothesis: the distribution over the cells from which lazy rounds answer. It is public.
     pub fn hypothesis(&self) -> &[f64] {
         &self.hypothesis
     }
 
-    /// Updates so far.
+    /// The number of updates so far.
     pub fn used(&self) -> u32 {
         self.used
     }

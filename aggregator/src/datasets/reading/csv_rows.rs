@@ -1,4 +1,4 @@
-//! Rows of files of CSV with a line of headings.
+//! Rows of CSV files with a header line.
 
 use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::universe::Schema;
@@ -6,7 +6,7 @@ use bandana_mechanisms::queries::universe::Schema;
 use super::{ReadError, Reading, check_names, places};
 use crate::datasets::data_file::DataFile;
 
-/// Whether no two columns have one name.
+/// Checks that column names are distinct.
 pub(super) fn check_headings(file: &DataFile) -> Result<(), ReadError> {
     check_names(headings(&mut reader(file))?.iter().collect())
 }
@@ -19,7 +19,7 @@ fn headings(reader: &mut csv::Reader<&[u8]>) -> Result<csv::ByteRecord, ReadErro
     Ok(reader.byte_headers().map_err(|_| ReadError::Line { line: 1 })?.clone())
 }
 
-/// The declared columns, and the digest of the content if it is wanted.
+/// The declared columns, and on request the digest of the content.
 pub(super) fn rows(
     file: &DataFile,
     schema: &Schema,
@@ -87,7 +87,7 @@ mod tests {
             let told = from_csv(text).unwrap_err().for_callers();
             assert!(!told.chars().any(|c| c.is_ascii_digit()), "{told}");
         }
-        // The first declared column, whichever row comes first.
+        // The error names the first declared column, in whichever row the first misfit is.
         for text in ["age,city\n18,Rome\n99,Ulm\n", "age,city\n18\n99,Rome\n"] {
             let told = from_csv(text).unwrap_err().for_callers();
             assert!(told.starts_with("column \"age\" has something"), "{told}");

@@ -1,44 +1,45 @@
-//! Errors of files that are no data sets, and what of them callers may hear.
+//! Errors in data sets, and the part of each that callers may learn.
 
 use std::io;
 
 use bandana_mechanisms::queries::QueryError;
 use thiserror::Error;
 
-/// Why a file is no data set. What of it callers may hear, [`ReadError::for_callers`] says.
+/// The reason why a file is not a valid data set. [`ReadError::for_callers`] is the part that
+/// callers may learn.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It can't be read.
+    /// The file can't be read.
     #[error("the file can't be read")]
     File(#[source] io::Error),
-    /// It is not the name of a file in the directory.
+    /// The name is not that of a file in the directory.
     #[error("that is no name of a file; give one in the server's directory of data sets")]
     NotAName,
-    /// A link, a directory, a pipe or a device.
+    /// The file is a link, a directory, a pipe or a device.
     #[error(
         "that is no regular file in the server's directory of data sets; links are not followed"
     )]
     NotRegular,
-    /// It is too large.
+    /// The file is too large.
     #[error("the file has more than 8 GiB")]
     TooLarge,
-    /// A line that is none of CSV.
+    /// A line is not valid CSV.
     #[error("line {line} is not a line of CSV with as many values as there are headings")]
     Line {
-        /// The line.
+        /// The line number.
         line: u64,
     },
-    /// A column that is not in the file.
+    /// A declared column is missing in the file.
     #[error("the file has no column {column:?}; its headings must have every declared column")]
     Missing {
         /// The column.
         column: String,
     },
-    /// Two columns of one name.
+    /// Two columns have the same name.
     #[error("two columns of the file have the same name; give each a name of its own")]
     SameName,
-    /// A value beyond what was declared.
+    /// A value is outside its column's declared domain.
     #[error(
         "the value of column {column:?} in line {line} is none that was declared; widen the \
          column, or mend the file"
@@ -46,26 +47,26 @@ pub enum ReadError {
     Outside {
         /// The column.
         column: String,
-        /// The line of CSV, or the row of Parquet.
+        /// The line number in CSV, or the row number in Parquet.
         line: u64,
     },
-    /// A Parquet file that can't be understood.
+    /// A Parquet file is invalid.
     #[error("the Parquet file can't be read: {what}")]
     Parquet {
-        /// Why.
+        /// The reason.
         what: String,
     },
-    /// This program reads no Parquet.
+    /// This program is built without support for Parquet.
     #[error("this program reads CSV only; build it with `--features parquet`")]
     NoParquet,
-    /// What was read is no data set.
+    /// The rows are not a valid data set.
     #[error(transparent)]
     Data(#[from] QueryError),
 }
 
 impl ReadError {
-    /// What callers may hear of it: a column, and nothing that depends on where in the file
-    /// something is, or on how often. The rest is for the log of the host.
+    /// The message for callers. It names at most a column, and depends on neither the position nor
+    /// the number of offending values. The host's log gets the rest.
     pub fn for_callers(&self) -> String {
         match self {
             Self::Outside { column, .. } => format!(

@@ -1,4 +1,4 @@
-//! Data sets from files: CSV with a line of headings, or Parquet.
+//! Readers of data sets: CSV with a header line, or Parquet.
 
 mod csv_rows;
 mod error;
@@ -17,7 +17,7 @@ use super::content::ContentHasher;
 use super::data_file::DataFile;
 
 impl DataFile {
-    /// The columns of a schema; others are left out.
+    /// The rows over the columns of a schema; other columns are omitted.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -25,7 +25,7 @@ impl DataFile {
         self.read_rows(schema, false).map(|(rows, _)| rows)
     }
 
-    /// The columns of a schema, and the digest of the content of all columns.
+    /// The rows over the columns of a schema, and the digest of the content over all columns.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -33,9 +33,9 @@ impl DataFile {
         self.read_rows(schema, true)
     }
 
-    /// Whether no two columns have one name. If two do, their order decides which of them a
-    /// question is about, and the same rows in another order would be another content. For new
-    /// data sets: older ones go on as they were.
+    /// Checks that column names are distinct. If two columns shared a name, their order would
+    /// decide which of them a question is about, and reordering them would change the content.
+    /// Applies to new data sets; existing ones remain valid.
     ///
     /// # Errors
     /// [`ReadError::SameName`]; [`ReadError`] of files that can't be read.
@@ -59,14 +59,14 @@ impl DataFile {
     }
 }
 
-/// What is read of a file. All of it is read, also when it has shown that it does not fit: how long
-/// a refusal takes does not tell where.
+/// The state of reading a file. The file is read to its end even after a misfit, so that the time
+/// until a refusal does not reveal the position.
 struct Reading {
     rows: Rows,
     codes: Vec<u16>,
-    /// The first line where each column has something else than was declared.
+    /// For each column, the first line with a value outside its declared domain.
     misfits: Vec<Option<u64>>,
-    /// The first line that is none.
+    /// The first malformed line.
     broken: Option<u64>,
     content: Option<ContentHasher>,
 }
@@ -79,7 +79,7 @@ impl Reading {
         Self { rows, codes: Vec::new(), misfits, broken: None, content }
     }
 
-    /// Takes a row, given the code of each declared column and the text in each place.
+    /// Adds a row, given the code of each declared column and the text at each index.
     fn push<V: AsRef<[u8]>>(
         &mut self,
         line: u64,
@@ -113,7 +113,7 @@ impl Reading {
 }
 
 fn check_names(mut names: Vec<&[u8]>) -> Result<(), ReadError> {
-    // As contents have them.
+    // Trimmed, as for the digest of contents.
     for name in &mut names {
         *name = name.trim_ascii();
     }
@@ -121,7 +121,7 @@ fn check_names(mut names: Vec<&[u8]>) -> Result<(), ReadError> {
     if names.is_sorted_by(|one, next| one < next) { Ok(()) } else { Err(ReadError::SameName) }
 }
 
-/// Where each declared column is.
+/// The index of each declared column in the file.
 fn places(schema: &Schema, place: impl Fn(&str) -> Option<usize>) -> Result<Vec<usize>, ReadError> {
     let find = |column: &Column| {
         place(column.name()).ok_or_else(|| ReadError::Missing { column: column.name().to_owned() })
@@ -129,8 +129,8 @@ fn places(schema: &Schema, place: impl Fn(&str) -> Option<usize>) -> Result<Vec<
     schema.columns().iter().map(find).collect()
 }
 
-/// Has a file of Parquet read. The library panics on some damaged ones; nothing that it was at is
-/// used after that.
+/// Runs a Parquet reader and catches panics: the library panics on some damaged files. State that a
+/// panic may have corrupted is discarded.
 fn of_parquet<T>(read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
         let what = "it is damaged in a way that its reader does not understand".to_owned();

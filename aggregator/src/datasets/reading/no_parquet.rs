@@ -1,4 +1,4 @@
-//! Files of Parquet where the program reads none.
+//! Stub for Parquet files in a build without support for Parquet.
 
 use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::universe::Schema;

@@ -1,4 +1,4 @@
-//! Rows of files of Parquet.
+//! Rows of Parquet files.
 
 use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::universe::{Column, Schema};
@@ -12,14 +12,14 @@ use parquet::schema::types::Type;
 use super::{ReadError, Reading, check_names, places};
 use crate::datasets::data_file::DataFile;
 
-/// Whether no two columns have one name.
+/// Checks that column names are distinct.
 pub(super) fn check_headings(file: &DataFile) -> Result<(), ReadError> {
     let reader = SerializedFileReader::new(file.bytes.clone())?;
     let root = reader.metadata().file_metadata().schema_descr().root_schema();
     check_names(root.get_fields().iter().map(|field| field.name().as_bytes()).collect())
 }
 
-/// The declared columns, and the digest of the content if it is wanted.
+/// The declared columns, and on request the digest of the content.
 pub(super) fn rows(
     file: &DataFile,
     schema: &Schema,
@@ -53,16 +53,16 @@ impl From<ParquetError> for ReadError {
     }
 }
 
-/// What the whole numbers of a column count.
+/// The time unit of a column of integers.
 #[derive(Clone, Copy, Debug)]
 struct Unit {
-    /// Whether it is the time of a day.
+    /// Whether the column holds times of day, rather than timestamps.
     of_day: bool,
     per_millisecond: i64,
 }
 
 impl Unit {
-    /// That of a column, if it has times.
+    /// The unit of a column, if the column holds times.
     fn of(column: &Type) -> Option<Self> {
         let (of_day, time) = match column.get_basic_info().logical_type_ref()? {
             LogicalType::Time(time) => (true, time),
@@ -77,7 +77,7 @@ impl Unit {
         Some(Self { of_day, per_millisecond })
     }
 
-    /// A time in milliseconds, as text.
+    /// A count of this unit as text, in milliseconds.
     fn text(self, count: i64) -> String {
         let milliseconds = count.div_euclid(self.per_millisecond);
         let format = if self.of_day { "%H:%M:%S%.3f" } else { "%Y-%m-%d %H:%M:%S%.3f" };
@@ -88,7 +88,7 @@ impl Unit {
     }
 }
 
-/// A value as a file of CSV would have it.
+/// A value in the form that it has in CSV.
 fn text_of(field: &Field, unit: Option<Unit>) -> Option<Vec<u8>> {
     let time =
         |of_day, per_millisecond, count| Unit { of_day, per_millisecond }.text(count).into_bytes();
@@ -96,7 +96,7 @@ fn text_of(field: &Field, unit: Option<Unit>) -> Option<Vec<u8>> {
         (Field::Null, _) => return None,
         (Field::Str(text), _) => text.clone().into_bytes(),
         (Field::Bytes(bytes), _) => bytes.data().to_vec(),
-        // The shortest number that is this one, of either width.
+        // The shortest decimal that parses to this number, in either width.
         (Field::Float(number), _) => number.to_string().into_bytes(),
         (Field::Double(number), _) => number.to_string().into_bytes(),
         (Field::TimestampMillis(count), _) => time(false, 1, *count),
@@ -104,15 +104,15 @@ fn text_of(field: &Field, unit: Option<Unit>) -> Option<Vec<u8>> {
         (Field::TimeMillis(count), _) => time(true, 1, i64::from(*count)),
         (Field::TimeMicros(count), _) => time(true, 1_000, *count),
         (Field::Int(count), Some(unit)) => unit.text(i64::from(*count)).into_bytes(),
-        // There is no other kind of field for these.
+        // No other kind of field has a unit.
         (Field::Long(count), Some(unit)) => unit.text(*count).into_bytes(),
         (other, _) if is_printable(other) => other.to_string().into_bytes(),
         (other, _) => format!("{other:?}").into_bytes(),
     })
 }
 
-/// Whether the library can write a value as text. It panics at days beyond its calendar, of which a
-/// file has more.
+/// Whether the library can format a value. It panics at days beyond its calendar, which a file may
+/// contain.
 fn is_printable(field: &Field) -> bool {
     match field {
         Field::Date(days) => DateTime::from_timestamp(86_400 * i64::from(*days), 0).is_some(),
@@ -187,7 +187,7 @@ mod tests {
         assert!(DataFile::of("age\n18\n".into(), "people.parquet").rows(&schema).is_err());
     }
 
-    /// A file of one column that counts in this unit.
+    /// A file with one column of integers in this unit.
     fn counted(kind: &str, counts: &[i64]) -> Vec<u8> {
         let message = format!("message m {{ required int64 at {kind}; required int64 age; }}");
         let schema = Arc::new(parse_message_type(&message).unwrap());
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn days_beyond_the_calendar_are_values_like_others() {
-        // One in a column, one within a value that has parts.
+        // One date as a column, one nested in a group.
         let message = "message m { required int32 age; required int32 day (DATE);
             required group seen { required int64 at (TIMESTAMP(MILLIS,true)); } }";
         let message = Arc::new(parse_message_type(message).unwrap());

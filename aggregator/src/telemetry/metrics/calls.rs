@@ -14,7 +14,7 @@ use tonic::Code;
 use super::histogram::Histogram;
 use crate::telemetry::methods::{METHODS, MethodIndex};
 
-/// Bounds of the time of a call, in nanoseconds.
+/// Bucket bounds for the time of a call, in nanoseconds.
 const BOUNDS: [u64; 12] = [
     250_000,
     500_000,
@@ -30,7 +30,7 @@ const BOUNDS: [u64; 12] = [
     25_000_000_000,
 ];
 
-/// The codes of gRPC by their numbers.
+/// The names of gRPC's status codes, by number.
 const CODES: [&str; 17] = [
     "OK",
     "CANCELLED",
@@ -77,7 +77,7 @@ impl CallMetrics {
         Self(METHODS.all().map(|_| of_method()).collect())
     }
 
-    /// Counts a call that is over.
+    /// Counts a finished call.
     pub(crate) fn ended(&self, method: MethodIndex, code: Code, time: Duration) {
         let of_method = &self.0[method.get()];
         of_method.codes[number(code)].fetch_add(1, Ordering::Relaxed);
@@ -92,7 +92,7 @@ impl Collector for CallMetrics {
         for (name, of_method) in METHODS.all().zip(&*self.0) {
             for (code, count) in CODES.iter().zip(&of_method.codes) {
                 let count = count.load(Ordering::Relaxed);
-                // Most codes of most methods are never seen.
+                // Zero counts are omitted, because most codes never occur for most methods.
                 if count > 0 || *code == "OK" {
                     let labels =
                         [("service", &*name.service), ("method", &name.method), ("code", code)];

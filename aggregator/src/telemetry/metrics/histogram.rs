@@ -8,26 +8,26 @@ use std::time::Duration;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// Counts whole numbers by their size; clones count together. Adding takes two relaxed atomics; that of
-/// `prometheus_client` takes a lock, which all calls would meet at.
+/// Histogram of integers; clones share the counts. Adding takes two relaxed atomics, while that of
+/// `prometheus_client` takes a lock, on which all calls would contend.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
-    /// Largest number of each bucket, ascending.
+    /// Upper bounds of the buckets, ascending.
     bounds: &'static [u64],
-    /// One more than there are bounds: the last one takes what is beyond them.
+    /// Counts, one more than there are bounds: the last bucket has no upper bound.
     buckets: Arc<[AtomicU64]>,
     sum: Arc<AtomicU64>,
-    /// What a number is multiplied with when it is shown.
+    /// The factor from an added number to a displayed one.
     unit: f64,
 }
 
 impl Histogram {
-    /// Of times, by these bounds in nanoseconds; shown in seconds.
+    /// A histogram of times, with bounds in nanoseconds; displayed in seconds.
     pub(crate) fn of_times(bounds: &'static [u64]) -> Self {
         Self::new(bounds, 1e-9)
     }
 
-    /// Of numbers of things.
+    /// A histogram of counts.
     pub(crate) fn of_counts(bounds: &'static [u64]) -> Self {
         Self::new(bounds, 1.0)
     }
@@ -47,7 +47,7 @@ impl Histogram {
         self.add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Whether nothing was added yet.
+    /// Whether the histogram is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.buckets.iter().all(|bucket| bucket.load(Ordering::Relaxed) == 0)
     }

@@ -1,4 +1,4 @@
-//! Metrics of calls, connections and the process, for whoever counts them.
+//! Metrics of calls, connections and the process.
 
 mod calls;
 mod connections;

@@ -1,4 +1,4 @@
-//! Metrics of the process, as far as the operating system tells.
+//! Metrics of the process, as reported by the operating system.
 
 use std::fmt;
 
@@ -6,12 +6,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// Shows the process by the names that Prometheus has for it; nothing where there is
-/// no `/proc`.
+/// Collector of process metrics under Prometheus's standard names. Empty where there is no `/proc`.
 #[derive(Debug)]
 pub(crate) struct Process;
 
-/// What the operating system tells.
+/// Resource usage as reported by the operating system.
 #[derive(Clone, Copy, Debug)]
 struct Usage {
     start_seconds: f64,

@@ -1,4 +1,4 @@
-//! The experiment that tests of the store and of ingest have.
+//! The experiment in tests of the store and of ingest.
 
 pub(crate) mod orders;
 

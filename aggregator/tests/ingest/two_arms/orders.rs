@@ -1,10 +1,10 @@
-//! Commands of operators to a writer.
+//! Operators' commands to a writer.
 
 use bandana_aggregator::ingest::{ExperimentChange, ExperimentCommand};
 use bandana_learners::LearnerConfig;
 use bandana_shared::specification::Specification;
 
-/// Has an experiment created that runs at once.
+/// A command to create an experiment that runs at once.
 pub(crate) fn creation(specification: Specification, config: LearnerConfig) -> ExperimentCommand {
     let specification = Box::new(specification);
     let administration = ExperimentChange::Create { specification, config, is_draft: false };

@@ -33,7 +33,7 @@ fn share(reward: f64, scaled: (u64, u64), rng: &mut ChaCha20Rng) -> f64 {
     let noise = DiscreteGaussian::new(scale.variance.times(factor).unwrap());
     let run = |rng: &mut ChaCha20Rng| {
         let mut ucb = fresh.clone();
-        // Nobody follows the recommendation of arm 0, until its one reward comes.
+        // Arm 0 is not played, even when recommended, until its one reward comes.
         let others = (0.63 * UNITS as f64) as i128 * i128::from(MANY);
         ucb.observe_sum(1, MANY, others).unwrap();
         ucb.observe(0, RewardRange::Unit.reward(reward).unwrap()).unwrap();

@@ -1,5 +1,4 @@
-//! Exact divergences of what is seen of a policy, for instances small enough to go through all
-//! of it.
+//! Exact divergences of a policy's observable output, for instances small enough to enumerate.
 //!
 //! Three definitions of privacy for bandits differ in what the rewards are:
 //! - in the *view* sense, a list: the reward of step t, whatever was played;
@@ -9,14 +8,14 @@
 
 use std::collections::BTreeMap;
 
-/// What can be seen, and how likely it is.
+/// The law of the observable output: each view with its probability.
 pub(crate) type Views = BTreeMap<Vec<i64>, f64>;
 
-/// Probability that may be missing because noise was cut off.
+/// Probability mass that may be missing because the noise is truncated.
 const CUT_OFF: f64 = 1e-15;
 
-/// The Rényi divergence of this order of `p` from `q`, infinite where `q` excludes what `p` does
-/// not.
+/// The Rényi divergence of this order of `p` from `q`; infinite where `q` gives probability 0 to a
+/// view that `p` allows.
 pub(crate) fn divergence(p: &Views, q: &Views, order: f64) -> f64 {
     let (mut sum, mut excluded) = (0.0, 0.0);
     for (view, p) in p.iter().filter(|(_, p)| **p > 0.0) {
@@ -28,7 +27,8 @@ pub(crate) fn divergence(p: &Views, q: &Views, order: f64) -> f64 {
     if excluded > CUT_OFF { f64::INFINITY } else { f64::ln(sum) / (order - 1.0) }
 }
 
-/// The least ρ with a divergence of ρ times the order in both directions, for the orders tried.
+/// The least ρ such that the divergence is at most ρ times the order, in both directions, for these
+/// orders.
 pub(crate) fn rho(p: &Views, q: &Views, orders: &[f64]) -> f64 {
     let worse = |order: &f64| divergence(p, q, *order).max(divergence(q, p, *order)) / order;
     orders.iter().map(worse).fold(0.0, f64::max)
@@ -85,8 +85,8 @@ fn largest(rho: impl Fn(usize, usize) -> f64) -> f64 {
 #[test]
 fn a_policy_that_is_private_by_its_view_and_not_by_the_table() {
     let policy = Telltale { arms: 100, slip: 0.2 };
-    // A reward that is fixed beforehand is the number of one arm in a hundred, so it is rarely
-    // told; a table has a number for each arm, and all is told.
+    // A reward fixed in advance names one arm in a hundred, so it is rarely revealed. A table names
+    // an arm for each arm, so it is always revealed.
     let by_view = largest(|one, other| {
         let list = |reward| views(&policy, &vec![reward; 100]);
         rho(&list(one), &list(other), &ORDERS)

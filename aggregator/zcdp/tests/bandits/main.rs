@@ -1,4 +1,4 @@
-//! The promises of trusted mode, checked from outside.
+//! The guarantees of trusted mode, checked from outside.
 
 #![cfg(test)]
 #![expect(

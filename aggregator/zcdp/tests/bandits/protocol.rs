@@ -16,7 +16,7 @@ const HALF: i64 = 1 << 15;
 /// Orders whose divergences noise of up to 12 halves shows in full.
 const ORDERS: [f64; 3] = [1.01, 2.0, 3.0];
 
-/// Probabilities of k halves of noise. What is left out has a probability below 1e-30.
+/// Probabilities of noise in units of 1/2. The omitted tail has a probability below 1e-30.
 fn halves(variance: f64) -> Vec<(i64, f64)> {
     let most = 12;
     let weight = |k: i64| (-(k * k) as f64 / (2.0 * variance)).exp();
@@ -24,7 +24,7 @@ fn halves(variance: f64) -> Vec<(i64, f64)> {
     (-most..=most).map(|k| (k, weight(k) / sum)).collect()
 }
 
-/// The arm to play after what was seen.
+/// The arm to play, given the observed output.
 type Adversary = fn(&[i64], usize) -> usize;
 
 const ADVERSARIES: [Adversary; 5] = [
@@ -110,7 +110,7 @@ fn whoever_chooses_the_arms_learns_no_more_than_rho() {
     // σ² = 2²/(2ρ) = 1 for ρ = 2.
     for memory in [Memory::Forgetting, Memory::Remembering] {
         let seen = largest_rho(memory, 1.0);
-        // The statistics are shown, so somebody learns all that ρ allows.
+        // The statistics are released, so an observer learns all that ρ allows.
         assert!((1.99..2.0 + 1e-6).contains(&seen), "{memory:?} {seen}");
     }
 }

@@ -83,7 +83,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks the options.
+/// Validates the options.
 fn study(arguments: &Arguments) -> anyhow::Result<CuratorStudy> {
     for mean in &arguments.means {
         ensure!((0.0..=1.0).contains(mean), "a mean is {mean}; expected 0 to 1 for each arm");
@@ -111,7 +111,7 @@ fn study(arguments: &Arguments) -> anyhow::Result<CuratorStudy> {
     })
 }
 
-/// Four for each power of ten, from 1,000 on, and the horizon.
+/// Four checkpoints for each power of ten, from 1,000 on, and the horizon.
 fn checkpoints(horizon: u64) -> Vec<u64> {
     let powers = (3..18).map(|power| 10_u64.pow(power));
     let grid =
@@ -119,7 +119,7 @@ fn checkpoints(horizon: u64) -> Vec<u64> {
     grid.take_while(|round| *round < horizon).chain([horizon]).collect()
 }
 
-/// Prints the result and writes the files.
+/// Prints the result, and writes the files.
 fn present(arguments: &Arguments, outcome: &CuratorOutcome) -> anyhow::Result<()> {
     print!("{}", outcome.table());
     if let Some(path) = &arguments.plot {

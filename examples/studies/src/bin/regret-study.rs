@@ -102,7 +102,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks the options.
+/// Validates the options.
 fn study(arguments: &Arguments) -> anyhow::Result<Study> {
     let instance = Instance::named(&arguments.instance)?;
     let mechanism = |name: &String| {
@@ -133,7 +133,7 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
         names => {
             for name in names {
                 let learner = learner(name)?;
-                // One learner can have two names.
+                // A learner may be given under two names.
                 if !contestants.contains(&learner) {
                     contestants.push(learner);
                 }
@@ -161,7 +161,7 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
     })
 }
 
-/// Prints the result and writes the files.
+/// Prints the result, and writes the files.
 fn present(arguments: &Arguments, outcome: &StudyOutcome) -> anyhow::Result<()> {
     print!("{}", outcome.table());
     if let Some(path) = &arguments.plot {

@@ -30,14 +30,14 @@ pub enum Algorithm {
     AdacOful,
 }
 
-/// What an algorithm is for.
+/// The setting of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// Arms.
     Finite(Finite),
     /// Actions with mean rewards linear in them, the same at every step.
     Linear(PhaseLength, Placement),
-    /// Such actions, others at every step.
+    /// Actions that change at every step, with mean rewards linear in them.
     Contextual,
 }
 
@@ -51,12 +51,12 @@ pub enum Finite {
 }
 
 impl Algorithm {
-    /// Its name in options and results.
+    /// The name in options and results.
     pub fn name(self) -> String {
         self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
     }
 
-    /// What it is for.
+    /// The algorithm's setting.
     pub fn setting(self) -> Setting {
         match self {
             Self::AdacUcb => Setting::Finite(Finite::Ucb(Memory::Forgetting)),
@@ -79,7 +79,7 @@ impl Algorithm {
     }
 }
 
-/// AdaC-GOPE as in the published experiments, but for what is given.
+/// AdaC-GOPE as in the published experiments, except for the given settings.
 pub fn gope(
     actions: Vec<Action>,
     protection: Protection,

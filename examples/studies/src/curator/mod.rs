@@ -1,4 +1,4 @@
-//! Regret and the price of privacy with a trusted curator, in simulation: no server.
+//! Regret and the price of privacy with a trusted curator, in simulation without a server.
 
 pub mod algorithm;
 pub mod outcome;

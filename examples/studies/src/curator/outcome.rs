@@ -1,4 +1,4 @@
-//! The outcome of a study: JSON for programs, a table for people.
+//! The outcome of a study, as JSON and as a table.
 
 use std::fmt::Write as _;
 
@@ -7,32 +7,32 @@ use serde::Serialize;
 /// A study's result.
 #[derive(Clone, Debug, Serialize)]
 pub struct CuratorOutcome {
-    /// Everything random follows from it.
+    /// The seed of all randomness.
     pub seed: u64,
     /// β of AdaC-UCB.
     pub beta: f64,
-    /// Whether it ended before all trials were done.
+    /// Whether the study was interrupted before all trials were done.
     pub interrupted: bool,
     /// One row for each algorithm, ρ and checkpoint.
     pub rows: Vec<Row>,
 }
 
-/// The regret of an algorithm after so many rounds, in the true means.
+/// The regret of an algorithm after a number of rounds, in the true means.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Name of the algorithm.
     pub algorithm: String,
-    /// What a reward costs at most in zero-concentrated differential privacy.
+    /// The zCDP parameter ρ of each reward.
     pub rho: f64,
-    /// Rounds so far.
+    /// Number of rounds.
     pub horizon: u64,
-    /// Trials that were finished with and without privacy.
+    /// Number of finished pairs of trials, with and without privacy.
     pub trials: usize,
-    /// Mean over the trials.
+    /// Mean regret over the trials.
     pub mean_regret: f64,
-    /// Half the width of the 95% interval of the mean, by the normal law.
+    /// Half the width of the normal 95% interval of the mean.
     pub ci95: f64,
-    /// Mean over the same trials without noise.
+    /// Mean regret over the same trials without noise.
     pub nonprivate_regret: f64,
     /// The difference of the two means.
     pub price_of_privacy: f64,
@@ -46,7 +46,7 @@ pub struct Row {
 }
 
 impl CuratorOutcome {
-    /// The rows at the end of the horizon, as a table for people.
+    /// The rows at the horizon, as a text table.
     pub fn table(&self) -> String {
         let mut table = format!(
             "{:<22}{:>7}{:>7}  {:>19}  {:>11}  {:>19}  {:>15}\n",

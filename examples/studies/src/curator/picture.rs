@@ -21,7 +21,7 @@ const COLOURS: [RGBColor; 7] = [
 
 const PANEL: (u32, u32) = (520, 320);
 
-/// The regret axis does not go below it.
+/// Lower end of the regret axis.
 const FLOOR: f64 = 1.0;
 
 type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;
@@ -50,7 +50,7 @@ pub fn write(path: &Path, outcome: &CuratorOutcome) -> anyhow::Result<()> {
     area.present().with_context(|| format!("writing the plot {}", path.display()))
 }
 
-/// The rows of each ρ.
+/// The rows, grouped by ρ.
 fn curves<'r>(rows: &[&'r Row]) -> Vec<(f64, Vec<&'r Row>)> {
     let mut curves: Vec<(f64, Vec<&Row>)> = Vec::new();
     for row in rows {
@@ -73,7 +73,7 @@ fn draw_regret(area: &Area<'_>, name: &str, curves: &[(f64, Vec<&Row>)]) -> anyh
     let top = all().map(|row| row.mean_regret + row.ci95).fold(10.0 * FLOOR, f64::max) * 1.2;
     let least = |row: &&Row| row.nonprivate_regret.min(row.mean_regret - row.ci95);
     let bottom = (0.8 * all().map(least).fold(f64::INFINITY, f64::min)).clamp(FLOOR, top / 10.0);
-    // The legend has its place above the curves.
+    // The legend is placed above the curves.
     let top = top * (top / bottom).powf(0.4);
     let mut chart = ChartBuilder::on(area)
         .caption(format!("{name}: regret"), ("sans-serif", 15))

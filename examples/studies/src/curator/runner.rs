@@ -1,4 +1,4 @@
-//! Many trials on several threads.
+//! Execution of many trials on several threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,22 +11,23 @@ use super::trial::{self, Course};
 use crate::program::on_threads;
 use crate::study::outcome::{Summary, paired_ratio};
 
-/// What to study.
+/// Settings of a study.
 #[derive(Clone, Debug)]
 pub struct CuratorStudy {
-    /// The algorithms with their ρ; ratios are to the first one of the same setting at the same ρ.
+    /// The algorithms with their values of ρ; ratios are to the first algorithm of the same setting
+    /// at the same ρ.
     pub algorithms: Vec<(Algorithm, Vec<f64>)>,
-    /// How trials go.
+    /// Settings of each trial.
     pub course: Course,
-    /// Trials of each algorithm and ρ, and of each algorithm without privacy.
+    /// Number of trials of each algorithm at each ρ, and of each algorithm without privacy.
     pub trials: usize,
-    /// Everything random follows from it.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
 }
 
-/// An algorithm at one ρ, or without one.
+/// An algorithm at one ρ, or without privacy.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     algorithm: Algorithm,
@@ -34,11 +35,11 @@ struct Entry {
     protection: Protection,
 }
 
-/// The trials of an entry: number and regrets.
+/// The finished trials of an entry: number, and regrets at the checkpoints.
 type Finished = Vec<(usize, Vec<f64>)>;
 
 impl CuratorStudy {
-    /// All trials.
+    /// Total number of trials.
     pub fn trial_count(&self) -> usize {
         self.algorithms.iter().map(|(_, rhos)| (rhos.len() + 1) * self.trials).sum()
     }
@@ -56,8 +57,8 @@ impl CuratorStudy {
         Ok(entries)
     }
 
-    /// Runs it. `progress` is told the number of finished trials. Once `stop` is set, trials
-    /// under way are given up, and the outcome is that of the finished ones.
+    /// Runs the study. `progress` is called with the number of finished trials. Once `stop` is set,
+    /// trials under way are abandoned, and the outcome covers the finished ones.
     ///
     /// # Errors
     /// For settings that an algorithm refuses.
@@ -139,7 +140,7 @@ impl CuratorStudy {
     }
 }
 
-/// The regrets at a checkpoint of the trials that both have.
+/// The regrets at a checkpoint, of the trials that both entries have finished.
 fn pairs(one: &Finished, other: &Finished, checkpoint: usize) -> Vec<(f64, f64)> {
     let pair = |(number, regrets): &(usize, Vec<f64>)| {
         let place = other.binary_search_by_key(number, |(number, _)| *number).ok()?;

@@ -1,4 +1,4 @@
-//! One run of one algorithm.
+//! One trial of one algorithm.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,25 +14,25 @@ use rand_distr::{Binomial, Distribution as _, StandardNormal};
 
 use super::algorithm::{Algorithm, Finite, Setting, gope};
 
-/// Steps between two looks at whether to stop.
+/// Number of steps between two checks of the stop flag.
 const PATIENCE: u64 = 1 << 12;
 
-/// How trials go.
+/// Settings of a trial.
 #[derive(Clone, Debug)]
 pub struct Course {
-    /// Means of the arms, where there are arms: Bernoulli rewards.
+    /// Means of Bernoulli arms, in the setting with arms.
     pub means: Vec<f64>,
     /// β of AdaC-UCB.
     pub exploration: f64,
-    /// Number of actions, where they are vectors.
+    /// Number of actions, in the settings with vectors.
     pub actions: usize,
-    /// Coordinates of those.
+    /// Dimension of the actions.
     pub dimension: usize,
-    /// Rounds after which regret is noted, increasing.
+    /// Rounds after which regret is recorded, ascending.
     pub checkpoints: Vec<u64>,
 }
 
-/// The pseudo-regret in the true means, at every checkpoint.
+/// The pseudo-regret in the true means, recorded at every checkpoint.
 struct Regret<'c> {
     checkpoints: &'c [u64],
     noted: Vec<f64>,
@@ -41,7 +41,7 @@ struct Regret<'c> {
 }
 
 impl Regret<'_> {
-    /// So many rounds that cost `gap` each; rounds after the last checkpoint don't count.
+    /// Adds `rounds` rounds that cost `gap` each; rounds after the last checkpoint don't count.
     fn add(&mut self, rounds: u64, gap: f64) {
         let end = self.round.saturating_add(rounds);
         while let Some(next) = self.checkpoints.get(self.noted.len()).filter(|next| **next <= end) {
@@ -56,10 +56,10 @@ impl Regret<'_> {
     }
 }
 
-/// Runs a trial: the regret at every checkpoint. `None` when it was told to stop.
+/// Runs a trial: the regret at every checkpoint. `None` when stopped.
 ///
-/// Actions and the true parameter follow from the seed alone, so they are the same for all
-/// algorithms and every ρ.
+/// Actions and the true parameter depend on the seed only, so they are the same for all algorithms
+/// and every ρ.
 ///
 /// # Errors
 /// When the algorithm refuses its settings or a step.
@@ -106,7 +106,7 @@ fn largest(means: &[f64]) -> f64 {
     means.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Whole episodes at once: the sum of n rewards is binomial.
+/// Plays whole episodes at once: the sum of n rewards is binomial.
 fn play_ucb(
     mut ucb: AdacUcb,
     course: &Course,
@@ -152,7 +152,7 @@ fn play_lazy(
     Ok(())
 }
 
-/// Rewards of -1 and 1 with linear means; all plays of an action in a phase at once.
+/// Plays with rewards of -1 and 1 and linear means; all plays of an action in a phase at once.
 fn play_gope(
     mut gope: AdacGope,
     means: &[f64],
@@ -201,7 +201,7 @@ fn play_oful(
     Ok(())
 }
 
-/// A uniform point of the sphere.
+/// A uniformly random point on the unit sphere.
 pub fn direction(dimension: usize, rng: &mut impl Rng) -> Vec<f64> {
     let gaussian: Vec<f64> = (0..dimension).map(|_| StandardNormal.sample(rng)).collect();
     let norm = gaussian.iter().map(|x: &f64| x * x).sum::<f64>().sqrt();

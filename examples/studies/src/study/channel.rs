@@ -1,4 +1,4 @@
-//! The channel: what a learner gets to see of a reward.
+//! The channel: the signal that a learner receives for a reward.
 
 use bandana_learners::bounds::BoundArm;
 use bandana_learners::indices::reward_coin;
@@ -10,13 +10,13 @@ use rand::{Rng, RngExt as _};
 
 use crate::instance::Instance;
 
-/// The way from a reward in 0..=1 to the number that a learner gets.
+/// The map from a reward in 0..=1 to the number that a learner receives.
 #[derive(Clone, Copy, Debug)]
 pub enum Channel {
-    /// A private bit, made as a device makes it, from the same integers.
+    /// A private bit, computed as a device computes it, in the same integers.
     Bit(Curve, Floor),
-    /// A symbol of k-ary randomized response, from the same integers: where it lies between
-    /// the first one, 0, and the last one, 1.
+    /// A symbol of k-ary randomized response, in the same integers: its position between the first
+    /// symbol, 0, and the last one, 1.
     Levels(KaryChannel),
     /// The reward with Laplace noise of this scale.
     Laplace(f64),
@@ -35,7 +35,7 @@ impl Channel {
         }
     }
 
-    /// What is sent for a reward. A bit is 0 or 1, a symbol between them.
+    /// The signal for a reward. A bit is 0 or 1, a symbol between them.
     #[inline]
     pub fn send(&self, reward: f64, rng: &mut impl Rng) -> f64 {
         match self {
@@ -58,9 +58,8 @@ impl Channel {
         }
     }
 
-    /// The arms of an instance as a bound sees them: rewards themselves as if they
-    /// were of two values. `None` for levels and for Laplace noise, for which there is no
-    /// bound here.
+    /// The arms of an instance as inputs of bounds; rewards sent openly count as if they had two
+    /// values. `None` for levels and for Laplace noise, for which no bound is implemented.
     pub fn bound_arms(&self, instance: &Instance) -> Option<Vec<BoundArm>> {
         let private_mean = |arm: &crate::instance::SimulatedArm| match self {
             Self::Bit(curve, floor) => Some(private_mean_of(*floor, arm.rewards.mean_of(curve))),

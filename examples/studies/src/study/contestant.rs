@@ -41,7 +41,7 @@ pub enum Contestant {
     NonprivateTs,
 }
 
-/// What the rewards of a study go through.
+/// The privacy of a study's rewards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Privacy {
     /// The curve, or levels.
@@ -51,22 +51,22 @@ pub struct Privacy {
 }
 
 impl Contestant {
-    /// Its name in options and results.
+    /// The name in options and results.
     pub fn name(self) -> String {
         self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
     }
 
-    /// Whether privacy changes nothing about it.
+    /// Whether the learner ignores the privacy settings.
     pub fn is_nonprivate(self) -> bool {
         matches!(self, Self::NonprivateUcb1 | Self::NonprivateKlUcb | Self::NonprivateTs)
     }
 
-    /// Whether the curve changes nothing about it.
+    /// Whether the learner ignores the curve.
     pub fn has_no_curve(self) -> bool {
         self.is_nonprivate() || self == Self::LdpUcbLaplace
     }
 
-    /// What it learns from.
+    /// The channel from which the learner learns.
     pub fn channel(self, privacy: Privacy) -> Channel {
         match self {
             Self::NonprivateUcb1 | Self::NonprivateKlUcb => Channel::Reward,
@@ -76,9 +76,9 @@ impl Contestant {
         }
     }
 
-    /// The bound that the papers prove on its regret after so many rounds; `None` where
-    /// there is none here, or where worse arms look better. That of Thompson sampling is
-    /// asymptotic and leaves out a constant, that of UCB1 holds at every horizon.
+    /// The proven bound on the learner's regret after `horizon` rounds. `None` where none is
+    /// implemented, or where worse arms look better. The bound of Thompson sampling is asymptotic
+    /// and omits a constant; that of UCB1 holds at every horizon.
     pub fn upper_bound(self, arms: &[BoundArm], horizon: u64) -> Option<f64> {
         let horizon = horizon as f64;
         let bound = match self {

@@ -1,4 +1,4 @@
-//! Regret of learners in simulation: many trials, no server.
+//! Regret of learners in simulation: many trials, without a server.
 
 pub mod channel;
 pub mod contestant;

@@ -1,4 +1,4 @@
-//! The outcome of a study: JSON for programs, a table for people.
+//! The outcome of a study, as JSON and as a table.
 
 use std::fmt::Write as _;
 
@@ -12,24 +12,24 @@ const NORMAL_95: f64 = 1.959_964;
 pub struct StudyOutcome {
     /// Name of the instance.
     pub instance: String,
-    /// Everything random follows from it.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// Reports that arrive together.
+    /// Number of reports that arrive together.
     pub batch: usize,
-    /// Whether arms were drawn from the policies that a server would serve.
+    /// Whether arms were drawn from policies as a server would serve them.
     pub served: bool,
     /// Share of dishonest people.
     pub dishonest: f64,
-    /// What they do; none without them.
+    /// The attack of dishonest people; none without them.
     pub attack: Option<String>,
-    /// Whether it ended before all trials were done.
+    /// Whether the study was interrupted before all trials were done.
     pub interrupted: bool,
     /// One row for each learner, channel and checkpoint.
     pub rows: Vec<Row>,
 }
 
-/// The regret of one learner after so many rounds. Regrets are pseudo-regrets in the
-/// true mean rewards.
+/// The regret of one learner after a number of rounds. Regrets are pseudo-regrets in the true mean
+/// rewards.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Name of the learner.
@@ -38,13 +38,13 @@ pub struct Row {
     pub mechanism: String,
     /// Privacy loss bound of one report; none without privacy.
     pub epsilon: Option<f64>,
-    /// Rounds so far.
+    /// Number of rounds.
     pub horizon: u64,
-    /// Trials that were finished.
+    /// Number of finished trials.
     pub trials: usize,
-    /// Mean over the trials.
+    /// Mean regret over the trials.
     pub mean_regret: f64,
-    /// Half the width of the 95% interval of the mean, by the normal law.
+    /// Half the width of the normal 95% interval of the mean.
     pub ci95: f64,
     /// Median.
     pub median: f64,
@@ -52,16 +52,16 @@ pub struct Row {
     pub p95: f64,
     /// 99th percentile.
     pub p99: f64,
-    /// The channel's asymptotic lower bound at this horizon, which no finite run
-    /// has to obey; none where there is none, or where it is infinite.
+    /// The channel's asymptotic lower bound at this horizon, which a finite run may violate; none
+    /// if there is no finite bound.
     pub lower_bound: Option<f64>,
-    /// The bound that the papers prove for Thompson sampling, its main term without the
-    /// constant, or for UCB1; none for other learners, and as above.
+    /// The proven bound for Thompson sampling, its main term without the constant, or for UCB1;
+    /// none for other learners, and if there is no finite bound.
     pub upper_bound: Option<f64>,
-    /// Mean regret over that of the study's first learner, with this mechanism and epsilon
-    /// where it has any; of levels, with the first mechanism and this epsilon.
+    /// Mean regret divided by that of the study's first learner, with the same mechanism and
+    /// epsilon if it has any; for levels, with the first mechanism and this epsilon.
     pub ratio: Option<f64>,
-    /// What the ratio is to: a learner, its mechanism and its epsilon.
+    /// The denominator of the ratio: a learner, its mechanism and its epsilon.
     pub ratio_to: String,
     /// Half the width of its 95% interval, over pairs of trials with one seed.
     pub ratio_ci95: Option<f64>,
@@ -69,7 +69,7 @@ pub struct Row {
     pub rounds_per_second: f64,
 }
 
-/// What trials of one kind say about one number.
+/// Statistics of one number over trials.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// Mean.
@@ -85,7 +85,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises at least one number.
+    /// Summarises one or more numbers.
     pub fn of(numbers: &[f64]) -> Self {
         let mut sorted = numbers.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -116,8 +116,8 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     at(below) + part * (at(below + 1) - at(below))
 }
 
-/// The ratio of two means over pairs of numbers, with half the width of its 95%
-/// interval, to the first order.
+/// The ratio of two means over paired numbers, with half the width of its 95% interval, by the
+/// delta method.
 pub fn paired_ratio(numbers: &[f64], base: &[f64]) -> Option<(f64, f64)> {
     let pairs = numbers.len().min(base.len());
     let (numbers, base) = (&numbers[..pairs], &base[..pairs]);
@@ -131,7 +131,7 @@ pub fn paired_ratio(numbers: &[f64], base: &[f64]) -> Option<(f64, f64)> {
 }
 
 impl StudyOutcome {
-    /// The rows at the end of the horizon, as a table for people.
+    /// The rows at the horizon, as a text table.
     pub fn table(&self) -> String {
         let mut table = format!(
             "{:>7}  {:<19}{:<18}{:>6}  {:>21}  {:>9}{:>9}{:>9}  {:>9}  {:>14}  {:>9}\n",
@@ -188,7 +188,7 @@ mod tests {
         let base = [1.0, 5.0, 2.0];
         let (ratio, half) = paired_ratio(&base.map(|number| 0.5 * number), &base).unwrap();
         assert!((ratio - 0.5).abs() < 1e-12 && half < 1e-12);
-        // Only what both have is compared.
+        // Only pairs are compared.
         assert!((paired_ratio(&[2.0], &[1.0, 100.0]).unwrap().0 - 2.0).abs() < 1e-12);
         assert_eq!(paired_ratio(&[1.0], &[0.0]), None);
     }

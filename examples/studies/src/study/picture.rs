@@ -23,7 +23,7 @@ const COLOURS: [RGBColor; 8] = [
 
 const PANEL: (u32, u32) = (560, 400);
 
-/// Regrets below it are drawn there.
+/// Lower limit of drawn regrets; smaller ones are drawn at it.
 const FLOOR: f64 = 10.0;
 
 type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;

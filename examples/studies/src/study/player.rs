@@ -15,22 +15,22 @@ use rand::{Rng, RngExt as _};
 use super::channel::reports;
 use super::contestant::{Contestant, Privacy};
 
-/// A learner in the middle of a trial.
+/// A learner during a trial.
 #[derive(Debug)]
 pub enum Player {
     /// Samples from posteriors.
     Thompson(ThompsonSampler, Vec<Evidence>),
-    /// Samples from posteriors that are cut.
+    /// Samples from truncated posteriors.
     Truncated(TruncatedSampler, Vec<Evidence>),
     /// Indices with a random scale.
     AdaKl(AdaKlSampler, Signals),
     /// Indices.
     Index(Rule, Vec<Statistic>),
-    /// Weights that a server would serve, until more is known.
+    /// Weights as a server would serve them, until the next policy.
     Served(Learner, Box<LearnerInput>, Weights),
 }
 
-/// What a learner hears.
+/// The kind of signals that a learner receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signals {
     /// Zeros and ones.
@@ -47,7 +47,7 @@ impl Signals {
         }
     }
 
-    /// What is known at the beginning.
+    /// The evidence at the beginning.
     fn nothing(self) -> Evidence {
         match self {
             Self::Bits => Evidence::default(),
@@ -56,7 +56,7 @@ impl Signals {
     }
 }
 
-/// Adds what was heard.
+/// Adds a signal to the evidence.
 fn hear(evidence: &mut Evidence, signal: f64) {
     match evidence.variance() {
         Some(_) => evidence.add_level(signal),
@@ -64,7 +64,7 @@ fn hear(evidence: &mut Evidence, signal: f64) {
     }
 }
 
-/// How the arm of the largest index is found.
+/// The index of an index rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// [`ucb1`].
@@ -81,7 +81,7 @@ pub enum Rule {
     Laplace(f64),
 }
 
-/// What an index rule knows of an arm.
+/// The statistics of an arm for an index rule.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistic {
     sum: f64,
@@ -90,7 +90,7 @@ pub struct Statistic {
 }
 
 impl Player {
-    /// A learner that knows nothing yet.
+    /// A learner without evidence.
     ///
     /// # Errors
     /// When there are too many arms.
@@ -122,8 +122,7 @@ impl Player {
         })
     }
 
-    /// One that plays by the policies of a server; `None` for a learner that servers
-    /// do not have.
+    /// A learner that plays by a server's policies; `None` for a learner that servers lack.
     ///
     /// # Errors
     /// When there are too many arms.
@@ -142,7 +141,7 @@ impl Player {
         Ok(Some(Self::Served(learner, Box::new(input), weights)))
     }
 
-    /// Chooses an arm, whose report comes later.
+    /// Chooses an arm, whose report is pending.
     #[inline]
     pub fn choose(&mut self, rng: &mut impl Rng) -> usize {
         match self {
@@ -162,7 +161,7 @@ impl Player {
         }
     }
 
-    /// Takes a report.
+    /// Processes a report.
     #[inline]
     pub fn learn(&mut self, arm: usize, signal: f64) {
         match self {
@@ -186,10 +185,10 @@ impl Player {
         }
     }
 
-    /// Takes note that all reports of a batch have come.
+    /// Ends a batch: all its reports have arrived.
     ///
     /// # Errors
-    /// When there are no weights.
+    /// When weights can't be computed.
     pub fn end_batch(&mut self) -> anyhow::Result<()> {
         if let Self::Served(learner, input, weights) = self {
             *weights = learner.weights(input)?;
@@ -202,8 +201,8 @@ fn index_of(arm: usize) -> ArmIndex {
     ArmIndex::new(arm).unwrap_or_else(|_| unreachable!("checked when the player was made"))
 }
 
-/// The arm of the largest index, from a random place on, so that ties are broken at
-/// random. Arms that were never chosen come first, those without a report last.
+/// The arm with the largest index. The scan starts at a random arm, so that ties are broken at
+/// random. Arms never chosen come first; arms without a report come last.
 fn leader(rule: Rule, statistics: &[Statistic], rng: &mut impl Rng) -> usize {
     let start = rng.random_range(0..statistics.len());
     let time = 1.0 + statistics.iter().map(|arm| arm.reports).sum::<f64>();
@@ -212,8 +211,8 @@ fn leader(rule: Rule, statistics: &[Statistic], rng: &mut impl Rng) -> usize {
         0.0 => f64::NEG_INFINITY,
         reports => arm.sum / reports,
     };
-    // The arm of the largest mean is asked first: few others need an index then, and there
-    // is one to keep where those that are next to 1 can't be told from it.
+    // The arm with the largest mean comes first: few other indices are needed then. It is also kept
+    // where other indices near 1 are indistinguishable from its own.
     let favourite = places().fold(start, |best, place| {
         if mean_of(&statistics[place]) > mean_of(&statistics[best]) { place } else { best }
     });
@@ -231,7 +230,7 @@ fn leader(rule: Rule, statistics: &[Statistic], rng: &mut impl Rng) -> usize {
         let mean = sum / reports;
         let evidence = || Evidence::new(sum, reports - sum);
         let log_odds = |mean: f64| (mean / (1.0 - mean)).ln();
-        // Those that take long are asked only if they can win.
+        // Expensive indices are computed only if they can win.
         let index = match rule {
             Rule::Ucb1 => ucb1(mean, reports, time),
             Rule::KlUcb if mean < best.1 && exploration / reports < kl(mean, best.1) => continue,
@@ -265,7 +264,7 @@ mod tests {
         for _ in 0..50 {
             assert_eq!(leader(Rule::KlUcb, &[many, few, many], &mut rng), 1);
         }
-        // Which of several such arms comes is left to chance.
+        // Ties among such arms are broken at random.
         let all: Vec<usize> =
             (0..50).map(|_| leader(Rule::KlUcb, &[few, few, many], &mut rng)).collect();
         assert!(all.contains(&0) && all.contains(&1) && !all.contains(&2), "{all:?}");

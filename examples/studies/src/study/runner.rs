@@ -1,4 +1,4 @@
-//! Many trials on several threads.
+//! Execution of many trials on several threads.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ use super::trial::{self, Course};
 use crate::instance::Instance;
 use crate::program::on_threads;
 
-/// What to study.
+/// Settings of a study.
 #[derive(Clone, Debug)]
 pub struct Study {
     /// Name of the instance.
@@ -31,15 +31,15 @@ pub struct Study {
     pub epsilons: Vec<Epsilon>,
     /// The learners; ratios are to the first one.
     pub contestants: Vec<Contestant>,
-    /// Trials of each.
+    /// Number of trials of each learner on each channel.
     pub trials: usize,
-    /// How they go.
+    /// Settings of each trial.
     pub course: Course,
-    /// Whether arms are drawn from the policies that a server would serve.
+    /// Whether arms are drawn from policies as a server would serve them.
     pub served: bool,
-    /// Everything random follows from it.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
 }
 
@@ -72,21 +72,21 @@ impl fmt::Display for Entry {
     }
 }
 
-/// What was finished of an entry.
+/// The finished trials of an entry.
 #[derive(Clone, Debug, Default)]
 struct Finished {
-    /// Number of the trial and regret at every checkpoint.
+    /// Number of each trial, and its regret at every checkpoint.
     trials: Vec<(usize, Vec<f64>)>,
     seconds: f64,
 }
 
 impl Study {
-    /// Trials of all learners together.
+    /// Total number of trials.
     pub fn trial_count(&self) -> usize {
         self.entries().len() * self.trials
     }
 
-    /// Each learner on each channel that is another one for it.
+    /// Each learner on each distinct channel.
     fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
         for (place, epsilon) in self.epsilons.iter().enumerate() {
@@ -104,11 +104,11 @@ impl Study {
         entries
     }
 
-    /// Runs it. `progress` is told the number of finished trials. Once `stop` is set,
-    /// trials under way are given up, and the outcome is that of the finished ones.
+    /// Runs the study. `progress` is called with the number of finished trials. Once `stop` is set,
+    /// trials under way are abandoned, and the outcome covers the finished ones.
     ///
     /// # Errors
-    /// When a learner fails, or has no policies to be served.
+    /// When a learner fails, or has no served form.
     pub fn run(
         &self,
         stop: &AtomicBool,
@@ -124,8 +124,8 @@ impl Study {
         let finished: Vec<Mutex<Finished>> = entries.iter().map(|_| Mutex::default()).collect();
         let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let work = || -> anyhow::Result<()> {
-            // A trial of every entry, then the next, so that an interrupted study has
-            // about as many of each.
+            // One trial of every entry, then the next one, so that an interrupted study has about
+            // equally many of each.
             while let Some(job) = Some(next.fetch_add(1, Ordering::Relaxed))
                 .filter(|job| *job < entries.len() * self.trials)
             {
@@ -207,7 +207,7 @@ impl Study {
         }
     }
 
-    /// Whether this is what learners with such privacy are compared with. Levels are compared
+    /// Whether this entry is the base of ratios for learners with such privacy. Levels are compared
     /// with the first channel, which may be one of bits.
     fn is_base(&self, entry: Entry, privacy: Privacy) -> bool {
         let Entry { contestant, privacy: own } = entry;
@@ -218,7 +218,7 @@ impl Study {
             && (contestant.has_no_curve() || is_alike)
     }
 
-    /// `arms` are those that bounds see, if there are any.
+    /// `arms` are the inputs of bounds, if there are any.
     fn row(
         &self,
         entry: Entry,
@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// What a seed fixes: all but the speed.
+    /// The results that a seed determines: all but the speed.
     fn regrets(outcome: &StudyOutcome) -> Vec<(String, String, u64, f64, f64)> {
         let rows = outcome.rows.iter();
         rows.map(|r| (r.learner.clone(), r.mechanism.clone(), r.horizon, r.mean_regret, r.p99))
@@ -310,7 +310,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         let outcome = two.run(&stop, |_| {}).unwrap();
         assert_eq!(regrets(&outcome), regrets(&one.run(&stop, |_| {}).unwrap()));
-        // Learners without a curve are studied once, the others with each of two.
+        // Learners without a curve are studied once, the others with each of two curves.
         let curveless = all.iter().filter(|contestant| contestant.has_no_curve()).count();
         let entries = 2 * (all.len() - curveless) + curveless;
         assert_eq!(outcome.rows.len(), entries * one.course.checkpoints.len());
@@ -376,7 +376,7 @@ mod tests {
                 assert!(row.mean_regret < 800.0, "{batch} {row:?}");
             }
         }
-        // So are those that play by policies of a server, and those that hear levels.
+        // The same holds for learners that play by a server's policies, and for levels.
         study.served = true;
         study.contestants = vec![Contestant::LdpTs, Contestant::RandAdaKl];
         study.mechanisms.push(Mechanism::Kary(Alphabet::new(4).unwrap()));

@@ -1,4 +1,4 @@
-//! One run of one learner on one instance.
+//! One trial of one learner on one instance.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ use super::channel::Channel;
 use super::player::Player;
 use crate::instance::Instance;
 
-/// Rounds between two looks at whether to stop.
+/// Number of rounds between two checks of the stop flag.
 const PATIENCE: u64 = 1 << 14;
 
 /// Purpose of the first arm's noise; the rewards of the arms come before.
@@ -24,16 +24,16 @@ pub enum Attack {
     Stuff,
 }
 
-/// How a trial goes.
+/// Settings of a trial.
 #[derive(Clone, Debug)]
 pub struct Course {
-    /// Rounds after which the regret is noted, increasing.
+    /// Rounds after which the regret is recorded, ascending.
     pub checkpoints: Vec<u64>,
-    /// Reports that arrive together.
+    /// Number of reports that arrive together.
     pub batch: usize,
     /// Share of dishonest people.
     pub dishonest: f64,
-    /// What they do.
+    /// The attack of dishonest people.
     pub attack: Attack,
 }
 
@@ -52,12 +52,11 @@ impl Course {
     }
 }
 
-/// Runs a trial: the pseudo-regret in the true means at every checkpoint. `None` when
-/// it was told to stop.
+/// Runs a trial: the pseudo-regret in the true means at every checkpoint. `None` when stopped.
 ///
-/// The rewards of an arm come from a generator of its own, and its noise from another, so
-/// that all learners meet the same rewards under one `seed`, those of an arm's first pull
-/// and so on, and the same noise if they have the same channel.
+/// The rewards of an arm come from a separate generator, and its noise from another, so that all
+/// learners get the same rewards under one `seed`, those of an arm's first pull and so on, and the
+/// same noise if they have the same channel.
 ///
 /// # Errors
 /// When the learner fails.
@@ -131,7 +130,7 @@ mod tests {
 
     #[test]
     fn rewards_do_not_depend_on_the_noise() {
-        // A coin tossed for a reward of 0 or 1 shows it, and takes randomness of its own.
+        // A coin for a reward of 0 or 1 equals the reward, and uses separate randomness.
         let instance = Instance::named("five-arms").unwrap();
         let course = Course {
             checkpoints: Course::checkpoints_to(2000),

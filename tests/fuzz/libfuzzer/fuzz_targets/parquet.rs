@@ -1,6 +1,6 @@
 #![no_main]
 
-// A panic that is caught is no crash; the fuzzer's hook would end the process before.
+// A caught panic is no crash, but the fuzzer's panic hook would end the process first.
 libfuzzer_sys::fuzz_target!(
     init: drop(std::panic::take_hook()),
     |data: &[u8]| bandana_fuzz::parquet(data)
