@@ -31,9 +31,9 @@ struct ArmState {
 ///
 /// The buffer of an arm is released with N(0, 1/(2ρ)) once it holds at least `max(ceil(1/sqrt(ρ)),
 /// rewards released before)` rewards: so the noise never much exceeds the standard deviation of the
-/// sum, and there are about log2 N releases. Releases are weighted by their information, `w = n/(n
-/// + 1/(2ρv))` for n rewards of variance v, which is p(1 - p) clamped to .05..=.25; the mean is `Σ
-/// w sum / Σ w n`, and counts as `Σ w n` rewards without noise. With those, the arm is drawn as
+/// sum, and there are about log2 N releases. Releases are weighted by their information,
+/// `w = n/(n + 1/(2ρv))` for n rewards of variance v, which is p(1 - p) clamped to .05..=.25; the
+/// mean is `Σ w sum / Σ w n`, and counts as `Σ w n` rewards without noise. With those, the arm is drawn as
 /// [`Learner::RandAdaKl`](bandana_learners::Learner::RandAdaKl) does.
 ///
 /// # Privacy
