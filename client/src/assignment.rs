@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{ArmIndex, ExperimentId, StoreId};
 use bandana_shared::rewards::RewardKind;
 use bandana_shared::specification::Specification;
@@ -128,8 +129,19 @@ pub enum Unreported {
     ReportedOnce,
     /// The client has been shut down.
     ShutDown,
+    /// The process was forked off from the one that has the client.
+    Forked,
+    /// The device's clock was moved: it differs from the server's day and from the time that has
+    /// passed since that was heard. Assignments report again once they agree.
+    ClockDisagrees,
     /// The client's storage can't be used, so the spent budget is unknown.
     StorageUnusable,
+}
+
+/// The upper half of ids that no start with a storage gives, and hardly another start without one.
+pub(crate) fn random_epoch() -> u64 {
+    // Without randomness it is one for all.
+    u64::from(getrandom::u32().unwrap_or_default() | 1 << 31)
 }
 
 /// An assignment that still takes rewards. Its report, release time and arm were fixed when the arm
@@ -177,6 +189,11 @@ impl OpenAssignment {
         let window = u64::from(self.specification.timing().attribution_window_seconds);
         let reach = Duration::from_secs(window) + CLOCK_SLACK;
         self.rewards_until <= now || self.rewards_until > now.after(reach)
+    }
+
+    /// The debit for its report.
+    pub(crate) fn price(&self) -> NanoNats {
+        NanoNats::from_epsilon(self.specification.epsilon())
     }
 
     /// Longest time from now to the release.

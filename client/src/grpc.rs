@@ -55,6 +55,10 @@ pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longest time for connecting.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// Time between two pings of a connection while a call is under way, and time for their answer.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Shortest wait before a report is sent again that the server does not take for now.
 pub(crate) const LATER: Duration = Duration::from_mins(1);
 
@@ -169,7 +173,13 @@ impl Transport {
     }
 
     fn over(endpoint: Endpoint) -> Self {
-        let endpoint = endpoint.connect_timeout(CONNECT_TIME_MAX).tcp_nodelay(true);
+        // A dead connection is noticed in the middle of a call; between calls there is none.
+        let endpoint = endpoint
+            .connect_timeout(CONNECT_TIME_MAX)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(false);
         let connection = Connection::To(Arc::new((endpoint, Mutex::default())));
         Self { connection, app_key: None }
     }
@@ -234,6 +244,12 @@ impl Transport {
             }
             Connection::Over(channel) => channel.clone(),
         }
+    }
+
+    /// Closes the connection, so that no ping wakes the device while there is nothing to be done. The
+    /// next call makes a new one. A channel of the host's stays as it is.
+    pub(crate) fn close(&self) {
+        drop(Unanswered(Some(&self.connection)));
     }
 
     /// Waits for the answer of a call. If the returned future is dropped before the answer, the
@@ -302,7 +318,7 @@ impl Transport {
     /// let mut transport = Transport::to(&format!("http://{closed}"))?;
     /// let Task::Upload(task) = client.next_task(later)? else { return Err("not yet".into()) };
     /// let outcome = transport.upload(&task).await;
-    /// assert_eq!(outcome, UploadOutcome::Retry { retry_after: None });
+    /// assert_eq!(outcome, UploadOutcome::Unanswered { retry_after: None });
     /// client.on_upload_result(task.id(), &outcome, later)?;
     /// assert_eq!(client.waiting_reports(), 1, "it is kept");
     /// # Ok::<(), Failure>(())
@@ -368,7 +384,7 @@ fn outcome(status: UploadStatus, store: Option<StoreId>, message: String) -> Upl
 /// come from anything between here and the store, so the upload is kept. This includes a refused
 /// app key, which may be a mistake of the server's operator.
 fn outcome_of_error(status: &Status) -> UploadOutcome {
-    UploadOutcome::Retry { retry_after: pushback(status) }
+    UploadOutcome::Unanswered { retry_after: pushback(status) }
 }
 
 /// The wait that the server asks for.
@@ -444,7 +460,7 @@ pub async fn run_until<N: NoiseSource>(
             }
             Task::Upload(task) => {
                 let outcome = tokio::time::timeout(patience, transport.upload(&task)).await;
-                let outcome = outcome.unwrap_or(UploadOutcome::Retry { retry_after: None });
+                let outcome = outcome.unwrap_or(UploadOutcome::Unanswered { retry_after: None });
                 lock().on_upload_result(task.id(), &outcome, clock())?;
             }
         }
@@ -466,10 +482,13 @@ pub(crate) fn tell_answer<N: NoiseSource>(
             Err(error.into())
         }
         Some(Err(TransportError::Status(status))) if is_about_the_question(status.code()) => {
-            client.on_fetch_failed(&task.experiment_id, now)?;
+            client.on_fetch_refused(&task.experiment_id, now)?;
             Err(TransportError::Status(status))
         }
-        Some(Err(_)) | None => Ok(client.on_fetch_failed(&task.experiment_id, now)?),
+        Some(Err(TransportError::Status(status))) => {
+            Ok(client.on_fetch_failed(&task.experiment_id, pushback(&status), now)?)
+        }
+        Some(Err(_)) | None => Ok(client.on_fetch_failed(&task.experiment_id, None, now)?),
     }
 }
 

@@ -9,6 +9,9 @@ use thiserror::Error;
 
 use crate::time::Timestamp;
 
+/// How far the days of two replicas may differ around midnight.
+const DAY_SKEW: u32 = 1;
+
 /// The privacy loss that an installation may incur, over all experiments.
 ///
 /// Reports are admitted by basic composition: the sum of their ε stays within both
@@ -35,8 +38,9 @@ impl Budget {
     /// The longest window, in days.
     pub const WINDOW_DAYS_MAX: u32 = 31;
 
-    /// At most `window` in any `window_days` consecutive days (UTC), and at most
-    /// `lifetime` as long as the app is installed. Caps are rounded down to whole
+    /// At most `window` in any `window_days` consecutive days (UTC) by the server's day, and at most
+    /// `lifetime` as long as the app is installed. A server that lies about its day can begin a new
+    /// window, and never more than the lifetime. Caps are rounded down to whole
     /// nano-nats; one of 2^64 - 1 nano-nats or more is no cap.
     ///
     /// ```
@@ -112,16 +116,17 @@ pub struct BudgetError(u32);
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
 /// client.choose(&id, now())?;
 /// let report = NanoNats::new(1_000_000_000);
-/// assert_eq!(client.spent(now()), Spent { window: report, lifetime: report });
-/// // The window has seven days. The loss of a window ends with it, that of the lifetime stays.
+/// assert_eq!(client.spent(), Spent { window: report, lifetime: report });
+/// // No clock of the device ends a window, only the server's day.
 /// let next_week = now().after(Duration::from_hours(7 * 24));
-/// assert_eq!(client.spent(next_week), Spent { window: NanoNats::ZERO, lifetime: report });
+/// client.next_task(next_week)?;
+/// assert_eq!(client.spent(), Spent { window: report, lifetime: report });
 /// # Ok::<(), Failure>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// In the window that ends today. If the clock has been set back, today is the latest day ever
-    /// seen.
+    /// In the window that ends on the server's day as last heard. Reports that have no day yet are in
+    /// every window: they wait to be sent, or no server was heard since they were.
     pub window: NanoNats,
     /// Since the installation.
     pub lifetime: NanoNats,
@@ -136,24 +141,33 @@ pub(crate) enum Exhausted {
 
 /// The debits of an installation. A debit is never reversed: a crash may waste budget, and nothing
 /// refills it.
+///
+/// The device's clock plays no part. A debit has no day until a server is heard that was asked after
+/// its report was settled, and counts in every window until then. The server's day when it is heard
+/// is no earlier than the day on which the report arrived, and no later than today. So with a server
+/// that tells the truth, the reports that arrive in any window of true days stay within its cap,
+/// whatever happens to the clock, to the network and to the process: for the last of them to be
+/// drawn, each other one either had no day yet, or one in the window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger {
     lifetime: NanoNats,
-    /// The sum of the debits of each of the last days.
+    /// Debits without a day: of reports that are not settled, or since no server was heard.
+    undated: NanoNats,
+    /// The sum of the debits of each of the last days, by the server's day.
     days: BTreeMap<Day, NanoNats>,
-    /// The latest time ever seen.
-    high_water: Timestamp,
+    /// The server's day as last accepted; `None`: never.
+    today: Option<Day>,
 }
 
 impl Ledger {
     /// A ledger from its parts.
     #[cfg(feature = "storage")]
     pub(crate) fn from_parts(
-        lifetime: NanoNats,
+        (lifetime, undated): (NanoNats, NanoNats),
         days: BTreeMap<Day, NanoNats>,
-        high_water: Timestamp,
+        today: Option<Day>,
     ) -> Self {
-        Self { lifetime, days, high_water }
+        Self { lifetime, undated, days, today }
     }
 
     /// The sum of the debits since the installation.
@@ -162,42 +176,67 @@ impl Ledger {
         self.lifetime
     }
 
+    /// The sum of the debits without a day.
+    pub(crate) fn undated(&self) -> NanoNats {
+        self.undated
+    }
+
     /// The sum of the debits of each of the last days.
     #[cfg(any(test, feature = "storage"))]
     pub(crate) fn days(&self) -> impl Iterator<Item = (Day, NanoNats)> + '_ {
         self.days.iter().map(|(day, spent)| (*day, *spent))
     }
 
-    /// The time for budget windows: `now`, or the latest time ever seen if the clock has been set
-    /// back since. So a window never opens twice.
+    /// The server's day as last accepted; `None`: never.
+    pub(crate) fn today(&self) -> Option<Day> {
+        self.today
+    }
+
+    /// The time for terms that end: `now`, but no earlier than the server's day.
     pub(crate) fn time(&self, now: Timestamp) -> Timestamp {
-        now.max(self.high_water)
+        now.max(self.today.map_or(Timestamp::default(), Timestamp::start_of))
     }
 
-    /// Records `now` as seen.
-    pub(crate) fn see(&mut self, now: Timestamp) {
-        self.high_water = self.time(now);
+    /// Accepts the server's day, and gives it to `settled` of the debits without one.
+    ///
+    /// A day before the last accepted one means that a server once lied. What was given a later day
+    /// gets this one, and stays for a whole window more.
+    pub(crate) fn hear(&mut self, day: Day, settled: NanoNats) {
+        if self.today.is_some_and(|today| day.forward(DAY_SKEW) < today) {
+            let later = self.days.split_off(&day.forward(1)).into_values();
+            let later = later.fold(NanoNats::ZERO, NanoNats::saturating_add);
+            self.add(day, later);
+            self.today = Some(day);
+        }
+        let today = self.today.map_or(day, |today| today.max(day));
+        self.today = Some(today);
+        let settled = settled.min(self.undated);
+        self.undated = self.undated.saturating_sub(settled);
+        self.add(today, settled);
+        // First day of the longest window that ends today.
+        self.days = self.days.split_off(&today.back(Budget::WINDOW_DAYS_MAX - 1));
     }
 
-    /// The privacy loss up to `now`.
-    pub(crate) fn spent(&self, now: Timestamp, budget: &Budget) -> Spent {
-        let today = self.time(now).day();
-        let first = today.back(budget.window_days - 1);
-        let window = self.days.range(first..=today).map(|(_, spent)| *spent);
+    fn add(&mut self, day: Day, debits: NanoNats) {
+        if debits > NanoNats::ZERO {
+            let spent = self.days.entry(day).or_default();
+            *spent = spent.saturating_add(debits);
+        }
+    }
+
+    /// The privacy loss so far.
+    pub(crate) fn spent(&self, budget: &Budget) -> Spent {
+        let first = self.today.unwrap_or(Day::new(0)).back(budget.window_days - 1);
+        let window = self.days.range(first..).map(|(_, spent)| *spent);
         Spent {
-            window: window.fold(NanoNats::ZERO, NanoNats::saturating_add),
+            window: window.fold(self.undated, NanoNats::saturating_add),
             lifetime: self.lifetime,
         }
     }
 
     /// Whether the budget has room for a report of this price.
-    pub(crate) fn admits(
-        &self,
-        price: NanoNats,
-        now: Timestamp,
-        budget: &Budget,
-    ) -> Result<(), Exhausted> {
-        let spent = self.spent(now, budget);
+    pub(crate) fn admits(&self, price: NanoNats, budget: &Budget) -> Result<(), Exhausted> {
+        let spent = self.spent(budget);
         let fits = |spent: NanoNats, cap: NanoNats| {
             spent.checked_add(price).is_some_and(|total| total <= cap)
         };
@@ -211,15 +250,9 @@ impl Ledger {
     }
 
     /// Debits the price of a report.
-    pub(crate) fn debit(&mut self, price: NanoNats, now: Timestamp) {
-        self.see(now);
-        let today = self.high_water.day();
+    pub(crate) fn debit(&mut self, price: NanoNats) {
         self.lifetime = self.lifetime.saturating_add(price);
-        let spent = self.days.entry(today).or_default();
-        *spent = spent.saturating_add(price);
-        // First day of the longest window that ends today.
-        let first = today.back(Budget::WINDOW_DAYS_MAX - 1);
-        self.days = self.days.split_off(&first);
+        self.undated = self.undated.saturating_add(price);
     }
 }
 
@@ -229,22 +262,20 @@ mod tests {
 
     const PRICE: NanoNats = NanoNats::new(1_000_000_000);
 
-    fn noon(day: u64) -> Timestamp {
-        Timestamp::from_unix_ms((day * 24 + 12) * 3_600_000)
-    }
-
     fn budget(window: f64, days: u32, lifetime: f64) -> Budget {
         let loss = |nats| PrivacyLoss::new(nats).unwrap();
         Budget::new(loss(window), days, loss(lifetime)).unwrap()
     }
 
-    /// Debits as often as the budget allows.
-    fn spend(ledger: &mut Ledger, now: Timestamp, budget: &Budget) -> (u32, Exhausted) {
+    /// Debits as often as the budget allows, and has all of it settled on `day`.
+    fn spend(ledger: &mut Ledger, day: u32, budget: &Budget) -> (u32, Exhausted) {
+        ledger.hear(Day::new(day), NanoNats::ZERO);
         for count in 0.. {
-            if let Err(exhausted) = ledger.admits(PRICE, now, budget) {
+            if let Err(exhausted) = ledger.admits(PRICE, budget) {
+                ledger.hear(Day::new(day), ledger.undated());
                 return (count, exhausted);
             }
-            ledger.debit(PRICE, now);
+            ledger.debit(PRICE);
         }
         unreachable!("every budget ends")
     }
@@ -253,8 +284,7 @@ mod tests {
     fn no_run_of_days_exceeds_the_cap_of_a_window() {
         let budget = budget(3.5, 3, 1000.0);
         let mut ledger = Ledger::default();
-        let per_day: Vec<u32> =
-            (100..140).map(|day| spend(&mut ledger, noon(day), &budget).0).collect();
+        let per_day: Vec<u32> = (100..140).map(|day| spend(&mut ledger, day, &budget).0).collect();
         assert!(per_day.windows(3).all(|days| days.iter().sum::<u32>() <= 3), "{per_day:?}");
         assert_eq!(per_day.iter().sum::<u32>(), 14 * 3);
     }
@@ -263,22 +293,54 @@ mod tests {
     fn the_lifetime_ends_once() {
         let budget = budget(3.0, 1, 10.0);
         let mut ledger = Ledger::default();
-        let total: u32 = (0..1000).map(|day| spend(&mut ledger, noon(day), &budget).0).sum();
+        let total: u32 = (0..1000).map(|day| spend(&mut ledger, day, &budget).0).sum();
         assert_eq!(total, 10);
-        assert_eq!(ledger.admits(PRICE, noon(5000), &budget), Err(Exhausted::Lifetime));
-        assert_eq!(ledger.spent(noon(5000), &budget).window, NanoNats::ZERO);
+        assert_eq!(spend(&mut ledger, 5000, &budget), (0, Exhausted::Lifetime));
+        assert_eq!(ledger.spent(&budget).window, NanoNats::ZERO);
     }
 
     #[test]
-    fn a_clock_that_is_set_back_opens_no_window_again() {
+    fn what_is_not_settled_is_in_every_window() {
         let budget = budget(2.0, 7, 1000.0);
         let mut ledger = Ledger::default();
-        assert_eq!(spend(&mut ledger, noon(1000), &budget), (2, Exhausted::Window));
-        // A year back: the window of day 1000 counts until the clock has passed it.
-        for day in [635, 636, 700, 999, 1000, 1006] {
-            assert_eq!(spend(&mut ledger, noon(day), &budget).0, 0, "day {day}");
+        ledger.hear(Day::new(100), NanoNats::ZERO);
+        ledger.debit(PRICE);
+        ledger.debit(PRICE);
+        for day in [101, 108, 200, 1000] {
+            ledger.hear(Day::new(day), NanoNats::ZERO);
+            assert_eq!(ledger.admits(PRICE, &budget), Err(Exhausted::Window), "day {day}");
         }
-        assert_eq!(spend(&mut ledger, noon(1007), &budget).0, 2);
+        // One of them arrived, and counts from the day that the server tells afterwards.
+        ledger.hear(Day::new(1001), PRICE);
+        for (day, free) in [(1007, 0), (1008, 1)] {
+            ledger.hear(Day::new(day), NanoNats::ZERO);
+            assert_eq!(ledger.spent(&budget).window.get(), (2 - free) * PRICE.get(), "day {day}");
+        }
+    }
+
+    #[test]
+    fn a_day_that_was_a_lie_ends_with_the_first_true_one() {
+        let budget = budget(2.0, 7, 1000.0);
+        let mut ledger = Ledger::default();
+        assert_eq!(spend(&mut ledger, 1000, &budget).0, 2);
+        assert_eq!(spend(&mut ledger, 49_710, &budget).0, 2);
+        // What was spent on the false day counts from now on, and no longer than that.
+        for day in [1001, 1007] {
+            assert_eq!(spend(&mut ledger, day, &budget), (0, Exhausted::Window), "day {day}");
+        }
+        assert_eq!(spend(&mut ledger, 1008, &budget).0, 2);
+    }
+
+    #[test]
+    fn days_that_differ_around_midnight_are_no_lie() {
+        let mut ledger = Ledger::default();
+        ledger.debit(PRICE);
+        ledger.hear(Day::new(1001), PRICE);
+        ledger.debit(PRICE);
+        ledger.hear(Day::new(1000), PRICE);
+        assert_eq!(ledger.today(), Some(Day::new(1001)));
+        let days: Vec<_> = ledger.days().collect();
+        assert_eq!(days, [(Day::new(1001), NanoNats::new(2 * PRICE.get()))]);
     }
 
     #[test]
@@ -293,9 +355,162 @@ mod tests {
     fn old_days_are_forgotten() {
         let mut ledger = Ledger::default();
         for day in 0..500 {
-            ledger.debit(PRICE, noon(day));
+            ledger.debit(PRICE);
+            ledger.hear(Day::new(day), PRICE);
         }
         assert_eq!(ledger.days().count(), Budget::WINDOW_DAYS_MAX as usize);
         assert_eq!(ledger.lifetime().get(), 500 * PRICE.get());
+    }
+
+    /// Days of a window, its cap in reports, and the true days and reports of the exhaustive search.
+    const WINDOW: u32 = 2;
+    const CAP: usize = 2;
+    const DAYS: u32 = 6;
+    const REPORTS: u32 = 6;
+
+    /// A device and its server, with reports by how far they have come.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct World {
+        today: u32,
+        device: Device,
+        /// The device after the last write that a power cut spares.
+        synced: Device,
+        /// The day of arrival of each report that is handed out and not settled, if it has arrived.
+        handed_out: Vec<Option<u32>>,
+        /// The days of all arrivals.
+        arrived: Vec<u32>,
+        /// What was settled when a fetch was handed out, and the day that a server has told since.
+        asked: Option<(u64, Option<u32>)>,
+    }
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct Device {
+        lifetime: u64,
+        undated: u64,
+        days: Vec<(u32, u64)>,
+        today: Option<u32>,
+        /// Reports that are drawn and not handed out.
+        drawn: u64,
+    }
+
+    impl Device {
+        fn ledger(&self) -> Ledger {
+            let days = self.days.iter().map(|(day, spent)| (Day::new(*day), NanoNats::new(*spent)));
+            let sums = (NanoNats::new(self.lifetime), NanoNats::new(self.undated));
+            Ledger::from_parts(sums, days.collect(), self.today.map(Day::new))
+        }
+
+        fn keep(&mut self, ledger: &Ledger) {
+            self.lifetime = ledger.lifetime().get();
+            self.undated = ledger.undated().get();
+            self.days = ledger.days().map(|(day, spent)| (day.get(), spent.get())).collect();
+            self.today = ledger.today().map(Day::get);
+        }
+    }
+
+    impl World {
+        fn settled(&self) -> u64 {
+            let unsettled = self.device.drawn + self.handed_out.len() as u64;
+            self.device.undated.saturating_sub(unsettled * PRICE.get())
+        }
+
+        /// All worlds that one step leads to: of time, of the user, of the network, of the device's
+        /// clock, which decides whether a true day is accepted, and of its power.
+        fn next(&self, budget: &Budget) -> Vec<Self> {
+            let mut next = Vec::new();
+            let mut step = |change: &dyn Fn(&mut Self)| {
+                let mut world = self.clone();
+                change(&mut world);
+                world.handed_out.sort_unstable();
+                world.arrived.sort_unstable();
+                next.push(world);
+            };
+            if self.today < DAYS {
+                step(&|world| world.today += 1);
+            }
+            let mut ledger = self.device.ledger();
+            let is_new = self.device.lifetime < u64::from(REPORTS) * PRICE.get();
+            if is_new && ledger.admits(PRICE, budget).is_ok() {
+                ledger.debit(PRICE);
+                step(&|world| {
+                    world.device.keep(&ledger);
+                    world.device.drawn += 1;
+                });
+            }
+            if self.device.drawn > 0 {
+                // What is handed out is synced.
+                step(&|world| {
+                    world.device.drawn -= 1;
+                    world.handed_out.push(None);
+                    world.synced = world.device.clone();
+                });
+            }
+            for place in 0..self.handed_out.len() {
+                match self.handed_out[place] {
+                    None => step(&|world| {
+                        world.handed_out[place] = Some(world.today);
+                        world.arrived.push(world.today);
+                    }),
+                    // The device hears of it, and then or never forgets it.
+                    Some(_) => step(&|world| {
+                        world.handed_out.remove(place);
+                    }),
+                }
+            }
+            step(&|world| world.asked = Some((world.settled(), None)));
+            match self.asked {
+                Some((settled, None)) => {
+                    step(&|world| world.asked = Some((settled, Some(world.today))));
+                }
+                Some((settled, Some(day))) => step(&|world| {
+                    let mut ledger = world.device.ledger();
+                    ledger.hear(Day::new(day), NanoNats::new(settled.min(world.settled())));
+                    world.device.keep(&ledger);
+                    world.asked = None;
+                }),
+                None => {}
+            }
+            step(&|world| {
+                world.device = world.synced.clone();
+                world.asked = None;
+            });
+            next
+        }
+    }
+
+    /// With a server that tells the truth, whatever the clock, the network, the user and the battery
+    /// do, and in whatever order.
+    #[test]
+    fn no_order_of_events_lets_more_arrive_in_a_window_than_its_cap() {
+        let budget = budget(2.0, WINDOW, 1000.0);
+        let device = Device { lifetime: 0, undated: 0, days: Vec::new(), today: None, drawn: 0 };
+        let first = World {
+            today: 1,
+            synced: device.clone(),
+            device,
+            handed_out: Vec::new(),
+            arrived: Vec::new(),
+            asked: None,
+        };
+        let mut seen = std::collections::HashSet::from([first.clone()]);
+        let mut waiting = vec![first];
+        let mut full = 0_u32;
+        while let Some(world) = waiting.pop() {
+            for mut next in world.next(&budget) {
+                for last in 1..=DAYS {
+                    let window = last.saturating_sub(WINDOW - 1)..=last;
+                    let arrived = next.arrived.iter().filter(|day| window.contains(day)).count();
+                    assert!(arrived <= CAP, "{next:?}\nafter {world:?}");
+                    full += u32::from(arrived == CAP);
+                }
+                // Windows that are over tell no two worlds apart.
+                let oldest = next.today.saturating_sub(WINDOW - 1);
+                next.arrived.retain(|day| *day >= oldest);
+                if seen.insert(next.clone()) {
+                    waiting.push(next);
+                }
+            }
+        }
+        assert!(seen.len() > 10_000 && full > 1000, "{} worlds, {full}", seen.len());
     }
 }

@@ -66,15 +66,16 @@
 //!    budget and draws the release time: the end of the experiment's attribution window plus a
 //!    random delay. If the budget has no room, the arm is drawn all the same, and that assignment
 //!    never reports ([`Assignment::unreported`]).
-//! 2. Off the caller's thread, the debit is written to the ledger and then the assignment to the
-//!    state. Until both are durable, nothing about the assignment can leave.
+//! 2. Off the caller's thread, the assignment is written to the state, where it survives the end of
+//!    the process.
 //! 3. [`Assignment::reward`] adds rewards while the window lasts. Of categorical rewards the last
 //!    one counts.
 //! 4. At the end of the window the sum, or the default reward, becomes one private bit (or one
 //!    symbol, where the experiment has k-ary randomized response). The report is written, and the
 //!    sum is erased.
-//! 5. At the release time the report gets a random name and the server's day, is written again, and
-//!    leaves. Every retry has the same bytes, after a random wait. The order of uploads is random.
+//! 5. At the release time the report gets a random name and the server's day. The debit is written to
+//!    the ledger and then the report to the state. Once both would survive a power cut, it leaves.
+//!    Every retry has the same bytes, after a random wait. The order of uploads is random.
 //!
 //! No event makes steps 4 and 5 depend on the reward in any other way: neither dropping the
 //! [`Assignment`], rewarding it twice or never, killing the process, losing the network, nor
@@ -89,6 +90,7 @@
 //! | `ledger` | what was spent, in whole nano-nats, in two slots written in turn | nothing is reported until [`danger::reset`] |
 //! | `state` | experiments and policies as last received and the store that each came from, open assignments without their rewards, private bits not yet sent, arms that report once, whether the user has opted out | the same |
 //! | `rewards` | sums of rewards of open assignments: only with [`Builder::keep_pending_rewards`] | the sums count as none |
+//! | `starts` | the number of starts, from which ids of assignments begin | ids begin after the largest in `state` |
 //! | `opted-out` | the opt-out, by its existence | the opt-out in `state` stands |
 //! | `lock`, `installed`, `CACHEDIR.TAG` | nothing | |
 //!
@@ -130,8 +132,16 @@
 //! *Why can an arm come without a report?* The budget of the installation is shared by all
 //! experiments. An arm without a report is still better than none.
 //!
-//! *The clock was set ahead and back again.* Windows of the budget follow the latest time ever
-//! seen, so a window opens again only when the clock has passed that time.
+//! *The clock was set ahead and back again.* No window of the budget follows it: a report counts in
+//! every window until it has arrived and the server has told its day since. While the clock agrees
+//! neither with the server's day nor with the time that has passed since that was heard, arms come
+//! without reports.
+//!
+//! *The network changed, or the app was in the background?* Call [`Bandana::wake`]. The client has no
+//! connection between calls and no timer but the one of the next due time.
+//!
+//! *The process forks?* The parent's client goes on. The handle in the child gives arms without
+//! reports.
 //!
 //! *Can the noise for a value be remembered, so that it need not be paid for twice?* No: a change
 //! of the value would show. [`Acceptance::report_once`] remembers the report.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, StoreId, UploadId};
 use bandana_shared::upload::Upload;
 
@@ -103,7 +104,7 @@ impl UploadTask {
 /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
 /// # client.on_fetched(&id, answer(later)?, later)?;
 /// let Task::Upload(first) = client.next_task(later)? else { return Err("not yet".into()) };
-/// // The server is busy, and asks for a wait of a minute.
+/// // The experiment is paused.
 /// let retry = UploadOutcome::Retry { retry_after: Some(Duration::from_secs(60)) };
 /// client.on_upload_result(first.id(), &retry, later)?;
 /// let Task::Wait(time) = client.next_task(later)? else { return Err("at once".into()) };
@@ -135,9 +136,17 @@ pub enum UploadOutcome {
         /// The server's message.
         message: String,
     },
-    /// Not known to be committed. The same bytes are sent again, after `retry_after` and a random
-    /// wait whose bound grows from one second to one hour.
+    /// Answered, and not committed: the server does not take reports of this experiment for now.
+    /// The same bytes are sent again, after `retry_after` and a random wait whose bound grows from
+    /// one second to one hour; so are other reports of the experiment.
     Retry {
+        /// The wait that the server asks for, if any. More than one hour counts as one hour.
+        retry_after: Option<Duration>,
+    },
+    /// Not known to be committed: there was no answer, or one that is about all calls. The same
+    /// bytes are sent again, and no call is made before `retry_after` and a random wait are over,
+    /// whose bound grows from one second to one hour with every call that fails.
+    Unanswered {
         /// The wait that the server asks for, if any. More than one hour counts as one hour.
         retry_after: Option<Duration>,
     },
@@ -150,6 +159,8 @@ pub(crate) struct PendingReport {
     pub(crate) digest: Digest,
     pub(crate) arm: ArmIndex,
     pub(crate) report: PrivateReport,
+    /// The debit for it, in nano-nats.
+    pub(crate) price: NanoNats,
     /// Time before which the report is not handed out, drawn with the arm.
     pub(crate) release_at: Timestamp,
     /// Longest time from now to the release. A release further ahead was set before the clock was
@@ -288,8 +299,8 @@ impl Outbox {
         self.parcels.iter().find(|(_, parcel)| named(parcel)).map(|(id, _)| *id)
     }
 
-    /// Keeps an upload for another attempt after `retry_after` plus a wait that is uniform up to a
-    /// bound that doubles with every failure ("full jitter").
+    /// Keeps an upload, and all of its queue, for another attempt after `retry_after` plus a wait
+    /// that is uniform up to a bound that doubles with every failure ("full jitter").
     pub(crate) fn postpone(
         &mut self,
         id: AssignmentId,
@@ -297,13 +308,27 @@ impl Outbox {
         now: Timestamp,
         noise: &mut impl NoiseSource,
     ) -> Result<(), EntropyError> {
-        if let Some(parcel) = self.parcels.get_mut(&id) {
-            let Attempts { failures, not_before } = &mut parcel.attempts;
-            let wait = full_jitter(*failures, noise)?;
-            *failures = failures.saturating_add(1);
-            *not_before = now.after(retry_after.unwrap_or_default().min(PUSHBACK_MAX)).after(wait);
+        let Some(postponed) = self.parcels.get(&id) else { return Ok(()) };
+        let wait = full_jitter(postponed.attempts.failures, noise)?;
+        let attempts = Attempts {
+            failures: postponed.attempts.failures.saturating_add(1),
+            not_before: now.after(retry_after.unwrap_or_default().min(PUSHBACK_MAX)).after(wait),
+        };
+        let queue = (postponed.experiment_id.clone(), postponed.store);
+        let of_queue = |parcel: &&mut PendingReport| {
+            (&parcel.experiment_id, parcel.store) == (&queue.0, queue.1)
+        };
+        for parcel in self.parcels.values_mut().filter(of_queue) {
+            parcel.attempts = attempts;
         }
         Ok(())
+    }
+
+    /// Makes an upload due whose call was not answered.
+    pub(crate) fn unanswered(&mut self, id: AssignmentId) {
+        if let Some(parcel) = self.parcels.get_mut(&id) {
+            parcel.attempts.not_before = Timestamp::default();
+        }
     }
 }
 

@@ -54,6 +54,11 @@ impl Timestamp {
         Self(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
     }
 
+    /// The first moment of a day (UTC).
+    pub(crate) fn start_of(day: Day) -> Self {
+        Self(u64::from(day.get()) * 86_400_000)
+    }
+
     /// The day (UTC) of this time.
     pub fn day(self) -> Day {
         Day::of_unix_seconds(self.0 / 1000)
@@ -94,8 +99,37 @@ impl Timestamp {
 /// ```
 pub trait Clock: Send + Sync {
     /// The time now. It may jump. After a step back, pending times that lie further ahead than they
-    /// were set count as passed, and no window of the budget opens again.
+    /// were set count as passed. No window of the budget depends on it.
     fn now(&self) -> Timestamp;
+
+    /// The time since the device was started, sleep included; `None`: it is not known.
+    ///
+    /// Neither user nor network can move it, so it shows that the other clock was moved: meanwhile
+    /// arms are drawn without reports. It must never go back while the process lives.
+    fn boot_time(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// A reading of both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) now: Timestamp,
+    /// The time since the device was started; `None`: it is not known.
+    pub(crate) boot_time: Option<Duration>,
+}
+
+impl Moment {
+    /// The device's own clocks.
+    #[cfg(feature = "trusted")]
+    pub(crate) fn of_system() -> Self {
+        Self { now: SystemClock.now(), boot_time: SystemClock.boot_time() }
+    }
+
+    /// The time that has truly passed since; `None`: it is not known.
+    pub(crate) fn passed_since(self, earlier: Self) -> Option<Duration> {
+        self.boot_time?.checked_sub(earlier.boot_time?)
+    }
 }
 
 /// The clock of the operating system.
@@ -113,5 +147,17 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    #[cfg(unix)]
+    fn boot_time(&self) -> Option<Duration> {
+        use rustix::time::{ClockId, clock_gettime};
+
+        // Elsewhere this one goes on during sleep.
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        const SINCE_BOOT: ClockId = ClockId::Monotonic;
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        const SINCE_BOOT: ClockId = ClockId::Boottime;
+        Duration::try_from(clock_gettime(SINCE_BOOT)).ok()
     }
 }

@@ -7,12 +7,16 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_client::{
-    Acceptance, BulkNoise, Client, Fetched, NoiseSource, OsNoise, Privatizer, Reward, Task,
-    Timestamp, UploadOutcome,
+    Acceptance, Bandana, Budget, BulkNoise, Choice, Client, Clock as _, Consent, Fetched,
+    NoiseSource, OsNoise, Privatizer, Reporting, Reward, SystemClock, Task, Tasks, Timestamp,
+    Unreported, UploadOutcome,
 };
+use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{Day, ExperimentId};
@@ -31,11 +35,17 @@ const RUN: usize = 64;
 
 fn main() -> anyhow::Result<()> {
     type Check = fn() -> anyhow::Result<()>;
-    let checks: [(&str, Check); 4] = [
+    let checks: [(&str, Check); 6] = [
         ("words_of_a_device_never_repeat", words_of_a_device_never_repeat),
         ("private_bits_of_one_reward_never_repeat", private_bits_of_one_reward_never_repeat),
         ("reports_of_a_whole_client_never_repeat", reports_of_a_whole_client_never_repeat),
         ("bulk_noise_repeats_until_its_next_key", bulk_noise_repeats_until_its_next_key),
+        ("a_child_that_lives_keeps_no_lock", a_child_that_lives_keeps_no_lock),
+        // The last one, since it leaves a second thread.
+        (
+            "a_handle_in_a_child_never_reports_nor_hangs",
+            a_handle_in_a_child_never_reports_nor_hangs,
+        ),
     ];
     println!("\nrunning {} tests", checks.len());
     for (name, check) in checks {
@@ -76,7 +86,7 @@ fn private_bits_of_one_reward_never_repeat() -> anyhow::Result<()> {
 /// processes release and send. The bits are compared experiment by experiment, as above, since
 /// uploads leave in random order. Two of 512 upload ids agree with a probability below `2^-110`.
 fn reports_of_a_whole_client_never_repeat() -> anyhow::Result<()> {
-    let mut client = Client::new(bandana_client::Budget::UNLIMITED);
+    let mut client = Client::new(Budget::UNLIMITED);
     for number in 0..DRAWS {
         let specification = specification(&format!("forked-{number}"))?;
         let id = specification.experiment_id().clone();
@@ -132,6 +142,107 @@ fn bulk_noise_repeats_until_its_next_key() -> anyhow::Result<()> {
 
     let (parent, child) = on_both_sides(|| words(&mut BulkNoise::new()?, DRAWS))?;
     no_common_word(&parent, &child)
+}
+
+/// A client in `directory`, with the experiment that its server would have.
+fn started(directory: &Path) -> anyhow::Result<(Bandana, Tasks)> {
+    let specification = specification("forked")?;
+    let nats = PrivacyLoss::new(1e6)?;
+    let (bandana, mut tasks) = Bandana::builder()
+        .host_transport()
+        .directory(directory)
+        .accept(Acceptance::new(specification.epsilon(), specification.rewards()))
+        .budget(Budget::new(nats, 7, nats)?)
+        .consent(Consent::Given)
+        .build();
+    let experiment = bandana.experiment("forked")?;
+    while let Task::Fetch(_) = tasks.next_task()? {
+        let weights = Weights::uniform(&[true])?;
+        let policy = Some(Policy { version: 1, weights, time_to_live_seconds: 3600 });
+        let (specification, day) = (Some(specification.clone()), SystemClock.now().day());
+        let signatures = Vec::new();
+        let fetched = Fetched { specification, signatures, policy, day, store: None };
+        tasks.on_fetched(experiment.id(), fetched)?;
+    }
+    Ok((bandana, tasks))
+}
+
+/// A process with a client forks and is killed. Its child lives, and has a copy of every descriptor.
+fn a_child_that_lives_keeps_no_lock() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let (mut is_held, mut holds) = std::io::pipe()?;
+    let (mut may_end, ends) = std::io::pipe()?;
+    let Some(parent) = fork()? else {
+        drop(ends);
+        let told = started(directory.path()).and_then(|client| {
+            if fork()?.is_none() {
+                drop(holds);
+                may_end.read_to_end(&mut Vec::new()).ok();
+                leave(true);
+            }
+            holds.write_all(b"held")?;
+            drop(holds);
+            may_end.read_exact(&mut [0]).ok();
+            drop(client);
+            Ok(())
+        });
+        leave(told.is_ok());
+    };
+    drop((holds, may_end));
+    let mut told = [0; 4];
+    is_held.read_exact(&mut told)?;
+    let reporting =
+        || -> anyhow::Result<Reporting> { Ok(started(directory.path())?.0.status().reporting) };
+    ensure!(matches!(reporting()?, Reporting::StorageUnusable(_)), "it has no lock");
+    rustix::process::kill_process(parent, rustix::process::Signal::KILL)?;
+    waitpid(Some(parent), WaitOptions::empty())?;
+    let after = reporting()?;
+    ensure!(matches!(after, Reporting::On), "the child keeps the lock: {after:?}");
+    drop(ends);
+    Ok(())
+}
+
+/// A process forks while another of its threads draws arms, and may hold any lock of the client.
+fn a_handle_in_a_child_never_reports_nor_hangs() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let (bandana, mut tasks) = started(directory.path())?;
+    let experiment = bandana.experiment("forked")?;
+    let drawing = experiment.clone();
+    std::thread::spawn(move || {
+        loop {
+            drawing.choose().reward(1.0);
+        }
+    });
+    let mut arms = 0;
+    for _ in 0..150 {
+        let Some(child) = fork()? else {
+            end_after(20);
+            let choices: Vec<Choice> = (0..3).map(|_| experiment.choose()).collect();
+            let unreported = choices.iter().all(|choice| match choice.assignment() {
+                Some(assignment) => assignment.unreported() == Some(Unreported::Forked),
+                None => true,
+            });
+            bandana.wake();
+            let idle = matches!(tasks.next_task(), Ok(Task::Done));
+            let knows = matches!(bandana.status().reporting, Reporting::Forked);
+            let gave = choices.iter().any(|choice| choice.assignment().is_some());
+            let ended = bandana.shutdown(Duration::from_secs(1));
+            drop((choices, tasks, bandana));
+            leave_with(if unreported && idle && knows && !ended { 1 + i32::from(gave) } else { 0 });
+        };
+        let (_, status) = waitpid(Some(child), WaitOptions::empty())?.context("no child")?;
+        match status.exit_status() {
+            Some(2) => arms += 1,
+            Some(1) => {}
+            // A child that hangs is ended by its alarm.
+            other => anyhow::bail!("the child failed: {other:?}, {status:?}"),
+        }
+    }
+    ensure!(arms > 0, "no child has drawn an arm");
+    ensure!(matches!(bandana.status().reporting, Reporting::On), "the parent does not go on");
+    tasks.write();
+    ensure!(bandana.status().statistics.writes_failed == 0, "a write of the parent failed");
+    Ok(())
 }
 
 /// Upload id and bit per specification.
@@ -220,8 +331,9 @@ fn on_both_sides(
 /// The child's id in the parent, `None` in the child.
 fn fork() -> anyhow::Result<Option<Pid>> {
     #[expect(unsafe_code, reason = "to fork is what this crate is for")]
-    // SAFETY: this process has one thread, so no lock is held and no allocation is in progress when
-    // its memory is copied.
+    // SAFETY: the C library takes its own locks, those of its allocator among them, before it copies
+    // the memory of a process. Other locks that a thread holds stay locked in the child, which is what
+    // the last test is about; the others have one thread.
     let id = unsafe { libc::fork() };
     match id {
         -1 => Err(std::io::Error::last_os_error()).context("forking"),
@@ -233,9 +345,22 @@ fn fork() -> anyhow::Result<Option<Pid>> {
 /// Ends the child at once, without exit handlers: it must not repeat the parent's cleanup, such as
 /// flushing output.
 fn leave(well: bool) -> ! {
+    leave_with(i32::from(!well))
+}
+
+/// Has the kernel end this process after so many seconds.
+fn end_after(seconds: u32) {
+    #[expect(unsafe_code, reason = "nothing else ends a process that waits for ever")]
+    // SAFETY: `alarm` has no preconditions.
+    unsafe {
+        libc::alarm(seconds);
+    }
+}
+
+fn leave_with(status: i32) -> ! {
     #[expect(unsafe_code, reason = "std::process::exit would run the parent's handlers")]
     // SAFETY: `_exit` has no preconditions.
     unsafe {
-        libc::_exit(i32::from(!well))
+        libc::_exit(status)
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{Day, Digest, ExperimentId, StoreId};
 use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
@@ -100,6 +101,8 @@ pub(super) struct Enrolled {
     /// Time of the fetch that was scheduled when an arm was drawn by a stale policy.
     refresh_at: Option<Timestamp>,
     failures: u32,
+    /// The debits that were settled when the fetch was handed out.
+    asked: Option<NanoNats>,
     /// Time before which no fetch is made: the end of a wait, or of the time for a task that was
     /// handed out.
     not_before: Option<Timestamp>,
@@ -116,6 +119,7 @@ impl Enrolled {
             wanted,
             refresh_at: None,
             failures: 0,
+            asked: None,
             not_before: None,
             refusal: None,
         }
@@ -164,6 +168,16 @@ impl<N: NoiseSource> Core<N> {
             acceptance.judge(offered, None, N::SIMULATED, now).ok()
         });
         self.enrolled.insert(experiment_id, Enrolled::new(Some(acceptance), usable_until));
+    }
+
+    /// Judges everything that is held anew.
+    #[cfg(feature = "storage")]
+    pub(super) fn enroll_again(&mut self) {
+        for (experiment_id, enrolled) in std::mem::take(&mut self.enrolled) {
+            if let Some(acceptance) = enrolled.into_acceptance() {
+                self.enroll(experiment_id, acceptance);
+            }
+        }
     }
 
     /// All experiments that the client holds.
@@ -253,9 +267,17 @@ impl<N: NoiseSource> Core<N> {
         Ok((held, acceptance))
     }
 
+    /// Has an experiment fetched with the next task.
+    pub(super) fn want(&mut self, experiment_id: &ExperimentId) {
+        let enrolled = self.enrolled.get_mut(experiment_id);
+        if let Some(enrolled) = enrolled.filter(|one| one.acceptance.is_some()) {
+            enrolled.wanted = true;
+        }
+    }
+
     /// The server's day, if it was received lately.
     pub(super) fn day(&self, now: Timestamp) -> Option<Day> {
-        self.heard_day.get(now)
+        self.heard_day.get(self.moment(now))
     }
 
     pub(super) fn fetch_task(&mut self, now: Timestamp) -> Option<FetchTask> {
@@ -271,6 +293,7 @@ impl<N: NoiseSource> Core<N> {
         }
         let (id, enrolled) = self.enrolled.iter_mut().find(|(_, enrolled)| enrolled.is_due(now))?;
         enrolled.not_before = Some(now.after(TASK_TIME_MAX));
+        enrolled.asked = Some(self.state.settled());
         // A fetch for the day brings a policy too.
         enrolled.refresh_at = None;
         // If the signatures are about to expire, the fetch names no known version: a server leaves
@@ -293,7 +316,6 @@ impl<N: NoiseSource> Core<N> {
         &mut self,
         experiment_id: &ExperimentId,
         (digest, store): (Digest, StoreId),
-        now: Timestamp,
     ) {
         let Some(enrolled) = self.enrolled.get_mut(experiment_id) else { return };
         let unsigned = enrolled.acceptance.as_ref().is_some_and(|accepted| !accepted.is_signed());
@@ -301,7 +323,7 @@ impl<N: NoiseSource> Core<N> {
             self.state.cached.get(experiment_id).is_some_and(|held| {
                 held.specification.digest() == digest && held.store == Some(store)
             });
-        if !unsigned || !is_held || self.state.has_reported_once(experiment_id, now) {
+        if !unsigned || !is_held || self.state.has_reported_once(experiment_id) {
             return;
         }
         enrolled.usable_until = None;
@@ -314,7 +336,8 @@ impl<N: NoiseSource> Core<N> {
     pub(super) fn next_fetch(&self) -> Option<Timestamp> {
         let wanted = self.enrolled.values().filter(|enrolled| enrolled.wanted);
         let refresh = self.enrolled.values().filter_map(|enrolled| enrolled.refresh_at);
-        wanted.filter_map(|enrolled| enrolled.not_before).chain(refresh).min()
+        let due = |enrolled: &Enrolled| enrolled.not_before.unwrap_or_default();
+        wanted.map(due).chain(refresh).min()
     }
 
     /// Receives a server's answer, and adopts it if it is within the app's acceptance.
@@ -350,7 +373,15 @@ impl<N: NoiseSource> Core<N> {
         if !self.enrolled.contains_key(experiment_id) {
             return Err(ClientError::NotEnrolled { experiment_id: experiment_id.clone() });
         }
-        let day_fits = self.heard_day.hear(fetched.day, now);
+        self.server.answered();
+        let day_fits = self.heard_day.hear(fetched.day, self.moment(now));
+        if day_fits {
+            let asked = self.enrolled.get_mut(experiment_id).and_then(|one| one.asked.take());
+            let settled = asked.unwrap_or(NanoNats::ZERO).min(self.state.settled());
+            if settled > NanoNats::ZERO || self.state.day() != fetched.day {
+                self.record(Change::DayHeard { day: fetched.day, settled });
+            }
+        }
         let accepted = self.accept(experiment_id, fetched, now);
         if let Err(error) = accepted {
             self.statistics.answers_refused += 1;
@@ -433,8 +464,9 @@ impl<N: NoiseSource> Core<N> {
         Ok(())
     }
 
-    /// Records that a fetch failed. The client fetches again after a random wait whose bound
-    /// doubles with every failure, from one second to one hour.
+    /// Records that no answer came, or one that asks for a pause: of `retry_after`, at most an hour.
+    /// The client makes no further call before that and a random wait are over. The bound of that
+    /// wait doubles with every failure, from one second to one hour.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -445,7 +477,7 @@ impl<N: NoiseSource> Core<N> {
     /// # let mut client = Client::new(budget()?);
     /// # client.enroll(id.clone(), acceptance()?);
     /// let Task::Fetch(task) = client.next_task(now())? else { return Err("no question".into()) };
-    /// client.on_fetch_failed(&task.experiment_id, now())?;
+    /// client.on_fetch_failed(&task.experiment_id, None, now())?;
     /// let Task::Wait(time) = client.next_task(now())? else { return Err("at once".into()) };
     /// assert!(time > now() && time <= now().after(Duration::from_millis(1001)));
     /// # Ok::<(), Failure>(())
@@ -456,14 +488,42 @@ impl<N: NoiseSource> Core<N> {
     pub fn on_fetch_failed(
         &mut self,
         experiment_id: &ExperimentId,
+        retry_after: Option<Duration>,
         now: Timestamp,
     ) -> Result<(), ClientError> {
         self.statistics.fetches_failed += 1;
+        let error = || ClientError::NotEnrolled { experiment_id: experiment_id.clone() };
+        let enrolled = self.enrolled.get_mut(experiment_id).ok_or_else(error)?;
+        (enrolled.wanted, enrolled.not_before) = (true, None);
+        Ok(self.server.failed(retry_after, now, &mut self.noise)?)
+    }
+
+    /// Records that a server has answered, but not with the experiment: it does not know it, or has
+    /// refused the fetch. The client fetches this experiment again after a random wait whose bound
+    /// doubles with every failure, from one second to one hour.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.on_fetch_refused(&id, now())?;
+    /// assert_eq!(client.statistics().fetches_failed, 1);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ClientError::NotEnrolled`]; [`ClientError::Entropy`].
+    pub fn on_fetch_refused(
+        &mut self,
+        experiment_id: &ExperimentId,
+        now: Timestamp,
+    ) -> Result<(), ClientError> {
+        self.statistics.fetches_failed += 1;
+        self.server.answered();
         self.ask_later(experiment_id, now)
     }
 
-    /// Records that a server's answer was not valid. Like [`Self::on_fetch_failed`], but counted as
-    /// refused.
+    /// Records that a server's answer was not valid. Like [`Self::on_fetch_refused`], but counted as
+    /// a refused answer.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -482,6 +542,7 @@ impl<N: NoiseSource> Core<N> {
         now: Timestamp,
     ) -> Result<(), ClientError> {
         self.statistics.answers_refused += 1;
+        self.server.answered();
         self.ask_later(experiment_id, now)
     }
 

@@ -32,6 +32,15 @@ impl Stored for StoredDone {
     const VERSION: u16 = 1;
 }
 
+/// The number of starts so far.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredStarts(pub(crate) u64);
+
+impl Stored for StoredStarts {
+    const MAGIC: [u8; 4] = *b"BDep";
+    const VERSION: u16 = 1;
+}
+
 /// The spent budget: the record of a slot.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredLedger {
@@ -41,7 +50,15 @@ pub(crate) struct StoredLedger {
 
 impl Stored for StoredLedger {
     const MAGIC: [u8; 4] = *b"BDlg";
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
+
+    fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
+        if older.version() != 1 {
+            return Ok(None);
+        }
+        let (number, record): (u64, LedgerRecord1) = older.decode()?;
+        Ok(Some(Self { number, record: record.into() }))
+    }
 }
 
 impl StoredLedger {
@@ -57,32 +74,52 @@ impl StoredLedger {
 #[derive(Debug, Serialize, Deserialize)]
 struct LedgerRecord {
     lifetime: u64,
+    undated: u64,
+    days: Vec<(u32, u64)>,
+    today: Option<u32>,
+}
+
+/// The record of version 1, whose days were the device's own.
+#[derive(Debug, Serialize, Deserialize)]
+struct LedgerRecord1 {
+    lifetime: u64,
     days: Vec<(u32, u64)>,
     high_water_ms: u64,
+}
+
+/// All of a month's debits count until a server has told its day, and for a window from then on.
+impl From<LedgerRecord1> for LedgerRecord {
+    fn from(LedgerRecord1 { lifetime, days, .. }: LedgerRecord1) -> Self {
+        let undated = days.iter().fold(0, |sum: u64, (_, spent)| sum.saturating_add(*spent));
+        Self { lifetime, undated, days: Vec::new(), today: None }
+    }
 }
 
 impl LedgerRecord {
     fn new(ledger: &Ledger) -> Self {
         Self {
             lifetime: ledger.lifetime().get(),
+            undated: ledger.undated().get(),
             days: ledger.days().map(|(day, spent)| (day.get(), spent.get())).collect(),
-            high_water_ms: ledger.time(Timestamp::default()).unix_ms(),
+            today: ledger.today().map(Day::get),
         }
     }
 
     fn into_ledger(self) -> Ledger {
         let days = self.days.into_iter();
         let days = days.map(|(day, spent)| (Day::new(day), NanoNats::new(spent))).collect();
-        let high_water = Timestamp::from_unix_ms(self.high_water_ms);
-        Ledger::from_parts(NanoNats::new(self.lifetime), days, high_water)
+        let sums = (NanoNats::new(self.lifetime), NanoNats::new(self.undated));
+        Ledger::from_parts(sums, days, self.today.map(Day::new))
     }
 }
 
 /// A whole state.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredState {
-    parts: StoredParts,
+    parts: StoredParts<LedgerRecord>,
     stores: StoredStores,
+    /// The price of each parcel, in nano-nats. Earlier versions had none.
+    prices: Vec<u64>,
 }
 
 /// The stores of held specifications, open assignments and parcels, in that order. A place is 0 for
@@ -122,13 +159,13 @@ impl StoredStores {
     }
 }
 
-/// The whole content of version 1.
+/// The whole content of version 1, but for the ledger.
 #[derive(Debug, Serialize, Deserialize)]
-struct StoredParts {
+struct StoredParts<L> {
     number: u64,
     simulated: bool,
     opted_out: bool,
-    ledger: LedgerRecord,
+    ledger: L,
     last_assignment: u64,
     /// The specifications, which other fields name by their index here.
     specifications: Vec<StoredSpecification>,
@@ -140,13 +177,34 @@ struct StoredParts {
 
 impl Stored for StoredState {
     const MAGIC: [u8; 4] = *b"BDst";
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 3;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
-        Ok(match older.version() {
-            1 => Some(Self { parts: older.decode()?, stores: StoredStores::default() }),
-            _ => None,
-        })
+        let (parts, stores): (StoredParts<LedgerRecord1>, _) = match older.version() {
+            1 => (older.decode()?, StoredStores::default()),
+            2 => older.decode()?,
+            _ => return Ok(None),
+        };
+        Ok(Some(Self { parts: parts.into(), stores, prices: Vec::new() }))
+    }
+}
+
+impl From<StoredParts<LedgerRecord1>> for StoredParts<LedgerRecord> {
+    fn from(parts: StoredParts<LedgerRecord1>) -> Self {
+        let StoredParts { number, simulated, opted_out, ledger, last_assignment, .. } = parts;
+        let StoredParts { specifications, held, open, parcels, once, .. } = parts;
+        Self {
+            number,
+            simulated,
+            opted_out,
+            ledger: ledger.into(),
+            last_assignment,
+            specifications,
+            held,
+            open,
+            parcels,
+            once,
+        }
     }
 }
 
@@ -278,12 +336,13 @@ impl StoredState {
             once: once.collect(),
             specifications: mentioned.specifications,
         };
-        Self { parts, stores }
+        let prices = state.outbox.parcels.values().map(|parcel| parcel.price.get()).collect();
+        Self { parts, stores, prices }
     }
 
     /// The state and its number; `None` when the content is not valid.
     pub(crate) fn into_state(self, simulated: bool) -> Option<(State, u64)> {
-        let Self { parts, stores } = self;
+        let Self { parts, stores, mut prices } = self;
         if parts.simulated != simulated {
             return None;
         }
@@ -323,8 +382,16 @@ impl StoredState {
             let assignment = assignment.of_store(stores.next()?);
             state.open.insert(AssignmentId::new(open.id), assignment);
         }
-        let parcels = parts.parcels.into_iter().zip(stores);
-        let parcels = parcels.map(|(parcel, store)| parcel.into_parcel(store));
+        if prices.is_empty() {
+            // Counts in every window until the report is settled.
+            prices = vec![u64::MAX; parts.parcels.len()];
+        }
+        if prices.len() != parts.parcels.len() {
+            return None;
+        }
+        let prices = prices.into_iter().map(NanoNats::new);
+        let parcels = parts.parcels.into_iter().zip(stores).zip(prices);
+        let parcels = parcels.map(|((parcel, store), price)| parcel.into_parcel(store, price));
         state.outbox = Outbox { parcels: parcels.collect::<Option<_>>()? };
         let open = state.open.values().map(|open| open.specification.experiment_id());
         let waiting = state.outbox.parcels.values().map(|parcel| &parcel.experiment_id);
@@ -359,7 +426,11 @@ impl StoredParcel {
         }
     }
 
-    fn into_parcel(self, store: Option<StoreId>) -> Option<(AssignmentId, PendingReport)> {
+    fn into_parcel(
+        self,
+        store: Option<StoreId>,
+        price: NanoNats,
+    ) -> Option<(AssignmentId, PendingReport)> {
         let sealed =
             self.sealed.map(|(id, bytes)| UploadTask::from_parts(UploadId::new(id), bytes));
         let parcel = PendingReport {
@@ -367,6 +438,7 @@ impl StoredParcel {
             digest: Digest::new(self.digest),
             arm: arm_index(self.arm)?,
             report: PrivateReport::restored(self.symbol)?,
+            price,
             release_at: Timestamp::from_unix_ms(self.release_at_ms),
             reach: Duration::from_millis(self.reach_ms),
             store,
@@ -387,11 +459,11 @@ pub(crate) struct StoredChanges {
 
 impl Stored for StoredChanges {
     const MAGIC: [u8; 4] = *b"BDch";
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 3;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
-        // Version 1 lacked only the last kind of change.
-        Ok(if older.version() == 1 { Some(older.decode()?) } else { None })
+        // Earlier versions lacked only the last kinds of changes.
+        Ok(if older.version() < 3 { Some(older.decode()?) } else { None })
     }
 }
 
@@ -423,6 +495,10 @@ enum StoredChange {
         id: u64,
     },
     HeardFrom(Option<[u8; 16]>, StoredHeard),
+    DayHeard {
+        day: u32,
+        settled: u64,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -492,6 +568,9 @@ impl StoredChange {
                 let store = held.store.map(|store| *store.as_bytes());
                 Self::HeardFrom(store, StoredHeard::new(held, *anew))
             }
+            Change::DayHeard { day, settled } => {
+                Self::DayHeard { day: day.get(), settled: settled.get() }
+            }
             Change::Drawn(draw) => Self::Drawn {
                 id: draw.id.get(),
                 digest: *draw.digest.as_bytes(),
@@ -550,6 +629,9 @@ impl StoredChange {
                 Change::Sealed { id: AssignmentId::new(id), task }
             }
             Self::Settled { id } => Change::Settled { id: AssignmentId::new(id) },
+            Self::DayHeard { day, settled } => {
+                Change::DayHeard { day: Day::new(day), settled: NanoNats::new(settled) }
+            }
         })
     }
 }

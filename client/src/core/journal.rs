@@ -14,6 +14,8 @@ use super::{Core, State};
 use super::{PendingRewards, StoredState};
 use crate::assignment::Unreported;
 #[cfg(feature = "storage")]
+use crate::assignment::random_epoch;
+#[cfg(feature = "storage")]
 use crate::ledger::{Budget, Ledger};
 #[cfg(feature = "storage")]
 use crate::noise::NoiseSource;
@@ -31,6 +33,8 @@ pub(super) struct Journal {
     last: u64,
     /// Whether the client was shut down.
     closed: bool,
+    /// Whether the process is a copy of the one that has the client.
+    orphaned: bool,
     keeping: Keeping,
 }
 
@@ -53,15 +57,17 @@ struct Stored {
     pending: Vec<Change>,
     /// Changes in the storage after its last whole state.
     appended: usize,
-    /// Number of the next write.
+    /// Number of the next synced write.
     next_write: u64,
     /// Whether the next write must hold the whole state.
     whole: bool,
-    /// Numbers of the write that is under way and of its last change.
-    under_way: Option<(u64, u64)>,
+    /// The write that is under way: whether it is synced, and the number of its last change.
+    under_way: Option<(bool, u64)>,
     failures: u32,
     /// Time before which no write is made.
     not_before: Timestamp,
+    /// The client is about to end: a failed write is tried again at once.
+    hurries: bool,
     /// Whether sums of rewards are stored.
     keeps_rewards: bool,
     rewards: RewardsFile,
@@ -83,8 +89,11 @@ struct RewardsFile {
 #[cfg(feature = "storage")]
 #[derive(Debug)]
 pub(crate) struct Write {
-    /// 1 and up, without gaps.
+    /// 1 and up, without gaps, for synced writes; otherwise the number of the last synced one.
     pub(crate) number: u64,
+    /// Whether it is to survive a power cut: only what is handed out depends on that. What was only
+    /// handed to the operating system survives the end of the process.
+    pub(crate) is_synced: bool,
     /// The ledger after the write, written first.
     pub(crate) ledger: Ledger,
     pub(crate) content: Content,
@@ -103,11 +112,14 @@ pub(crate) enum Content {
 
 impl Journal {
     pub(super) fn volatile() -> Self {
-        Self { last: 0, closed: false, keeping: Keeping::Volatile }
+        Self { last: 0, closed: false, orphaned: false, keeping: Keeping::Volatile }
     }
 
     /// Reason why no assignment reports, if none does.
     pub(super) fn why_unreported(&self) -> Option<Unreported> {
+        if self.orphaned {
+            return Some(Unreported::Forked);
+        }
         match (&self.keeping, self.closed) {
             (Keeping::Unusable, _) => Some(Unreported::StorageUnusable),
             (_, true) => Some(Unreported::ShutDown),
@@ -118,6 +130,11 @@ impl Journal {
     /// Records that nothing is written from now on.
     pub(super) fn close(&mut self) {
         self.closed = true;
+    }
+
+    /// Records that the process is a copy.
+    pub(super) fn orphan(&mut self) {
+        self.orphaned = true;
     }
 
     pub(super) fn next_number(&self) -> u64 {
@@ -176,6 +193,21 @@ impl Journal {
     }
 }
 
+/// Longest wait after a failed write, with room for a clock that is set back a little.
+#[cfg(feature = "storage")]
+const WAIT_MAX: Duration = Duration::from_mins(10);
+
+/// Wait after a failed write of a client that is about to end.
+#[cfg(feature = "storage")]
+const HURRIED_WAIT: Duration = Duration::from_millis(50);
+
+/// Whether a wait that ends at `end` goes on. One further ahead than any wait was set by a clock that
+/// has been set back since, and is over.
+#[cfg(feature = "storage")]
+fn is_waiting(end: Timestamp, now: Timestamp) -> bool {
+    now < end && end <= now.after(WAIT_MAX)
+}
+
 #[cfg(feature = "storage")]
 impl Journal {
     /// The journal of a client whose state a storage holds, up to the write before `next_write`.
@@ -190,6 +222,7 @@ impl Journal {
             under_way: None,
             failures: 0,
             not_before: Timestamp::default(),
+            hurries: false,
             keeps_rewards,
             // The first write removes sums that a crash left for assignments that are no longer
             // open.
@@ -199,7 +232,12 @@ impl Journal {
                 not_before: Timestamp::default(),
             },
         };
-        Self { last: State::AS_READ, closed: false, keeping: Keeping::Stored(stored) }
+        Self {
+            last: State::AS_READ,
+            closed: false,
+            orphaned: false,
+            keeping: Keeping::Stored(stored),
+        }
     }
 }
 
@@ -218,8 +256,30 @@ impl<N: NoiseSource> Core<N> {
 
     /// A client whose storage can't be used: it draws arms and never reports.
     pub(crate) fn without_reports(noise: N, budget: Budget) -> Self {
-        let journal = Journal { last: 0, closed: false, keeping: Keeping::Unusable };
-        Self::with(noise, budget, State::default(), journal)
+        let keeping = Keeping::Unusable;
+        let journal = Journal { last: 0, closed: false, orphaned: false, keeping };
+        let mut core = Self::with(noise, budget, State::default(), journal);
+        core.begin_epoch(random_epoch());
+        core
+    }
+
+    /// Goes on with the state of a storage that could not be used before. What servers have told
+    /// meanwhile, and an opt-out, stay.
+    pub(crate) fn begin_storing(&mut self, restored: (State, u64), keeps_rewards: bool) {
+        let (state, next_write) = restored;
+        let before = std::mem::replace(&mut self.state, state);
+        let closed = self.journal.closed;
+        self.journal = Journal { closed, ..Journal::stored(next_write, keeps_rewards) };
+        if before.opted_out || self.is_opted_out() {
+            let opted_out = before.opted_out || self.state.opted_out;
+            self.state.opt_out();
+            self.state.opted_out = opted_out;
+            return;
+        }
+        for held in before.cached.into_values() {
+            self.record(Change::Heard { held, anew: true });
+        }
+        self.enroll_again();
     }
 
     /// The next write, if one is due. The caller must pass its result to [`Self::on_written`].
@@ -228,15 +288,23 @@ impl<N: NoiseSource> Core<N> {
         let Keeping::Stored(stored) = &mut self.journal.keeping else {
             return None;
         };
-        if stored.under_way.is_some() || now < stored.not_before {
+        if stored.under_way.is_some() || is_waiting(stored.not_before, now) {
             return None;
         }
         let changes = std::mem::take(&mut stored.pending);
         stored.rewards.changed |=
             stored.keeps_rewards && changes.iter().any(|c| matches!(c, Change::Privatized { .. }));
+        // A sum of rewards is erased after its bit was made, and the bit must not be lost.
+        let keeps_rewards = stored.keeps_rewards;
+        let mut is_synced = changes.iter().any(|change| match change {
+            Change::Sealed { .. } => true,
+            Change::Privatized { .. } => keeps_rewards,
+            _ => false,
+        });
         let number = stored.next_write;
         let content = if stored.whole || stored.appended + changes.len() > CHANGES_PER_STATE {
             stored.appended = 0;
+            is_synced = true;
             Content::Whole(Box::new(StoredState::new(&self.state, number, N::SIMULATED)))
         } else if !changes.is_empty() {
             stored.appended += changes.len();
@@ -245,9 +313,10 @@ impl<N: NoiseSource> Core<N> {
             return None;
         };
         stored.whole = false;
-        stored.under_way = Some((number, last));
-        let opted_out = self.state.opted_out;
-        Some(Write { number, ledger: self.state.ledger.clone(), content, opted_out })
+        stored.under_way = Some((is_synced, last));
+        let number = if is_synced { number } else { number - 1 };
+        let (ledger, opted_out) = (self.state.ledger.clone(), self.state.opted_out);
+        Some(Write { number, is_synced, ledger, content, opted_out })
     }
 
     /// Records whether a write was carried out. A failed write is followed, after a wait, by the
@@ -257,12 +326,14 @@ impl<N: NoiseSource> Core<N> {
         let Keeping::Stored(stored) = &mut self.journal.keeping else {
             return;
         };
-        let Some((number, last)) = stored.under_way.take() else {
+        let Some((is_synced, last)) = stored.under_way.take() else {
             return;
         };
         if written {
-            stored.next_write = number + 1;
-            stored.durable = last;
+            if is_synced {
+                stored.next_write += 1;
+                stored.durable = last;
+            }
             stored.failures = 0;
             return;
         }
@@ -271,7 +342,9 @@ impl<N: NoiseSource> Core<N> {
         // Waits of up to four minutes.
         let wait = full_jitter(stored.failures.min(8), &mut self.noise);
         stored.failures = stored.failures.saturating_add(1);
-        stored.not_before = now.after(wait.unwrap_or(Duration::from_mins(1)));
+        let wait = wait.unwrap_or(Duration::from_mins(1));
+        let wait = if stored.hurries { wait.min(HURRIED_WAIT) } else { wait };
+        stored.not_before = now.after(wait);
     }
 
     /// The sums of rewards to be written now, if a write is due. The caller must pass its result to
@@ -283,7 +356,7 @@ impl<N: NoiseSource> Core<N> {
         };
         let first = stored.whole || !stored.pending.is_empty() || stored.under_way.is_some();
         let rewards = &mut stored.rewards;
-        if first || !rewards.changed || rewards.under_way || now < rewards.not_before {
+        if first || !rewards.changed || rewards.under_way || is_waiting(rewards.not_before, now) {
             return None;
         }
         *rewards = RewardsFile { changed: false, under_way: true, ..*rewards };
@@ -304,6 +377,14 @@ impl<N: NoiseSource> Core<N> {
                 self.statistics.writes_failed += 1;
             }
         }
+    }
+
+    /// Has failed writes tried again at once, since the client is about to end.
+    pub(crate) fn hurry(&mut self) {
+        if let Keeping::Stored(stored) = &mut self.journal.keeping {
+            stored.hurries = true;
+        }
+        self.write_now();
     }
 
     /// Makes the next write due at once, even after a failure.

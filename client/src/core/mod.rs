@@ -5,9 +5,11 @@ mod experiment;
 #[cfg(feature = "storage")]
 mod format;
 mod journal;
+mod release;
 mod reporting;
 #[cfg(feature = "storage")]
 mod rewards;
+mod server_wait;
 mod state;
 mod statistics;
 #[cfg(feature = "storage")]
@@ -26,15 +28,15 @@ use crate::day::HeardDay;
 use crate::ledger::{Budget, Exhausted, Spent};
 #[cfg(feature = "simulation")]
 use crate::noise::SeededNoise;
-use crate::noise::{NoiseSource, OsNoise, uniform_up_to};
+use crate::noise::{NoiseSource, OsNoise};
 use crate::outbox::{REPORTS_IN_ALL_MAX, REPORTS_MAX, UploadTask};
 use crate::reward::Reward;
-use crate::time::Timestamp;
+use crate::time::{Moment, Timestamp};
 pub use error::ClientError;
 use experiment::Enrolled;
 pub use experiment::{FetchTask, Fetched};
 #[cfg(feature = "storage")]
-pub(crate) use format::{StoredChanges, StoredDone, StoredLedger, StoredState};
+pub(crate) use format::{StoredChanges, StoredDone, StoredLedger, StoredStarts, StoredState};
 use journal::Journal;
 #[cfg(feature = "storage")]
 pub(crate) use journal::{Content, Write};
@@ -42,9 +44,12 @@ pub(crate) use journal::{Content, Write};
 pub(crate) use rewards::PendingReward;
 #[cfg(feature = "storage")]
 pub(crate) use rewards::PendingRewards;
+use server_wait::ServerWait;
 #[cfg(feature = "storage")]
 pub(crate) use state::CachedExperiment;
-pub(crate) use state::{Change, Draw, Epoch, Once, State};
+#[cfg(feature = "storage")]
+pub(crate) use state::Once;
+pub(crate) use state::{Change, Draw, Epoch, State};
 pub use statistics::Statistics;
 
 /// The client of a device.
@@ -129,6 +134,9 @@ pub struct Core<N> {
     enrolled: BTreeMap<ExperimentId, Enrolled>,
     /// The server's day as last received, also from a refused answer.
     heard_day: HeardDay,
+    server: ServerWait,
+    /// The time since the device was started, as last told.
+    boot_time: Option<Duration>,
     /// Whether consent is withheld for this run.
     withheld: bool,
     statistics: Statistics,
@@ -180,7 +188,7 @@ impl Client {
     #[doc = include_str!("../example.txt")]
     /// use bandana_client::{Client, Spent};
     /// let client = Client::new(budget()?);
-    /// assert_eq!(client.spent(now()), Spent::default());
+    /// assert_eq!(client.spent(), Spent::default());
     /// # Ok::<(), Failure>(())
     /// ```
     ///
@@ -233,6 +241,8 @@ impl<N: NoiseSource> Core<N> {
             journal,
             enrolled: BTreeMap::new(),
             heard_day: HeardDay::default(),
+            server: ServerWait::default(),
+            boot_time: None,
             withheld: false,
             statistics: Statistics::default(),
         }
@@ -257,7 +267,7 @@ impl<N: NoiseSource> Core<N> {
     /// let chosen = client.choose(&id, now())?;
     /// println!("show the {} button", chosen.label());
     /// // The report is paid for, even if the user never reacts.
-    /// assert_eq!(client.spent(now()).lifetime.get(), 1_000_000_000);
+    /// assert_eq!(client.spent().lifetime.get(), 1_000_000_000);
     /// # Ok::<(), Failure>(())
     /// ```
     ///
@@ -281,14 +291,15 @@ impl<N: NoiseSource> Core<N> {
         let weights = held.policy.weights.clone();
         let arm = weights.draw((self.noise.word()? >> 32) as u32);
         let timing = specification.timing();
-        let delay_ms_max = u64::from(timing.release_delay_seconds_max) * 1000;
-        let delay = Duration::from_millis(uniform_up_to(delay_ms_max, || self.noise.word())?);
         let window = Duration::from_secs(u64::from(timing.attribution_window_seconds));
         let rewards_until = now.after(window);
+        let delay_seconds_max = timing.release_delay_seconds_max;
+        let open = self.state.open.values().map(|open| open.release_at);
+        let others = open.chain(self.state.outbox.parcels.values().map(|parcel| parcel.release_at));
+        let release_at = release::draw(rewards_until, delay_seconds_max, others, &mut self.noise)?;
 
         let id = AssignmentId::new(self.state.last_assignment.saturating_add(1));
-        let time = self.state.ledger.time(now);
-        let once = once_days.map(|days| Epoch::at(days, time));
+        let once = once_days.map(|days| Epoch::at(days, self.state.day()));
         let draw = Draw {
             id,
             digest: specification.digest(),
@@ -296,7 +307,7 @@ impl<N: NoiseSource> Core<N> {
             arm,
             chosen_at: now,
             rewards_until,
-            release_at: rewards_until.after(delay),
+            release_at,
             price: NanoNats::from_epsilon(specification.epsilon()),
             once,
         };
@@ -322,14 +333,14 @@ impl<N: NoiseSource> Core<N> {
         if in_all >= REPORTS_IN_ALL_MAX || reports.is_some_and(|own| *own >= REPORTS_MAX) {
             return Some(Unreported::OutboxFull);
         }
-        let reported = draw.once.is_some_and(|epoch| {
-            let (experiment_id, arm) = (draw.experiment_id.clone(), draw.arm);
-            self.state.once.contains(&Once { experiment_id, arm, epoch })
-        });
-        if reported {
+        let reports = |epoch| self.state.reports_once(&draw.experiment_id, draw.arm, epoch);
+        if draw.once.is_some_and(reports) {
             return Some(Unreported::ReportedOnce);
         }
-        match self.state.ledger.admits(draw.price, now, &self.budget) {
+        if !self.clock_agrees(now) {
+            return Some(Unreported::ClockDisagrees);
+        }
+        match self.state.ledger.admits(draw.price, &self.budget) {
             Ok(()) => None,
             Err(Exhausted::Window) => Some(Unreported::WindowSpent),
             Err(Exhausted::Lifetime) => Some(Unreported::LifetimeSpent),
@@ -461,7 +472,7 @@ impl<N: NoiseSource> Core<N> {
     /// client.choose(&id, now())?;
     /// client.opt_out();
     /// client.opt_in();
-    /// assert_eq!(client.spent(now()).lifetime.get(), 1_000_000_000);
+    /// assert_eq!(client.spent().lifetime.get(), 1_000_000_000);
     /// assert!(matches!(client.next_task(now())?, Task::Fetch(_)));
     /// # Ok::<(), Failure>(())
     /// ```
@@ -497,22 +508,95 @@ impl<N: NoiseSource> Core<N> {
         self.withheld = true;
     }
 
-    /// The privacy loss so far. A `now` before the latest debit or change received counts as that
-    /// time.
+    /// The privacy loss so far. A report counts in every window until it was sent and a server was
+    /// heard after that; then it counts from the server's day on.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.choose(&id, now())?;
+    /// assert_eq!(client.spent().window.get(), 1_000_000_000);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    pub fn spent(&self) -> Spent {
+        self.state.ledger.spent(&self.budget)
+    }
+
+    /// Begins to give ids of assignments from `epoch` on, their upper half.
+    pub(crate) fn begin_epoch(&mut self, epoch: u64) {
+        self.state.last_assignment = epoch << 32;
+    }
+
+    /// Notes that the process is a copy: the client of the other one goes on.
+    pub(crate) fn orphan(&mut self) {
+        self.journal.orphan();
+    }
+
+    /// Tells the time since the device was started, see [`Clock::boot_time`](crate::Clock::boot_time);
+    /// hosts that know it tell it before each call.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
     /// use std::time::Duration;
-    /// use bandana_client::Timestamp;
-    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// client.choose(&id, now())?;
-    /// assert_eq!(client.spent(now()).window.get(), 1_000_000_000);
-    /// // Setting the clock back refills nothing.
-    /// assert_eq!(client.spent(Timestamp::from_unix_ms(0)), client.spent(now()));
+    /// use bandana_client::Unreported;
+    /// # let mut client = bandana_client::Client::new(budget()?);
+    /// # let id = specification()?.experiment_id().clone();
+    /// # client.enroll(id.clone(), acceptance()?);
+    /// client.set_boot_time(Some(Duration::from_secs(100)));
+    /// client.on_fetched(&id, answer(now())?, now())?;
+    /// // A second later the user sets the clock a month ahead.
+    /// client.set_boot_time(Some(Duration::from_secs(101)));
+    /// let later = now().after(Duration::from_hours(30 * 24));
+    /// assert_eq!(client.choose(&id, later)?.unreported(), Some(Unreported::ClockDisagrees));
+    /// // And back again.
+    /// assert_eq!(client.choose(&id, now())?.unreported(), None);
     /// # Ok::<(), Failure>(())
     /// ```
-    pub fn spent(&self, now: Timestamp) -> Spent {
-        self.state.ledger.spent(now, &self.budget)
+    pub fn set_boot_time(&mut self, boot_time: Option<Duration>) {
+        self.boot_time = boot_time;
+    }
+
+    pub(super) fn moment(&self, now: Timestamp) -> Moment {
+        Moment { now, boot_time: self.boot_time }
+    }
+
+    /// Whether the device's clock agrees with the server's day and the time that has passed since.
+    pub(crate) fn clock_agrees(&self, now: Timestamp) -> bool {
+        let by_boot_time = self.heard_day.agrees(self.moment(now));
+        by_boot_time.unwrap_or_else(|| now.day().forward(1) >= self.state.day())
+    }
+
+    /// The end of the wait for the server after calls that failed, if there is one.
+    pub(crate) fn waits_for_server(&self, now: Timestamp) -> Option<Timestamp> {
+        self.server.end(now)
+    }
+
+    /// Ends the wait for the server within a second: the way to it may be another one. Call it when
+    /// the network has changed or the app comes to the foreground, never because the user reacted.
+    /// More than one call in ten seconds counts as one.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::{Client, Task};
+    ///
+    /// # let id = specification()?.experiment_id().clone();
+    /// # let mut client = Client::new(budget()?);
+    /// # client.enroll(id.clone(), acceptance()?);
+    /// for _ in 0..10 {
+    ///     let Task::Fetch(task) = client.next_task(now())? else { break };
+    ///     client.on_fetch_failed(&task.experiment_id, Some(Duration::from_mins(30)), now())?;
+    /// }
+    /// client.resume(now())?;
+    /// let Task::Wait(time) = client.next_task(now())? else { return Err("at once".into()) };
+    /// assert!(time <= now().after(Duration::from_secs(1)));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ClientError::Entropy`]: the wait stays as it is.
+    pub fn resume(&mut self, now: Timestamp) -> Result<(), ClientError> {
+        Ok(self.server.resume(now, &mut self.noise)?)
     }
 
     /// Number of assignments whose rewards still count.

@@ -45,6 +45,9 @@ impl<N: NoiseSource> Core<N> {
                 self.record(Change::Sealed { id, task });
             }
         }
+        if self.server.end(now).is_some() {
+            return Ok(self.next_time(now).map_or(Task::Done, Task::Wait));
+        }
         let durable = self.journal.durable();
         if let Some(task) = self.state.outbox.take(now, durable, &mut self.noise)? {
             return Ok(Task::Upload(task));
@@ -59,7 +62,10 @@ impl<N: NoiseSource> Core<N> {
     fn next_time(&self, now: Timestamp) -> Option<Timestamp> {
         let windows = self.state.open.values().map(|open| open.rewards_until);
         let outbox = self.state.outbox.next_time(now, self.journal.durable());
-        windows.chain(self.next_fetch()).chain(outbox).min()
+        // What a call is due for waits until the server is tried again.
+        let call = self.next_fetch().into_iter().chain(outbox).min();
+        let call = call.map(|time| self.server.end(now).map_or(time, |end| time.max(end)));
+        windows.chain(call).min()
     }
 
     /// Turns every assignment whose attribution window has ended into a private report.
@@ -123,6 +129,12 @@ impl<N: NoiseSource> Core<N> {
         let Some(id) = self.state.outbox.find(id) else {
             return Ok(());
         };
+        if let UploadOutcome::Unanswered { retry_after } = outcome {
+            self.statistics.uploads_postponed += 1;
+            self.state.outbox.unanswered(id);
+            return Ok(self.server.failed(*retry_after, now, &mut self.noise)?);
+        }
+        self.server.answered();
         let retry_after = match outcome {
             UploadOutcome::Retry { retry_after } => Some(*retry_after),
             UploadOutcome::UnknownSpecification { store, .. } if !self.came_from(id, *store) => {
@@ -141,6 +153,7 @@ impl<N: NoiseSource> Core<N> {
             _ => &mut self.statistics.uploads_refused,
         };
         *counter += 1;
+        self.hear_soon(id);
         let disowned = match outcome {
             UploadOutcome::UnknownSpecification { store: Some(store), .. } => {
                 let parcel = self.state.outbox.parcels.get(&id);
@@ -150,9 +163,20 @@ impl<N: NoiseSource> Core<N> {
         };
         self.record(Change::Settled { id });
         if let Some((experiment_id, specification)) = disowned {
-            self.forget_disowned(&experiment_id, specification, now);
+            self.forget_disowned(&experiment_id, specification);
         }
         Ok(())
+    }
+
+    /// Fetches the day again after the last report, when the window has no room for another one:
+    /// the window of what was sent begins with the next day that is heard.
+    fn hear_soon(&mut self, id: AssignmentId) {
+        let Some(parcel) = self.state.outbox.parcels.get(&id) else { return };
+        let is_spent = self.state.ledger.admits(parcel.price, &self.budget).is_err();
+        let is_last = self.state.outbox.parcels.values().filter(|one| one.sealed.is_some()).count();
+        if is_spent && is_last == 1 {
+            self.want(&parcel.experiment_id.clone());
+        }
     }
 
     /// Whether the specification of a report is known to have come from this store. If the store

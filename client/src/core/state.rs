@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
-use bandana_shared::identity::{ArmIndex, Digest, ExperimentId, StoreId};
+use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, StoreId};
 use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
@@ -60,14 +60,14 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
-    /// The period of this length that contains `time`.
-    pub(crate) fn at(days: u32, time: Timestamp) -> Self {
-        Self { days, number: time.day().get().checked_div(days).unwrap_or(0) }
+    /// The period of this length that contains `day`.
+    pub(crate) fn at(days: u32, day: Day) -> Self {
+        Self { days, number: day.get().checked_div(days).unwrap_or(0) }
     }
 
-    /// Whether the period is over at `time`, which never goes back.
-    fn is_over(self, time: Timestamp) -> bool {
-        self.number < Self::at(self.days, time).number
+    /// Whether the period is over on `day`.
+    fn is_over(self, day: Day) -> bool {
+        self.number < Self::at(self.days, day).number
     }
 }
 
@@ -78,6 +78,7 @@ pub(crate) struct Draw {
     pub(crate) digest: Digest,
     pub(crate) experiment_id: ExperimentId,
     pub(crate) arm: ArmIndex,
+    #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "read by a storage"))]
     pub(crate) chosen_at: Timestamp,
     pub(crate) rewards_until: Timestamp,
     pub(crate) release_at: Timestamp,
@@ -100,6 +101,8 @@ pub(crate) enum Change {
     Drawn(Draw),
     /// The rewards of an assignment became a report.
     Privatized { id: AssignmentId, report: PrivateReport },
+    /// A server told its day, when so much was settled.
+    DayHeard { day: Day, settled: NanoNats },
     /// A report got its name and the server's day.
     Sealed { id: AssignmentId, task: UploadTask },
     /// A report needs no further attempt.
@@ -123,6 +126,7 @@ impl State {
     pub(crate) fn apply(&mut self, change: &Change, number: u64) -> Result<(), Inconsistent> {
         match change {
             Change::Heard { held, .. } => self.hear(held.clone()),
+            Change::DayHeard { day, settled } => self.hear_day(*day, *settled),
             Change::Drawn(draw) => return self.draw(draw),
             Change::Privatized { id, report } => return self.privatize(*id, *report, number),
             Change::Sealed { id, task } => {
@@ -141,7 +145,6 @@ impl State {
     }
 
     fn hear(&mut self, held: CachedExperiment) {
-        self.ledger.see(held.heard_at);
         self.cached.insert(held.specification.experiment_id().clone(), held);
     }
 
@@ -153,9 +156,9 @@ impl State {
             return Err(Inconsistent);
         }
         self.last_assignment = draw.id.get();
-        self.ledger.debit(draw.price, draw.chosen_at);
-        let time = self.ledger.time(draw.chosen_at);
-        self.once.retain(|once| !once.epoch.is_over(time));
+        self.ledger.debit(draw.price);
+        let day = self.day();
+        self.once.retain(|once| !once.epoch.is_over(day));
         if let Some(epoch) = draw.once {
             let experiment_id = draw.experiment_id.clone();
             self.once.insert(Once { experiment_id, arm: draw.arm, epoch });
@@ -181,6 +184,7 @@ impl State {
             digest: open.specification.digest(),
             arm: open.arm,
             report,
+            price: open.price(),
             release_at: open.release_at,
             reach: open.reach(),
             store: open.store,
@@ -193,10 +197,47 @@ impl State {
     }
 
     /// Whether an arm of an experiment must not report again for now.
-    pub(super) fn has_reported_once(&self, experiment_id: &ExperimentId, now: Timestamp) -> bool {
-        let time = self.ledger.time(now);
+    pub(super) fn has_reported_once(&self, experiment_id: &ExperimentId) -> bool {
+        let day = self.day();
         let mut once = self.once.iter().filter(|once| once.experiment_id == *experiment_id);
-        once.any(|once| !once.epoch.is_over(time))
+        once.any(|once| !once.epoch.is_over(day))
+    }
+
+    /// Whether an arm reports in this period already, or in a later one.
+    pub(super) fn reports_once(
+        &self,
+        experiment_id: &ExperimentId,
+        arm: ArmIndex,
+        now: Epoch,
+    ) -> bool {
+        let mut once = self.once.iter().filter(|once| once.experiment_id == *experiment_id);
+        once.any(|once| once.arm == arm && once.epoch.days == now.days && once.epoch >= now)
+    }
+
+    /// The server's day as last accepted; the first day of all before that.
+    pub(crate) fn day(&self) -> Day {
+        self.ledger.today().unwrap_or(Day::new(0))
+    }
+
+    /// The debits of reports that are settled, and have no day yet.
+    pub(crate) fn settled(&self) -> NanoNats {
+        let open = self.open.values().map(OpenAssignment::price);
+        let prices = open.chain(self.outbox.parcels.values().map(|parcel| parcel.price));
+        self.ledger.undated().saturating_sub(prices.fold(NanoNats::ZERO, NanoNats::saturating_add))
+    }
+
+    /// Accepts the server's day, for the debits that were settled when it was asked for.
+    pub(crate) fn hear_day(&mut self, day: Day, settled: NanoNats) {
+        self.ledger.hear(day, settled.min(self.settled()));
+        // Periods of a day that was a lie count as this one.
+        let today = self.day();
+        let once = std::mem::take(&mut self.once).into_iter();
+        self.once = once
+            .map(|once| {
+                let epoch = once.epoch.min(Epoch::at(once.epoch.days, today));
+                Once { epoch, ..once }
+            })
+            .collect();
     }
 
     /// Forgets everything but the spent budget and the assignments' count.

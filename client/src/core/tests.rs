@@ -66,7 +66,7 @@ fn wherever_the_randomness_fails_there_is_one_report_in_the_end() -> Result<(), 
         let acceptance = Acceptance::new(Epsilon::new(1.0)?, Rewards::binary());
         core.enroll(id.clone(), acceptance);
         let now = Timestamp::from_unix_ms(0);
-        patiently(&mut core, &mut failures, |core| core.on_fetch_failed(&id, now))?;
+        patiently(&mut core, &mut failures, |core| core.on_fetch_failed(&id, None, now))?;
         core.on_fetched(&id, fetched(&id)?, now)?;
         patiently(&mut core, &mut failures, |core| core.choose(&id, now))?;
         let later = Timestamp::from_unix_ms(6000);

@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::settings::Settings;
+use crate::assignment::random_epoch;
 use crate::core::Core;
 use crate::noise::OsNoise;
 use crate::storage::{Directory, OPTED_OUT, Storage, StorageError};
-use crate::time::Clock;
+use crate::time::{Clock, Timestamp};
 
 /// The place of the state.
 #[derive(Debug)]
@@ -29,7 +31,7 @@ impl Place {
 /// The storage of a handle, if any.
 #[derive(Debug)]
 pub(super) struct Disk {
-    kind: Kind,
+    kind: Mutex<Kind>,
     storage: Mutex<Option<Storage>>,
     /// Reason why the storage can't be used, or the error of the last write.
     trouble: Mutex<Option<Arc<StorageError>>>,
@@ -37,14 +39,29 @@ pub(super) struct Disk {
     process: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Kind {
     /// Everything is in memory.
     None,
     /// The directory can't be used.
     Unusable,
+    /// Another client has the directory; it is tried again.
+    InUse(Retry),
     Directory,
 }
+
+/// A directory that is to be opened.
+#[derive(Debug)]
+struct Retry {
+    path: PathBuf,
+    keeps_rewards: bool,
+    wait: Duration,
+    at: Timestamp,
+}
+
+/// First and longest time until a directory is tried again.
+const RETRY_FIRST: Duration = Duration::from_millis(250);
+const RETRY_MAX: Duration = Duration::from_mins(1);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -54,14 +71,16 @@ impl Disk {
     /// Opens the storage that the app asks for, with its client.
     pub(super) fn open(settings: &Settings) -> (Core<OsNoise>, Self) {
         let disk = |kind, storage, trouble: Option<StorageError>| Self {
-            kind,
+            kind: Mutex::new(kind),
             storage: Mutex::new(storage),
             trouble: Mutex::new(trouble.map(Arc::new)),
             process: std::process::id(),
         };
         let (budget, keeps) = (settings.budget, settings.keeps_rewards);
         let Place::Directory(path) = &settings.place else {
-            return (Core::new(budget), disk(Kind::None, None, None));
+            let mut core = Core::new(budget);
+            core.begin_epoch(random_epoch());
+            return (core, disk(Kind::None, None, None));
         };
         let opened =
             Directory::lock(path).and_then(|files| Storage::open(Box::new(files), false, keeps));
@@ -75,7 +94,16 @@ impl Disk {
                 if settings.place.has_opt_out() {
                     core.opt_out();
                 }
-                (core, disk(Kind::Unusable, None, Some(error)))
+                let kind = match &error {
+                    StorageError::InUse { .. } => Kind::InUse(Retry {
+                        path: path.clone(),
+                        keeps_rewards: keeps,
+                        wait: RETRY_FIRST,
+                        at: settings.clock.now().after(RETRY_FIRST),
+                    }),
+                    _ => Kind::Unusable,
+                };
+                (core, disk(kind, None, Some(error)))
             }
         }
     }
@@ -88,6 +116,9 @@ impl Disk {
             return false;
         }
         let mut storage = lock(&self.storage);
+        if storage.is_none() {
+            *storage = self.open_again(core, clock);
+        }
         let Some(storage) = &mut *storage else {
             return false;
         };
@@ -110,6 +141,44 @@ impl Disk {
         written
     }
 
+    /// The storage, if it was in use and is no more.
+    fn open_again(&self, core: &Mutex<Core<OsNoise>>, clock: &dyn Clock) -> Option<Storage> {
+        let mut kind = lock(&self.kind);
+        let Kind::InUse(retry) = &mut *kind else { return None };
+        let now = clock.now();
+        if now < retry.at && retry.at <= now.after(RETRY_MAX) {
+            return None;
+        }
+        let keeps_rewards = retry.keeps_rewards;
+        let files = Directory::lock(&retry.path);
+        match files.and_then(|files| Storage::open(Box::new(files), false, keeps_rewards)) {
+            Ok((storage, restored)) => {
+                *kind = Kind::Directory;
+                lock(core).begin_storing(restored, keeps_rewards);
+                *lock(&self.trouble) = None;
+                Some(storage)
+            }
+            Err(StorageError::InUse { .. }) => {
+                retry.wait = (retry.wait * 2).min(RETRY_MAX);
+                retry.at = now.after(retry.wait);
+                None
+            }
+            Err(error) => {
+                *kind = Kind::Unusable;
+                *lock(&self.trouble) = Some(Arc::new(error));
+                None
+            }
+        }
+    }
+
+    /// The time at which a directory that is in use is tried again.
+    pub(super) fn next_try(&self) -> Option<Timestamp> {
+        match &*lock(&self.kind) {
+            Kind::InUse(retry) => Some(retry.at),
+            _ => None,
+        }
+    }
+
     /// Makes the pending writes at once, even after a failure.
     ///
     /// # Errors
@@ -119,7 +188,10 @@ impl Disk {
         core: &Mutex<Core<OsNoise>>,
         clock: &dyn Clock,
     ) -> Result<(), Arc<StorageError>> {
-        if self.kind == Kind::Directory && lock(&self.storage).is_none() {
+        if std::process::id() != self.process {
+            return Err(Arc::new(StorageError::Forked));
+        }
+        if matches!(*lock(&self.kind), Kind::Directory) && lock(&self.storage).is_none() {
             return Err(Arc::new(StorageError::Closed));
         }
         lock(core).write_now();
@@ -129,11 +201,17 @@ impl Disk {
 
     /// Whether the directory can't be used at all, and the last error.
     pub(super) fn trouble(&self) -> (bool, Option<Arc<StorageError>>) {
-        (self.kind == Kind::Unusable, lock(&self.trouble).clone())
+        let is_unusable = matches!(*lock(&self.kind), Kind::Unusable | Kind::InUse(_));
+        (is_unusable, lock(&self.trouble).clone())
     }
 
     /// Closes the directory, so that another handle can open it.
     pub(super) fn close(&self) {
+        let mut kind = lock(&self.kind);
+        if matches!(*kind, Kind::InUse(_)) {
+            *kind = Kind::Unusable;
+        }
+        drop(kind);
         drop(lock(&self.storage).take());
     }
 }

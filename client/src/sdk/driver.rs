@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ use crate::outbox::UploadOutcome;
 /// Longest time for a shutdown: a year. Longer times count as this.
 const PATIENCE_MAX: Duration = Duration::from_hours(365 * 24);
 
-/// Longest time between two readings of the clock, which may have been set meanwhile.
-const GLANCE: Duration = Duration::from_mins(1);
+/// Wait between two attempts to make the last writes.
+const LAST_WRITE_WAIT: Duration = Duration::from_millis(20);
 
 /// Wait before the next attempt to read randomness after a failure.
 const NO_RANDOMNESS_WAIT: Duration = Duration::from_secs(10);
@@ -77,10 +78,10 @@ impl Driver {
         let shared = &ending.0;
         let mut writing = pin!(write(shared));
         let mut talking = pin!(talk(shared, transport));
-        poll_fn(|context| {
+        let end = poll_fn(|context| {
             let talked = talking.as_mut().poll(context);
             if talked.is_pending() && writing.as_mut().poll(context).is_ready() {
-                return Poll::Ready(());
+                return Poll::Ready(None);
             }
             talked
         })
@@ -88,6 +89,10 @@ impl Driver {
         // An arm drawn from now on could miss the last write.
         shared.core().close();
         write_pending(shared).await;
+        while !shared.is_written() && end.is_some_and(|end| Instant::now() < end) {
+            sleep(LAST_WRITE_WAIT).await;
+            write_pending(shared).await;
+        }
     }
 
     /// Runs on its own thread.
@@ -142,7 +147,7 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
 /// Makes the pending writes, on a thread that may block. A write that has begun is completed, even
 /// if this future is dropped.
 async fn write_pending(shared: &Arc<Shared>) -> bool {
-    if shared.is_written() {
+    if shared.is_written() && !shared.tries_storage() {
         return false;
     }
     // Waits for a write that is under way.
@@ -160,20 +165,22 @@ async fn write(shared: &Arc<Shared>) {
         match shared.next_write() {
             None => shared.writes.woken().await,
             Some(time) => {
-                let wait = time.since(shared.now()).min(GLANCE);
-                either(shared.writes.woken(), sleep(wait)).await;
+                either(shared.writes.woken(), sleep(time.since(shared.now()))).await;
             }
         }
     }
 }
 
 /// Carries out tasks when they are due, until the end.
-async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
+async fn talk(shared: &Arc<Shared>, mut transport: Transport) -> Option<Instant> {
     let mut end: Option<Instant> = None;
     loop {
         end = end.or_else(|| end_of(shared));
-        if end.is_some_and(|end| Instant::now() >= end) {
-            return;
+        if end.is_some_and(|end| Instant::now() >= end) || shared.is_forked() {
+            return end;
+        }
+        if shared.network_changed.swap(false, Ordering::SeqCst) {
+            transport.close();
         }
         // A write that completes during the call may make more tasks due.
         let was_written = shared.is_written();
@@ -182,15 +189,14 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
         // The call may have made reports.
         shared.writes.wake();
         let wait = match task {
-            Ok(Task::Upload(_) | Task::Fetch(_)) => None,
-            Ok(Task::Wait(time)) => Some(time.since(shared.now()).min(GLANCE)),
-            Ok(Task::Done) => Some(GLANCE),
+            Ok(Task::Wait(time)) => Some(time.since(shared.now())),
+            Ok(Task::Upload(_) | Task::Fetch(_) | Task::Done) => None,
             Err(_) => Some(NO_RANDOMNESS_WAIT),
         };
         match (task, wait) {
             (Ok(Task::Upload(task)), _) => {
                 let outcome = until(shared, &mut end, transport.upload(&task)).await;
-                let outcome = outcome.unwrap_or(UploadOutcome::Retry { retry_after: None });
+                let outcome = outcome.unwrap_or(UploadOutcome::Unanswered { retry_after: None });
                 // Without randomness the upload is handed out again later.
                 shared.core().on_upload_result(task.id(), &outcome, shared.now()).ok();
             }
@@ -204,13 +210,19 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) {
             (_, wait) => {
                 if end.is_some() && shared.is_written() {
                     if was_written {
-                        return;
+                        return end;
                     }
                     continue;
                 }
-                let wait = Instant::now() + wait.unwrap_or(GLANCE);
-                let wait = end.map_or(wait, |end| end.min(wait));
-                either(shared.network.woken(), sleep_until(wait)).await;
+                if shared.is_written() {
+                    // What is sealed just now is sent over the connection of its fetch.
+                    transport.close();
+                }
+                let due = wait.map(|wait| Instant::now() + wait.min(PATIENCE_MAX));
+                match due.into_iter().chain(end).min() {
+                    Some(time) => either(shared.network.woken(), sleep_until(time)).await,
+                    None => shared.network.woken().await,
+                }
             }
         }
     }
@@ -242,7 +254,7 @@ async fn until<T>(
 ) -> Option<T> {
     let mut call = pin!(timeout(CALL_TIME_MAX, call));
     loop {
-        if shared.core().is_opted_out() {
+        if shared.core().is_opted_out() || shared.network_changed.load(Ordering::SeqCst) {
             return None;
         }
         *end = end.or_else(|| end_of(shared));

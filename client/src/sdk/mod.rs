@@ -12,6 +12,7 @@ mod shared;
 mod tasks;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bandana_shared::identity::ExperimentId;
@@ -22,6 +23,7 @@ use crate::core::Statistics;
 use crate::ledger::{Budget, Spent};
 #[cfg(feature = "storage")]
 use crate::storage::StorageError;
+use crate::time::Timestamp;
 pub use builder::{
     Builder, HostTransport, Ready, WantsAcceptance, WantsBudget, WantsConsent, WantsStorage,
     WantsTransport,
@@ -141,8 +143,17 @@ impl Bandana {
         let now = self.shared.now();
         let core = self.shared.core();
         let status = Status {
-            reporting: if core.is_opted_out() { Reporting::OptedOut } else { Reporting::On },
-            spent: core.spent(now),
+            reporting: if core.is_opted_out() {
+                Reporting::OptedOut
+            } else if self.shared.is_forked() {
+                Reporting::Forked
+            } else if core.clock_agrees(now) {
+                Reporting::On
+            } else {
+                Reporting::ClockDisagrees
+            },
+            next_attempt: core.waits_for_server(now),
+            spent: core.spent(),
             budget: self.shared.budget,
             open_assignments: core.open_assignments(),
             waiting_reports: core.waiting_reports(),
@@ -254,9 +265,12 @@ impl Bandana {
         Ok(())
     }
 
-    /// Makes the driver read the clock again: for hosts that were asleep, or whose clock was set.
-    /// Otherwise that takes up to a minute. Do not call it because the user reacted. With a host's
-    /// transport it does nothing: ask for the next task.
+    /// Makes the driver read the clock again, over a new connection: for hosts that were asleep,
+    /// whose clock was set, or whose network has changed, and when an app comes to the foreground.
+    /// The driver sleeps until the next due time, and timers stand still while a device sleeps. A
+    /// wait for a server that did not answer ends within a second, at most every ten seconds. Do not
+    /// call it because the user reacted. With a host's transport it only ends that wait: ask for the
+    /// next task.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -274,6 +288,9 @@ impl Bandana {
     /// # Privacy
     /// Due uploads leave now. If that is when the user reacted, the time reveals it.
     pub fn wake(&self) {
+        // Without randomness the wait stays as it is.
+        self.shared.core().resume(self.shared.now()).ok();
+        self.shared.network_changed.store(true, Ordering::SeqCst);
         self.shared.writes.wake();
         self.shared.network.wake();
     }
@@ -344,6 +361,9 @@ pub struct Status {
     pub open_assignments: usize,
     /// Number of private bits that no server has counted yet.
     pub waiting_reports: usize,
+    /// The time of the next call, after calls that failed; `None`: the last one was answered. Call
+    /// [`Bandana::wake`] when the network has changed.
+    pub next_attempt: Option<Timestamp>,
     /// Counts since this start.
     pub statistics: Statistics,
 }
@@ -370,6 +390,12 @@ pub enum Reporting {
     On,
     /// The user has opted out, or has not consented yet.
     OptedOut,
+    /// The device's clock was moved, so that assignments have no report. They have again once it
+    /// agrees with the server's day; there is nothing to do but to set it right.
+    ClockDisagrees,
+    /// The process was forked off from the one that has the client, which goes on. Arms are drawn
+    /// without reports; a client of its own needs a directory of its own.
+    Forked,
     /// The storage can't be used, so the spent budget is unknown, and the whole budget counts as
     /// spent. See [`crate::danger::reset`].
     #[cfg(feature = "storage")]

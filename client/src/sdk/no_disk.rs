@@ -3,9 +3,10 @@
 use std::sync::Mutex;
 
 use super::settings::Settings;
+use crate::assignment::random_epoch;
 use crate::core::Core;
 use crate::noise::OsNoise;
-use crate::time::Clock;
+use crate::time::{Clock, Timestamp};
 
 /// The place of the state.
 #[derive(Debug)]
@@ -20,12 +21,19 @@ pub(super) struct Disk;
 impl Disk {
     pub(super) fn open(settings: &Settings) -> (Core<OsNoise>, Self) {
         let Place::Memory = settings.place;
-        (Core::new(settings.budget), Self)
+        let mut core = Core::new(settings.budget);
+        core.begin_epoch(random_epoch());
+        (core, Self)
     }
 
     #[expect(clippy::unused_self, reason = "as the disk that there can be")]
     pub(super) fn write(&self, _core: &Mutex<Core<OsNoise>>, _clock: &dyn Clock) -> bool {
         false
+    }
+
+    #[expect(clippy::unused_self, reason = "as the disk that there can be")]
+    pub(super) fn next_try(&self) -> Option<Timestamp> {
+        None
     }
 
     #[expect(clippy::unused_self, reason = "as the disk that there can be")]

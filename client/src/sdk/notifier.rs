@@ -6,8 +6,18 @@ use std::task::Waker;
 use std::{future::poll_fn, task::Poll};
 
 /// Wakes one waiting task. A wake without a waiting task ends the next wait.
-#[derive(Debug, Default)]
-pub(crate) struct Notifier(Mutex<State>);
+#[derive(Debug)]
+pub(crate) struct Notifier {
+    state: Mutex<State>,
+    /// The process that waits. In a copy of it the lock may be held for ever.
+    process: u32,
+}
+
+impl Default for Notifier {
+    fn default() -> Self {
+        Self { state: Mutex::default(), process: std::process::id() }
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -18,8 +28,11 @@ struct State {
 impl Notifier {
     /// Ends the current or the next wait.
     pub(crate) fn wake(&self) {
+        if std::process::id() != self.process {
+            return;
+        }
         let waker = {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.woken = true;
             state.waker.take()
         };
@@ -32,7 +45,7 @@ impl Notifier {
     #[cfg(feature = "grpc")]
     pub(crate) async fn woken(&self) {
         poll_fn(|context| {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             if std::mem::take(&mut state.woken) {
                 return Poll::Ready(());
             }

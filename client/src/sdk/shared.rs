@@ -1,6 +1,7 @@
 //! The state that handle and driver share.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
 use bandana_shared::identity::ExperimentId;
@@ -18,10 +19,15 @@ use crate::time::{Clock, Timestamp};
 pub(crate) struct Shared {
     core: Mutex<Core<OsNoise>>,
     disk: Disk,
+    /// The process that has the client.
+    process: u32,
+    /// A client that knows nothing, for a copy of the process in which the other one is locked.
+    empty: OnceLock<Mutex<Core<OsNoise>>>,
     acceptances: Acceptances,
     pub(super) budget: Budget,
     clock: Arc<dyn Clock>,
     /// Woken when a write may be pending.
+    pub(crate) network_changed: AtomicBool,
     pub(crate) writes: Notifier,
     /// Woken when a task may be due.
     pub(crate) network: Notifier,
@@ -57,9 +63,12 @@ impl Shared {
         let shared = Self {
             core: Mutex::new(core),
             disk,
+            process: std::process::id(),
+            empty: OnceLock::new(),
             acceptances: settings.acceptances,
             budget: settings.budget,
             clock: settings.clock,
+            network_changed: AtomicBool::new(false),
             writes: Notifier::default(),
             network: Notifier::default(),
             heard: Condvar::new(),
@@ -89,7 +98,32 @@ impl Shared {
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core<OsNoise>> {
-        lock(&self.core)
+        if self.is_forked() {
+            return self.orphan();
+        }
+        let mut core = lock(&self.core);
+        core.set_boot_time(self.clock.boot_time());
+        core
+    }
+
+    /// Whether the process is a copy of the one that has the client. Nothing of the client may be
+    /// waited for then: the threads that held its locks are not there.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// The client of a copy of the process: it draws arms, if nobody held it at the fork, and never
+    /// reports.
+    fn orphan(&self) -> MutexGuard<'_, Core<OsNoise>> {
+        let free = match self.core.try_lock() {
+            Ok(core) => Some(core),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        let empty = || Mutex::new(Core::new(self.budget));
+        let mut core = free.unwrap_or_else(|| lock(self.empty.get_or_init(empty)));
+        core.orphan();
+        core
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -112,17 +146,26 @@ impl Shared {
 
     /// Records the end of a fetch, with the reason if it failed.
     pub(crate) fn note_heard(&self, failure: Option<String>) {
+        if self.is_forked() {
+            return;
+        }
         *lock(&self.failure) = failure;
         self.heard.notify_all();
     }
 
     /// Reason why the last fetch failed, if it did.
     pub(super) fn failure(&self) -> Option<String> {
+        if self.is_forked() {
+            return Some("this process is a copy of the one that has the client".to_owned());
+        }
         lock(&self.failure).clone()
     }
 
     /// Waits until `is_so` holds for the core, or the driver has ended.
     pub(super) fn wait_until(&self, patience: Duration, is_so: impl Fn(&Core<OsNoise>) -> bool) {
+        if self.is_forked() {
+            return;
+        }
         let waits = |core: &mut Core<OsNoise>| !is_so(core) && !lock(&self.end).reached;
         let waited = self.heard.wait_timeout_while(self.core(), patience, waits);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
@@ -136,7 +179,14 @@ impl Shared {
 
     /// The time of the next write, if one is pending.
     pub(crate) fn next_write(&self) -> Option<Timestamp> {
-        self.core().next_write()
+        let next_try = self.disk.next_try();
+        self.core().next_write().into_iter().chain(next_try).min()
+    }
+
+    /// Whether a directory that was in use is to be tried again now.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn tries_storage(&self) -> bool {
+        self.disk.next_try().is_some_and(|time| time <= self.now())
     }
 
     /// Whether no write is pending or under way.
@@ -156,11 +206,19 @@ impl Shared {
     /// Whether the storage can't be used at all, and the last error.
     #[cfg(feature = "storage")]
     pub(super) fn trouble(&self) -> (bool, Option<Arc<StorageError>>) {
+        if self.is_forked() {
+            return (false, None);
+        }
         self.disk.trouble()
     }
 
     /// Asks the driver to end within `patience`.
     pub(super) fn end_within(&self, patience: Duration) {
+        if self.is_forked() {
+            return;
+        }
+        #[cfg(feature = "storage")]
+        self.core().hurry();
         let mut end = lock(&self.end);
         end.patience = Some(end.patience.map_or(patience, |earlier| earlier.min(patience)));
         drop(end);
@@ -177,6 +235,9 @@ impl Shared {
     /// Closes the storage, so that another handle can open it, and records that the driver, or the
     /// host's [`super::Tasks`], has ended.
     pub(crate) fn close(&self) {
+        if self.is_forked() {
+            return;
+        }
         self.core().close();
         self.disk.close();
         lock(&self.end).reached = true;
@@ -193,6 +254,9 @@ impl Shared {
 
     /// Waits until the driver has ended; returns whether it has.
     pub(super) fn wait_for_end(&self, patience: Duration) -> bool {
+        if self.is_forked() {
+            return false;
+        }
         let end = lock(&self.end);
         let waited = self.ended.wait_timeout_while(end, patience, |end| !end.reached);
         waited.unwrap_or_else(PoisonError::into_inner).0.reached

@@ -1,6 +1,7 @@
 //! Tasks for a host that brings its own network.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bandana_shared::identity::{ExperimentId, UploadId};
 
@@ -67,6 +68,9 @@ impl Tasks {
     /// # Errors
     /// [`ClientError::Entropy`]: nothing is lost; call again later.
     pub fn next_task(&mut self) -> Result<Task, ClientError> {
+        if self.shared.is_forked() {
+            return Ok(Task::Done);
+        }
         loop {
             self.shared.write_pending();
             let task = self.shared.core().next_task(self.shared.now())?;
@@ -115,16 +119,42 @@ impl Tasks {
     /// # let (bandana, mut tasks, _clock) = started()?;
     /// let experiment = bandana.experiment("font-size")?;
     /// let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
-    /// tasks.on_fetch_failed(&task.experiment_id)?;
+    /// tasks.on_fetch_failed(&task.experiment_id, None)?;
     /// assert!(matches!(tasks.next_task()?, Task::Wait(_)));
     /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Errors
     /// As for [`crate::Core::on_fetch_failed`].
-    pub fn on_fetch_failed(&mut self, id: &ExperimentId) -> Result<(), ClientError> {
-        let told = self.shared.core().on_fetch_failed(id, self.shared.now());
+    pub fn on_fetch_failed(
+        &mut self,
+        id: &ExperimentId,
+        retry_after: Option<Duration>,
+    ) -> Result<(), ClientError> {
+        let told = self.shared.core().on_fetch_failed(id, retry_after, self.shared.now());
         self.shared.note_heard(Some("the host could not ask".to_owned()));
+        told
+    }
+
+    /// Records that a server answered, but not with the experiment: it does not know it, or has
+    /// refused the fetch.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::Task;
+    /// # let (bandana, mut tasks, _clock) = started()?;
+    /// let experiment = bandana.experiment("font-size")?;
+    /// let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
+    /// tasks.on_fetch_refused(&task.experiment_id)?;
+    /// assert!(matches!(tasks.next_task()?, Task::Wait(_)));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`crate::Core::on_fetch_refused`].
+    pub fn on_fetch_refused(&mut self, id: &ExperimentId) -> Result<(), ClientError> {
+        let told = self.shared.core().on_fetch_refused(id, self.shared.now());
+        self.shared.note_heard(Some("the server refused to answer".to_owned()));
         told
     }
 
@@ -141,7 +171,7 @@ impl Tasks {
     /// # tasks.on_fetched(&task.experiment_id, answer(bandana_client::Clock::now(&*clock))?)?;
     /// let Task::Upload(task) = tasks.next_task()? else { return Err("not yet".into()) };
     /// // The network is down.
-    /// tasks.on_upload_result(task.id(), &UploadOutcome::Retry { retry_after: None })?;
+    /// tasks.on_upload_result(task.id(), &UploadOutcome::Unanswered { retry_after: None })?;
     /// assert_eq!(bandana.status().waiting_reports, 1);
     /// # Ok::<(), Failure>(())
     /// ```
@@ -166,9 +196,9 @@ impl Tasks {
     /// # let (bandana, mut tasks, _clock) =
     /// #     start(Bandana::builder().host_transport().directory(app.path()))?;
     /// let _shown = bandana.experiment("button-colour")?.choose();
-    /// let before = std::fs::read(app.path().join("ledger"))?;
+    /// let before = std::fs::read(app.path().join("state"))?;
     /// tasks.write();
-    /// assert_ne!(std::fs::read(app.path().join("ledger"))?, before, "it is paid for");
+    /// assert_ne!(std::fs::read(app.path().join("state"))?, before, "it is kept");
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn write(&mut self) {
@@ -178,6 +208,9 @@ impl Tasks {
 
 impl Drop for Tasks {
     fn drop(&mut self) {
+        if self.shared.is_forked() {
+            return;
+        }
         self.shared.core().close();
         self.shared.write_pending();
         self.shared.close();

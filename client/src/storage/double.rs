@@ -36,6 +36,7 @@ struct Platter {
     cached: BTreeMap<String, usize>,
     durable: BTreeMap<String, usize>,
     operations: u32,
+    syncs: u32,
     fault: Option<(u32, Fault)>,
     crashed: bool,
     chance: ChaCha20Rng,
@@ -53,6 +54,7 @@ impl Disk {
             cached: BTreeMap::new(),
             durable: BTreeMap::new(),
             operations: 0,
+            syncs: 0,
             fault,
             crashed: false,
             chance: ChaCha20Rng::seed_from_u64(seed),
@@ -66,6 +68,11 @@ impl Disk {
     /// Number of operations so far.
     pub(crate) fn operations(&self) -> u32 {
         self.platter().operations
+    }
+
+    /// Number of syncs of files and of the directory so far.
+    pub(crate) fn syncs(&self) -> u32 {
+        self.platter().syncs
     }
 
     /// Sets the next fault. Operations are counted from the first on the disk.
@@ -200,6 +207,7 @@ impl Files for Disk {
 
     fn sync(&mut self, name: &str) -> io::Result<()> {
         let platter = &mut *self.platter();
+        platter.syncs += 1;
         let (partly, outcome) = platter.operate();
         let file = platter.file(name);
         let File { cached, durable } = &mut platter.files[file];
@@ -228,6 +236,7 @@ impl Files for Disk {
 
     fn sync_directory(&mut self) -> io::Result<()> {
         let platter = &mut *self.platter();
+        platter.syncs += 1;
         let (partly, outcome) = platter.operate();
         if !partly {
             platter.durable = platter.cached.clone();

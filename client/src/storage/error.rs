@@ -44,6 +44,12 @@ pub enum StorageError {
         /// The directory.
         path: PathBuf,
     },
+    /// The process was forked off from the one that has the directory.
+    #[error(
+        "this process was forked off from the one that has Bandana's files; start a client of its \
+         own, in a directory of its own"
+    )]
+    Forked,
     /// The disk failed or is full.
     #[error("{doing} Bandana's file `{file}` failed")]
     Io {

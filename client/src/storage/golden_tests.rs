@@ -8,7 +8,7 @@ use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{
-    ArmIndex, Digest, ExperimentId, Revision, StoreId, UnixSeconds, UploadId,
+    ArmIndex, Day, Digest, ExperimentId, Revision, StoreId, UnixSeconds, UploadId,
 };
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
@@ -29,10 +29,13 @@ use crate::trusted::disclosures_file::{KeptByName, StoredDisclosure, StoredDiscl
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Bytes of version 1, and below of version 2. They never change: data that a later version can't
+/// Bytes of version 1, and below of later ones. They never change: data that a later version can't
 /// read is lost on every device that has it.
-const LEDGER: &str = "\
+const LEDGER_1: &str = "\
     42446c6701001e3169aa07fc009435770200fc00ca9a3b01fc00ca9a3bfc005c2605";
+const LEDGER: &str = "\
+    42446c6702003cb6c2bd07fc005ed0b2fc00ca9a3b02fb204efc00ca9a3bfb214efc00ca9a3b01fb\
+    214e";
 const DONE: &str = "4244646e01005d1b7a3cfb2c01";
 const REWARDS: &str = "\
     424472770100ac3b04fd01fb2c01000000000000e83f";
@@ -58,7 +61,7 @@ const CHANGES_1: &str = "\
     090909090902010202030004030006676f6c64656e00030200fd00000000010000003c63";
 
 /// The same data, each with its store.
-const STATE: &str = "\
+const STATE_2: &str = "\
     424473740200ade7a206040100fc002f68590100fc002f6859640301f2cd47e6e48cf3435ff11d3c\
     b79bb5bb06676f6c64656e0201000000000000e03ffd8591e3655981a66000000000000000f0bf00\
     0000000000084001000000000000d03f01fc0000100002036f6c6401036e6577003c09010001d75a\
@@ -68,7 +71,7 @@ const STATE: &str = "\
     eafb48ee010106676f6c64656ef2cd47e6e48cf3435ff11d3cb79bb5bb0101fb48eefc880d010001\
     090909090909090909090909090909090201020106676f6c64656e011e0401050505050505050505\
     0505050505050503010101";
-const CHANGES: &str = "\
+const CHANGES_2: &str = "\
     424463680200bbbf24a8050905010505050505050505050505050505050506676f6c64656e01f2cd\
     47e6e48cf3435ff11d3cb79bb5bb06676f6c64656e0201000000000000e03ffd8591e3655981a660\
     00000000000000f0bf000000000000084001000000000000d03f01fc0000100002036f6c6401036e\
@@ -80,6 +83,31 @@ const CHANGES: &str = "\
     1e040103f2cd47e6e48cf3435ff11d3cb79bb5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d\
     00020101030109090909090909090909090909090909020102020300040305010505050505050505\
     050505050505050506676f6c64656e00030200fd00000000010000003c63";
+
+const CHANGES: &str = "\
+    4244636803009163b863050a05010505050505050505050505050505050506676f6c64656e01f2cd\
+    47e6e48cf3435ff11d3cb79bb5bb06676f6c64656e0201000000000000e03ffd8591e3655981a660\
+    00000000000000f0bf000000000000084001000000000000d03f01fc0000100002036f6c6401036e\
+    6577003c0901d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511afc00\
+    f1536540070707070707070707070707070707070707070707070707070707070707070707070707\
+    07070707070707070707070707070707070707070707070707070707030200fd0000000001000000\
+    3c4d0101f2cd47e6e48cf3435ff11d3cb79bb5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d\
+    000102f2cd47e6e48cf3435ff11d3cb79bb5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d01\
+    1e040103f2cd47e6e48cf3435ff11d3cb79bb5bb06676f6c64656e0164fbc4eafb48eefc0065cd1d\
+    00020101030109090909090909090909090909090909020102020300040305010505050505050505\
+    050505050505050506676f6c64656e00030200fd00000000010000003c6306fb204efc0065cd1d";
+
+/// The same with prices, and a day that was heard.
+const STATE: &str = "\
+    424473740300e7dad64f040100fc002f6859fc00ca9a3b01fb204efc0065cd1d01fb204e0301f2cd\
+    47e6e48cf3435ff11d3cb79bb5bb06676f6c64656e0201000000000000e03ffd8591e3655981a660\
+    00000000000000f0bf000000000000084001000000000000d03f01fc0000100002036f6c6401036e\
+    6577003c09010001d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a\
+    fc00f153654007070707070707070707070707070707070707070707070707070707070707070707\
+    070707070707070707070707070707070707070707070707070707070707030200fd000000000100\
+    00003c6301020001fbc4eafb48ee010106676f6c64656ef2cd47e6e48cf3435ff11d3cb79bb5bb01\
+    01fb48eefc880d010001090909090909090909090909090909090201020106676f6c64656e011e04\
+    01050505050505050505050505050505050301010101fc0065cd1d";
 
 #[cfg(feature = "trusted")]
 const DISCLOSURES: &str = "\
@@ -99,10 +127,16 @@ fn at(milliseconds: u64) -> Timestamp {
     Timestamp::from_unix_ms(milliseconds)
 }
 
+/// Debits of three reports: one that arrived on day 20 000, one on the next day, and one that has no
+/// day yet.
 fn ledger() -> Ledger {
     let mut ledger = Ledger::default();
-    ledger.debit(NanoNats::new(1_000_000_000), at(5));
-    ledger.debit(NanoNats::new(1_000_000_000), at(86_400_000));
+    let price = NanoNats::new(1_000_000_000);
+    for day in [20_000, 20_001] {
+        ledger.debit(price);
+        ledger.hear(Day::new(day), price);
+    }
+    ledger.debit(price);
     ledger
 }
 
@@ -137,6 +171,9 @@ fn held(signed: bool) -> Result<CachedExperiment, Failure> {
     })
 }
 
+/// The price of a report of the golden experiment.
+const PRICE: NanoNats = NanoNats::new(500_000_000);
+
 fn report(number: u8) -> Result<PrivateReport, Failure> {
     PrivateReport::restored(number).ok_or_else(|| "no report says that".into())
 }
@@ -155,7 +192,7 @@ fn changes() -> Result<Vec<Change>, Failure> {
             chosen_at: at(100),
             rewards_until: at(60_100),
             release_at: at(61_000),
-            price: NanoNats::new(500_000_000),
+            price: PRICE,
             once,
         }))
     };
@@ -171,6 +208,7 @@ fn changes() -> Result<Vec<Change>, Failure> {
         Change::Privatized { id: AssignmentId::new(3), report: report(0)? },
         Change::Settled { id: AssignmentId::new(3) },
         Change::Heard { held: again, anew: false },
+        Change::DayHeard { day: Day::new(20_000), settled: PRICE },
     ])
 }
 
@@ -202,27 +240,45 @@ fn bytes(hex: &str) -> Result<Vec<u8>, Failure> {
 }
 
 #[test]
-fn version_1_is_read_and_says_nothing_of_stores() -> Result<(), Failure> {
-    let read: StoredState = stored::from_bytes(&bytes(STATE_1)?)?;
-    let (read, number) = read.into_state(true).ok_or("not a state")?;
-    let mut replayed = State::default();
-    stored::from_bytes::<StoredChanges>(&bytes(CHANGES_1)?)?
-        .apply(&mut replayed)
-        .ok_or("changes that do not apply")?;
-    let mut expected = state()?;
-    for held in expected.cached.values_mut() {
-        held.store = None;
+fn earlier_versions_are_read() -> Result<(), Failure> {
+    for (version, bytes_of_state, bytes_of_changes) in
+        [(1, STATE_1, CHANGES_1), (2, STATE_2, CHANGES_2)]
+    {
+        let read: StoredState = stored::from_bytes(&bytes(bytes_of_state)?)?;
+        let (mut read, number) = read.into_state(true).ok_or("not a state")?;
+        let mut replayed = State::default();
+        stored::from_bytes::<StoredChanges>(&bytes(bytes_of_changes)?)?
+            .apply(&mut replayed)
+            .ok_or("changes that do not apply")?;
+        let mut expected = State::default();
+        for change in changes()?.iter().filter(|one| !matches!(one, Change::DayHeard { .. })) {
+            expected.apply(change, 0).map_err(|_| format!("{change:?}"))?;
+        }
+        // What the parcels had cost was not stored, and no window is over before they are settled.
+        for parcel in read.outbox.parcels.values_mut() {
+            assert_eq!(std::mem::replace(&mut parcel.price, PRICE), NanoNats::MAX);
+        }
+        if version == 1 {
+            // It says nothing of stores.
+            expected.cached.values_mut().for_each(|held| held.store = None);
+            expected.outbox.parcels.values_mut().for_each(|parcel| parcel.store = None);
+            expected.open.values_mut().for_each(|open| open.store = None);
+        }
+        let expected = stored::to_bytes(&StoredState::new(&expected, 4, true))?;
+        assert_eq!(number, 4);
+        assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, expected);
+        assert_eq!(stored::to_bytes(&StoredState::new(&replayed, 4, true))?, expected);
     }
-    for parcel in expected.outbox.parcels.values_mut() {
-        parcel.store = None;
-    }
-    for open in expected.open.values_mut() {
-        open.store = None;
-    }
-    let expected = stored::to_bytes(&StoredState::new(&expected, 4, true))?;
-    assert_eq!(number, 4);
-    assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, expected);
-    assert_eq!(stored::to_bytes(&StoredState::new(&replayed, 4, true))?, expected);
+    Ok(())
+}
+
+#[test]
+fn the_days_of_a_device_count_until_a_server_has_told_its_own() -> Result<(), Failure> {
+    let (number, mut ledger) = stored::from_bytes::<StoredLedger>(&bytes(LEDGER_1)?)?.into_parts();
+    let both = NanoNats::new(2_000_000_000);
+    assert_eq!((number, ledger.lifetime(), ledger.undated()), (7, both, both));
+    ledger.hear(Day::new(20_000), both);
+    assert_eq!(ledger.days().collect::<Vec<_>>(), [(Day::new(20_000), both)]);
     Ok(())
 }
 
@@ -253,7 +309,6 @@ fn stores_come_back_with_what_came_from_them() -> Result<(), Failure> {
 #[cfg(feature = "trusted")]
 #[test]
 fn golden_bytes_of_disclosures() -> Result<(), Failure> {
-    use bandana_shared::identity::Day;
     use bandana_shared::wire::v1::{Vector, disclose_request::Played};
 
     use crate::trusted::{Disclosure, Kept};

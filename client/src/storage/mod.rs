@@ -3,14 +3,17 @@
 //! A directory holds
 //! - `ledger`: two slots of 1 KiB that are written in turn, each with the number of a write and the
 //!   budget spent up to that write; after them the number of the last completed write;
-//! - `state`: the whole state after some write, and the changes of each later write;
+//! - `state`: the whole state after some write, and the changes since;
 //! - `rewards`: sums of rewards, only if the app asked for it;
+//! - `starts`: the number of starts, from which ids of assignments begin;
 //! - `lock`; `installed`, which distinguishes a loss from a first start; and `opted-out`, which a
-//!   reset keeps.
+//!   reset keeps, as it does `starts`.
 //!
-//! Write number n goes to the ledger first, then to the state, each made durable. So after a crash
-//! both have the same number, or the ledger is one ahead and budget was wasted. A larger
-//! difference, or a state behind a completed write, means that a file was truncated, exchanged or
+//! A write before something is handed out has a number, and goes to the ledger first, then to the
+//! state, each made durable. So after a crash both have the same number, or the ledger is one ahead
+//! and budget was wasted. All other changes are appended to the state under the number of the last
+//! such write and left to the operating system: a power cut may lose them, and with them
+//! assignments of which nothing was handed out. A larger difference, or a state behind a completed write, means that a file was truncated, exchanged or
 //! rolled back. The files are then not used, and the client reports nothing until the app resets
 //! the directory.
 //!
@@ -29,8 +32,11 @@ use std::io;
 
 use bandana_shared::stored::{self, StoredError};
 
+use crate::assignment::random_epoch;
 use crate::core::{Content, State, Write};
-use crate::core::{PendingRewards, StoredChanges, StoredDone, StoredLedger, StoredState};
+use crate::core::{
+    PendingRewards, StoredChanges, StoredDone, StoredLedger, StoredStarts, StoredState,
+};
 use crate::ledger::Ledger;
 pub(crate) use directory::Directory;
 #[cfg(all(test, feature = "trusted"))]
@@ -42,6 +48,8 @@ pub(crate) const STATE: &str = "state";
 const STATE_NEW: &str = "state.new";
 pub(crate) const REWARDS: &str = "rewards";
 const REWARDS_NEW: &str = "rewards.new";
+const STARTS: &str = "starts";
+const STARTS_NEW: &str = "starts.new";
 const INSTALLED: &str = "installed";
 pub(crate) const OPTED_OUT: &str = "opted-out";
 
@@ -57,6 +65,10 @@ const SLOT: usize = 1024;
 pub(crate) trait Files: Send + std::fmt::Debug {
     /// The whole content of a file; `None`: the file does not exist.
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+    /// Checks that nobody else can have locked the directory, and that open files are still in it.
+    fn check(&mut self) -> io::Result<()> {
+        Ok(())
+    }
     /// Writes at an offset, creating the file if need be.
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Appends to a file.
@@ -98,10 +110,7 @@ impl Storage {
         storage.opted_out = storage.read_file(OPTED_OUT)?.is_some();
         let (mut state, next_write) = storage.read(simulated)?;
         state.opted_out |= storage.opted_out;
-        if next_write > 1 {
-            // Ids that the last run gave without storing them are not given again.
-            state.last_assignment = (state.last_assignment | u64::from(u32::MAX)).saturating_add(1);
-        }
+        state.last_assignment = storage.begin_epoch(state.last_assignment)?;
         let rewards = storage.read_file(REWARDS)?;
         if let Some(bytes) = rewards.as_ref().filter(|_| keeps_rewards) {
             // Damaged rewards are lost, as in a restart without the file.
@@ -114,6 +123,24 @@ impl Storage {
             storage.remove_rewards(keeps_rewards)?;
         }
         Ok((storage, (state, next_write)))
+    }
+
+    /// Makes a new epoch durable, so that no id of an assignment comes again, not even one that was
+    /// given and not stored. Returns the number before its first id.
+    ///
+    /// If that can't be written, the epoch is a random one beyond all others.
+    fn begin_epoch(&mut self, last_assignment: u64) -> Result<u64, StorageError> {
+        let stored = self.read_file(STARTS)?;
+        let stored = stored.and_then(|bytes| stored::from_bytes::<StoredStarts>(&bytes).ok());
+        let last = (last_assignment >> 32).max(stored.map_or(0, |starts| starts.0));
+        let next = last.saturating_add(1).min(u64::from(u32::MAX));
+        let bytes = stored::to_bytes(&StoredStarts(next))?;
+        let written = replace(&mut *self.files, STARTS_NEW, STARTS, &bytes);
+        let epoch = match written {
+            Ok(()) => next,
+            Err(_) => next.max(random_epoch()),
+        };
+        Ok(epoch << 32)
     }
 
     fn read_file(&self, name: &'static str) -> Result<Option<Vec<u8>>, StorageError> {
@@ -131,17 +158,14 @@ impl Storage {
                 Ok((State { ledger, ..State::default() }, 1))
             }
             (Some((number, ledger)), Some(state)) => {
-                let (mut state, last) = read_state(&state, simulated)?;
+                let (mut state, last) = read_state(&state, simulated, (number, &ledger))?;
                 if last < done {
                     return Err(damaged(STATE));
                 }
                 match number.checked_sub(last) {
-                    Some(0) if ledger.lifetime() < state.ledger.lifetime() => {
-                        return Err(damaged(LEDGER));
-                    }
-                    // With the same number the ledger can still include later debits: if the write
-                    // of the state failed, both are written again under that number.
-                    Some(0 | 1) => state.ledger = ledger,
+                    Some(0) => {}
+                    // It includes what the state lacks.
+                    Some(1) => state.ledger = ledger,
                     // The slot of that write is to be written again, not the only valid slot.
                     None if last - number == 1 => return Ok((state, last)),
                     Some(_) => return Err(damaged(STATE)),
@@ -161,6 +185,13 @@ impl Storage {
             self.mark(OPTED_OUT)?;
             self.opted_out = true;
         }
+        if !write.is_synced {
+            let Content::Changes(changes) = &write.content else { return Ok(()) };
+            let frame = frame(&StoredChanges::new(write.number, changes))?;
+            let written = self.files.append(STATE, &frame);
+            return written.map_err(|source| failed("writing", STATE, source));
+        }
+        self.files.check().map_err(|source| failed("keeping", "lock", source))?;
         self.write_ledger(write)?;
         let written = match &write.content {
             Content::Changes(changes) => {
@@ -312,20 +343,40 @@ fn read_ledger(bytes: &[u8]) -> Result<(Option<(u64, Ledger)>, u64), StorageErro
     Ok((latest, done.flatten().map_or(0, |done| done.0)))
 }
 
-/// The state after the last write that is complete, and the number of that write.
-fn read_state(bytes: &[u8], simulated: bool) -> Result<(State, u64), StorageError> {
+/// The state after the last write that is complete, and the number of the last synced one among
+/// them. The ledger takes the place of the state's own at the write of its number: it can include
+/// later debits, since when the write of the state fails, both are written again.
+fn read_state(
+    bytes: &[u8],
+    simulated: bool,
+    (of_ledger, ledger): (u64, &Ledger),
+) -> Result<(State, u64), StorageError> {
     let (first, mut rest) = split_frame(bytes).ok_or_else(|| damaged(STATE))?;
     let first = read_frame::<StoredState>(first, STATE)?.ok_or_else(|| damaged(STATE))?;
     let (mut state, mut number) = first.into_state(simulated).ok_or_else(|| damaged(STATE))?;
+    let replace = |state: &mut State, number: u64| match number == of_ledger {
+        true if ledger.lifetime() < state.ledger.lifetime() => Err(damaged(LEDGER)),
+        true => {
+            state.ledger = ledger.clone();
+            Ok(())
+        }
+        false => Ok(()),
+    };
+    replace(&mut state, number)?;
     while let Some((frame, after)) = split_frame(rest) {
         let Some(changes) = read_frame::<StoredChanges>(frame, STATE)? else {
             break;
         };
-        if changes.number() != number + 1 {
-            return Err(damaged(STATE));
-        }
-        number += 1;
+        let is_synced = match changes.number().checked_sub(number) {
+            Some(0) => false,
+            Some(1) => true,
+            _ => return Err(damaged(STATE)),
+        };
         changes.apply(&mut state).ok_or_else(|| damaged(STATE))?;
+        if is_synced {
+            number += 1;
+            replace(&mut state, number)?;
+        }
         rest = after;
     }
     Ok((state, number))

@@ -14,7 +14,7 @@ use bandana_shared::wire::v1::{
 use super::{Agreement, DisclosedReward, Disclosure, TrustedError};
 use crate::day::HeardDay;
 use crate::grpc::Transport;
-use crate::time::{Clock as _, SystemClock};
+use crate::time::{Clock as _, Moment, SystemClock};
 
 /// A trusted experiment that was judged. Needs a tokio runtime. Clones share the server's day.
 ///
@@ -255,13 +255,13 @@ impl TrustedExperiment {
     }
 
     fn hear(&self, day: Day) {
-        lock(&self.heard_day).hear(day, SystemClock.now());
+        lock(&self.heard_day).hear(day, Moment::of_system());
     }
 }
 
 /// The server's day, if it was received lately and is accepted.
 pub(super) fn known(heard_day: &SharedDay) -> Option<Day> {
-    lock(heard_day).get(SystemClock.now())
+    lock(heard_day).get(Moment::of_system())
 }
 
 fn lock(heard_day: &SharedDay) -> MutexGuard<'_, HeardDay> {
@@ -280,7 +280,7 @@ async fn ask(
     let mut trusted = transport.trusted();
     let answer = transport.answered(trusted.get_trusted_experiment(request)).await?.into_inner();
     let day = Day::new(answer.server_day);
-    lock(heard_day).hear(day, SystemClock.now());
+    lock(heard_day).hear(day, Moment::of_system());
     let specification = answer.specification.ok_or(TrustedError::NotUnderstood)?;
     agreement.judge(id, &specification)?;
     Ok((specification, day))

@@ -8,7 +8,7 @@ use bandana_shared::rewards::Rewards;
 use bandana_shared::signing::{Signature, SigningKey};
 use bandana_shared::specification::{Arm, Specification};
 
-use super::{Failure, acceptance, answer, at, id, parts, question};
+use super::{Failure, acceptance, answer, at, day, id, parts, question};
 
 const DAY: u64 = 86_400;
 
@@ -78,15 +78,13 @@ fn nothing_is_chosen_after_the_first_signature_has_expired() -> Result<(), Failu
     client.choose(&id()?, at(3 * DAY - 1))?;
     let expired = client.choose(&id()?, at(3 * DAY));
     assert!(matches!(expired, Err(ClientError::SignaturesExpired { .. })), "{expired:?}");
-    // Setting the clock back does not help.
+    // Setting the clock back does not help: it is the server's day at least.
     let (mut client, _) = pinned(&specification)?;
     client.on_fetched(&id()?, signed(&specification, vec![sign(1, 9), sign(2, 3)])?, at(0))?;
-    client.choose(&id()?, at(2 * DAY))?;
-    let late = client.on_fetched(
-        &id()?,
-        signed(&specification, vec![sign(1, 9), sign(2, 1)])?,
-        at(DAY / 2),
-    );
+    let again = Fetched { day: day(12), ..signed(&specification, vec![sign(1, 9), sign(2, 3)])? };
+    client.on_fetched(&id()?, again, at(2 * DAY))?;
+    let late = Fetched { day: day(12), ..signed(&specification, vec![sign(1, 9), sign(2, 1)])? };
+    let late = client.on_fetched(&id()?, late, at(DAY / 2));
     assert!(matches!(late, Err(ClientError::Refused(Refusal::Signature(_)))), "{late:?}");
     Ok(())
 }
@@ -102,7 +100,7 @@ fn signatures_are_renewed_before_they_expire() -> Result<(), Failure> {
     client.choose(&id()?, at(DAY))?;
     let (task, now) = question(&mut client, at(DAY))?;
     assert!(task.known.is_some(), "two days are enough");
-    client.on_fetch_failed(&id()?, now)?;
+    client.on_fetch_failed(&id()?, None, now)?;
     client.choose(&id()?, at(2 * DAY))?;
     let (task, _) = question(&mut client, at(2 * DAY))?;
     assert!(task.known.is_none(), "a server leaves out what is known");

@@ -100,12 +100,12 @@ fn what_a_liar_told_is_forgotten_once_the_store_that_it_named_disowns_it() -> Re
         let Task::Upload(task) = client.next_task(at(1))? else { return Err("no upload".into()) };
         let refused = client.on_fetched(&id()?, truly.clone(), at(1));
         assert!(matches!(refused, Err(ClientError::Refused(_))), "{refused:?}");
-        let spent = client.spent(at(1));
+        let spent = client.spent();
         client.on_upload_result(task.id(), &unknown(Some(STORE)), at(2))?;
 
         // Nothing more is debited until the true specification is received; earlier debits stay.
         assert!(matches!(client.choose(&id()?, at(3)), Err(ClientError::NoPolicy { .. })));
-        assert_eq!((client.spent(at(3)), client.waiting_reports()), (spent, 0));
+        assert_eq!((client.spent(), client.waiting_reports()), (spent, 0));
         let Task::Fetch(question) = client.next_task(at(60))? else {
             return Err("no question".into());
         };
@@ -148,13 +148,13 @@ fn what_waits_for_a_store_that_is_gone_does_not_hold_up_the_others() -> Result<(
     for _ in 0..40 {
         client.choose(&id()?, at(1))?;
     }
-    // The wait is random, and can be zero: then the report is sent once more.
+    // All of them wait after the first answer. The wait is random, and can be zero.
     let mut first = BTreeSet::new();
     while let Task::Upload(task) = client.next_task(at(1))? {
         client.on_upload_result(task.id(), &unknown(Some(OTHER)), at(1))?;
         first.insert(task.id());
     }
-    assert_eq!(first.len(), 32 - 1, "and the one that is under way");
+    assert!(first.len() < 5, "{} were sent", first.len());
     let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
     let fetched = Fetched { store: Some(OTHER), ..answer(specification, 10)? };
     client.on_fetched(&id()?, fetched, at(1))?;

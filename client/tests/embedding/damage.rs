@@ -8,12 +8,14 @@ use bandana_shared::stored::{self, Stored};
 
 use super::{Failure, Hands, NAME, builder, choose, serve, started};
 
-/// A directory after the debits of three reports.
+/// A directory after three reports.
 fn used(clock: &std::sync::Arc<Hands>) -> Result<tempfile::TempDir, Failure> {
     let directory = tempfile::tempdir()?;
     let (bandana, mut tasks) = started(directory.path(), clock, 10)?;
     for _ in 0..3 {
         choose(&bandana, &mut tasks, 1)?;
+        clock.forward(7200);
+        assert_eq!(serve(&mut tasks, clock)?.len(), 1);
     }
     Ok(directory)
 }
@@ -157,6 +159,8 @@ fn a_disk_that_takes_nothing_sends_nothing_until_it_does() -> Result<(), Failure
     fs::rename(&state, &aside)?;
     fs::create_dir(&state)?;
     bandana.experiment(NAME)?.choose().reward(1.0);
+    // By then the report is to be sent.
+    clock.forward(7200);
     for _ in 0..10 {
         clock.forward(1000);
         assert_eq!(serve(&mut tasks, &clock)?, []);

@@ -191,33 +191,6 @@ fn the_budget_holds_over_threads_and_restarts() -> Result<(), Failure> {
 }
 
 #[test]
-fn a_clock_set_back_a_year_opens_no_window() -> Result<(), Failure> {
-    const YEAR: u64 = 365 * 86_400;
-    let directory = tempfile::tempdir()?;
-    let clock = Hands::new();
-    let (bandana, mut tasks) = started(directory.path(), &clock, 3)?;
-    choose(&bandana, &mut tasks, 3)?;
-    let why = |bandana: &Bandana| -> Result<Option<Unreported>, Failure> {
-        let choice = bandana.experiment(NAME)?.choose();
-        Ok(choice.assignment().ok_or("no arm")?.unreported())
-    };
-    clock.back(YEAR);
-    assert_eq!(why(&bandana)?, Some(Unreported::WindowSpent));
-    // The fetch of the server's day comes within five minutes.
-    clock.forward(300);
-    assert_eq!(serve(&mut tasks, &clock)?.len(), 3, "what was paid for leaves");
-    drop((bandana, tasks));
-    let (bandana, tasks) = started(directory.path(), &clock, 3)?;
-    assert_eq!(why(&bandana)?, Some(Unreported::WindowSpent));
-    clock.forward(YEAR + 6 * 86_400);
-    assert_eq!(why(&bandana)?, Some(Unreported::WindowSpent));
-    clock.forward(86_400);
-    assert_eq!(why(&bandana)?, None, "a week after the last report");
-    drop(tasks);
-    Ok(())
-}
-
-#[test]
 fn a_stricter_app_does_not_go_on_with_what_it_no_longer_accepts() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let clock = Hands::new();

@@ -5,11 +5,14 @@ mod damage;
 #[cfg(feature = "grpc")]
 mod driver;
 mod handle;
+mod life;
 mod once;
+mod time;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bandana_client::{
     Acceptance, Bandana, Budget, Builder, Clock, Consent, Fetched, HostTransport, Ready, Task,
@@ -30,27 +33,53 @@ type Failure = Box<dyn std::error::Error>;
 
 const NAME: &str = "button-colour";
 
-/// A clock that tests set.
+/// Seconds since 1970 when a test begins.
+const BEGIN: u64 = 1_700_000_000;
+
+/// A clock that tests set, and the time that has truly passed.
 #[derive(Debug)]
-struct Hands(AtomicU64);
+struct Hands {
+    passed: AtomicU64,
+    /// By how many seconds the device's clock is wrong.
+    wrong: AtomicI64,
+    /// Whether the device knows how long it has been on.
+    has_boot_time: bool,
+}
 
 impl Hands {
     fn new() -> Arc<Self> {
-        Arc::new(Self(AtomicU64::new(1_700_000_000)))
+        Self::with_boot_time(true)
     }
 
+    fn with_boot_time(has_boot_time: bool) -> Arc<Self> {
+        Arc::new(Self { passed: AtomicU64::new(0), wrong: AtomicI64::new(0), has_boot_time })
+    }
+
+    /// Lets time pass.
     fn forward(&self, seconds: u64) {
-        self.0.fetch_add(seconds, Ordering::SeqCst);
+        self.passed.fetch_add(seconds, Ordering::SeqCst);
     }
 
-    fn back(&self, seconds: u64) {
-        self.0.fetch_sub(seconds, Ordering::SeqCst);
+    /// Sets the device's clock so many seconds off the truth.
+    fn set_wrong(&self, seconds: i64) {
+        self.wrong.store(seconds, Ordering::SeqCst);
+    }
+
+    /// The time of a server, which is right.
+    fn truth(&self) -> Timestamp {
+        Timestamp::from_unix_ms((BEGIN + self.passed.load(Ordering::SeqCst)) * 1000)
     }
 }
 
 impl Clock for Hands {
     fn now(&self) -> Timestamp {
-        Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst) * 1000)
+        let wrong = self.wrong.load(Ordering::SeqCst) * 1000;
+        Timestamp::from_unix_ms(self.truth().unix_ms().saturating_add_signed(wrong))
+    }
+
+    fn boot_time(&self) -> Option<Duration> {
+        let on = Duration::from_secs(1000 + self.passed.load(Ordering::SeqCst));
+        self.has_boot_time.then_some(on)
     }
 }
 
@@ -103,7 +132,8 @@ fn serve(tasks: &mut Tasks, clock: &Hands) -> Result<Vec<Upload>, Failure> {
     loop {
         match tasks.next_task()? {
             Task::Fetch(task) => {
-                tasks.on_fetched(&task.experiment_id, fetched(&specification()?, clock.now())?)?;
+                tasks
+                    .on_fetched(&task.experiment_id, fetched(&specification()?, clock.truth())?)?;
             }
             Task::Upload(task) => {
                 uploads.push(Upload::try_from(&UploadRequest::decode(task.bytes())?)?);

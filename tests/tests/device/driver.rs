@@ -130,13 +130,18 @@ fn a_blocking_host_sends_every_report_once_over_answers_that_get_lost() -> anyho
     ]);
     clock.forward(100);
     assert!(bandana.shutdown(PATIENCE));
-    assert_eq!(bandana.status().waiting_reports, 4, "those that were put off");
+    assert_eq!(bandana.status().waiting_reports, 20, "all wait when the server has failed once");
     drop(bandana);
-    clock.forward(10_000);
-    introduce(&recorder.url(), directory.path(), &clock)?;
-    let bandana = app(Transport::to(&recorder.url())?, directory.path(), &clock)?.start()?;
-    assert!(bandana.shutdown(PATIENCE));
-    assert_eq!((bandana.status().waiting_reports, bandana.status().open_assignments), (0, 0));
+    // Each error ends an exchange, and so does a pause of the only experiment.
+    for waiting in [20, 20, 20, 0] {
+        clock.forward(10_000);
+        introduce(&recorder.url(), directory.path(), &clock)?;
+        let bandana = app(Transport::to(&recorder.url())?, directory.path(), &clock)?.start()?;
+        assert!(bandana.shutdown(PATIENCE));
+        let status = bandana.status();
+        assert!(status.waiting_reports <= waiting, "{status:?}");
+        assert_eq!(status.open_assignments, 0);
+    }
     assert_eq!(distinct(&recorder)?.len(), 20);
     assert_eq!(recorder.uploads().len(), 24, "four were sent twice");
     Ok(())
@@ -186,11 +191,12 @@ fn a_key_that_is_refused_costs_no_report() -> anyhow::Result<()> {
     for _ in 0..5 {
         bandana.experiment("driven")?.choose().reward(1.0);
     }
-    recorder.plan((0..5).map(|_| Answer::Error(Code::Unauthenticated, None)));
+    recorder.plan([Answer::Error(Code::Unauthenticated, None)]);
     clock.forward(100);
     assert!(bandana.shutdown(PATIENCE));
     let status = bandana.status();
-    assert_eq!((status.waiting_reports, status.statistics.uploads_postponed), (5, 5));
+    // The other calls would be refused too.
+    assert_eq!((status.waiting_reports, status.statistics.uploads_postponed), (5, 1));
     drop(bandana);
     // The server accepts the key again.
     clock.forward(10_000);
@@ -198,7 +204,7 @@ fn a_key_that_is_refused_costs_no_report() -> anyhow::Result<()> {
     bandana.experiment("driven")?;
     assert!(bandana.shutdown(PATIENCE));
     assert_eq!(bandana.status().waiting_reports, 0);
-    assert_eq!((recorder.uploads().len(), distinct(&recorder)?.len()), (10, 5));
+    assert_eq!((recorder.uploads().len(), distinct(&recorder)?.len()), (6, 5));
     for upload in recorder.uploads() {
         let shown: Vec<_> = upload.metadata.get_all("bandana-app-key").iter().collect();
         assert_eq!(shown, ["bndk_this-app"]);
@@ -276,6 +282,56 @@ async fn a_call_that_was_given_up_is_followed_by_a_new_connection() -> anyhow::R
     assert!(answer.specification.is_some());
     drop((silent, transport));
     forwarding.abort();
+    Ok(())
+}
+
+/// Connections through a proxy: how many there were, and how many are open.
+type Connections = tokio::sync::watch::Receiver<(u32, u32)>;
+
+/// Forwards connections to a server.
+async fn proxy(to: &str) -> anyhow::Result<(String, Connections)> {
+    let server = to.strip_prefix("http://").context("not in the clear")?.to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let (tell, connections) = tokio::sync::watch::channel((0, 0));
+    let tell = Arc::new(tell);
+    tokio::spawn(async move {
+        while let Ok((mut device, _)) = listener.accept().await {
+            let (tell, server) = (Arc::clone(&tell), server.clone());
+            tell.send_modify(|(all, open)| (*all, *open) = (*all + 1, *open + 1));
+            tokio::spawn(async move {
+                if let Ok(mut server) = TcpStream::connect(server).await {
+                    copy_bidirectional(&mut device, &mut server).await.ok();
+                }
+                tell.send_modify(|(_, open)| *open -= 1);
+            });
+        }
+    });
+    Ok((url, connections))
+}
+
+#[tokio::test]
+async fn an_exchange_has_one_connection_which_ends_with_it() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    let (url, mut connections) = proxy(&recorder.url()).await?;
+    let (bandana, driver) = app(Transport::to(&url)?, directory.path(), &clock)?.driver();
+    let experiment = bandana.experiment("driven")?;
+    let work = tokio::spawn(driver.run());
+    for exchange in 1..=3 {
+        let closed = connections.wait_for(|(all, open)| (*all, *open) == (exchange, 0));
+        tokio::time::timeout(PATIENCE, closed).await.context("it stays open")??;
+        assert_eq!(recorder.uploads().len(), usize::try_from(exchange)? - 1);
+        if exchange < 3 {
+            // In two hours the server's day is asked for before the report is sent.
+            experiment.choose().reward(1.0);
+            clock.forward(7200);
+            bandana.wake();
+            tokio::time::timeout(PATIENCE, recorder.arrived(usize::try_from(exchange)?)).await?;
+        }
+    }
+    drop((experiment, bandana));
+    tokio::time::timeout(PATIENCE, work).await??;
+    assert_eq!(connections.borrow().0, 3);
     Ok(())
 }
 

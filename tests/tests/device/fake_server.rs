@@ -127,8 +127,8 @@ async fn it_says_what_was_planned_and_then_what_a_server_would_say() -> anyhow::
     recorder.plan([Answer::Accept]);
     let expected = [
         UploadOutcome::Refused { message: "too old".to_owned() },
-        UploadOutcome::Retry { retry_after: Some(wait) },
-        UploadOutcome::Retry { retry_after: None },
+        UploadOutcome::Unanswered { retry_after: Some(wait) },
+        UploadOutcome::Unanswered { retry_after: None },
         UploadOutcome::Duplicate,
         UploadOutcome::Accepted,
         // No script is left, and the id was accepted.
@@ -151,9 +151,9 @@ async fn a_call_hangs_until_the_recorder_is_gone() -> anyhow::Result<()> {
         drop(recorder);
     };
     let (outcome, ()) = tokio::join!(transport.upload(&task), gone);
-    assert_eq!(outcome, UploadOutcome::Retry { retry_after: None });
+    assert_eq!(outcome, UploadOutcome::Unanswered { retry_after: None });
     // The listener is closed too.
-    assert_eq!(transport.upload(&task).await, UploadOutcome::Retry { retry_after: None });
+    assert_eq!(transport.upload(&task).await, UploadOutcome::Unanswered { retry_after: None });
     Ok(())
 }
 
@@ -190,13 +190,13 @@ async fn with_tls_it_serves_those_who_trust_it() -> anyhow::Result<()> {
 
     let plain = recorder.url().replace("https", "http");
     let mut stranger = Transport::new(Channel::from_shared(plain)?.connect_lazy());
-    assert_eq!(stranger.upload(&task).await, UploadOutcome::Retry { retry_after: None });
+    assert_eq!(stranger.upload(&task).await, UploadOutcome::Unanswered { retry_after: None });
     let another = Recorder::start_with_tls(Day::new(TODAY))?;
     let trusted = another.certificate().map(tonic::transport::Certificate::from_pem);
     let trust = tonic::transport::ClientTlsConfig::new().ca_certificates(trusted);
     let deceived = Channel::from_shared(recorder.url())?.tls_config(trust)?.connect_lazy();
     let outcome = Transport::new(deceived).upload(&task).await;
-    assert_eq!(outcome, UploadOutcome::Retry { retry_after: None });
+    assert_eq!(outcome, UploadOutcome::Unanswered { retry_after: None });
     assert_eq!(recorder.uploads().len(), 1);
     Ok(())
 }

@@ -182,7 +182,7 @@ async fn turn<N: NoiseSource>(
             Task::Fetch(task) => match transport.fetch(&task).await {
                 Ok(fetched) => client.on_fetched(&task.experiment_id, fetched, now)?,
                 // The server without the experiment is the subject of this test.
-                Err(_) => client.on_fetch_failed(&task.experiment_id, now)?,
+                Err(_) => client.on_fetch_failed(&task.experiment_id, None, now)?,
             },
             Task::Upload(task) => {
                 let outcome = transport.upload(&task).await;

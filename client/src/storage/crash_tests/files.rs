@@ -11,9 +11,12 @@ fn files_of_another_time_are_refused() -> Result<(), Failure> {
     let disk = Disk::new(6, None);
     let mut device = Device::start(disk.clone(), 6, false)?;
     let mut versions = Vec::new();
-    for second in 0..5 {
+    for second in [0, 30, 60, 90, 120] {
         device.core.choose(&id()?, at(second))?;
         device.write(second);
+        // What is handed out is synced.
+        device.core.next_task(at(second + 20))?;
+        device.write(second + 20);
         versions.push((disk.content(LEDGER), disk.content(STATE)));
     }
     let open =
@@ -97,7 +100,7 @@ fn an_opt_out_leaves_a_tombstone_with_what_was_spent() -> Result<(), Failure> {
         device.core.reward(chosen.id(), Reward::new(1.0)?, at(second))?;
     }
     device.write(3);
-    let spent = device.core.spent(at(3));
+    let spent = device.core.spent();
     device.core.opt_out();
     device.write(3);
     let left = disk.content(STATE).ok_or("no tombstone")?;
@@ -107,9 +110,9 @@ fn an_opt_out_leaves_a_tombstone_with_what_was_spent() -> Result<(), Failure> {
     let opened = Storage::open(Box::new(disk), true, true)?;
     let mut core = Core::restored(SeededNoise::new(4, 9), budget()?, opened.1, true);
     assert!(core.is_opted_out());
-    assert_eq!(core.spent(at(3)), spent);
+    assert_eq!(core.spent(), spent);
     core.opt_in();
-    assert_eq!(core.spent(at(3)), spent, "coming back refills nothing");
+    assert_eq!(core.spent(), spent, "coming back refills nothing");
     assert_eq!((core.open_assignments(), core.waiting_reports()), (0, 0));
     Ok(())
 }
@@ -140,7 +143,7 @@ fn an_experiment_that_no_server_knows_holds_up_no_other() -> Result<(), Failure>
             let written = device.write(second);
             match task {
                 Task::Fetch(task) if task.experiment_id == gone => {
-                    device.core.on_fetch_failed(&gone, at(second))?;
+                    device.core.on_fetch_refused(&gone, at(second))?;
                 }
                 Task::Fetch(_) => device.enroll(second)?,
                 Task::Upload(task) => {
@@ -157,5 +160,28 @@ fn an_experiment_that_no_server_knows_holds_up_no_other() -> Result<(), Failure>
         }
     }
     assert_eq!(sent, 2);
+    Ok(())
+}
+
+#[test]
+fn an_assignment_by_itself_costs_two_syncs() -> Result<(), Failure> {
+    let disk = Disk::new(8, None);
+    let mut device = Device::start(disk.clone(), 8, false)?;
+    device.loses_answers = false;
+    let mut syncs = Vec::new();
+    for number in 0..7 {
+        let (second, before) = (number * 100, disk.syncs());
+        device.core.choose(&id()?, at(second))?;
+        device.write(second);
+        // Its window ends, it is released, sent and settled, each with a write.
+        for later in [5, 10, 20, 21, 22] {
+            device.send(second + later)?;
+            device.write(second + later);
+        }
+        assert_eq!((device.core.open_assignments(), device.core.waiting_reports()), (0, 0));
+        syncs.push(disk.syncs() - before);
+    }
+    // With the first one, the state is written as a whole.
+    assert_eq!(syncs[1..], [2; 6], "{syncs:?}");
     Ok(())
 }

@@ -67,6 +67,8 @@ struct Device {
     seed: u64,
     starts: u64,
     keeps_rewards: bool,
+    /// Whether the answer to the first attempt of every second upload is lost.
+    loses_answers: bool,
     storage: Storage,
     core: Core<SeededNoise>,
     /// Time, arm and length of every upload.
@@ -88,6 +90,7 @@ impl Device {
             seed,
             starts: 0,
             keeps_rewards,
+            loses_answers: true,
             storage: opened.0,
             core,
             seen: Vec::new(),
@@ -125,17 +128,17 @@ impl Device {
         self.storage = opened.0;
         let noise = SeededNoise::new(self.seed, self.starts);
         self.core = Core::restored(noise, budget()?, opened.1, self.keeps_rewards);
-        self.check_ledger(second)?;
+        self.check_ledger()?;
         self.durable = self.core.assignments().collect();
         self.durable.extend(self.reported.keys());
         self.enroll(second)
     }
 
     /// Checks that the ledger includes every sent report, and is within the budget.
-    fn check_ledger(&self, second: u64) -> Result<(), Failure> {
+    fn check_ledger(&self) -> Result<(), Failure> {
         let price = NanoNats::from_epsilon(Epsilon::new(1.0)?);
         let left = price.checked_mul(self.reported.len() as u64).ok_or("overflow")?;
-        let spent = self.core.spent(at(second));
+        let spent = self.core.spent();
         assert!(spent.lifetime >= left, "{} uploads left, {spent:?}", self.reported.len());
         assert!(spent.lifetime <= budget()?.window(), "{spent:?}");
         Ok(())
@@ -175,8 +178,8 @@ impl Device {
                     }
                     let attempts = self.attempts.entry(assignment).or_default();
                     *attempts += 1;
-                    let lost = assignment.get() % 2 == 0 && *attempts == 1;
-                    let retry = UploadOutcome::Retry { retry_after: None };
+                    let lost = self.loses_answers && assignment.get() % 2 == 0 && *attempts == 1;
+                    let retry = UploadOutcome::Unanswered { retry_after: None };
                     let outcome = if lost { retry } else { UploadOutcome::Duplicate };
                     self.core.on_upload_result(task.id(), &outcome, at(second))?;
                 }
@@ -216,7 +219,7 @@ impl Device {
             self.write(SECONDS + 60 * minute);
             self.send(SECONDS + 60 * minute)?;
         }
-        self.check_ledger(SECONDS)?;
+        self.check_ledger()?;
         self.seen.sort_unstable();
         Ok(())
     }
@@ -249,13 +252,14 @@ fn one_life(seed: u64, fault: (u32, Fault), keeps_rewards: bool) -> Result<Devic
 fn killed_at_any_operation_nothing_leaves_that_the_ledger_does_not_know() -> Result<(), Failure> {
     for keeps_rewards in [false, true] {
         let operations = operations(keeps_rewards)?;
-        assert!(operations > 60, "{operations}");
+        assert!(operations > 30, "{operations}");
         for operation in 0..operations {
             for seed in 0..8 {
                 let fault = (operation, Fault::Crash);
                 let device = one_life(seed, fault, keeps_rewards)
                     .map_err(|error| format!("operation {operation}, seed {seed}: {error}"))?;
-                assert!(device.reported.len() >= 5, "{}", device.reported.len());
+                // What was drawn since the last report was handed out may be lost.
+                assert!(device.reported.len() >= 3, "{}", device.reported.len());
             }
         }
     }
@@ -369,7 +373,7 @@ fn many_deaths(seed: u64, first: Fault) -> Result<(), Failure> {
         device.write(SECONDS + 60 * minute);
         device.send(SECONDS + 60 * minute)?;
     }
-    device.check_ledger(SECONDS)
+    device.check_ledger()
 }
 
 #[test]
@@ -391,6 +395,8 @@ fn rewards_change_nothing_that_can_be_seen_whenever_the_process_is_killed() -> R
         for pattern in patterns {
             let disk = Disk::new(5, Some((operation, Fault::Crash)));
             let mut device = Device::start(disk, 5, false)?;
+            // The wait after a lost answer is random, and other uploads wait with it.
+            device.loses_answers = false;
             device.live(pattern)?;
             let first = before.get_or_insert_with(|| device.seen.clone());
             assert_eq!(*first, device.seen, "operation {operation}");

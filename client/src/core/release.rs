@@ -1,0 +1,90 @@
+//! Release times of reports: those in one slot of time share it, so that a device wakes up once.
+
+use std::time::Duration;
+
+use crate::noise::{EntropyError, NoiseSource, uniform_up_to};
+use crate::time::Timestamp;
+
+/// Number of slots in the longest delay, at least; up to twice as many.
+const SLOTS_MIN: u64 = 32;
+
+/// Draws a release time: a slot with the same odds for each one that lies in `rewards_until` to the
+/// longest delay after it, and in the slot the time of a report that has one already, or else any
+/// time with the same odds. Slots have a length of a power of two, in seconds, and begin at its
+/// multiples. Delays too short for slots are uniform in milliseconds.
+///
+/// # Privacy
+/// No release time depends on a reward. Whoever sees one learns of the end of its window what a
+/// uniform delay would tell, up to the one slot that can be more or less: a factor of at most
+/// 1 + 1/30. Slots are the same on all devices and the time within one is drawn anew each time, so
+/// neither is a mark of the device. Reports that leave together were drawn by one device, as their
+/// connection tells.
+pub(super) fn draw(
+    rewards_until: Timestamp,
+    delay_seconds_max: u32,
+    others: impl Iterator<Item = Timestamp>,
+    noise: &mut impl NoiseSource,
+) -> Result<Timestamp, EntropyError> {
+    let delay_ms_max = u64::from(delay_seconds_max) * 1000;
+    let Some(length) = slot_ms(delay_seconds_max) else {
+        let delay = uniform_up_to(delay_ms_max, || noise.word())?;
+        return Ok(rewards_until.after(Duration::from_millis(delay)));
+    };
+    let begin = rewards_until.unix_ms();
+    // The slots that lie in the time as a whole.
+    let first = begin.div_ceil(length);
+    let last = (begin.saturating_add(delay_ms_max) / length).saturating_sub(1);
+    let slot = first + uniform_up_to(last.saturating_sub(first), || noise.word())?;
+    let start = slot.saturating_mul(length);
+    let within = uniform_up_to(length - 1, || noise.word())?;
+    let slot = start..start.saturating_add(length);
+    let shared = others.map(Timestamp::unix_ms).find(|time| slot.contains(time));
+    Ok(Timestamp::from_unix_ms(shared.unwrap_or(start.saturating_add(within))))
+}
+
+/// The length of a slot; `None`: there are none.
+fn slot_ms(delay_seconds_max: u32) -> Option<u64> {
+    let seconds = u64::from(delay_seconds_max) / SLOTS_MIN;
+    Some(1000 << seconds.checked_ilog2()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::noise::OsNoise;
+
+    #[test]
+    fn all_slots_within_the_delay_are_drawn() {
+        for (delay, length) in [(31, None), (32, Some(1)), (3600, Some(64)), (86_400, Some(2048))] {
+            assert_eq!(slot_ms(delay), length.map(|seconds| seconds * 1000), "{delay}");
+        }
+        for begin in [0, 1, 63_999, 64_000, 1_700_000_000_123] {
+            let mut drawn = BTreeMap::new();
+            for _ in 0..5000 {
+                let begin = Timestamp::from_unix_ms(begin);
+                let time = draw(begin, 3600, std::iter::empty(), &mut OsNoise).unwrap();
+                assert!(time >= begin && time.since(begin) <= Duration::from_hours(1));
+                *drawn.entry(time.unix_ms() / 64_000).or_insert(0_u32) += 1;
+            }
+            // A slot that is drawn less than 40 times of 90 has odds of 1e-9.
+            assert!((55..=56).contains(&drawn.len()), "{} slots", drawn.len());
+            assert!(drawn.values().all(|times| *times > 40), "{drawn:?}");
+        }
+    }
+
+    #[test]
+    fn reports_of_a_slot_leave_together() {
+        let mut times: Vec<Timestamp> = Vec::new();
+        for second in 0..2000 {
+            let end = Timestamp::from_unix_ms(1_700_000_000_000 + second * 1000);
+            let time = draw(end, 3600, times.iter().copied(), &mut OsNoise).unwrap();
+            assert!(time >= end && time.since(end) <= Duration::from_hours(1));
+            times.push(time);
+        }
+        let different: BTreeSet<Timestamp> = times.iter().copied().collect();
+        let slots: BTreeSet<u64> = times.iter().map(|time| time.unix_ms() / 64_000).collect();
+        assert_eq!(different.len(), slots.len());
+    }
+}

@@ -1,0 +1,62 @@
+//! The wait of a client for its server: one for all its fetches and uploads.
+
+use std::time::Duration;
+
+use crate::noise::{EntropyError, NoiseSource};
+use crate::outbox::{PUSHBACK_MAX, full_jitter, is_due};
+use crate::time::Timestamp;
+
+/// Shortest time between two ends of a wait that a host asks for.
+const RESUMES_APART: Duration = Duration::from_secs(10);
+
+/// Calls that failed since the last answer, and the time of the next one. It is about the server, or
+/// the way to it: what is due is sent once any call is answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ServerWait {
+    failures: u32,
+    not_before: Timestamp,
+    resumed_at: Option<Timestamp>,
+}
+
+impl ServerWait {
+    /// The end of the wait, if there is one.
+    pub(super) fn end(&self, now: Timestamp) -> Option<Timestamp> {
+        (!is_due(self.not_before, now)).then_some(self.not_before)
+    }
+
+    /// Notes an answer.
+    pub(super) fn answered(&mut self) {
+        *self = Self { resumed_at: self.resumed_at, ..Self::default() };
+    }
+
+    /// Notes that there was no answer, or one that asks for a pause. The wait is `retry_after` and a
+    /// random time whose bound doubles with every failure, from one second to one hour.
+    pub(super) fn failed(
+        &mut self,
+        retry_after: Option<Duration>,
+        now: Timestamp,
+        noise: &mut impl NoiseSource,
+    ) -> Result<(), EntropyError> {
+        let wait = full_jitter(self.failures, noise)?;
+        self.failures = self.failures.saturating_add(1);
+        // At least a moment, so that a host that loops can't spin.
+        let wait = wait + retry_after.unwrap_or_default().min(PUSHBACK_MAX);
+        self.not_before = now.after(wait).after(Duration::from_millis(1));
+        Ok(())
+    }
+
+    /// Ends the wait within a second, since the way to the server may be another one. Does nothing
+    /// when that was done ten seconds ago or less.
+    pub(super) fn resume(
+        &mut self,
+        now: Timestamp,
+        noise: &mut impl NoiseSource,
+    ) -> Result<(), EntropyError> {
+        let is_early = self.resumed_at.is_some_and(|at| at <= now && now < at.after(RESUMES_APART));
+        if !is_early && self.end(now).is_some() {
+            self.resumed_at = Some(now);
+            self.not_before = now.after(full_jitter(0, noise)?);
+        }
+        Ok(())
+    }
+}
