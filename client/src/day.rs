@@ -14,6 +14,9 @@ const DAY_AGE_MAX: Duration = Duration::from_hours(1);
 /// so a server that chose it freely could tag a device with it. Within a day of the truth it can't.
 const DAY_DIFFERENCE_MAX: u32 = 1;
 
+/// Time after which a day is accepted that agrees with the device's clock only.
+const HALTED_AGE_MIN: Duration = Duration::from_hours(24);
+
 /// The server's day as last received and accepted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeardDay(Option<Heard>);
@@ -26,10 +29,14 @@ struct Heard {
 
 impl HeardDay {
     /// Receives a day, and returns whether it is accepted: if it agrees with the device's clock and,
-    /// once one was accepted, with the time that has passed since.
+    /// once one was accepted, with the time that has passed since. A machine that was halted as a
+    /// whole knows of less time than has passed: what agrees with the device's clock only is accepted
+    /// once in [`HALTED_AGE_MIN`].
     pub(crate) fn hear(&mut self, day: Day, at: Moment) -> bool {
+        let passed = self.0.and_then(|heard| at.passed_since(heard.at));
         let fits = day.get().abs_diff(at.now.day().get()) <= DAY_DIFFERENCE_MAX
-            && self.days_at(at).is_none_or(|days| days.contains(&day.get()));
+            && (self.days_at(at).is_none_or(|days| days.contains(&day.get()))
+                || passed.is_some_and(|passed| passed >= HALTED_AGE_MIN));
         if fits {
             self.0 = Some(Heard { day, at });
         }
@@ -118,6 +125,9 @@ mod tests {
         }
         // The clock is a month ahead, and the server says the same.
         assert!(!heard.hear(Day::new(20_030), at(20_030, 6)));
+        assert!(!heard.hear(Day::new(20_030), at(20_030, 5 + 23)));
+        let mut halted = heard;
+        assert!(halted.hear(Day::new(20_030), at(20_030, 5 + 24)), "the machine stood still");
         assert!(heard.hear(Day::new(20_030), at(20_030, 30 * 24)));
         // However often the clock is set back, an hour is an hour.
         assert_eq!(heard.get(at(20_030, 30 * 24)), Some(Day::new(20_030)));

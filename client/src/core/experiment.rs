@@ -101,8 +101,10 @@ pub(super) struct Enrolled {
     /// Time of the fetch that was scheduled when an arm was drawn by a stale policy.
     refresh_at: Option<Timestamp>,
     failures: u32,
-    /// The debits that were settled when the fetch was handed out.
-    asked: Option<NanoNats>,
+    /// The debits that were settled when the fetch was handed out, if no other one was under way.
+    asked: NanoNats,
+    /// Fetches that were handed out and whose result was not told.
+    under_way: u32,
     /// Time before which no fetch is made: the end of a wait, or of the time for a task that was
     /// handed out.
     not_before: Option<Timestamp>,
@@ -119,7 +121,8 @@ impl Enrolled {
             wanted,
             refresh_at: None,
             failures: 0,
-            asked: None,
+            asked: NanoNats::ZERO,
+            under_way: 0,
             not_before: None,
             refusal: None,
         }
@@ -128,6 +131,12 @@ impl Enrolled {
     /// The app's terms.
     pub(super) fn into_acceptance(self) -> Option<Acceptance> {
         self.acceptance
+    }
+
+    /// Notes the result of a fetch, and returns the debits that its day is for.
+    fn end(&mut self) -> NanoNats {
+        self.under_way = self.under_way.saturating_sub(1);
+        std::mem::replace(&mut self.asked, NanoNats::ZERO)
     }
 
     fn is_due(&self, now: Timestamp) -> bool {
@@ -267,6 +276,15 @@ impl<N: NoiseSource> Core<N> {
         Ok((held, acceptance))
     }
 
+    /// Makes a fetch due again that was given up.
+    #[cfg(feature = "grpc")]
+    pub(super) fn fetch_again(&mut self, experiment_id: &ExperimentId) {
+        if let Some(enrolled) = self.enrolled.get_mut(experiment_id) {
+            (enrolled.wanted, enrolled.not_before) = (true, None);
+            enrolled.end();
+        }
+    }
+
     /// Has an experiment fetched with the next task.
     pub(super) fn want(&mut self, experiment_id: &ExperimentId) {
         let enrolled = self.enrolled.get_mut(experiment_id);
@@ -293,7 +311,10 @@ impl<N: NoiseSource> Core<N> {
         }
         let (id, enrolled) = self.enrolled.iter_mut().find(|(_, enrolled)| enrolled.is_due(now))?;
         enrolled.not_before = Some(now.after(TASK_TIME_MAX));
-        enrolled.asked = Some(self.state.settled());
+        // The answer to a fetch that was handed out before may still come, and tell an earlier day.
+        let is_only = enrolled.under_way == 0;
+        enrolled.asked = if is_only { self.state.settled() } else { NanoNats::ZERO };
+        enrolled.under_way = enrolled.under_way.saturating_add(1);
         // A fetch for the day brings a policy too.
         enrolled.refresh_at = None;
         // If the signatures are about to expire, the fetch names no known version: a server leaves
@@ -374,12 +395,16 @@ impl<N: NoiseSource> Core<N> {
             return Err(ClientError::NotEnrolled { experiment_id: experiment_id.clone() });
         }
         self.server.answered();
+        let asked = self.enrolled.get_mut(experiment_id).map(Enrolled::end);
         let day_fits = self.heard_day.hear(fetched.day, self.moment(now));
         if day_fits {
-            let asked = self.enrolled.get_mut(experiment_id).and_then(|one| one.asked.take());
             let settled = asked.unwrap_or(NanoNats::ZERO).min(self.state.settled());
             if settled > NanoNats::ZERO || self.state.day() != fetched.day {
                 self.record(Change::DayHeard { day: fetched.day, settled });
+            }
+            // Other fetches under way were asked for the same debits.
+            for other in self.enrolled.values_mut() {
+                other.asked = other.asked.saturating_sub(settled);
             }
         }
         let accepted = self.accept(experiment_id, fetched, now);
@@ -495,7 +520,8 @@ impl<N: NoiseSource> Core<N> {
         let error = || ClientError::NotEnrolled { experiment_id: experiment_id.clone() };
         let enrolled = self.enrolled.get_mut(experiment_id).ok_or_else(error)?;
         (enrolled.wanted, enrolled.not_before) = (true, None);
-        Ok(self.server.failed(retry_after, now, &mut self.noise)?)
+        enrolled.end();
+        Ok(self.server.failed(false, retry_after, now, &mut self.noise)?)
     }
 
     /// Records that a server has answered, but not with the experiment: it does not know it, or has
@@ -519,6 +545,7 @@ impl<N: NoiseSource> Core<N> {
     ) -> Result<(), ClientError> {
         self.statistics.fetches_failed += 1;
         self.server.answered();
+        self.enrolled.get_mut(experiment_id).map(Enrolled::end);
         self.ask_later(experiment_id, now)
     }
 
@@ -543,6 +570,7 @@ impl<N: NoiseSource> Core<N> {
     ) -> Result<(), ClientError> {
         self.statistics.answers_refused += 1;
         self.server.answered();
+        self.enrolled.get_mut(experiment_id).map(Enrolled::end);
         self.ask_later(experiment_id, now)
     }
 

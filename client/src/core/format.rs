@@ -87,11 +87,11 @@ struct LedgerRecord1 {
     high_water_ms: u64,
 }
 
-/// All of a month's debits count until a server has told its day, and for a window from then on.
+/// All debits count until a server has told its day, and for a window from then on: reports that are
+/// not sent can be older than the days that were kept.
 impl From<LedgerRecord1> for LedgerRecord {
-    fn from(LedgerRecord1 { lifetime, days, .. }: LedgerRecord1) -> Self {
-        let undated = days.iter().fold(0, |sum: u64, (_, spent)| sum.saturating_add(*spent));
-        Self { lifetime, undated, days: Vec::new(), today: None }
+    fn from(LedgerRecord1 { lifetime, .. }: LedgerRecord1) -> Self {
+        Self { lifetime, undated: lifetime, days: Vec::new(), today: None }
     }
 }
 

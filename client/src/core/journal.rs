@@ -276,8 +276,11 @@ impl<N: NoiseSource> Core<N> {
             self.state.opted_out = opted_out;
             return;
         }
-        for held in before.cached.into_values() {
-            self.record(Change::Heard { held, anew: true });
+        for (experiment_id, held) in before.cached {
+            // What is stored is judged by, and is fetched anew.
+            if !self.state.cached.contains_key(&experiment_id) {
+                self.record(Change::Heard { held, anew: true });
+            }
         }
         self.enroll_again();
     }
@@ -407,6 +410,16 @@ impl<N: NoiseSource> Core<N> {
         state.or(rewards).filter(|_| idle)
     }
 
+    /// Whether no write is pending or under way on which an upload can depend. It says nothing about
+    /// rewards, whose file is written apart from the state.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn is_state_written(&self) -> bool {
+        let Keeping::Stored(stored) = &self.journal.keeping else {
+            return true;
+        };
+        stored.under_way.is_none() && !stored.whole && stored.pending.is_empty()
+    }
+
     /// Whether no write is pending or under way.
     pub(crate) fn is_written(&self) -> bool {
         let Keeping::Stored(stored) = &self.journal.keeping else {
@@ -427,6 +440,13 @@ impl<N> super::Core<N> {
     #[expect(clippy::unused_self, reason = "as with a storage")]
     pub(crate) fn next_write(&self) -> Option<crate::time::Timestamp> {
         None
+    }
+
+    /// Without a storage nothing is pending.
+    #[cfg(feature = "grpc")]
+    #[expect(clippy::unused_self, reason = "as with a storage")]
+    pub(crate) fn is_state_written(&self) -> bool {
+        true
     }
 
     /// Without a storage nothing is pending.

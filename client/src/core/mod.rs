@@ -299,7 +299,9 @@ impl<N: NoiseSource> Core<N> {
         let release_at = release::draw(rewards_until, delay_seconds_max, others, &mut self.noise)?;
 
         let id = AssignmentId::new(self.state.last_assignment.saturating_add(1));
-        let once = once_days.map(|days| Epoch::at(days, self.state.day()));
+        // What is drawn before a server has told its day counts in the later period.
+        let day = self.state.day().max(now.day());
+        let once = once_days.map(|days| Epoch::at(days, day));
         let draw = Draw {
             id,
             digest: specification.digest(),
@@ -333,7 +335,10 @@ impl<N: NoiseSource> Core<N> {
         if in_all >= REPORTS_IN_ALL_MAX || reports.is_some_and(|own| *own >= REPORTS_MAX) {
             return Some(Unreported::OutboxFull);
         }
-        let reports = |epoch| self.state.reports_once(&draw.experiment_id, draw.arm, epoch);
+        let reports = |epoch: Epoch| {
+            let first = Epoch::at(epoch.days, self.state.day()).min(epoch);
+            self.state.reports_once(&draw.experiment_id, draw.arm, first)
+        };
         if draw.once.is_some_and(reports) {
             return Some(Unreported::ReportedOnce);
         }
@@ -596,7 +601,13 @@ impl<N: NoiseSource> Core<N> {
     /// # Errors
     /// [`ClientError::Entropy`]: the wait stays as it is.
     pub fn resume(&mut self, now: Timestamp) -> Result<(), ClientError> {
-        Ok(self.server.resume(now, &mut self.noise)?)
+        self.server.resume(now, &mut self.noise)?;
+        Ok(())
+    }
+
+    /// As [`Self::resume`]; returns whether it counts.
+    pub(crate) fn network_changed(&mut self, now: Timestamp) -> bool {
+        self.server.resume(now, &mut self.noise).unwrap_or(false)
     }
 
     /// Number of assignments whose rewards still count.

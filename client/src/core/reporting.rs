@@ -48,6 +48,11 @@ impl<N: NoiseSource> Core<N> {
         if self.server.end(now).is_some() {
             return Ok(self.next_time(now).map_or(Task::Done, Task::Wait));
         }
+        if self.server.fetch_next()
+            && let Some(task) = self.fetch_task(now)
+        {
+            return Ok(Task::Fetch(task));
+        }
         let durable = self.journal.durable();
         if let Some(task) = self.state.outbox.take(now, durable, &mut self.noise)? {
             return Ok(Task::Upload(task));
@@ -64,7 +69,11 @@ impl<N: NoiseSource> Core<N> {
         let outbox = self.state.outbox.next_time(now, self.journal.durable());
         // What a call is due for waits until the server is tried again.
         let call = self.next_fetch().into_iter().chain(outbox).min();
-        let call = call.map(|time| self.server.end(now).map_or(time, |end| time.max(end)));
+        let end = self.server.end(now);
+        let call = call.map(|time| end.map_or(time, |end| time.max(end)));
+        // A report that needs the day is not due for a time of its own.
+        let needs_day = self.day(now).is_none() && !self.state.outbox.need_day(now).is_empty();
+        let call = call.into_iter().chain(end.filter(|_| needs_day)).min();
         windows.chain(call).min()
     }
 
@@ -86,7 +95,8 @@ impl<N: NoiseSource> Core<N> {
     /// Drops reports whose server is gone, but only while the server's day confirms the time: a
     /// clock that is wrong for a moment costs no report.
     fn drop_expired(&mut self, now: Timestamp) {
-        if self.day(now).is_none() {
+        // The day may have been heard before the clock was set.
+        if self.day(now).is_none_or(|day| day.get().abs_diff(now.day().get()) > 1) {
             return;
         }
         let parcels = self.state.outbox.parcels.iter();
@@ -132,7 +142,7 @@ impl<N: NoiseSource> Core<N> {
         if let UploadOutcome::Unanswered { retry_after } = outcome {
             self.statistics.uploads_postponed += 1;
             self.state.outbox.unanswered(id);
-            return Ok(self.server.failed(*retry_after, now, &mut self.noise)?);
+            return Ok(self.server.failed(true, *retry_after, now, &mut self.noise)?);
         }
         self.server.answered();
         let retry_after = match outcome {
@@ -166,6 +176,21 @@ impl<N: NoiseSource> Core<N> {
             self.forget_disowned(&experiment_id, specification);
         }
         Ok(())
+    }
+
+    /// Makes a task due again that was given up since the network has changed. It says nothing about
+    /// the server.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn interrupt(&mut self, task: &Task) {
+        match task {
+            Task::Upload(task) => {
+                if let Some(id) = self.state.outbox.find(task.id()) {
+                    self.state.outbox.unanswered(id);
+                }
+            }
+            Task::Fetch(task) => self.fetch_again(&task.experiment_id),
+            Task::Wait(_) | Task::Done => {}
+        }
     }
 
     /// Fetches the day again after the last report, when the window has no room for another one:

@@ -16,7 +16,13 @@ pub(super) struct ServerWait {
     failures: u32,
     not_before: Timestamp,
     resumed_at: Option<Timestamp>,
+    /// The last call that failed was an upload: a fetch is next, if one is due, since a server may
+    /// answer one kind of call and not the other.
+    fetch_next: bool,
 }
+
+/// Wait when there is no randomness for another one.
+const NO_RANDOMNESS_WAIT: Duration = Duration::from_secs(10);
 
 impl ServerWait {
     /// The end of the wait, if there is one.
@@ -33,10 +39,13 @@ impl ServerWait {
     /// random time whose bound doubles with every failure, from one second to one hour.
     pub(super) fn failed(
         &mut self,
+        was_upload: bool,
         retry_after: Option<Duration>,
         now: Timestamp,
         noise: &mut impl NoiseSource,
     ) -> Result<(), EntropyError> {
+        self.fetch_next = was_upload;
+        self.not_before = now.after(NO_RANDOMNESS_WAIT);
         let wait = full_jitter(self.failures, noise)?;
         self.failures = self.failures.saturating_add(1);
         // At least a moment, so that a host that loops can't spin.
@@ -45,18 +54,26 @@ impl ServerWait {
         Ok(())
     }
 
-    /// Ends the wait within a second, since the way to the server may be another one. Does nothing
-    /// when that was done ten seconds ago or less.
+    /// Whether a fetch is to be tried before an upload.
+    pub(super) fn fetch_next(&self) -> bool {
+        self.fetch_next
+    }
+
+    /// Ends the wait within a second, since the way to the server may be another one. Does nothing,
+    /// and returns `false`, when that was done less than ten seconds ago.
     pub(super) fn resume(
         &mut self,
         now: Timestamp,
         noise: &mut impl NoiseSource,
-    ) -> Result<(), EntropyError> {
-        let is_early = self.resumed_at.is_some_and(|at| at <= now && now < at.after(RESUMES_APART));
-        if !is_early && self.end(now).is_some() {
-            self.resumed_at = Some(now);
-            self.not_before = now.after(full_jitter(0, noise)?);
+    ) -> Result<bool, EntropyError> {
+        if self.resumed_at.is_some_and(|at| at <= now && now < at.after(RESUMES_APART)) {
+            return Ok(false);
         }
-        Ok(())
+        let wait = full_jitter(0, noise)?;
+        self.resumed_at = Some(now);
+        if self.end(now).is_some() {
+            self.not_before = now.after(wait);
+        }
+        Ok(true)
     }
 }

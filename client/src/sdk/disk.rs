@@ -59,6 +59,14 @@ struct Retry {
     at: Timestamp,
 }
 
+impl Retry {
+    /// The time of the next attempt. One further ahead than any wait was set before the clock was set
+    /// back, and has come.
+    fn due(&self, now: Timestamp) -> Timestamp {
+        if self.at <= now.after(RETRY_MAX) { self.at } else { now }
+    }
+}
+
 /// First and longest time until a directory is tried again.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_mins(1);
@@ -146,7 +154,7 @@ impl Disk {
         let mut kind = lock(&self.kind);
         let Kind::InUse(retry) = &mut *kind else { return None };
         let now = clock.now();
-        if now < retry.at && retry.at <= now.after(RETRY_MAX) {
+        if now < retry.due(now) {
             return None;
         }
         let keeps_rewards = retry.keeps_rewards;
@@ -172,9 +180,9 @@ impl Disk {
     }
 
     /// The time at which a directory that is in use is tried again.
-    pub(super) fn next_try(&self) -> Option<Timestamp> {
+    pub(super) fn next_try(&self, now: Timestamp) -> Option<Timestamp> {
         match &*lock(&self.kind) {
-            Kind::InUse(retry) => Some(retry.at),
+            Kind::InUse(retry) => Some(retry.due(now)),
             _ => None,
         }
     }

@@ -86,6 +86,9 @@ impl Driver {
             talked
         })
         .await;
+        if shared.is_forked() {
+            return;
+        }
         // An arm drawn from now on could miss the last write.
         shared.core().close();
         write_pending(shared).await;
@@ -147,7 +150,7 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
 /// Makes the pending writes, on a thread that may block. A write that has begun is completed, even
 /// if this future is dropped.
 async fn write_pending(shared: &Arc<Shared>) -> bool {
-    if shared.is_written() && !shared.tries_storage() {
+    if shared.is_forked() || shared.is_written() && !shared.tries_storage() {
         return false;
     }
     // Waits for a write that is under way.
@@ -161,6 +164,9 @@ async fn write(shared: &Arc<Shared>) {
         if write_pending(shared).await {
             // Reports that are now durable may be sent.
             shared.network.wake();
+        }
+        if shared.is_forked() {
+            return;
         }
         match shared.next_write() {
             None => shared.writes.woken().await,
@@ -183,7 +189,7 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) -> Option<Instant>
             transport.close();
         }
         // A write that completes during the call may make more tasks due.
-        let was_written = shared.is_written();
+        let was_written = shared.is_state_written();
         let now = shared.now();
         let task = shared.core().next_task(now);
         // The call may have made reports.
@@ -196,25 +202,33 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) -> Option<Instant>
         match (task, wait) {
             (Ok(Task::Upload(task)), _) => {
                 let outcome = until(shared, &mut end, transport.upload(&task)).await;
+                if outcome.is_none() && shared.network_changed.load(Ordering::SeqCst) {
+                    shared.core().interrupt(&Task::Upload(task));
+                    continue;
+                }
                 let outcome = outcome.unwrap_or(UploadOutcome::Unanswered { retry_after: None });
                 // Without randomness the upload is handed out again later.
                 shared.core().on_upload_result(task.id(), &outcome, shared.now()).ok();
             }
             (Ok(Task::Fetch(task)), _) => {
                 let answer = until(shared, &mut end, transport.fetch(&task)).await;
+                if answer.is_none() && shared.network_changed.load(Ordering::SeqCst) {
+                    shared.core().interrupt(&Task::Fetch(task));
+                    continue;
+                }
                 let failure = why_not(answer.as_ref());
                 // The error is in the statistics and in the refusal.
                 tell_answer(&mut shared.core(), &task, answer, shared.now()).ok();
                 shared.note_heard(failure);
             }
             (_, wait) => {
-                if end.is_some() && shared.is_written() {
+                if end.is_some() && shared.is_state_written() {
                     if was_written {
                         return end;
                     }
                     continue;
                 }
-                if shared.is_written() {
+                if shared.is_state_written() {
                     // What is sealed just now is sent over the connection of its fetch.
                     transport.close();
                 }

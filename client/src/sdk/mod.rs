@@ -289,8 +289,9 @@ impl Bandana {
     /// Due uploads leave now. If that is when the user reacted, the time reveals it.
     pub fn wake(&self) {
         // Without randomness the wait stays as it is.
-        self.shared.core().resume(self.shared.now()).ok();
-        self.shared.network_changed.store(true, Ordering::SeqCst);
+        if self.shared.core().network_changed(self.shared.now()) {
+            self.shared.network_changed.store(true, Ordering::SeqCst);
+        }
         self.shared.writes.wake();
         self.shared.network.wake();
     }

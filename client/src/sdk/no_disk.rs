@@ -32,7 +32,7 @@ impl Disk {
     }
 
     #[expect(clippy::unused_self, reason = "as the disk that there can be")]
-    pub(super) fn next_try(&self) -> Option<Timestamp> {
+    pub(super) fn next_try(&self, _now: Timestamp) -> Option<Timestamp> {
         None
     }
 

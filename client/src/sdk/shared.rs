@@ -179,14 +179,20 @@ impl Shared {
 
     /// The time of the next write, if one is pending.
     pub(crate) fn next_write(&self) -> Option<Timestamp> {
-        let next_try = self.disk.next_try();
+        let next_try = self.disk.next_try(self.now());
         self.core().next_write().into_iter().chain(next_try).min()
     }
 
     /// Whether a directory that was in use is to be tried again now.
     #[cfg(feature = "grpc")]
     pub(crate) fn tries_storage(&self) -> bool {
-        self.disk.next_try().is_some_and(|time| time <= self.now())
+        self.disk.next_try(self.now()).is_some_and(|time| time <= self.now())
+    }
+
+    /// Whether no write is pending or under way on which an upload can depend.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn is_state_written(&self) -> bool {
+        self.core().is_state_written()
     }
 
     /// Whether no write is pending or under way.

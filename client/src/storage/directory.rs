@@ -13,7 +13,7 @@ use std::path::Path;
 #[cfg(not(unix))]
 use std::path::PathBuf;
 #[cfg(unix)]
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 #[cfg(unix)]
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fcntl_lock};
@@ -140,6 +140,20 @@ struct Claim((u32, u64, u64));
 #[cfg(unix)]
 static CLAIMED: Mutex<BTreeSet<(u32, u64, u64)>> = Mutex::new(BTreeSet::new());
 
+/// The directories in use. In a child that was forked off while another thread had them they are
+/// locked for ever.
+#[cfg(unix)]
+fn claimed() -> io::Result<MutexGuard<'static, BTreeSet<(u32, u64, u64)>>> {
+    for _ in 0..1_000_000 {
+        match CLAIMED.try_lock() {
+            Ok(claimed) => return Ok(claimed),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
 #[cfg(unix)]
 impl Claim {
     /// `None`: another client has it.
@@ -148,7 +162,7 @@ impl Claim {
 
         let metadata = directory.metadata()?;
         let claim = (std::process::id(), metadata.dev(), metadata.ino());
-        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut claimed = claimed()?;
         // None is made, and dropped, where there is one.
         Ok(if claimed.insert(claim) { Some(Self(claim)) } else { None })
     }
@@ -197,6 +211,8 @@ impl Files for Directory {
 
     #[cfg(unix)]
     fn check(&mut self) -> io::Result<()> {
+        // Whoever closes another descriptor of the file in this process has ended the lock.
+        fcntl_lock(&self.lock, FlockOperation::NonBlockingLockExclusive)?;
         if !is_entry(&self.handle, LOCK, &self.lock)? {
             return Err(io::Error::other("the file `lock` was exchanged under its holder"));
         }

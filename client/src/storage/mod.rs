@@ -140,7 +140,7 @@ impl Storage {
             Ok(()) => next,
             Err(_) => next.max(random_epoch()),
         };
-        Ok(epoch << 32)
+        Ok((epoch << 32).max(last_assignment))
     }
 
     fn read_file(&self, name: &'static str) -> Result<Option<Vec<u8>>, StorageError> {

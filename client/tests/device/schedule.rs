@@ -598,3 +598,41 @@ fn a_network_that_has_changed_ends_the_wait_and_does_not_end_it_again_and_again(
     assert!(end(&mut client, later)?.since(later) <= Duration::from_secs(1));
     Ok(())
 }
+
+#[test]
+fn uploads_that_are_never_answered_hold_up_no_fetch() -> Result<(), Failure> {
+    let specification = timed(0, 0, false)?;
+    let mut client = client(&specification)?;
+    client.choose(&id()?, at(0))?;
+    let other = bandana_shared::identity::ExperimentId::new("new")?;
+    client.enroll(other.clone(), acceptance(&specification));
+    let (mut now, mut fetched) = (at(0), 0);
+    while fetched == 0 {
+        match client.next_task(now)? {
+            Task::Upload(task) => {
+                let outcome = UploadOutcome::Unanswered { retry_after: None };
+                client.on_upload_result(task.id(), &outcome, now)?;
+            }
+            Task::Fetch(task) => fetched += u32::from(task.experiment_id == other),
+            Task::Wait(time) => now = time,
+            Task::Done => return Err("nothing is left to do".into()),
+        }
+        assert!(now < at(10), "uploads only");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_clock_that_jumps_for_a_moment_drops_no_report() -> Result<(), Failure> {
+    let specification = timed(0, 0, false)?;
+    let mut client = client(&specification)?;
+    client.set_boot_time(Some(Duration::from_secs(1000)));
+    client.on_fetched(&id()?, answer(specification, 10)?, at(0))?;
+    for _ in 0..3 {
+        client.choose(&id()?, at(0))?;
+    }
+    client.next_task(at(100 * 86_400))?;
+    assert_eq!(client.statistics().reports_expired, 0);
+    assert_eq!(client.waiting_reports(), 3);
+    Ok(())
+}
