@@ -22,7 +22,7 @@ use crate::peer::Peer;
 use crate::readiness::Readiness;
 use crate::registry::Registry;
 use crate::server::ServerSettings;
-use crate::server::startup::{Core, Opening};
+use crate::server::startup::{Core, LoadedStore};
 use crate::shutdown::{ShutdownNotifier, shutdown_signal};
 use crate::store::Presence;
 use crate::telemetry::{Calls, Port};
@@ -90,7 +90,7 @@ impl PagesInMemory {
         let dashboard_state = DashboardState::new(&connections, &calls);
         let (notifier, ending) = shutdown_signal();
         let core = runtime.block_on(async {
-            let opening = Opening::of((Presence::Optional, store), &clock, &metrics).await;
+            let opening = LoadedStore::of((Presence::Optional, store), &clock, &metrics).await;
             opening.expect("a store").start(Arc::clone(&clock)).expect("threads")
         });
         let Core { registry, ingest, reader, disclosures, .. } = core;

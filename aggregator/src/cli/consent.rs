@@ -6,7 +6,7 @@ use anyhow::{bail, ensure};
 
 /// A request for consent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Question {
+pub(super) struct Prompt {
     /// The action to confirm; completes "Type "yes" to".
     pub act: &'static str,
     /// The message on refusal: the action that was not performed.
@@ -21,12 +21,12 @@ pub(super) enum Consent {
     /// Given on the command line.
     Given,
     /// To be obtained with a prompt.
-    Ask(Question),
+    Ask(Prompt),
 }
 
 impl Consent {
     /// Evaluates the flag `--yes`, given whether standard input is a terminal.
-    pub(super) fn new(question: Question, yes: bool, terminal: bool) -> anyhow::Result<Self> {
+    pub(super) fn new(question: Prompt, yes: bool, terminal: bool) -> anyhow::Result<Self> {
         match (yes, terminal) {
             (true, _) => Ok(Self::Given),
             (false, true) => Ok(Self::Ask(question)),
@@ -58,8 +58,8 @@ impl Consent {
 mod tests {
     use super::*;
 
-    const QUESTION: Question =
-        Question { act: "go on", undone: "nothing was done", unasked: "that is fine" };
+    const QUESTION: Prompt =
+        Prompt { act: "go on", undone: "nothing was done", unasked: "that is fine" };
 
     #[test]
     fn only_yes_is_a_yes() {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tonic::{Response, Status};
 
 use super::connection::{Client, Connection, block_on, experiment_id};
-use super::consent::{Consent, Question};
+use super::consent::{Consent, Prompt};
 use super::export::{Export, export};
 use super::{say, say_json, warn};
 use crate::views::draft::Draft;
@@ -22,13 +22,13 @@ use crate::views::failure::Failure;
 use crate::views::summary_view::{self, SummaryView};
 use crate::views::table::terminal_columns;
 
-const STOP: Question = Question {
+const STOP: Prompt = Prompt {
     act: "stop the experiment for good",
     undone: "nothing was stopped",
     unasked: "the experiment may end for good",
 };
 
-pub(super) const DELETE: Question = Question {
+pub(super) const DELETE: Prompt = Prompt {
     act: "delete the experiment with all that it has counted, for good",
     undone: "nothing was deleted",
     unasked: "the experiment may go for good",

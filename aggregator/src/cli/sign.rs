@@ -14,14 +14,14 @@ use clap::{Args, Subcommand};
 use prost::Message as _;
 
 use super::connection::{Connection, block_on, experiment_id};
-use super::consent::{Consent, Question};
+use super::consent::{Consent, Prompt};
 use super::disclosure::table;
 use super::{Readers, key_file, say, write_new};
 use crate::clock::{Clock as _, SystemClock};
 use crate::views::experiment_view::current_revision;
 use crate::views::failure::Failure;
 
-const SIGN: Question = Question {
+const SIGN: Prompt = Prompt {
     act: "sign this",
     undone: "nothing was signed",
     unasked: "what the server has may be signed unseen",

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tonic::{Response, Status};
 
 use super::connection::{Connection, block_on, experiment_id};
-use super::consent::{Consent, Question};
+use super::consent::{Consent, Prompt};
 use super::experiment::{DELETE, Named, Reach};
 use super::export_file::ExportFile;
 use crate::operator_client::TrustedClient;
@@ -21,7 +21,7 @@ use crate::views::table::terminal_columns;
 use crate::views::trusted_draft::TrustedDraft;
 use crate::views::trusted_view::{FIELDS, TrustedView, list};
 
-const STOP: Question = Question {
+const STOP: Prompt = Prompt {
     act: "stop the experiment for good, and erase the rewards of which nothing was released",
     undone: "nothing was stopped",
     unasked: "the experiment may end for good",

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::ports::{EarlyServices, Parts};
-use self::startup::{Core, Opening};
+use self::startup::{Core, LoadedStore};
 use crate::admission::{CallLimits, DeviceGates, Shares, shares};
 use crate::auth::{AppKeys, Authorization, Reloader, TokenKind, Tokens};
 use crate::clock::Clock;
@@ -159,11 +159,11 @@ impl Server {
         };
         let limits = (connections, calls);
         let early = early_services(&health, &pages, limits, Arc::clone(&clock), budget.clone());
-        let (doors, serving) = early.serve(device, operator, ending.clone());
+        let (closed, serving) = early.serve(device, operator, ending.clone());
         let mut serving = Box::pin(serving);
         let mut signal = std::pin::pin!(signal);
 
-        let opening = Opening::of(store, &clock, &metrics);
+        let opening = LoadedStore::of(store, &clock, &metrics);
         let opening = tokio::select! {
             () = &mut signal => return Ok(()),
             outcome = &mut serving => return outcome,
@@ -186,7 +186,7 @@ impl Server {
             dashboard_state,
             budget,
         };
-        doors.open(parts, gates, &authorization)?;
+        closed.open(parts, gates, &authorization)?;
         health.serving().await;
         let following = tokio::spawn(health.clone().follow(reachable));
         ready().map_err(ServerError::Announcement)?;

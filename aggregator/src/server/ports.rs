@@ -72,7 +72,7 @@ pub(crate) struct Parts {
 
 /// The switches that open the remaining services once the store is open.
 #[derive(Debug)]
-pub(crate) struct Doors {
+pub(crate) struct ClosedServices {
     device: ReadinessGate,
     operator: ReadinessGate,
     calls: CallLimits,
@@ -82,17 +82,17 @@ pub(crate) struct Doors {
 }
 
 impl EarlyServices {
-    /// Serves on both ports, with the doors closed.
+    /// Serves on both ports, with all services closed.
     pub(crate) fn serve(
         self,
         device: Listener,
         operator: Listener,
         ending: ShutdownSignal,
-    ) -> (Doors, impl Future<Output = Result<(), ServerError>>) {
+    ) -> (ClosedServices, impl Future<Output = Result<(), ServerError>>) {
         let Self { device_health, operator_health, pages, connections, .. } = self;
         let Self { calls, clock, metrics, budget, held, .. } = self;
         let holding = HoldingLayer::new(budget, calls.request_time, held);
-        let doors = Doors {
+        let closed = ClosedServices {
             device: ReadinessGate::new(Routes::new(device_health.clone())),
             operator: ReadinessGate::new(
                 Routes::from(pages.clone()).add_service(operator_health.clone()),
@@ -104,8 +104,8 @@ impl EarlyServices {
         };
         let of_devices = Calls::new(Port::Device, Arc::clone(&clock), metrics.clone());
         let of_operators = Calls::new(Port::Operator, clock, metrics);
-        let device_services = of_devices.layer(holding.layer(doors.device.clone()));
-        let operator_services = of_operators.layer(holding.layer(doors.operator.clone()));
+        let device_services = of_devices.layer(holding.layer(closed.device.clone()));
+        let operator_services = of_operators.layer(holding.layer(closed.operator.clone()));
         let serving = async move {
             let operator = operator.until(ending.clone());
             let Incoming { http2, http1 } = operator.incoming_by_protocol();
@@ -128,12 +128,12 @@ impl EarlyServices {
             let served = tokio::try_join!(device, operator, pages);
             served.map(drop).map_err(ServerError::Transport)
         };
-        (doors, serving)
+        (closed, serving)
     }
 }
 
-impl Doors {
-    /// Opens the doors: calls reach the services over this store.
+impl ClosedServices {
+    /// Opens the services: calls reach the services over this store.
     pub(crate) fn open(
         self,
         parts: Parts,

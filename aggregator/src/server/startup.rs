@@ -22,7 +22,7 @@ use crate::store::{
 };
 
 /// The store, loaded into memory.
-pub(crate) struct Opening {
+pub(crate) struct LoadedStore {
     store: StoreId,
     files: Option<Arc<OpenFiles>>,
     registry: Arc<Registry>,
@@ -92,7 +92,7 @@ pub(crate) struct Core {
     pub(crate) reachable: Vec<watch::Receiver<bool>>,
 }
 
-impl Opening {
+impl LoadedStore {
     /// Loads the store on a separate thread, because it can take seconds.
     pub(crate) async fn of(
         (presence, settings): (Presence, StoreSettings),

@@ -1,6 +1,7 @@
 //! The client from outside: its decisions, its schedule, and that rewards change only the bit.
 
 mod judgement;
+mod network;
 mod rewards;
 mod schedule;
 mod signatures;

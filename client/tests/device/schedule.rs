@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bandana_client::{
-    Client, ClientError, Fetched, Reward, SimulatedClient, Task, Unreported, UploadOutcome,
+    ClientError, Fetched, Reward, SimulatedClient, Task, Unreported, UploadOutcome,
 };
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{ReleaseTiming, Specification, SpecificationParts};
@@ -12,7 +12,7 @@ use super::{
     Failure, acceptance, answer, at, client, day, id, parts, question, report, simulated, upload,
 };
 
-fn timed(window: u32, delay: u32, simulation: bool) -> Result<Specification, Failure> {
+pub(super) fn timed(window: u32, delay: u32, simulation: bool) -> Result<Specification, Failure> {
     let timing =
         ReleaseTiming { attribution_window_seconds: window, release_delay_seconds_max: delay };
     Ok(Specification::new(SpecificationParts {
@@ -200,7 +200,7 @@ fn uploads_leave_in_random_order() -> Result<(), Failure> {
 #[test]
 fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
-    let mut client = Client::new(bandana_client::Budget::UNLIMITED);
+    let mut client = bandana_client::Client::new(bandana_client::Budget::UNLIMITED);
     client.enroll(id()?, acceptance(&specification));
     let Task::Fetch(task) = client.next_task(at(0))? else { return Err("no question".into()) };
     assert_eq!(task.known, None);
@@ -350,7 +350,7 @@ fn a_task_without_a_result_is_handed_out_again() -> Result<(), Failure> {
     assert_eq!((statistics.uploads_accepted, statistics.uploads_duplicate), (1, 0));
 
     let specification = timed(0, 0, false)?;
-    let mut client = Client::new(bandana_client::Budget::UNLIMITED);
+    let mut client = bandana_client::Client::new(bandana_client::Budget::UNLIMITED);
     client.enroll(id()?, acceptance(&specification));
     assert!(matches!(client.next_task(at(0))?, Task::Fetch(_)));
     assert!(matches!(client.next_task(at(120))?, Task::Fetch(_)));
@@ -427,7 +427,7 @@ fn a_clock_that_is_set_back_holds_nothing_up() -> Result<(), Failure> {
 #[test]
 fn nothing_works_before_a_server_has_answered() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
-    let mut client = Client::new(bandana_client::Budget::UNLIMITED);
+    let mut client = bandana_client::Client::new(bandana_client::Budget::UNLIMITED);
     let unknown = client.choose(&id()?, at(0));
     assert!(matches!(unknown, Err(ClientError::NotEnrolled { .. })));
     client.enroll(id()?, acceptance(&specification));
@@ -448,7 +448,7 @@ fn nothing_works_before_a_server_has_answered() -> Result<(), Failure> {
 fn a_server_can_not_tag_a_device_with_a_day() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
     for (told, believed) in [(8, false), (9, true), (11, true), (12, false), (4_000_000, false)] {
-        let mut client = Client::new(bandana_client::Budget::UNLIMITED);
+        let mut client = bandana_client::Client::new(bandana_client::Budget::UNLIMITED);
         client.enroll(id()?, acceptance(&specification));
         client.on_fetched(&id()?, answer(specification.clone(), told)?, at(0))?;
         client.choose(&id()?, at(0))?;
@@ -479,146 +479,6 @@ fn the_question_for_a_policy_does_not_tell_when_an_arm_was_shown() -> Result<(),
     // Uniform on five minutes: 200 draws are all in the first four with a probability
     // of .8^200, below 1e-19.
     assert!(latest > Duration::from_mins(4), "{latest:?}");
-    Ok(())
-}
-
-/// A client of eight experiments, each with forty reports that are due in an hour.
-fn with_many_reports() -> Result<Client, Failure> {
-    let mut client = Client::new(bandana_client::Budget::UNLIMITED);
-    for number in 0..8 {
-        let experiment_id = bandana_shared::identity::ExperimentId::new(format!("many-{number}"))?;
-        let mut parts = timed(0, 0, false)?.to_parts();
-        parts.experiment_id = experiment_id.clone();
-        let specification = Specification::new(parts)?;
-        client.enroll(experiment_id.clone(), acceptance(&specification));
-        client.on_fetched(&experiment_id, answer(specification, 10)?, at(0))?;
-        for _ in 0..40 {
-            client.choose(&experiment_id, at(0))?;
-        }
-    }
-    Ok(client)
-}
-
-#[test]
-fn one_wait_for_a_server_that_is_away_and_none_once_it_is_back() -> Result<(), Failure> {
-    for pushback in [None, Some(Duration::from_secs(20))] {
-        let mut client = with_many_reports()?;
-        let hour = at(3600);
-        let (mut now, mut calls) = (at(0), 0);
-        while now < hour {
-            match client.next_task(now)? {
-                Task::Upload(task) => {
-                    let outcome = UploadOutcome::Unanswered { retry_after: pushback };
-                    client.on_upload_result(task.id(), &outcome, now)?;
-                    calls += 1;
-                }
-                Task::Fetch(task) => {
-                    client.on_fetch_failed(&task.experiment_id, pushback, now)?;
-                    calls += 1;
-                }
-                Task::Wait(time) => {
-                    // A pushback is kept to, whatever else is due.
-                    assert!(calls == 0 || time.since(now) >= pushback.unwrap_or_default());
-                    now = time;
-                }
-                Task::Done => return Err("nothing is left to do".into()),
-            }
-        }
-        // The bounds are a second, two, four, ...; a wait is half its bound in the mean. 40 waits in an
-        // hour have odds below 1e-9.
-        assert!((5..40).contains(&calls), "{calls} calls in an hour");
-        // The first answer ends the wait for all.
-        let mut settled = 0;
-        loop {
-            match client.next_task(now)? {
-                Task::Upload(task) => {
-                    client.on_upload_result(task.id(), &UploadOutcome::Accepted, now)?;
-                    settled += 1;
-                }
-                Task::Fetch(task) => {
-                    let id = task.experiment_id;
-                    let fetched = Fetched { day: now.day(), ..day_only() };
-                    client.on_fetched(&id, fetched, now)?;
-                }
-                Task::Wait(_) | Task::Done => break,
-            }
-        }
-        assert_eq!((settled, client.waiting_reports()), (320, 0));
-    }
-    Ok(())
-}
-
-/// An answer that says that nothing but the day is new.
-fn day_only() -> Fetched {
-    let store = Some(super::STORE);
-    Fetched { specification: None, signatures: Vec::new(), policy: None, day: day(10), store }
-}
-
-#[test]
-fn a_network_that_has_changed_ends_the_wait_and_does_not_end_it_again_and_again()
--> Result<(), Failure> {
-    let mut client = with_many_reports()?;
-    let mut now = at(0);
-    for _ in 0..10 {
-        match client.next_task(now)? {
-            Task::Upload(task) => {
-                let outcome =
-                    UploadOutcome::Unanswered { retry_after: Some(Duration::from_mins(30)) };
-                client.on_upload_result(task.id(), &outcome, now)?;
-            }
-            Task::Wait(time) => now = time,
-            other => return Err(format!("an upload was expected, not {other:?}").into()),
-        }
-    }
-    // The wait is one of half an hour at least.
-    while !matches!(client.next_task(now)?, Task::Wait(_)) {
-        let Task::Upload(task) = client.next_task(now)? else { continue };
-        let outcome = UploadOutcome::Unanswered { retry_after: Some(Duration::from_mins(30)) };
-        client.on_upload_result(task.id(), &outcome, now)?;
-    }
-    let end = |client: &mut Client, now| match client.next_task(now) {
-        Ok(Task::Wait(time)) => Ok(time),
-        other => Err(format!("a wait was expected, not {other:?}")),
-    };
-    let long = end(&mut client, now)?;
-    assert!(long.since(now) >= Duration::from_mins(25), "{:?}", long.since(now));
-    client.resume(now)?;
-    let short = end(&mut client, now)?;
-    assert!(short.since(now) <= Duration::from_secs(1));
-    // Still no answer, and an app that calls it in a loop.
-    let Task::Upload(task) = client.next_task(short)? else { return Err("not due".into()) };
-    let outcome = UploadOutcome::Unanswered { retry_after: Some(Duration::from_mins(30)) };
-    client.on_upload_result(task.id(), &outcome, short)?;
-    for _ in 0..100 {
-        client.resume(short)?;
-    }
-    assert!(end(&mut client, short)?.since(short) >= Duration::from_mins(30));
-    client.resume(short.after(Duration::from_secs(11)))?;
-    let later = short.after(Duration::from_secs(11));
-    assert!(end(&mut client, later)?.since(later) <= Duration::from_secs(1));
-    Ok(())
-}
-
-#[test]
-fn uploads_that_are_never_answered_hold_up_no_fetch() -> Result<(), Failure> {
-    let specification = timed(0, 0, false)?;
-    let mut client = client(&specification)?;
-    client.choose(&id()?, at(0))?;
-    let other = bandana_shared::identity::ExperimentId::new("new")?;
-    client.enroll(other.clone(), acceptance(&specification));
-    let (mut now, mut fetched) = (at(0), 0);
-    while fetched == 0 {
-        match client.next_task(now)? {
-            Task::Upload(task) => {
-                let outcome = UploadOutcome::Unanswered { retry_after: None };
-                client.on_upload_result(task.id(), &outcome, now)?;
-            }
-            Task::Fetch(task) => fetched += u32::from(task.experiment_id == other),
-            Task::Wait(time) => now = time,
-            Task::Done => return Err("nothing is left to do".into()),
-        }
-        assert!(now < at(10), "uploads only");
-    }
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use bandana_shared::identity::UnixSeconds;
 
 /// A question with an id.
 #[derive(Clone, Debug)]
-pub(super) struct Question {
+pub(super) struct KeptQuestion {
     key: QuestionKey,
     digest: [u8; 32],
 }
@@ -34,7 +34,7 @@ impl Keepable for AskSessionResponse {
     }
 }
 
-impl Question {
+impl KeptQuestion {
     /// The question to a data set, if it has an id.
     pub(super) fn to_data_set(
         request: &AskRequest,

@@ -43,7 +43,7 @@ use bandana_mechanisms::queries::questions;
 use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::weights::MultiplicativeWeights;
 use dataset_cache::{DatasetCache, DatasetCacheError};
-use kept::Question;
+use kept::KeptQuestion;
 use permits::{QueryPermit, QueryPermits};
 use sessions::{Compared, HeldSession, SessionQuestion, Sessions};
 
@@ -156,8 +156,8 @@ impl CuratorService {
         request: AskRequest,
     ) -> Result<Option<AskResponse>, Status> {
         let (at, named) = (self.now(), caller.to_string());
-        let question = Question::to_data_set(&request, &data_set, named.clone())?;
-        let asked = wire::Asked::new(request).map_err(refuse)?;
+        let question = KeptQuestion::to_data_set(&request, &data_set, named.clone())?;
+        let asked = wire::ParsedQuery::new(request).map_err(refuse)?;
         let (of, known) = (data_set.clone(), question.clone());
         let (answer, debit) = self
             .work(place, move |inner| {
@@ -420,7 +420,7 @@ impl Curator for CuratorService {
         let caller = Caller::of(request.extensions());
         let request = request.into_inner();
         let session = name(request.session.clone())?;
-        let question = Question::to_session(&request, &session, caller.to_string())?;
+        let question = KeptQuestion::to_session(&request, &session, caller.to_string())?;
         let question = SessionQuestion { predicate: request.predicate, question };
         let held = self.0.sessions.hold(session).await?;
         let service = self.clone();

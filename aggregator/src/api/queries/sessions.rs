@@ -17,7 +17,7 @@ use bandana_shared::wire::v1::AskSessionResponse;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-use super::kept::Question;
+use super::kept::KeptQuestion;
 use super::{Inner, generator, internal, refuse, unreadable};
 use crate::store::{CuratorName, CuratorRefusal, SessionRecord, SessionRound, SessionUpdate};
 
@@ -66,7 +66,7 @@ struct LoadedSession {
 pub(super) struct SessionQuestion {
     pub(super) predicate: String,
     /// The question's key, if it has an id.
-    pub(super) question: Option<Question>,
+    pub(super) question: Option<KeptQuestion>,
 }
 
 /// An answer, with the round to store before the answer is sent. No round: the answer was sent

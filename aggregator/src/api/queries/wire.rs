@@ -102,13 +102,13 @@ pub(super) fn debit(record: DebitRecord) -> v1::Debit {
 }
 
 /// A question with its price.
-pub(super) struct Asked {
+pub(super) struct ParsedQuery {
     pub(super) question: Question,
     pub(super) price: Price,
     pub(super) beta: f64,
 }
 
-impl Asked {
+impl ParsedQuery {
     pub(super) fn new(request: AskRequest) -> Result<Self, QueryError> {
         let price = match request.price {
             Some(ask_request::Price::Epsilon(epsilon)) => Price::Pure(PureLoss::new(epsilon)?),

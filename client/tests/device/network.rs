@@ -1,0 +1,150 @@
+//! The network of a client: a server that is away, comes back, or answers one kind of call only.
+
+use std::time::Duration;
+
+use bandana_client::{Budget, Client, Fetched, Task, UploadOutcome};
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::specification::Specification;
+
+use super::schedule::timed;
+use super::{Failure, STORE, acceptance, answer, at, client, day, id};
+
+/// A client of eight experiments, each with forty reports that are due in an hour.
+fn with_many_reports() -> Result<Client, Failure> {
+    let mut client = Client::new(Budget::UNLIMITED);
+    for number in 0..8 {
+        let experiment_id = ExperimentId::new(format!("many-{number}"))?;
+        let mut parts = timed(0, 0, false)?.to_parts();
+        parts.experiment_id = experiment_id.clone();
+        let specification = Specification::new(parts)?;
+        client.enroll(experiment_id.clone(), acceptance(&specification));
+        client.on_fetched(&experiment_id, answer(specification, 10)?, at(0))?;
+        for _ in 0..40 {
+            client.choose(&experiment_id, at(0))?;
+        }
+    }
+    Ok(client)
+}
+
+#[test]
+fn one_wait_for_a_server_that_is_away_and_none_once_it_is_back() -> Result<(), Failure> {
+    for pushback in [None, Some(Duration::from_secs(20))] {
+        let mut client = with_many_reports()?;
+        let hour = at(3600);
+        let (mut now, mut calls) = (at(0), 0);
+        while now < hour {
+            match client.next_task(now)? {
+                Task::Upload(task) => {
+                    let outcome = UploadOutcome::Unanswered { retry_after: pushback };
+                    client.on_upload_result(task.id(), &outcome, now)?;
+                    calls += 1;
+                }
+                Task::Fetch(task) => {
+                    client.on_fetch_failed(&task.experiment_id, pushback, now)?;
+                    calls += 1;
+                }
+                Task::Wait(time) => {
+                    // A pushback is kept to, whatever else is due.
+                    assert!(calls == 0 || time.since(now) >= pushback.unwrap_or_default());
+                    now = time;
+                }
+                Task::Done => return Err("nothing is left to do".into()),
+            }
+        }
+        // The bounds are a second, two, four, ...; a wait is half its bound in the mean. 40 waits in an
+        // hour have odds below 1e-9.
+        assert!((5..40).contains(&calls), "{calls} calls in an hour");
+        // The first answer ends the wait for all.
+        let mut settled = 0;
+        loop {
+            match client.next_task(now)? {
+                Task::Upload(task) => {
+                    client.on_upload_result(task.id(), &UploadOutcome::Accepted, now)?;
+                    settled += 1;
+                }
+                Task::Fetch(task) => {
+                    let id = task.experiment_id;
+                    let fetched = Fetched { day: now.day(), ..day_only() };
+                    client.on_fetched(&id, fetched, now)?;
+                }
+                Task::Wait(_) | Task::Done => break,
+            }
+        }
+        assert_eq!((settled, client.waiting_reports()), (320, 0));
+    }
+    Ok(())
+}
+
+/// An answer that says that nothing but the day is new.
+fn day_only() -> Fetched {
+    let store = Some(STORE);
+    Fetched { specification: None, signatures: Vec::new(), policy: None, day: day(10), store }
+}
+
+#[test]
+fn a_network_that_has_changed_ends_the_wait_and_does_not_end_it_again_and_again()
+-> Result<(), Failure> {
+    let mut client = with_many_reports()?;
+    let mut now = at(0);
+    for _ in 0..10 {
+        match client.next_task(now)? {
+            Task::Upload(task) => {
+                let outcome =
+                    UploadOutcome::Unanswered { retry_after: Some(Duration::from_mins(30)) };
+                client.on_upload_result(task.id(), &outcome, now)?;
+            }
+            Task::Wait(time) => now = time,
+            other => return Err(format!("an upload was expected, not {other:?}").into()),
+        }
+    }
+    // The wait is one of half an hour at least.
+    while !matches!(client.next_task(now)?, Task::Wait(_)) {
+        let Task::Upload(task) = client.next_task(now)? else { continue };
+        let outcome = UploadOutcome::Unanswered { retry_after: Some(Duration::from_mins(30)) };
+        client.on_upload_result(task.id(), &outcome, now)?;
+    }
+    let end = |client: &mut Client, now| match client.next_task(now) {
+        Ok(Task::Wait(time)) => Ok(time),
+        other => Err(format!("a wait was expected, not {other:?}")),
+    };
+    let long = end(&mut client, now)?;
+    assert!(long.since(now) >= Duration::from_mins(25), "{:?}", long.since(now));
+    client.resume(now)?;
+    let short = end(&mut client, now)?;
+    assert!(short.since(now) <= Duration::from_secs(1));
+    // Still no answer, and an app that calls it in a loop.
+    let Task::Upload(task) = client.next_task(short)? else { return Err("not due".into()) };
+    let outcome = UploadOutcome::Unanswered { retry_after: Some(Duration::from_mins(30)) };
+    client.on_upload_result(task.id(), &outcome, short)?;
+    for _ in 0..100 {
+        client.resume(short)?;
+    }
+    assert!(end(&mut client, short)?.since(short) >= Duration::from_mins(30));
+    client.resume(short.after(Duration::from_secs(11)))?;
+    let later = short.after(Duration::from_secs(11));
+    assert!(end(&mut client, later)?.since(later) <= Duration::from_secs(1));
+    Ok(())
+}
+
+#[test]
+fn uploads_that_are_never_answered_hold_up_no_fetch() -> Result<(), Failure> {
+    let specification = timed(0, 0, false)?;
+    let mut client = client(&specification)?;
+    client.choose(&id()?, at(0))?;
+    let other = ExperimentId::new("new")?;
+    client.enroll(other.clone(), acceptance(&specification));
+    let (mut now, mut fetched) = (at(0), 0);
+    while fetched == 0 {
+        match client.next_task(now)? {
+            Task::Upload(task) => {
+                let outcome = UploadOutcome::Unanswered { retry_after: None };
+                client.on_upload_result(task.id(), &outcome, now)?;
+            }
+            Task::Fetch(task) => fetched += u32::from(task.experiment_id == other),
+            Task::Wait(time) => now = time,
+            Task::Done => return Err("nothing is left to do".into()),
+        }
+        assert!(now < at(10), "uploads only");
+    }
+    Ok(())
+}
