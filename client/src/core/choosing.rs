@@ -1,0 +1,179 @@
+//! Choosing draws an arm, fixes its report, and adds rewards to it.
+
+use std::time::Duration;
+
+use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::identity::ExperimentId;
+
+use super::{Change, ClientError, Core, Draw, Epoch, release};
+use crate::assignment::{AssignmentId, Chosen, OpenAssignment, Unreported};
+use crate::ledger::Exhausted;
+use crate::noise::NoiseSource;
+use crate::outbox::{REPORTS_IN_ALL_MAX, REPORTS_MAX};
+use crate::reward::Reward;
+use crate::time::Timestamp;
+
+impl<N: NoiseSource> Core<N> {
+    /// Draws an arm by the policy last received, and fixes whether and when its report will be
+    /// released. Never waits for a network or a disk.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// let chosen = client.choose(&id, now())?;
+    /// println!("show the {} button", chosen.label());
+    /// // The report is paid for, even if the user never reacts.
+    /// assert_eq!(client.spent().lifetime.get(), 1_000_000_000);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// Debits the ε of the experiment, or draws an arm that never reports.
+    ///
+    /// # Errors
+    /// [`ClientError::NotEnrolled`]; [`ClientError::NoPolicy`] before an answer of a server within
+    /// the acceptance; [`ClientError::SignaturesExpired`]; [`ClientError::OptedOut`];
+    /// [`ClientError::Entropy`]. Nothing is debited then.
+    pub fn choose(
+        &mut self,
+        experiment_id: &ExperimentId,
+        now: Timestamp,
+    ) -> Result<Chosen, ClientError> {
+        if self.is_opted_out() {
+            return Err(ClientError::OptedOut);
+        }
+        let (held, acceptance) = self.use_held(experiment_id, now)?;
+        let (specification, once_days) = (held.specification.clone(), acceptance.once_days());
+        let weights = held.policy.weights.clone();
+        let arm = weights.draw((self.noise.word()? >> 32) as u32);
+        let timing = specification.timing();
+        let window = Duration::from_secs(u64::from(timing.attribution_window_seconds));
+        let rewards_until = now.after(window);
+        let delay_seconds_max = timing.release_delay_seconds_max;
+        let open = self.state.open.values().map(|open| open.release_at);
+        let others = open.chain(self.state.outbox.parcels.values().map(|parcel| parcel.release_at));
+        let release_at = release::draw(rewards_until, delay_seconds_max, others, &mut self.noise)?;
+
+        let id = AssignmentId::new(self.state.last_assignment.saturating_add(1));
+        // What is drawn before a server has told its day counts in the later period.
+        let day = self.state.day().max(now.day());
+        let once = once_days.map(|days| Epoch::at(days, day));
+        let draw = Draw {
+            id,
+            digest: specification.digest(),
+            experiment_id: experiment_id.clone(),
+            arm,
+            chosen_at: now,
+            rewards_until,
+            release_at,
+            price: NanoNats::from_epsilon(specification.epsilon()),
+            once,
+        };
+        let unreported = self.why_unreported(&draw, now);
+        self.statistics.assignments += 1;
+        if unreported.is_none() {
+            self.record(Change::Drawn(draw));
+        } else {
+            self.state.last_assignment = id.get();
+            self.statistics.assignments_without_report += 1;
+        }
+        let label = specification.arms()[arm.get()].label().to_owned();
+        Ok(Chosen { id, experiment_id: experiment_id.clone(), arm, label, unreported })
+    }
+
+    /// Reason why a draw is not to report, if it is not.
+    fn why_unreported(&self, draw: &Draw, now: Timestamp) -> Option<Unreported> {
+        if let Some(why) = self.journal.why_unreported() {
+            return Some(why);
+        }
+        let reports = self.state.reports.get(&draw.experiment_id);
+        let in_all = self.state.open.len() + self.state.outbox.parcels.len();
+        if in_all >= REPORTS_IN_ALL_MAX || reports.is_some_and(|own| *own >= REPORTS_MAX) {
+            return Some(Unreported::OutboxFull);
+        }
+        let reports = |epoch: Epoch| {
+            let first = Epoch::at(epoch.days, self.state.day()).min(epoch);
+            self.state.reports_once(&draw.experiment_id, draw.arm, first)
+        };
+        if draw.once.is_some_and(reports) {
+            return Some(Unreported::ReportedOnce);
+        }
+        if !self.clock_agrees(now) {
+            return Some(Unreported::ClockDisagrees);
+        }
+        match self.state.ledger.admits(draw.price, &self.budget) {
+            Ok(()) => None,
+            Err(Exhausted::Window) => Some(Unreported::WindowSpent),
+            Err(Exhausted::Lifetime) => Some(Unreported::LifetimeSpent),
+        }
+    }
+
+    /// Adds a reward to an assignment. All rewards of an assignment make one report: of their sum,
+    /// clamped to the range; for binary rewards, of the higher value once any of them had it; of
+    /// categorical rewards, of the last one.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::{ClientError, Reward};
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// let chosen = client.choose(&id, now())?;
+    /// client.reward(chosen.id(), Reward::new(1.0)?, now())?;
+    /// // The attribution window lasts ten minutes.
+    /// let late = now().after(Duration::from_secs(601));
+    /// let refused = client.reward(chosen.id(), Reward::new(1.0)?, late);
+    /// assert!(matches!(refused, Err(ClientError::NotOpen)));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// Changes only the odds of one bit. Costs nothing beyond the debit when the arm was drawn.
+    ///
+    /// # Errors
+    /// [`ClientError::NotOpen`] when the attribution window has ended or the assignment never
+    /// reports; [`ClientError::Reward`] for a reward that the experiment does not admit. Nothing
+    /// was added then, and the report is made all the same.
+    #[expect(clippy::needless_pass_by_value, reason = "the raw value is to end here")]
+    pub fn reward(
+        &mut self,
+        assignment: AssignmentId,
+        reward: Reward,
+        now: Timestamp,
+    ) -> Result<(), ClientError> {
+        let in_time = |open: &&mut OpenAssignment| now <= open.rewards_until;
+        let open = self.state.open.get_mut(&assignment).filter(in_time);
+        let added = match open {
+            Some(open) => open.add(&reward).map_err(ClientError::from),
+            None => Err(ClientError::NotOpen),
+        };
+        match &added {
+            Ok(()) => self.journal.note_reward(),
+            Err(_) => self.statistics.rewards_refused += 1,
+        }
+        added
+    }
+
+    /// Counts a reward that is not a finite number.
+    pub(crate) fn refuse_reward(&mut self) {
+        self.statistics.rewards_refused += 1;
+    }
+
+    /// An assignment that still takes rewards, as [`Self::choose`] returned it.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// let chosen = client.choose(&id, now())?;
+    /// assert_eq!(client.assigned(chosen.id(), now()).as_ref(), Some(&chosen));
+    /// assert_eq!(client.assigned(chosen.id(), now().after(Duration::from_secs(601))), None);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    pub fn assigned(&self, id: AssignmentId, now: Timestamp) -> Option<Chosen> {
+        let open = self.state.open.get(&id).filter(|open| now <= open.rewards_until)?;
+        let label = open.specification.arms()[open.arm.get()].label().to_owned();
+        let experiment_id = open.specification.experiment_id().clone();
+        Some(Chosen { id, experiment_id, arm: open.arm, label, unreported: None })
+    }
+}

@@ -1,0 +1,67 @@
+//! Consent to take part, and its withdrawal.
+
+use super::Core;
+use crate::noise::NoiseSource;
+
+impl<N: NoiseSource> Core<N> {
+    /// Opts the user out: stops everything, and forgets everything but the spent budget. Unsent
+    /// reports are never sent. Which arms have reported is forgotten too, see
+    /// [`Acceptance::report_once`](crate::Acceptance::report_once).
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::{ClientError, Task};
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.choose(&id, now())?;
+    /// client.opt_out();
+    /// assert_eq!((client.open_assignments(), client.waiting_reports()), (0, 0));
+    /// assert!(matches!(client.choose(&id, now()), Err(ClientError::OptedOut)));
+    /// assert!(matches!(client.next_task(now())?, Task::Done));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    pub fn opt_out(&mut self) {
+        self.state.opt_out();
+        self.journal.replace();
+    }
+
+    /// Takes part again in the experiments that the client was enrolled in. The spent budget still
+    /// counts. Each experiment is fetched anew.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::Task;
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.choose(&id, now())?;
+    /// client.opt_out();
+    /// client.opt_in();
+    /// assert_eq!(client.spent().lifetime.get(), 1_000_000_000);
+    /// assert!(matches!(client.next_task(now())?, Task::Fetch(_)));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    pub fn opt_in(&mut self) {
+        if self.is_opted_out() {
+            self.withheld = false;
+            self.state.opted_out = false;
+            self.journal.replace();
+            for (experiment_id, enrolled) in std::mem::take(&mut self.enrolled) {
+                if let Some(acceptance) = enrolled.into_acceptance() {
+                    self.enroll(experiment_id, acceptance);
+                }
+            }
+        }
+    }
+
+    /// Whether the user has opted out, or consent is withheld for this run.
+    pub fn is_opted_out(&self) -> bool {
+        self.state.opted_out || self.withheld
+    }
+
+    /// Stops everything for this run, and forgets everything but the spent budget: the user has not
+    /// consented. An earlier opt-out stands.
+    pub(crate) fn withhold(&mut self) {
+        let before = self.state.opted_out;
+        self.opt_out();
+        self.state.opted_out = before;
+        self.withheld = true;
+    }
+}
