@@ -100,13 +100,22 @@ enum Connection {
     Over(Channel),
 }
 
-/// A connection that is dropped together with this guard, unless the call was answered.
+impl Connection {
+    /// Closes a connection of ours; the next call makes a new one.
+    fn close(&self) {
+        if let Self::To(place) = self {
+            *place.1.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+}
+
+/// A connection that is closed together with this guard, unless the call was answered.
 struct Unanswered<'a>(Option<&'a Connection>);
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if let Some(Connection::To(place)) = self.0 {
-            *place.1.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if let Some(connection) = self.0 {
+            connection.close();
         }
     }
 }
@@ -249,7 +258,7 @@ impl Transport {
     /// Closes the connection, so that no ping wakes the device while there is nothing to be done. The
     /// next call makes a new one. A channel of the host's stays as it is.
     pub(crate) fn close(&self) {
-        drop(Unanswered(Some(&self.connection)));
+        self.connection.close();
     }
 
     /// Waits for the answer of a call. If the returned future is dropped before the answer, the

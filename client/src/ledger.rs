@@ -197,12 +197,22 @@ impl Ledger {
         now.max(self.today.map_or(Timestamp::default(), Timestamp::start_of))
     }
 
+    /// Whether a day is another one than was last accepted: a later one, or one that shows a lie.
+    pub(crate) fn is_news(&self, day: Day) -> bool {
+        self.today.is_none_or(|today| today < day) || self.is_lie_before(day)
+    }
+
+    /// Whether the day that was last accepted can't have come by the time of this one.
+    fn is_lie_before(&self, day: Day) -> bool {
+        self.today.is_some_and(|today| day.forward(DAY_SKEW) < today)
+    }
+
     /// Accepts the server's day, and gives it to `settled` of the debits without one.
     ///
     /// A day before the last accepted one means that a server once lied. What was given a later day
     /// gets this one, and stays for a whole window more.
     pub(crate) fn hear(&mut self, day: Day, settled: NanoNats) {
-        if self.today.is_some_and(|today| day.forward(DAY_SKEW) < today) {
+        if self.is_lie_before(day) {
             let later = self.days.split_off(&day.forward(1)).into_values();
             let later = later.fold(NanoNats::ZERO, NanoNats::saturating_add);
             self.add(day, later);

@@ -50,9 +50,11 @@ impl<N: NoiseSource> Core<N> {
         let window = Duration::from_secs(u64::from(timing.attribution_window_seconds));
         let rewards_until = now.after(window);
         let delay_seconds_max = timing.release_delay_seconds_max;
-        let open = self.state.open.values().map(|open| open.release_at);
-        let others = open.chain(self.state.outbox.parcels.values().map(|parcel| parcel.release_at));
-        let release_at = release::draw(rewards_until, delay_seconds_max, others, &mut self.noise)?;
+        let seed = match self.release_seed {
+            Some(seed) => seed,
+            None => *self.release_seed.insert(self.noise.word()?),
+        };
+        let release_at = release::draw(rewards_until, delay_seconds_max, seed, &mut self.noise)?;
 
         let id = AssignmentId::new(self.state.last_assignment.saturating_add(1));
         // What is drawn before a server has told its day counts in the later period.

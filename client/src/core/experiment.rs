@@ -399,7 +399,7 @@ impl<N: NoiseSource> Core<N> {
         let day_fits = self.heard_day.hear(fetched.day, self.moment(now));
         if day_fits {
             let settled = asked.unwrap_or(NanoNats::ZERO).min(self.state.settled());
-            if settled > NanoNats::ZERO || self.state.day() != fetched.day {
+            if settled > NanoNats::ZERO || self.state.ledger.is_news(fetched.day) {
                 self.record(Change::DayHeard { day: fetched.day, settled });
             }
             // Other fetches under way were asked for the same debits.

@@ -138,6 +138,8 @@ pub struct Core<N> {
     server: ServerWait,
     /// The time since the device was started, as last told.
     boot_time: Option<Duration>,
+    /// The secret by which reports of this start share release times; `None`: not drawn yet.
+    release_seed: Option<u64>,
     /// Whether consent is withheld for this run.
     withheld: bool,
     statistics: Statistics,
@@ -244,6 +246,7 @@ impl<N: NoiseSource> Core<N> {
             heard_day: HeardDay::default(),
             server: ServerWait::default(),
             boot_time: None,
+            release_seed: None,
             withheld: false,
             statistics: Statistics::default(),
         }
@@ -375,16 +378,12 @@ impl<N: NoiseSource> Core<N> {
     /// # Ok::<(), Failure>(())
     /// ```
     ///
+    /// Returns whether the call counts.
+    ///
     /// # Errors
     /// [`ClientError::Entropy`]: the wait stays as it is.
-    pub fn resume(&mut self, now: Timestamp) -> Result<(), ClientError> {
-        self.server.resume(now, &mut self.noise)?;
-        Ok(())
-    }
-
-    /// As [`Self::resume`]; returns whether it counts.
-    pub(crate) fn network_changed(&mut self, now: Timestamp) -> bool {
-        self.server.resume(now, &mut self.noise).unwrap_or(false)
+    pub fn resume(&mut self, now: Timestamp) -> Result<bool, ClientError> {
+        Ok(self.server.resume(now, &mut self.noise)?)
     }
 
     /// Number of assignments whose rewards still count.

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+
 use crate::noise::{EntropyError, NoiseSource, uniform_up_to};
 use crate::time::Timestamp;
 
@@ -9,20 +12,20 @@ use crate::time::Timestamp;
 const SLOTS_MIN: u64 = 32;
 
 /// Draws a release time: a slot with the same odds for each one that lies in `rewards_until` to the
-/// longest delay after it, and in the slot the time of a report that has one already, or else any
-/// time with the same odds. Slots have a length of a power of two, in seconds, and begin at its
+/// longest delay after it, and in the slot the time that `seed` gives it, a secret number of this
+/// start. Slots have a length of a power of two, in seconds, and begin at its
 /// multiples. Delays too short for slots are uniform in milliseconds.
 ///
 /// # Privacy
 /// No release time depends on a reward. Whoever sees one learns of the end of its window what a
 /// uniform delay would tell, up to the one slot that can be more or less: a factor of at most
-/// 1 + 1/30. Slots are the same on all devices and the time within one is drawn anew each time, so
-/// neither is a mark of the device. Reports that leave together were drawn by one device, as their
+/// 1 + 1/30. Slots are the same on all devices, and the times within two of them tell nothing of each
+/// other to whoever lacks the seed, so neither is a mark of the device. Reports that leave together were drawn by one device, as their
 /// connection tells.
 pub(super) fn draw(
     rewards_until: Timestamp,
     delay_seconds_max: u32,
-    others: impl Iterator<Item = Timestamp>,
+    seed: u64,
     noise: &mut impl NoiseSource,
 ) -> Result<Timestamp, EntropyError> {
     let delay_ms_max = u64::from(delay_seconds_max) * 1000;
@@ -36,10 +39,11 @@ pub(super) fn draw(
     let last = (begin.saturating_add(delay_ms_max) / length).saturating_sub(1);
     let slot = first + uniform_up_to(last.saturating_sub(first), || noise.word())?;
     let start = slot.saturating_mul(length);
-    let within = uniform_up_to(length - 1, || noise.word())?;
-    let slot = start..start.saturating_add(length);
-    let shared = others.map(Timestamp::unix_ms).find(|time| slot.contains(time));
-    Ok(Timestamp::from_unix_ms(shared.unwrap_or(start.saturating_add(within))))
+    // One stream of the cipher for each slot.
+    let mut times = ChaCha20Rng::seed_from_u64(seed);
+    times.set_stream(slot);
+    let within = uniform_up_to(length - 1, || Ok(times.next_u64()))?;
+    Ok(Timestamp::from_unix_ms(start.saturating_add(within)))
 }
 
 /// The length of a slot; `None`: there are none.
@@ -64,7 +68,7 @@ mod tests {
             let mut drawn = BTreeMap::new();
             for _ in 0..5000 {
                 let begin = Timestamp::from_unix_ms(begin);
-                let time = draw(begin, 3600, std::iter::empty(), &mut OsNoise).unwrap();
+                let time = draw(begin, 3600, 7, &mut OsNoise).unwrap();
                 assert!(time >= begin && time.since(begin) <= Duration::from_hours(1));
                 *drawn.entry(time.unix_ms() / 64_000).or_insert(0_u32) += 1;
             }
@@ -79,12 +83,17 @@ mod tests {
         let mut times: Vec<Timestamp> = Vec::new();
         for second in 0..2000 {
             let end = Timestamp::from_unix_ms(1_700_000_000_000 + second * 1000);
-            let time = draw(end, 3600, times.iter().copied(), &mut OsNoise).unwrap();
+            let time = draw(end, 3600, 7, &mut OsNoise).unwrap();
             assert!(time >= end && time.since(end) <= Duration::from_hours(1));
             times.push(time);
         }
         let different: BTreeSet<Timestamp> = times.iter().copied().collect();
         let slots: BTreeSet<u64> = times.iter().map(|time| time.unix_ms() / 64_000).collect();
         assert_eq!(different.len(), slots.len());
+        // Two slots, or two devices, have different times in them, but for one pair in 64,000.
+        let within: BTreeSet<u64> = times.iter().map(|time| time.unix_ms() % 64_000).collect();
+        assert!(within.len() + 2 >= slots.len(), "{} times", within.len());
+        let of_another = (0..50).map(|_| draw(times[0], 3600, 8, &mut OsNoise).unwrap());
+        assert!(of_another.filter(|time| different.contains(time)).count() < 10);
     }
 }

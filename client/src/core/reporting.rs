@@ -6,6 +6,7 @@ use bandana_shared::identity::{StoreId, UploadId};
 
 use super::{Change, ClientError, Core, Task};
 use crate::assignment::AssignmentId;
+use crate::ledger::Exhausted;
 use crate::noise::NoiseSource;
 use crate::outbox::UploadOutcome;
 use crate::time::Timestamp;
@@ -197,9 +198,9 @@ impl<N: NoiseSource> Core<N> {
     /// the window of what was sent begins with the next day that is heard.
     fn hear_soon(&mut self, id: AssignmentId) {
         let Some(parcel) = self.state.outbox.parcels.get(&id) else { return };
-        let is_spent = self.state.ledger.admits(parcel.price, &self.budget).is_err();
-        let is_last = self.state.outbox.parcels.values().filter(|one| one.sealed.is_some()).count();
-        if is_spent && is_last == 1 {
+        let admitted = self.state.ledger.admits(parcel.price, &self.budget);
+        let mut sealed = self.state.outbox.parcels.iter().filter(|(_, one)| one.sealed.is_some());
+        if admitted == Err(Exhausted::Window) && sealed.all(|(other, _)| *other == id) {
             self.want(&parcel.experiment_id.clone());
         }
     }

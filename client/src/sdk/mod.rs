@@ -289,7 +289,7 @@ impl Bandana {
     /// Due uploads leave now. If that is when the user reacted, the time reveals it.
     pub fn wake(&self) {
         // Without randomness the wait stays as it is.
-        if self.shared.core().network_changed(self.shared.now()) {
+        if self.shared.core().resume(self.shared.now()).unwrap_or(false) {
             self.shared.network_changed.store(true, Ordering::SeqCst);
         }
         self.shared.writes.wake();

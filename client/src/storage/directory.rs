@@ -212,7 +212,9 @@ impl Files for Directory {
     #[cfg(unix)]
     fn check(&mut self) -> io::Result<()> {
         // Whoever closes another descriptor of the file in this process has ended the lock.
-        fcntl_lock(&self.lock, FlockOperation::NonBlockingLockExclusive)?;
+        if fcntl_lock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(io::Error::other("another process has taken the lock"));
+        }
         if !is_entry(&self.handle, LOCK, &self.lock)? {
             return Err(io::Error::other("the file `lock` was exchanged under its holder"));
         }
