@@ -1,4 +1,4 @@
-//! Clients whose randomness runs out.
+//! Clients whose randomness runs out, and calls that are given up.
 
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -90,5 +90,58 @@ fn wherever_the_randomness_fails_there_is_one_report_in_the_end() -> Result<(), 
         total += failures;
     }
     assert!(total > 8, "the randomness failed {total} times");
+    Ok(())
+}
+
+/// A client with a report that is due, and randomness for a while.
+fn with_a_report() -> Result<(Core<Words>, Timestamp), Failure> {
+    let id = ExperimentId::new("calls")?;
+    let noise = Words((0..1000).map(|word| word << 54).collect());
+    let mut core = Core::with(noise, Budget::UNLIMITED, State::default(), Journal::volatile());
+    core.enroll(id.clone(), Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()));
+    core.on_fetched(&id, fetched(&id)?, Timestamp::from_unix_ms(0))?;
+    core.choose(&id, Timestamp::from_unix_ms(0))?;
+    Ok((core, Timestamp::from_unix_ms(6000)))
+}
+
+#[test]
+fn a_call_without_an_answer_is_followed_by_a_wait_also_without_randomness() -> Result<(), Failure> {
+    let (mut core, now) = with_a_report()?;
+    let Task::Upload(task) = core.next_task(now)? else { return Err("no upload".into()) };
+    core.noise.0.clear();
+    let unanswered = UploadOutcome::Unanswered { retry_after: None };
+    let told = core.on_upload_result(task.id(), &unanswered, now);
+    assert!(matches!(told, Err(ClientError::Entropy(_))));
+    let Task::Wait(time) = core.next_task(now)? else { return Err("a host would spin".into()) };
+    assert!(time > now);
+    Ok(())
+}
+
+#[cfg(feature = "grpc")]
+#[test]
+fn a_call_that_was_given_up_says_nothing_about_the_server() -> Result<(), Failure> {
+    let (mut core, mut now) = with_a_report()?;
+    for _ in 0..20 {
+        match core.next_task(now)? {
+            Task::Wait(time) => now = time,
+            Task::Upload(task) => {
+                let unanswered = UploadOutcome::Unanswered { retry_after: None };
+                core.on_upload_result(task.id(), &unanswered, now)?;
+            }
+            other => return Err(format!("{other:?}").into()),
+        }
+    }
+    let time = match core.next_task(now)? {
+        Task::Wait(time) => time,
+        task => {
+            core.interrupt(&task);
+            now
+        }
+    };
+    for _ in 0..5 {
+        let task = core.next_task(time)?;
+        assert!(matches!(task, Task::Upload(_)), "{task:?}");
+        core.interrupt(&task);
+    }
     Ok(())
 }

@@ -271,6 +271,8 @@ mod tests {
         assert!(bandana.shared.write_pending(), "a choice can be sent for once it is written");
         choice.reward(1.0);
         assert!(!bandana.shared.is_written());
+        #[cfg(feature = "grpc")]
+        assert!(bandana.shared.is_state_written(), "its connection ends as without a reward");
         assert!(!bandana.shared.write_pending(), "the driver is told that nothing has changed");
         assert!(directory.path().join("rewards").exists() && bandana.shared.is_written());
         Ok(())

@@ -134,15 +134,19 @@ fn mix(old: &[u8], new: &[u8], chance: &mut ChaCha20Rng) -> Vec<u8> {
 }
 
 impl Platter {
-    /// Counts an operation. Returns whether it is to be done only in part, and its outcome.
-    fn operate(&mut self) -> (bool, io::Result<()>) {
+    /// Counts an operation. Returns whether it is to be done only in part, and its outcome. A
+    /// process that was killed does nothing more.
+    ///
+    /// # Errors
+    /// After a crash: nothing is to be done.
+    fn operate(&mut self) -> io::Result<(bool, io::Result<()>)> {
         let failure = || io::Error::new(io::ErrorKind::StorageFull, "the test's disk failed");
         if self.crashed {
-            return (true, Err(failure()));
+            return Err(failure());
         }
         let operation = self.operations;
         self.operations += 1;
-        match self.fault {
+        Ok(match self.fault {
             Some((at, Fault::Crash)) if operation == at => {
                 self.crashed = true;
                 (true, Err(failure()))
@@ -152,7 +156,7 @@ impl Platter {
                 (true, Err(failure()))
             }
             _ => (false, Ok(())),
-        }
+        })
     }
 
     fn file(&mut self, name: &str) -> usize {
@@ -166,10 +170,7 @@ impl Platter {
 
     /// Replaces the content of a file, or a random part of it when the operation fails.
     fn write(&mut self, name: &str, new: impl FnOnce(&[u8]) -> Vec<u8>) -> io::Result<()> {
-        let (partly, outcome) = self.operate();
-        if self.crashed && outcome.is_err() && self.fault.is_none() {
-            return outcome;
-        }
+        let (partly, outcome) = self.operate()?;
         let file = self.file(name);
         let after = new(&self.files[file].cached);
         self.files[file].cached = if partly {
@@ -208,7 +209,7 @@ impl Files for Disk {
     fn sync(&mut self, name: &str) -> io::Result<()> {
         let platter = &mut *self.platter();
         platter.syncs += 1;
-        let (partly, outcome) = platter.operate();
+        let (partly, outcome) = platter.operate()?;
         let file = platter.file(name);
         let File { cached, durable } = &mut platter.files[file];
         *durable = if partly { mix(durable, cached, &mut platter.chance) } else { cached.clone() };
@@ -217,7 +218,7 @@ impl Files for Disk {
 
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         let platter = &mut *self.platter();
-        let (partly, outcome) = platter.operate();
+        let (partly, outcome) = platter.operate()?;
         if !partly || platter.chance.next_u32().is_multiple_of(2) {
             let file = platter.cached.remove(from).ok_or(io::ErrorKind::NotFound)?;
             platter.cached.insert(to.to_owned(), file);
@@ -227,7 +228,7 @@ impl Files for Disk {
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
         let platter = &mut *self.platter();
-        let (partly, outcome) = platter.operate();
+        let (partly, outcome) = platter.operate()?;
         if !partly {
             platter.cached.remove(name);
         }
@@ -237,7 +238,7 @@ impl Files for Disk {
     fn sync_directory(&mut self) -> io::Result<()> {
         let platter = &mut *self.platter();
         platter.syncs += 1;
-        let (partly, outcome) = platter.operate();
+        let (partly, outcome) = platter.operate()?;
         if !partly {
             platter.durable = platter.cached.clone();
         }

@@ -148,3 +148,21 @@ fn uploads_that_are_never_answered_hold_up_no_fetch() -> Result<(), Failure> {
     }
     Ok(())
 }
+
+#[test]
+fn a_report_that_needs_the_day_is_not_forgotten_while_a_server_is_away() -> Result<(), Failure> {
+    let specification = timed(0, 0, false)?;
+    let mut client = client(&specification)?;
+    client.choose(&id()?, at(0))?;
+    let later = at(2 * 3600);
+    let Task::Fetch(task) = client.next_task(later)? else { return Err("no fetch".into()) };
+    client.on_fetch_failed(&task.experiment_id, Some(Duration::from_mins(1)), later)?;
+    // The app starts to take part anew, and has no other reason to fetch.
+    client.enroll(id()?, acceptance(&specification));
+    let Task::Wait(time) = client.next_task(later)? else {
+        return Err("it sleeps for ever".into());
+    };
+    assert!(time > later);
+    assert!(matches!(client.next_task(time)?, Task::Fetch(_)));
+    Ok(())
+}

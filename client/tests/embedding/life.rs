@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use bandana_client::{AssignmentId, Bandana, Reporting, StorageError, Unreported};
+use bandana_client::{AssignmentId, Bandana, Reporting, StorageError, Task, Unreported};
+use bandana_shared::specification::{Arm, Specification};
 
 use super::{Failure, Hands, NAME, choose, serve, started};
 
@@ -149,5 +150,41 @@ fn rewards_reach_only_the_assignment_whose_id_was_kept() -> Result<(), Failure> 
     let (bandana, _tasks) = started(copy.path(), &clock, 10)?;
     id(&bandana)?;
     assert!(bandana.assignment(lost).is_none(), "it is another one's");
+    Ok(())
+}
+
+#[test]
+fn a_directory_that_was_in_use_is_tried_again_though_the_clock_was_set_back() -> Result<(), Failure>
+{
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let first = started(directory.path(), &clock, 10)?;
+    let (second, mut tasks) = started(directory.path(), &clock, 10)?;
+    drop(first);
+    clock.set_wrong(-365 * 86_400);
+    serve(&mut tasks, &clock)?;
+    assert!(!matches!(second.status().reporting, Reporting::StorageUnusable(_)));
+    Ok(())
+}
+
+#[test]
+fn what_was_heard_while_a_directory_was_in_use_replaces_nothing_in_it() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let first = started(directory.path(), &clock, 10)?;
+    let (second, mut tasks) = super::builder(directory.path(), &clock, 10)?.build();
+    let experiment = second.experiment(NAME)?;
+    // An impostor calls the arms by other names.
+    let mut parts = super::specification()?.to_parts();
+    parts.arms = vec![Arm::new("blue")?, Arm::new("yellow")?];
+    let Task::Fetch(_) = tasks.next_task()? else { return Err("no fetch".into()) };
+    let told = super::fetched(&Specification::new(parts)?, clock.truth())?;
+    tasks.on_fetched(experiment.id(), told)?;
+    assert!(["blue", "yellow"].contains(&experiment.choose().label_or("none")));
+    drop(first);
+    clock.forward(100);
+    tasks.next_task()?;
+    let label = experiment.choose().label_or("none").to_owned();
+    assert!(["red", "green"].contains(&&*label), "{label}");
     Ok(())
 }

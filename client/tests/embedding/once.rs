@@ -73,3 +73,17 @@ fn once_ever_is_once_ever() -> Result<(), Failure> {
     assert_eq!(reports(&bandana)?.len(), 0);
     Ok(())
 }
+
+#[test]
+fn a_period_that_no_server_has_told_yet_counts_as_the_later_one() -> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    let (bandana, mut tasks) = started(directory.path(), &clock, 30)?;
+    // The next period has begun.
+    clock.forward(6 * 86_400);
+    assert_eq!(reports(&bandana)?.len(), 2);
+    clock.forward(300);
+    serve(&mut tasks, &clock)?;
+    assert_eq!(reports(&bandana)?, BTreeMap::new(), "they count in the period of the server's day");
+    Ok(())
+}

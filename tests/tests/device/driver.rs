@@ -335,6 +335,29 @@ async fn an_exchange_has_one_connection_which_ends_with_it() -> anyhow::Result<(
     Ok(())
 }
 
+#[tokio::test]
+async fn a_changed_network_has_the_call_under_way_made_over_a_new_connection() -> anyhow::Result<()>
+{
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let (bandana, driver) = app(Transport::to(&url)?, directory.path(), &clock)?.driver();
+    bandana.experiment("driven")?;
+    let work = tokio::spawn(driver.run());
+    // Open, and silent.
+    let silent = tokio::time::timeout(PATIENCE, listener.accept()).await??.0;
+    bandana.wake();
+    let (mut device, _) = tokio::time::timeout(PATIENCE, listener.accept()).await??;
+    assert_eq!(bandana.status().statistics.fetches_failed, 0, "the server was not to blame");
+    let url = recorder.url();
+    let mut server = TcpStream::connect(url.strip_prefix("http://").context("TLS")?).await?;
+    copy_bidirectional(&mut device, &mut server).await.ok();
+    assert_eq!(recorder.questions().len(), 1);
+    drop((silent, bandana));
+    tokio::time::timeout(PATIENCE, work).await??;
+    Ok(())
+}
+
 #[test]
 fn tls_is_trusted_by_the_given_roots_only() -> anyhow::Result<()> {
     let recorder = Recorder::start_with_tls(Timestamp::from_unix_ms(START * 1000).day())?;
