@@ -188,3 +188,23 @@ fn what_was_heard_while_a_directory_was_in_use_replaces_nothing_in_it() -> Resul
     assert!(["red", "green"].contains(&&*label), "{label}");
     Ok(())
 }
+
+#[test]
+fn a_write_that_failed_while_the_clock_was_ahead_is_tried_again_once_it_is_right()
+-> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let clock = Hands::new();
+    drop(started(directory.path(), &clock, 10)?);
+    let in_the_way = directory.path().join("state.new");
+    fs::create_dir(&in_the_way)?;
+    clock.set_wrong(365 * 86_400);
+    let (bandana, mut tasks) = super::builder(directory.path(), &clock, 10)?.build();
+    tasks.write();
+    assert!(matches!(bandana.status().reporting, Reporting::StorageFailing(_)));
+    fs::remove_dir(&in_the_way)?;
+    clock.set_wrong(0);
+    tasks.write();
+    let reporting = bandana.status().reporting;
+    assert!(!matches!(reporting, Reporting::StorageFailing(_)), "{reporting:?}");
+    Ok(())
+}
