@@ -47,7 +47,7 @@ use place::Place;
 use simulation::Simulation;
 
 /// Default number of seeds.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 120;
 
 /// The inverse of the share of seeds with a database, which are slower.
 const SEEDS_PER_DATABASE: u64 = 15;
