@@ -358,7 +358,7 @@ impl<N: NoiseSource> Core<N> {
 
     /// Ends the wait for the server within a second: the way to it may be another one. Call it when
     /// the network has changed or the app comes to the foreground, never because the user reacted.
-    /// More than one call in ten seconds counts as one.
+    /// Of those that end a wait, or come while a call is under way, one in ten seconds counts.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

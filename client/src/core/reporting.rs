@@ -36,9 +36,14 @@ impl<N: NoiseSource> Core<N> {
     /// # Errors
     /// [`ClientError::Entropy`]: nothing is lost; call again later.
     pub fn next_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
-        if self.is_opted_out() {
-            return Ok(Task::Done);
+        let task = if self.is_opted_out() { Task::Done } else { self.due_task(now)? };
+        if matches!(task, Task::Fetch(_) | Task::Upload(_)) {
+            self.server.called();
         }
+        Ok(task)
+    }
+
+    fn due_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
         self.privatize(now)?;
         self.drop_expired(now);
         if let Some(day) = self.day(now) {
@@ -183,6 +188,7 @@ impl<N: NoiseSource> Core<N> {
     /// the server.
     #[cfg(feature = "grpc")]
     pub(crate) fn interrupt(&mut self, task: &Task) {
+        self.server.interrupted();
         match task {
             Task::Upload(task) => {
                 if let Some(id) = self.state.outbox.find(task.id()) {

@@ -16,6 +16,8 @@ pub(super) struct ServerWait {
     failures: u32,
     not_before: Timestamp,
     resumed_at: Option<Timestamp>,
+    /// A call was handed out and has no outcome yet.
+    calling: bool,
     /// The last call that failed was an upload: a fetch is next, if one is due, since a server may
     /// answer one kind of call and not the other.
     fetch_next: bool,
@@ -28,6 +30,16 @@ impl ServerWait {
     /// The end of the wait, if there is one.
     pub(super) fn end(&self, now: Timestamp) -> Option<Timestamp> {
         (!is_due(self.not_before, now)).then_some(self.not_before)
+    }
+
+    /// Notes that a call is handed out.
+    pub(super) fn called(&mut self) {
+        self.calling = true;
+    }
+
+    /// Notes that the call was given up, and nothing is known of the server.
+    pub(super) fn interrupted(&mut self) {
+        self.calling = false;
     }
 
     /// Notes an answer.
@@ -44,6 +56,7 @@ impl ServerWait {
         now: Timestamp,
         noise: &mut impl NoiseSource,
     ) -> Result<(), EntropyError> {
+        self.calling = false;
         self.fetch_next = was_upload;
         self.not_before = now.after(NO_RANDOMNESS_WAIT);
         let wait = full_jitter(self.failures, noise)?;
@@ -59,8 +72,9 @@ impl ServerWait {
         self.fetch_next
     }
 
-    /// Ends the wait within a second, since the way to the server may be another one. Does nothing,
-    /// and returns `false`, when that was done less than ten seconds ago.
+    /// Ends the wait within a second, and has the call under way made anew, since the way to the
+    /// server may be another one. Does nothing, and returns `false`, when that was done less than
+    /// ten seconds ago.
     pub(super) fn resume(
         &mut self,
         now: Timestamp,
@@ -69,10 +83,12 @@ impl ServerWait {
         if self.resumed_at.is_some_and(|at| at <= now && now < at.after(RESUMES_APART)) {
             return Ok(false);
         }
-        let wait = full_jitter(0, noise)?;
-        self.resumed_at = Some(now);
-        if self.end(now).is_some() {
-            self.not_before = now.after(wait);
+        let waits = self.end(now).is_some();
+        if waits {
+            self.not_before = now.after(full_jitter(0, noise)?);
+        }
+        if waits || self.calling {
+            self.resumed_at = Some(now);
         }
         Ok(true)
     }

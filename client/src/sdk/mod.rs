@@ -268,9 +268,9 @@ impl Bandana {
     /// Makes the driver read the clock again, over a new connection: for hosts that were asleep,
     /// whose clock was set, or whose network has changed, and when an app comes to the foreground.
     /// The driver sleeps until the next due time, and timers stand still while a device sleeps. A
-    /// wait for a server that did not answer ends within a second, at most every ten seconds. Do not
-    /// call it because the user reacted. With a host's transport it only ends that wait: ask for the
-    /// next task.
+    /// wait for a server that did not answer ends within a second, and a call under way is made anew
+    /// over another connection, at most every ten seconds. Do not call it because the user reacted.
+    /// With a host's transport it only ends that wait: ask for the next task.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

@@ -127,6 +127,18 @@ fn a_network_that_has_changed_ends_the_wait_and_does_not_end_it_again_and_again(
 }
 
 #[test]
+fn a_wake_with_nothing_to_do_is_not_held_against_the_next() -> Result<(), Failure> {
+    let mut client = with_many_reports()?;
+    // The app came to the foreground, and something is due.
+    assert!(client.resume(at(3600))?);
+    assert!(matches!(client.next_task(at(3600))?, Task::Upload(_) | Task::Fetch(_)));
+    // The network changes during the call, twice.
+    assert!(client.resume(at(3601))?, "the call hangs on a dead connection");
+    assert!(!client.resume(at(3602))?);
+    Ok(())
+}
+
+#[test]
 fn uploads_that_are_never_answered_hold_up_no_fetch() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
     let mut client = client(&specification)?;
