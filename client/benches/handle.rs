@@ -143,7 +143,6 @@ fn serve(tasks: &mut Tasks, clock: &TurnedClock) -> Result<(), Failure> {
                 )?;
                 let weights = Weights::uniform(&specification.active_arms())?;
                 let policy = Policy { version: 1, weights, time_to_live_seconds: u32::MAX };
-                let (specification, policy) = (Some(specification), Some(policy));
                 let (signatures, day) = (Vec::new(), clock.now().day());
                 let fetched = Fetched { specification, signatures, policy, day, store: None };
                 tasks.on_fetched(&task.experiment_id, fetched)?;

@@ -216,7 +216,7 @@ fn judge_change(offered: &Specification, held: &Specification) -> Result<(), Ref
 ///
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
 /// // A revision with a third arm, and a policy of two weights.
-/// let specification = Some(specification()?.with_arm(Arm::new("blue")?)?);
+/// let specification = specification()?.with_arm(Arm::new("blue")?)?;
 /// let refused = client.on_fetched(&id, Fetched { specification, ..answer(now())? }, now());
 /// assert!(refused.is_err());
 /// assert_eq!(client.refusal(&id), Some(&Refusal::PolicyArms { weights: 2, arms: 3 }));

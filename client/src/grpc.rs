@@ -76,7 +76,7 @@ pub(crate) const LATER: Duration = Duration::from_mins(1);
 /// # runtime.block_on(async {
 /// // No server is at this address.
 /// let mut transport = Transport::to(&format!("http://{closed}"))?;
-/// let answer = transport.fetch(&FetchTask { experiment_id: id, known: None }).await;
+/// let answer = transport.fetch(&FetchTask { experiment_id: id }).await;
 /// assert!(matches!(answer, Err(TransportError::Status(_))));
 /// # Ok::<(), Failure>(())
 /// # })?;
@@ -291,15 +291,7 @@ impl Transport {
     /// # Errors
     /// [`TransportError`] when there was no valid answer.
     pub async fn fetch(&mut self, task: &FetchTask) -> Result<Fetched, TransportError> {
-        let (known_digest, known_policy_version) = match &task.known {
-            Some((digest, version)) => (digest.as_bytes().to_vec(), *version),
-            None => (Vec::new(), 0),
-        };
-        let request = GetExperimentRequest {
-            experiment_id: task.experiment_id.to_string(),
-            known_digest: known_digest.into(),
-            known_policy_version,
-        };
+        let request = GetExperimentRequest { experiment_id: task.experiment_id.to_string() };
         let mut device = self.device();
         let answer = self.answered(device.get_experiment(self.request(request))).await?;
         Ok(fetched(&answer.into_inner())?)
@@ -355,10 +347,14 @@ impl Transport {
 }
 
 fn fetched(response: &GetExperimentResponse) -> Result<Fetched, WireError> {
+    let (Some(experiment), Some(policy)) = (&response.experiment, &response.policy) else {
+        let is_missing = if response.experiment.is_none() { "experiment" } else { "policy" };
+        return Err(WireError::Missing(is_missing));
+    };
     Ok(Fetched {
-        specification: response.experiment.as_ref().map(Specification::try_from).transpose()?,
-        signatures: response.experiment.as_ref().map(signatures).unwrap_or_default(),
-        policy: response.policy.as_ref().map(Policy::try_from).transpose()?,
+        specification: Specification::try_from(experiment)?,
+        signatures: signatures(experiment),
+        policy: Policy::try_from(policy)?,
         day: Day::new(response.server_day),
         store: match &response.store_id[..] {
             // Old servers send no store.

@@ -94,7 +94,6 @@ fn reports_of_a_whole_client_never_repeat() -> anyhow::Result<()> {
         let policy =
             Policy { version: 1, weights: Weights::uniform(&[true])?, time_to_live_seconds: 60 };
         client.enroll(id.clone(), Acceptance::new(specification.epsilon(), rewards));
-        let (specification, policy) = (Some(specification), Some(policy));
         client.on_fetched(
             &id,
             Fetched {
@@ -158,8 +157,8 @@ fn started(directory: &Path) -> anyhow::Result<(Bandana, Tasks)> {
     let experiment = bandana.experiment("forked")?;
     while let Task::Fetch(_) = tasks.next_task()? {
         let weights = Weights::uniform(&[true])?;
-        let policy = Some(Policy { version: 1, weights, time_to_live_seconds: 3600 });
-        let (specification, day) = (Some(specification.clone()), SystemClock.now().day());
+        let policy = Policy { version: 1, weights, time_to_live_seconds: 3600 };
+        let (specification, day) = (specification.clone(), SystemClock.now().day());
         let signatures = Vec::new();
         let fetched = Fetched { specification, signatures, policy, day, store: None };
         tasks.on_fetched(experiment.id(), fetched)?;

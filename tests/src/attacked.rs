@@ -54,8 +54,7 @@ impl Attacked {
         let server = WatchedServer::start(program, folder.path(), &arguments).await?;
         let experiment = create(&server.operator, three_arms("attacked")).await?;
         let mut device = DeviceClient::connect(format!("http://{}", server.device)).await?;
-        let question =
-            GetExperimentRequest { experiment_id: "attacked".to_owned(), ..Default::default() };
+        let question = GetExperimentRequest { experiment_id: "attacked".to_owned() };
         let day = Day::new(device.get_experiment(question).await?.into_inner().server_day);
         let (answers, answered) = watch::channel(0);
         let (stop, stopped) = oneshot::channel();

@@ -63,8 +63,7 @@ pub async fn take_no_answers(
 
 /// The bytes of a connection whose requests can't be answered, for lack of window.
 fn questions(experiment: &str, calls: u32) -> Vec<u8> {
-    let question =
-        GetExperimentRequest { experiment_id: experiment.to_owned(), ..Default::default() };
+    let question = GetExperimentRequest { experiment_id: experiment.to_owned() };
     let question = question.encode_to_vec();
     let message = claiming(u32::try_from(question.len()).unwrap_or(u32::MAX), 0, &question);
     let block = headers("/bandana.v1.Device/GetExperiment", &[]);

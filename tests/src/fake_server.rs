@@ -293,13 +293,9 @@ impl Device for Questions {
         contents.questions.push(request.clone());
         let serving = contents.experiments.get(&request.experiment_id);
         let serving = serving.ok_or_else(|| Status::not_found("no such experiment"))?;
-        let digest = serving.specification.digest();
-        let same_specification = digest.as_bytes()[..] == request.known_digest[..];
-        let same_policy =
-            same_specification && serving.policy.version == request.known_policy_version;
         Ok(Response::new(GetExperimentResponse {
-            experiment: (!same_specification).then(|| v1::Experiment::from(&serving.specification)),
-            policy: (!same_policy).then(|| v1::Policy::from(&serving.policy)),
+            experiment: Some(v1::Experiment::from(&serving.specification)),
+            policy: Some(v1::Policy::from(&serving.policy)),
             server_day: contents.day.get(),
             store_id: contents.store_id(),
         }))

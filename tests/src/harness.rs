@@ -96,7 +96,7 @@ impl Aggregator {
     /// When the server does not know the experiment.
     pub async fn day(&mut self, specification: &Specification) -> anyhow::Result<Day> {
         let experiment_id = specification.experiment_id().to_string();
-        let request = GetExperimentRequest { experiment_id, ..Default::default() };
+        let request = GetExperimentRequest { experiment_id };
         Ok(Day::new(self.device.get_experiment(request).await?.into_inner().server_day))
     }
 

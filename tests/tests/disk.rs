@@ -69,7 +69,7 @@ async fn start_in_vain(mut command: Command, data_dir: &Path) -> anyhow::Result<
 
 async fn today(server: &WatchedServer, experiment: &Specification) -> anyhow::Result<Day> {
     let experiment_id = experiment.experiment_id().to_string();
-    let request = GetExperimentRequest { experiment_id, ..Default::default() };
+    let request = GetExperimentRequest { experiment_id };
     let (mut device, _) = server.clients().await?;
     Ok(Day::new(device.get_experiment(request).await?.into_inner().server_day))
 }

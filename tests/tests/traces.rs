@@ -78,8 +78,7 @@ async fn calls_and_commits_are_traced_without_addresses() -> anyhow::Result<()> 
     let specification = Specification::try_from(&created.specification.context("an experiment")?)?;
     operator.list_experiments(traced(ListExperimentsRequest::default())?).await?;
     let mut device = DeviceClient::new(channel(&server.device).await?);
-    let question =
-        GetExperimentRequest { experiment_id: "traced".to_owned(), ..Default::default() };
+    let question = GetExperimentRequest { experiment_id: "traced".to_owned() };
     let day = device.get_experiment(traced(question)?).await?.into_inner().server_day;
     device.submit_upload(upload(1, &specification, Day::new(day), &[(0, true)])?).await?;
     drop((operator, device));

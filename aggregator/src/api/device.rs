@@ -26,7 +26,7 @@ use crate::ingest::{Ingest, IngestError};
 use crate::memory::{Budget, Shared};
 use crate::pushback::exhausted;
 use crate::registry::ReplicaUnavailable;
-use crate::registry::answers::{Known, Moment};
+use crate::registry::answers::Moment;
 use crate::registry::{Experiment, PublishedExperiment, Registry, Revision};
 use crate::shutdown::ShutdownSignal;
 use crate::store::ExperimentState;
@@ -258,17 +258,10 @@ impl DeviceService {
     /// The status for the caller.
     pub async fn get_experiment(&self, request: GetExperimentRequest) -> Result<Shared, Status> {
         let (experiment, serving) = self.find(request.experiment_id).await?;
-        let known = Digest::try_from(&request.known_digest[..]).ok();
-        let same_specification = known == Some(serving.specification.digest());
-        let known = match request.known_policy_version == serving.policy.version {
-            _ if !same_specification => Known::Nothing,
-            true => Known::Everything,
-            false => Known::Specification,
-        };
         let now = UnixSeconds::new(self.clock.unix_seconds());
         let server_day = self.clock.day().get();
         let moment = Moment { now, server_day, store_id: &self.store_id };
-        Ok(experiment.answers().answer(&serving, known, moment, &self.budget))
+        Ok(experiment.answers().answer(&serving, moment, &self.budget))
     }
 
     pub(super) async fn select_arm(

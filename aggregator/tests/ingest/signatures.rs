@@ -252,8 +252,7 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
     }
     for (day, expected) in [(100, 2), (101, 1), (102, 0)] {
         clock.set_day(Day::new(day));
-        let request =
-            GetExperimentRequest { experiment_id: "expiring".to_owned(), ..Default::default() };
+        let request = GetExperimentRequest { experiment_id: "expiring".to_owned() };
         let answer = device.get_experiment(request).await?;
         let answer = GetExperimentResponse::decode(answer.message())?;
         let sent = signatures(&answer.experiment.ok_or("no experiment")?);

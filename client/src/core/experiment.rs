@@ -35,7 +35,7 @@ const RENEWAL: Duration = Duration::from_hours(24);
 /// # let mut client = Client::new(budget()?);
 /// client.enroll(id.clone(), acceptance()?);
 /// let Task::Fetch(first) = client.next_task(now())? else { return Err("no question".into()) };
-/// assert_eq!(first, FetchTask { experiment_id: id.clone(), known: None });
+/// assert_eq!(first, FetchTask { experiment_id: id.clone() });
 /// client.on_fetched(&id, answer(now())?, now())?;
 ///
 /// // The policy lives a minute. A choice after that schedules a fetch within five minutes.
@@ -43,19 +43,17 @@ const RENEWAL: Duration = Duration::from_hours(24);
 /// client.choose(&id, later)?;
 /// let later = later.after(Duration::from_secs(300));
 /// let Task::Fetch(second) = client.next_task(later)? else { return Err("no question".into()) };
-/// assert_eq!(second.known, Some((specification()?.digest(), 1)));
+/// assert_eq!(second, first, "it says nothing of what the client holds");
 /// # Ok::<(), Failure>(())
 /// ```
 ///
 /// # Privacy
-/// Reveals to a server that the device takes part and, by the versions that it holds, roughly when
-/// it last fetched. Reveals nothing about rewards.
+/// Reveals to a server that a device takes part, and when it fetches; it has nothing that a server
+/// chose, so a server recognises nobody by it. Reveals nothing about rewards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchTask {
     /// The experiment.
     pub experiment_id: ExperimentId,
-    /// Digest and policy version that the client holds; `None`: it needs both anew.
-    pub known: Option<(Digest, u64)>,
 }
 
 /// A server's answer to a [`FetchTask`].
@@ -65,22 +63,19 @@ pub struct FetchTask {
 /// use bandana_client::Fetched;
 ///
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-/// // Only the day is new.
-/// let day = now().day();
-/// let store = None;
-/// let fetched = Fetched { specification: None, signatures: Vec::new(), policy: None, day, store };
-/// client.on_fetched(&id, fetched, now())?;
+/// // The server is of a kind that does not name its store.
+/// client.on_fetched(&id, Fetched { store: None, ..answer(now())? }, now())?;
 /// assert_eq!(client.specification(&id), Some(&specification()?));
 /// # Ok::<(), Failure>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Fetched {
-    /// `None`: the specification that the client holds is current.
-    pub specification: Option<Specification>,
-    /// The signatures of the specification; ignored when `specification` is `None`.
+    /// The specification.
+    pub specification: Specification,
+    /// The signatures of the specification.
     pub signatures: Vec<Signature>,
-    /// `None`: the policy that the client holds is current.
-    pub policy: Option<Policy>,
+    /// The policy.
+    pub policy: Policy,
     /// The server's day (UTC), for uploads in the next hour.
     pub day: Day,
     /// The id of the server's store; `None`: the server is too old to send it. The client keeps it
@@ -220,7 +215,7 @@ impl<N: NoiseSource> Core<N> {
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
     /// let mut parts = specification()?.to_parts();
     /// parts.experiment_id = ExperimentId::new("another")?;
-    /// let specification = Some(Specification::new(parts)?);
+    /// let specification = Specification::new(parts)?;
     /// let refused = client.on_fetched(&id, Fetched { specification, ..answer(now())? }, now());
     /// assert!(refused.is_err());
     /// assert_eq!(client.refusal(&id), Some(&Refusal::OtherExperiment));
@@ -317,13 +312,7 @@ impl<N: NoiseSource> Core<N> {
         enrolled.under_way = enrolled.under_way.saturating_add(1);
         // A fetch for the day brings a policy too.
         enrolled.refresh_at = None;
-        // If the signatures are about to expire, the fetch names no known version: a server leaves
-        // out whatever is known.
-        let renewal = self.state.ledger.time(now).after(RENEWAL);
-        let lasting = enrolled.usable_until.is_some_and(|until| renewal < until);
-        let held = self.state.cached.get(id).filter(|_| lasting);
-        let known = held.map(|held| (held.specification.digest(), held.policy.version));
-        Some(FetchTask { experiment_id: id.clone(), known })
+        Some(FetchTask { experiment_id: id.clone() })
     }
 
     /// Forgets a specification that the store it came from does not know. An impostor may have
@@ -377,11 +366,10 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with the reason, and [`ClientError::NoPolicy`] for an answer that
-    /// leaves out a part that the client does not hold. The client keeps what it held, accepts the
-    /// server's day, and fetches again later. For [`ClientError::NotEnrolled`] and
-    /// [`ClientError::OptedOut`] it adopts nothing. [`ClientError::Entropy`] in place of a refusal,
-    /// when there is no randomness for the wait.
+    /// [`ClientError::Refused`] with the reason. The client keeps what it held, accepts the server's
+    /// day, and fetches again later. For [`ClientError::NotEnrolled`] and [`ClientError::OptedOut`]
+    /// it adopts nothing. [`ClientError::Entropy`] in place of a refusal, when there is no
+    /// randomness for the wait.
     pub fn on_fetched(
         &mut self,
         experiment_id: &ExperimentId,
@@ -433,14 +421,13 @@ impl<N: NoiseSource> Core<N> {
         Ok(())
     }
 
-    /// Judges an answer, merges it with the held parts, and holds the result.
+    /// Judges an answer, and holds it.
     fn accept(
         &mut self,
         experiment_id: &ExperimentId,
         fetched: Fetched,
         now: Timestamp,
     ) -> Result<(), ClientError> {
-        let no_policy = || ClientError::NoPolicy { experiment_id: experiment_id.clone() };
         let Some(enrolled) = self.enrolled.get_mut(experiment_id) else {
             return Ok(());
         };
@@ -450,25 +437,14 @@ impl<N: NoiseSource> Core<N> {
         };
         let held = self.state.cached.get(experiment_id);
         let time = self.state.ledger.time(now);
-        let (specification, signatures, until) = match (fetched.specification, held) {
-            (Some(offered), held) => {
-                if offered.experiment_id() != experiment_id {
-                    return Err(Refusal::OtherExperiment.into());
-                }
-                let (signatures, held) = (fetched.signatures, held.map(|h| &*h.specification));
-                let offer = (&offered, &signatures[..]);
-                let until = acceptance.judge(offer, held, N::SIMULATED, time)?;
-                (Arc::new(offered), signatures, until)
-            }
-            (None, Some(held)) => {
-                let until = enrolled.usable_until.ok_or_else(no_policy)?;
-                (Arc::clone(&held.specification), held.signatures.clone(), until)
-            }
-            (None, None) => return Err(no_policy()),
-        };
+        let Fetched { specification, signatures, policy, store, day: _ } = fetched;
+        if specification.experiment_id() != experiment_id {
+            return Err(Refusal::OtherExperiment.into());
+        }
+        let before = held.map(|held| &*held.specification);
+        let until =
+            acceptance.judge((&specification, &signatures[..]), before, N::SIMULATED, time)?;
         let same = held.filter(|held| held.specification.digest() == specification.digest());
-        let policy = fetched.policy.or_else(|| held.map(|held| held.policy.clone()));
-        let policy = policy.ok_or_else(no_policy)?;
         let (weights, arms) = (policy.weights.len(), specification.arms().len());
         if weights != arms {
             return Err(Refusal::PolicyArms { weights, arms }.into());
@@ -476,9 +452,11 @@ impl<N: NoiseSource> Core<N> {
         enrolled.usable_until = Some(until);
         let anew = same.is_none_or(|held| held.signatures != signatures);
         // A server that does not name its store may have the same one.
-        let store = fetched.store.or(same.and_then(|held| held.store));
+        let store = store.or(same.and_then(|held| held.store));
         let news =
             anew || same.is_some_and(|h| h.policy.version != policy.version || h.store != store);
+        let specification =
+            same.map_or_else(|| Arc::new(specification), |held| Arc::clone(&held.specification));
         let next = CachedExperiment { specification, signatures, policy, heard_at: now, store };
         if news {
             self.record(Change::Heard { held: next, anew });

@@ -295,8 +295,8 @@ impl<N: NoiseSource> Core<N> {
             return None;
         }
         let changes = std::mem::take(&mut stored.pending);
-        stored.rewards.changed |=
-            stored.keeps_rewards && changes.iter().any(|c| matches!(c, Change::Privatized { .. }));
+        // Whatever the rewards are: the times of writes would tell of them.
+        stored.rewards.changed |= stored.keeps_rewards && !changes.is_empty();
         // A sum of rewards is erased after its bit was made, and the bit must not be lost.
         let keeps_rewards = stored.keeps_rewards;
         let mut is_synced = changes.iter().any(|change| match change {

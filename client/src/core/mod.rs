@@ -85,7 +85,7 @@ pub type Client = Core<OsNoise>;
 ///
 /// let mut parts = specification()?.to_parts();
 /// parts.simulation = true;
-/// let specification = Some(Specification::new(parts)?);
+/// let specification = Specification::new(parts)?;
 /// client.on_fetched(&id, Fetched { specification, ..answer(now())? }, now())?;
 /// # Ok::<(), Failure>(())
 /// ```
@@ -216,7 +216,7 @@ impl SimulatedClient {
     /// # let id = specification()?.experiment_id().clone();
     /// # let mut parts = specification()?.to_parts();
     /// # parts.simulation = true;
-    /// # let specification = Some(Specification::new(parts)?);
+    /// # let specification = Specification::new(parts)?;
     /// # let fetched = Fetched { specification, ..answer(now())? };
     /// let mut clients = [SimulatedClient::seeded(1, 2), SimulatedClient::seeded(1, 2)];
     /// for client in &mut clients {

@@ -1,4 +1,6 @@
 //! The file of rewards: sums of open assignments, if the app asks to keep them.
+//!
+//! Its size depends on the number of open assignments, and not on which of them have rewards.
 
 use bandana_shared::stored::Stored;
 use serde::{Deserialize, Serialize};
@@ -14,6 +16,7 @@ pub(crate) struct PendingRewards(pub(crate) Vec<PendingReward>);
 #[derive(Serialize, Deserialize)]
 pub(crate) struct PendingReward {
     pub(crate) assignment: u64,
+    /// Not a number while there was no reward.
     pub(crate) sum: f64,
 }
 
@@ -30,13 +33,14 @@ impl Stored for PendingRewards {
 
 impl PendingRewards {
     pub(crate) fn of(state: &State) -> Self {
-        let sums = state.open.iter().filter_map(|(id, open)| {
-            Some(PendingReward { assignment: id.get(), sum: open.sum()? })
+        let sums = state.open.iter().map(|(id, open)| PendingReward {
+            assignment: id.get(),
+            sum: open.sum().unwrap_or(f64::NAN),
         });
         Self(sums.collect())
     }
 
-    /// No sums, for which the file is removed.
+    /// No open assignments, for which the file is removed.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
     }
@@ -48,6 +52,9 @@ impl PendingRewards {
     /// Restores the sums of assignments that are still open.
     pub(crate) fn restore(self, state: &mut State) {
         for PendingReward { assignment, sum } in self.0 {
+            if sum.is_nan() {
+                continue;
+            }
             if let Some(open) = state.open.get_mut(&AssignmentId::new(assignment)) {
                 open.restore_sum(sum);
             }

@@ -38,6 +38,7 @@ impl ServerWait {
     }
 
     /// Notes that the call was given up, and nothing is known of the server.
+    #[cfg(feature = "grpc")]
     pub(super) fn interrupted(&mut self) {
         self.calling = false;
     }

@@ -406,9 +406,10 @@ impl<T> Builder<Ready<T>> {
         self
     }
 
-    /// Keeps the sums of rewards of open assignments in the directory too, so that they survive a
-    /// restart. Without this setting, an assignment that was open when the app ended reports only
-    /// later rewards, or the default reward. Has no effect on a client in memory.
+    /// Keeps the sums of rewards of open assignments in the directory too, so that they survive the
+    /// end of the process; a power cut may lose the last seconds. Without this setting, an
+    /// assignment that was open when the app ended reports only later rewards, or the default
+    /// reward. Has no effect on a client in memory.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -431,9 +432,9 @@ impl<T> Builder<Ready<T>> {
     ///
     /// # Privacy
     /// This is the only case in which raw rewards are stored on a disk. They are in the app's own
-    /// directory, readable by its owner only, and deleted once the private bit is durable. Writing
-    /// them sends nothing. Uploads do not wait for the write, except for milliseconds of shared
-    /// disk time.
+    /// directory, readable by its owner only, and overwritten once the private bit is durable.
+    /// Writing them sends nothing. Uploads do not wait for the write, whose size does not depend on
+    /// the rewards, and which is never synced.
     #[cfg(feature = "storage")]
     pub fn keep_pending_rewards(mut self) -> Self {
         self.step.settings.keeps_rewards = true;

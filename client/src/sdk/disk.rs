@@ -116,8 +116,14 @@ impl Disk {
         }
     }
 
-    /// Makes the pending writes. Returns whether there was one that may allow further uploads.
-    pub(super) fn write(&self, core: &Mutex<Core<OsNoise>>, clock: &dyn Clock) -> bool {
+    /// Makes the pending writes. Returns whether there was one that may allow further uploads, for
+    /// which `allow` is called before anything about rewards is written.
+    pub(super) fn write(
+        &self,
+        core: &Mutex<Core<OsNoise>>,
+        clock: &dyn Clock,
+        allow: &dyn Fn(),
+    ) -> bool {
         // A forked process has a copy of everything; only the process that opened the storage may
         // use it.
         if std::process::id() != self.process {
@@ -140,12 +146,14 @@ impl Disk {
             written = true;
             *lock(&self.trouble) = result.err().map(Arc::new);
         }
+        if written {
+            allow();
+        }
         let rewards = lock(core).take_rewards(clock.now());
         if let Some(rewards) = rewards {
             let kept = storage.keep_rewards(&rewards).is_ok();
             lock(core).on_rewards_written(kept, clock.now());
         }
-        // No upload depends on the sums of rewards.
         written
     }
 
@@ -195,6 +203,7 @@ impl Disk {
         &self,
         core: &Mutex<Core<OsNoise>>,
         clock: &dyn Clock,
+        allow: &dyn Fn(),
     ) -> Result<(), Arc<StorageError>> {
         if std::process::id() != self.process {
             return Err(Arc::new(StorageError::Forked));
@@ -203,7 +212,7 @@ impl Disk {
             return Err(Arc::new(StorageError::Closed));
         }
         lock(core).write_now();
-        self.write(core, clock);
+        self.write(core, clock, allow);
         lock(&self.trouble).clone().map_or(Ok(()), Err)
     }
 
@@ -264,7 +273,6 @@ mod tests {
         let policy =
             Policy { version: 1, weights: Weights::uniform(&[true])?, time_to_live_seconds: 60 };
         let day = bandana.shared.now().day();
-        let (specification, policy) = (Some(specification), Some(policy));
         let fetched = Fetched { specification, signatures: Vec::new(), policy, day, store: None };
         tasks.on_fetched(experiment.id(), fetched)?;
         let choice = experiment.choose();

@@ -149,22 +149,19 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
 
 /// Makes the pending writes, on a thread that may block. A write that has begun is completed, even
 /// if this future is dropped.
-async fn write_pending(shared: &Arc<Shared>) -> bool {
+async fn write_pending(shared: &Arc<Shared>) {
     if shared.is_forked() || shared.is_written() && !shared.tries_storage() {
-        return false;
+        return;
     }
-    // Waits for a write that is under way.
+    // Waits for a write that is under way. One that panics leaves its changes pending.
     let shared = Arc::clone(shared);
-    tokio::task::spawn_blocking(move || shared.write_pending()).await.unwrap_or(false)
+    tokio::task::spawn_blocking(move || shared.write_pending()).await.ok();
 }
 
 /// Makes every write when it is due.
 async fn write(shared: &Arc<Shared>) {
     loop {
-        if write_pending(shared).await {
-            // Reports that are now durable may be sent.
-            shared.network.wake();
-        }
+        write_pending(shared).await;
         if shared.is_forked() {
             return;
         }

@@ -27,7 +27,12 @@ impl Disk {
     }
 
     #[expect(clippy::unused_self, reason = "as the disk that there can be")]
-    pub(super) fn write(&self, _core: &Mutex<Core<OsNoise>>, _clock: &dyn Clock) -> bool {
+    pub(super) fn write(
+        &self,
+        _core: &Mutex<Core<OsNoise>>,
+        _clock: &dyn Clock,
+        _allow: &dyn Fn(),
+    ) -> bool {
         false
     }
 

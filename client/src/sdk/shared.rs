@@ -174,7 +174,7 @@ impl Shared {
     /// Makes the pending writes. Returns whether there was one that may allow further uploads.
     /// Blocks on the disk.
     pub(crate) fn write_pending(&self) -> bool {
-        self.disk.write(&self.core, &*self.clock)
+        self.disk.write(&self.core, &*self.clock, &|| self.network.wake())
     }
 
     /// The time of the next write, if one is pending.
@@ -206,7 +206,7 @@ impl Shared {
     /// When a write failed.
     #[cfg(feature = "storage")]
     pub(super) fn write_now(&self) -> Result<(), Arc<StorageError>> {
-        self.disk.write_now(&self.core, &*self.clock)
+        self.disk.write_now(&self.core, &*self.clock, &|| self.network.wake())
     }
 
     /// Whether the storage can't be used at all, and the last error.

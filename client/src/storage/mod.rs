@@ -13,9 +13,9 @@
 //! state, each made durable. So after a crash both have the same number, or the ledger is one ahead
 //! and budget was wasted. All other changes are appended to the state under the number of the last
 //! such write and left to the operating system: a power cut may lose them, and with them
-//! assignments of which nothing was handed out. A larger difference, or a state behind a completed write, means that a file was truncated, exchanged or
-//! rolled back. The files are then not used, and the client reports nothing until the app resets
-//! the directory.
+//! assignments of which nothing was handed out. A larger difference, or a state behind a completed
+//! write, means that a file was truncated, exchanged or rolled back. The files are then not used,
+//! and the client reports nothing until the app resets the directory.
 //!
 //! Disclosures of trusted experiments have a separate directory and file.
 
@@ -57,6 +57,9 @@ pub(crate) const OPTED_OUT: &str = "opted-out";
 /// stays.
 const ALL: [&str; 6] = [STATE_NEW, STATE, REWARDS_NEW, REWARDS, LEDGER, INSTALLED];
 
+/// Size of a block of the file of rewards in bytes.
+const REWARDS_BLOCK: usize = 1024;
+
 /// Size of a slot of the ledger in bytes: enough for a record with a month of days.
 const SLOT: usize = 1024;
 
@@ -93,6 +96,8 @@ pub(crate) struct Storage {
     installed: bool,
     /// Whether `opted-out` exists.
     opted_out: bool,
+    /// Size of the file of rewards in bytes.
+    rewards_size: usize,
 }
 
 /// The state that was read, and the number of the next write.
@@ -105,7 +110,7 @@ impl Storage {
         simulated: bool,
         keeps_rewards: bool,
     ) -> Result<(Self, Restored), StorageError> {
-        let mut storage = Self { files, installed: false, opted_out: false };
+        let mut storage = Self { files, installed: false, opted_out: false, rewards_size: 0 };
         storage.installed = storage.read_file(INSTALLED)?.is_some();
         storage.opted_out = storage.read_file(OPTED_OUT)?.is_some();
         let (mut state, next_write) = storage.read(simulated)?;
@@ -113,11 +118,14 @@ impl Storage {
         state.last_assignment = storage.begin_epoch(state.last_assignment)?;
         let rewards = storage.read_file(REWARDS)?;
         if let Some(bytes) = rewards.as_ref().filter(|_| keeps_rewards) {
+            // Older versions replaced the file as a whole.
+            let framed = split_frame(bytes).map_or(&bytes[..], |(frame, _)| frame);
             // Damaged rewards are lost, as in a restart without the file.
-            if let Ok(rewards) = stored::from_bytes::<PendingRewards>(bytes) {
+            if let Ok(rewards) = stored::from_bytes::<PendingRewards>(framed) {
                 rewards.restore(&mut state);
             }
         }
+        storage.rewards_size = rewards.as_ref().map_or(0, Vec::len);
         let left = rewards.is_some() && !keeps_rewards || storage.read_file(REWARDS_NEW)?.is_some();
         if left {
             storage.remove_rewards(keeps_rewards)?;
@@ -229,13 +237,20 @@ impl Storage {
     }
 
     /// Stores the sums of open assignments, and erases all others.
+    ///
+    /// They are written in place, in whole blocks, and left to the operating system: a write takes
+    /// the same steps whatever the rewards are, and none that an upload would wait for. What the
+    /// process has written survives its end; a power cut may lose it.
     pub(crate) fn keep_rewards(&mut self, rewards: &PendingRewards) -> Result<(), StorageError> {
         if rewards.is_empty() {
             return self.remove_rewards(false);
         }
-        let bytes = stored::to_bytes(rewards)?;
-        replace(&mut *self.files, REWARDS_NEW, REWARDS, &bytes)
-            .map_err(|source| failed("writing", REWARDS, source))
+        let mut bytes = frame(rewards)?;
+        bytes.resize(bytes.len().next_multiple_of(REWARDS_BLOCK).max(self.rewards_size), 0);
+        let written = self.files.write_at(REWARDS, 0, &bytes);
+        written.map_err(|source| failed("writing", REWARDS, source))?;
+        self.rewards_size = bytes.len();
+        Ok(())
     }
 
     fn write_ledger(&mut self, write: &Write) -> Result<(), StorageError> {
@@ -255,6 +270,9 @@ impl Storage {
     /// Removes a half-written file of sums, and the sums too unless they are kept.
     fn remove_rewards(&mut self, keeps: bool) -> Result<(), StorageError> {
         let names = if keeps { &[REWARDS_NEW][..] } else { &[REWARDS_NEW, REWARDS] };
+        if !keeps {
+            self.rewards_size = 0;
+        }
         let removed = names.iter().try_for_each(|name| self.files.remove(name));
         removed
             .and_then(|()| self.files.sync_directory())

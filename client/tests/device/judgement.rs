@@ -139,7 +139,7 @@ fn answers_that_do_not_fit_are_refused() -> Result<(), Failure> {
     let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
     let mut client = client(&specification)?;
     let mut short = answer(specification.clone(), 10)?;
-    short.policy = Some(policy(2)?);
+    short.policy = policy(2)?;
     let outcome = client.on_fetched(&id()?, short, at(1));
     assert_eq!(refusal(outcome)?, Some(Refusal::PolicyArms { weights: 2, arms: 3 }));
 

@@ -79,9 +79,9 @@ fn policy(arms: usize) -> Result<Policy, Failure> {
 }
 
 fn answer(specification: Specification, day: u32) -> Result<Fetched, Failure> {
-    let policy = Some(policy(specification.arms().len())?);
+    let policy = policy(specification.arms().len())?;
     Ok(Fetched {
-        specification: Some(specification),
+        specification,
         signatures: Vec::new(),
         policy,
         day: self::day(day),

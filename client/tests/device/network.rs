@@ -7,18 +7,23 @@ use bandana_shared::identity::ExperimentId;
 use bandana_shared::specification::Specification;
 
 use super::schedule::timed;
-use super::{Failure, STORE, acceptance, answer, at, client, day, id};
+use super::{Failure, acceptance, answer, at, client, id};
+
+/// The answer about an experiment of this name, on day 10.
+fn of_many(experiment_id: ExperimentId) -> Result<Fetched, Failure> {
+    let mut parts = timed(0, 0, false)?.to_parts();
+    parts.experiment_id = experiment_id;
+    answer(Specification::new(parts)?, 10)
+}
 
 /// A client of eight experiments, each with forty reports that are due in an hour.
 fn with_many_reports() -> Result<Client, Failure> {
     let mut client = Client::new(Budget::UNLIMITED);
     for number in 0..8 {
         let experiment_id = ExperimentId::new(format!("many-{number}"))?;
-        let mut parts = timed(0, 0, false)?.to_parts();
-        parts.experiment_id = experiment_id.clone();
-        let specification = Specification::new(parts)?;
-        client.enroll(experiment_id.clone(), acceptance(&specification));
-        client.on_fetched(&experiment_id, answer(specification, 10)?, at(0))?;
+        let fetched = of_many(experiment_id.clone())?;
+        client.enroll(experiment_id.clone(), acceptance(&fetched.specification));
+        client.on_fetched(&experiment_id, fetched, at(0))?;
         for _ in 0..40 {
             client.choose(&experiment_id, at(0))?;
         }
@@ -64,8 +69,7 @@ fn one_wait_for_a_server_that_is_away_and_none_once_it_is_back() -> Result<(), F
                 }
                 Task::Fetch(task) => {
                     let id = task.experiment_id;
-                    let fetched = Fetched { day: now.day(), ..day_only() };
-                    client.on_fetched(&id, fetched, now)?;
+                    client.on_fetched(&id, of_many(id.clone())?, now)?;
                 }
                 Task::Wait(_) | Task::Done => break,
             }
@@ -73,12 +77,6 @@ fn one_wait_for_a_server_that_is_away_and_none_once_it_is_back() -> Result<(), F
         assert_eq!((settled, client.waiting_reports()), (320, 0));
     }
     Ok(())
-}
-
-/// An answer that says that nothing but the day is new.
-fn day_only() -> Fetched {
-    let store = Some(STORE);
-    Fetched { specification: None, signatures: Vec::new(), policy: None, day: day(10), store }
 }
 
 #[test]

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use bandana_client::{
-    ClientError, Fetched, Reward, SimulatedClient, Task, Unreported, UploadOutcome,
-};
+use bandana_client::{ClientError, Reward, SimulatedClient, Task, Unreported, UploadOutcome};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{ReleaseTiming, Specification, SpecificationParts};
 
@@ -202,8 +200,7 @@ fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
     let mut client = bandana_client::Client::new(bandana_client::Budget::UNLIMITED);
     client.enroll(id()?, acceptance(&specification));
-    let Task::Fetch(task) = client.next_task(at(0))? else { return Err("no question".into()) };
-    assert_eq!(task.known, None);
+    let Task::Fetch(first) = client.next_task(at(0))? else { return Err("no question".into()) };
     assert!(matches!(client.next_task(at(0))?, Task::Wait(_)), "it is under way");
     client.on_fetch_failed(&id()?, None, at(0))?;
     let Task::Wait(again) = client.next_task(at(0))? else { return Err("no wait".into()) };
@@ -215,16 +212,8 @@ fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
     // A choice by a stale policy works at once, and schedules a fetch.
     client.choose(&id()?, at(10_000))?;
     let (task, now) = question(&mut client, at(10_000))?;
-    assert_eq!(task.known, Some((specification.digest(), 7)));
-    // "Not modified" keeps both, and brings the server's day.
-    let same = Fetched {
-        specification: None,
-        signatures: Vec::new(),
-        policy: None,
-        day: day(11),
-        store: None,
-    };
-    client.on_fetched(&id()?, same, now)?;
+    assert_eq!(task, first, "nothing shows what the client holds");
+    client.on_fetched(&id()?, answer(specification, 11)?, now)?;
     assert_eq!(upload(client.next_task(now))?.day, day(11));
     Ok(())
 }
@@ -432,15 +421,6 @@ fn nothing_works_before_a_server_has_answered() -> Result<(), Failure> {
     assert!(matches!(unknown, Err(ClientError::NotEnrolled { .. })));
     client.enroll(id()?, acceptance(&specification));
     assert!(matches!(client.choose(&id()?, at(0)), Err(ClientError::NoPolicy { .. })));
-    let nothing = Fetched {
-        specification: None,
-        signatures: Vec::new(),
-        policy: None,
-        day: day(1),
-        store: None,
-    };
-    let answer = client.on_fetched(&id()?, nothing, at(0));
-    assert!(matches!(answer, Err(ClientError::NoPolicy { .. })));
     Ok(())
 }
 

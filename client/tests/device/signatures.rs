@@ -98,12 +98,10 @@ fn signatures_are_renewed_before_they_expire() -> Result<(), Failure> {
     let (mut client, acceptance) = pinned(&specification)?;
     client.on_fetched(&id()?, signed(&specification, sign(3))?, at(0))?;
     client.choose(&id()?, at(DAY))?;
-    let (task, now) = question(&mut client, at(DAY))?;
-    assert!(task.known.is_some(), "two days are enough");
+    let (_, now) = question(&mut client, at(DAY))?;
     client.on_fetch_failed(&id()?, None, now)?;
     client.choose(&id()?, at(2 * DAY))?;
-    let (task, _) = question(&mut client, at(2 * DAY))?;
-    assert!(task.known.is_none(), "a server leaves out what is known");
+    question(&mut client, at(2 * DAY))?;
     client.on_fetched(&id()?, signed(&specification, sign(30))?, at(2 * DAY))?;
     client.choose(&id()?, at(29 * DAY))?;
 

@@ -122,7 +122,7 @@ fn builder(
 fn fetched(specification: &Specification, now: Timestamp) -> Result<Fetched, Failure> {
     let weights = Weights::uniform(&specification.active_arms())?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 60 };
-    let (specification, policy) = (Some(specification.clone()), Some(policy));
+    let specification = specification.clone();
     Ok(Fetched { specification, signatures: Vec::new(), policy, day: now.day(), store: None })
 }
 

@@ -81,7 +81,6 @@ fn answer(
         Specification::first(experiment, epsilon, rewards, mechanism, arms, timing)?;
     let weights = Weights::uniform(&specification.active_arms())?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 3600 };
-    let (specification, policy) = (Some(specification), Some(policy));
     let day = SystemClock.now().day();
     Ok(Fetched { specification, signatures: Vec::new(), policy, day, store: None })
 }

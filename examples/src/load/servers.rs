@@ -158,7 +158,7 @@ impl Servers {
         reports: usize,
     ) -> anyhow::Result<Box<Make>> {
         let name = self.experiment.experiment_id().to_string();
-        let request = GetExperimentRequest { experiment_id: name, ..Default::default() };
+        let request = GetExperimentRequest { experiment_id: name };
         let day = device.clone().get_experiment(request).await?.into_inner().server_day;
         let mut patterns = Vec::with_capacity(PATTERNS);
         for pattern in 0..PATTERNS {

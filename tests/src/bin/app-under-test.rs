@@ -69,8 +69,7 @@ fn hear(tasks: &mut Tasks) -> anyhow::Result<()> {
     let specification = Specification::try_from(&message)?;
     let weights = Weights::uniform(&specification.active_arms())?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 3600 };
-    let (specification, day) = (Some(specification), SystemClock.now().day());
-    let (signatures, policy) = (Vec::new(), Some(policy));
+    let (signatures, day) = (Vec::new(), SystemClock.now().day());
     let fetched = Fetched { specification, signatures, policy, day, store: None };
     Ok(tasks.on_fetched(&task.experiment_id, fetched)?)
 }

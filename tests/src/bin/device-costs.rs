@@ -11,9 +11,9 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use bandana_client::{Acceptance, Bandana, Budget, Clock, Consent, SystemClock, Timestamp};
@@ -25,6 +25,7 @@ use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_tests::fake_server::Recorder;
+use tokio::time::Instant;
 
 /// Maximum time for an app to have what it waits for.
 const PATIENCE: Duration = Duration::from_mins(20);
@@ -76,7 +77,7 @@ impl Network {
                         followed.store(Answers::Open as u8, Ordering::SeqCst);
                         silent.push(device);
                     }
-                    _ => drop(forward(device, server)),
+                    _ => drop(forward(&device, server)),
                 }
             }
         });
@@ -93,7 +94,7 @@ impl Network {
 }
 
 /// Copies bytes both ways.
-fn forward(device: TcpStream, server: SocketAddr) -> io::Result<()> {
+fn forward(device: &TcpStream, server: SocketAddr) -> io::Result<()> {
     let server = TcpStream::connect(server)?;
     for (mut from, mut to) in
         [(device.try_clone()?, server.try_clone()?), (server.try_clone()?, device.try_clone()?)]

@@ -315,8 +315,7 @@ async fn prepare(site: &Site) -> anyhow::Result<(Vec<Specification>, Specificati
     for name in analysts::DATA_SETS {
         way.curator.register_data_set(analysts::registration(name)).await?;
     }
-    let request =
-        GetExperimentRequest { experiment_id: EXPERIMENTS[0].to_owned(), ..Default::default() };
+    let request = GetExperimentRequest { experiment_id: EXPERIMENTS[0].to_owned() };
     let day = way.device.get_experiment(request).await?.into_inner().server_day;
     Ok((experiments, strangers, Day::new(day)))
 }

@@ -66,7 +66,7 @@ impl Policies {
     async fn fetch(&self, (mut device, newest): DeviceWay) -> anyhow::Result<()> {
         let before = newest.load(Ordering::SeqCst);
         let experiment_id = "deaths".to_owned();
-        let request = GetExperimentRequest { experiment_id, ..Default::default() };
+        let request = GetExperimentRequest { experiment_id };
         // The server may be down.
         let Ok(answer) = device.get_experiment(request).await else { return Ok(()) };
         let version = answer.into_inner().policy.context("an answer without a policy")?.version;

@@ -135,7 +135,7 @@ impl Replica {
     }
 
     async fn day(&mut self, name: &str) -> anyhow::Result<Day> {
-        let request = GetExperimentRequest { experiment_id: name.to_owned(), ..Default::default() };
+        let request = GetExperimentRequest { experiment_id: name.to_owned() };
         Ok(Day::new(self.device.get_experiment(request).await?.into_inner().server_day))
     }
 

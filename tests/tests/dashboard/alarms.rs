@@ -32,7 +32,7 @@ pub(super) async fn guardrails_are_created_and_alarms_shown() -> anyhow::Result<
     assert_eq!(browser.value("document.getElementById('alarms').hidden").await?, true);
 
     // Both arms should have equal shares.
-    let question = GetExperimentRequest { experiment_id: "skewed".into(), ..Default::default() };
+    let question = GetExperimentRequest { experiment_id: "skewed".into() };
     let fetched = aggregator.device.get_experiment(question).await?.into_inner();
     let specification =
         decode_specification(&fetched.experiment.unwrap_or_default().specification)?;

@@ -36,14 +36,14 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const START: u64 = 1_700_000_000;
 
 #[derive(Debug)]
-struct Hands(AtomicU64);
+pub(super) struct Hands(AtomicU64);
 
 impl Hands {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(AtomicU64::new(START)))
     }
 
-    fn forward(&self, seconds: u64) {
+    pub(super) fn forward(&self, seconds: u64) {
         self.0.fetch_add(seconds, Ordering::SeqCst);
     }
 }
@@ -72,13 +72,13 @@ fn serve(recorder: &Recorder, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn recorder() -> anyhow::Result<Recorder> {
+pub(super) fn recorder() -> anyhow::Result<Recorder> {
     let recorder = Recorder::start(Timestamp::from_unix_ms(START * 1000).day())?;
     serve(&recorder, "driven")?;
     Ok(recorder)
 }
 
-fn app(
+pub(super) fn app(
     transport: Transport,
     directory: &Path,
     clock: &Arc<Hands>,
@@ -88,7 +88,7 @@ fn app(
         .transport(transport)
         .directory(directory)
         .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
-        .budget(Budget::new(nats(1000.0)?, 7, nats(1000.0)?)?)
+        .budget(Budget::new(nats(10_000.0)?, 7, nats(10_000.0)?)?)
         .consent(Consent::Given)
         .clock(Arc::<Hands>::clone(clock)))
 }
@@ -265,7 +265,7 @@ async fn a_call_that_was_given_up_is_followed_by_a_new_connection() -> anyhow::R
     let recorder = recorder()?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let mut transport = Transport::to(&format!("http://{}", listener.local_addr()?))?;
-    let question = FetchTask { experiment_id: ExperimentId::new("driven")?, known: None };
+    let question = FetchTask { experiment_id: ExperimentId::new("driven")? };
     // The network changes: the connection is open, but silent.
     let silent = tokio::select! {
         answer = transport.fetch(&question) => anyhow::bail!("an answer from nobody: {answer:?}"),
@@ -279,7 +279,7 @@ async fn a_call_that_was_given_up_is_followed_by_a_new_connection() -> anyhow::R
         copy_bidirectional(&mut device, &mut server).await
     });
     let answer = tokio::time::timeout(PATIENCE, transport.fetch(&question)).await??;
-    assert!(answer.specification.is_some());
+    assert_eq!(answer.specification.experiment_id().as_str(), "driven");
     drop((silent, transport));
     forwarding.abort();
     Ok(())

@@ -13,11 +13,15 @@ use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::rewards::Rewards;
 use bandana_shared::wire::v1::{
-    ExperimentName, GetExperimentRequest, SelectArmRequest, Specification,
+    ExperimentName, GetExperimentRequest, GetExperimentResponse, SelectArmRequest, Specification,
 };
+use bandana_tests::fake_server::MessageBytes;
 use bandana_tests::harness::{Aggregator, three_arms};
-use tonic::Code;
+use prost::Message as _;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
+use tonic::{Code, Request};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
@@ -31,9 +35,12 @@ fn soon() -> Timestamp {
     clock().after(Duration::from_mins(1))
 }
 
+async fn channel(aggregator: &Aggregator) -> anyhow::Result<Channel> {
+    Ok(Channel::from_shared(aggregator.process.device_url.clone())?.connect().await?)
+}
+
 async fn connect(aggregator: &Aggregator) -> anyhow::Result<Transport> {
-    let url = aggregator.process.device_url.clone();
-    Ok(Transport::new(Channel::from_shared(url)?.connect().await?))
+    Ok(Transport::new(channel(aggregator).await?))
 }
 
 fn acceptance(epsilon: f64) -> anyhow::Result<Acceptance> {
@@ -85,29 +92,30 @@ async fn the_server_learns_the_arm_that_users_like() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_device_is_told_only_what_is_new() -> anyhow::Result<()> {
+async fn every_device_is_told_the_same() -> anyhow::Result<()> {
     let mut aggregator = Aggregator::start(PROGRAM).await?;
     let experiment = aggregator.create(three_arms("news")).await?;
-    let request = |known_digest: &[u8], known_policy_version| GetExperimentRequest {
-        experiment_id: "news".to_owned(),
-        known_digest: known_digest.to_vec().into(),
-        known_policy_version,
-    };
-    let all = aggregator.device.get_experiment(request(&[], 0)).await?.into_inner();
-    let (sent, policy) = (all.experiment.unwrap_or_default(), all.policy.unwrap_or_default());
-    assert_eq!(sent.digest, experiment.digest().as_bytes()[..]);
+    let request = || GetExperimentRequest { experiment_id: "news".to_owned() };
+    let all = aggregator.device.get_experiment(request()).await?.into_inner();
+    let (sent, policy) = (all.experiment.clone(), all.policy.clone().unwrap_or_default());
+    assert_eq!(sent.unwrap_or_default().digest, experiment.digest().as_bytes()[..]);
     assert_eq!(policy.weights.iter().sum::<u64>(), 1 << 32);
 
-    let same = aggregator.device.get_experiment(request(&sent.digest, policy.version)).await?;
-    let same = same.into_inner();
-    assert!(same.experiment.is_none() && same.policy.is_none() && same.server_day > 0);
-    let older = aggregator.device.get_experiment(request(&sent.digest, 1)).await?.into_inner();
-    assert!(older.experiment.is_none() && older.policy.is_some());
+    // An older device says what it holds, in fields 2 and 3, and hears the same.
+    let mut older = request().encode_to_vec();
+    older.extend([0x12, 16]);
+    older.extend_from_slice(experiment.digest().as_bytes());
+    older.extend([0x18, u8::try_from(policy.version)?]);
+    let mut raw = Grpc::new(channel(&aggregator).await?);
+    raw.ready().await?;
+    let method = PathAndQuery::from_static("/bandana.v1.Device/GetExperiment");
+    let answer = raw.unary(Request::new(older.into()), method, MessageBytes).await?;
+    assert_eq!(GetExperimentResponse::decode(answer.into_inner())?, all);
 
-    let unknown = GetExperimentRequest { experiment_id: "nobody".to_owned(), ..Default::default() };
+    let unknown = GetExperimentRequest { experiment_id: "nobody".to_owned() };
     let error = aggregator.device.get_experiment(unknown).await.unwrap_err();
     assert_eq!(error.code(), Code::NotFound);
-    let malformed = GetExperimentRequest { experiment_id: "No!".to_owned(), ..Default::default() };
+    let malformed = GetExperimentRequest { experiment_id: "No!".to_owned() };
     let error = aggregator.device.get_experiment(malformed).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
     aggregator.process.stop().await

@@ -6,4 +6,5 @@ mod end_to_end;
 mod fake_server;
 mod kary;
 mod simulation_repeats;
+mod timing;
 mod trusted_device;

@@ -151,7 +151,7 @@ async fn silent_handshakes_keep_nobody_waiting() -> anyhow::Result<()> {
         connection.write(said).await?;
         silent.push(connection);
     }
-    let question = GetExperimentRequest { experiment_id: "x".to_owned(), ..Default::default() };
+    let question = GetExperimentRequest { experiment_id: "x".to_owned() };
     for _ in 0..10 {
         let connected = authority.connect(&server.device);
         let mut honest = DeviceClient::new(tokio::time::timeout(PATIENCE, connected).await??);
@@ -172,7 +172,7 @@ async fn clear_and_tls_do_not_mix() -> anyhow::Result<()> {
     let arguments = ["--tls-certificate", &certificate, "--tls-key", &key];
     let server = WatchedServer::start(PROGRAM, &folder.path().join("data"), &arguments).await?;
     let mut honest = DeviceClient::new(authority.connect(&server.device).await?);
-    let question = GetExperimentRequest { experiment_id: "x".to_owned(), ..Default::default() };
+    let question = GetExperimentRequest { experiment_id: "x".to_owned() };
     for _ in 0..20 {
         let clear = RawConnection::open(&server.device).await?;
         clear.closed().await?;

@@ -160,8 +160,7 @@ async fn a_stream_whose_answers_are_not_taken_gives_up_its_place() -> anyhow::Re
     // The headers have arrived, so the call is under way.
     let answer = answer.await?;
 
-    let question =
-        || v1::GetExperimentRequest { experiment_id: "stalled".to_owned(), ..Default::default() };
+    let question = || v1::GetExperimentRequest { experiment_id: "stalled".to_owned() };
     let refused = other.get_experiment(question()).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     let served = async { while other.get_experiment(question()).await.is_err() {} };
@@ -211,10 +210,7 @@ async fn who_reads_nothing_at_all_is_read_no_further() -> anyhow::Result<()> {
     let arms = (0..1024).map(arm).collect();
     let large = v1::Specification { arms, ..three_arms("large") };
     let large = create(&attacked.server.operator, large).await?;
-    let question = v1::GetExperimentRequest {
-        experiment_id: large.experiment_id().to_string(),
-        ..Default::default()
-    };
+    let question = v1::GetExperimentRequest { experiment_id: large.experiment_id().to_string() };
     let question = question.encode_to_vec();
     let message = Bytes::from(claiming(u32::try_from(question.len())?, 0, &question));
     let mut kept = Vec::new();

@@ -41,7 +41,7 @@ async fn fetched(
     aggregator: &mut Aggregator,
     id: &str,
 ) -> anyhow::Result<(Specification, Vec<f64>, Day)> {
-    let request = GetExperimentRequest { experiment_id: id.to_owned(), ..Default::default() };
+    let request = GetExperimentRequest { experiment_id: id.to_owned() };
     let fetched = aggregator.device.get_experiment(request).await?.into_inner();
     let experiment = fetched.experiment.context("no experiment")?;
     let weights = fetched.policy.context("no policy")?.weights;

@@ -29,7 +29,7 @@ fn named(id: &str) -> ExperimentName {
 }
 
 fn question(id: &str) -> GetExperimentRequest {
-    GetExperimentRequest { experiment_id: id.to_owned(), ..Default::default() }
+    GetExperimentRequest { experiment_id: id.to_owned() }
 }
 
 fn revision(status: &bandana_shared::wire::v1::ExperimentStatus) -> anyhow::Result<Specification> {

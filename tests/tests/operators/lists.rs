@@ -253,8 +253,7 @@ async fn only_what_has_ended_leaves(aggregator: &mut Aggregator) -> anyhow::Resu
 async fn is_gone_for_good(aggregator: &mut Aggregator) -> anyhow::Result<()> {
     let url = aggregator.process.operator_url.clone();
     let shown = aggregator.operator.get_experiment_status(name("checkout")).await.map(drop);
-    let question =
-        GetExperimentRequest { experiment_id: "checkout".to_owned(), ..Default::default() };
+    let question = GetExperimentRequest { experiment_id: "checkout".to_owned() };
     let fetched = aggregator.device.get_experiment(question).await.map(drop);
     for told in [shown, fetched] {
         assert_eq!(told.err().context("it is still there")?.code(), Code::NotFound);

@@ -139,7 +139,7 @@ async fn every_call_of_operators_wants_a_token_and_no_other_call_does() -> anyho
         HealthClient::new(channel).check(request).await?;
     }
     let mut device = DeviceClient::connect(format!("http://{}", guarded.server.device)).await?;
-    let request = GetExperimentRequest { experiment_id: "x".to_owned(), ..Default::default() };
+    let request = GetExperimentRequest { experiment_id: "x".to_owned() };
     assert_eq!(code(device.get_experiment(request).await.map(drop)), Code::NotFound);
     Ok(())
 }

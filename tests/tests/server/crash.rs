@@ -58,7 +58,7 @@ async fn a_withheld_answer_and_a_kill_lose_and_double_nothing() -> anyhow::Resul
     let upstream = aggregator.process.device_url.trim_start_matches("http://").to_owned();
     let mut behind_proxy = DeviceClient::connect(proxy(upstream, withheld).await?).await?;
     let experiment_id = experiment.experiment_id().to_string();
-    let hello = GetExperimentRequest { experiment_id, ..Default::default() };
+    let hello = GetExperimentRequest { experiment_id };
     behind_proxy.get_experiment(hello).await?;
 
     // From here on requests arrive, but responses are lost.
@@ -138,7 +138,7 @@ async fn who_locks_the_database_ends_the_server_and_nothing_is_lost() -> anyhow:
     let (mut device, mut operator) = server.clients().await?;
     let experiment = create(&mut operator, three_arms("locked")).await?;
     let experiment_id = experiment.experiment_id().to_string();
-    let question = GetExperimentRequest { experiment_id, ..Default::default() };
+    let question = GetExperimentRequest { experiment_id };
     let day = Day::new(device.get_experiment(question).await?.into_inner().server_day);
     let submitted = submit_one(&mut device, &experiment, day, 1).await?;
     assert_eq!(submitted, UploadStatus::Accepted);

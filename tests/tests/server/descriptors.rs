@@ -69,8 +69,7 @@ async fn without_descriptors_it_waits_for_some_and_serves_who_is_in() -> anyhow:
     let experiment = create(&server.operator, three_arms("few")).await?;
     let url = format!("http://{}", server.device);
     let mut inside = DeviceClient::connect(url.clone()).await?;
-    let question =
-        || GetExperimentRequest { experiment_id: "few".to_owned(), ..Default::default() };
+    let question = || GetExperimentRequest { experiment_id: "few".to_owned() };
     let day = Day::new(inside.get_experiment(question()).await?.into_inner().server_day);
 
     let mut crowd = Vec::new();

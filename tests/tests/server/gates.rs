@@ -91,7 +91,7 @@ fn with_key<T>(message: T, key: &str) -> anyhow::Result<Request<T>> {
 }
 
 fn question() -> GetExperimentRequest {
-    GetExperimentRequest { experiment_id: "gated".to_owned(), ..Default::default() }
+    GetExperimentRequest { experiment_id: "gated".to_owned() }
 }
 
 fn code<T>(outcome: Result<T, Status>) -> Code {

@@ -137,7 +137,6 @@ async fn one_app_key_leaves_room_for_the_other() -> anyhow::Result<()> {
     let experiment = create(&mut operator, three_arms("shared")).await?;
     let mut question = Request::new(GetExperimentRequest {
         experiment_id: experiment.experiment_id().to_string(),
-        ..Default::default()
     });
     question.metadata_mut().insert("bandana-app-key", other.parse()?);
     let day = Day::new(device.get_experiment(question).await?.into_inner().server_day);

@@ -18,7 +18,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn question() -> GetExperimentRequest {
-    GetExperimentRequest { experiment_id: "x".to_owned(), ..Default::default() }
+    GetExperimentRequest { experiment_id: "x".to_owned() }
 }
 
 /// Waits until the server has closed a connection.

@@ -159,8 +159,7 @@ async fn report(
     experiment: &Specification,
     answers: &mut Answers,
 ) -> anyhow::Result<Day> {
-    let question =
-        || GetExperimentRequest { experiment_id: "discreet".to_owned(), ..Default::default() };
+    let question = || GetExperimentRequest { experiment_id: "discreet".to_owned() };
     answers.hear(device.get_experiment(question()).await);
     let answer = device.get_experiment(with(question(), "bandana-app-key", key)?).await?;
     let day = Day::new(answer.into_inner().server_day);
@@ -259,8 +258,7 @@ async fn a_store_that_fails_is_not_explained_to_callers() -> anyhow::Result<()> 
     let created = operator.create_experiment(request.clone()).await?.into_inner();
     let created = created.specification.context("no specification")?;
     let experiment = Specification::try_from(&created)?;
-    let question =
-        GetExperimentRequest { experiment_id: "failing".to_owned(), ..Default::default() };
+    let question = GetExperimentRequest { experiment_id: "failing".to_owned() };
     let day = Day::new(device.get_experiment(question).await?.into_inner().server_day);
 
     let store = rusqlite::Connection::open(folder.path().join("bandana.sqlite3"))?;

@@ -56,8 +56,7 @@ async fn traffic(server: &WatchedServer) -> anyhow::Result<[String; 3]> {
     let failed = request_id(failed.metadata())?;
 
     let mut device = DeviceClient::new(channel(&server.device).await?);
-    let question =
-        GetExperimentRequest { experiment_id: "observed".to_owned(), ..Default::default() };
+    let question = GetExperimentRequest { experiment_id: "observed".to_owned() };
     let day = Day::new(device.get_experiment(question).await?.into_inner().server_day);
     let answer = device.submit_upload(upload(UPLOAD, &specification, day, &[(0, true)])?).await?;
     let uploaded = request_id(answer.metadata())?;

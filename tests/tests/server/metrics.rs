@@ -89,7 +89,7 @@ async fn metrics_count_what_happened_and_nothing_else() -> anyhow::Result<()> {
         assert_eq!(answer.status(), status, "{}", answer.message);
         *expected.entry(status).or_default() += 1;
     }
-    let unknown = GetExperimentRequest { experiment_id: "x".to_owned(), ..Default::default() };
+    let unknown = GetExperimentRequest { experiment_id: "x".to_owned() };
     aggregator.device.get_experiment(unknown).await.unwrap_err();
     aggregator.operator.refresh_policy(name("running")).await?;
     let retire = RetireArmRequest { experiment_id: "running".to_owned(), arm: 2 };
@@ -158,7 +158,7 @@ async fn uploads_that_must_come_again_are_counted_by_reason() -> anyhow::Result<
     let created = operator.create_experiment(create).await?.into_inner().specification;
     let small = Specification::try_from(&created.context("no experiment")?)?;
     let mut device = DeviceClient::connect(format!("http://{}", server.device)).await?;
-    let question = GetExperimentRequest { experiment_id: "small".to_owned(), ..Default::default() };
+    let question = GetExperimentRequest { experiment_id: "small".to_owned() };
     let day = Day::new(device.get_experiment(question).await?.into_inner().server_day);
     device.submit_upload(upload(1, &small, day, &[(0, true)])?).await?;
     for _ in 0..2 {

@@ -199,7 +199,7 @@ async fn probes_are_answered_before_the_store_is_open() -> anyhow::Result<()> {
     }
     let mut devices = DeviceClient::new(channel(&device).await?);
     let mut operators = OperatorClient::new(channel(&operator).await?);
-    let question = GetExperimentRequest { experiment_id: "x".to_owned(), ..Default::default() };
+    let question = GetExperimentRequest { experiment_id: "x".to_owned() };
     let told = [
         devices.get_experiment(question.clone()).await.map(drop).unwrap_err(),
         operators.list_experiments(ListExperimentsRequest::default()).await.map(drop).unwrap_err(),

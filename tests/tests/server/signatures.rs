@@ -35,7 +35,7 @@ async fn fetched(
     experiment: &Specification,
 ) -> anyhow::Result<(Specification, Vec<Signature>)> {
     let experiment_id = experiment.experiment_id().to_string();
-    let request = GetExperimentRequest { experiment_id, ..Default::default() };
+    let request = GetExperimentRequest { experiment_id };
     let answer = aggregator.device.get_experiment(request).await?.into_inner();
     let experiment = answer.experiment.unwrap_or_default();
     Ok((Specification::try_from(&experiment)?, signatures(&experiment)))
@@ -171,22 +171,5 @@ async fn what_does_not_fit_is_refused_with_a_reason() -> anyhow::Result<()> {
     // The server continues, and a signature by one of the keys always finds room.
     aggregator.operator.add_signature(request()).await?;
     assert_eq!(fetched(&mut aggregator, &experiment).await?.1.len(), SIGNATURES_MAX);
-    aggregator.process.stop().await
-}
-
-#[tokio::test]
-async fn a_device_that_holds_the_revision_asks_anew_for_signatures() -> anyhow::Result<()> {
-    let mut aggregator = Aggregator::start(PROGRAM).await?;
-    let experiment = aggregator.create(three_arms("known")).await?;
-    let signature = holder(1).sign(&experiment, now().after_days(1));
-    aggregator.operator.add_signature(addition(&experiment, &signature)).await?;
-    let known = GetExperimentRequest {
-        experiment_id: "known".to_owned(),
-        known_digest: experiment.digest().as_bytes().to_vec().into(),
-        known_policy_version: 0,
-    };
-    let answer = aggregator.device.get_experiment(known).await?.into_inner();
-    assert!(answer.experiment.is_none() && answer.policy.is_some());
-    assert_eq!(fetched(&mut aggregator, &experiment).await?.1, [signature]);
     aggregator.process.stop().await
 }

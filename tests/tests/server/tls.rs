@@ -77,7 +77,7 @@ async fn devices_and_operators_are_answered_behind_tls_only() -> anyhow::Result<
     let files = Files::new()?;
     let server = files.server(&[]).await?;
     let mut device = DeviceClient::new(files.authority.connect(&server.device).await?);
-    let request = GetExperimentRequest { experiment_id: "x".to_owned(), ..Default::default() };
+    let request = GetExperimentRequest { experiment_id: "x".to_owned() };
     assert_eq!(device.get_experiment(request.clone()).await.unwrap_err().code(), Code::NotFound);
     let mut operator = OperatorClient::new(files.authority.connect(&server.operator).await?);
     operator.list_experiments(ListExperimentsRequest::default()).await?;
@@ -190,7 +190,7 @@ async fn certificates_are_replaced_under_load() -> anyhow::Result<()> {
     let experiment = create(&mut operator, three_arms("rotated")).await?;
     let mut device = DeviceClient::new(files.authority.connect(&server.device).await?);
     let experiment_id = experiment.experiment_id().to_string();
-    let request = GetExperimentRequest { experiment_id, ..Default::default() };
+    let request = GetExperimentRequest { experiment_id };
     let day = Day::new(device.get_experiment(request).await?.into_inner().server_day);
     let mut acknowledgements = keep_uploading(&device, &experiment, day);
     let mut accepted = 0;

@@ -67,7 +67,7 @@ async fn acknowledges_nothing_after(slip: Slip) -> anyhow::Result<()> {
     let (mut device, mut operator) = server.clients().await?;
     let experiment = create(&mut operator, three_arms("slip")).await?;
     let experiment_id = experiment.experiment_id().to_string();
-    let request = GetExperimentRequest { experiment_id, ..Default::default() };
+    let request = GetExperimentRequest { experiment_id };
     let day = Day::new(device.get_experiment(request).await?.into_inner().server_day);
     let mut acknowledgements = keep_uploading(&device, &experiment, day);
     let mut acknowledged = 0_u64;
@@ -212,7 +212,7 @@ async fn with_reports(data: &Path) -> anyhow::Result<(WatchedServer, Specificati
     let (mut device, mut operator) = server.clients().await?;
     let experiment = create(&mut operator, three_arms("written")).await?;
     let experiment_id = experiment.experiment_id().to_string();
-    let request = GetExperimentRequest { experiment_id, ..Default::default() };
+    let request = GetExperimentRequest { experiment_id };
     let day = Day::new(device.get_experiment(request).await?.into_inner().server_day);
     for number in 0..10 {
         let status = submit_one(&mut device, &experiment, day, number).await?;

@@ -271,10 +271,7 @@ async fn a_replica_takes_nothing_while_its_database_is_another_store() -> anyhow
     let mut operator = OperatorClient::connect(replica.operator_url.clone()).await?;
     let mut device = v1::device_client::DeviceClient::connect(process.device.clone()).await?;
     let experiment = create(&mut operator, three_arms("other")).await?;
-    let request = GetExperimentRequest {
-        experiment_id: experiment.experiment_id().to_string(),
-        ..Default::default()
-    };
+    let request = GetExperimentRequest { experiment_id: experiment.experiment_id().to_string() };
     let told = device.get_experiment(request.clone()).await?.into_inner();
     let own = StoreId::try_from(&told.store_id[..])?;
     let day = Day::new(told.server_day);
@@ -332,10 +329,7 @@ async fn what_callers_repeat_is_logged_with_a_count() -> anyhow::Result<()> {
     let mut device = v1::device_client::DeviceClient::connect(address().await?).await?;
     let mut operator = OperatorClient::connect(address().await?).await?;
     let experiment = create(&mut operator, three_arms("repeated")).await?;
-    let request = GetExperimentRequest {
-        experiment_id: experiment.experiment_id().to_string(),
-        ..Default::default()
-    };
+    let request = GetExperimentRequest { experiment_id: experiment.experiment_id().to_string() };
     let day = Day::new(device.get_experiment(request).await?.into_inner().server_day);
     set_id(&url, &"ab".repeat(16)).await?;
     for number in 0..300 {

@@ -54,8 +54,7 @@ impl Served {
         };
         let mut device = DeviceClient::connect(process.device_url.clone()).await?;
         let mut operator = OperatorClient::connect(process.operator_url.clone()).await?;
-        let question =
-            GetExperimentRequest { experiment_id: "streams".to_owned(), ..Default::default() };
+        let question = GetExperimentRequest { experiment_id: "streams".to_owned() };
         if device.get_experiment(question.clone()).await.is_err() {
             harness::create(&mut operator, three_arms("streams")).await?;
         }

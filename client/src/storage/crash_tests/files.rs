@@ -127,8 +127,8 @@ fn an_experiment_that_no_server_knows_holds_up_no_other() -> Result<(), Failure>
     let acceptance = Acceptance::new(abandoned.epsilon(), abandoned.rewards());
     device.core.enroll(gone.clone(), acceptance);
     let weights = Weights::uniform(&[true, true])?;
-    let policy = Some(Policy { version: 1, weights, time_to_live_seconds: 1000 });
-    let specification = Some(abandoned);
+    let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };
+    let specification = abandoned;
     let (signatures, day, store) = (Vec::new(), at(0).day(), None);
     let fetched = Fetched { specification, signatures, policy, day, store };
     device.core.on_fetched(&gone, fetched, at(0))?;

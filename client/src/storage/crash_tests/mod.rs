@@ -110,9 +110,9 @@ impl Device {
         let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };
         let day = at(second).day();
         let fetched = Fetched {
-            specification: Some(specification),
+            specification,
             signatures: Vec::new(),
-            policy: Some(policy),
+            policy,
             day,
             store: Some(StoreId::new([7; 16])),
         };
@@ -123,6 +123,11 @@ impl Device {
     /// Restarts after a power cut.
     fn restart(&mut self, second: u64) -> Result<(), Failure> {
         self.disk.reboot();
+        self.start_again(second)
+    }
+
+    /// Restarts after the end of the process.
+    fn start_again(&mut self, second: u64) -> Result<(), Failure> {
         self.starts += 1;
         let opened = Storage::open(Box::new(self.disk.clone()), true, self.keeps_rewards)?;
         self.storage = opened.0;

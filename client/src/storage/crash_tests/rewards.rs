@@ -7,7 +7,8 @@ use super::super::{Files, REWARDS, REWARDS_NEW};
 use super::*;
 
 #[test]
-fn kept_rewards_survive_a_crash_and_are_erased_with_the_bit() -> Result<(), Failure> {
+fn kept_rewards_survive_the_end_of_the_process_and_are_erased_with_the_bit() -> Result<(), Failure>
+{
     // The noise is so small that the bit equals the reward.
     let disk = Disk::new(3, None);
     let mut device = Device::start(disk.clone(), 3, true)?;
@@ -15,7 +16,7 @@ fn kept_rewards_survive_a_crash_and_are_erased_with_the_bit() -> Result<(), Fail
     device.core.reward(chosen.id(), Reward::new(1.0)?, at(1))?;
     device.write(1);
     assert!(disk.content(REWARDS).is_some());
-    device.restart(2)?;
+    device.start_again(2)?;
     assert_eq!(device.core.sum_of(chosen.id()), Some(1.0));
     device.core.next_task(at(6))?;
     device.write(6);
@@ -58,6 +59,39 @@ fn nothing_is_left_of_rewards_wherever_the_process_is_killed() -> Result<(), Fai
     Ok(())
 }
 
+#[test]
+fn writes_and_their_sizes_are_the_same_with_and_without_rewards() -> Result<(), Failure> {
+    let mut seen = Vec::new();
+    for rewarded in [None, Some(0), Some(3)] {
+        let disk = Disk::new(1, None);
+        let mut device = Device::start(disk.clone(), 1, true)?;
+        let mut steps = Vec::new();
+        for number in 0..4 {
+            let chosen = device.core.choose(&id()?, at(number))?;
+            device.write(number);
+            let before = (disk.operations(), disk.syncs());
+            if rewarded.is_some_and(|last| number <= last) {
+                device.core.reward(chosen.id(), Reward::new(1.0)?, at(number))?;
+                device.write(number);
+                // One write, which is left to the operating system.
+                assert_eq!((disk.operations(), disk.syncs()), (before.0 + 1, before.1));
+            }
+        }
+        for second in 4..40 {
+            let before = disk.operations();
+            device.write(second);
+            device.send(second)?;
+            let size = disk.content(REWARDS).map(|content| content.len());
+            steps.push((disk.syncs(), disk.operations() - before, size));
+        }
+        seen.push((steps, device.seen.len()));
+    }
+    seen.dedup();
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert!(seen[0].1 > 0 && seen[0].0.iter().any(|step| step.2.is_some()), "{seen:?}");
+    Ok(())
+}
+
 /// A disk without room for the file of the rewards.
 #[derive(Debug)]
 struct Full(Disk);
@@ -68,6 +102,9 @@ impl Files for Full {
     }
 
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if name == REWARDS {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.0.write_at(name, offset, bytes)
     }
 
@@ -76,9 +113,6 @@ impl Files for Full {
     }
 
     fn create(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        if name == REWARDS_NEW {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
         self.0.create(name, bytes)
     }
 

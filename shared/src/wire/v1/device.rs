@@ -91,9 +91,8 @@ pub mod device_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// The specification of an experiment and its current policy, or word that
-        /// what the device holds is current. An experiment that has ended keeps its
-        /// last policy. NOT_FOUND: no such experiment.
+        /// The specification of an experiment and its current policy. An experiment that has
+        /// ended keeps its last policy. NOT_FOUND: no such experiment.
         pub async fn get_experiment(
             &mut self,
             request: impl tonic::IntoRequest<crate::wire::v1::GetExperimentRequest>,
@@ -223,9 +222,8 @@ pub mod device_server {
     /// Generated trait containing gRPC methods that should be implemented for use with DeviceServer.
     #[async_trait]
     pub trait Device: std::marker::Send + std::marker::Sync + 'static {
-        /// The specification of an experiment and its current policy, or word that
-        /// what the device holds is current. An experiment that has ended keeps its
-        /// last policy. NOT_FOUND: no such experiment.
+        /// The specification of an experiment and its current policy. An experiment that has
+        /// ended keeps its last policy. NOT_FOUND: no such experiment.
         async fn get_experiment(
             &self,
             request: tonic::Request<crate::wire::v1::GetExperimentRequest>,

@@ -246,21 +246,13 @@ pub struct GetExperimentRequest {
     /// Name of the experiment; see Specification.experiment_id.
     #[prost(string, tag = "1")]
     pub experiment_id: ::prost::alloc::string::String,
-    /// 16 bytes: digest of the specification that the device holds. Empty: none,
-    /// or that it wants the signatures again. A device whose signatures are about to
-    /// expire asks with an empty digest: otherwise it would hear that all is current.
-    #[prost(bytes = "bytes", tag = "2")]
-    pub known_digest: ::prost::bytes::Bytes,
-    /// Version of the policy that the device holds. 0: none.
-    #[prost(uint64, tag = "3")]
-    pub known_policy_version: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetExperimentResponse {
-    /// Left out when `known_digest` is current, even if there are new signatures.
+    /// Always there.
     #[prost(message, optional, tag = "1")]
     pub experiment: ::core::option::Option<Experiment>,
-    /// Left out when `known_policy_version` and `known_digest` are current.
+    /// Always there.
     #[prost(message, optional, tag = "2")]
     pub policy: ::core::option::Option<Policy>,
     /// Days since 1970-01-01 (UTC) by the server's clock. Uploads made from this

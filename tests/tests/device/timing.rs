@@ -1,0 +1,91 @@
+//! The time of an upload against its reward: the real driver, disk and network, with and without
+//! rewards.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::ensure;
+use bandana_client::grpc::Transport;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use tokio::time::Instant;
+
+use super::driver::{Hands, app, recorder};
+
+/// Uploads with a reward, and as many without. Where rewards are written they are enough to find
+/// two syncs more for a reward, of a fifth of a millisecond each.
+fn uploads(keeps: bool) -> usize {
+    if keeps { 1000 } else { 300 }
+}
+
+/// Time of the user before a late reward, and before the report is due.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Maximum for the absolute value of the rank sum, in its standard deviations: equal distributions
+/// exceed it with probability 7e-6.
+const Z_MAX: f64 = 4.5;
+
+/// The Mann-Whitney statistic of two samples of equal size, in standard deviations.
+fn rank_test(one: &[Duration], other: &[Duration]) -> f64 {
+    let wins: f64 = one
+        .iter()
+        .flat_map(|a| other.iter().map(move |b| a.cmp(b)))
+        .map(|order| f64::from(order as i8) / 2.0)
+        .sum();
+    #[expect(clippy::cast_precision_loss, reason = "hundreds of uploads")]
+    let (n, m) = (one.len() as f64, other.len() as f64);
+    wins / (n * m * (n + m + 1.0) / 12.0).sqrt()
+}
+
+/// The times from the moment at which a report is due to its arrival: with and without a reward, in
+/// an order drawn at random.
+fn times(keeps: bool, is_late: bool, directory: &Path) -> anyhow::Result<[Vec<Duration>; 2]> {
+    let (recorder, clock) = (recorder()?, Hands::new());
+    let builder = app(Transport::to(&recorder.url())?, directory, &clock)?;
+    let builder = if keeps { builder.keep_pending_rewards() } else { builder };
+    let bandana = builder.start()?;
+    let experiment = bandana.experiment("driven")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let arrival = |number: usize| {
+        runtime.block_on(async {
+            tokio::time::timeout(Duration::from_mins(1), recorder.arrived(number)).await
+        })
+    };
+    experiment.wait_until_ready(Duration::from_mins(1))?;
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    let mut times = [Vec::new(), Vec::new()];
+    while times.iter().any(|times| times.len() < uploads(keeps)) {
+        let is_rewarded = random.random_bool(0.5);
+        let choice = experiment.choose();
+        ensure!(choice.assignment().is_some(), "{:?}", bandana.status());
+        if is_late {
+            std::thread::sleep(PAUSE);
+        }
+        if is_rewarded {
+            choice.reward(1.0);
+        }
+        std::thread::sleep(PAUSE);
+        let sent = recorder.uploads().len();
+        clock.forward(26);
+        let begin = Instant::now();
+        bandana.wake();
+        arrival(sent + 1)?;
+        times[usize::from(is_rewarded)].push(begin.elapsed());
+    }
+    Ok(times)
+}
+
+#[test]
+fn the_time_of_an_upload_does_not_tell_whether_there_was_a_reward() -> anyhow::Result<()> {
+    for keeps in [false, true] {
+        for is_late in [false, true] {
+            let directory = tempfile::tempdir()?;
+            let [without, with] = times(keeps, is_late, directory.path())?;
+            let z = rank_test(&with, &without);
+            let setting = if keeps { "kept" } else { "not kept" };
+            let moment = if is_late { "later" } else { "at once" };
+            ensure!(z.abs() < Z_MAX, "rewards {setting}, {moment}: z = {z:.2}");
+        }
+    }
+    Ok(())
+}
