@@ -145,7 +145,7 @@ fn serve(tasks: &mut Tasks, clock: &TurnedClock) -> Result<(), Failure> {
                 let policy = Policy { version: 1, weights, time_to_live_seconds: u32::MAX };
                 let (signatures, day) = (Vec::new(), clock.now().day());
                 let fetched = Fetched { specification, signatures, policy, day, store: None };
-                tasks.on_fetched(&task.experiment_id, fetched)?;
+                tasks.on_fetched(&task, fetched)?;
             }
             Task::Upload(task) => tasks.on_upload_result(task.id(), &UploadOutcome::Accepted)?,
             Task::Wait(_) | Task::Done => return Ok(()),

@@ -41,10 +41,10 @@ impl AssignmentId {
         Self(number)
     }
 
-    /// The number, for an app that stores it across restarts: 1 for the first assignment of an
-    /// installation, then counting up. Store only the numbers of assignments that report. A number
-    /// is not durable if its assignment never reports, or if the process was killed first; after a
-    /// restart such a number is given again.
+    /// The number, for an app that stores it across restarts: the start of the client in the upper
+    /// half, counting from 1, and the assignment of that start in the lower half. No number comes
+    /// again, whether or not its assignment reports. One that was given shortly before the process
+    /// was killed may have no assignment after it.
     pub fn get(self) -> u64 {
         self.0
     }

@@ -76,7 +76,7 @@ pub(crate) const LATER: Duration = Duration::from_mins(1);
 /// # runtime.block_on(async {
 /// // No server is at this address.
 /// let mut transport = Transport::to(&format!("http://{closed}"))?;
-/// let answer = transport.fetch(&FetchTask { experiment_id: id }).await;
+/// let answer = transport.fetch(&FetchTask::new(id)).await;
 /// assert!(matches!(answer, Err(TransportError::Status(_))));
 /// # Ok::<(), Failure>(())
 /// # })?;
@@ -282,7 +282,7 @@ impl Transport {
     /// let mut transport = Transport::to("http://localhost:50051")?;
     /// if let Task::Fetch(task) = client.next_task(now)? {
     ///     let fetched = transport.fetch(&task).await?;
-    ///     client.on_fetched(&task.experiment_id, fetched, now)?;
+    ///     client.on_fetched(&task, fetched, now)?;
     /// }
     /// # Ok(())
     /// # }
@@ -481,19 +481,19 @@ pub(crate) fn tell_answer<N: NoiseSource>(
     now: Timestamp,
 ) -> Result<(), TransportError> {
     match answer {
-        Some(Ok(fetched)) => Ok(client.on_fetched(&task.experiment_id, fetched, now)?),
+        Some(Ok(fetched)) => Ok(client.on_fetched(task, fetched, now)?),
         Some(Err(TransportError::Answer(error))) => {
-            client.on_answer_invalid(&task.experiment_id, now)?;
+            client.on_answer_invalid(task, now)?;
             Err(error.into())
         }
         Some(Err(TransportError::Status(status))) if is_about_the_question(status.code()) => {
-            client.on_fetch_refused(&task.experiment_id, now)?;
+            client.on_fetch_refused(task, now)?;
             Err(TransportError::Status(status))
         }
         Some(Err(TransportError::Status(status))) => {
-            Ok(client.on_fetch_failed(&task.experiment_id, pushback(&status), now)?)
+            Ok(client.on_fetch_failed(task, pushback(&status), now)?)
         }
-        Some(Err(_)) | None => Ok(client.on_fetch_failed(&task.experiment_id, None, now)?),
+        Some(Err(_)) | None => Ok(client.on_fetch_failed(task, None, now)?),
     }
 }
 

@@ -212,13 +212,18 @@ fn a_handle_in_a_child_never_reports_nor_hangs() -> anyhow::Result<()> {
             drawing.choose().reward(1.0);
         }
     });
+    let id = |choice: &Choice| choice.assignment().map(|assignment| assignment.id().get() >> 32);
+    let epoch = std::iter::repeat_with(|| id(&experiment.choose())).flatten().next();
     let mut arms = 0;
     for _ in 0..150 {
         let Some(child) = fork()? else {
             end_after(20);
             let choices: Vec<Choice> = (0..3).map(|_| experiment.choose()).collect();
             let unreported = choices.iter().all(|choice| match choice.assignment() {
-                Some(assignment) => assignment.unreported() == Some(Unreported::Forked),
+                // An id of the child is none that the parent gives.
+                Some(assignment) => {
+                    assignment.unreported() == Some(Unreported::Forked) && id(choice) != epoch
+                }
                 None => true,
             });
             bandana.wake();

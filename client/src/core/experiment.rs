@@ -1,5 +1,6 @@
 //! Experiments as a client holds them, and fetches of newer versions.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ const REFRESH_DELAY_MAX: Duration = Duration::from_mins(5);
 /// Time before the expiry of its signatures at which an experiment is fetched anew.
 const RENEWAL: Duration = Duration::from_hours(24);
 
+/// Maximum number of fetches of an experiment whose results are awaited. A result beyond it is
+/// adopted, but dates no debit.
+const ASKED_MAX: usize = 16;
+
 /// A fetch of an experiment from a server.
 ///
 /// ```
@@ -35,15 +40,15 @@ const RENEWAL: Duration = Duration::from_hours(24);
 /// # let mut client = Client::new(budget()?);
 /// client.enroll(id.clone(), acceptance()?);
 /// let Task::Fetch(first) = client.next_task(now())? else { return Err("no question".into()) };
-/// assert_eq!(first, FetchTask { experiment_id: id.clone() });
-/// client.on_fetched(&id, answer(now())?, now())?;
+/// assert_eq!(first.experiment_id, id);
+/// client.on_fetched(&first, answer(now())?, now())?;
 ///
 /// // The policy lives a minute. A choice after that schedules a fetch within five minutes.
 /// let later = now().after(Duration::from_secs(61));
 /// client.choose(&id, later)?;
 /// let later = later.after(Duration::from_secs(300));
 /// let Task::Fetch(second) = client.next_task(later)? else { return Err("no question".into()) };
-/// assert_eq!(second, first, "it says nothing of what the client holds");
+/// assert_eq!(second.experiment_id, id);
 /// # Ok::<(), Failure>(())
 /// ```
 ///
@@ -51,9 +56,81 @@ const RENEWAL: Duration = Duration::from_hours(24);
 /// Reveals to a server that a device takes part, and when it fetches; it has nothing that a server
 /// chose, so a server recognises nobody by it. Reveals nothing about rewards.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FetchTask {
-    /// The experiment.
+    /// The experiment, which is all that is sent.
     pub experiment_id: ExperimentId,
+    /// Distinguishes the fetches of a client, 1 and up; it is not sent. 0: nobody handed it out.
+    number: u64,
+}
+
+impl FetchTask {
+    /// A fetch for a client that did not ask for one.
+    ///
+    /// ```
+    /// # use bandana_client::FetchTask;
+    /// # use bandana_shared::identity::ExperimentId;
+    /// let task = FetchTask::new(ExperimentId::new("button-colour")?);
+    /// assert_eq!(task.experiment_id.as_str(), "button-colour");
+    /// # Ok::<(), bandana_shared::identity::IdentityError>(())
+    /// ```
+    pub fn new(experiment_id: ExperimentId) -> Self {
+        Self { experiment_id, number: 0 }
+    }
+}
+
+/// The fetch that a result is of: a [`FetchTask`], or the last one of an experiment.
+///
+/// Pass the task. An answer to a fetch that was handed out earlier may tell an earlier day, so with
+/// the experiment alone, and more than one fetch without a result, the client learns less from it.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::{Client, Task};
+///
+/// # let id = specification()?.experiment_id().clone();
+/// # let mut client = Client::new(budget()?);
+/// # client.enroll(id.clone(), acceptance()?);
+/// let Task::Fetch(task) = client.next_task(now())? else { return Err("no question".into()) };
+/// client.on_fetched(&task, answer(now())?, now())?;
+/// // The app has an answer from elsewhere.
+/// client.on_fetched(&id, answer(now())?, now())?;
+/// # Ok::<(), Failure>(())
+/// ```
+pub trait FetchOf: sealed::Sealed {
+    /// The experiment.
+    fn experiment_id(&self) -> &ExperimentId;
+
+    /// The number of the task; 0: none.
+    #[doc(hidden)]
+    fn number(&self) -> u64;
+}
+
+mod sealed {
+    /// Implemented here only.
+    pub trait Sealed {}
+    impl Sealed for super::FetchTask {}
+    impl Sealed for super::ExperimentId {}
+}
+
+impl FetchOf for FetchTask {
+    fn experiment_id(&self) -> &ExperimentId {
+        &self.experiment_id
+    }
+
+    fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl FetchOf for ExperimentId {
+    fn experiment_id(&self) -> &ExperimentId {
+        self
+    }
+
+    fn number(&self) -> u64 {
+        0
+    }
 }
 
 /// A server's answer to a [`FetchTask`].
@@ -96,10 +173,9 @@ pub(super) struct Enrolled {
     /// Time of the fetch that was scheduled when an arm was drawn by a stale policy.
     refresh_at: Option<Timestamp>,
     failures: u32,
-    /// The debits that were settled when the fetch was handed out, if no other one was under way.
-    asked: NanoNats,
-    /// Fetches that were handed out and whose result was not told.
-    under_way: u32,
+    /// Fetches without a result, the earliest first: the number of each, and the debits that were
+    /// settled when it was handed out.
+    asked: VecDeque<(u64, NanoNats)>,
     /// Time before which no fetch is made: the end of a wait, or of the time for a task that was
     /// handed out.
     not_before: Option<Timestamp>,
@@ -116,8 +192,7 @@ impl Enrolled {
             wanted,
             refresh_at: None,
             failures: 0,
-            asked: NanoNats::ZERO,
-            under_way: 0,
+            asked: VecDeque::new(),
             not_before: None,
             refusal: None,
         }
@@ -128,10 +203,26 @@ impl Enrolled {
         self.acceptance
     }
 
-    /// Notes the result of a fetch, and returns the debits that its day is for.
-    fn end(&mut self) -> NanoNats {
-        self.under_way = self.under_way.saturating_sub(1);
-        std::mem::replace(&mut self.asked, NanoNats::ZERO)
+    /// Notes a fetch that is handed out.
+    fn begin(&mut self, number: u64, settled: NanoNats) {
+        if self.asked.len() == ASKED_MAX {
+            self.asked.pop_front();
+        }
+        self.asked.push_back((number, settled));
+    }
+
+    /// Notes the result of a fetch, and returns the debits that its day is for: none, if it is not
+    /// known which of several fetches it was.
+    fn end(&mut self, number: u64) -> NanoNats {
+        let is_only = self.asked.len() == 1;
+        let found = if number == 0 {
+            // The latest of several: what is left is about earlier days.
+            self.asked.pop_back().filter(|_| is_only)
+        } else {
+            let place = self.asked.iter().position(|(asked, _)| *asked == number);
+            place.and_then(|place| self.asked.remove(place))
+        };
+        found.map_or(NanoNats::ZERO, |(_, settled)| settled)
     }
 
     fn is_due(&self, now: Timestamp) -> bool {
@@ -273,10 +364,10 @@ impl<N: NoiseSource> Core<N> {
 
     /// Makes a fetch due again that was given up.
     #[cfg(feature = "grpc")]
-    pub(super) fn fetch_again(&mut self, experiment_id: &ExperimentId) {
-        if let Some(enrolled) = self.enrolled.get_mut(experiment_id) {
+    pub(super) fn fetch_again(&mut self, task: &FetchTask) {
+        if let Some(enrolled) = self.enrolled.get_mut(&task.experiment_id) {
             (enrolled.wanted, enrolled.not_before) = (true, None);
-            enrolled.end();
+            enrolled.end(task.number);
         }
     }
 
@@ -306,13 +397,11 @@ impl<N: NoiseSource> Core<N> {
         }
         let (id, enrolled) = self.enrolled.iter_mut().find(|(_, enrolled)| enrolled.is_due(now))?;
         enrolled.not_before = Some(now.after(TASK_TIME_MAX));
-        // The answer to a fetch that was handed out before may still come, and tell an earlier day.
-        let is_only = enrolled.under_way == 0;
-        enrolled.asked = if is_only { self.state.settled() } else { NanoNats::ZERO };
-        enrolled.under_way = enrolled.under_way.saturating_add(1);
+        self.fetches += 1;
+        enrolled.begin(self.fetches, self.state.settled());
         // A fetch for the day brings a policy too.
         enrolled.refresh_at = None;
-        Some(FetchTask { experiment_id: id.clone() })
+        Some(FetchTask { experiment_id: id.clone(), number: self.fetches })
     }
 
     /// Forgets a specification that the store it came from does not know. An impostor may have
@@ -372,10 +461,11 @@ impl<N: NoiseSource> Core<N> {
     /// randomness for the wait.
     pub fn on_fetched(
         &mut self,
-        experiment_id: &ExperimentId,
+        fetch: &impl FetchOf,
         fetched: Fetched,
         now: Timestamp,
     ) -> Result<(), ClientError> {
+        let (experiment_id, number) = (fetch.experiment_id(), fetch.number());
         if self.is_opted_out() {
             return Err(ClientError::OptedOut);
         }
@@ -383,7 +473,7 @@ impl<N: NoiseSource> Core<N> {
             return Err(ClientError::NotEnrolled { experiment_id: experiment_id.clone() });
         }
         self.server.answered();
-        let asked = self.enrolled.get_mut(experiment_id).map(Enrolled::end);
+        let asked = self.enrolled.get_mut(experiment_id).map(|enrolled| enrolled.end(number));
         let day_fits = self.heard_day.hear(fetched.day, self.moment(now));
         if day_fits {
             let settled = asked.unwrap_or(NanoNats::ZERO).min(self.state.settled());
@@ -392,7 +482,9 @@ impl<N: NoiseSource> Core<N> {
             }
             // Other fetches under way were asked for the same debits.
             for other in self.enrolled.values_mut() {
-                other.asked = other.asked.saturating_sub(settled);
+                for (_, asked) in &mut other.asked {
+                    *asked = asked.saturating_sub(settled);
+                }
             }
         }
         let accepted = self.accept(experiment_id, fetched, now);
@@ -480,7 +572,7 @@ impl<N: NoiseSource> Core<N> {
     /// # let mut client = Client::new(budget()?);
     /// # client.enroll(id.clone(), acceptance()?);
     /// let Task::Fetch(task) = client.next_task(now())? else { return Err("no question".into()) };
-    /// client.on_fetch_failed(&task.experiment_id, None, now())?;
+    /// client.on_fetch_failed(&task, None, now())?;
     /// let Task::Wait(time) = client.next_task(now())? else { return Err("at once".into()) };
     /// assert!(time > now() && time <= now().after(Duration::from_millis(1001)));
     /// # Ok::<(), Failure>(())
@@ -490,15 +582,16 @@ impl<N: NoiseSource> Core<N> {
     /// [`ClientError::NotEnrolled`]; [`ClientError::Entropy`].
     pub fn on_fetch_failed(
         &mut self,
-        experiment_id: &ExperimentId,
+        fetch: &impl FetchOf,
         retry_after: Option<Duration>,
         now: Timestamp,
     ) -> Result<(), ClientError> {
+        let (experiment_id, number) = (fetch.experiment_id(), fetch.number());
         self.statistics.fetches_failed += 1;
         let error = || ClientError::NotEnrolled { experiment_id: experiment_id.clone() };
         let enrolled = self.enrolled.get_mut(experiment_id).ok_or_else(error)?;
         (enrolled.wanted, enrolled.not_before) = (true, None);
-        enrolled.end();
+        enrolled.end(number);
         Ok(self.server.failed(false, retry_after, now, &mut self.noise)?)
     }
 
@@ -518,12 +611,13 @@ impl<N: NoiseSource> Core<N> {
     /// [`ClientError::NotEnrolled`]; [`ClientError::Entropy`].
     pub fn on_fetch_refused(
         &mut self,
-        experiment_id: &ExperimentId,
+        fetch: &impl FetchOf,
         now: Timestamp,
     ) -> Result<(), ClientError> {
+        let (experiment_id, number) = (fetch.experiment_id(), fetch.number());
         self.statistics.fetches_failed += 1;
         self.server.answered();
-        self.enrolled.get_mut(experiment_id).map(Enrolled::end);
+        self.enrolled.get_mut(experiment_id).map(|enrolled| enrolled.end(number));
         self.ask_later(experiment_id, now)
     }
 
@@ -543,12 +637,13 @@ impl<N: NoiseSource> Core<N> {
     /// [`ClientError::NotEnrolled`]; [`ClientError::Entropy`].
     pub fn on_answer_invalid(
         &mut self,
-        experiment_id: &ExperimentId,
+        fetch: &impl FetchOf,
         now: Timestamp,
     ) -> Result<(), ClientError> {
+        let (experiment_id, number) = (fetch.experiment_id(), fetch.number());
         self.statistics.answers_refused += 1;
         self.server.answered();
-        self.enrolled.get_mut(experiment_id).map(Enrolled::end);
+        self.enrolled.get_mut(experiment_id).map(|enrolled| enrolled.end(number));
         self.ask_later(experiment_id, now)
     }
 

@@ -132,9 +132,14 @@ impl Journal {
         self.closed = true;
     }
 
-    /// Records that the process is a copy.
-    pub(super) fn orphan(&mut self) {
-        self.orphaned = true;
+    /// Records that the process is a copy. Returns whether that is news.
+    pub(super) fn orphan(&mut self) -> bool {
+        !std::mem::replace(&mut self.orphaned, true)
+    }
+
+    /// Whether nothing is written any more because the client was shut down.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
     }
 
     pub(super) fn next_number(&self) -> u64 {

@@ -35,7 +35,7 @@ use crate::outbox::UploadTask;
 use crate::time::{Moment, Timestamp};
 pub use error::ClientError;
 use experiment::Enrolled;
-pub use experiment::{FetchTask, Fetched};
+pub use experiment::{FetchOf, FetchTask, Fetched};
 #[cfg(feature = "storage")]
 pub(crate) use format::{StoredChanges, StoredDone, StoredLedger, StoredStarts, StoredState};
 use journal::Journal;
@@ -112,7 +112,7 @@ pub type SimulatedClient = Core<SeededNoise>;
 /// let later = now().after(Duration::from_secs(600 + 3600));
 /// loop {
 ///     match client.next_task(later)? {
-///         Task::Fetch(task) => client.on_fetched(&task.experiment_id, answer(later)?, later)?,
+///         Task::Fetch(task) => client.on_fetched(&task, answer(later)?, later)?,
 ///         Task::Upload(task) => {
 ///             client.on_upload_result(task.id(), &UploadOutcome::Accepted, later)?;
 ///         }
@@ -135,6 +135,8 @@ pub struct Core<N> {
     enrolled: BTreeMap<ExperimentId, Enrolled>,
     /// The server's day as last received, also from a refused answer.
     heard_day: HeardDay,
+    /// Number of fetches that were handed out.
+    fetches: u64,
     server: ServerWait,
     /// The time since the device was started, as last told.
     boot_time: Option<Duration>,
@@ -244,6 +246,7 @@ impl<N: NoiseSource> Core<N> {
             journal,
             enrolled: BTreeMap::new(),
             heard_day: HeardDay::default(),
+            fetches: 0,
             server: ServerWait::default(),
             boot_time: None,
             release_seed: None,
@@ -288,6 +291,11 @@ impl<N: NoiseSource> Core<N> {
         self.journal.keeps_rewards()
     }
 
+    /// Whether nothing is written from now on.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.journal.is_closed()
+    }
+
     /// Records that nothing is written from now on, so that no further assignment reports.
     pub(crate) fn close(&mut self) {
         self.journal.close();
@@ -312,9 +320,12 @@ impl<N: NoiseSource> Core<N> {
         self.state.last_assignment = epoch << 32;
     }
 
-    /// Notes that the process is a copy: the client of the other one goes on.
+    /// Notes that the process is a copy: the client of the other one goes on. Ids of its assignments
+    /// are of an epoch of their own.
     pub(crate) fn orphan(&mut self) {
-        self.journal.orphan();
+        if self.journal.orphan() {
+            self.begin_epoch(crate::assignment::random_epoch());
+        }
     }
 
     /// Tells the time since the device was started, see [`Clock::boot_time`](crate::Clock::boot_time);
@@ -370,7 +381,7 @@ impl<N: NoiseSource> Core<N> {
     /// # client.enroll(id.clone(), acceptance()?);
     /// for _ in 0..10 {
     ///     let Task::Fetch(task) = client.next_task(now())? else { break };
-    ///     client.on_fetch_failed(&task.experiment_id, Some(Duration::from_mins(30)), now())?;
+    ///     client.on_fetch_failed(&task, Some(Duration::from_mins(30)), now())?;
     /// }
     /// client.resume(now())?;
     /// let Task::Wait(time) = client.next_task(now())? else { return Err("at once".into()) };

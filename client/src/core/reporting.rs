@@ -195,7 +195,7 @@ impl<N: NoiseSource> Core<N> {
                     self.state.outbox.unanswered(id);
                 }
             }
-            Task::Fetch(task) => self.fetch_again(&task.experiment_id),
+            Task::Fetch(task) => self.fetch_again(task),
             Task::Wait(_) | Task::Done => {}
         }
     }

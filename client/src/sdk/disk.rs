@@ -116,8 +116,8 @@ impl Disk {
         }
     }
 
-    /// Makes the pending writes. Returns whether there was one that may allow further uploads, for
-    /// which `allow` is called before anything about rewards is written.
+    /// Makes the pending writes. Returns whether there was one that may allow further uploads. After
+    /// each of them, and before anything about rewards is written, `allow` is called.
     pub(super) fn write(
         &self,
         core: &Mutex<Core<OsNoise>>,
@@ -138,21 +138,22 @@ impl Disk {
         };
         let mut written = false;
         loop {
-            let Some(write) = lock(core).take_write(clock.now()) else {
+            // The app's clock may panic, but not while a write is under way.
+            let now = clock.now();
+            let Some(write) = lock(core).take_write(now) else {
                 break;
             };
             let result = storage.commit(&write);
-            lock(core).on_written(result.is_ok(), clock.now());
+            lock(core).on_written(result.is_ok(), now);
             written = true;
             *lock(&self.trouble) = result.err().map(Arc::new);
-        }
-        if written {
             allow();
         }
-        let rewards = lock(core).take_rewards(clock.now());
+        let now = clock.now();
+        let rewards = lock(core).take_rewards(now);
         if let Some(rewards) = rewards {
             let kept = storage.keep_rewards(&rewards).is_ok();
-            lock(core).on_rewards_written(kept, clock.now());
+            lock(core).on_rewards_written(kept, now);
         }
         written
     }

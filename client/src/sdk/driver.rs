@@ -11,6 +11,7 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Shared;
+use super::writer::Writer;
 use crate::core::{Fetched, Task};
 use crate::grpc::{CALL_TIME_MAX, Transport, TransportError, tell_answer};
 use crate::outbox::UploadOutcome;
@@ -76,7 +77,8 @@ impl Driver {
     pub async fn run(self) {
         let Self { ending, transport } = self;
         let shared = &ending.0;
-        let mut writing = pin!(write(shared));
+        let writer = Writer::start(shared);
+        let mut writing = pin!(write(shared, &writer));
         let mut talking = pin!(talk(shared, transport));
         let end = poll_fn(|context| {
             let talked = talking.as_mut().poll(context);
@@ -91,10 +93,10 @@ impl Driver {
         }
         // An arm drawn from now on could miss the last write.
         shared.core().close();
-        write_pending(shared).await;
+        write_pending(shared, &writer).await;
         while !shared.is_written() && end.is_some_and(|end| Instant::now() < end) {
             sleep(LAST_WRITE_WAIT).await;
-            write_pending(shared).await;
+            write_pending(shared, &writer).await;
         }
     }
 
@@ -147,21 +149,17 @@ async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) 
     .await;
 }
 
-/// Makes the pending writes, on a thread that may block. A write that has begun is completed, even
-/// if this future is dropped.
-async fn write_pending(shared: &Arc<Shared>) {
-    if shared.is_forked() || shared.is_written() && !shared.tries_storage() {
-        return;
+/// Makes the pending writes, if there are any.
+async fn write_pending(shared: &Arc<Shared>, writer: &Writer) {
+    if !shared.is_forked() && (!shared.is_written() || shared.tries_storage()) {
+        writer.write(shared).await;
     }
-    // Waits for a write that is under way. One that panics leaves its changes pending.
-    let shared = Arc::clone(shared);
-    tokio::task::spawn_blocking(move || shared.write_pending()).await.ok();
 }
 
 /// Makes every write when it is due.
-async fn write(shared: &Arc<Shared>) {
+async fn write(shared: &Arc<Shared>, writer: &Writer) {
     loop {
-        write_pending(shared).await;
+        write_pending(shared, writer).await;
         if shared.is_forked() {
             return;
         }

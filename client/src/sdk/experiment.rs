@@ -144,7 +144,7 @@ impl Experiment {
 /// # let (bandana, mut tasks, _clock) = started()?;
 /// let experiment = bandana.experiment("font-size")?;
 /// # let bandana_client::Task::Fetch(task) = tasks.next_task()? else { return Err("none".into()) };
-/// # tasks.on_fetch_failed(&task.experiment_id, None)?;
+/// # tasks.on_fetch_failed(&task, None)?;
 /// let why = experiment.wait_until_ready(Duration::ZERO).unwrap_err();
 /// assert_eq!(why.reason(), &DefaultReason::NoPolicyYet);
 /// assert!(why.to_string().ends_with("the last time, the host could not ask"), "{why}");

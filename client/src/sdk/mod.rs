@@ -10,6 +10,8 @@ mod notifier;
 mod settings;
 mod shared;
 mod tasks;
+#[cfg(feature = "grpc")]
+mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -147,6 +149,8 @@ impl Bandana {
                 Reporting::OptedOut
             } else if self.shared.is_forked() {
                 Reporting::Forked
+            } else if core.is_closed() {
+                Reporting::ShutDown
             } else if core.clock_agrees(now) {
                 Reporting::On
             } else {
@@ -394,6 +398,9 @@ pub enum Reporting {
     /// The device's clock was moved, so that assignments have no report. They have again once it
     /// agrees with the server's day; there is nothing to do but to set it right.
     ClockDisagrees,
+    /// The client was shut down, or its background work has ended: arms are drawn without reports
+    /// until the app starts it again.
+    ShutDown,
     /// The process was forked off from the one that has the client, which goes on. Arms are drawn
     /// without reports; a client of its own needs a directory of its own.
     Forked,

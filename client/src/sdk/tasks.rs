@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::{ExperimentId, UploadId};
+use bandana_shared::identity::UploadId;
 
 use super::{Bandana, Shared};
-use crate::core::{ClientError, Fetched, Task};
+use crate::core::{ClientError, FetchOf, Fetched, Task};
 use crate::outbox::UploadOutcome;
 
 /// The tasks of a host that talks to the aggregator itself. The calls handle the storage, on the
@@ -24,7 +24,7 @@ use crate::outbox::UploadOutcome;
 /// let wait = loop {
 ///     match tasks.next_task()? {
 ///         // `answer` and `send` would be the host's own calls.
-///         Task::Fetch(task) => tasks.on_fetched(&task.experiment_id, answer()?)?,
+///         Task::Fetch(task) => tasks.on_fetched(&task, answer()?)?,
 ///         Task::Upload(task) => {
 ///             # let send = |_: &[u8]| UploadOutcome::Accepted;
 ///             let outcome = send(task.bytes());
@@ -98,15 +98,19 @@ impl Tasks {
     /// bandana.opt_out()?;
     /// bandana.opt_in()?; // and everything has to be heard anew
     /// let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
-    /// tasks.on_fetched(&task.experiment_id, answer(clock.now())?)?;
+    /// tasks.on_fetched(&task, answer(clock.now())?)?;
     /// assert!(bandana.experiment("button-colour")?.choose().assignment().is_some());
     /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Errors
     /// As for [`crate::Core::on_fetched`].
-    pub fn on_fetched(&mut self, id: &ExperimentId, fetched: Fetched) -> Result<(), ClientError> {
-        let told = self.shared.core().on_fetched(id, fetched, self.shared.now());
+    pub fn on_fetched(
+        &mut self,
+        fetch: &impl FetchOf,
+        fetched: Fetched,
+    ) -> Result<(), ClientError> {
+        let told = self.shared.core().on_fetched(fetch, fetched, self.shared.now());
         self.shared.note_heard(None);
         told
     }
@@ -119,7 +123,7 @@ impl Tasks {
     /// # let (bandana, mut tasks, _clock) = started()?;
     /// let experiment = bandana.experiment("font-size")?;
     /// let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
-    /// tasks.on_fetch_failed(&task.experiment_id, None)?;
+    /// tasks.on_fetch_failed(&task, None)?;
     /// assert!(matches!(tasks.next_task()?, Task::Wait(_)));
     /// # Ok::<(), Failure>(())
     /// ```
@@ -128,10 +132,10 @@ impl Tasks {
     /// As for [`crate::Core::on_fetch_failed`].
     pub fn on_fetch_failed(
         &mut self,
-        id: &ExperimentId,
+        fetch: &impl FetchOf,
         retry_after: Option<Duration>,
     ) -> Result<(), ClientError> {
-        let told = self.shared.core().on_fetch_failed(id, retry_after, self.shared.now());
+        let told = self.shared.core().on_fetch_failed(fetch, retry_after, self.shared.now());
         self.shared.note_heard(Some("the host could not ask".to_owned()));
         told
     }
@@ -145,15 +149,15 @@ impl Tasks {
     /// # let (bandana, mut tasks, _clock) = started()?;
     /// let experiment = bandana.experiment("font-size")?;
     /// let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
-    /// tasks.on_fetch_refused(&task.experiment_id)?;
+    /// tasks.on_fetch_refused(&task)?;
     /// assert!(matches!(tasks.next_task()?, Task::Wait(_)));
     /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Errors
     /// As for [`crate::Core::on_fetch_refused`].
-    pub fn on_fetch_refused(&mut self, id: &ExperimentId) -> Result<(), ClientError> {
-        let told = self.shared.core().on_fetch_refused(id, self.shared.now());
+    pub fn on_fetch_refused(&mut self, fetch: &impl FetchOf) -> Result<(), ClientError> {
+        let told = self.shared.core().on_fetch_refused(fetch, self.shared.now());
         self.shared.note_heard(Some("the server refused to answer".to_owned()));
         told
     }
@@ -168,7 +172,7 @@ impl Tasks {
     /// # let _ = bandana.experiment("button-colour")?.choose();
     /// # clock.forward(Duration::from_secs(600 + 3600));
     /// # let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
-    /// # tasks.on_fetched(&task.experiment_id, answer(bandana_client::Clock::now(&*clock))?)?;
+    /// # tasks.on_fetched(&task, answer(bandana_client::Clock::now(&*clock))?)?;
     /// let Task::Upload(task) = tasks.next_task()? else { return Err("not yet".into()) };
     /// // The network is down.
     /// tasks.on_upload_result(task.id(), &UploadOutcome::Unanswered { retry_after: None })?;

@@ -114,7 +114,10 @@ impl Storage {
         storage.installed = storage.read_file(INSTALLED)?.is_some();
         storage.opted_out = storage.read_file(OPTED_OUT)?.is_some();
         let (mut state, next_write) = storage.read(simulated)?;
-        state.opted_out |= storage.opted_out;
+        if storage.opted_out && !state.opted_out {
+            // The process ended between the marker and the deletion.
+            state.opt_out();
+        }
         state.last_assignment = storage.begin_epoch(state.last_assignment)?;
         let rewards = storage.read_file(REWARDS)?;
         if let Some(bytes) = rewards.as_ref().filter(|_| keeps_rewards) {

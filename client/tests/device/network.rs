@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bandana_client::{Budget, Client, Fetched, Task, UploadOutcome};
+use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::specification::Specification;
 
@@ -45,7 +46,7 @@ fn one_wait_for_a_server_that_is_away_and_none_once_it_is_back() -> Result<(), F
                     calls += 1;
                 }
                 Task::Fetch(task) => {
-                    client.on_fetch_failed(&task.experiment_id, pushback, now)?;
+                    client.on_fetch_failed(&task, pushback, now)?;
                     calls += 1;
                 }
                 Task::Wait(time) => {
@@ -124,6 +125,51 @@ fn a_network_that_has_changed_ends_the_wait_and_does_not_end_it_again_and_again(
     Ok(())
 }
 
+/// Chooses once on each of `days`, with one report in a window of a day, and counts the reports.
+/// Another fetch before them gets no result.
+fn reported_with_a_lost_fetch(days: u32) -> Result<u32, Failure> {
+    let nat = PrivacyLoss::new(1.0)?;
+    let specification = timed(0, 0, false)?;
+    let mut client = Client::new(Budget::new(nat, 1, PrivacyLoss::new(1000.0)?)?);
+    client.enroll(id()?, acceptance(&specification));
+    let Task::Fetch(lost) = client.next_task(at(0))? else { return Err("no fetch".into()) };
+    let mut reported = 0;
+    for day in 10..10 + days {
+        // Twice a day, so that the day is heard after the report.
+        for hour in [1, 13] {
+            let now = at((u64::from(day - 10) * 24 + hour) * 3600);
+            if let Ok(chosen) = client.choose(&id()?, now) {
+                reported += u32::from(chosen.unreported().is_none());
+            }
+            let later = now.after(Duration::from_mins(10));
+            while let task @ (Task::Fetch(_) | Task::Upload(_)) = client.next_task(later)? {
+                match task {
+                    Task::Fetch(task) => {
+                        client.on_fetched(&task, answer(specification.clone(), day)?, later)?;
+                    }
+                    Task::Upload(task) => {
+                        client.on_upload_result(task.id(), &UploadOutcome::Accepted, later)?;
+                    }
+                    Task::Wait(_) | Task::Done => {}
+                }
+            }
+        }
+    }
+    // It comes after all, and tells of a day long past: nothing is dated by it.
+    let spent = client.spent();
+    let end = at(u64::from(days) * 86_400);
+    client.on_fetched(&lost, answer(specification, 10)?, end)?;
+    assert_eq!(client.spent(), spent);
+    Ok(reported)
+}
+
+#[test]
+fn a_fetch_whose_result_is_never_told_ends_no_reporting() -> Result<(), Failure> {
+    let reported = reported_with_a_lost_fetch(30)?;
+    assert!(reported >= 14, "{reported} reports in 30 days");
+    Ok(())
+}
+
 #[test]
 fn a_wake_with_nothing_to_do_is_not_held_against_the_next() -> Result<(), Failure> {
     let mut client = with_many_reports()?;
@@ -166,7 +212,7 @@ fn a_report_that_needs_the_day_is_not_forgotten_while_a_server_is_away() -> Resu
     client.choose(&id()?, at(0))?;
     let later = at(2 * 3600);
     let Task::Fetch(task) = client.next_task(later)? else { return Err("no fetch".into()) };
-    client.on_fetch_failed(&task.experiment_id, Some(Duration::from_mins(1)), later)?;
+    client.on_fetch_failed(&task, Some(Duration::from_mins(1)), later)?;
     // The app starts to take part anew, and has no other reason to fetch.
     client.enroll(id()?, acceptance(&specification));
     let Task::Wait(time) = client.next_task(later)? else {

@@ -87,7 +87,7 @@ fn only_what_the_app_accepts_is_asked_for() -> Result<(), Failure> {
     assert!(matches!(bandana.experiment("other"), Err(ExperimentError::NotAccepted(_))));
     let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
     let offer = fetched(&specification()?, bandana_client::Clock::now(&*clock))?;
-    assert!(tasks.on_fetched(&task.experiment_id, offer).is_err());
+    assert!(tasks.on_fetched(&task, offer).is_err());
     let Choice::Default(reason) = bandana.experiment(NAME)?.choose() else {
         return Err("an arm of a refused experiment".into());
     };

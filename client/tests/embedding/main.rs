@@ -132,8 +132,7 @@ fn serve(tasks: &mut Tasks, clock: &Hands) -> Result<Vec<Upload>, Failure> {
     loop {
         match tasks.next_task()? {
             Task::Fetch(task) => {
-                tasks
-                    .on_fetched(&task.experiment_id, fetched(&specification()?, clock.truth())?)?;
+                tasks.on_fetched(&task, fetched(&specification()?, clock.truth())?)?;
             }
             Task::Upload(task) => {
                 uploads.push(Upload::try_from(&UploadRequest::decode(task.bytes())?)?);

@@ -54,7 +54,7 @@ fn run(app: impl Fn(&Bandana) -> Result<(), Box<dyn Error>>) -> Result<(), Box<d
     loop {
         match tasks.next_task()? {
             Task::Fetch(task) => {
-                tasks.on_fetched(&task.experiment_id, answer(task.experiment_id.clone())?)?;
+                tasks.on_fetched(&task, answer(task.experiment_id.clone())?)?;
             }
             Task::Upload(task) => {
                 std::hint::black_box(task.bytes());

@@ -71,5 +71,5 @@ fn hear(tasks: &mut Tasks) -> anyhow::Result<()> {
     let policy = Policy { version: 1, weights, time_to_live_seconds: 3600 };
     let (signatures, day) = (Vec::new(), SystemClock.now().day());
     let fetched = Fetched { specification, signatures, policy, day, store: None };
-    Ok(tasks.on_fetched(&task.experiment_id, fetched)?)
+    Ok(tasks.on_fetched(&task, fetched)?)
 }

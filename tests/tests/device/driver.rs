@@ -179,6 +179,50 @@ fn the_end_waits_for_what_is_written_while_it_begins() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A clock that panics once in the thread that writes.
+#[derive(Debug)]
+struct PanicsOnce(Arc<Hands>, AtomicU64);
+
+impl Clock for PanicsOnce {
+    fn now(&self) -> Timestamp {
+        if std::thread::current().name() == Some("bandana-disk") {
+            assert!(self.1.fetch_add(1, Ordering::SeqCst) != 2, "a clock of the app's");
+        }
+        self.0.now()
+    }
+}
+
+#[tokio::test]
+async fn a_writer_that_is_gone_holds_nothing_up() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    let url = recorder.url();
+    let start = |clock: Arc<dyn Clock>| -> anyhow::Result<Bandana> {
+        let hands = Hands::new();
+        Ok(app(Transport::to(&url)?, directory.path(), &hands)?.clock(clock).start()?)
+    };
+    let panics = PanicsOnce(Arc::clone(&clock), AtomicU64::new(0));
+    let bandana = start(Arc::new(panics))?;
+    let experiment = bandana.experiment("driven")?;
+    experiment.wait_until_ready(PATIENCE)?;
+    for number in 1..=5 {
+        experiment.choose().reward(1.0);
+        clock.forward(100);
+        bandana.wake();
+        tokio::time::timeout(PATIENCE, recorder.arrived(number)).await?;
+    }
+    assert!(matches!(bandana.status().reporting, bandana_client::Reporting::On));
+    bandana.opt_out()?;
+    assert!(bandana.shutdown(PATIENCE));
+    assert!(matches!(bandana.status().reporting, bandana_client::Reporting::OptedOut));
+    drop((experiment, bandana));
+    let bandana = start(Arc::<Hands>::clone(&clock))?;
+    assert!(matches!(bandana.status().reporting, bandana_client::Reporting::OptedOut));
+    bandana.opt_in()?;
+    assert!(bandana.shutdown(PATIENCE));
+    assert!(matches!(bandana.status().reporting, bandana_client::Reporting::ShutDown));
+    Ok(())
+}
+
 #[test]
 fn a_key_that_is_refused_costs_no_report() -> anyhow::Result<()> {
     let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
@@ -265,7 +309,7 @@ async fn a_call_that_was_given_up_is_followed_by_a_new_connection() -> anyhow::R
     let recorder = recorder()?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let mut transport = Transport::to(&format!("http://{}", listener.local_addr()?))?;
-    let question = FetchTask { experiment_id: ExperimentId::new("driven")? };
+    let question = FetchTask::new(ExperimentId::new("driven")?);
     // The network changes: the connection is open, but silent.
     let silent = tokio::select! {
         answer = transport.fetch(&question) => anyhow::bail!("an answer from nobody: {answer:?}"),

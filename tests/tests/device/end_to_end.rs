@@ -105,7 +105,8 @@ async fn every_device_is_told_the_same() -> anyhow::Result<()> {
     let mut older = request().encode_to_vec();
     older.extend([0x12, 16]);
     older.extend_from_slice(experiment.digest().as_bytes());
-    older.extend([0x18, u8::try_from(policy.version)?]);
+    older.push(0x18);
+    prost::encoding::encode_varint(policy.version, &mut older);
     let mut raw = Grpc::new(channel(&aggregator).await?);
     raw.ready().await?;
     let method = PathAndQuery::from_static("/bandana.v1.Device/GetExperiment");

@@ -168,7 +168,7 @@ async fn it_serves_several_experiments_and_what_changes_in_them() -> anyhow::Res
     let (specification, policy) = experiment("first")?;
     recorder.serve(&specification, &Policy { version: 8, ..policy });
     let experiment_id = specification.experiment_id().clone();
-    let task = bandana_client::FetchTask { experiment_id };
+    let task = bandana_client::FetchTask::new(experiment_id);
     let fetched = transport.fetch(&task).await?;
     assert_eq!((fetched.specification, fetched.policy.version), (specification, 8));
     assert_eq!(fetched.day, Day::new(TODAY + 1));

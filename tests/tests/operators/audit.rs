@@ -82,7 +82,7 @@ async fn carry_out(
         match client.next_task(now)? {
             Task::Fetch(task) => {
                 let fetched = transport.fetch(&task).await?;
-                client.on_fetched(&task.experiment_id, fetched, now)?;
+                client.on_fetched(&task, fetched, now)?;
             }
             Task::Upload(task) => {
                 let outcome = transport.upload(&task).await;

@@ -180,9 +180,9 @@ async fn turn<N: NoiseSource>(
     loop {
         match client.next_task(now)? {
             Task::Fetch(task) => match transport.fetch(&task).await {
-                Ok(fetched) => client.on_fetched(&task.experiment_id, fetched, now)?,
+                Ok(fetched) => client.on_fetched(&task, fetched, now)?,
                 // The server without the experiment is the subject of this test.
-                Err(_) => client.on_fetch_failed(&task.experiment_id, None, now)?,
+                Err(_) => client.on_fetch_failed(&task, None, now)?,
             },
             Task::Upload(task) => {
                 let outcome = transport.upload(&task).await;

@@ -3,7 +3,9 @@
 use bandana_shared::policy::{Policy, Weights};
 
 use super::super::double::Disk;
-use super::super::{Files, INSTALLED, LEDGER, REWARDS, Restored, SLOT, STATE, StorageError};
+use super::super::{
+    Files, INSTALLED, LEDGER, OPTED_OUT, REWARDS, Restored, SLOT, STATE, StorageError,
+};
 use super::*;
 
 #[test]
@@ -88,6 +90,45 @@ fn ids_are_never_given_twice() -> Result<(), Failure> {
         device.write(start);
         device.restart(start + 1)?;
     }
+    Ok(())
+}
+
+#[test]
+fn an_opt_out_that_was_cut_off_is_completed_by_the_next_start() -> Result<(), Failure> {
+    let mut completed = 0;
+    let start = |device: &mut Device, disk: &Disk| -> Result<(), Failure> {
+        let opened = Storage::open(Box::new(disk.clone()), true, true)?;
+        device.storage = opened.0;
+        device.core = Core::restored(SeededNoise::new(4, 9), budget()?, opened.1, true);
+        Ok(())
+    };
+    for operation in 0..16 {
+        let disk = Disk::new(u64::from(operation), None);
+        let mut device = Device::start(disk.clone(), 1, true)?;
+        let chosen = device.core.choose(&id()?, at(0))?;
+        device.core.reward(chosen.id(), Reward::new(1.0)?, at(0))?;
+        device.write(0);
+        device.core.opt_out();
+        disk.fail_at(Some((disk.operations() + operation, Fault::Crash)));
+        device.write(1);
+        disk.fail_at(None);
+        disk.revive();
+        let is_marked = disk.content(OPTED_OUT).is_some();
+        start(&mut device, &disk)?;
+        assert_eq!(device.core.is_opted_out(), is_marked);
+        if is_marked {
+            assert_eq!((device.core.open_assignments(), device.core.waiting_reports()), (0, 0));
+            device.write(2);
+            assert!(disk.content(REWARDS).is_none(), "operation {operation}");
+            device.core.opt_in();
+            device.write(3);
+            start(&mut device, &disk)?;
+            assert_eq!(device.core.open_assignments(), 0, "operation {operation}");
+            assert!(device.core.assigned(chosen.id(), at(4)).is_none());
+            completed += 1;
+        }
+    }
+    assert!(completed > 4, "{completed}");
     Ok(())
 }
 
