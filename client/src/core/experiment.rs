@@ -60,7 +60,7 @@ const ASKED_MAX: usize = 16;
 pub struct FetchTask {
     /// The experiment, which is all that is sent.
     pub experiment_id: ExperimentId,
-    /// Distinguishes the fetches of a client, 1 and up; it is not sent. 0: nobody handed it out.
+    /// Distinguishes the fetches of a client; it is not sent. 0: nobody handed it out.
     number: u64,
 }
 
@@ -397,7 +397,8 @@ impl<N: NoiseSource> Core<N> {
         }
         let (id, enrolled) = self.enrolled.iter_mut().find(|(_, enrolled)| enrolled.is_due(now))?;
         enrolled.not_before = Some(now.after(TASK_TIME_MAX));
-        self.fetches += 1;
+        // Of the epoch of this start: a result for another one is of no fetch that is awaited.
+        self.fetches = (self.fetches + 1).max((self.state.last_assignment >> 32 << 32) + 1);
         enrolled.begin(self.fetches, self.state.settled());
         // A fetch for the day brings a policy too.
         enrolled.refresh_at = None;

@@ -135,7 +135,7 @@ pub struct Core<N> {
     enrolled: BTreeMap<ExperimentId, Enrolled>,
     /// The server's day as last received, also from a refused answer.
     heard_day: HeardDay,
-    /// Number of fetches that were handed out.
+    /// Number of the last fetch that was handed out.
     fetches: u64,
     server: ServerWait,
     /// The time since the device was started, as last told.
