@@ -10,9 +10,9 @@ use crate::time::{Moment, Timestamp};
 /// Longest time for which a received day is used in uploads.
 const DAY_AGE_MAX: Duration = Duration::from_hours(1);
 
-/// Largest difference between the server's day and the device's, in days. Uploads contain the day,
-/// so a server that chose it freely could tag a device with it. Within a day of the truth it can't.
-const DAY_DIFFERENCE_MAX: u32 = 1;
+/// Largest difference between the server's day and the device's, in days. Uploads carry the
+/// device's, so that a server can't tag a device with a day of its choice.
+pub(crate) const DAY_DIFFERENCE_MAX: u32 = 1;
 
 /// Time after which a day is accepted that agrees with the device's clock only.
 const HALTED_AGE_MIN: Duration = Duration::from_hours(24);

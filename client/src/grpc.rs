@@ -84,7 +84,9 @@ pub(crate) const LATER: Duration = Duration::from_mins(1);
 /// ```
 ///
 /// # Privacy
-/// The server and observers of the network learn the device's address and the time of each call.
+/// The server and observers of the network learn the device's address and the time of each call. An
+/// upload has a connection of its own, and no TLS session is resumed, so only the address links
+/// calls.
 /// Over `http://` every party on the path can read the calls and forge answers.
 #[derive(Clone, Debug)]
 pub struct Transport {
@@ -96,15 +98,39 @@ pub struct Transport {
 enum Connection {
     /// The channel is made by the first call: it belongs to the runtime in which it is made, and a
     /// transport may be built outside any runtime.
-    To(Arc<(Endpoint, Mutex<Option<Channel>>)>),
+    To(Arc<Server>),
     Over(Channel),
+}
+
+/// A server, and the connection to it, if there is one.
+#[derive(Debug)]
+struct Server {
+    endpoint: Endpoint,
+    #[cfg(feature = "tls")]
+    tls: Option<ClientTlsConfig>,
+    channel: Mutex<Option<Channel>>,
+}
+
+impl Server {
+    fn connect(&self) -> Channel {
+        let endpoint = self.endpoint.clone();
+        // A configuration of its own for each connection: sessions that are resumed would show that
+        // two connections are of one device.
+        #[cfg(feature = "tls")]
+        let endpoint = match &self.tls {
+            // It was tried when the transport was made. Without TLS `https` is refused.
+            Some(tls) => endpoint.clone().tls_config(tls.clone()).unwrap_or(endpoint),
+            None => endpoint,
+        };
+        endpoint.connect_lazy()
+    }
 }
 
 impl Connection {
     /// Closes a connection of ours; the next call makes a new one.
     fn close(&self) {
-        if let Self::To(place) = self {
-            *place.1.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if let Self::To(server) = self {
+            *server.channel.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 }
@@ -139,6 +165,9 @@ impl Transport {
         let endpoint = Endpoint::from_shared(url.to_owned());
         let endpoint = endpoint.map_err(|source| EndpointError::address(url, source))?;
         match endpoint.uri().scheme_str() {
+            #[cfg(feature = "tls")]
+            Some("http") => Ok(Self::over(endpoint, None)),
+            #[cfg(not(feature = "tls"))]
             Some("http") => Ok(Self::over(endpoint)),
             #[cfg(feature = "tls")]
             Some("https") => Self::with_tls(endpoint, ClientTlsConfig::new().with_native_roots()),
@@ -178,10 +207,11 @@ impl Transport {
 
     #[cfg(feature = "tls")]
     fn with_tls(endpoint: Endpoint, tls: ClientTlsConfig) -> Result<Self, EndpointError> {
-        Ok(Self::over(endpoint.tls_config(tls).map_err(EndpointError::Tls)?))
+        endpoint.clone().tls_config(tls.clone()).map_err(EndpointError::Tls)?;
+        Ok(Self::over(endpoint, Some(tls)))
     }
 
-    fn over(endpoint: Endpoint) -> Self {
+    fn over(endpoint: Endpoint, #[cfg(feature = "tls")] tls: Option<ClientTlsConfig>) -> Self {
         // A dead connection is noticed in the middle of a call; between calls there is none.
         let endpoint = endpoint
             .connect_timeout(CONNECT_TIME_MAX)
@@ -189,8 +219,13 @@ impl Transport {
             .http2_keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(false);
-        let connection = Connection::To(Arc::new((endpoint, Mutex::default())));
-        Self { connection, app_key: None }
+        let server = Server {
+            endpoint,
+            #[cfg(feature = "tls")]
+            tls,
+            channel: Mutex::default(),
+        };
+        Self { connection: Connection::To(Arc::new(server)), app_key: None }
     }
 
     /// A transport over an existing channel, such as one in memory or one through a proxy.
@@ -247,9 +282,9 @@ impl Transport {
 
     fn channel(&self) -> Channel {
         match &self.connection {
-            Connection::To(place) => {
-                let mut channel = place.1.lock().unwrap_or_else(PoisonError::into_inner);
-                channel.get_or_insert_with(|| place.0.connect_lazy()).clone()
+            Connection::To(server) => {
+                let mut channel = server.channel.lock().unwrap_or_else(PoisonError::into_inner);
+                channel.get_or_insert_with(|| server.connect()).clone()
             }
             Connection::Over(channel) => channel.clone(),
         }
@@ -293,12 +328,17 @@ impl Transport {
     pub async fn fetch(&mut self, task: &FetchTask) -> Result<Fetched, TransportError> {
         let request = GetExperimentRequest { experiment_id: task.experiment_id.to_string() };
         let mut device = self.device();
-        let answer = self.answered(device.get_experiment(self.request(request))).await?;
-        Ok(fetched(&answer.into_inner())?)
+        let answer = self.answered(device.get_experiment(self.request(request))).await;
+        if answer.is_err() {
+            // A lost connection would be made again with the session of the old one.
+            self.close();
+        }
+        Ok(fetched(&answer?.into_inner())?)
     }
 
-    /// Sends an upload. The outcome also covers failures: it says whether to send the same bytes
-    /// again. It waits as long as the call takes, so set a time limit; [`run_until`] sets 30
+    /// Sends an upload, over a connection that has no other call, so that nothing links it to a fetch
+    /// or to another upload; only the app's own channel is shared. The outcome also covers failures:
+    /// it says whether to send the same bytes again. It waits as long as the call takes, so set a time limit; [`run_until`] sets 30
     /// seconds. Needs a tokio runtime.
     ///
     /// ```
@@ -334,8 +374,11 @@ impl Transport {
                 return UploadOutcome::Refused { message: error.to_string() };
             }
         };
+        self.close();
         let mut device = self.device();
-        match self.answered(device.submit_upload(self.request(request))).await {
+        let answer = self.answered(device.submit_upload(self.request(request))).await;
+        self.close();
+        match answer {
             Ok(response) => {
                 let response = response.into_inner();
                 let store = StoreId::try_from(&response.store_id[..]).ok();

@@ -210,7 +210,7 @@ pub(crate) struct Outbox {
 type Queue<'a> = (&'a ExperimentId, Option<StoreId>);
 
 impl Outbox {
-    /// Reports that may be sealed now, which gives them a name and the server's day. For each
+    /// Reports that may be sealed now, which gives them a name and a day. For each
     /// queue: all released reports, and the number that may be sealed.
     fn sealable(&self, now: Timestamp) -> BTreeMap<Queue<'_>, (Vec<AssignmentId>, usize)> {
         let mut sealable: BTreeMap<Queue<'_>, (Vec<AssignmentId>, usize)> = BTreeMap::new();
@@ -234,8 +234,8 @@ impl Outbox {
 
     /// The reports to seal now, picked at random, each sealed with `day`.
     ///
-    /// The day must have been received lately. With an old one the server would refuse the reports
-    /// for good, and the day would reveal when the device last fetched.
+    /// A server must have confirmed the day lately. With a wrong one it would refuse the reports for
+    /// good.
     pub(crate) fn seal(
         &self,
         day: Day,

@@ -13,7 +13,7 @@ use bandana_shared::specification::Specification;
 use super::state::{CachedExperiment, Change};
 use super::{ClientError, Core};
 use crate::acceptance::{Acceptance, Refusal};
-use crate::day::is_older;
+use crate::day::{DAY_DIFFERENCE_MAX, is_older};
 use crate::noise::{NoiseSource, uniform_up_to};
 use crate::outbox::{TASK_TIME_MAX, full_jitter, is_due};
 use crate::time::Timestamp;
@@ -153,7 +153,7 @@ pub struct Fetched {
     pub signatures: Vec<Signature>,
     /// The policy.
     pub policy: Policy,
-    /// The server's day (UTC), for uploads in the next hour.
+    /// The server's day (UTC): within a day of the device's own it allows uploads for an hour.
     pub day: Day,
     /// The id of the server's store; `None`: the server is too old to send it. The client keeps it
     /// beside the specification, compares it, and never sends it.
@@ -379,9 +379,11 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// The server's day, if it was received lately.
+    /// The device's own day, if a server's was received lately that is within a day of it. Uploads
+    /// carry it, since a server could choose its own among three.
     pub(super) fn day(&self, now: Timestamp) -> Option<Day> {
-        self.heard_day.get(self.moment(now))
+        let (heard, own) = (self.heard_day.get(self.moment(now))?, now.day());
+        (heard.get().abs_diff(own.get()) <= DAY_DIFFERENCE_MAX).then_some(own)
     }
 
     pub(super) fn fetch_task(&mut self, now: Timestamp) -> Option<FetchTask> {

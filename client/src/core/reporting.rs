@@ -101,8 +101,7 @@ impl<N: NoiseSource> Core<N> {
     /// Drops reports whose server is gone, but only while the server's day confirms the time: a
     /// clock that is wrong for a moment costs no report.
     fn drop_expired(&mut self, now: Timestamp) {
-        // The day may have been heard before the clock was set.
-        if self.day(now).is_none_or(|day| day.get().abs_diff(now.day().get()) > 1) {
+        if self.day(now).is_none() {
             return;
         }
         let parcels = self.state.outbox.parcels.iter();

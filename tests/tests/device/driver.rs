@@ -25,9 +25,12 @@ use bandana_shared::upload::Upload;
 use bandana_shared::wire::v1::{UploadRequest, UploadStatus};
 use bandana_tests::fake_server::{Answer, Recorder};
 use prost::Message as _;
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::{HandshakeKind, ServerConfig};
 use tonic::Code;
 
 /// Timeout of every step.
@@ -355,27 +358,32 @@ async fn proxy(to: &str) -> anyhow::Result<(String, Connections)> {
 }
 
 #[tokio::test]
-async fn an_exchange_has_one_connection_which_ends_with_it() -> anyhow::Result<()> {
+async fn an_upload_has_a_connection_of_its_own_which_ends_with_it() -> anyhow::Result<()> {
     let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
     let (url, mut connections) = proxy(&recorder.url()).await?;
     let (bandana, driver) = app(Transport::to(&url)?, directory.path(), &clock)?.driver();
     let experiment = bandana.experiment("driven")?;
     let work = tokio::spawn(driver.run());
     for exchange in 1..=3 {
-        let closed = connections.wait_for(|(all, open)| (*all, *open) == (exchange, 0));
-        tokio::time::timeout(PATIENCE, closed).await.context("it stays open")??;
-        assert_eq!(recorder.uploads().len(), usize::try_from(exchange)? - 1);
+        // One for each fetch, and for each of the three uploads after the first fetch.
+        let all_closed = (exchange + 3 * (exchange - 1), 0);
+        let closed = connections.wait_for(|connections| *connections == all_closed);
+        tokio::time::timeout(PATIENCE, closed).await.context("one stays open, or is shared")??;
+        let uploads = usize::try_from(exchange - 1)? * 3;
+        assert_eq!(recorder.uploads().len(), uploads);
         if exchange < 3 {
-            // In two hours the server's day is asked for before the report is sent.
-            experiment.choose().reward(1.0);
+            // In two hours the server's day is asked for before the reports are sent.
+            for _ in 0..3 {
+                experiment.choose().reward(1.0);
+            }
             clock.forward(7200);
             bandana.wake();
-            tokio::time::timeout(PATIENCE, recorder.arrived(usize::try_from(exchange)?)).await?;
+            tokio::time::timeout(PATIENCE, recorder.arrived(uploads + 3)).await?;
         }
     }
     drop((experiment, bandana));
     tokio::time::timeout(PATIENCE, work).await??;
-    assert_eq!(connections.borrow().0, 3);
+    assert_eq!(connections.borrow().0, 9);
     Ok(())
 }
 
@@ -418,6 +426,39 @@ fn tls_is_trusted_by_the_given_roots_only() -> anyhow::Result<()> {
     assert!(asked(Transport::with_roots(&recorder.url(), roots.as_bytes())?)?);
     assert!(Transport::with_roots("http://127.0.0.1:1", roots.as_bytes()).is_err());
     assert!(Transport::to("ftp://127.0.0.1:1").is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_connection_resumes_the_session_of_another() -> anyhow::Result<()> {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der());
+    let key = key.map_err(|error| anyhow::anyhow!("{error}"))?;
+    let mut server = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)?;
+    server.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(server));
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("https://localhost:{}", listener.local_addr()?.port());
+    let mut transport = Transport::with_roots(&url, made.cert.pem().as_bytes())?;
+    let question = FetchTask::new(ExperimentId::new("driven")?);
+    for _ in 0..3 {
+        let heard = async {
+            let mut device = acceptor.accept(listener.accept().await?.0).await?;
+            // With the first bytes of the device, which has the tickets of the session by now.
+            let (mut first, mut written) = ([0; 24], [0; 9]);
+            device.read_exact(&mut first).await?;
+            // An empty frame of settings, and the end.
+            written[3] = 4;
+            device.write_all(&written).await?;
+            device.shutdown().await?;
+            anyhow::Ok(device.get_ref().1.handshake_kind())
+        };
+        let (answer, kind) = tokio::join!(transport.fetch(&question), heard);
+        assert!(answer.is_err());
+        assert_eq!(kind?, Some(HandshakeKind::Full));
+    }
     Ok(())
 }
 
