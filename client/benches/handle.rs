@@ -119,7 +119,7 @@ fn ready<T>(
     clock: &Arc<TurnedClock>,
 ) -> Result<Builder<bandana_client::Ready<T>>, Failure> {
     let builder = builder
-        .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+        .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
         .budget(Budget::UNLIMITED)
         .consent(Consent::Given);
     Ok(builder.clock(Arc::<TurnedClock>::clone(clock)))

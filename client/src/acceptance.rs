@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 /// use bandana_shared::{epsilon::Epsilon, rewards::Rewards};
 ///
 /// // At most 0.5 nats for each report; the experiment asks for 1.
-/// let acceptance = Acceptance::new(Epsilon::new(0.5)?, Rewards::binary());
+/// let acceptance = Acceptance::unsigned(Epsilon::new(0.5)?, Rewards::binary());
 /// # let (mut client, id) = (Client::new(budget()?), specification()?.experiment_id().clone());
 /// client.enroll(id.clone(), acceptance);
 /// let refused = client.on_fetched(&id, answer(now())?, now());
@@ -36,8 +36,38 @@ pub struct Acceptance {
 }
 
 impl Acceptance {
+    /// As [`Self::unsigned`], but only specifications that these keys have signed, until the
+    /// signatures expire.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::{Acceptance, Fetched, Signers};
+    /// use bandana_shared::{epsilon::Epsilon, identity::UnixSeconds, rewards::Rewards};
+    /// use bandana_shared::signing::SigningKey;
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// # let operator = SigningKey::from_secret(&[1; 32]);
+    /// let signers = Signers::key(operator.public_key());
+    /// let acceptance = Acceptance::signed(Epsilon::new(1.0)?, Rewards::binary(), signers);
+    /// client.enroll(id.clone(), acceptance);
+    /// assert!(client.on_fetched(&id, answer(now())?, now()).is_err(), "nobody has signed it");
+    ///
+    /// let expires = UnixSeconds::new(now().unix_ms() / 1000).after_days(30);
+    /// let signatures = vec![operator.sign(&specification()?, expires)];
+    /// client.on_fetched(&id, Fetched { signatures, ..answer(now())? }, now())?;
+    /// # Ok::<(), Failure>(())
+    /// ```
+    pub fn signed(epsilon_max: Epsilon, rewards: Rewards, signers: Signers) -> Self {
+        Self { signers: Some(signers), ..Self::unsigned(epsilon_max, rewards) }
+    }
+
     /// Accepts experiments on exactly these `rewards` (kind, range, treatment of rewards outside
-    /// the range, default) whose reports lose at most `epsilon_max` each, in nats.
+    /// the range, default) whose reports lose at most `epsilon_max` each, in nats, whoever made
+    /// them.
+    ///
+    /// # Privacy
+    /// Whoever has the server, or is in the way of a connection without TLS, can make an experiment
+    /// for one device, and recognise its reports by it. [`Self::signed`] keeps them from that.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -47,12 +77,12 @@ impl Acceptance {
     /// // Any reward from 0 to 1; the experiment knows only 0 and 1.
     /// let rewards = Rewards::bounded(RewardRange::UNIT);
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// client.enroll(id.clone(), Acceptance::new(Epsilon::new(1.0)?, rewards));
+    /// client.enroll(id.clone(), Acceptance::unsigned(Epsilon::new(1.0)?, rewards));
     /// let refused = client.on_fetched(&id, answer(now())?, now());
     /// assert!(matches!(refused, Err(ClientError::Refused(Refusal::Kind { .. }))));
     /// # Ok::<(), Failure>(())
     /// ```
-    pub fn new(epsilon_max: Epsilon, rewards: Rewards) -> Self {
+    pub fn unsigned(epsilon_max: Epsilon, rewards: Rewards) -> Self {
         Self { epsilon_max, rewards, digests: None, once_days: None, signers: None }
     }
 
@@ -76,22 +106,16 @@ impl Acceptance {
         Self { digests: Some(digests), ..self }
     }
 
-    /// Accepts only specifications that these keys have signed, until the signatures expire.
+    /// Accepts only specifications that these keys have signed. Replaces earlier signers.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
-    /// use bandana_client::{Fetched, Signers};
-    /// use bandana_shared::{identity::UnixSeconds, signing::SigningKey};
-    ///
+    /// # use bandana_client::Signers;
+    /// # use bandana_shared::signing::SigningKey;
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// # let operator = SigningKey::from_secret(&[1; 32]);
-    /// let acceptance = acceptance()?.signed_by(Signers::key(operator.public_key()));
-    /// client.enroll(id.clone(), acceptance);
-    /// assert!(client.on_fetched(&id, answer(now())?, now()).is_err(), "nobody has signed it");
-    ///
-    /// let expires = UnixSeconds::new(now().unix_ms() / 1000).after_days(30);
-    /// let signatures = vec![operator.sign(&specification()?, expires)];
-    /// client.on_fetched(&id, Fetched { signatures, ..answer(now())? }, now())?;
+    /// # let successor = SigningKey::from_secret(&[2; 32]).public_key();
+    /// client.enroll(id.clone(), acceptance()?.signed_by(Signers::key(successor)));
+    /// assert!(client.on_fetched(&id, answer(now())?, now()).is_err(), "not by this key");
     /// # Ok::<(), Failure>(())
     /// ```
     #[must_use]

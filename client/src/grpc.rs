@@ -18,6 +18,7 @@
 
 mod app_key;
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 #[cfg(feature = "tls")]
 use tonic::transport::{Certificate, ClientTlsConfig};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Status};
 
 pub use app_key::{AppKey, AppKeyError};
@@ -135,6 +136,13 @@ impl Connection {
     }
 }
 
+/// Whether an address is of this machine.
+fn is_loopback(uri: &Uri) -> bool {
+    let host = uri.host().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 /// A connection that is closed together with this guard, unless the call was answered.
 struct Unanswered<'a>(Option<&'a Connection>);
 
@@ -147,15 +155,17 @@ impl Drop for Unanswered<'_> {
 }
 
 impl Transport {
-    /// A transport to the aggregator at this address, `http://` or, with the feature
-    /// `tls`, `https://` with the system's roots. It connects at the first call, and again after
-    /// the connection was lost or a call was given up.
+    /// A transport to the aggregator at this address: with the feature `tls`, `https://` with the
+    /// system's roots; `http://` on this machine only, see [`Self::in_the_clear`]. It connects at
+    /// the first call, and again after the connection was lost or a call was given up.
     ///
     /// ```
     /// use bandana_client::grpc::{EndpointError, Transport};
     /// Transport::to("http://localhost:50051")?;
     /// let refused = Transport::to("localhost:50051");
     /// assert!(matches!(refused, Err(EndpointError::Scheme { .. })));
+    /// let refused = Transport::to("http://bandana.example.org");
+    /// assert!(matches!(refused, Err(EndpointError::InTheClear { .. })));
     /// # Ok::<(), EndpointError>(())
     /// ```
     ///
@@ -165,16 +175,47 @@ impl Transport {
         let endpoint = Endpoint::from_shared(url.to_owned());
         let endpoint = endpoint.map_err(|source| EndpointError::address(url, source))?;
         match endpoint.uri().scheme_str() {
-            #[cfg(feature = "tls")]
-            Some("http") => Ok(Self::over(endpoint, None)),
-            #[cfg(not(feature = "tls"))]
-            Some("http") => Ok(Self::over(endpoint)),
+            Some("http") if is_loopback(endpoint.uri()) => Ok(Self::over_clear(endpoint)),
+            Some("http") => Err(EndpointError::InTheClear { url: url.to_owned() }),
             #[cfg(feature = "tls")]
             Some("https") => Self::with_tls(endpoint, ClientTlsConfig::new().with_native_roots()),
             #[cfg(not(feature = "tls"))]
             Some("https") => Err(EndpointError::NoTls { url: url.to_owned() }),
             _ => Err(EndpointError::Scheme { url: url.to_owned() }),
         }
+    }
+
+    /// A transport to the aggregator at this `http://` address, on any machine.
+    ///
+    /// ```
+    /// use bandana_client::grpc::Transport;
+    /// // In a network of the operator's, in which TLS ends before the aggregator.
+    /// let transport = Transport::in_the_clear("http://aggregator.internal:50051")?;
+    /// # let _ = transport;
+    /// # Ok::<(), bandana_client::grpc::EndpointError>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// Every party on the path can read the calls, and forge the answers: the policy, the server's
+    /// day, and specifications that the app does not want signed.
+    ///
+    /// # Errors
+    /// [`EndpointError`] when the address is not valid, or has another scheme.
+    pub fn in_the_clear(url: &str) -> Result<Self, EndpointError> {
+        let endpoint = Endpoint::from_shared(url.to_owned());
+        let endpoint = endpoint.map_err(|source| EndpointError::address(url, source))?;
+        if endpoint.uri().scheme_str() != Some("http") {
+            return Err(EndpointError::Scheme { url: url.to_owned() });
+        }
+        Ok(Self::over_clear(endpoint))
+    }
+
+    fn over_clear(endpoint: Endpoint) -> Self {
+        Self::over(
+            endpoint,
+            #[cfg(feature = "tls")]
+            None,
+        )
     }
 
     /// A transport to the aggregator at this `https://` address that trusts only these root
@@ -573,6 +614,15 @@ pub enum EndpointError {
     /// The address has another scheme.
     #[error("the address {url:?} must begin with http:// or https://")]
     Scheme {
+        /// The given address.
+        url: String,
+    },
+    /// The address is on another machine, and has no TLS.
+    #[error(
+        "over {url:?} every party on the path can read and forge calls; use https://, or \
+         `Transport::in_the_clear` where that is what you want"
+    )]
+    InTheClear {
         /// The given address.
         url: String,
     },

@@ -37,7 +37,7 @@
 //!     .endpoint("https://bandana.example.org")?
 //!     .directory(app_directory.join("bandana"))
 //!     // Rewards of 0 or 1, and at most epsilon = 1 for each report, whatever a server asks.
-//!     .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+//!     .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
 //!     // At most 5 nats in any 7 days, and 100 for the life of the installation.
 //!     .budget(Budget::new(PrivacyLoss::new(5.0)?, 7, PrivacyLoss::new(100.0)?)?)
 //!     .consent(Consent::Given)

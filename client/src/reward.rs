@@ -3,11 +3,12 @@
 use std::fmt;
 
 use thiserror::Error;
+use zeroize::Zeroize as _;
 
 /// A raw reward, which never leaves the device.
 ///
-/// It can't be printed, copied, cloned, compared or serialised, so it can't reach a log or a
-/// message by accident:
+/// It is erased from memory when it is dropped. It can't be printed, copied, cloned, compared or
+/// serialised, so it can't reach a log or a message by accident:
 ///
 /// ```
 /// let reward = bandana_client::Reward::new(0.25)?;
@@ -50,6 +51,13 @@ impl Reward {
 
     pub(crate) fn expose(&self) -> f64 {
         self.0
+    }
+}
+
+/// Erases the value from memory.
+impl Drop for Reward {
+    fn drop(&mut self) {
+        self.0.zeroize();
     }
 }
 

@@ -156,7 +156,7 @@ pub fn app(
         .endpoint(url)?
         .directory(directory)
         // At most epsilon 1 per report, whatever a server requests.
-        .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+        .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
         // Eight such reports in 7 days, a hundred in all.
         .budget(Budget::new(nats(8.0)?, 7, nats(100.0)?)?)
         .consent(Consent::Given)

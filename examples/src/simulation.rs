@@ -296,7 +296,7 @@ async fn choose(
     let mut client = SimulatedClient::seeded(settings.seed, number);
     client.enroll(
         experiment_id.clone(),
-        Acceptance::new(specification.epsilon(), instance.rewards()),
+        Acceptance::unsigned(specification.epsilon(), instance.rewards()),
     );
     let client = Mutex::new(client);
     // The only task at first is to fetch the policy.

@@ -93,7 +93,7 @@ fn reports_of_a_whole_client_never_repeat() -> anyhow::Result<()> {
         let rewards = specification.rewards();
         let policy =
             Policy { version: 1, weights: Weights::uniform(&[true])?, time_to_live_seconds: 60 };
-        client.enroll(id.clone(), Acceptance::new(specification.epsilon(), rewards));
+        client.enroll(id.clone(), Acceptance::unsigned(specification.epsilon(), rewards));
         client.on_fetched(
             &id,
             Fetched {
@@ -150,7 +150,7 @@ fn started(directory: &Path) -> anyhow::Result<(Bandana, Tasks)> {
     let (bandana, mut tasks) = Bandana::builder()
         .host_transport()
         .directory(directory)
-        .accept(Acceptance::new(specification.epsilon(), specification.rewards()))
+        .accept(Acceptance::unsigned(specification.epsilon(), specification.rewards()))
         .budget(Budget::new(nats, 7, nats)?)
         .consent(Consent::Given)
         .build();

@@ -36,7 +36,7 @@ use crate::time::{Clock, SystemClock};
 /// let (bandana, _tasks) = Bandana::builder()
 ///     .host_transport()
 ///     .in_memory()
-///     .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+///     .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
 ///     .budget(Budget::new(nats(4.0)?, 7, nats(100.0)?)?)
 ///     .consent(Consent::Given)
 ///     .build();
@@ -90,7 +90,7 @@ pub struct WantsStorage<T>(T);
 /// fn agreed<T>(
 ///     builder: Builder<WantsAcceptance<T>>,
 /// ) -> Result<Builder<WantsBudget<T>>, EpsilonError> {
-///     Ok(builder.accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary())))
+///     Ok(builder.accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())))
 /// }
 /// let _next = agreed(Bandana::builder().host_transport().in_memory())?;
 /// # Ok::<(), EpsilonError>(())
@@ -173,8 +173,7 @@ impl<T> std::fmt::Debug for Ready<T> {
 pub struct HostTransport(());
 
 impl Builder<WantsTransport> {
-    /// Talks to the aggregator at this address, `http://` or, with the feature `tls`,
-    /// `https://` with the system's roots. Nothing is connected yet.
+    /// Talks to the aggregator at this address, see [`Transport::to`]. Nothing is connected yet.
     ///
     /// ```
     /// use bandana_client::{Bandana, grpc::EndpointError};
@@ -291,7 +290,7 @@ impl<T> Builder<WantsAcceptance<T>> {
     /// use bandana_shared::{epsilon::Epsilon, rewards::Rewards};
     ///
     /// # let builder = Bandana::builder().host_transport().in_memory();
-    /// let builder = builder.accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()));
+    /// let builder = builder.accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()));
     /// # let (bandana, _tasks) = builder.budget(budget()?).consent(Consent::Given).build();
     /// assert!(bandana.experiment("button-colour").is_ok());
     /// assert!(bandana.experiment("font-size").is_ok());
@@ -394,7 +393,7 @@ impl<T> Builder<Ready<T>> {
     ///
     /// # let builder = agree(Bandana::builder().host_transport().in_memory())?;
     /// // Elsewhere every click is a report; here a user reports once in 30 days.
-    /// let once = Acceptance::new(Epsilon::new(2.0)?, Rewards::binary()).report_once(30);
+    /// let once = Acceptance::unsigned(Epsilon::new(2.0)?, Rewards::binary()).report_once(30);
     /// let builder = builder.accept_experiment(ExperimentId::new("start-page")?, once);
     /// # let (_bandana, mut tasks) = builder.build();
     /// # let bandana_client::Task::Fetch(task) = tasks.next_task()? else { panic!() };

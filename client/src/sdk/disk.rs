@@ -257,7 +257,7 @@ mod tests {
         let (bandana, mut tasks) = Bandana::builder()
             .host_transport()
             .directory(directory.path())
-            .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+            .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
             .budget(Budget::new(nats, 7, nats)?)
             .consent(Consent::Given)
             .keep_pending_rewards()

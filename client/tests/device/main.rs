@@ -90,7 +90,7 @@ fn answer(specification: Specification, day: u32) -> Result<Fetched, Failure> {
 }
 
 fn acceptance(specification: &Specification) -> Acceptance {
-    Acceptance::new(specification.epsilon(), specification.rewards())
+    Acceptance::unsigned(specification.epsilon(), specification.rewards())
 }
 
 /// A client that received an experiment at second 0 of day 10.

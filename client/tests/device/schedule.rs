@@ -355,7 +355,7 @@ fn enrolling_again_keeps_what_still_fits() -> Result<(), Failure> {
     client.choose(&id()?, at(1))?;
     assert_eq!(upload(client.next_task(at(1)))?.day, day(10));
     // After a stricter acceptance the client draws no more arms.
-    let stricter = bandana_client::Acceptance::new(
+    let stricter = bandana_client::Acceptance::unsigned(
         bandana_shared::epsilon::Epsilon::new(0.5)?,
         specification.rewards(),
     );

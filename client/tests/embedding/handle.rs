@@ -75,7 +75,7 @@ fn whoever_waits_for_an_experiment_is_told_when_it_is_there() -> Result<(), Fail
 #[test]
 fn only_what_the_app_accepts_is_asked_for() -> Result<(), Failure> {
     let clock = Hands::new();
-    let strict = Acceptance::new(Epsilon::new(0.5)?, Rewards::binary());
+    let strict = Acceptance::unsigned(Epsilon::new(0.5)?, Rewards::binary());
     let (bandana, mut tasks) = Bandana::builder()
         .host_transport()
         .in_memory()
@@ -197,7 +197,7 @@ fn a_stricter_app_does_not_go_on_with_what_it_no_longer_accepts() -> Result<(), 
     let (bandana, mut tasks) = started(directory.path(), &clock, 100)?;
     choose(&bandana, &mut tasks, 1)?;
     drop((bandana, tasks));
-    let strict = Acceptance::new(Epsilon::new(0.5)?, Rewards::binary());
+    let strict = Acceptance::unsigned(Epsilon::new(0.5)?, Rewards::binary());
     let experiment = ExperimentId::new(NAME)?;
     let ready = builder(directory.path(), &clock, 100)?;
     let (bandana, _tasks) = ready.accept_experiment(experiment, strict).build();

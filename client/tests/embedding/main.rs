@@ -96,7 +96,7 @@ fn specification() -> Result<Specification, Failure> {
 }
 
 fn acceptance() -> Result<Acceptance, Failure> {
-    Ok(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+    Ok(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
 }
 
 /// A budget of `window` reports in a week and ten times as many in all.

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 macro_rules! agreed {
     ($builder:expr) => {
         $builder
-            .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+            .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
             .budget(Budget::new(PrivacyLoss::new(5.0)?, 7, PrivacyLoss::new(100.0)?)?)
             .consent(Consent::Given)
     };

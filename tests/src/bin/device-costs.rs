@@ -131,7 +131,7 @@ fn app(url: &str, directory: &Path, clock: &Arc<Ahead>) -> anyhow::Result<Bandan
     Ok(Bandana::builder()
         .endpoint(url)?
         .directory(directory)
-        .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()))
+        .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
         .budget(Budget::new(nats(1000.0)?, 7, nats(1000.0)?)?)
         .consent(Consent::Given)
         .clock(Arc::<Ahead>::clone(clock))

@@ -44,7 +44,7 @@ async fn connect(aggregator: &Aggregator) -> anyhow::Result<Transport> {
 }
 
 fn acceptance(epsilon: f64) -> anyhow::Result<Acceptance> {
-    Ok(Acceptance::new(Epsilon::new(epsilon)?, Rewards::binary()))
+    Ok(Acceptance::unsigned(Epsilon::new(epsilon)?, Rewards::binary()))
 }
 
 #[tokio::test]

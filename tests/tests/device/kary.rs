@@ -103,7 +103,7 @@ async fn simulate(
     let soon = clock().after(Duration::from_mins(1));
     for user in 0..users {
         let mut client = SimulatedClient::seeded(5, user);
-        client.enroll(id.clone(), Acceptance::new(experiment.epsilon(), rewards));
+        client.enroll(id.clone(), Acceptance::unsigned(experiment.epsilon(), rewards));
         let client = Mutex::new(client);
         run_until(&client, &mut transport, &clock, soon).await?;
         let mut client = client.into_inner()?;

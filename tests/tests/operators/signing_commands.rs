@@ -210,7 +210,7 @@ fn chosen_by_an_app(url: &str, signers: Signers) -> anyhow::Result<Choice> {
     let bandana = Bandana::builder()
         .endpoint(url)?
         .in_memory()
-        .accept(Acceptance::new(Epsilon::new(1.0)?, Rewards::binary()).signed_by(signers))
+        .accept(Acceptance::signed(Epsilon::new(1.0)?, Rewards::binary(), signers))
         .budget(Budget::new(unlimited, 1, unlimited)?)
         .consent(Consent::Given)
         .start()?;

@@ -165,7 +165,7 @@ fn an_experiment_that_no_server_knows_holds_up_no_other() -> Result<(), Failure>
     let mut parts = specification()?.to_parts();
     parts.experiment_id = gone.clone();
     let abandoned = Specification::new(parts)?;
-    let acceptance = Acceptance::new(abandoned.epsilon(), abandoned.rewards());
+    let acceptance = Acceptance::unsigned(abandoned.epsilon(), abandoned.rewards());
     device.core.enroll(gone.clone(), acceptance);
     let weights = Weights::uniform(&[true, true])?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };

@@ -104,7 +104,7 @@ impl Device {
 
     fn enroll(&mut self, second: u64) -> Result<(), Failure> {
         let specification = specification()?;
-        let acceptance = Acceptance::new(specification.epsilon(), specification.rewards());
+        let acceptance = Acceptance::unsigned(specification.epsilon(), specification.rewards());
         self.core.enroll(id()?, acceptance);
         let weights = Weights::uniform(&[true, true])?;
         let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };
