@@ -119,7 +119,11 @@ fn ready<T>(
     clock: &Arc<TurnedClock>,
 ) -> Result<Builder<bandana_client::Ready<T>>, Failure> {
     let builder = builder
-        .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
+        .accept(
+            Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
+                .least_attribution_window(Duration::ZERO)
+                .least_release_delay(Duration::ZERO),
+        )
         .budget(Budget::UNLIMITED)
         .consent(Consent::Given);
     Ok(builder.clock(Arc::<TurnedClock>::clone(clock)))

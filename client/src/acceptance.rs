@@ -1,10 +1,12 @@
 //! Acceptance: the specifications that an app takes part in.
 
+use std::time::Duration;
+
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::Digest;
 use bandana_shared::rewards::{RewardKind, Rewards};
 use bandana_shared::signing::Signature;
-use bandana_shared::specification::Specification;
+use bandana_shared::specification::{ReleaseTiming, Specification};
 use thiserror::Error;
 
 use crate::signers::{SignatureRefusal, Signers};
@@ -33,7 +35,15 @@ pub struct Acceptance {
     digests: Option<Vec<Digest>>,
     once_days: Option<u32>,
     signers: Option<Signers>,
+    least_attribution_window: Duration,
+    least_release_delay: Duration,
 }
+
+/// Least attribution window, unless the app says another one.
+const ATTRIBUTION_WINDOW_MIN: Duration = Duration::from_secs(1);
+
+/// Least release delay, unless the app says another one.
+const RELEASE_DELAY_MIN: Duration = Duration::from_mins(10);
 
 impl Acceptance {
     /// As [`Self::unsigned`], but only specifications that these keys have signed, until the
@@ -83,7 +93,60 @@ impl Acceptance {
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn unsigned(epsilon_max: Epsilon, rewards: Rewards) -> Self {
-        Self { epsilon_max, rewards, digests: None, once_days: None, signers: None }
+        Self {
+            epsilon_max,
+            rewards,
+            digests: None,
+            once_days: None,
+            signers: None,
+            least_attribution_window: ATTRIBUTION_WINDOW_MIN,
+            least_release_delay: RELEASE_DELAY_MIN,
+        }
+    }
+
+    /// Accepts experiments whose attribution window is at least this; a second unless said
+    /// otherwise.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::Refusal;
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// // Users react within an hour; the experiment counts what comes in ten minutes.
+    /// let patient = acceptance()?.least_attribution_window(Duration::from_secs(3600));
+    /// client.enroll(id.clone(), patient);
+    /// assert!(client.on_fetched(&id, answer(now())?, now()).is_err());
+    /// assert!(matches!(client.refusal(&id), Some(Refusal::AttributionWindow { .. })));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    #[must_use]
+    pub fn least_attribution_window(self, window: Duration) -> Self {
+        Self { least_attribution_window: window, ..self }
+    }
+
+    /// Accepts experiments whose random release delay can be this long at least; ten minutes unless
+    /// said otherwise.
+    ///
+    /// # Privacy
+    /// A report leaves after the attribution window and a delay that is drawn between zero and the
+    /// experiment's. The shorter it can be, the better the time of an upload tells when the arm was
+    /// shown, and so whose upload it is.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use std::time::Duration;
+    /// use bandana_client::Refusal;
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.enroll(id.clone(), acceptance()?.least_release_delay(Duration::from_secs(7200)));
+    /// assert!(client.on_fetched(&id, answer(now())?, now()).is_err());
+    /// assert!(matches!(client.refusal(&id), Some(Refusal::ReleaseDelay { .. })));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    #[must_use]
+    pub fn least_release_delay(self, delay: Duration) -> Self {
+        Self { least_release_delay: delay, ..self }
     }
 
     /// Accepts only specifications with one of these digests. An empty list accepts none.
@@ -197,6 +260,10 @@ impl Acceptance {
         if self.digests.as_ref().is_some_and(|known| !known.contains(&offered.digest())) {
             return Err(Refusal::Digest(offered.digest()));
         }
+        // A simulated user has no time to hide.
+        if !simulated {
+            self.judge_timing(offered.timing())?;
+        }
         if let Some(held) = held {
             judge_change(offered, held)?;
         }
@@ -204,6 +271,23 @@ impl Acceptance {
             Some(signers) => Ok(signers.judge(offered, signatures, now)?),
             None => Ok(Timestamp::MAX),
         }
+    }
+}
+
+impl Acceptance {
+    fn judge_timing(&self, offered: ReleaseTiming) -> Result<(), Refusal> {
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        let window = seconds(offered.attribution_window_seconds);
+        let delay = seconds(offered.release_delay_seconds_max);
+        if window < self.least_attribution_window {
+            let accepted = self.least_attribution_window;
+            return Err(Refusal::AttributionWindow { offered: window, accepted });
+        }
+        if delay < self.least_release_delay {
+            let accepted = self.least_release_delay;
+            return Err(Refusal::ReleaseDelay { offered: delay, accepted });
+        }
+        Ok(())
     }
 }
 
@@ -279,6 +363,27 @@ pub enum Refusal {
          the app declared"
     )]
     Rewards,
+    /// A shorter time for rewards than the app accepts.
+    #[error(
+        "the experiment's attribution window is {offered:?}; the app accepts {accepted:?} or more"
+    )]
+    AttributionWindow {
+        /// The experiment's.
+        offered: Duration,
+        /// The least that the app accepts.
+        accepted: Duration,
+    },
+    /// A shorter release delay than the app accepts.
+    #[error(
+        "the experiment's release delay is at most {offered:?}; the app accepts one of {accepted:?} \
+         or more, since the time of an upload tells whose it is"
+    )]
+    ReleaseDelay {
+        /// The longest delay of the experiment.
+        offered: Duration,
+        /// The least for it that the app accepts.
+        accepted: Duration,
+    },
     /// The specification lacks a valid signature by a key that the app pins.
     #[error(transparent)]
     Signature(#[from] SignatureRefusal),

@@ -93,7 +93,12 @@ fn reports_of_a_whole_client_never_repeat() -> anyhow::Result<()> {
         let rewards = specification.rewards();
         let policy =
             Policy { version: 1, weights: Weights::uniform(&[true])?, time_to_live_seconds: 60 };
-        client.enroll(id.clone(), Acceptance::unsigned(specification.epsilon(), rewards));
+        client.enroll(
+            id.clone(),
+            Acceptance::unsigned(specification.epsilon(), rewards)
+                .least_attribution_window(Duration::ZERO)
+                .least_release_delay(Duration::ZERO),
+        );
         client.on_fetched(
             &id,
             Fetched {
@@ -150,7 +155,11 @@ fn started(directory: &Path) -> anyhow::Result<(Bandana, Tasks)> {
     let (bandana, mut tasks) = Bandana::builder()
         .host_transport()
         .directory(directory)
-        .accept(Acceptance::unsigned(specification.epsilon(), specification.rewards()))
+        .accept(
+            Acceptance::unsigned(specification.epsilon(), specification.rewards())
+                .least_attribution_window(Duration::ZERO)
+                .least_release_delay(Duration::ZERO),
+        )
         .budget(Budget::new(nats, 7, nats)?)
         .consent(Consent::Given)
         .build();

@@ -204,7 +204,10 @@ impl App {
         let bandana = Bandana::builder()
             .transport(Transport::to(url)?)
             .directory(&self.directory)
-            .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
+            .accept(
+                Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
+                    .least_release_delay(Duration::ZERO),
+            )
             .budget(Budget::new(nats(1000.0)?, 7, nats(1000.0)?)?)
             .consent(Consent::Given)
             .clock(Arc::<Ahead>::clone(&self.clock))

@@ -14,6 +14,9 @@ use serde::Deserialize;
 use super::failure::Failure;
 use super::seconds::{deserialize, seconds};
 
+/// Release delay of an experiment on real users, in seconds, unless another one is asked for.
+const RELEASE_DELAY: u32 = 3600;
+
 /// What is said of a new experiment. The names in a file are those of the flags, with
 /// underscores.
 #[derive(Debug, Default, Args, Deserialize)]
@@ -35,7 +38,8 @@ pub(crate) struct Draft {
     #[serde(default, deserialize_with = "deserialize")]
     attribution_window_seconds: Option<u32>,
     /// Random delay before a device releases a report, at most: 0 to 604800, or a time with
-    /// units [default: 0].
+    /// units [default: 1h; 0 with --simulation]. Without one, the time of a report tells when its
+    /// arm was shown; apps refuse less than ten minutes unless they say otherwise.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     #[serde(default, deserialize_with = "deserialize")]
     release_delay_seconds_max: Option<u32>,
@@ -205,10 +209,13 @@ impl Draft {
             RewardKind::Categorical => Learner::Uniform,
             RewardKind::Binary | RewardKind::Bounded => Learner::default(),
         };
+        let is_simulation = self.simulation.unwrap_or(false);
+        let release_delay_seconds_max =
+            self.release_delay_seconds_max.unwrap_or(if is_simulation { 0 } else { RELEASE_DELAY });
         let specification = v1::Specification {
             experiment_id: self.experiment_id.unwrap_or_default(),
             epsilon: self.epsilon.unwrap_or_default(),
-            simulation: self.simulation.unwrap_or(false),
+            simulation: is_simulation,
             reward_kind: match kind {
                 RewardKind::Binary => v1::RewardKind::Binary.into(),
                 RewardKind::Bounded => v1::RewardKind::Bounded.into(),
@@ -224,7 +231,7 @@ impl Draft {
             mechanism: Some(mechanism),
             arms: self.arms.into_iter().map(|label| v1::Arm { label, retired: false }).collect(),
             attribution_window_seconds: self.attribution_window_seconds.unwrap_or(0),
-            release_delay_seconds_max: self.release_delay_seconds_max.unwrap_or(0),
+            release_delay_seconds_max,
             ..Default::default()
         };
         Ok(CreateExperimentRequest {

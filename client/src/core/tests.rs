@@ -57,7 +57,9 @@ fn wherever_the_randomness_fails_there_is_one_report_in_the_end() -> Result<(), 
         let noise = Words((0..words).collect());
         let journal = Journal::volatile();
         let mut core = Core::with(noise, Budget::UNLIMITED, State::default(), journal);
-        let acceptance = Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary());
+        let acceptance = Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
+            .least_attribution_window(Duration::ZERO)
+            .least_release_delay(Duration::ZERO);
         core.enroll(id.clone(), acceptance);
         let now = Timestamp::from_unix_ms(0);
         patiently(&mut core, &mut failures, |core| core.on_fetch_failed(&id, None, now))?;
@@ -92,7 +94,12 @@ fn with_a_report() -> Result<(Core<Words>, Timestamp), Failure> {
     let id = ExperimentId::new("calls")?;
     let noise = Words((0..1000).map(|word| word << 54).collect());
     let mut core = Core::with(noise, Budget::UNLIMITED, State::default(), Journal::volatile());
-    core.enroll(id.clone(), Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()));
+    core.enroll(
+        id.clone(),
+        Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
+            .least_attribution_window(Duration::ZERO)
+            .least_release_delay(Duration::ZERO),
+    );
     core.on_fetched(&id, fetched(&id)?, Timestamp::from_unix_ms(0))?;
     core.choose(&id, Timestamp::from_unix_ms(0))?;
     Ok((core, Timestamp::from_unix_ms(6000)))

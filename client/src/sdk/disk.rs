@@ -257,7 +257,10 @@ mod tests {
         let (bandana, mut tasks) = Bandana::builder()
             .host_transport()
             .directory(directory.path())
-            .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
+            .accept(
+                Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
+                    .least_release_delay(std::time::Duration::ZERO),
+            )
             .budget(Budget::new(nats, 7, nats)?)
             .consent(Consent::Given)
             .keep_pending_rewards()

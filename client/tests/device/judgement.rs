@@ -30,28 +30,54 @@ fn what_the_app_did_not_agree_to_is_refused() -> Result<(), Failure> {
     let offered = Specification::new(parts(1.0, Rewards::binary())?)?;
     let bounded = Specification::new(parts(1.0, Rewards::bounded(RewardRange::UNIT))?)?;
     let epsilon = Epsilon::new(1.0)?;
-    let agreed = || Acceptance::unsigned(epsilon, Rewards::binary());
+    let agreed = || {
+        Acceptance::unsigned(epsilon, Rewards::binary())
+            .least_attribution_window(std::time::Duration::ZERO)
+            .least_release_delay(std::time::Duration::ZERO)
+    };
     let liked = Rewards::new(RewardKind::Binary, RewardRange::UNIT, OutOfRange::Refuse, 1.0)?;
     let wider = Rewards::bounded(RewardRange::new(0.0, 2.0)?);
     for (acceptance, specification, expected) in [
         (agreed(), offered.clone(), None),
-        (Acceptance::unsigned(Epsilon::new(2.0)?, Rewards::binary()), offered.clone(), None),
+        (
+            Acceptance::unsigned(Epsilon::new(2.0)?, Rewards::binary())
+                .least_attribution_window(std::time::Duration::ZERO)
+                .least_release_delay(std::time::Duration::ZERO),
+            offered.clone(),
+            None,
+        ),
         (agreed().pinned(vec![offered.digest()]), offered.clone(), None),
         (
-            Acceptance::unsigned(Epsilon::new(0.99)?, Rewards::binary()),
+            Acceptance::unsigned(Epsilon::new(0.99)?, Rewards::binary())
+                .least_attribution_window(std::time::Duration::ZERO)
+                .least_release_delay(std::time::Duration::ZERO),
             offered.clone(),
             Some(Refusal::Epsilon { offered: 1.0, accepted: 0.99 }),
         ),
         (
-            Acceptance::unsigned(epsilon, Rewards::bounded(RewardRange::UNIT)),
+            Acceptance::unsigned(epsilon, Rewards::bounded(RewardRange::UNIT))
+                .least_attribution_window(std::time::Duration::ZERO)
+                .least_release_delay(std::time::Duration::ZERO),
             offered.clone(),
             Some(Refusal::Kind { accepted: RewardKind::Bounded }),
         ),
         (agreed(), bounded, Some(Refusal::Kind { accepted: RewardKind::Binary })),
-        (Acceptance::unsigned(epsilon, wider), offered.clone(), Some(Refusal::Range)),
+        (
+            Acceptance::unsigned(epsilon, wider)
+                .least_attribution_window(std::time::Duration::ZERO)
+                .least_release_delay(std::time::Duration::ZERO),
+            offered.clone(),
+            Some(Refusal::Range),
+        ),
         // An app that counts no reaction as 0 does not take part in an experiment that counts it as
         // 1.
-        (Acceptance::unsigned(epsilon, liked), offered.clone(), Some(Refusal::Rewards)),
+        (
+            Acceptance::unsigned(epsilon, liked)
+                .least_attribution_window(std::time::Duration::ZERO)
+                .least_release_delay(std::time::Duration::ZERO),
+            offered.clone(),
+            Some(Refusal::Rewards),
+        ),
         (
             agreed().pinned(vec![Digest::new([0; 16])]),
             offered.clone(),

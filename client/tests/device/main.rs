@@ -91,6 +91,8 @@ fn answer(specification: Specification, day: u32) -> Result<Fetched, Failure> {
 
 fn acceptance(specification: &Specification) -> Acceptance {
     Acceptance::unsigned(specification.epsilon(), specification.rewards())
+        .least_attribution_window(std::time::Duration::ZERO)
+        .least_release_delay(std::time::Duration::ZERO)
 }
 
 /// A client that received an experiment at second 0 of day 10.

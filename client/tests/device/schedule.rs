@@ -358,7 +358,9 @@ fn enrolling_again_keeps_what_still_fits() -> Result<(), Failure> {
     let stricter = bandana_client::Acceptance::unsigned(
         bandana_shared::epsilon::Epsilon::new(0.5)?,
         specification.rewards(),
-    );
+    )
+    .least_attribution_window(Duration::ZERO)
+    .least_release_delay(Duration::ZERO);
     client.enroll(id()?, stricter);
     assert!(matches!(client.choose(&id()?, at(1)), Err(ClientError::NoPolicy { .. })));
     Ok(())

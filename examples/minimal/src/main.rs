@@ -74,7 +74,9 @@ fn answer(
     use bandana_shared::policy::{Policy, Weights};
     use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
     let arms = vec![Arm::new("red")?, Arm::new("green")?];
-    let (epsilon, timing) = (Epsilon::new(1.0)?, ReleaseTiming::IMMEDIATE);
+    let epsilon = Epsilon::new(1.0)?;
+    let timing =
+        ReleaseTiming { attribution_window_seconds: 3600, release_delay_seconds_max: 3600 };
     let mechanism = std::hint::black_box(Mechanism::Linear);
     let rewards = Rewards::binary();
     let specification =

@@ -32,7 +32,10 @@ fn main() -> anyhow::Result<()> {
     let (bandana, mut tasks) = Bandana::builder()
         .host_transport()
         .directory(directory)
-        .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
+        .accept(
+            Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
+                .least_release_delay(std::time::Duration::ZERO),
+        )
         .budget(Budget::new(nats(5.0)?, 7, nats(100.0)?)?)
         .consent(Consent::Given)
         .build();

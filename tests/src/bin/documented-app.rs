@@ -14,7 +14,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .endpoint(&server)?
         .directory("app-data/bandana")
         // Whatever a server asks: rewards of 0 or 1, at most epsilon = 1 for each report,
-        .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
+        .accept(
+            Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
+                // and, here, reports that leave at once rather than up to an hour later,
+                .least_release_delay(Duration::ZERO),
+        )
         // and 5 nats in any 7 days, 100 in all.
         .budget(Budget::new(nats(5.0)?, 7, nats(100.0)?)?)
         .consent(Consent::Given)

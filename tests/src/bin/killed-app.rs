@@ -34,7 +34,10 @@ fn main() -> anyhow::Result<()> {
     let bandana = Bandana::builder()
         .endpoint(url)?
         .directory(directory)
-        .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
+        .accept(
+            Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
+                .least_release_delay(Duration::ZERO),
+        )
         .budget(Budget::new(nats(1e6)?, 1, nats(1e6)?)?)
         .consent(Consent::Given)
         .clock(Arc::<Seconds>::clone(&seconds))

@@ -90,7 +90,10 @@ pub(super) fn app(
     Ok(Bandana::builder()
         .transport(transport)
         .directory(directory)
-        .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
+        .accept(
+            Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
+                .least_release_delay(Duration::ZERO),
+        )
         .budget(Budget::new(nats(10_000.0)?, 7, nats(10_000.0)?)?)
         .consent(Consent::Given)
         .clock(Arc::<Hands>::clone(clock)))

@@ -44,7 +44,8 @@ async fn connect(aggregator: &Aggregator) -> anyhow::Result<Transport> {
 }
 
 fn acceptance(epsilon: f64) -> anyhow::Result<Acceptance> {
-    Ok(Acceptance::unsigned(Epsilon::new(epsilon)?, Rewards::binary()))
+    Ok(Acceptance::unsigned(Epsilon::new(epsilon)?, Rewards::binary())
+        .least_release_delay(Duration::ZERO))
 }
 
 #[tokio::test]

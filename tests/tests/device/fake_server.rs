@@ -47,7 +47,9 @@ async fn client(recorder: &Recorder, name: &str) -> anyhow::Result<(Client, Tran
     let (specification, policy) = experiment(name)?;
     recorder.serve(&specification, &policy);
     let mut client = Client::new(bandana_client::Budget::UNLIMITED);
-    let acceptance = Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary());
+    let acceptance = Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
+        .least_attribution_window(Duration::ZERO)
+        .least_release_delay(Duration::ZERO);
     client.enroll(specification.experiment_id().clone(), acceptance);
     let mut transport = Transport::new(recorder.channel()?);
     let client = run(client, &mut transport).await?;

@@ -110,7 +110,8 @@ async fn record(
     for _ in 0..USERS / USERS_PER_CLIENT {
         let id = specification.experiment_id();
         let mut client = Client::new(Budget::UNLIMITED);
-        let acceptance = Acceptance::unsigned(specification.epsilon(), specification.rewards());
+        let acceptance = Acceptance::unsigned(specification.epsilon(), specification.rewards())
+            .least_release_delay(Duration::ZERO);
         client.enroll(id.clone(), acceptance);
         carry_out(&mut client, &mut transport, start).await?;
         for _ in 0..USERS_PER_CLIENT {

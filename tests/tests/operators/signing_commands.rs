@@ -210,7 +210,10 @@ fn chosen_by_an_app(url: &str, signers: Signers) -> anyhow::Result<Choice> {
     let bandana = Bandana::builder()
         .endpoint(url)?
         .in_memory()
-        .accept(Acceptance::signed(Epsilon::new(1.0)?, Rewards::binary(), signers))
+        .accept(
+            Acceptance::signed(Epsilon::new(1.0)?, Rewards::binary(), signers)
+                .least_release_delay(Duration::ZERO),
+        )
         .budget(Budget::new(unlimited, 1, unlimited)?)
         .consent(Consent::Given)
         .start()?;

@@ -201,7 +201,11 @@ async fn keeps_reports(own: AggregatorProcess, wrong: AggregatorProcess) -> anyh
     let experiment = create(&mut operator, quick).await?;
     let id = experiment.experiment_id().clone();
     let mut client = Client::new(Budget::UNLIMITED);
-    client.enroll(id.clone(), Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()));
+    client.enroll(
+        id.clone(),
+        Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
+            .least_release_delay(Duration::ZERO),
+    );
     let mut right = Transport::to(&own.device_url)?;
     let mut wrong_one = Transport::to(&wrong.device_url)?;
     let begin = SystemClock.now();
@@ -376,7 +380,11 @@ async fn sent(stores: [Option<StoreId>; 2]) -> anyhow::Result<(Vec<Vec<u8>>, Vec
     recorder.plan([Answer::Status(UploadStatus::UnknownSpecification, "unknown"), Answer::Accept]);
     let id = specification.experiment_id().clone();
     let mut client = SimulatedClient::seeded(5, 6);
-    client.enroll(id.clone(), Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()));
+    client.enroll(
+        id.clone(),
+        Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
+            .least_release_delay(Duration::ZERO),
+    );
     let mut transport = Transport::new(recorder.channel()?);
     for hours in 0..4_u64 {
         let now = now.after(Duration::from_hours(2 * hours));
