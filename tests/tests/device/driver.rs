@@ -57,7 +57,7 @@ impl Clock for Hands {
     }
 }
 
-fn specification(name: &str) -> anyhow::Result<Specification> {
+pub(super) fn specification(name: &str) -> anyhow::Result<Specification> {
     Ok(Specification::first(
         ExperimentId::new(name)?,
         Epsilon::new(1.0)?,
@@ -503,7 +503,8 @@ fn killed_again_and_again_no_assignment_is_reported_twice_or_unpaid() -> anyhow:
     let directory = tempfile::tempdir()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut second, mut given) = (START, 0);
-    for round in 0..25 {
+    let kills = std::env::var("BANDANA_KILLS").map_or(Ok(25), |kills| kills.parse())?;
+    for round in 0..kills {
         let mut app = App::start(directory.path(), &recorder.url(), second, false)?;
         // The pipe of its output stays open, so that the process is killed rather than ends by
         // itself.

@@ -6,5 +6,6 @@ mod end_to_end;
 mod fake_server;
 mod kary;
 mod simulation_repeats;
+mod tagging;
 mod timing;
 mod trusted_device;

@@ -13,7 +13,7 @@ use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
-    GetExperimentRequest, SelectArmRequest, UploadRequest, UploadStatus,
+    self, GetExperimentRequest, SelectArmRequest, UploadRequest, UploadStatus,
 };
 use bandana_tests::attacked::create;
 use bandana_tests::harness::{estimates_request, three_arms, upload};
@@ -229,7 +229,9 @@ async fn an_app_whose_key_is_revoked_by_mistake_loses_nothing() -> anyhow::Resul
     std::fs::write(&file, "")?;
     let arguments = ["--app-keys-file", &file.display().to_string()];
     let mut gated = Gated::start_in(folder, &arguments).await?;
-    create(&gated.server.operator, three_arms(EXPERIMENT)).await?;
+    let specification =
+        v1::Specification { release_delay_seconds_max: 3600, ..three_arms(EXPERIMENT) };
+    create(&gated.server.operator, specification).await?;
     let (clock, directory) = (TurnedClock::new(), gated.folder.path().join("app"));
     let url = format!("http://{}", gated.server.device);
     let start = || -> anyhow::Result<Bandana> {
