@@ -10,8 +10,8 @@ use crate::time::{Moment, Timestamp};
 /// Longest time for which a received day is used in uploads.
 const DAY_AGE_MAX: Duration = Duration::from_hours(1);
 
-/// Largest difference between the server's day and the device's, in days. Uploads carry the
-/// device's, so that a server can't tag a device with a day of its choice.
+/// Largest difference between the server's day and the device's, in days. Uploads of private reports
+/// carry the device's, so that a server can't tag a device with a day of its choice.
 pub(crate) const DAY_DIFFERENCE_MAX: u32 = 1;
 
 /// Time after which a day is accepted that agrees with the device's clock only.

@@ -86,8 +86,8 @@ pub(crate) const LATER: Duration = Duration::from_mins(1);
 ///
 /// # Privacy
 /// The server and observers of the network learn the device's address and the time of each call. An
-/// upload has a connection of its own, and no TLS session is resumed, so only the address links
-/// calls.
+/// upload has a connection of its own, with a TLS session of its own, so only the address links it
+/// to other calls.
 /// Over `http://` every party on the path can read the calls and forge answers.
 #[derive(Clone, Debug)]
 pub struct Transport {
@@ -415,11 +415,12 @@ impl Transport {
                 return UploadOutcome::Refused { message: error.to_string() };
             }
         };
-        self.close();
-        let mut device = self.device();
-        let answer = self.answered(device.submit_upload(self.request(request))).await;
-        self.close();
-        match answer {
+        // Closed at the end; clones of this transport do not see it.
+        let channel = match &self.connection {
+            Connection::To(server) => server.connect(),
+            Connection::Over(channel) => channel.clone(),
+        };
+        match DeviceClient::new(channel).submit_upload(self.request(request)).await {
             Ok(response) => {
                 let response = response.into_inner();
                 let store = StoreId::try_from(&response.store_id[..]).ok();
@@ -537,6 +538,7 @@ pub async fn run_until<N: NoiseSource>(
             Task::Done => break,
             Task::Wait(time) if time >= deadline || first_error.is_err() => break,
             Task::Wait(time) => {
+                transport.close();
                 tokio::time::sleep_until(end.min(Instant::now() + time.since(clock()))).await;
             }
             Task::Fetch(task) => {

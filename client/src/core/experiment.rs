@@ -60,12 +60,12 @@ const ASKED_MAX: usize = 16;
 pub struct FetchTask {
     /// The experiment, which is all that is sent.
     pub experiment_id: ExperimentId,
-    /// Distinguishes the fetches of a client; it is not sent. 0: nobody handed it out.
+    /// Distinguishes the fetches of a client; it is not sent.
     number: u64,
 }
 
 impl FetchTask {
-    /// A fetch for a client that did not ask for one.
+    /// A fetch that no client asked for: its answer is adopted, but tells no day of earlier reports.
     ///
     /// ```
     /// # use bandana_client::FetchTask;
@@ -75,18 +75,22 @@ impl FetchTask {
     /// # Ok::<(), bandana_shared::identity::IdentityError>(())
     /// ```
     pub fn new(experiment_id: ExperimentId) -> Self {
-        Self { experiment_id, number: 0 }
+        Self { experiment_id, number: UNASKED }
     }
 }
+
+/// Number of a fetch that no client handed out.
+const UNASKED: u64 = u64::MAX;
 
 /// The fetch that a result is of: a [`FetchTask`], or the last one of an experiment.
 ///
 /// Pass the task. An answer to a fetch that was handed out earlier may tell an earlier day, so with
-/// the experiment alone, and more than one fetch without a result, the client learns less from it.
+/// the experiment alone, and more than one fetch without a result, no report is dated by it; and a
+/// result that is lost then ends that for the life of the client.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
-/// use bandana_client::{Client, Task};
+/// use bandana_client::{Client, FetchTask, Task};
 ///
 /// # let id = specification()?.experiment_id().clone();
 /// # let mut client = Client::new(budget()?);
@@ -94,7 +98,7 @@ impl FetchTask {
 /// let Task::Fetch(task) = client.next_task(now())? else { return Err("no question".into()) };
 /// client.on_fetched(&task, answer(now())?, now())?;
 /// // The app has an answer from elsewhere.
-/// client.on_fetched(&id, answer(now())?, now())?;
+/// client.on_fetched(&FetchTask::new(id), answer(now())?, now())?;
 /// # Ok::<(), Failure>(())
 /// ```
 pub trait FetchOf: sealed::Sealed {
@@ -205,10 +209,9 @@ impl Enrolled {
 
     /// Notes a fetch that is handed out.
     fn begin(&mut self, number: u64, settled: NanoNats) {
-        if self.asked.len() == ASKED_MAX {
-            self.asked.pop_front();
+        if self.asked.len() < ASKED_MAX {
+            self.asked.push_back((number, settled));
         }
-        self.asked.push_back((number, settled));
     }
 
     /// Notes the result of a fetch, and returns the debits that its day is for: none, if it is not
@@ -258,11 +261,17 @@ impl<N: NoiseSource> Core<N> {
         let held = self.state.cached.get(&experiment_id);
         // A lower bound of the time. The signatures are checked again when they are used.
         let now = self.state.ledger.time(Timestamp::default());
-        let usable_until = held.and_then(|held| {
+        let judged = held.map(|held| {
             let offered = (&*held.specification, &held.signatures[..]);
-            acceptance.judge(offered, None, N::SIMULATED, now).ok()
+            acceptance.judge(offered, None, N::SIMULATED, now)
         });
-        self.enrolled.insert(experiment_id, Enrolled::new(Some(acceptance), usable_until));
+        let (usable_until, refusal) = match judged {
+            Some(Ok(until)) => (Some(until), None),
+            Some(Err(refusal)) => (None, Some(refusal)),
+            None => (None, None),
+        };
+        let enrolled = Enrolled { refusal, ..Enrolled::new(Some(acceptance), usable_until) };
+        self.enrolled.insert(experiment_id, enrolled);
     }
 
     /// Judges everything that is held anew.
@@ -296,7 +305,8 @@ impl<N: NoiseSource> Core<N> {
         self.enrolled.get(experiment_id).is_some_and(|enrolled| enrolled.acceptance.is_some())
     }
 
-    /// Reason why the last answer about an experiment was refused, if it was.
+    /// Reason why the last answer about an experiment, or what the client holds of it, was refused, if
+    /// it was.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -469,6 +479,7 @@ impl<N: NoiseSource> Core<N> {
         now: Timestamp,
     ) -> Result<(), ClientError> {
         let (experiment_id, number) = (fetch.experiment_id(), fetch.number());
+        self.server.ended();
         if self.is_opted_out() {
             return Err(ClientError::OptedOut);
         }
@@ -590,6 +601,7 @@ impl<N: NoiseSource> Core<N> {
         now: Timestamp,
     ) -> Result<(), ClientError> {
         let (experiment_id, number) = (fetch.experiment_id(), fetch.number());
+        self.server.ended();
         self.statistics.fetches_failed += 1;
         let error = || ClientError::NotEnrolled { experiment_id: experiment_id.clone() };
         let enrolled = self.enrolled.get_mut(experiment_id).ok_or_else(error)?;
@@ -618,6 +630,7 @@ impl<N: NoiseSource> Core<N> {
         now: Timestamp,
     ) -> Result<(), ClientError> {
         let (experiment_id, number) = (fetch.experiment_id(), fetch.number());
+        self.server.ended();
         self.statistics.fetches_failed += 1;
         self.server.answered();
         self.enrolled.get_mut(experiment_id).map(|enrolled| enrolled.end(number));
@@ -644,6 +657,7 @@ impl<N: NoiseSource> Core<N> {
         now: Timestamp,
     ) -> Result<(), ClientError> {
         let (experiment_id, number) = (fetch.experiment_id(), fetch.number());
+        self.server.ended();
         self.statistics.answers_refused += 1;
         self.server.answered();
         self.enrolled.get_mut(experiment_id).map(|enrolled| enrolled.end(number));

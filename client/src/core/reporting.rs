@@ -141,6 +141,7 @@ impl<N: NoiseSource> Core<N> {
         outcome: &UploadOutcome,
         now: Timestamp,
     ) -> Result<(), ClientError> {
+        self.server.ended();
         let Some(id) = self.state.outbox.find(id) else {
             return Ok(());
         };
@@ -187,7 +188,7 @@ impl<N: NoiseSource> Core<N> {
     /// the server.
     #[cfg(feature = "grpc")]
     pub(crate) fn interrupt(&mut self, task: &Task) {
-        self.server.interrupted();
+        self.server.ended();
         match task {
             Task::Upload(task) => {
                 if let Some(id) = self.state.outbox.find(task.id()) {

@@ -37,9 +37,8 @@ impl ServerWait {
         self.calling = true;
     }
 
-    /// Notes that the call was given up, and nothing is known of the server.
-    #[cfg(feature = "grpc")]
-    pub(super) fn interrupted(&mut self) {
+    /// Notes the end of a call, whatever it was.
+    pub(super) fn ended(&mut self) {
         self.calling = false;
     }
 
@@ -57,7 +56,6 @@ impl ServerWait {
         now: Timestamp,
         noise: &mut impl NoiseSource,
     ) -> Result<(), EntropyError> {
-        self.calling = false;
         self.fetch_next = was_upload;
         self.not_before = now.after(NO_RANDOMNESS_WAIT);
         let wait = full_jitter(self.failures, noise)?;

@@ -406,7 +406,7 @@ impl<T> Builder<Ready<T>> {
     }
 
     /// Keeps the sums of rewards of open assignments in the directory too, so that they survive the
-    /// end of the process; a power cut may lose the last seconds. Without this setting, an
+    /// end of the process; a power cut, or a kill in the middle of a write, may lose them. Without this setting, an
     /// assignment that was open when the app ended reports only later rewards, or the default
     /// reward. Has no effect on a client in memory.
     ///
@@ -432,8 +432,8 @@ impl<T> Builder<Ready<T>> {
     /// # Privacy
     /// This is the only case in which raw rewards are stored on a disk. They are in the app's own
     /// directory, readable by its owner only, and overwritten once the private bit is durable.
-    /// Writing them sends nothing. Uploads do not wait for the write, whose size does not depend on
-    /// the rewards, and which is never synced.
+    /// Writing them sends nothing. The write's size does not depend on the rewards, and it is never
+    /// synced; uploads share the disk's time with it, and do not wait for it otherwise.
     #[cfg(feature = "storage")]
     pub fn keep_pending_rewards(mut self) -> Self {
         self.step.settings.keeps_rewards = true;

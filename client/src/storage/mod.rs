@@ -96,7 +96,7 @@ pub(crate) struct Storage {
     installed: bool,
     /// Whether `opted-out` exists.
     opted_out: bool,
-    /// Size of the file of rewards in bytes.
+    /// Size of the file of rewards in bytes, or of what was to be written of it; 0: there is none.
     rewards_size: usize,
 }
 
@@ -128,7 +128,8 @@ impl Storage {
                 rewards.restore(&mut state);
             }
         }
-        storage.rewards_size = rewards.as_ref().map_or(0, Vec::len);
+        // An empty file is one, too.
+        storage.rewards_size = rewards.as_ref().map_or(0, |bytes| bytes.len().max(1));
         let left = rewards.is_some() && !keeps_rewards || storage.read_file(REWARDS_NEW)?.is_some();
         if left {
             storage.remove_rewards(keeps_rewards)?;
@@ -242,18 +243,18 @@ impl Storage {
     /// Stores the sums of open assignments, and erases all others.
     ///
     /// They are written in place, in whole blocks, and left to the operating system: a write takes
-    /// the same steps whatever the rewards are, and none that an upload would wait for. What the
-    /// process has written survives its end; a power cut may lose it.
+    /// the same steps whatever the rewards are. What the process has written survives its end; a
+    /// power cut, and a kill in the middle of a write, may lose it.
     pub(crate) fn keep_rewards(&mut self, rewards: &PendingRewards) -> Result<(), StorageError> {
         if rewards.is_empty() {
-            return self.remove_rewards(false);
+            return if self.rewards_size == 0 { Ok(()) } else { self.remove_rewards(false) };
         }
         let mut bytes = frame(rewards)?;
         bytes.resize(bytes.len().next_multiple_of(REWARDS_BLOCK).max(self.rewards_size), 0);
-        let written = self.files.write_at(REWARDS, 0, &bytes);
-        written.map_err(|source| failed("writing", REWARDS, source))?;
+        // Also if the write is done in part: what is written of old sums is written over.
         self.rewards_size = bytes.len();
-        Ok(())
+        let written = self.files.write_at(REWARDS, 0, &bytes);
+        written.map_err(|source| failed("writing", REWARDS, source))
     }
 
     fn write_ledger(&mut self, write: &Write) -> Result<(), StorageError> {
@@ -273,13 +274,14 @@ impl Storage {
     /// Removes a half-written file of sums, and the sums too unless they are kept.
     fn remove_rewards(&mut self, keeps: bool) -> Result<(), StorageError> {
         let names = if keeps { &[REWARDS_NEW][..] } else { &[REWARDS_NEW, REWARDS] };
-        if !keeps {
-            self.rewards_size = 0;
-        }
         let removed = names.iter().try_for_each(|name| self.files.remove(name));
         removed
             .and_then(|()| self.files.sync_directory())
-            .map_err(|source| failed("removing", REWARDS, source))
+            .map_err(|source| failed("removing", REWARDS, source))?;
+        if !keeps {
+            self.rewards_size = 0;
+        }
+        Ok(())
     }
 
     /// Erases everything, including the spent budget, except an opt-out.

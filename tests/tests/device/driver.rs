@@ -433,6 +433,30 @@ fn tls_is_trusted_by_the_given_roots_only() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_clone_of_a_transport_does_not_share_the_connection_of_an_upload() -> anyhow::Result<()> {
+    let (recorder, clock, directory) = (recorder()?, Hands::new(), tempfile::tempdir()?);
+    let (url, mut connections) = proxy(&recorder.url()).await?;
+    let transport = Transport::to(&url)?;
+    let mut other = transport.clone();
+    let (bandana, driver) = app(transport, directory.path(), &clock)?.driver();
+    let experiment = bandana.experiment("driven")?;
+    let work = tokio::spawn(driver.run());
+    let closed = connections.wait_for(|connections| *connections == (1, 0));
+    tokio::time::timeout(PATIENCE, closed).await??;
+    recorder.plan([Answer::Hang]);
+    experiment.choose().reward(1.0);
+    clock.forward(100);
+    bandana.wake();
+    tokio::time::timeout(PATIENCE, recorder.arrived(1)).await?;
+    let before = connections.borrow().0;
+    other.fetch(&FetchTask::new(ExperimentId::new("driven")?)).await?;
+    assert_eq!(connections.borrow().0, before + 1, "the fetch went with the upload");
+    drop((experiment, bandana));
+    tokio::time::timeout(PATIENCE, work).await??;
+    Ok(())
+}
+
+#[tokio::test]
 async fn no_connection_resumes_the_session_of_another() -> anyhow::Result<()> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der());
