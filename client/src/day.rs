@@ -11,7 +11,7 @@ use crate::time::{Moment, Timestamp};
 const DAY_AGE_MAX: Duration = Duration::from_hours(1);
 
 /// Largest difference between the server's day and the device's, in days. Uploads of private reports
-/// carry the device's, so that a server can't tag a device with a day of its choice.
+/// carry the earlier of the two.
 pub(crate) const DAY_DIFFERENCE_MAX: u32 = 1;
 
 /// Time after which a day is accepted that agrees with the device's clock only.

@@ -389,11 +389,12 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// The device's own day, if a server's was received lately that is within a day of it. Uploads
-    /// carry it, since a server could choose its own among three.
+    /// The day of uploads, if a server's was received lately that is within a day of the device's: the
+    /// earlier of the two. A server refuses a later day than its own; and the later of the two would
+    /// be its choice.
     pub(super) fn day(&self, now: Timestamp) -> Option<Day> {
         let (heard, own) = (self.heard_day.get(self.moment(now))?, now.day());
-        (heard.get().abs_diff(own.get()) <= DAY_DIFFERENCE_MAX).then_some(own)
+        (heard.get().abs_diff(own.get()) <= DAY_DIFFERENCE_MAX).then_some(own.min(heard))
     }
 
     pub(super) fn fetch_task(&mut self, now: Timestamp) -> Option<FetchTask> {

@@ -328,9 +328,9 @@ pub struct SelectArmResponse {
 /// 1. At the time fixed in step 1 it draws one private bit of the result, or one
 ///    symbol, once, and stores it. Whether, when and for which arm it reports
 ///    never depends on the rewards.
-/// 1. It makes the upload with its own day, once a server whose day is at most one
-///    from it was heard lately, and from then on resends the same bytes until it
-///    gets a final status. It sends it over a connection that had no other call.
+/// 1. It makes the upload, once a server was heard lately whose day is at most one
+///    from its own, with the earlier of the two, and from then on resends the same
+///    bytes until it gets a final status. It sends it over a connection that had no other call.
 ///
 /// A device puts one report into an upload, because reports that travel
 /// together are linked. Gateways put many into one.
@@ -342,8 +342,8 @@ pub struct UploadRequest {
     /// 16 bytes: digest of the specification under which the reports were made.
     #[prost(bytes = "bytes", tag = "2")]
     pub digest: ::prost::bytes::Bytes,
-    /// Days since 1970-01-01 (UTC), by the device's clock: a server that chose the day
-    /// could recognise the device by it.
+    /// Days since 1970-01-01 (UTC), by the device's clock or by the server's as last heard,
+    /// whichever is earlier.
     #[prost(uint32, tag = "3")]
     pub day: u32,
     /// Pairs (arm, number of reports for it), flattened: strictly ascending arm
