@@ -16,52 +16,40 @@
 //! # Ok::<(), Failure>(())
 //! ```
 
+mod answers;
 mod app_key;
+mod connection;
 
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use bandana_shared::identity::{Day, StoreId};
-use bandana_shared::policy::Policy;
-use bandana_shared::specification::Specification;
+use bandana_shared::identity::StoreId;
+use bandana_shared::wire::WireError;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 #[cfg(feature = "trusted")]
 use bandana_shared::wire::v1::trusted_client::TrustedClient;
-use bandana_shared::wire::v1::{
-    GetExperimentRequest, GetExperimentResponse, UploadRequest, UploadStatus,
-};
-use bandana_shared::wire::{WireError, signatures};
+use bandana_shared::wire::v1::{GetExperimentRequest, UploadRequest};
 use prost::Message as _;
 use thiserror::Error;
 use tokio::time::Instant;
-#[cfg(feature = "tls")]
-use tonic::transport::{Certificate, ClientTlsConfig};
-use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Code, Request, Status};
+use tonic::transport::Channel;
+use tonic::{Request, Status};
 
+#[cfg(feature = "trusted")]
+pub(crate) use answers::LATER;
+use answers::{fetched, outcome, outcome_of_error};
+pub(crate) use answers::{is_about_the_question, pushback};
 pub use app_key::{AppKey, AppKeyError};
+pub use connection::EndpointError;
+use connection::{Connection, Unanswered};
 
 use crate::core::{ClientError, Core, FetchTask, Fetched, Task};
 use crate::noise::NoiseSource;
 use crate::outbox::{UploadOutcome, UploadTask};
 use crate::time::Timestamp;
 
-/// Metadata in which a server asks the client to wait, in milliseconds.
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
-
 /// Longest time for a call.
 pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(30);
-
-/// Longest time for connecting.
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// Time between two pings of a connection while a call is under way, and time for their answer.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Shortest wait before a report is sent again that the server does not take for now.
-pub(crate) const LATER: Duration = Duration::from_mins(1);
 
 /// A connection to an aggregator. Cheap to clone; clones share the connection.
 ///
@@ -87,71 +75,11 @@ pub(crate) const LATER: Duration = Duration::from_mins(1);
 /// # Privacy
 /// The server and observers of the network learn the device's address and the time of each call. An
 /// upload has a connection of its own, with a TLS session of its own, so only the address links it
-/// to other calls.
-/// Over `http://` every party on the path can read the calls and forge answers.
+/// to other calls. Over `http://` every party on the path can read the calls and forge answers.
 #[derive(Clone, Debug)]
 pub struct Transport {
     connection: Connection,
     app_key: Option<AppKey>,
-}
-
-#[derive(Clone, Debug)]
-enum Connection {
-    /// The channel is made by the first call: it belongs to the runtime in which it is made, and a
-    /// transport may be built outside any runtime.
-    To(Arc<Server>),
-    Over(Channel),
-}
-
-/// A server, and the connection to it, if there is one.
-#[derive(Debug)]
-struct Server {
-    endpoint: Endpoint,
-    #[cfg(feature = "tls")]
-    tls: Option<ClientTlsConfig>,
-    channel: Mutex<Option<Channel>>,
-}
-
-impl Server {
-    fn connect(&self) -> Channel {
-        let endpoint = self.endpoint.clone();
-        // A configuration of its own for each connection: sessions that are resumed would show that
-        // two connections are of one device.
-        #[cfg(feature = "tls")]
-        let endpoint = match &self.tls {
-            // It was tried when the transport was made. Without TLS `https` is refused.
-            Some(tls) => endpoint.clone().tls_config(tls.clone()).unwrap_or(endpoint),
-            None => endpoint,
-        };
-        endpoint.connect_lazy()
-    }
-}
-
-impl Connection {
-    /// Closes a connection of ours; the next call makes a new one.
-    fn close(&self) {
-        if let Self::To(server) = self {
-            *server.channel.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        }
-    }
-}
-
-/// Whether an address is of this machine.
-fn is_loopback(uri: &Uri) -> bool {
-    let host = uri.host().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// A connection that is closed together with this guard, unless the call was answered.
-struct Unanswered<'a>(Option<&'a Connection>);
-
-impl Drop for Unanswered<'_> {
-    fn drop(&mut self) {
-        if let Some(connection) = self.0 {
-            connection.close();
-        }
-    }
 }
 
 impl Transport {
@@ -172,17 +100,7 @@ impl Transport {
     /// # Errors
     /// [`EndpointError`] when the address is not valid, or the system's roots can't be read.
     pub fn to(url: &str) -> Result<Self, EndpointError> {
-        let endpoint = Endpoint::from_shared(url.to_owned());
-        let endpoint = endpoint.map_err(|source| EndpointError::address(url, source))?;
-        match endpoint.uri().scheme_str() {
-            Some("http") if is_loopback(endpoint.uri()) => Ok(Self::over_clear(endpoint)),
-            Some("http") => Err(EndpointError::InTheClear { url: url.to_owned() }),
-            #[cfg(feature = "tls")]
-            Some("https") => Self::with_tls(endpoint, ClientTlsConfig::new().with_native_roots()),
-            #[cfg(not(feature = "tls"))]
-            Some("https") => Err(EndpointError::NoTls { url: url.to_owned() }),
-            _ => Err(EndpointError::Scheme { url: url.to_owned() }),
-        }
+        Ok(Self::over(Connection::to(url)?))
     }
 
     /// A transport to the aggregator at this `http://` address, on any machine.
@@ -202,20 +120,7 @@ impl Transport {
     /// # Errors
     /// [`EndpointError`] when the address is not valid, or has another scheme.
     pub fn in_the_clear(url: &str) -> Result<Self, EndpointError> {
-        let endpoint = Endpoint::from_shared(url.to_owned());
-        let endpoint = endpoint.map_err(|source| EndpointError::address(url, source))?;
-        if endpoint.uri().scheme_str() != Some("http") {
-            return Err(EndpointError::Scheme { url: url.to_owned() });
-        }
-        Ok(Self::over_clear(endpoint))
-    }
-
-    fn over_clear(endpoint: Endpoint) -> Self {
-        Self::over(
-            endpoint,
-            #[cfg(feature = "tls")]
-            None,
-        )
+        Ok(Self::over(Connection::in_the_clear(url)?))
     }
 
     /// A transport to the aggregator at this `https://` address that trusts only these root
@@ -237,36 +142,11 @@ impl Transport {
     /// [`EndpointError`] when the address or the roots can't be used.
     #[cfg(feature = "tls")]
     pub fn with_roots(url: &str, roots_pem: &[u8]) -> Result<Self, EndpointError> {
-        let endpoint = Endpoint::from_shared(url.to_owned());
-        let endpoint = endpoint.map_err(|source| EndpointError::address(url, source))?;
-        if endpoint.uri().scheme_str() != Some("https") {
-            return Err(EndpointError::Scheme { url: url.to_owned() });
-        }
-        let roots = Certificate::from_pem(roots_pem);
-        Self::with_tls(endpoint, ClientTlsConfig::new().ca_certificate(roots))
+        Ok(Self::over(Connection::with_roots(url, roots_pem)?))
     }
 
-    #[cfg(feature = "tls")]
-    fn with_tls(endpoint: Endpoint, tls: ClientTlsConfig) -> Result<Self, EndpointError> {
-        endpoint.clone().tls_config(tls.clone()).map_err(EndpointError::Tls)?;
-        Ok(Self::over(endpoint, Some(tls)))
-    }
-
-    fn over(endpoint: Endpoint, #[cfg(feature = "tls")] tls: Option<ClientTlsConfig>) -> Self {
-        // A dead connection is noticed in the middle of a call; between calls there is none.
-        let endpoint = endpoint
-            .connect_timeout(CONNECT_TIME_MAX)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT)
-            .keep_alive_while_idle(false);
-        let server = Server {
-            endpoint,
-            #[cfg(feature = "tls")]
-            tls,
-            channel: Mutex::default(),
-        };
-        Self { connection: Connection::To(Arc::new(server)), app_key: None }
+    fn over(connection: Connection) -> Self {
+        Self { connection, app_key: None }
     }
 
     /// A transport over an existing channel, such as one in memory or one through a proxy.
@@ -281,7 +161,7 @@ impl Transport {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn new(channel: Channel) -> Self {
-        Self { connection: Connection::Over(channel), app_key: None }
+        Self::over(Connection::Over(channel))
     }
 
     /// Sends this key with every call. Replaces an earlier key.
@@ -312,23 +192,13 @@ impl Transport {
 
     /// A client of the device service. Needs a tokio runtime.
     fn device(&self) -> DeviceClient<Channel> {
-        DeviceClient::new(self.channel())
+        DeviceClient::new(self.connection.shared())
     }
 
     /// A client of the service for disclosed rewards. Needs a tokio runtime.
     #[cfg(feature = "trusted")]
     pub(crate) fn trusted(&self) -> TrustedClient<Channel> {
-        TrustedClient::new(self.channel())
-    }
-
-    fn channel(&self) -> Channel {
-        match &self.connection {
-            Connection::To(server) => {
-                let mut channel = server.channel.lock().unwrap_or_else(PoisonError::into_inner);
-                channel.get_or_insert_with(|| server.connect()).clone()
-            }
-            Connection::Over(channel) => channel.clone(),
-        }
+        TrustedClient::new(self.connection.shared())
     }
 
     /// Closes the connection, so that no ping wakes the device while there is nothing to be done. The
@@ -378,9 +248,9 @@ impl Transport {
     }
 
     /// Sends an upload, over a connection that has no other call, so that nothing links it to a fetch
-    /// or to another upload; only the app's own channel is shared. The outcome also covers failures:
-    /// it says whether to send the same bytes again. It waits as long as the call takes, so set a time limit; [`run_until`] sets 30
-    /// seconds. Needs a tokio runtime.
+    /// or to another upload; only a channel of the app's is shared. The outcome also covers failures:
+    /// it says whether to send the same bytes again. It waits as long as the call takes, so set a
+    /// time limit; [`run_until`] sets 30 seconds. Needs a tokio runtime.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -394,7 +264,7 @@ impl Transport {
     /// # client.choose(&id, now())?;
     /// # let later = now().after(Duration::from_secs(600 + 3600));
     /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
-    /// # client.on_fetched(&id, answer(later)?, later)?;
+    /// # client.on_fetched(&FetchTask::new(id.clone()), answer(later)?, later)?;
     /// # runtime.block_on(async {
     /// // No server is at this address.
     /// let mut transport = Transport::to(&format!("http://{closed}"))?;
@@ -415,12 +285,8 @@ impl Transport {
                 return UploadOutcome::Refused { message: error.to_string() };
             }
         };
-        // Closed at the end; clones of this transport do not see it.
-        let channel = match &self.connection {
-            Connection::To(server) => server.connect(),
-            Connection::Over(channel) => channel.clone(),
-        };
-        match DeviceClient::new(channel).submit_upload(self.request(request)).await {
+        let mut device = DeviceClient::new(self.connection.separate());
+        match device.submit_upload(self.request(request)).await {
             Ok(response) => {
                 let response = response.into_inner();
                 let store = StoreId::try_from(&response.store_id[..]).ok();
@@ -429,58 +295,6 @@ impl Transport {
             Err(status) => outcome_of_error(&status),
         }
     }
-}
-
-fn fetched(response: &GetExperimentResponse) -> Result<Fetched, WireError> {
-    let (Some(experiment), Some(policy)) = (&response.experiment, &response.policy) else {
-        let is_missing = if response.experiment.is_none() { "experiment" } else { "policy" };
-        return Err(WireError::Missing(is_missing));
-    };
-    Ok(Fetched {
-        specification: Specification::try_from(experiment)?,
-        signatures: signatures(experiment),
-        policy: Policy::try_from(policy)?,
-        day: Day::new(response.server_day),
-        store: match &response.store_id[..] {
-            // Old servers send no store.
-            [] => None,
-            id => Some(StoreId::try_from(id)?),
-        },
-    })
-}
-
-fn outcome(status: UploadStatus, store: Option<StoreId>, message: String) -> UploadOutcome {
-    match status {
-        UploadStatus::Accepted => UploadOutcome::Accepted,
-        UploadStatus::Duplicate => UploadOutcome::Duplicate,
-        // A future day: the server's clock has been set back since the client received the day.
-        UploadStatus::Paused | UploadStatus::FutureDay => {
-            UploadOutcome::Retry { retry_after: Some(LATER) }
-        }
-        // Newer servers may send a status that this client does not know.
-        UploadStatus::Unspecified => UploadOutcome::Retry { retry_after: None },
-        UploadStatus::UnknownSpecification => {
-            UploadOutcome::UnknownSpecification { store, message }
-        }
-        UploadStatus::Malformed
-        | UploadStatus::UnknownArm
-        | UploadStatus::TooManyReports
-        | UploadStatus::Expired
-        | UploadStatus::Stopped => UploadOutcome::Refused { message },
-    }
-}
-
-/// The outcome of a call that failed. Only an answer about the upload itself is final. An error may
-/// come from anything between here and the store, so the upload is kept. This includes a refused
-/// app key, which may be a mistake of the server's operator.
-fn outcome_of_error(status: &Status) -> UploadOutcome {
-    UploadOutcome::Unanswered { retry_after: pushback(status) }
-}
-
-/// The wait that the server asks for.
-pub(crate) fn pushback(status: &Status) -> Option<Duration> {
-    let pushback = status.metadata().get(PUSHBACK).and_then(|value| value.to_str().ok());
-    pushback.and_then(|value| value.parse().ok()).map(Duration::from_millis)
 }
 
 /// Carries out the tasks of a client that keeps everything in memory. Returns when no task is left
@@ -580,68 +394,6 @@ pub(crate) fn tell_answer<N: NoiseSource>(
             Ok(client.on_fetch_failed(task, pushback(&status), now)?)
         }
         Some(Err(_)) | None => Ok(client.on_fetch_failed(task, None, now)?),
-    }
-}
-
-/// Codes that a server returns for a fetch that it received and refuses.
-pub(crate) fn is_about_the_question(code: Code) -> bool {
-    matches!(
-        code,
-        Code::NotFound | Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated
-    )
-}
-
-/// An address that can't be used.
-///
-/// ```
-/// use bandana_client::grpc::Transport;
-/// let error = Transport::to("ftp://example.org").unwrap_err();
-/// assert_eq!(
-///     error.to_string(),
-///     r#"the address "ftp://example.org" must begin with http:// or https://"#
-/// );
-/// ```
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum EndpointError {
-    /// The text is not an address.
-    #[error("{url:?} is not the address of an aggregator; one looks like https://host:port")]
-    Address {
-        /// The given text.
-        url: String,
-        /// The cause.
-        #[source]
-        source: tonic::transport::Error,
-    },
-    /// The address has another scheme.
-    #[error("the address {url:?} must begin with http:// or https://")]
-    Scheme {
-        /// The given address.
-        url: String,
-    },
-    /// The address is on another machine, and has no TLS.
-    #[error(
-        "over {url:?} every party on the path can read and forge calls; use https://, or \
-         `Transport::in_the_clear` where that is what you want"
-    )]
-    InTheClear {
-        /// The given address.
-        url: String,
-    },
-    /// The address needs TLS, which this build does not have.
-    #[error("the address {url:?} needs TLS; build bandana-client with the feature `tls`")]
-    NoTls {
-        /// The given address.
-        url: String,
-    },
-    /// The roots can't be used.
-    #[error("the roots for TLS can't be used")]
-    Tls(#[source] tonic::transport::Error),
-}
-
-impl EndpointError {
-    fn address(url: &str, source: tonic::transport::Error) -> Self {
-        Self::Address { url: url.to_owned(), source }
     }
 }
 

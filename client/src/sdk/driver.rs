@@ -223,10 +223,8 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) -> Option<Instant>
                     }
                     continue;
                 }
-                if shared.is_state_written() {
-                    // What is sealed just now is sent over the connection of its fetch.
-                    transport.close();
-                }
+                // Nothing wakes the device for it.
+                transport.close();
                 let due = wait.map(|wait| Instant::now() + wait.min(PATIENCE_MAX));
                 match due.into_iter().chain(end).min() {
                     Some(time) => either(shared.network.woken(), sleep_until(time)).await,
