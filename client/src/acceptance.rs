@@ -24,7 +24,7 @@ use crate::time::Timestamp;
 /// let acceptance = Acceptance::unsigned(Epsilon::new(0.5)?, Rewards::binary());
 /// # let (mut client, id) = (Client::new(budget()?), specification()?.experiment_id().clone());
 /// client.enroll(id.clone(), acceptance);
-/// let refused = client.on_fetched(&id, answer(now())?, now());
+/// let refused = client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now());
 /// assert!(matches!(refused, Err(ClientError::Refused(Refusal::Epsilon { .. }))));
 /// # Ok::<(), Failure>(())
 /// ```
@@ -60,11 +60,11 @@ impl Acceptance {
     /// let signers = Signers::key(operator.public_key());
     /// let acceptance = Acceptance::signed(Epsilon::new(1.0)?, Rewards::binary(), signers);
     /// client.enroll(id.clone(), acceptance);
-    /// assert!(client.on_fetched(&id, answer(now())?, now()).is_err(), "nobody has signed it");
+    /// assert!(client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now()).is_err(), "nobody has signed it");
     ///
     /// let expires = UnixSeconds::new(now().unix_ms() / 1000).after_days(30);
     /// let signatures = vec![operator.sign(&specification()?, expires)];
-    /// client.on_fetched(&id, Fetched { signatures, ..answer(now())? }, now())?;
+    /// client.on_fetched(&FetchTask::new(id.clone()), Fetched { signatures, ..answer(now())? }, now())?;
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn signed(epsilon_max: Epsilon, rewards: Rewards, signers: Signers) -> Self {
@@ -88,7 +88,7 @@ impl Acceptance {
     /// let rewards = Rewards::bounded(RewardRange::UNIT);
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
     /// client.enroll(id.clone(), Acceptance::unsigned(Epsilon::new(1.0)?, rewards));
-    /// let refused = client.on_fetched(&id, answer(now())?, now());
+    /// let refused = client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now());
     /// assert!(matches!(refused, Err(ClientError::Refused(Refusal::Kind { .. }))));
     /// # Ok::<(), Failure>(())
     /// ```
@@ -116,7 +116,7 @@ impl Acceptance {
     /// // Users react within an hour; the experiment counts what comes in ten minutes.
     /// let patient = acceptance()?.least_attribution_window(Duration::from_secs(3600));
     /// client.enroll(id.clone(), patient);
-    /// assert!(client.on_fetched(&id, answer(now())?, now()).is_err());
+    /// assert!(client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now()).is_err());
     /// assert!(matches!(client.refusal(&id), Some(Refusal::AttributionWindow { .. })));
     /// # Ok::<(), Failure>(())
     /// ```
@@ -140,7 +140,7 @@ impl Acceptance {
     ///
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
     /// client.enroll(id.clone(), acceptance()?.least_release_delay(Duration::from_secs(7200)));
-    /// assert!(client.on_fetched(&id, answer(now())?, now()).is_err());
+    /// assert!(client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now()).is_err());
     /// assert!(matches!(client.refusal(&id), Some(Refusal::ReleaseDelay { .. })));
     /// # Ok::<(), Failure>(())
     /// ```
@@ -160,7 +160,7 @@ impl Acceptance {
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
     /// // The build of the app contains the digests that were reviewed.
     /// client.enroll(id.clone(), acceptance()?.pinned(vec![reviewed]));
-    /// assert!(client.on_fetched(&id, answer(now())?, now()).is_err());
+    /// assert!(client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now()).is_err());
     /// assert_eq!(client.refusal(&id), Some(&Refusal::Digest(specification()?.digest())));
     /// # Ok::<(), Failure>(())
     /// ```
@@ -178,7 +178,7 @@ impl Acceptance {
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
     /// # let successor = SigningKey::from_secret(&[2; 32]).public_key();
     /// client.enroll(id.clone(), acceptance()?.signed_by(Signers::key(successor)));
-    /// assert!(client.on_fetched(&id, answer(now())?, now()).is_err(), "not by this key");
+    /// assert!(client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now()).is_err(), "not by this key");
     /// # Ok::<(), Failure>(())
     /// ```
     #[must_use]
@@ -272,9 +272,7 @@ impl Acceptance {
             None => Ok(Timestamp::MAX),
         }
     }
-}
 
-impl Acceptance {
     fn judge_timing(&self, offered: ReleaseTiming) -> Result<(), Refusal> {
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         let window = seconds(offered.attribution_window_seconds);
@@ -325,7 +323,7 @@ fn judge_change(offered: &Specification, held: &Specification) -> Result<(), Ref
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
 /// // A revision with a third arm, and a policy of two weights.
 /// let specification = specification()?.with_arm(Arm::new("blue")?)?;
-/// let refused = client.on_fetched(&id, Fetched { specification, ..answer(now())? }, now());
+/// let refused = client.on_fetched(&FetchTask::new(id.clone()), Fetched { specification, ..answer(now())? }, now());
 /// assert!(refused.is_err());
 /// assert_eq!(client.refusal(&id), Some(&Refusal::PolicyArms { weights: 2, arms: 3 }));
 /// assert_ne!(client.choose(&id, now())?.label(), "blue");

@@ -110,7 +110,7 @@ impl Chosen {
 /// let mut client = Client::new(Budget::new(PrivacyLoss::new(1.0)?, 7, PrivacyLoss::new(9.0)?)?);
 /// # let id = specification()?.experiment_id().clone();
 /// # client.enroll(id.clone(), acceptance()?);
-/// # client.on_fetched(&id, answer(now())?, now())?;
+/// # client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now())?;
 /// assert_eq!(client.choose(&id, now())?.unreported(), None);
 /// assert_eq!(client.choose(&id, now())?.unreported(), Some(Unreported::WindowSpent));
 /// # Ok::<(), Failure>(())

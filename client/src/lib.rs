@@ -200,7 +200,7 @@ pub use acceptance::{Acceptance, Refusal};
 pub use assignment::{AssignmentId, Chosen, Unreported};
 #[cfg(feature = "simulation")]
 pub use core::SimulatedClient;
-pub use core::{Client, ClientError, Core, FetchOf, FetchTask, Fetched, Statistics, Task};
+pub use core::{Client, ClientError, Core, FetchTask, Fetched, Statistics, Task};
 pub use ledger::{Budget, BudgetError, Spent};
 #[cfg(feature = "simulation")]
 pub use noise::SeededNoise;

@@ -54,7 +54,7 @@ pub(crate) const TASK_TIME_MAX: Duration = Duration::from_mins(2);
 /// # client.choose(&id, now())?;
 /// # let later = now().after(Duration::from_secs(600 + 3600));
 /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
-/// # client.on_fetched(&id, answer(later)?, later)?;
+/// # client.on_fetched(&FetchTask::new(id.clone()), answer(later)?, later)?;
 /// let Task::Upload(task) = client.next_task(later)? else { return Err("not yet".into()) };
 /// // The whole upload: a random name, the specification's digest, the day, an arm and a bit.
 /// let upload = Upload::try_from(&UploadRequest::decode(task.bytes())?)?;
@@ -102,7 +102,7 @@ impl UploadTask {
 /// # client.choose(&id, now())?;
 /// # let later = now().after(Duration::from_secs(600 + 3600));
 /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
-/// # client.on_fetched(&id, answer(later)?, later)?;
+/// # client.on_fetched(&FetchTask::new(id.clone()), answer(later)?, later)?;
 /// let Task::Upload(first) = client.next_task(later)? else { return Err("not yet".into()) };
 /// // The experiment is paused.
 /// let retry = UploadOutcome::Retry { retry_after: Some(Duration::from_secs(60)) };

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_client::{
-    Acceptance, Bandana, Budget, BulkNoise, Choice, Client, Clock as _, Consent, Fetched,
-    NoiseSource, OsNoise, Privatizer, Reporting, Reward, SystemClock, Task, Tasks, Timestamp,
-    Unreported, UploadOutcome,
+    Acceptance, Bandana, Budget, BulkNoise, Choice, Client, Clock as _, Consent, FetchTask,
+    Fetched, NoiseSource, OsNoise, Privatizer, Reporting, Reward, SystemClock, Task, Tasks,
+    Timestamp, Unreported, UploadOutcome,
 };
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::curve::Mechanism;
@@ -100,7 +100,7 @@ fn reports_of_a_whole_client_never_repeat() -> anyhow::Result<()> {
                 .least_release_delay(Duration::ZERO),
         );
         client.on_fetched(
-            &id,
+            &FetchTask::new(id.clone()),
             Fetched {
                 specification,
                 signatures: Vec::new(),
@@ -170,7 +170,7 @@ fn started(directory: &Path) -> anyhow::Result<(Bandana, Tasks)> {
         let (specification, day) = (specification.clone(), SystemClock.now().day());
         let signatures = Vec::new();
         let fetched = Fetched { specification, signatures, policy, day, store: None };
-        tasks.on_fetched(experiment.id(), fetched)?;
+        tasks.on_fetched(&FetchTask::new(experiment.id().clone()), fetched)?;
     }
     Ok((bandana, tasks))
 }

@@ -43,11 +43,7 @@ impl<N: NoiseSource> Core<N> {
             self.withheld = false;
             self.state.opted_out = false;
             self.journal.replace();
-            for (experiment_id, enrolled) in std::mem::take(&mut self.enrolled) {
-                if let Some(acceptance) = enrolled.into_acceptance() {
-                    self.enroll(experiment_id, acceptance);
-                }
-            }
+            self.enroll_again();
         }
     }
 

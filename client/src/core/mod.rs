@@ -4,6 +4,7 @@ mod choosing;
 mod consent;
 mod error;
 mod experiment;
+mod fetching;
 #[cfg(feature = "storage")]
 mod format;
 mod journal;
@@ -35,7 +36,7 @@ use crate::outbox::UploadTask;
 use crate::time::{Moment, Timestamp};
 pub use error::ClientError;
 use experiment::Enrolled;
-pub use experiment::{FetchOf, FetchTask, Fetched};
+pub use fetching::{FetchTask, Fetched};
 #[cfg(feature = "storage")]
 pub(crate) use format::{StoredChanges, StoredDone, StoredLedger, StoredStarts, StoredState};
 use journal::Journal;
@@ -63,7 +64,7 @@ pub use statistics::Statistics;
 /// # let id = specification()?.experiment_id().clone();
 /// client.enroll(id.clone(), acceptance()?);
 /// // A server's answer, received by the host:
-/// client.on_fetched(&id, answer(now())?, now())?;
+/// client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now())?;
 /// assert!(["red", "green"].contains(&client.choose(&id, now())?.label()));
 /// # Ok::<(), Failure>(())
 /// ```
@@ -80,13 +81,13 @@ pub type Client = Core<OsNoise>;
 /// # let id = specification()?.experiment_id().clone();
 /// client.enroll(id.clone(), acceptance()?);
 /// // It refuses experiments on real users.
-/// let refused = client.on_fetched(&id, answer(now())?, now());
+/// let refused = client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now());
 /// assert!(matches!(refused, Err(ClientError::Refused(Refusal::SimulationMark { .. }))));
 ///
 /// let mut parts = specification()?.to_parts();
 /// parts.simulation = true;
 /// let specification = Specification::new(parts)?;
-/// client.on_fetched(&id, Fetched { specification, ..answer(now())? }, now())?;
+/// client.on_fetched(&FetchTask::new(id.clone()), Fetched { specification, ..answer(now())? }, now())?;
 /// # Ok::<(), Failure>(())
 /// ```
 ///
@@ -166,7 +167,7 @@ impl<N> std::fmt::Debug for Core<N> {
 /// assert!(matches!(client.next_task(now())?, Task::Done));
 /// client.enroll(id.clone(), acceptance()?);
 /// assert!(matches!(client.next_task(now())?, Task::Fetch(_)));
-/// client.on_fetched(&id, answer(now())?, now())?;
+/// client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now())?;
 /// client.choose(&id, now())?;
 /// // Until the attribution window ends there is no task.
 /// let end = now().after(Duration::from_secs(600));
@@ -223,7 +224,7 @@ impl SimulatedClient {
     /// let mut clients = [SimulatedClient::seeded(1, 2), SimulatedClient::seeded(1, 2)];
     /// for client in &mut clients {
     ///     client.enroll(id.clone(), acceptance()?);
-    ///     client.on_fetched(&id, fetched.clone(), now())?;
+    ///     client.on_fetched(&FetchTask::new(id.clone()), fetched.clone(), now())?;
     /// }
     /// for _ in 0..100 {
     ///     let [one, other] = clients.each_mut().map(|client| client.choose(&id, now()));
@@ -339,7 +340,7 @@ impl<N: NoiseSource> Core<N> {
     /// # let id = specification()?.experiment_id().clone();
     /// # client.enroll(id.clone(), acceptance()?);
     /// client.set_boot_time(Some(Duration::from_secs(100)));
-    /// client.on_fetched(&id, answer(now())?, now())?;
+    /// client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now())?;
     /// // A second later the user sets the clock a month ahead.
     /// client.set_boot_time(Some(Duration::from_secs(101)));
     /// let later = now().after(Duration::from_hours(30 * 24));

@@ -124,7 +124,7 @@ impl<N: NoiseSource> Core<N> {
     /// # client.choose(&id, now())?;
     /// # let later = now().after(Duration::from_secs(600 + 3600));
     /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
-    /// # client.on_fetched(&id, answer(later)?, later)?;
+    /// # client.on_fetched(&FetchTask::new(id.clone()), answer(later)?, later)?;
     /// let Task::Upload(task) = client.next_task(later)? else { return Err("not yet".into()) };
     /// // The answer to the first attempt was lost, and the server has counted the upload.
     /// client.on_upload_result(task.id(), &UploadOutcome::Duplicate, later)?;

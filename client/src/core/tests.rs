@@ -62,8 +62,10 @@ fn wherever_the_randomness_fails_there_is_one_report_in_the_end() -> Result<(), 
             .least_release_delay(Duration::ZERO);
         core.enroll(id.clone(), acceptance);
         let now = Timestamp::from_unix_ms(0);
-        patiently(&mut core, &mut failures, |core| core.on_fetch_failed(&id, None, now))?;
-        core.on_fetched(&id, fetched(&id)?, now)?;
+        patiently(&mut core, &mut failures, |core| {
+            core.on_fetch_failed(&FetchTask::new(id.clone()), None, now)
+        })?;
+        core.on_fetched(&FetchTask::new(id.clone()), fetched(&id)?, now)?;
         patiently(&mut core, &mut failures, |core| core.choose(&id, now))?;
         let later = Timestamp::from_unix_ms(6000);
         let mut sent = Vec::new();
@@ -100,7 +102,7 @@ fn with_a_report() -> Result<(Core<Words>, Timestamp), Failure> {
             .least_attribution_window(Duration::ZERO)
             .least_release_delay(Duration::ZERO),
     );
-    core.on_fetched(&id, fetched(&id)?, Timestamp::from_unix_ms(0))?;
+    core.on_fetched(&FetchTask::new(id.clone()), fetched(&id)?, Timestamp::from_unix_ms(0))?;
     core.choose(&id, Timestamp::from_unix_ms(0))?;
     Ok((core, Timestamp::from_unix_ms(6000)))
 }

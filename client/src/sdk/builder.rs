@@ -459,7 +459,7 @@ impl<T> Builder<Ready<T>> {
     /// # let builder = agree(Bandana::builder().host_transport().in_memory())?;
     /// let (bandana, mut tasks) = builder.clock(Arc::new(Stopped(now))).build();
     /// let experiment = bandana.experiment("button-colour")?;
-    /// tasks.on_fetch_failed(experiment.id(), None)?;
+    /// tasks.on_fetch_failed(&FetchTask::new(experiment.id().clone()), None)?;
     /// // The time of the next attempt is on this clock.
     /// assert!(matches!(tasks.next_task()?, Task::Wait(time) if time < now.after(hour)));
     /// # Ok::<(), Failure>(())

@@ -244,7 +244,7 @@ mod tests {
     use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 
     use crate::acceptance::Acceptance;
-    use crate::core::Fetched;
+    use crate::core::{FetchTask, Fetched};
     use crate::ledger::Budget;
     use crate::sdk::{Bandana, Consent};
 
@@ -278,7 +278,7 @@ mod tests {
             Policy { version: 1, weights: Weights::uniform(&[true])?, time_to_live_seconds: 60 };
         let day = bandana.shared.now().day();
         let fetched = Fetched { specification, signatures: Vec::new(), policy, day, store: None };
-        tasks.on_fetched(experiment.id(), fetched)?;
+        tasks.on_fetched(&FetchTask::new(experiment.id().clone()), fetched)?;
         let choice = experiment.choose();
         assert!(bandana.shared.write_pending(), "a choice can be sent for once it is written");
         choice.reward(1.0);

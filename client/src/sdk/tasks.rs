@@ -6,7 +6,7 @@ use std::time::Duration;
 use bandana_shared::identity::UploadId;
 
 use super::{Bandana, Shared};
-use crate::core::{ClientError, FetchOf, Fetched, Task};
+use crate::core::{ClientError, FetchTask, Fetched, Task};
 use crate::outbox::UploadOutcome;
 
 /// The tasks of a host that talks to the aggregator itself. The calls handle the storage, on the
@@ -105,12 +105,8 @@ impl Tasks {
     ///
     /// # Errors
     /// As for [`crate::Core::on_fetched`].
-    pub fn on_fetched(
-        &mut self,
-        fetch: &impl FetchOf,
-        fetched: Fetched,
-    ) -> Result<(), ClientError> {
-        let told = self.shared.core().on_fetched(fetch, fetched, self.shared.now());
+    pub fn on_fetched(&mut self, task: &FetchTask, fetched: Fetched) -> Result<(), ClientError> {
+        let told = self.shared.core().on_fetched(task, fetched, self.shared.now());
         self.shared.note_heard(None);
         told
     }
@@ -132,10 +128,10 @@ impl Tasks {
     /// As for [`crate::Core::on_fetch_failed`].
     pub fn on_fetch_failed(
         &mut self,
-        fetch: &impl FetchOf,
+        task: &FetchTask,
         retry_after: Option<Duration>,
     ) -> Result<(), ClientError> {
-        let told = self.shared.core().on_fetch_failed(fetch, retry_after, self.shared.now());
+        let told = self.shared.core().on_fetch_failed(task, retry_after, self.shared.now());
         self.shared.note_heard(Some("the host could not ask".to_owned()));
         told
     }
@@ -156,8 +152,8 @@ impl Tasks {
     ///
     /// # Errors
     /// As for [`crate::Core::on_fetch_refused`].
-    pub fn on_fetch_refused(&mut self, fetch: &impl FetchOf) -> Result<(), ClientError> {
-        let told = self.shared.core().on_fetch_refused(fetch, self.shared.now());
+    pub fn on_fetch_refused(&mut self, task: &FetchTask) -> Result<(), ClientError> {
+        let told = self.shared.core().on_fetch_refused(task, self.shared.now());
         self.shared.note_heard(Some("the server refused to answer".to_owned()));
         told
     }

@@ -1,6 +1,10 @@
 //! Every reason for which a client refuses an experiment.
 
-use bandana_client::{Acceptance, Budget, Client, ClientError, Refusal, SimulatedClient};
+use std::time::Duration;
+
+use bandana_client::{
+    Acceptance, Budget, Client, ClientError, FetchTask, Refusal, SimulatedClient,
+};
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -14,7 +18,7 @@ use super::{Failure, acceptance, answer, at, client, id, parts, policy};
 fn judge(acceptance: Acceptance, specification: Specification) -> Result<Option<Refusal>, Failure> {
     let mut client = Client::new(Budget::UNLIMITED);
     client.enroll(id()?, acceptance);
-    refusal(client.on_fetched(&id()?, answer(specification, 10)?, at(0)))
+    refusal(client.on_fetched(&FetchTask::new(id()?), answer(specification, 10)?, at(0)))
 }
 
 fn refusal(outcome: Result<(), ClientError>) -> Result<Option<Refusal>, Failure> {
@@ -32,8 +36,8 @@ fn what_the_app_did_not_agree_to_is_refused() -> Result<(), Failure> {
     let epsilon = Epsilon::new(1.0)?;
     let agreed = || {
         Acceptance::unsigned(epsilon, Rewards::binary())
-            .least_attribution_window(std::time::Duration::ZERO)
-            .least_release_delay(std::time::Duration::ZERO)
+            .least_attribution_window(Duration::ZERO)
+            .least_release_delay(Duration::ZERO)
     };
     let liked = Rewards::new(RewardKind::Binary, RewardRange::UNIT, OutOfRange::Refuse, 1.0)?;
     let wider = Rewards::bounded(RewardRange::new(0.0, 2.0)?);
@@ -41,31 +45,31 @@ fn what_the_app_did_not_agree_to_is_refused() -> Result<(), Failure> {
         (agreed(), offered.clone(), None),
         (
             Acceptance::unsigned(Epsilon::new(2.0)?, Rewards::binary())
-                .least_attribution_window(std::time::Duration::ZERO)
-                .least_release_delay(std::time::Duration::ZERO),
+                .least_attribution_window(Duration::ZERO)
+                .least_release_delay(Duration::ZERO),
             offered.clone(),
             None,
         ),
         (agreed().pinned(vec![offered.digest()]), offered.clone(), None),
         (
             Acceptance::unsigned(Epsilon::new(0.99)?, Rewards::binary())
-                .least_attribution_window(std::time::Duration::ZERO)
-                .least_release_delay(std::time::Duration::ZERO),
+                .least_attribution_window(Duration::ZERO)
+                .least_release_delay(Duration::ZERO),
             offered.clone(),
             Some(Refusal::Epsilon { offered: 1.0, accepted: 0.99 }),
         ),
         (
             Acceptance::unsigned(epsilon, Rewards::bounded(RewardRange::UNIT))
-                .least_attribution_window(std::time::Duration::ZERO)
-                .least_release_delay(std::time::Duration::ZERO),
+                .least_attribution_window(Duration::ZERO)
+                .least_release_delay(Duration::ZERO),
             offered.clone(),
             Some(Refusal::Kind { accepted: RewardKind::Bounded }),
         ),
         (agreed(), bounded, Some(Refusal::Kind { accepted: RewardKind::Binary })),
         (
             Acceptance::unsigned(epsilon, wider)
-                .least_attribution_window(std::time::Duration::ZERO)
-                .least_release_delay(std::time::Duration::ZERO),
+                .least_attribution_window(Duration::ZERO)
+                .least_release_delay(Duration::ZERO),
             offered.clone(),
             Some(Refusal::Range),
         ),
@@ -73,8 +77,8 @@ fn what_the_app_did_not_agree_to_is_refused() -> Result<(), Failure> {
         // 1.
         (
             Acceptance::unsigned(epsilon, liked)
-                .least_attribution_window(std::time::Duration::ZERO)
-                .least_release_delay(std::time::Duration::ZERO),
+                .least_attribution_window(Duration::ZERO)
+                .least_release_delay(Duration::ZERO),
             offered.clone(),
             Some(Refusal::Rewards),
         ),
@@ -86,6 +90,27 @@ fn what_the_app_did_not_agree_to_is_refused() -> Result<(), Failure> {
     ] {
         assert_eq!(judge(acceptance, specification)?, expected);
     }
+    Ok(())
+}
+
+#[test]
+fn what_is_held_is_refused_with_a_reason_by_a_stricter_app() -> Result<(), Failure> {
+    let offered = Specification::new(parts(1.0, Rewards::binary())?)?;
+    let mut client = client(&offered)?;
+    let delay = Duration::from_hours(24 * 30);
+    client.enroll(id()?, acceptance(&offered).least_release_delay(delay));
+    assert!(matches!(client.refusal(&id()?), Some(Refusal::ReleaseDelay { .. })));
+    client.enroll(id()?, acceptance(&offered));
+    assert_eq!(client.refusal(&id()?), None);
+    // Simulated users have no time to hide.
+    let simulated = SpecificationParts { simulation: true, ..offered.to_parts() };
+    let mut client = SimulatedClient::seeded(1, 1);
+    client.enroll(id()?, acceptance(&offered).least_release_delay(delay));
+    client.on_fetched(
+        &FetchTask::new(id()?),
+        answer(Specification::new(simulated)?, 10)?,
+        at(0),
+    )?;
     Ok(())
 }
 
@@ -102,10 +127,10 @@ fn simulated_and_real_never_mix() -> Result<(), Failure> {
     let mut client = SimulatedClient::seeded(1, 1);
     client.enroll(id()?, acceptance(&real));
     assert_eq!(
-        refusal(client.on_fetched(&id()?, answer(real, 10)?, at(0)))?,
+        refusal(client.on_fetched(&FetchTask::new(id()?), answer(real, 10)?, at(0)))?,
         Some(Refusal::SimulationMark { experiment: false })
     );
-    client.on_fetched(&id()?, answer(simulated, 10)?, at(0))?;
+    client.on_fetched(&FetchTask::new(id()?), answer(simulated, 10)?, at(0))?;
     Ok(())
 }
 
@@ -123,7 +148,7 @@ fn only_a_later_revision_changes_arms_and_nothing_else_changes() -> Result<(), F
     let retired = held.without_arm(ArmIndex::new(1)?)?;
     for specification in [held.clone(), added.clone(), retired.clone()] {
         let mut client = client(&held)?;
-        client.on_fetched(&id()?, answer(specification.clone(), 10)?, at(1))?;
+        client.on_fetched(&FetchTask::new(id()?), answer(specification.clone(), 10)?, at(1))?;
         assert_eq!(client.specification(&id()?), Some(&specification));
     }
     let renamed = Arm::new("crimson")?;
@@ -145,17 +170,17 @@ fn only_a_later_revision_changes_arms_and_nothing_else_changes() -> Result<(), F
         ),
     ] {
         let mut client = client(&held)?;
-        let outcome = client.on_fetched(&id()?, answer(offered, 10)?, at(1));
+        let outcome = client.on_fetched(&FetchTask::new(id()?), answer(offered, 10)?, at(1));
         assert_eq!(refusal(outcome)?, Some(expected));
         assert_eq!(client.specification(&id()?), Some(&held), "it goes on with what it held");
         client.choose(&id()?, at(1))?;
     }
     // Neither an older revision nor the revival of a retired arm is accepted.
     let mut client = client(&retired)?;
-    let back = client.on_fetched(&id()?, answer(held.clone(), 10)?, at(1));
+    let back = client.on_fetched(&FetchTask::new(id()?), answer(held.clone(), 10)?, at(1));
     assert_eq!(refusal(back)?, Some(Refusal::Revision { offered: 1, held: 2 }));
     let revived = with(&|p| p.revision = p.revision.next())?;
-    let revived = client.on_fetched(&id()?, answer(revived, 10)?, at(1));
+    let revived = client.on_fetched(&FetchTask::new(id()?), answer(revived, 10)?, at(1));
     assert_eq!(refusal(revived)?, Some(Refusal::Changed));
     Ok(())
 }
@@ -166,13 +191,13 @@ fn answers_that_do_not_fit_are_refused() -> Result<(), Failure> {
     let mut client = client(&specification)?;
     let mut short = answer(specification.clone(), 10)?;
     short.policy = policy(2)?;
-    let outcome = client.on_fetched(&id()?, short, at(1));
+    let outcome = client.on_fetched(&FetchTask::new(id()?), short, at(1));
     assert_eq!(refusal(outcome)?, Some(Refusal::PolicyArms { weights: 2, arms: 3 }));
 
     let mut other = specification.to_parts();
     other.experiment_id = ExperimentId::new("other")?;
     let other = answer(Specification::new(other)?, 10)?;
-    let outcome = client.on_fetched(&id()?, other, at(1));
+    let outcome = client.on_fetched(&FetchTask::new(id()?), other, at(1));
     assert_eq!(refusal(outcome)?, Some(Refusal::OtherExperiment));
     Ok(())
 }

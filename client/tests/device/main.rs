@@ -99,7 +99,7 @@ fn acceptance(specification: &Specification) -> Acceptance {
 fn client(specification: &Specification) -> Result<Client, Failure> {
     let mut client = Client::new(Budget::UNLIMITED);
     client.enroll(id()?, acceptance(specification));
-    client.on_fetched(&id()?, answer(specification.clone(), 10)?, at(0))?;
+    client.on_fetched(&FetchTask::new(id()?), answer(specification.clone(), 10)?, at(0))?;
     Ok(client)
 }
 
@@ -107,7 +107,7 @@ fn client(specification: &Specification) -> Result<Client, Failure> {
 fn simulated(specification: &Specification, seed: u64) -> Result<SimulatedClient, Failure> {
     let mut client = SimulatedClient::seeded(seed, 0);
     client.enroll(id()?, acceptance(specification));
-    client.on_fetched(&id()?, answer(specification.clone(), 10)?, at(0))?;
+    client.on_fetched(&FetchTask::new(id()?), answer(specification.clone(), 10)?, at(0))?;
     Ok(client)
 }
 

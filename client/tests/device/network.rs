@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use bandana_client::{Budget, Client, Fetched, Task, UploadOutcome};
+use bandana_client::{
+    Budget, Client, ClientError, FetchTask, Fetched, Task, Unreported, UploadOutcome,
+};
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::specification::Specification;
@@ -24,7 +26,7 @@ fn with_many_reports() -> Result<Client, Failure> {
         let experiment_id = ExperimentId::new(format!("many-{number}"))?;
         let fetched = of_many(experiment_id.clone())?;
         client.enroll(experiment_id.clone(), acceptance(&fetched.specification));
-        client.on_fetched(&experiment_id, fetched, at(0))?;
+        client.on_fetched(&FetchTask::new(experiment_id.clone()), fetched, at(0))?;
         for _ in 0..40 {
             client.choose(&experiment_id, at(0))?;
         }
@@ -70,7 +72,7 @@ fn one_wait_for_a_server_that_is_away_and_none_once_it_is_back() -> Result<(), F
                 }
                 Task::Fetch(task) => {
                     let id = task.experiment_id;
-                    client.on_fetched(&id, of_many(id.clone())?, now)?;
+                    client.on_fetched(&FetchTask::new(id.clone()), of_many(id.clone())?, now)?;
                 }
                 Task::Wait(_) | Task::Done => break,
             }
@@ -171,14 +173,40 @@ fn a_fetch_whose_result_is_never_told_ends_no_reporting() -> Result<(), Failure>
 }
 
 #[test]
+fn an_answer_that_nobody_asked_for_dates_no_report() -> Result<(), Failure> {
+    let nat = PrivacyLoss::new(1.0)?;
+    let specification = timed(0, 0, false)?;
+    let mut client = Client::new(Budget::new(nat, 1, PrivacyLoss::new(1000.0)?)?);
+    client.enroll(id()?, acceptance(&specification));
+    client.on_fetched(&FetchTask::new(id()?), answer(specification.clone(), 10)?, at(0))?;
+    client.choose(&id()?, at(0))?;
+    let Task::Upload(task) = client.next_task(at(0))? else { return Err("no upload".into()) };
+    client.on_upload_result(task.id(), &UploadOutcome::Accepted, at(0))?;
+    for day in 11..14 {
+        let now = at(u64::from(day - 10) * 86_400);
+        let told = answer(specification.clone(), day)?;
+        client.on_fetched(&FetchTask::new(id()?), told, now)?;
+        assert_eq!(client.choose(&id()?, now)?.unreported(), Some(Unreported::WindowSpent));
+    }
+    Ok(())
+}
+
+#[test]
 fn a_wake_with_nothing_to_do_is_not_held_against_the_next() -> Result<(), Failure> {
     let mut client = with_many_reports()?;
     // The app came to the foreground, and something is due.
     assert!(client.resume(at(3600))?);
-    assert!(matches!(client.next_task(at(3600))?, Task::Upload(_) | Task::Fetch(_)));
+    let Task::Fetch(task) = client.next_task(at(3600))? else { return Err("no fetch".into()) };
     // The network changes during the call, twice.
     assert!(client.resume(at(3601))?, "the call hangs on a dead connection");
     assert!(!client.resume(at(3602))?);
+    // A call whose result comes after an opt-out is over, too.
+    client.opt_out();
+    let fetched = of_many(task.experiment_id.clone())?;
+    assert!(matches!(client.on_fetched(&task, fetched, at(3603)), Err(ClientError::OptedOut)));
+    client.opt_in();
+    assert!(client.resume(at(3613))?);
+    assert!(client.resume(at(3614))?, "nothing was under way");
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Reports of the rewards of an assignment.
 
 use bandana_client::{
-    BulkNoise, ClientError, PrivatizeError, Privatizer, Reward, SeededNoise, Task,
+    BulkNoise, ClientError, FetchTask, PrivatizeError, Privatizer, Reward, SeededNoise, Task,
 };
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::Mechanism;
@@ -115,7 +115,7 @@ fn rewards_count_until_the_window_ends() -> Result<(), Failure> {
         assert_eq!(added.is_ok(), counts, "second {when}");
         assert!(counts || matches!(added, Err(ClientError::NotOpen)));
         let refreshed = super::answer(specification.clone(), 10)?;
-        client.on_fetched(&id()?, refreshed, at(102))?;
+        client.on_fetched(&FetchTask::new(id()?), refreshed, at(102))?;
         assert_eq!(report(&upload(client.next_task(at(102)))?)?.1, counts);
     }
     Ok(())

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use bandana_client::{ClientError, Reward, SimulatedClient, Task, Unreported, UploadOutcome};
+use bandana_client::{
+    ClientError, FetchTask, Reward, SimulatedClient, Task, Unreported, UploadOutcome,
+};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{ReleaseTiming, Specification, SpecificationParts};
 
@@ -202,18 +204,18 @@ fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
     client.enroll(id()?, acceptance(&specification));
     let Task::Fetch(first) = client.next_task(at(0))? else { return Err("no question".into()) };
     assert!(matches!(client.next_task(at(0))?, Task::Wait(_)), "it is under way");
-    client.on_fetch_failed(&id()?, None, at(0))?;
+    client.on_fetch_failed(&FetchTask::new(id()?), None, at(0))?;
     let Task::Wait(again) = client.next_task(at(0))? else { return Err("no wait".into()) };
     assert!(again <= at(2));
     assert!(matches!(client.next_task(again)?, Task::Fetch(_)));
-    client.on_fetched(&id()?, answer(specification.clone(), 10)?, at(10))?;
+    client.on_fetched(&FetchTask::new(id()?), answer(specification.clone(), 10)?, at(10))?;
     assert!(matches!(client.next_task(at(10_000))?, Task::Done), "nobody needs a policy");
 
     // A choice by a stale policy works at once, and schedules a fetch.
     client.choose(&id()?, at(10_000))?;
     let (task, now) = question(&mut client, at(10_000))?;
     assert_eq!(task.experiment_id, first.experiment_id);
-    client.on_fetched(&id()?, answer(specification, 11)?, now)?;
+    client.on_fetched(&FetchTask::new(id()?), answer(specification, 11)?, now)?;
     assert_eq!(upload(client.next_task(now))?.day, now.day(), "the device's own");
     Ok(())
 }
@@ -227,11 +229,11 @@ fn reports_wait_until_the_day_is_known() -> Result<(), Failure> {
     let (_, mut now) = question(&mut client, at(1_000_000))?;
     for attempt in 0..5 {
         assert!(attempt == 0 || matches!(client.next_task(now)?, Task::Fetch(_)));
-        client.on_fetch_failed(&id()?, None, now)?;
+        client.on_fetch_failed(&FetchTask::new(id()?), None, now)?;
         let Task::Wait(again) = client.next_task(now)? else { return Err("no wait".into()) };
         now = again;
     }
-    client.on_fetched(&id()?, answer(specification, 22)?, now)?;
+    client.on_fetched(&FetchTask::new(id()?), answer(specification, 22)?, now)?;
     assert_eq!(upload(client.next_task(now))?.day, now.day());
     assert_eq!(client.statistics().fetches_failed, 5);
     Ok(())
@@ -245,7 +247,7 @@ fn a_question_for_the_day_is_also_the_one_for_a_policy() -> Result<(), Failure> 
         // The policy is stale, and the report needs a day.
         client.choose(&id()?, at(1_000_000))?;
         let (_, asked) = question(&mut client, at(1_000_000))?;
-        client.on_fetched(&id()?, answer(specification, 22)?, asked)?;
+        client.on_fetched(&FetchTask::new(id()?), answer(specification, 22)?, asked)?;
         let sent = upload(client.next_task(asked))?;
         assert_eq!(sent.day, asked.day(), "{seed}");
         // A refresh that was still scheduled would come within five minutes.
@@ -267,7 +269,7 @@ fn a_refused_revision_stops_no_report() -> Result<(), Failure> {
     let revised = specification.with_arm(bandana_shared::specification::Arm::new("black")?)?;
     client.choose(&id()?, at(1_000_000))?;
     let (_, now) = question(&mut client, at(1_000_000))?;
-    let refused = client.on_fetched(&id()?, answer(revised, 22)?, now);
+    let refused = client.on_fetched(&FetchTask::new(id()?), answer(revised, 22)?, now);
     assert!(matches!(refused, Err(ClientError::Refused(_))), "{refused:?}");
     let sent = upload(client.next_task(now))?;
     assert_eq!((sent.day, sent.digest), (now.day(), specification.digest()));
@@ -285,7 +287,11 @@ fn a_silent_experiment_does_not_silence_others() -> Result<(), Failure> {
     let mut parts = specification.to_parts();
     parts.experiment_id = other.clone();
     client.enroll(other.clone(), acceptance(&specification));
-    client.on_fetched(&other, answer(Specification::new(parts)?, 10)?, at(1))?;
+    client.on_fetched(
+        &FetchTask::new(other.clone()),
+        answer(Specification::new(parts)?, 10)?,
+        at(1),
+    )?;
     assert!(client.choose(&id()?, at(1))?.unreported().is_some());
     assert!(client.choose(&other, at(1))?.unreported().is_none());
     Ok(())
@@ -304,7 +310,7 @@ fn a_retry_changes_nothing_that_comes_later() -> Result<(), Failure> {
             let retry = UploadOutcome::Retry { retry_after: None };
             client.on_upload_result(task.id(), &retry, now)?;
             now = now.after(Duration::from_mins(2));
-            client.on_fetched(&id()?, answer(specification.clone(), 10)?, now)?;
+            client.on_fetched(&FetchTask::new(id()?), answer(specification.clone(), 10)?, now)?;
         }
         let Task::Upload(task) = client.next_task(now)? else { return Err("none".into()) };
         client.on_upload_result(task.id(), &UploadOutcome::Accepted, now)?;
@@ -373,7 +379,7 @@ fn a_clock_that_steps_back_a_little_loses_no_report() -> Result<(), Failure> {
         let mut client = client(&specification)?;
         client.choose(&id()?, at(1_000_000))?;
         let now = at(1_000_000 - step);
-        client.on_fetched(&id()?, answer(specification, 22)?, now)?;
+        client.on_fetched(&FetchTask::new(id()?), answer(specification, 22)?, now)?;
         // A time within an hour is waited for; a time further ahead counts as passed.
         let due = if step < 3600 { at(1_000_000) } else { now };
         assert_eq!(upload(client.next_task(due))?.day, due.day(), "{step} s back");
@@ -387,7 +393,7 @@ fn assignments_of_a_clock_that_ran_ahead_are_released() -> Result<(), Failure> {
     let mut client = client(&specification)?;
     let year = 365 * 86_400;
     client.choose(&id()?, at(year))?;
-    client.on_fetched(&id()?, answer(specification, 10)?, at(50))?;
+    client.on_fetched(&FetchTask::new(id()?), answer(specification, 10)?, at(50))?;
     assert_eq!(upload(client.next_task(at(50)))?.day, day(10));
     Ok(())
 }
@@ -397,7 +403,7 @@ fn a_clock_that_is_set_back_holds_nothing_up() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
     let mut client = client(&specification)?;
     let year = 365 * 86_400;
-    client.on_fetched(&id()?, answer(specification.clone(), 375)?, at(year))?;
+    client.on_fetched(&FetchTask::new(id()?), answer(specification.clone(), 375)?, at(year))?;
     client.choose(&id()?, at(year))?;
     let Task::Upload(task) = client.next_task(at(year))? else { return Err("no upload".into()) };
     let retry = UploadOutcome::Retry { retry_after: Some(Duration::MAX) };
@@ -409,7 +415,7 @@ fn a_clock_that_is_set_back_holds_nothing_up() -> Result<(), Failure> {
     assert_eq!(again, task, "the retry is due");
     client.on_upload_result(again.id(), &UploadOutcome::Accepted, at(5))?;
     let (_, now) = question(&mut client, at(5))?;
-    client.on_fetched(&id()?, answer(specification, 10)?, now)?;
+    client.on_fetched(&FetchTask::new(id()?), answer(specification, 10)?, now)?;
     client.choose(&id()?, now)?;
     assert_eq!(upload(client.next_task(now))?.day, day(10));
     Ok(())
@@ -427,12 +433,12 @@ fn nothing_works_before_a_server_has_answered() -> Result<(), Failure> {
 }
 
 #[test]
-fn a_server_can_not_tag_a_device_with_a_day() -> Result<(), Failure> {
+fn a_server_can_put_the_day_of_an_upload_back_by_one_and_no_more() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
     for (told, believed) in [(8, false), (9, true), (11, true), (12, false), (4_000_000, false)] {
         let mut client = bandana_client::Client::new(bandana_client::Budget::UNLIMITED);
         client.enroll(id()?, acceptance(&specification));
-        client.on_fetched(&id()?, answer(specification.clone(), told)?, at(0))?;
+        client.on_fetched(&FetchTask::new(id()?), answer(specification.clone(), told)?, at(0))?;
         client.choose(&id()?, at(0))?;
         match (client.next_task(at(0))?, believed) {
             (Task::Upload(task), true) => {
@@ -470,7 +476,7 @@ fn a_clock_that_jumps_for_a_moment_drops_no_report() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
     let mut client = client(&specification)?;
     client.set_boot_time(Some(Duration::from_secs(1000)));
-    client.on_fetched(&id()?, answer(specification, 10)?, at(0))?;
+    client.on_fetched(&FetchTask::new(id()?), answer(specification, 10)?, at(0))?;
     for _ in 0..3 {
         client.choose(&id()?, at(0))?;
     }

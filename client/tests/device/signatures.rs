@@ -1,7 +1,7 @@
 //! Apps that pin keys.
 
 use bandana_client::{
-    Acceptance, Budget, Client, ClientError, Fetched, Refusal, SignatureRefusal, Signers,
+    Acceptance, Budget, Client, ClientError, FetchTask, Fetched, Refusal, SignatureRefusal, Signers,
 };
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::rewards::Rewards;
@@ -57,7 +57,10 @@ fn both_parties_must_have_signed() -> Result<(), Failure> {
     ];
     for (signatures, refusal) in cases {
         let (mut client, _) = pinned(&specification)?;
-        match (client.on_fetched(&id()?, signed(&specification, signatures)?, at(0)), refusal) {
+        match (
+            client.on_fetched(&FetchTask::new(id()?), signed(&specification, signatures)?, at(0)),
+            refusal,
+        ) {
             (Ok(()), None) => {}
             (Err(ClientError::Refused(Refusal::Signature(got))), Some(expected)) => {
                 assert_eq!(got, expected);
@@ -74,17 +77,25 @@ fn nothing_is_chosen_after_the_first_signature_has_expired() -> Result<(), Failu
     let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
     let sign = |number, days| key(number).sign(&specification, expiry(days * DAY));
     let (mut client, _) = pinned(&specification)?;
-    client.on_fetched(&id()?, signed(&specification, vec![sign(1, 9), sign(2, 3)])?, at(0))?;
+    client.on_fetched(
+        &FetchTask::new(id()?),
+        signed(&specification, vec![sign(1, 9), sign(2, 3)])?,
+        at(0),
+    )?;
     client.choose(&id()?, at(3 * DAY - 1))?;
     let expired = client.choose(&id()?, at(3 * DAY));
     assert!(matches!(expired, Err(ClientError::SignaturesExpired { .. })), "{expired:?}");
     // Setting the clock back does not help: it is the server's day at least.
     let (mut client, _) = pinned(&specification)?;
-    client.on_fetched(&id()?, signed(&specification, vec![sign(1, 9), sign(2, 3)])?, at(0))?;
+    client.on_fetched(
+        &FetchTask::new(id()?),
+        signed(&specification, vec![sign(1, 9), sign(2, 3)])?,
+        at(0),
+    )?;
     let again = Fetched { day: day(12), ..signed(&specification, vec![sign(1, 9), sign(2, 3)])? };
-    client.on_fetched(&id()?, again, at(2 * DAY))?;
+    client.on_fetched(&FetchTask::new(id()?), again, at(2 * DAY))?;
     let late = Fetched { day: day(12), ..signed(&specification, vec![sign(1, 9), sign(2, 1)])? };
-    let late = client.on_fetched(&id()?, late, at(DAY / 2));
+    let late = client.on_fetched(&FetchTask::new(id()?), late, at(DAY / 2));
     assert!(matches!(late, Err(ClientError::Refused(Refusal::Signature(_)))), "{late:?}");
     Ok(())
 }
@@ -96,13 +107,13 @@ fn signatures_are_renewed_before_they_expire() -> Result<(), Failure> {
         [1, 2].map(|number| key(number).sign(&specification, expiry(days * DAY))).into()
     };
     let (mut client, acceptance) = pinned(&specification)?;
-    client.on_fetched(&id()?, signed(&specification, sign(3))?, at(0))?;
+    client.on_fetched(&FetchTask::new(id()?), signed(&specification, sign(3))?, at(0))?;
     client.choose(&id()?, at(DAY))?;
     let (_, now) = question(&mut client, at(DAY))?;
-    client.on_fetch_failed(&id()?, None, now)?;
+    client.on_fetch_failed(&FetchTask::new(id()?), None, now)?;
     client.choose(&id()?, at(2 * DAY))?;
     question(&mut client, at(2 * DAY))?;
-    client.on_fetched(&id()?, signed(&specification, sign(30))?, at(2 * DAY))?;
+    client.on_fetched(&FetchTask::new(id()?), signed(&specification, sign(30))?, at(2 * DAY))?;
     client.choose(&id()?, at(29 * DAY))?;
 
     // An app that pins another key does not use the held specification.

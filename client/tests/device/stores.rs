@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bandana_client::{Fetched, Signers, Task, UploadOutcome, UploadTask};
+use bandana_client::{FetchTask, Fetched, Signers, Task, UploadOutcome, UploadTask};
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::signing::SigningKey;
 
@@ -20,7 +20,7 @@ fn reporting(store: Option<StoreId>) -> Result<(Client, UploadTask), Failure> {
     let mut client = Client::new(Budget::UNLIMITED);
     client.enroll(id()?, acceptance(&specification));
     let fetched = Fetched { store, ..answer(specification, 10)? };
-    client.on_fetched(&id()?, fetched, at(0))?;
+    client.on_fetched(&FetchTask::new(id()?), fetched, at(0))?;
     client.choose(&id()?, at(1))?;
     let Task::Upload(task) = client.next_task(at(1))? else { return Err("no upload".into()) };
     Ok((client, task))
@@ -63,12 +63,12 @@ fn a_report_belongs_to_the_store_that_was_heard_when_its_arm_was_drawn() -> Resu
     let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
     // Another store has the same experiment, and later does not know it.
     let fetched = Fetched { store: Some(OTHER), ..answer(specification.clone(), 10)? };
-    client.on_fetched(&id()?, fetched, at(2))?;
+    client.on_fetched(&FetchTask::new(id()?), fetched, at(2))?;
     client.choose(&id()?, at(3))?;
     let Task::Upload(second) = client.next_task(at(3))? else { return Err("no upload".into()) };
     // A server that names no store changes nothing.
     let same = Fetched { store: None, ..answer(specification.clone(), 10)? };
-    client.on_fetched(&id()?, same, at(5))?;
+    client.on_fetched(&FetchTask::new(id()?), same, at(5))?;
     client.choose(&id()?, at(6))?;
     let Task::Upload(third) = client.next_task(at(6))? else { return Err("no upload".into()) };
     client.on_upload_result(task.id(), &unknown(Some(OTHER)), at(6))?;
@@ -94,10 +94,14 @@ fn what_a_liar_told_is_forgotten_once_the_store_that_it_named_disowns_it() -> Re
     for lie in lies()? {
         let mut client = Client::new(Budget::UNLIMITED);
         client.enroll(id()?, acceptance(&truth));
-        client.on_fetched(&id()?, Fetched { store: Some(STORE), ..answer(lie, 10)? }, at(0))?;
+        client.on_fetched(
+            &FetchTask::new(id()?),
+            Fetched { store: Some(STORE), ..answer(lie, 10)? },
+            at(0),
+        )?;
         client.choose(&id()?, at(1))?;
         let Task::Upload(task) = client.next_task(at(1))? else { return Err("no upload".into()) };
-        let refused = client.on_fetched(&id()?, truly.clone(), at(1));
+        let refused = client.on_fetched(&FetchTask::new(id()?), truly.clone(), at(1));
         assert!(matches!(refused, Err(ClientError::Refused(_))), "{refused:?}");
         let spent = client.spent();
         client.on_upload_result(task.id(), &unknown(Some(STORE)), at(2))?;
@@ -106,7 +110,7 @@ fn what_a_liar_told_is_forgotten_once_the_store_that_it_named_disowns_it() -> Re
         assert!(matches!(client.choose(&id()?, at(3)), Err(ClientError::NoPolicy { .. })));
         assert_eq!((client.spent(), client.waiting_reports()), (spent, 0));
         assert!(matches!(client.next_task(at(60))?, Task::Fetch(_)));
-        client.on_fetched(&id()?, truly.clone(), at(60))?;
+        client.on_fetched(&FetchTask::new(id()?), truly.clone(), at(60))?;
         assert_eq!(client.specification(&id()?), Some(&truth));
         client.choose(&id()?, at(61))?;
         let Task::Upload(_) = client.next_task(at(61))? else { return Err("no upload".into()) };
@@ -125,7 +129,7 @@ fn signers_and_what_was_reported_once_outlast_a_stores_word() -> Result<(), Fail
             let expires = UnixSeconds::new(at(0).unix_ms() / 1000).after_days(30);
             let signatures = vec![operator.sign(&lie, expires)];
             let told = Fetched { store: Some(STORE), signatures, ..answer(lie.clone(), 10)? };
-            client.on_fetched(&id()?, told, at(0))?;
+            client.on_fetched(&FetchTask::new(id()?), told, at(0))?;
             client.choose(&id()?, at(1))?;
             let Task::Upload(task) = client.next_task(at(1))? else {
                 return Err("no upload".into());
@@ -153,7 +157,7 @@ fn what_waits_for_a_store_that_is_gone_does_not_hold_up_the_others() -> Result<(
     assert!(first.len() < 5, "{} were sent", first.len());
     let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
     let fetched = Fetched { store: Some(OTHER), ..answer(specification, 10)? };
-    client.on_fetched(&id()?, fetched, at(1))?;
+    client.on_fetched(&FetchTask::new(id()?), fetched, at(1))?;
     client.choose(&id()?, at(1))?;
     let Task::Upload(task) = client.next_task(at(1))? else { return Err("it waits too".into()) };
     assert!(!first.contains(&task.id()));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use bandana_client::{AssignmentId, Bandana, Reporting, StorageError, Task, Unreported};
+use bandana_client::{AssignmentId, Bandana, FetchTask, Reporting, StorageError, Task, Unreported};
 use bandana_shared::specification::{Arm, Specification};
 
 use super::{Failure, Hands, NAME, choose, serve, started};
@@ -179,7 +179,7 @@ fn what_was_heard_while_a_directory_was_in_use_replaces_nothing_in_it() -> Resul
     parts.arms = vec![Arm::new("blue")?, Arm::new("yellow")?];
     let Task::Fetch(_) = tasks.next_task()? else { return Err("no fetch".into()) };
     let told = super::fetched(&Specification::new(parts)?, clock.truth())?;
-    tasks.on_fetched(experiment.id(), told)?;
+    tasks.on_fetched(&FetchTask::new(experiment.id().clone()), told)?;
     assert!(["blue", "yellow"].contains(&experiment.choose().label_or("none")));
     drop(first);
     clock.forward(100);

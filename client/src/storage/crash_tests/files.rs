@@ -172,7 +172,7 @@ fn an_experiment_that_no_server_knows_holds_up_no_other() -> Result<(), Failure>
     let specification = abandoned;
     let (signatures, day, store) = (Vec::new(), at(0).day(), None);
     let fetched = Fetched { specification, signatures, policy, day, store };
-    device.core.on_fetched(&gone, fetched, at(0))?;
+    device.core.on_fetched(&FetchTask::new(gone.clone()), fetched, at(0))?;
     device.core.choose(&gone, at(0))?;
     device.core.choose(&id()?, at(1))?;
     device.write(2);
@@ -184,7 +184,7 @@ fn an_experiment_that_no_server_knows_holds_up_no_other() -> Result<(), Failure>
             let written = device.write(second);
             match task {
                 Task::Fetch(task) if task.experiment_id == gone => {
-                    device.core.on_fetch_refused(&gone, at(second))?;
+                    device.core.on_fetch_refused(&FetchTask::new(gone.clone()), at(second))?;
                 }
                 Task::Fetch(_) => device.enroll(second)?,
                 Task::Upload(task) => {

@@ -20,7 +20,7 @@ use super::Storage;
 use super::double::{Disk, Fault};
 use crate::acceptance::Acceptance;
 use crate::assignment::AssignmentId;
-use crate::core::{Core, Fetched, Task};
+use crate::core::{Core, FetchTask, Fetched, Task};
 use crate::ledger::Budget;
 use crate::noise::{NoiseSource as _, SeededNoise};
 use crate::outbox::UploadOutcome;
@@ -116,7 +116,7 @@ impl Device {
             day,
             store: Some(StoreId::new([7; 16])),
         };
-        self.core.on_fetched(&id()?, fetched, at(second))?;
+        self.core.on_fetched(&FetchTask::new(id()?), fetched, at(second))?;
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use super::super::double::Disk;
 use super::super::{Files, REWARDS, REWARDS_NEW};
 use super::*;
+use crate::core::PendingRewards;
 
 #[test]
 fn kept_rewards_survive_the_end_of_the_process_and_are_erased_with_the_bit() -> Result<(), Failure>
@@ -89,6 +90,21 @@ fn writes_and_their_sizes_are_the_same_with_and_without_rewards() -> Result<(), 
     seen.dedup();
     assert_eq!(seen.len(), 1, "{seen:?}");
     assert!(seen[0].1 > 0 && seen[0].0.iter().any(|step| step.2.is_some()), "{seen:?}");
+    Ok(())
+}
+
+#[test]
+fn what_is_not_there_is_not_removed_again() -> Result<(), Failure> {
+    let disk = Disk::new(1, None);
+    let mut device = Device::start(disk.clone(), 1, true)?;
+    device.core.choose(&id()?, at(0))?;
+    device.write(0);
+    device.core.next_task(at(6))?;
+    device.write(6);
+    assert!(disk.content(REWARDS).is_none());
+    let before = disk.operations();
+    device.storage.keep_rewards(&PendingRewards::none())?;
+    assert_eq!(disk.operations(), before);
     Ok(())
 }
 
