@@ -60,11 +60,12 @@ impl Acceptance {
     /// let signers = Signers::key(operator.public_key());
     /// let acceptance = Acceptance::signed(Epsilon::new(1.0)?, Rewards::binary(), signers);
     /// client.enroll(id.clone(), acceptance);
-    /// assert!(client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now()).is_err(), "nobody has signed it");
+    /// let task = FetchTask::new(id.clone());
+    /// assert!(client.on_fetched(&task, answer(now())?, now()).is_err(), "nobody has signed it");
     ///
     /// let expires = UnixSeconds::new(now().unix_ms() / 1000).after_days(30);
     /// let signatures = vec![operator.sign(&specification()?, expires)];
-    /// client.on_fetched(&FetchTask::new(id.clone()), Fetched { signatures, ..answer(now())? }, now())?;
+    /// client.on_fetched(&task, Fetched { signatures, ..answer(now())? }, now())?;
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn signed(epsilon_max: Epsilon, rewards: Rewards, signers: Signers) -> Self {
@@ -178,7 +179,8 @@ impl Acceptance {
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
     /// # let successor = SigningKey::from_secret(&[2; 32]).public_key();
     /// client.enroll(id.clone(), acceptance()?.signed_by(Signers::key(successor)));
-    /// assert!(client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now()).is_err(), "not by this key");
+    /// let task = FetchTask::new(id.clone());
+    /// assert!(client.on_fetched(&task, answer(now())?, now()).is_err(), "not by this key");
     /// # Ok::<(), Failure>(())
     /// ```
     #[must_use]
@@ -323,7 +325,8 @@ fn judge_change(offered: &Specification, held: &Specification) -> Result<(), Ref
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
 /// // A revision with a third arm, and a policy of two weights.
 /// let specification = specification()?.with_arm(Arm::new("blue")?)?;
-/// let refused = client.on_fetched(&FetchTask::new(id.clone()), Fetched { specification, ..answer(now())? }, now());
+/// let fetched = Fetched { specification, ..answer(now())? };
+/// let refused = client.on_fetched(&FetchTask::new(id.clone()), fetched, now());
 /// assert!(refused.is_err());
 /// assert_eq!(client.refusal(&id), Some(&Refusal::PolicyArms { weights: 2, arms: 3 }));
 /// assert_ne!(client.choose(&id, now())?.label(), "blue");

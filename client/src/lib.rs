@@ -16,7 +16,8 @@
 //! | what was decided before a crash or a restart | yes | bits are never drawn twice, and what was spent is never forgotten |
 //! | that the app is used, that it takes part in an experiment, which arm it showed | no | the server sees one report for each assignment, of an arm |
 //! | when an arm was shown | partly | a report reveals it up to the experiment's random release delay, and to the day; a fetch of a newer policy comes up to five minutes after a choice by a stale one |
-//! | that two fetches come from one device | no | a fetch names the policy that the device holds, and a server can give each device another; uploads name none |
+//! | that two calls come from one device, by what they say | partly | a fetch says the name of an experiment and nothing else; an upload has a random name, a connection of its own, and one bit of the day that a server can choose. By a policy that a server made for one fetch, the arm of an upload tells which |
+//! | the same, by when they come | no | reports of a device whose release times fall in one short slot leave together, so that a radio wakes once |
 //! | which app reports | no | an app key, if there is one, goes with every call. It does not distinguish devices as long as all installations of the app share it |
 //! | the network address | no | use a proxy or a mix network if it matters |
 //! | the time of the next start | partly | an upload that fell due while the app was closed leaves at its next start |
@@ -36,7 +37,8 @@
 //! let bandana = Bandana::builder()
 //!     .endpoint("https://bandana.example.org")?
 //!     .directory(app_directory.join("bandana"))
-//!     // Rewards of 0 or 1, and at most epsilon = 1 for each report, whatever a server asks.
+//!     // Rewards of 0 or 1, and at most epsilon = 1 for each report, whatever a server asks, and
+//!     // whoever made the experiment: `signed` pins that.
 //!     .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
 //!     // At most 5 nats in any 7 days, and 100 for the life of the installation.
 //!     .budget(Budget::new(PrivacyLoss::new(5.0)?, 7, PrivacyLoss::new(100.0)?)?)
@@ -73,9 +75,10 @@
 //! 4. At the end of the window the sum, or the default reward, becomes one private bit (or one
 //!    symbol, where the experiment has k-ary randomized response). The report is written, and the
 //!    sum is erased.
-//! 5. At the release time the report gets a random name and the server's day. The debit is written to
-//!    the ledger and then the report to the state. Once both would survive a power cut, it leaves.
-//!    Every retry has the same bytes, after a random wait. The order of uploads is random.
+//! 5. At the release time the report gets a random name and the day: the earlier of the device's and
+//!    the server's. The debit is written to the ledger and then the report to the state. Once both
+//!    would survive a power cut, it leaves, over a connection of its own. Every retry has the same
+//!    bytes, after a random wait. The order of uploads is random.
 //!
 //! No event makes steps 4 and 5 depend on the reward in any other way: neither dropping the
 //! [`Assignment`], rewarding it twice or never, killing the process, losing the network, nor
@@ -89,7 +92,7 @@
 //! |---|---|---|
 //! | `ledger` | what was spent, in whole nano-nats, in two slots written in turn | nothing is reported until [`danger::reset`] |
 //! | `state` | experiments and policies as last received and the store that each came from, open assignments without their rewards, private bits not yet sent, arms that report once, whether the user has opted out | the same |
-//! | `rewards` | sums of rewards of open assignments: only with [`Builder::keep_pending_rewards`] | the sums count as none |
+//! | `rewards` | open assignments with the sums of their rewards: only with [`Builder::keep_pending_rewards`] | the sums count as none |
 //! | `starts` | the number of starts, from which ids of assignments begin | ids begin after the largest in `state` |
 //! | `opted-out` | the opt-out, by its existence | the opt-out in `state` stands |
 //! | `lock`, `installed`, `CACHEDIR.TAG` | nothing | |

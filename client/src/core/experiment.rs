@@ -167,8 +167,8 @@ impl<N: NoiseSource> Core<N> {
         self.enrolled.get(experiment_id).is_some_and(|enrolled| enrolled.acceptance.is_some())
     }
 
-    /// Reason why the last answer about an experiment, or what the client holds of it, was refused, if
-    /// it was.
+    /// Reason why the last answer about an experiment, or what the client holds of it, was refused,
+    /// if it was.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -179,7 +179,8 @@ impl<N: NoiseSource> Core<N> {
     /// let mut parts = specification()?.to_parts();
     /// parts.experiment_id = ExperimentId::new("another")?;
     /// let specification = Specification::new(parts)?;
-    /// let refused = client.on_fetched(&FetchTask::new(id.clone()), Fetched { specification, ..answer(now())? }, now());
+    /// let fetched = Fetched { specification, ..answer(now())? };
+    /// let refused = client.on_fetched(&FetchTask::new(id.clone()), fetched, now());
     /// assert!(refused.is_err());
     /// assert_eq!(client.refusal(&id), Some(&Refusal::OtherExperiment));
     /// // The next valid answer clears it.

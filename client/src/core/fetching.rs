@@ -77,7 +77,8 @@ impl FetchTask {
 ///
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
 /// // The server is of a kind that does not name its store.
-/// client.on_fetched(&FetchTask::new(id.clone()), Fetched { store: None, ..answer(now())? }, now())?;
+/// let fetched = Fetched { store: None, ..answer(now())? };
+/// client.on_fetched(&FetchTask::new(id.clone()), fetched, now())?;
 /// assert_eq!(client.specification(&id), Some(&specification()?));
 /// # Ok::<(), Failure>(())
 /// ```
@@ -97,9 +98,9 @@ pub struct Fetched {
 }
 
 impl<N: NoiseSource> Core<N> {
-    /// The day of uploads, if a server's was received lately that is within a day of the device's: the
-    /// earlier of the two. A server refuses a later day than its own; and the later of the two would
-    /// be its choice.
+    /// The day of uploads, if a server's was received lately that is within a day of the device's:
+    /// the earlier of the two. A server refuses a later day than its own; and the later of the two
+    /// would be its choice.
     pub(super) fn day(&self, now: Timestamp) -> Option<Day> {
         let (heard, own) = (self.heard_day.get(self.moment(now))?, now.day());
         (heard.get().abs_diff(own.get()) <= DAY_DIFFERENCE_MAX).then_some(own.min(heard))

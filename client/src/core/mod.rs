@@ -87,7 +87,8 @@ pub type Client = Core<OsNoise>;
 /// let mut parts = specification()?.to_parts();
 /// parts.simulation = true;
 /// let specification = Specification::new(parts)?;
-/// client.on_fetched(&FetchTask::new(id.clone()), Fetched { specification, ..answer(now())? }, now())?;
+/// let fetched = Fetched { specification, ..answer(now())? };
+/// client.on_fetched(&FetchTask::new(id.clone()), fetched, now())?;
 /// # Ok::<(), Failure>(())
 /// ```
 ///

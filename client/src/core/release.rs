@@ -19,9 +19,9 @@ const SLOTS_MIN: u64 = 32;
 /// # Privacy
 /// No release time depends on a reward. Whoever sees one learns of the end of its window what a
 /// uniform delay would tell, up to the one slot that can be more or less: a factor of at most
-/// 1 + 1/30. Slots are the same on all devices, and the times within two of them tell nothing of each
-/// other to whoever lacks the seed, so neither is a mark of the device. Reports that leave together were drawn by one device, as their
-/// connection tells.
+/// 1 + 1/30. Slots are the same on all devices, and the times within two of them tell nothing of
+/// each other to whoever lacks the seed, so neither is a mark of the device. Reports that leave
+/// together were drawn by one device, as their time tells.
 pub(super) fn draw(
     rewards_until: Timestamp,
     delay_seconds_max: u32,

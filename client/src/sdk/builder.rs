@@ -406,9 +406,9 @@ impl<T> Builder<Ready<T>> {
     }
 
     /// Keeps the sums of rewards of open assignments in the directory too, so that they survive the
-    /// end of the process; a power cut, or a kill in the middle of a write, may lose them. Without this setting, an
-    /// assignment that was open when the app ended reports only later rewards, or the default
-    /// reward. Has no effect on a client in memory.
+    /// end of the process; a power cut, or a kill in the middle of a write, may lose them. Without
+    /// this setting, an assignment that was open when the app ended reports only later rewards, or
+    /// the default reward. Has no effect on a client in memory.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

@@ -2,10 +2,12 @@
 
 use std::io;
 
+use bandana_shared::stored;
+
 use super::super::double::Disk;
 use super::super::{Files, REWARDS, REWARDS_NEW};
 use super::*;
-use crate::core::PendingRewards;
+use crate::core::{PendingReward, PendingRewards};
 
 #[test]
 fn kept_rewards_survive_the_end_of_the_process_and_are_erased_with_the_bit() -> Result<(), Failure>
@@ -90,6 +92,23 @@ fn writes_and_their_sizes_are_the_same_with_and_without_rewards() -> Result<(), 
     seen.dedup();
     assert_eq!(seen.len(), 1, "{seen:?}");
     assert!(seen[0].1 > 0 && seen[0].0.iter().any(|step| step.2.is_some()), "{seen:?}");
+    Ok(())
+}
+
+#[test]
+fn a_file_of_an_older_version_is_read() -> Result<(), Failure> {
+    let mut disk = Disk::new(2, None);
+    let mut device = Device::start(disk.clone(), 2, true)?;
+    let chosen = device.core.choose(&id()?, at(0))?;
+    device.write(0);
+    let older = PendingReward { assignment: chosen.id().get(), sum: 1.0 };
+    disk.create(REWARDS, &stored::to_bytes(&PendingRewards(vec![older]))?)?;
+    device.start_again(1)?;
+    assert_eq!(device.core.sum_of(chosen.id()), Some(1.0));
+    // It is written over in the form of today.
+    device.write(1);
+    device.start_again(2)?;
+    assert_eq!(device.core.sum_of(chosen.id()), Some(1.0));
     Ok(())
 }
 
