@@ -8,14 +8,15 @@ use axum::http::Uri;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 use tokio::task::yield_now;
+use tower::Layer as _;
 
 use crate::api::{Exports, OperatorService, TrustedService};
 use crate::auth::Authorization;
 use crate::clock::{Clock, SystemClock};
 use crate::configuration::{Configuration, Given, Origin, STORE_SETTINGS};
 use crate::dashboard::DashboardState;
-use crate::http::{PageServer, Pages};
-use crate::memory::{Budget, HoldingLayer};
+use crate::http::{Http1Server, Pages};
+use crate::memory::{Budget, Held, HoldingLayer};
 use crate::metrics::Metrics;
 use crate::peer::Calling;
 use crate::peer::Peer;
@@ -25,7 +26,7 @@ use crate::server::ServerSettings;
 use crate::server::startup::{Core, LoadedStore};
 use crate::shutdown::{ShutdownNotifier, shutdown_signal};
 use crate::store::Presence;
-use crate::telemetry::{Calls, Port};
+use crate::telemetry::{Calls, Port, Watched};
 use crate::views::draft::Draft;
 
 /// Parses a key file, and checks the round trip.
@@ -60,11 +61,14 @@ const MILLISECONDS: u32 = 4;
 /// Time limit for a closed connection to end.
 const ENDLESS: Duration = Duration::from_secs(5);
 
+/// The pages, with their calls counted and their memory charged.
+type PageService = Watched<Held<axum::Router>>;
+
 /// A server's pages over in-memory connections.
 #[derive(Debug)]
 pub struct PagesInMemory {
     runtime: Runtime,
-    server: PageServer,
+    server: Http1Server<PageService>,
     budget: Budget,
     registry: Arc<Registry>,
     /// Dropping this shuts the server down.
@@ -107,7 +111,7 @@ impl PagesInMemory {
         let holding = HoldingLayer::new(budget.clone(), calls.request_time, metrics.held.clone());
         let watched = Calls::new(Port::Operator, clock, metrics.calls.clone());
         let pages = Pages { authorization, metrics, readiness, dashboard_state };
-        let server = PageServer::new(pages.router(), watched, holding, &connections);
+        let server = Http1Server::new(watched.layer(holding.layer(pages.router())), &connections);
         Self { runtime, server, budget, registry: shown, _ending: notifier }
     }
 

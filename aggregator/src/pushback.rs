@@ -12,6 +12,12 @@ pub(crate) fn exhausted(message: impl Into<String>, wait: Duration) -> Status {
     come_again(Status::resource_exhausted(message), wait)
 }
 
+/// The time that the caller of a call with this status should wait, if it is given one.
+pub(crate) fn pushback(status: &Status) -> Option<Duration> {
+    let milliseconds = status.metadata().get(PUSHBACK)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_millis(milliseconds))
+}
+
 /// Adds the time to wait to an error of a call that may succeed later.
 pub(crate) fn come_again(mut status: Status, wait: Duration) -> Status {
     let milliseconds = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);

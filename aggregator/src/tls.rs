@@ -34,24 +34,21 @@ pub struct TlsFiles {
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
-    protocols: &'static [&'static [u8]],
     config: ArcSwap<ServerConfig>,
 }
 
-/// The ALPN identifiers of gRPC.
-pub const ALPN_GRPC: &[&[u8]] = &[b"h2"];
-
-/// The ALPN identifiers of gRPC and of pages.
-pub const ALPN_GRPC_AND_PAGES: &[&[u8]] = &[b"h2", b"http/1.1"];
+/// The ALPN identifiers of the protocols, the preferred one first: HTTP/2, which gRPC needs, and
+/// HTTP/1.1.
+const ALPN: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 impl Tls {
-    /// TLS with these files, for these protocols, the preferred one first.
+    /// TLS with these files.
     ///
     /// # Errors
     /// [`TlsError`] when the files can't be used.
-    pub fn open(files: TlsFiles, protocols: &'static [&'static [u8]]) -> Result<Self, TlsError> {
-        let config = ArcSwap::from_pointee(read(&files, protocols)?);
-        Ok(Self { files, protocols, config })
+    pub fn open(files: TlsFiles) -> Result<Self, TlsError> {
+        let config = ArcSwap::from_pointee(read(&files)?);
+        Ok(Self { files, config })
     }
 
     /// Reads the files again, for new connections. Files that can't be used leave everything as it
@@ -63,7 +60,7 @@ impl Tls {
     /// # Errors
     /// [`TlsError`] when the files can't be used.
     pub fn reload(&self) -> Result<(), TlsError> {
-        self.config.store(Arc::new(read(&self.files, self.protocols)?));
+        self.config.store(Arc::new(read(&self.files)?));
         Ok(())
     }
 
@@ -78,7 +75,7 @@ pub(crate) fn provider() -> CryptoProvider {
     ring::default_provider()
 }
 
-fn read(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, TlsError> {
+fn read(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&bytes(&files.key)?).map_err(|source| {
         TlsError::Pem { path: files.key.clone(), what: "a private key", source }
@@ -105,7 +102,7 @@ fn read(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, TlsError>
         key: files.key.clone(),
         source,
     })?;
-    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    config.alpn_protocols = ALPN.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(config)
 }
 

@@ -44,6 +44,22 @@ pub async fn send(
     exchange(stream, address, &format!("{method} {path}"), headers, body).await
 }
 
+/// Posts bytes, and returns the answer with its bytes.
+///
+/// # Errors
+/// When the server does not answer as HTTP/1.1 says.
+pub async fn post(
+    address: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> anyhow::Result<(Page, Vec<u8>)> {
+    let length = body.len().to_string();
+    let headers = [headers, &[("content-length", &*length)]].concat();
+    let stream = TcpStream::connect(address).await?;
+    exchange_bytes(stream, address, &format!("POST {path}"), &headers, body).await
+}
+
 /// Fetches a page on an open connection.
 ///
 /// # Errors
@@ -58,26 +74,36 @@ pub async fn get_on(
 }
 
 async fn exchange(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     host: &str,
     what: &str,
     headers: &[(&str, &str)],
     body: &str,
 ) -> anyhow::Result<Page> {
+    let (page, body) = exchange_bytes(stream, host, what, headers, body.as_bytes()).await?;
+    Ok(Page { body: String::from_utf8(body)?, ..page })
+}
+
+async fn exchange_bytes(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    host: &str,
+    what: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> anyhow::Result<(Page, Vec<u8>)> {
     let host = headers.iter().find(|(name, _)| *name == "host").map_or(host, |(_, host)| host);
     let others = headers.iter().filter(|(name, _)| *name != "host");
     let others: Vec<_> = others.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let others = others.concat();
-    let request =
-        format!("{what} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{others}\r\n{body}");
+    let head = format!("{what} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{others}\r\n");
     let answer = async {
-        stream.write_all(request.as_bytes()).await?;
+        stream.write_all(&[head.as_bytes(), body].concat()).await?;
         let mut answer = Vec::new();
         while !is_whole(&answer) && stream.read_buf(&mut answer).await? > 0 {}
         anyhow::Ok(answer)
     };
     let answer = tokio::time::timeout(PATIENCE, answer).await??;
-    parse(&String::from_utf8(answer)?)
+    parse(&answer)
 }
 
 /// Whether a response with a stated length is complete. Not all servers close connections.
@@ -89,17 +115,20 @@ fn is_whole(answer: &[u8]) -> bool {
     length.is_some_and(|length| answer.len() >= end + 4 + length)
 }
 
-fn parse(answer: &str) -> anyhow::Result<Page> {
-    let (head, body) = answer.split_once("\r\n\r\n").context("no head")?;
+/// The head of an answer, and the bytes of its body.
+fn parse(answer: &[u8]) -> anyhow::Result<(Page, Vec<u8>)> {
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").context("no head")?;
+    let (head, body) = (str::from_utf8(&answer[..end])?, answer[end + 4..].to_vec());
     let mut lines = head.lines();
     let status =
         lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")).context("not HTTP")?;
     let headers = lines.filter_map(|line| line.split_once(": "));
-    Ok(Page {
+    let page = Page {
         status: status.split(' ').next().unwrap_or_default().parse()?,
         headers: headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect(),
-        body: body.to_owned(),
-    })
+        body: String::new(),
+    };
+    Ok((page, body))
 }
 
 /// Metrics by their names with labels.

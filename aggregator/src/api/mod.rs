@@ -2,6 +2,7 @@
 
 mod alarm_watch;
 mod audited_action;
+mod connect;
 mod device;
 mod device_server;
 mod exports;
@@ -13,6 +14,7 @@ mod reflection;
 mod trusted;
 mod upload_stream;
 
+pub use connect::Connect;
 pub use device::DeviceService;
 pub use device_server::DeviceServer;
 pub use exports::Exports;

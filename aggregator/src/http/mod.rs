@@ -1,7 +1,7 @@
-//! Pages of the operators' port beside gRPC: the dashboard, metrics and probes.
+//! The HTTP/1.1 server, and the pages of the operators' port: the dashboard, metrics and probes.
 //!
-//! The pages are the same over HTTP/1.1 and HTTP/2. HTTP/1.1 serves nothing else: requests that a
-//! web page can make a browser send must not reach the operators' service.
+//! The pages are the same over HTTP/1.1 and HTTP/2. On the operators' port HTTP/1.1 serves nothing
+//! else: requests that a web page can make a browser send must not reach the operators' service.
 
 mod authorized;
 mod host;
@@ -10,4 +10,4 @@ mod probes;
 mod server;
 
 pub use pages::Pages;
-pub use server::PageServer;
+pub use server::Http1Server;

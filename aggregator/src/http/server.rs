@@ -1,47 +1,46 @@
 //! The HTTP/1.1 server.
 
-use axum::Router;
-use http::Request;
+use std::convert::Infallible;
+
+use http::{Request, Response};
+use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use hyper_util::service::TowerToHyperService;
+use prost::bytes::Buf;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::body::Body;
 use tonic::transport::server::Connected as _;
-use tower::{Layer as _, ServiceExt as _};
+use tower::{Service, ServiceExt as _};
 
-use crate::memory::HoldingLayer;
 use crate::peer::Peer;
 use crate::shutdown::ShutdownSignal;
-use crate::telemetry::Calls;
 use crate::transport::{Connection, ConnectionLimits};
 
-/// Serves the pages over HTTP/1.1.
+/// Serves a service over HTTP/1.1.
 #[derive(Clone, Debug)]
-pub struct PageServer {
+pub struct Http1Server<S> {
     builder: http1::Builder,
-    pages: Router,
-    calls: Calls,
-    holding: HoldingLayer,
+    service: S,
 }
 
-impl PageServer {
-    /// A server of these pages, which counts calls and charges their memory to the budget.
-    pub fn new(
-        pages: Router,
-        calls: Calls,
-        holding: HoldingLayer,
-        limits: &ConnectionLimits,
-    ) -> Self {
+impl<S, B> Http1Server<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+    B: HttpBody<Data: Buf + Send, Error: std::error::Error + Send + Sync> + Send + 'static,
+{
+    /// A server of this service.
+    pub fn new(service: S, limits: &ConnectionLimits) -> Self {
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
             .header_read_timeout(limits.handshake_time)
             .max_header_size(usize::try_from(limits.header_bytes).unwrap_or(usize::MAX));
-        Self { builder, pages, calls, holding }
+        Self { builder, service }
     }
 
     /// Serves these connections until shutdown, and then finishes requests under way.
@@ -70,16 +69,15 @@ impl PageServer {
     }
 
     /// Serves one connection until it ends.
-    pub(crate) fn serve_one<S>(
+    pub(crate) fn serve_one<C>(
         &self,
-        stream: S,
+        stream: C,
         peer: Peer,
-    ) -> impl GracefulConnection<Error = hyper::Error> + Send + use<S>
+    ) -> impl GracefulConnection<Error = hyper::Error> + Send + use<C, S, B>
     where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let held = self.holding.layer(self.pages.clone());
-        let service = self.calls.layer(held).map_request(move |request: Request<Incoming>| {
+        let service = self.service.clone().map_request(move |request: Request<Incoming>| {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(peer.clone());
             request

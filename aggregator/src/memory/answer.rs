@@ -56,7 +56,7 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
     pub(super) fn shared(shared: Shared, call: Arc<UnderBudget>) -> Self {
         let mut trailers = HeaderMap::with_capacity(1);
         trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
-        let data = Frame::data(held(shared.bytes(), &call, true));
+        let data = Frame::data(held(shared.framed(), &call, true));
         let ahead = VecDeque::from([Ok(data), Ok(Frame::trailers(trailers))]);
         let size = SizeHint::default();
         Self { ahead, rest: None, call: Some(call), size, is_timed: false }

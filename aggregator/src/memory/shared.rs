@@ -41,7 +41,7 @@ impl Shared {
     }
 
     /// The framed bytes, without copying them.
-    pub(super) fn bytes(self) -> Bytes {
+    pub(crate) fn framed(self) -> Bytes {
         Bytes::from_owner(self)
     }
 }
@@ -66,7 +66,7 @@ mod tests {
         let shared = Shared::of(&"a string".to_owned());
         assert_eq!(shared.as_ref()[..5], [0, 0, 0, 0, 10]);
         assert_eq!(shared.message().len(), 10);
-        let taken = shared.clone().bytes();
+        let taken = shared.clone().framed();
         assert_eq!((taken.len(), budget.held()), (15, 0));
         shared.retire(&budget);
         shared.retire(&budget);

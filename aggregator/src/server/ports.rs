@@ -18,14 +18,14 @@ use crate::admission::{
     CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server,
 };
 use crate::api::{
-    CuratorService, DeviceServer, DeviceService, Exports, OperatorService, ReadinessGate,
+    Connect, CuratorService, DeviceServer, DeviceService, Exports, OperatorService, ReadinessGate,
     TrustedService, with_reflection,
 };
 use crate::auth::{Authorization, OperatorGate};
 use crate::clock::Clock;
 use crate::dashboard::DashboardState;
 use crate::disclosures::DisclosureWriterHandle;
-use crate::http::PageServer;
+use crate::http::Http1Server;
 use crate::ingest::Ingest;
 use crate::memory::HeldMetrics;
 use crate::memory::{Budget, HoldingLayer};
@@ -104,15 +104,17 @@ impl EarlyServices {
         };
         let of_devices = Calls::new(Port::Device, Arc::clone(&clock), metrics.clone());
         let of_operators = Calls::new(Port::Operator, clock, metrics);
-        let device_services = of_devices.layer(holding.layer(closed.device.clone()));
+        let device_services = of_devices.layer(holding.layer(Connect::new(closed.device.clone())));
         let operator_services = of_operators.layer(holding.layer(closed.operator.clone()));
         let serving = async move {
             let operator = operator.until(ending.clone());
-            let Incoming { http2, http1 } = operator.incoming_by_protocol();
-            let device = device.until(ending.clone()).incoming();
+            let Incoming { http2, http1 } = operator.incoming();
+            let of_devices = device.until(ending.clone()).incoming();
+            let plain = Http1Server::new(device_services.clone(), &connections);
+            let plain = plain.serve(of_devices.http1, ending.clone());
             let device = http2_server(&connections).serve_with_incoming_shutdown(
                 device_services,
-                device,
+                of_devices.http2,
                 ending.clone().wait(),
             );
             let operator = http2_server(&connections).serve_with_incoming_shutdown(
@@ -120,12 +122,12 @@ impl EarlyServices {
                 http2,
                 ending.clone().wait(),
             );
-            let pages = PageServer::new(pages, of_operators, holding, &connections);
-            let pages = async {
-                pages.serve(http1, ending).await;
+            let pages = Http1Server::new(of_operators.layer(holding.layer(pages)), &connections);
+            let over_http1 = async {
+                tokio::join!(plain, pages.serve(http1, ending));
                 Ok(())
             };
-            let served = tokio::try_join!(device, operator, pages);
+            let served = tokio::try_join!(device, operator, over_http1);
             served.map(drop).map_err(ServerError::Transport)
         };
         (closed, serving)

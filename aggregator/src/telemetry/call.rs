@@ -84,7 +84,8 @@ impl Call {
         match self.what {
             What::Http => self.http_ended(response.status()),
             What::Grpc(_) => {
-                if let Some(code) = code_in(response.headers()) {
+                let answered = response.extensions().get().map(|Answered(code)| *code);
+                if let Some(code) = answered.or_else(|| code_in(response.headers())) {
                     self.ended(code);
                 }
             }
@@ -187,15 +188,27 @@ fn span<B>(id: RequestId, port: Port, what: What, request: &Request<B>) -> Span 
 }
 
 /// Whether a request claims to be gRPC.
-fn is_marked_grpc<B>(request: &Request<B>) -> bool {
+pub(crate) fn is_marked_grpc<B>(request: &Request<B>) -> bool {
     let kind = request.headers().get(header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// Whether a request is a gRPC call, rather than a request for a page.
+/// Whether a request is a gRPC call, rather than one of Connect or for a page.
 pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
-    METHODS.find(request.uri().path()).is_some() || is_marked_grpc(request)
+    (METHODS.find(request.uri().path()).is_some() && !is_connect(request))
+        || is_marked_grpc(request)
 }
+
+/// Whether a request is a call by the Connect protocol.
+pub(crate) fn is_connect<B>(request: &Request<B>) -> bool {
+    let mut declared = request.headers().get_all(header::CONTENT_TYPE).iter();
+    let is_proto = declared.next().is_some_and(|kind| kind == "application/proto");
+    is_proto && declared.next().is_none()
+}
+
+/// An extension of an answer that has no status of gRPC: the code that the call ended with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answered(pub(crate) Code);
 
 /// Whether the method at this path streams its answers.
 pub(crate) fn is_streamed(path: &str) -> bool {

@@ -84,8 +84,7 @@ pub struct Incoming {
 /// The channels for accepted connections.
 struct Outlets {
     http2: mpsc::Sender<Result<Connection, Infallible>>,
-    /// None: every connection is taken for HTTP/2.
-    http1: Option<mpsc::Sender<Result<Connection, Infallible>>>,
+    http1: mpsc::Sender<Result<Connection, Infallible>>,
 }
 
 impl Listener {
@@ -129,18 +128,11 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Connections after their handshake. Dropping the stream ends accepting.
-    pub fn incoming(self) -> Connections {
-        let (http2, incoming) = mpsc::channel(1);
-        tokio::spawn(self.accept(Outlets { http2, http1: None }));
-        ReceiverStream::new(incoming)
-    }
-
     /// Connections after their handshake, by protocol. A peer that sends nothing within the
     /// handshake time has no protocol. Dropping either stream ends accepting.
-    pub fn incoming_by_protocol(self) -> Incoming {
+    pub fn incoming(self) -> Incoming {
         let ((http2, second), (http1, first)) = (mpsc::channel(1), mpsc::channel(1));
-        tokio::spawn(self.accept(Outlets { http2, http1: Some(http1) }));
+        tokio::spawn(self.accept(Outlets { http2, http1 }));
         Incoming { http2: ReceiverStream::new(second), http1: ReceiverStream::new(first) }
     }
 
@@ -231,9 +223,9 @@ impl Setup {
         let handshake_time = self.limits.handshake_time;
         let beginning = async {
             let mut connection = self.connection(stream, place).await?;
-            let outlet = match &outlets.http1 {
-                Some(http1) if connection.protocol().await? == Protocol::Http1 => http1,
-                _ => &outlets.http2,
+            let outlet = match connection.protocol().await? {
+                Protocol::Http1 => &outlets.http1,
+                Protocol::Http2 => &outlets.http2,
             };
             io::Result::Ok((connection, outlet))
         };

@@ -1,6 +1,7 @@
 //! The server as a process: accepted and refused calls, duplicates, logs and crashes.
 
 mod clock;
+mod connect;
 mod counted_once;
 mod crash;
 mod descriptors;

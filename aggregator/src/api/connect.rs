@@ -1,0 +1,309 @@
+//! The Connect protocol: unary calls without HTTP/2, for clients that have only plain HTTP.
+//!
+//! A call is `POST /SERVICE/METHOD` with the content-type `application/proto` and one message as
+//! its body, over HTTP/1.1 or HTTP/2. It is translated to gRPC and back, so that admission, limits
+//! and answers are those of gRPC. Specification: <https://connectrpc.com/docs/protocol>.
+
+use std::convert::Infallible;
+use std::error::Error as _;
+use std::future::{Ready, poll_fn, ready};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bandana_shared::limits::UPLOAD_BYTES_MAX;
+use bytes::{Buf as _, Bytes, BytesMut};
+use futures_util::future::Either;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower::Service;
+
+use crate::memory::SharedAnswer;
+use crate::pushback::pushback;
+use crate::telemetry::{Answered, is_connect, is_marked_grpc, is_streamed};
+
+/// Bytes before each message of gRPC: a flag, and the length.
+const PREFIX_BYTES: usize = 5;
+
+/// The header with the protocol's version, which callers may omit.
+const PROTOCOL_VERSION: &str = "connect-protocol-version";
+
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const PROTO: HeaderValue = HeaderValue::from_static("application/proto");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// A gRPC service that answers unary calls by the Connect protocol too.
+#[derive(Clone, Debug)]
+pub struct Connect<S>(S);
+
+impl<S> Connect<S> {
+    /// Lets callers of this service use either protocol.
+    pub fn new(service: S) -> Self {
+        Self(service)
+    }
+}
+
+type Boxed = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl<S> Service<Request<Body>> for Connect<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Either<S::Future, Either<Boxed, Ready<Result<Response<Body>, Infallible>>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let refuse = |response| Either::Right(Either::Right(ready(Ok(response))));
+        if !is_connect(&request) {
+            if is_marked_grpc(&request) && request.version() < Version::HTTP_2 {
+                // HTTP/1.1 would drop the status, which gRPC has in its trailers.
+                return refuse(of_another_protocol());
+            }
+            return Either::Left(self.0.call(request));
+        }
+        match to_grpc(request) {
+            Err(refusal) => refuse(refusal),
+            Ok(request) => Either::Right(Either::Left(Box::pin(to_connect(self.0.call(request))))),
+        }
+    }
+}
+
+/// The answer to gRPC over a version of HTTP that can't carry it.
+fn of_another_protocol() -> Response<Body> {
+    let message = "gRPC needs HTTP/2; over HTTP/1.1 call with the content-type application/proto\n";
+    let mut response =
+        Response::new(Body::new(Whole(Some(Bytes::from_static(message.as_bytes())))));
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    response
+}
+
+/// The gRPC call of a Connect call.
+fn to_grpc(request: Request<Body>) -> Result<Request<Body>, Response<Body>> {
+    let refuse = |status: Status| Err(error(&status));
+    if request.method() != Method::POST {
+        let mut response = error(&Status::unimplemented("a call is a POST"));
+        *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        return Err(response);
+    }
+    if is_streamed(request.uri().path()) || takes_a_stream(request.uri().path()) {
+        return refuse(Status::unimplemented("streams need gRPC"));
+    }
+    let headers = request.headers();
+    if headers.get(PROTOCOL_VERSION).is_some_and(|version| version != "1") {
+        return refuse(Status::invalid_argument("the Connect protocol has version 1"));
+    }
+    if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        return refuse(Status::unimplemented("messages must not be compressed"));
+    }
+    let (mut head, body) = request.into_parts();
+    for header in [CONTENT_LENGTH, CONTENT_ENCODING, ACCEPT_ENCODING] {
+        head.headers.remove(header);
+    }
+    head.headers.insert(CONTENT_TYPE, GRPC);
+    Ok(Request::from_parts(head, Body::new(Framed::new(body))))
+}
+
+/// Whether requests of this method are a stream.
+fn takes_a_stream(path: &str) -> bool {
+    path == "/bandana.v1.Device/SubmitUploads"
+}
+
+/// The Connect answer of a gRPC call.
+async fn to_connect(
+    call: impl Future<Output = Result<Response<Body>, Infallible>>,
+) -> Result<Response<Body>, Infallible> {
+    let (mut head, body) = call.await?.into_parts();
+    if let Some(status) = head.extensions.remove::<Status>() {
+        return Ok(refused(&status, head.status));
+    }
+    if let Some(status) = Status::from_header_map(&head.headers) {
+        return Ok(refused(&status, head.status));
+    }
+    if let Some(SharedAnswer(shared)) = head.extensions.remove() {
+        return Ok(answer(shared.framed().slice(PREFIX_BYTES..)));
+    }
+    Ok(match message(body).await {
+        Ok(message) => answer(message),
+        Err(status) => error(&status),
+    })
+}
+
+/// The only message of a gRPC answer.
+async fn message(body: Body) -> Result<Bytes, Status> {
+    let mut body = pin!(body);
+    let mut framed = BytesMut::new();
+    let mut only: Option<Bytes> = None;
+    while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
+        let frame = match frame?.into_trailers() {
+            Ok(trailers) => match Status::from_header_map(&trailers) {
+                Some(status) if status.code() != Code::Ok => return Err(status),
+                _ => continue,
+            },
+            Err(frame) => frame,
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        // Most answers are one frame, which is not copied.
+        if only.is_none() && framed.is_empty() {
+            only = Some(data);
+        } else {
+            framed.extend(only.take());
+            framed.extend([data]);
+        }
+    }
+    let mut framed = only.unwrap_or_else(|| framed.freeze());
+    if framed.len() < PREFIX_BYTES {
+        return Err(Status::internal("the answer was cut off"));
+    }
+    framed.advance(PREFIX_BYTES);
+    Ok(framed)
+}
+
+fn answer(message: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::new(Whole(Some(message))));
+    response.headers_mut().insert(CONTENT_TYPE, PROTO);
+    response.extensions_mut().insert(Answered(Code::Ok));
+    response
+}
+
+/// The answer to a call that ended with `status` before a message was made.
+fn refused(status: &Status, of_http: StatusCode) -> Response<Body> {
+    // What can't be decoded is the caller's fault, and reported as one of the server's. The
+    // server's own such errors have a cause.
+    let is_callers = status.code() == Code::Internal && status.source().is_none();
+    let callers = is_callers.then(|| Status::invalid_argument(status.message()));
+    let mut response = error(callers.as_ref().unwrap_or(status));
+    if of_http != StatusCode::OK {
+        *response.status_mut() = of_http;
+    }
+    response.extensions_mut().insert(status.clone());
+    response
+}
+
+/// The answer with an error.
+fn error(status: &Status) -> Response<Body> {
+    let (name, of_http) = in_connect(status.code());
+    let body = serde_json::json!({ "code": name, "message": status.message() }).to_string();
+    let mut response = Response::new(Body::new(Whole(Some(body.into()))));
+    *response.status_mut() = of_http;
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    if let Some(wait) = pushback(status) {
+        response.headers_mut().insert(
+            RETRY_AFTER,
+            wait.as_millis()
+                .div_ceil(1000)
+                .to_string()
+                .parse()
+                .unwrap_or(HeaderValue::from_static("1")),
+        );
+    }
+    response.extensions_mut().insert(Answered(status.code()));
+    response
+}
+
+/// A code's name and its status in HTTP, by the protocol's table.
+fn in_connect(code: Code) -> (&'static str, StatusCode) {
+    match code {
+        Code::Cancelled => ("canceled", client_closed_request()),
+        Code::Ok | Code::Unknown => ("unknown", StatusCode::INTERNAL_SERVER_ERROR),
+        Code::InvalidArgument => ("invalid_argument", StatusCode::BAD_REQUEST),
+        Code::DeadlineExceeded => ("deadline_exceeded", StatusCode::GATEWAY_TIMEOUT),
+        Code::NotFound => ("not_found", StatusCode::NOT_FOUND),
+        Code::AlreadyExists => ("already_exists", StatusCode::CONFLICT),
+        Code::PermissionDenied => ("permission_denied", StatusCode::FORBIDDEN),
+        Code::ResourceExhausted => ("resource_exhausted", StatusCode::TOO_MANY_REQUESTS),
+        Code::FailedPrecondition => ("failed_precondition", StatusCode::BAD_REQUEST),
+        Code::Aborted => ("aborted", StatusCode::CONFLICT),
+        Code::OutOfRange => ("out_of_range", StatusCode::BAD_REQUEST),
+        Code::Unimplemented => ("unimplemented", StatusCode::NOT_IMPLEMENTED),
+        Code::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR),
+        Code::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE),
+        Code::DataLoss => ("data_loss", StatusCode::INTERNAL_SERVER_ERROR),
+        Code::Unauthenticated => ("unauthenticated", StatusCode::UNAUTHORIZED),
+    }
+}
+
+/// Status 499, which has no name in the standard.
+fn client_closed_request() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
+}
+
+/// A body of one piece.
+struct Whole(Option<Bytes>);
+
+impl HttpBody for Whole {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let bytes = self.0.take().filter(|bytes| !bytes.is_empty());
+        Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(Bytes::is_empty)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+}
+
+/// A request's message with gRPC's prefix, once it has arrived completely. One that is too long is
+/// read no further.
+struct Framed {
+    body: Body,
+    bytes: BytesMut,
+    is_over: bool,
+}
+
+impl Framed {
+    fn new(body: Body) -> Self {
+        Self { body, bytes: BytesMut::zeroed(PREFIX_BYTES), is_over: false }
+    }
+}
+
+impl HttpBody for Framed {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        if this.is_over {
+            return Poll::Ready(None);
+        }
+        while this.bytes.len() <= PREFIX_BYTES + UPLOAD_BYTES_MAX {
+            match ready!(Pin::new(&mut this.body).poll_frame(context)) {
+                None => break,
+                Some(Err(error)) => {
+                    this.is_over = true;
+                    return Poll::Ready(Some(Err(error)));
+                }
+                Some(Ok(frame)) => {
+                    this.bytes.extend(frame.into_data());
+                }
+            }
+        }
+        this.is_over = true;
+        let length = u32::try_from(this.bytes.len() - PREFIX_BYTES).unwrap_or(u32::MAX);
+        this.bytes[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
+        Poll::Ready(Some(Ok(Frame::data(this.bytes.split().freeze()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_over
+    }
+}
