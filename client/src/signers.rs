@@ -1,8 +1,7 @@
 //! Signers: the keys whose signatures an app demands.
 
 use bandana_shared::identity::UnixSeconds;
-use bandana_shared::signing::{PublicKey, Signature};
-use bandana_shared::specification::Specification;
+use bandana_shared::signing::{PublicKey, Signable, Signature};
 use thiserror::Error;
 
 use crate::time::Timestamp;
@@ -74,7 +73,7 @@ impl Signers {
         std::iter::once(&self.first).chain(&self.others).copied().collect()
     }
 
-    /// Checks that every key has signed `specification`. Returns the first moment at which that no
+    /// Checks that every key has signed `content`. Returns the first moment at which that no
     /// longer holds, when it must be judged anew. Signatures by other keys are ignored.
     ///
     /// ```
@@ -99,13 +98,13 @@ impl Signers {
     ///
     /// # Privacy
     /// `now` is the device's own clock: a server can't extend a signature.
-    pub fn judge(
+    pub fn judge<T: Signable>(
         &self,
-        specification: &Specification,
+        content: &T,
         signatures: &[Signature],
         now: Timestamp,
     ) -> Result<Timestamp, SignatureRefusal> {
-        let until = |key: &PublicKey| judge_key(*key, specification, signatures, now);
+        let until = |key: &PublicKey| judge_key(*key, content, signatures, now);
         self.others
             .iter()
             .try_fold(until(&self.first)?, |soonest, key| Ok(soonest.min(until(key)?)))
@@ -113,14 +112,14 @@ impl Signers {
 }
 
 /// The time until which the signature of `key` is valid.
-fn judge_key(
+fn judge_key<T: Signable>(
     key: PublicKey,
-    specification: &Specification,
+    content: &T,
     signatures: &[Signature],
     now: Timestamp,
 ) -> Result<Timestamp, SignatureRefusal> {
     let by_key = || signatures.iter().filter(|signature| signature.key() == key);
-    let good = by_key().filter(|signature| signature.fits(specification));
+    let good = by_key().filter(|signature| signature.fits(content));
     let Some(expires) = good.map(Signature::expires).max() else {
         let none = by_key().next().is_none();
         return Err(if none {

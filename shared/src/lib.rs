@@ -37,6 +37,7 @@ pub mod confidence;
 pub mod curve;
 pub mod epsilon;
 pub mod estimate;
+pub mod gateway;
 pub mod identity;
 pub mod interval;
 pub mod limits;

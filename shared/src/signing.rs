@@ -1,4 +1,4 @@
-//! Signed specifications.
+//! Signed specifications, and signed keys of a gateway.
 //!
 //! An app pins the public keys of the parties that may define its experiments. A server that has a
 //! signature but no secret key can't make up an experiment. A signature covers a domain, its own
@@ -43,17 +43,39 @@ use std::str::FromStr;
 use ed25519_dalek::VerifyingKey;
 use thiserror::Error;
 
+use crate::gateway::GatewayKeys;
 use crate::identity::UnixSeconds;
 use crate::specification::Specification;
 
-/// The domain of a signature, before expiry and specification, so that no signature made for
-/// another purpose is valid for a specification.
-const SIGNATURE_DOMAIN: &[u8] = b"bandana.v1.signed-specification\0";
+/// Content that can be signed.
+pub trait Signable {
+    /// The domain of a signature, before expiry and content, so that no signature made for another
+    /// purpose is valid. It ends with a zero byte.
+    const DOMAIN: &'static [u8];
+
+    /// The bytes of the content, the same for equal contents.
+    fn content(&self) -> Vec<u8>;
+}
+
+impl Signable for Specification {
+    const DOMAIN: &'static [u8] = b"bandana.v1.signed-specification\0";
+
+    fn content(&self) -> Vec<u8> {
+        self.canonical_bytes()
+    }
+}
+
+impl Signable for GatewayKeys {
+    const DOMAIN: &'static [u8] = b"bandana.v1.signed-gateway-keys\0";
+
+    fn content(&self) -> Vec<u8> {
+        self.configurations().to_vec()
+    }
+}
 
 /// The bytes that a signature covers.
-fn signed_bytes(specification: &Specification, expires: UnixSeconds) -> Vec<u8> {
-    let canonical = specification.canonical_bytes();
-    [SIGNATURE_DOMAIN, &expires.get().to_be_bytes(), &canonical].concat()
+fn signed_bytes<T: Signable>(content: &T, expires: UnixSeconds) -> Vec<u8> {
+    [T::DOMAIN, &expires.get().to_be_bytes(), &content.content()].concat()
 }
 
 /// The public half of an Ed25519 key, which an app pins.
@@ -168,17 +190,13 @@ impl Signature {
         &self.bytes
     }
 
-    /// Verifies that the signature is valid for `specification` at `now`.
+    /// Verifies that the signature is valid for `content` at `now`.
     ///
     /// # Errors
-    /// [`SignatureError::Invalid`] when the key's holder did not sign this specification with this
+    /// [`SignatureError::Invalid`] when the key's holder did not sign this content with this
     /// expiry; [`SignatureError::Expired`] when the holder did, but `now` is not before the expiry.
-    pub fn verify(
-        &self,
-        specification: &Specification,
-        now: UnixSeconds,
-    ) -> Result<(), SignatureError> {
-        if !self.fits(specification) {
+    pub fn verify<T: Signable>(&self, content: &T, now: UnixSeconds) -> Result<(), SignatureError> {
+        if !self.fits(content) {
             return Err(SignatureError::Invalid { key: self.key });
         }
         if now < self.expires {
@@ -188,9 +206,9 @@ impl Signature {
         }
     }
 
-    /// Whether the key's holder signed `specification` with this expiry, even if it has passed.
-    pub fn fits(&self, specification: &Specification) -> bool {
-        let message = signed_bytes(specification, self.expires);
+    /// Whether the key's holder signed `content` with this expiry, even if it has passed.
+    pub fn fits<T: Signable>(&self, content: &T) -> bool {
+        let message = signed_bytes(content, self.expires);
         let signature = ed25519_dalek::Signature::from_bytes(&self.bytes);
         VerifyingKey::from_bytes(&self.key.0)
             .is_ok_and(|key| key.verify_strict(&message, &signature).is_ok())
@@ -244,11 +262,11 @@ impl SigningKey {
         PublicKey(self.0.verifying_key().to_bytes())
     }
 
-    /// Signs `specification`. The signature expires at `expires`. The same inputs give the same
+    /// Signs `content`. The signature expires at `expires`. The same inputs give the same
     /// signature.
-    pub fn sign(&self, specification: &Specification, expires: UnixSeconds) -> Signature {
+    pub fn sign<T: Signable>(&self, content: &T, expires: UnixSeconds) -> Signature {
         use ed25519_dalek::Signer as _;
-        let bytes = self.0.sign(&signed_bytes(specification, expires)).to_bytes();
+        let bytes = self.0.sign(&signed_bytes(content, expires)).to_bytes();
         Signature { key: self.public_key(), expires, bytes }
     }
 }
@@ -286,10 +304,8 @@ pub enum KeyError {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SignatureError {
-    /// The key did not sign this specification with this expiry.
-    #[error(
-        "the signature does not fit: the key {key} did not sign this specification with this expiry"
-    )]
+    /// The key did not sign this content with this expiry.
+    #[error("the signature does not fit: the key {key} did not sign this with this expiry")]
     Invalid {
         /// The key of the alleged signer.
         key: PublicKey,

@@ -19,9 +19,10 @@ const PACKAGE: (&str, &str) = (".bandana.v1", "crate::wire::v1");
 /// The file of the descriptors, which server reflection serves.
 pub const DESCRIPTORS_PATH: &str = "shared/src/wire/bandana.v1.binpb";
 
-const PROTOS: [&str; 5] = [
+const PROTOS: [&str; 6] = [
     "bandana/v1/specification.proto",
     "bandana/v1/device.proto",
+    "bandana/v1/gateway.proto",
     "bandana/v1/operator.proto",
     "bandana/v1/curator.proto",
     "bandana/v1/trusted.proto",

@@ -25,7 +25,7 @@ pub(super) fn fetched(response: &GetExperimentResponse) -> Result<Fetched, WireE
     };
     Ok(Fetched {
         specification: Specification::try_from(experiment)?,
-        signatures: signatures(experiment),
+        signatures: signatures(&experiment.signatures),
         policy: Policy::try_from(policy)?,
         day: Day::new(response.server_day),
         store: match &response.store_id[..] {

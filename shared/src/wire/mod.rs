@@ -55,12 +55,15 @@ pub mod v1 {
     mod device;
     #[cfg(feature = "services")]
     #[rustfmt::skip]
+    mod gateway;
+    #[cfg(feature = "services")]
+    #[rustfmt::skip]
     mod operator;
     #[cfg(feature = "services")]
     #[rustfmt::skip]
     mod trusted;
     #[cfg(feature = "services")]
-    pub use self::{curator::*, device::*, operator::*, trusted::*};
+    pub use self::{curator::*, device::*, gateway::*, operator::*, trusted::*};
 }
 
 /// The descriptors of `bandana.v1`, with the comments of `proto/`: an encoded

@@ -37,10 +37,10 @@ pub fn experiment_with_signatures(
     v1::Experiment { signatures, ..specification.into() }
 }
 
-/// The signatures received with a specification, unverified. Malformed ones are left out, since no
-/// key made them. So are all after the first [`SIGNATURES_MAX`]: reading a key takes time, and any
-/// party can send many.
-pub fn signatures(message: &v1::Experiment) -> Vec<Signature> {
-    let first = message.signatures.iter().take(SIGNATURES_MAX);
+/// The signatures received with a specification or the keys of a gateway, unverified. Malformed
+/// ones are left out, since no key made them. So are all after the first [`SIGNATURES_MAX`]: reading
+/// a key takes time, and any party can send many.
+pub fn signatures(messages: &[v1::SpecificationSignature]) -> Vec<Signature> {
+    let first = messages.iter().take(SIGNATURES_MAX);
     first.filter_map(|signature| Signature::try_from(signature).ok()).collect()
 }

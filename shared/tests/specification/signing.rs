@@ -164,11 +164,11 @@ fn malformed_signatures_on_the_wire_are_nobodys() {
     assert!(matches!(refused[0], Err(WireError::Key(KeyError::Length(31)))));
     assert!(matches!(refused[1], Err(WireError::SignatureLength(63))));
     experiment.signatures = vec![short_key.clone(), message.clone(), short_signature];
-    assert_eq!(signatures(&experiment), [good]);
+    assert_eq!(signatures(&experiment.signatures), [good]);
     // No more signatures than the limit are checked.
     experiment.signatures = vec![short_key; SIGNATURES_MAX - 1];
     experiment.signatures.extend([message.clone(), message]);
-    assert_eq!(signatures(&experiment), [good]);
+    assert_eq!(signatures(&experiment.signatures), [good]);
 }
 
 proptest! {

@@ -128,7 +128,7 @@ pub fn signatures(mut data: &[u8]) {
     let now = UnixSeconds::new(crate::input::u64(&mut data));
     let Ok(message) = v1::Experiment::decode(data) else { return };
     let specification = Specification::try_from(&message);
-    for signature in bandana_shared::wire::signatures(&message) {
+    for signature in bandana_shared::wire::signatures(&message.signatures) {
         let written = v1::SpecificationSignature::from(&signature);
         assert_eq!(Signature::try_from(&written).ok().as_ref(), Some(&signature));
         if let Ok(specification) = &specification {

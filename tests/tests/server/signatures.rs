@@ -38,7 +38,7 @@ async fn fetched(
     let request = GetExperimentRequest { experiment_id };
     let answer = aggregator.device.get_experiment(request).await?.into_inner();
     let experiment = answer.experiment.unwrap_or_default();
-    Ok((Specification::try_from(&experiment)?, signatures(&experiment)))
+    Ok((Specification::try_from(&experiment)?, signatures(&experiment.signatures)))
 }
 
 #[tokio::test]

@@ -121,7 +121,7 @@ async fn signatures(
         let key = PublicKey::new(key).map_err(|error| damaged(error.to_string()))?;
         let expires = u64::try_from(row.get::<_, i64>(2)).unwrap_or_default();
         let signature = Signature::new(key, UnixSeconds::new(expires), bytes);
-        if !by_digest.get(&digest).is_some_and(|revision| signature.fits(revision)) {
+        if !by_digest.get(&digest).is_some_and(|revision| signature.fits(*revision)) {
             return Err(damaged(format!("the signature of {digest} by {key} does not fit")));
         }
         signatures.entry(digest).or_default().push(signature);

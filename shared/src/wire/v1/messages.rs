@@ -444,6 +444,24 @@ impl UploadStatus {
         }
     }
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetGatewayKeysRequest {}
+/// A signature covers the bytes
+///
+/// "bandana.v1.signed-gateway-keys" || 0x00
+/// \|| expires_at_unix_seconds, 8 bytes big endian || key_configurations
+///
+/// and is checked as one of a specification.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GatewayKeys {
+    /// One key configuration in the format `application/ohttp-keys` (RFC 9458, section 3):
+    /// X25519 and HKDF-SHA256, with ChaCha20-Poly1305.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key_configurations: ::prost::bytes::Bytes,
+    /// None until somebody signs; at most 8: a device looks at no more.
+    #[prost(message, repeated, tag = "2")]
+    pub signatures: ::prost::alloc::vec::Vec<SpecificationSignature>,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExperimentName {
     /// See Specification.experiment_id.
