@@ -23,6 +23,7 @@ mod explain;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod gateway;
 pub mod http;
 pub mod ingest;
 pub mod memory;

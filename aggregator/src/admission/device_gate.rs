@@ -54,6 +54,22 @@ impl DeviceGates {
         Self { keys, rates, places: Places::new(calls), clock }
     }
 
+    /// Admits a sealed request, which counts as a question of the connection: nobody knows what it
+    /// is before it was opened, which takes time.
+    ///
+    /// # Errors
+    /// The status for a caller whose connection exceeds its rate.
+    pub fn admit_sealed(&self, peer: &Peer) -> Result<(), Status> {
+        let connection = Some(self.limiters(peer));
+        Admission { connection, ..Admission::default() }.ask()
+    }
+
+    /// The limiters of the peer's connection.
+    fn limiters(&self, peer: &Peer) -> Arc<Limiters> {
+        let new = || Arc::new(Limiters::new(self.rates, &self.clock));
+        Arc::clone(peer.limiters.get_or_init(new))
+    }
+
     fn admit<B>(&self, request: &http::Request<B>) -> Result<Admission, Status> {
         let app = match &self.keys {
             None => None,
@@ -64,10 +80,7 @@ impl DeviceGates {
         let place = self.places.take(calls).ok_or_else(|| {
             exhausted("the server answers as many calls as it can; call again later", NO_PLACE_WAIT)
         })?;
-        let connection = peer.map(|peer| {
-            let new = || Arc::new(Limiters::new(self.rates, &self.clock));
-            Arc::clone(peer.limiters.get_or_init(new))
-        });
+        let connection = peer.map(|peer| self.limiters(peer));
         let admission = Admission { app, connection, _place: Some(Arc::new(place)) };
         if QUESTIONS.contains(&request.uri().path()) {
             admission.ask()?;

@@ -1,8 +1,9 @@
-//! The reloader, which reads tokens, app keys and certificates again on SIGHUP.
+//! The reloader, which reads tokens, app keys, certificates and signed keys again on SIGHUP.
 
 use std::sync::Arc;
 
 use super::tokens::Tokens;
+use crate::gateway::PublishedKeys;
 use crate::tls::Tls;
 
 /// The files that may change while a server runs.
@@ -10,6 +11,7 @@ use crate::tls::Tls;
 pub struct Reloader {
     pub(crate) tokens: Vec<Arc<Tokens>>,
     pub(crate) tls: Vec<Arc<Tls>>,
+    pub(crate) gateway_keys: Option<Arc<PublishedKeys>>,
 }
 
 impl Reloader {
@@ -25,6 +27,9 @@ impl Reloader {
             if let Err(error) = tls.reload() {
                 error.log();
             }
+        }
+        if let Some(keys) = &self.gateway_keys {
+            keys.reload();
         }
         tracing::info!("files were read again");
     }

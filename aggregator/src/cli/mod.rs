@@ -13,6 +13,7 @@ mod experiment;
 mod export;
 mod export_file;
 mod failure;
+mod gateway_key;
 mod generated;
 mod init;
 mod key_file;
@@ -89,6 +90,9 @@ enum Command {
     /// Make and revoke the keys of apps.
     #[command(subcommand)]
     AppKey(app_key::AppKeyCommand),
+    /// Make and sign the keys of a gateway, for devices that call through a relay.
+    #[command(subcommand)]
+    GatewayKey(gateway_key::GatewayKeyCommand),
     Backup(backup::Backup),
     Verify(verify::Verify),
     Seal(seal::Seal),
@@ -142,6 +146,7 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::Sign(sign) => sign::run(*sign),
         Command::Token(command) => token::run(&command),
         Command::AppKey(command) => app_key::run(&command),
+        Command::GatewayKey(command) => gateway_key::run(&command),
         Command::Backup(wanted) => backup::run(&wanted),
         Command::Verify(wanted) => verify::run(&wanted),
         Command::Seal(wanted) => seal::run(&wanted),

@@ -23,6 +23,7 @@ pub use settings::{SECTIONS, SETTINGS, STORE_SETTINGS};
 pub use store::{Store, StorePlace};
 
 use crate::admission::CallLimits;
+use crate::gateway::GatewayFiles;
 use crate::memory::memory_of_this_machine;
 use crate::rate::{Rate, Rates};
 use crate::server::ServerSettings;
@@ -61,6 +62,8 @@ pub struct Devices {
     pub tls: Option<TlsFiles>,
     /// File of app keys, one of which every caller must present.
     pub app_keys_file: Option<PathBuf>,
+    /// The files of the gateway. None: the server is none.
+    pub gateway: Option<GatewayFiles>,
 }
 
 /// The service for operators.
@@ -119,6 +122,7 @@ impl Configuration {
                 listen: effective.value(&settings::DEVICES_LISTEN)?,
                 tls: tls::devices(effective)?,
                 app_keys_file: effective.optional(&settings::DEVICES_APP_KEYS_FILE)?,
+                gateway: gateway(effective)?,
             },
             operators: Operators {
                 listen: effective.value(&settings::OPERATORS_LISTEN)?,
@@ -234,6 +238,20 @@ impl Operators {
     }
 }
 
+/// The files of the gateway: signed keys are of no use without their secret key.
+fn gateway(effective: &Effective) -> Result<Option<GatewayFiles>, ConfigurationError> {
+    let signed = &settings::DEVICES_GATEWAY_SIGNED_KEYS_FILE;
+    match (effective.optional(&settings::DEVICES_GATEWAY_KEY_FILE)?, effective.optional(signed)?) {
+        (Some(key), signed_keys) => Ok(Some(GatewayFiles { key, signed_keys })),
+        (None, None::<PathBuf>) => Ok(None),
+        (None, Some(_)) => {
+            let place = effective.origin(signed).to_string();
+            let what = "`gateway_signed_keys_file` needs `gateway_key_file` in [devices]; set both";
+            Err(ConfigurationError::Problems(vec![Problem { place, what: what.to_owned() }]))
+        }
+    }
+}
+
 impl From<Configuration> for ServerSettings {
     fn from(configuration: Configuration) -> Self {
         let Configuration { store, devices, operators, data_sets, limits, calls, shutdown, .. } =
@@ -248,6 +266,7 @@ impl From<Configuration> for ServerSettings {
             connections: limits,
             calls,
             app_keys: devices.app_keys_file,
+            gateway: devices.gateway,
             operator_tokens: operators.tokens_file,
             data_sets,
             drain_deadline: shutdown.drain_deadline,

@@ -18,7 +18,7 @@ pub static SECTIONS: [(&str, &str); 7] = [
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 36] = [
+pub static SETTINGS: [&Setting; 38] = [
     &DATA_DIR,
     &STORE_URL,
     &STORE_CA,
@@ -29,6 +29,8 @@ pub static SETTINGS: [&Setting; 36] = [
     &DEVICES_APP_KEYS_FILE,
     &DEVICES_TLS_CERTIFICATE,
     &DEVICES_TLS_KEY,
+    &DEVICES_GATEWAY_KEY_FILE,
+    &DEVICES_GATEWAY_SIGNED_KEYS_FILE,
     &OPERATORS_LISTEN,
     &OPERATORS_TOKENS_FILE,
     &OPERATORS_TLS_CERTIFICATE,
@@ -173,6 +175,30 @@ pub(super) static DEVICES_TLS_KEY: Setting = Setting {
     kind: Kind::Path,
     fallback: Fallback::Unset("key.pem"),
     doc: "Key of that certificate, in PEM.",
+};
+
+pub(super) static DEVICES_GATEWAY_KEY_FILE: Setting = Setting {
+    section: "devices",
+    key: "gateway_key_file",
+    environment: "BANDANA_GATEWAY_KEY_FILE",
+    flag: "gateway-key-file",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("gateway-key"),
+    doc: "Key of the gateway, made by `bandana gateway-key generate`: devices may call through \
+          relays, from which this server does not learn their addresses.",
+};
+
+pub(super) static DEVICES_GATEWAY_SIGNED_KEYS_FILE: Setting = Setting {
+    section: "devices",
+    key: "gateway_signed_keys_file",
+    environment: "BANDANA_GATEWAY_SIGNED_KEYS_FILE",
+    flag: "gateway-signed-keys-file",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("gateway-keys.signed"),
+    doc: "The gateway's public keys with the signatures that devices ask for, made by `bandana \
+          gateway-key sign`; read again on SIGHUP.",
 };
 
 pub(super) static OPERATORS_LISTEN: Setting = Setting {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::auth::TokensError;
+use crate::gateway::GatewayError;
 use crate::ingest::WriterError;
 use crate::store::StoreError;
 use crate::tls::TlsError;
@@ -24,6 +25,9 @@ pub enum ServerError {
     /// TLS can't be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The gateway's files can't be used.
+    #[error(transparent)]
+    Gateway(#[from] GatewayError),
     /// The operators' tokens can't be read.
     #[error(transparent)]
     Tokens(#[from] TokensError),

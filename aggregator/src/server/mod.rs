@@ -21,6 +21,7 @@ use crate::admission::{CallLimits, DeviceGates, Shares, shares};
 use crate::auth::{AppKeys, Authorization, Reloader, TokenKind, Tokens};
 use crate::clock::Clock;
 use crate::dashboard::DashboardState;
+use crate::gateway::Gateway;
 use crate::http::Pages;
 use crate::ingest::{Ingest, WriterError};
 use crate::memory::Budget;
@@ -49,6 +50,7 @@ pub struct Server {
     operator: Listener,
     tokens: Option<Arc<Tokens>>,
     gates: Arc<DeviceGates>,
+    gateway: Option<Gateway>,
     reloader: Reloader,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
@@ -83,7 +85,9 @@ impl Server {
         let operator_tls = settings.operator_tls.map(|files| Tls::open(files));
         let operator_tls = operator_tls.transpose()?.map(Arc::new);
         let tls = [&device_tls, &operator_tls].into_iter().flatten().map(Arc::clone).collect();
-        let reloader = Reloader { tokens: files, tls };
+        let gateway = settings.gateway.map(Gateway::open).transpose()?;
+        let gateway_keys = gateway.as_ref().map(|gateway| Arc::clone(&gateway.keys));
+        let reloader = Reloader { tokens: files, tls, gateway_keys };
         let Shares { devices, operators, calls: budget } = shares(connections, calls.memory);
         let listen = |address, tls, limits, setting| {
             let bound = Listener::bind(address, tls, limits);
@@ -97,6 +101,7 @@ impl Server {
             operator: operator.counted(metrics.operator_connections.clone()),
             tokens,
             gates,
+            gateway,
             reloader,
             clock,
             metrics,
@@ -145,7 +150,8 @@ impl Server {
         let (device, operator) = (self.device_address()?, self.operator_address()?);
         tracing::info!(%device, %operator, "listening; opening the store");
         let Self { device, operator, tokens, gates, clock, metrics, .. } = self;
-        let Self { connections, calls, store, data_sets, drain_deadline, budget, .. } = self;
+        let Self { connections, calls, store, data_sets, drain_deadline, budget, gateway, .. } =
+            self;
         let (notifier, ending) = shutdown_signal();
         let mut health = Health::starting().await;
         let authorization =
@@ -185,6 +191,7 @@ impl Server {
             data_sets,
             dashboard_state,
             budget,
+            gateway,
         };
         closed.open(parts, gates, &authorization)?;
         health.serving().await;

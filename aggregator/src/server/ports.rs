@@ -7,6 +7,7 @@ use axum::Router;
 use bandana_shared::identity::StoreId;
 use bandana_shared::limits::UPLOAD_BYTES_MAX;
 use bandana_shared::wire::v1::curator_server::CuratorServer;
+use bandana_shared::wire::v1::gateway_server::GatewayServer;
 use bandana_shared::wire::v1::operator_server::OperatorServer;
 use bandana_shared::wire::v1::trusted_operator_server::TrustedOperatorServer;
 use bandana_shared::wire::v1::trusted_server::TrustedServer;
@@ -18,13 +19,14 @@ use crate::admission::{
     CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server,
 };
 use crate::api::{
-    Connect, CuratorService, DeviceServer, DeviceService, Exports, OperatorService, ReadinessGate,
-    TrustedService, with_reflection,
+    Connect, CuratorService, DeviceServer, DeviceService, Exports, GatewayService, OperatorService,
+    ReadinessGate, TrustedService, gateway_route, with_reflection,
 };
 use crate::auth::{Authorization, OperatorGate};
 use crate::clock::Clock;
 use crate::dashboard::DashboardState;
 use crate::disclosures::DisclosureWriterHandle;
+use crate::gateway::Gateway;
 use crate::http::Http1Server;
 use crate::ingest::Ingest;
 use crate::memory::HeldMetrics;
@@ -68,6 +70,8 @@ pub(crate) struct Parts {
     pub(crate) dashboard_state: DashboardState,
     /// The budget for the memory of encoded answers to devices.
     pub(crate) budget: Budget,
+    /// None: devices can't call through relays.
+    pub(crate) gateway: Option<Gateway>,
 }
 
 /// The switches that open the remaining services once the store is open.
@@ -76,6 +80,8 @@ pub(crate) struct ClosedServices {
     device: ReadinessGate,
     operator: ReadinessGate,
     calls: CallLimits,
+    /// Counts the calls of devices.
+    of_devices: Calls,
     device_health: HealthServer<FewWatches>,
     operator_health: HealthServer<FewWatches>,
     pages: Router,
@@ -92,17 +98,18 @@ impl EarlyServices {
         let Self { device_health, operator_health, pages, connections, .. } = self;
         let Self { calls, clock, metrics, budget, held, .. } = self;
         let holding = HoldingLayer::new(budget, calls.request_time, held);
+        let of_devices = Calls::new(Port::Device, Arc::clone(&clock), metrics.clone());
         let closed = ClosedServices {
             device: ReadinessGate::new(Routes::new(device_health.clone())),
             operator: ReadinessGate::new(
                 Routes::from(pages.clone()).add_service(operator_health.clone()),
             ),
             calls,
+            of_devices: of_devices.clone(),
             device_health,
             operator_health,
             pages: pages.clone(),
         };
-        let of_devices = Calls::new(Port::Device, Arc::clone(&clock), metrics.clone());
         let of_operators = Calls::new(Port::Operator, clock, metrics);
         let device_services = of_devices.layer(holding.layer(Connect::new(closed.device.clone())));
         let operator_services = of_operators.layer(holding.layer(closed.operator.clone()));
@@ -143,7 +150,7 @@ impl ClosedServices {
         authorization: &Authorization,
     ) -> Result<(), ServerError> {
         let Parts { store, registry, ingest, reader, disclosures, clock, ending, .. } = parts;
-        let Parts { data_sets, dashboard_state, budget, .. } = parts;
+        let Parts { data_sets, dashboard_state, budget, gateway, .. } = parts;
         let trusted = TrustedService::new(
             Arc::clone(&registry),
             &ingest,
@@ -176,9 +183,17 @@ impl ClosedServices {
         let device = DeviceGate::new(Arc::clone(&gates), device);
         let disclosing =
             TrustedServer::new(trusted.clone()).max_decoding_message_size(UPLOAD_BYTES_MAX);
-        let disclosing = DeviceGate::new(gates, disclosing);
-        let of_devices = Routes::new(self.device_health).add_service(device);
-        self.device.open(of_devices.add_service(disclosing));
+        let disclosing = DeviceGate::new(Arc::clone(&gates), disclosing);
+        let keys = gateway.as_ref().map(|gateway| Arc::clone(&gateway.keys));
+        let keys = GatewayServer::new(GatewayService::new(keys));
+        let of_devices = Routes::new(self.device_health).add_service(device.clone());
+        let mut of_devices = of_devices.add_service(disclosing).add_service(keys);
+        if let Some(Gateway { opener, .. }) = gateway {
+            let calls = self.of_devices.layer(Connect::new(device));
+            let sealed = gateway_route(opener, gates, calls);
+            of_devices = Routes::from(of_devices.into_axum_router().merge(sealed));
+        }
+        self.device.open(of_devices);
         let trusted = TrustedOperatorServer::new(trusted)
             .max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let trusted = OperatorGate::new(authorization, trusted);

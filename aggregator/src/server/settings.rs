@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::admission::CallLimits;
+use crate::gateway::GatewayFiles;
 use crate::store::{EmbeddedSettings, PostgresSettings, Presence};
 use crate::tls::TlsFiles;
 use crate::transport::ConnectionLimits;
@@ -31,6 +32,8 @@ pub struct ServerSettings {
     pub calls: CallLimits,
     /// File of app keys. None: devices need no key.
     pub app_keys: Option<PathBuf>,
+    /// Files of the gateway. None: devices can't call through relays.
+    pub gateway: Option<GatewayFiles>,
     /// File of operators' tokens. None: operators need no token.
     pub operator_tokens: Option<PathBuf>,
     /// Directory of the curator's data sets. None: there are none.

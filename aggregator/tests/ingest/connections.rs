@@ -22,12 +22,12 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS)?;
     let address = listener.address()?;
-    let mut incoming = listener.incoming();
+    let mut incoming = listener.incoming().http1;
     let mut client = TcpStream::connect(address).await?;
-    let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
-    let start = tokio::time::Instant::now();
     // As long as the preface of HTTP/2.
     client.write_all(&[b'x'; 24]).await?;
+    let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
+    let start = tokio::time::Instant::now();
     connection.read_exact(&mut [0; 24]).await?;
     for _ in 0..3 {
         tokio::time::sleep(LIMITS.idle_time / 2).await;
@@ -41,6 +41,7 @@ async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
     // The connection's slot is free again.
     drop((connection, client));
     let mut client = TcpStream::connect(address).await?;
+    client.write_all(b"x").await?;
     let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
     // Partial data does not extend the time limit for the preface.
     let start = tokio::time::Instant::now();
@@ -67,10 +68,10 @@ async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
 async fn who_reads_nothing_is_silent() -> anyhow::Result<()> {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS)?;
     let address = listener.address()?;
-    let mut incoming = listener.incoming();
+    let mut incoming = listener.incoming().http1;
     let mut client = TcpStream::connect(address).await?;
-    let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
     client.write_all(&[b'x'; 24]).await?;
+    let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
     connection.read_exact(&mut [0; 24]).await?;
     let start = tokio::time::Instant::now();
     // Like a protocol that must write before it can read on.

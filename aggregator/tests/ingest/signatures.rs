@@ -255,7 +255,7 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
         let request = GetExperimentRequest { experiment_id: "expiring".to_owned() };
         let answer = device.get_experiment(request).await?;
         let answer = GetExperimentResponse::decode(answer.message())?;
-        let sent = signatures(&answer.experiment.ok_or("no experiment")?);
+        let sent = signatures(&answer.experiment.ok_or("no experiment")?.signatures);
         assert_eq!(sent.len(), expected, "{day}");
         let midnight = at(u64::from(day) * 86_400);
         assert!(sent.iter().all(|signature| signature.verify(&first, midnight).is_ok()));

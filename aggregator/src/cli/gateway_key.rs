@@ -1,0 +1,104 @@
+//! `bandana gateway-key`.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use bandana_shared::gateway::GatewayKeys;
+use bandana_shared::identity::UnixSeconds;
+use bandana_shared::limits::{SIGNATURE_DAYS_MAX, SIGNATURES_MAX};
+use bandana_shared::wire::v1;
+use clap::Subcommand;
+use prost::Message as _;
+
+use super::consent::{Consent, Prompt};
+use super::{Readers, key_file, say, write_new};
+use crate::clock::{Clock as _, SystemClock};
+use crate::gateway::{GatewayKey, read_keys};
+
+const SIGN: Prompt = Prompt {
+    act: "sign these keys",
+    undone: "nothing was signed",
+    unasked: "the keys of a gateway may be signed unseen",
+};
+
+/// Make and sign the keys of a gateway, for devices that call through a relay.
+#[derive(Debug, Subcommand)]
+pub(super) enum GatewayKeyCommand {
+    /// Write a new secret key to a file, and its public keys beside it, to FILE.pub.
+    ///
+    /// The server reads the secret key (`gateway_key_file`). A new key makes devices ask for
+    /// the keys again, and the old one is of no use any more.
+    Generate {
+        /// File for the secret key; must not exist yet. Its owner alone can read it.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Sign the public keys of a gateway, without network.
+    ///
+    /// Devices that pin the public half of the signing key take no other keys: so all of
+    /// them seal for the same key, and none can be recognised by its own. Sign each key of a
+    /// gateway once, and give the result to the server (`gateway_signed_keys_file`).
+    Sign {
+        /// File with the public keys: FILE.pub, or what an earlier `sign` wrote.
+        #[arg(long = "in", value_name = "FILE")]
+        input: PathBuf,
+        /// File that `bandana keys generate` wrote.
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+        /// Days until the signature expires: 1 to 3650. Sign anew before that.
+        #[arg(long, value_name = "DAYS",
+              value_parser = clap::value_parser!(u32).range(1..=i64::from(SIGNATURE_DAYS_MAX)))]
+        expires_days: u32,
+        /// File for the keys with all signatures; must not exist yet.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+pub(super) fn run(command: &GatewayKeyCommand) -> anyhow::Result<()> {
+    match command {
+        GatewayKeyCommand::Generate { out } => generate(out),
+        GatewayKeyCommand::Sign { input, key, expires_days, out, yes } => {
+            sign(input, key, *expires_days, out, *yes)
+        }
+    }
+}
+
+fn generate(out: &Path) -> anyhow::Result<()> {
+    let key = GatewayKey::generate()?;
+    let keys = v1::GatewayKeys {
+        key_configurations: key.keys()?.configurations().to_vec().into(),
+        signatures: Vec::new(),
+    };
+    let public = out.with_added_extension("pub");
+    write_new(out, key.to_text().as_bytes(), Readers::Owner)?;
+    write_new(&public, &keys.encode_to_vec(), Readers::Default)?;
+    say(&format!("the public keys are in {}\n", public.display()))
+}
+
+fn sign(input: &Path, key: &Path, days: u32, out: &Path, yes: bool) -> anyhow::Result<()> {
+    let consent = Consent::new(SIGN, yes, std::io::stdin().is_terminal())?;
+    let mut message = read_keys(input)?;
+    let keys = GatewayKeys::new(&message.key_configurations)
+        .with_context(|| format!("{} does not hold the keys of a gateway", input.display()))?;
+    let key = key_file::read(key)?;
+    let expires = UnixSeconds::new(SystemClock::new().unix_seconds()).after_days(days);
+    let digits: String = keys.configurations().iter().map(|byte| format!("{byte:02x}")).collect();
+    let signer = key.public_key();
+    say(&format!("gateway keys  {digits}\nsigned by     {signer}\nuntil         {expires}\n"))?;
+    consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
+    let signer: &[u8] = signer.as_bytes();
+    message.signatures.retain(|signature| signature.public_key != signer);
+    ensure!(
+        message.signatures.len() < SIGNATURES_MAX,
+        "there are {SIGNATURES_MAX} signatures already, of which devices look at no more; begin \
+         with the file that `bandana gateway-key generate` wrote"
+    );
+    message.signatures.push((&key.sign(&keys, expires)).into());
+    write_new(out, &message.encode_to_vec(), Readers::Default)?;
+    say(&format!("the signed keys are in {}\n", out.display()))
+}
