@@ -36,6 +36,7 @@ pub mod rate;
 pub mod readiness;
 pub mod registry;
 mod regular_file;
+pub mod relay;
 pub mod replica;
 pub mod server;
 pub mod shutdown;

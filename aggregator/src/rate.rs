@@ -1,12 +1,14 @@
 //! Rates: limits of how often events may happen.
 
 use std::fmt;
+use std::hash::Hash;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use governor::clock::Clock as _;
 use governor::middleware::NoOpMiddleware;
+use governor::state::keyed::HashMapStateStore;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 
@@ -101,6 +103,39 @@ impl Limiter {
     /// The time until the next event may pass, if no other comes before it.
     pub fn pass(&self) -> Result<(), Duration> {
         self.0.check().map_err(|not_until| not_until.wait_time_from(self.0.clock().now()))
+    }
+}
+
+/// A rate limiter for each of many sources.
+pub struct KeyedLimiter<K: Clone + Eq + Hash>(
+    RateLimiter<K, HashMapStateStore<K>, Monotonic, NoOpMiddleware<Duration>>,
+);
+
+impl<K: Clone + Eq + Hash> KeyedLimiter<K> {
+    /// A limiter with the whole burst available to every source.
+    pub fn new(rate: Rate, clock: Arc<dyn Clock>) -> Self {
+        let quota = Quota::per_second(rate.per_second).allow_burst(rate.burst);
+        Self(RateLimiter::new(quota, HashMapStateStore::default(), Monotonic(clock)))
+    }
+
+    /// Admits one event of this source.
+    ///
+    /// # Errors
+    /// The time until the next event may pass, if no other comes before it.
+    pub fn pass(&self, source: &K) -> Result<(), Duration> {
+        let checked = self.0.check_key(source);
+        checked.map_err(|not_until| not_until.wait_time_from(self.0.clock().now()))
+    }
+
+    /// Forgets the sources with their whole burst available, about which there is nothing to know.
+    pub fn forget(&self) {
+        self.0.retain_recent();
+    }
+}
+
+impl<K: Clone + Eq + Hash> fmt::Debug for KeyedLimiter<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedLimiter").finish_non_exhaustive()
     }
 }
 

@@ -19,6 +19,8 @@
 mod answers;
 mod app_key;
 mod connection;
+#[cfg(feature = "relay")]
+mod relay;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -28,7 +30,9 @@ use bandana_shared::wire::WireError;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 #[cfg(feature = "trusted")]
 use bandana_shared::wire::v1::trusted_client::TrustedClient;
-use bandana_shared::wire::v1::{GetExperimentRequest, UploadRequest};
+use bandana_shared::wire::v1::{
+    GetExperimentRequest, GetExperimentResponse, UploadRequest, UploadResponse,
+};
 use prost::Message as _;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -46,6 +50,8 @@ use connection::{Connection, Unanswered};
 use crate::core::{ClientError, Core, FetchTask, Fetched, Task};
 use crate::noise::NoiseSource;
 use crate::outbox::{UploadOutcome, UploadTask};
+#[cfg(feature = "relay")]
+use crate::signers::Signers;
 use crate::time::Timestamp;
 
 /// Longest time for a call.
@@ -80,6 +86,9 @@ pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(30);
 pub struct Transport {
     connection: Connection,
     app_key: Option<AppKey>,
+    /// None: the connection leads to the aggregator itself.
+    #[cfg(feature = "relay")]
+    gateway: Option<relay::Gateway>,
 }
 
 impl Transport {
@@ -146,7 +155,56 @@ impl Transport {
     }
 
     fn over(connection: Connection) -> Self {
-        Self { connection, app_key: None }
+        Self {
+            connection,
+            app_key: None,
+            #[cfg(feature = "relay")]
+            gateway: None,
+        }
+    }
+
+    /// Calls through the relay at this transport's address, by Oblivious HTTP: the relay learns the
+    /// device's address, but not what it says; the aggregator what is said, but not by whom. Its
+    /// gateway's keys must be signed by all of `signers`, so that devices can't be told apart by
+    /// the keys that they were given. Disclosures of rewards do not go through relays.
+    ///
+    /// ```
+    /// use bandana_client::{Signers, grpc::Transport};
+    ///
+    /// // The same keys as those of specifications, as `bandana keys show` prints them.
+    /// let operator = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    /// let signers = Signers::key(operator.parse()?);
+    /// let transport = Transport::to("http://localhost:50051")?.through_relay(signers);
+    /// # let _ = transport;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// Relay and aggregator must be run by different parties: together they know as much as an
+    /// aggregator that is called directly. The random time for which a relay holds a call is all
+    /// that parts the time of a call from its content.
+    #[cfg(feature = "relay")]
+    #[must_use]
+    pub fn through_relay(self, signers: Signers) -> Self {
+        Self { gateway: Some(relay::Gateway::new(Some(signers))), ..self }
+    }
+
+    /// [`Self::through_relay`] to a gateway whose keys nobody has signed.
+    ///
+    /// ```
+    /// use bandana_client::grpc::Transport;
+    /// let transport = Transport::to("http://localhost:50051")?.through_relay_unsigned();
+    /// # let _ = transport;
+    /// # Ok::<(), bandana_client::grpc::EndpointError>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// A relay that gives keys of its own can read the calls, and one that works with the
+    /// aggregator can give each device another key and so recognise it.
+    #[cfg(feature = "relay")]
+    #[must_use]
+    pub fn through_relay_unsigned(self) -> Self {
+        Self { gateway: Some(relay::Gateway::new(None)), ..self }
     }
 
     /// A transport over an existing channel, such as one in memory or one through a proxy.
@@ -238,13 +296,36 @@ impl Transport {
     /// [`TransportError`] when there was no valid answer.
     pub async fn fetch(&mut self, task: &FetchTask) -> Result<Fetched, TransportError> {
         let request = GetExperimentRequest { experiment_id: task.experiment_id.to_string() };
-        let mut device = self.device();
-        let answer = self.answered(device.get_experiment(self.request(request))).await;
+        let answer = self.answered(self.get_experiment(request)).await;
         if answer.is_err() {
             // A lost connection would be made again with the session of the old one.
             self.close();
         }
-        Ok(fetched(&answer?.into_inner())?)
+        Ok(fetched(&answer?)?)
+    }
+
+    async fn get_experiment(
+        &self,
+        request: GetExperimentRequest,
+    ) -> Result<GetExperimentResponse, Status> {
+        #[cfg(feature = "relay")]
+        if let Some(gateway) = &self.gateway {
+            let (relay, key) = (self.connection.shared(), self.app_key.as_ref());
+            return gateway.call(relay, "GetExperiment", &request, key).await;
+        }
+        Ok(self.device().get_experiment(self.request(request)).await?.into_inner())
+    }
+
+    /// Each call has a connection of its own.
+    async fn submit_upload(&self, request: UploadRequest) -> Result<UploadResponse, Status> {
+        let connection = self.connection.separate();
+        #[cfg(feature = "relay")]
+        if let Some(gateway) = &self.gateway {
+            let key = self.app_key.as_ref();
+            return gateway.call(connection, "SubmitUpload", &request, key).await;
+        }
+        let mut device = DeviceClient::new(connection);
+        Ok(device.submit_upload(self.request(request)).await?.into_inner())
     }
 
     /// Sends an upload, over a connection that has no other call, so that nothing links it to a fetch
@@ -285,10 +366,8 @@ impl Transport {
                 return UploadOutcome::Refused { message: error.to_string() };
             }
         };
-        let mut device = DeviceClient::new(self.connection.separate());
-        match device.submit_upload(self.request(request)).await {
+        match self.submit_upload(request).await {
             Ok(response) => {
-                let response = response.into_inner();
                 let store = StoreId::try_from(&response.store_id[..]).ok();
                 outcome(response.status(), store, response.message)
             }

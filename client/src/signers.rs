@@ -195,7 +195,7 @@ mod tests {
     use bandana_shared::identity::ExperimentId;
     use bandana_shared::rewards::Rewards;
     use bandana_shared::signing::SigningKey;
-    use bandana_shared::specification::{Arm, ReleaseTiming};
+    use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 
     fn specification() -> Specification {
         Specification::first(

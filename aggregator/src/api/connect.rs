@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 use std::error::Error as _;
-use std::future::{Ready, poll_fn, ready};
+use std::future::{Ready, ready};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
@@ -15,7 +15,8 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use futures_util::future::Either;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::{Body as HttpBody, Frame};
+use http_body_util::{BodyExt as _, Full};
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::Service;
@@ -69,8 +70,13 @@ where
             }
             return Either::Left(self.0.call(request));
         }
+        if request.method() != Method::POST {
+            let mut response = error(&Status::unimplemented("a call is a POST"));
+            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+            return refuse(response);
+        }
         match to_grpc(request) {
-            Err(refusal) => refuse(refusal),
+            Err(status) => refuse(error(&status)),
             Ok(request) => Either::Right(Either::Left(Box::pin(to_connect(self.0.call(request))))),
         }
     }
@@ -79,29 +85,22 @@ where
 /// The answer to gRPC over a version of HTTP that can't carry it.
 fn of_another_protocol() -> Response<Body> {
     let message = "gRPC needs HTTP/2; over HTTP/1.1 call with the content-type application/proto\n";
-    let mut response =
-        Response::new(Body::new(Whole(Some(Bytes::from_static(message.as_bytes())))));
+    let mut response = Response::new(Body::new(Full::<Bytes>::from(message)));
     *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
     response
 }
 
 /// The gRPC call of a Connect call.
-fn to_grpc(request: Request<Body>) -> Result<Request<Body>, Response<Body>> {
-    let refuse = |status: Status| Err(error(&status));
-    if request.method() != Method::POST {
-        let mut response = error(&Status::unimplemented("a call is a POST"));
-        *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-        return Err(response);
-    }
+fn to_grpc(request: Request<Body>) -> Result<Request<Body>, Status> {
     if is_streamed(request.uri().path()) || takes_a_stream(request.uri().path()) {
-        return refuse(Status::unimplemented("streams need gRPC"));
+        return Err(Status::unimplemented("streams need gRPC"));
     }
     let headers = request.headers();
     if headers.get(PROTOCOL_VERSION).is_some_and(|version| version != "1") {
-        return refuse(Status::invalid_argument("the Connect protocol has version 1"));
+        return Err(Status::invalid_argument("the Connect protocol has version 1"));
     }
     if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-        return refuse(Status::unimplemented("messages must not be compressed"));
+        return Err(Status::unimplemented("messages must not be compressed"));
     }
     let (mut head, body) = request.into_parts();
     for header in [CONTENT_LENGTH, CONTENT_ENCODING, ACCEPT_ENCODING] {
@@ -141,7 +140,7 @@ async fn message(body: Body) -> Result<Bytes, Status> {
     let mut body = pin!(body);
     let mut framed = BytesMut::new();
     let mut only: Option<Bytes> = None;
-    while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
+    while let Some(frame) = body.frame().await {
         let frame = match frame?.into_trailers() {
             Ok(trailers) => match Status::from_header_map(&trailers) {
                 Some(status) if status.code() != Code::Ok => return Err(status),
@@ -167,7 +166,7 @@ async fn message(body: Body) -> Result<Bytes, Status> {
 }
 
 fn answer(message: Bytes) -> Response<Body> {
-    let mut response = Response::new(Body::new(Whole(Some(message))));
+    let mut response = Response::new(Body::new(Full::from(message)));
     response.headers_mut().insert(CONTENT_TYPE, PROTO);
     response.extensions_mut().insert(Answered(Code::Ok));
     response
@@ -191,7 +190,7 @@ fn refused(status: &Status, of_http: StatusCode) -> Response<Body> {
 fn error(status: &Status) -> Response<Body> {
     let (name, of_http) = in_connect(status.code());
     let body = serde_json::json!({ "code": name, "message": status.message() }).to_string();
-    let mut response = Response::new(Body::new(Whole(Some(body.into()))));
+    let mut response = Response::new(Body::new(Full::<Bytes>::from(body)));
     *response.status_mut() = of_http;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     if let Some(wait) = pushback(status) {
@@ -233,30 +232,6 @@ fn in_connect(code: Code) -> (&'static str, StatusCode) {
 /// Status 499, which has no name in the standard.
 fn client_closed_request() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
-}
-
-/// A body of one piece.
-struct Whole(Option<Bytes>);
-
-impl HttpBody for Whole {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let bytes = self.0.take().filter(|bytes| !bytes.is_empty());
-        Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(Bytes::is_empty)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.as_ref().map_or(0, |bytes| bytes.len() as u64))
-    }
 }
 
 /// A request's message with gRPC's prefix, once it has arrived completely. One that is too long is

@@ -27,7 +27,7 @@ use tonic::{Code, Status};
 use tower::{Service, ServiceExt as _};
 
 use crate::admission::DeviceGates;
-use crate::gateway::{OpenError, Opened, Opener, PublishedKeys};
+use crate::gateway::{OpenError, Opener, PublishedKeys};
 use crate::peer::Peer;
 
 /// The headers of a call that count; others are not looked at.
@@ -119,7 +119,10 @@ where
             message(head.status, &headers, &body)
         }
     };
-    seal(opened, answer)
+    let sealed = opened.seal(&answer).map_err(not_opened)?;
+    let mut response = Response::new(PageBody::from(sealed));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(ANSWER_TYPE));
+    Ok(response)
 }
 
 /// The call in an opened request.
@@ -155,13 +158,6 @@ fn message(status: StatusCode, headers: &[(&str, &[u8])], content: &[u8]) -> Vec
     message.write_bhttp(Mode::KnownLength, &mut bytes).ok();
     pad(&mut bytes, ANSWER_BYTES_MIN);
     bytes
-}
-
-fn seal(opened: Opened, answer: Vec<u8>) -> Result<Response<PageBody>, Response<PageBody>> {
-    let sealed = opened.seal(&answer).map_err(not_opened)?;
-    let mut response = Response::new(PageBody::from(sealed));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(ANSWER_TYPE));
-    Ok(response)
 }
 
 fn refusal(status: StatusCode, message: &'static str) -> Response<PageBody> {

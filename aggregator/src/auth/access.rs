@@ -34,6 +34,7 @@ const METHODS: &[(&str, Access)] = &[
     ("/bandana.v1.Device/SelectArm", Access::Devices),
     ("/bandana.v1.Device/SubmitUpload", Access::Devices),
     ("/bandana.v1.Device/SubmitUploads", Access::Devices),
+    ("/bandana.v1.Gateway/GetGatewayKeys", Access::Devices),
     ("/bandana.v1.Trusted/GetTrustedExperiment", Access::Devices),
     ("/bandana.v1.Trusted/Recommend", Access::Devices),
     ("/bandana.v1.Trusted/Disclose", Access::Devices),
@@ -203,7 +204,8 @@ mod tests {
     #[test]
     fn devices_are_served_on_their_port_alone() {
         for (path, access) in METHODS {
-            let of_devices = ["/bandana.v1.Device/", "/bandana.v1.Trusted/"];
+            let of_devices =
+                ["/bandana.v1.Device/", "/bandana.v1.Gateway/", "/bandana.v1.Trusted/"];
             let is_of_devices = of_devices.iter().any(|service| path.starts_with(service));
             assert_eq!(is_of_devices, *access == Access::Devices, "{path}");
             assert!(*access != Access::Devices || !access.allows(Roles::ALL));

@@ -87,7 +87,10 @@ fn sign(input: &Path, key: &Path, days: u32, out: &Path, yes: bool) -> anyhow::R
         .with_context(|| format!("{} does not hold the keys of a gateway", input.display()))?;
     let key = key_file::read(key)?;
     let expires = UnixSeconds::new(SystemClock::new().unix_seconds()).after_days(days);
-    let digits: String = keys.configurations().iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = keys
+        .configurations()
+        .iter()
+        .fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"));
     let signer = key.public_key();
     say(&format!("gateway keys  {digits}\nsigned by     {signer}\nuntil         {expires}\n"))?;
     consent.obtain(std::io::stdin().lock(), std::io::stderr())?;

@@ -24,6 +24,7 @@ mod plan;
 mod query;
 mod query_view;
 mod question_id;
+mod relay;
 mod seal;
 mod serve;
 mod settings_arguments;
@@ -93,6 +94,7 @@ enum Command {
     /// Make and sign the keys of a gateway, for devices that call through a relay.
     #[command(subcommand)]
     GatewayKey(gateway_key::GatewayKeyCommand),
+    Relay(relay::RelayCommand),
     Backup(backup::Backup),
     Verify(verify::Verify),
     Seal(seal::Seal),
@@ -147,6 +149,7 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::Token(command) => token::run(&command),
         Command::AppKey(command) => app_key::run(&command),
         Command::GatewayKey(command) => gateway_key::run(&command),
+        Command::Relay(relay) => relay::run(relay, &clock),
         Command::Backup(wanted) => backup::run(&wanted),
         Command::Verify(wanted) => verify::run(&wanted),
         Command::Seal(wanted) => seal::run(&wanted),

@@ -56,6 +56,8 @@ listen = \"127.0.0.1:7301\" # default
 # app_keys_file # not set
 # tls_certificate # not set
 # tls_key # not set
+# gateway_key_file # not set
+# gateway_signed_keys_file # not set
 
 [operators]
 listen = \"127.0.0.1:7302\" # default

@@ -2,6 +2,7 @@
 
 mod calling;
 
+use std::net::IpAddr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
@@ -15,6 +16,8 @@ use crate::rate::Limiters;
 pub struct Peer {
     /// The certificate (DER) whose key the peer has proved to hold.
     pub certificate: Option<Arc<[u8]>>,
+    /// The address, for a relay; other services do not ask for it.
+    pub address: Option<IpAddr>,
     /// The rate limiters of its calls and uploads, if set.
     pub limiters: Arc<OnceLock<Arc<Limiters>>>,
     /// The number of its calls that have a place among all calls.

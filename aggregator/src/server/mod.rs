@@ -80,9 +80,9 @@ impl Server {
         let files = files.collect();
         let rates = calls.connection_rates;
         let gates = Arc::new(DeviceGates::new(keys, rates, calls.calls, Arc::clone(&clock)));
-        let device_tls = settings.device_tls.map(|files| Tls::open(files));
+        let device_tls = settings.device_tls.map(Tls::open);
         let device_tls = device_tls.transpose()?.map(Arc::new);
-        let operator_tls = settings.operator_tls.map(|files| Tls::open(files));
+        let operator_tls = settings.operator_tls.map(Tls::open);
         let operator_tls = operator_tls.transpose()?.map(Arc::new);
         let tls = [&device_tls, &operator_tls].into_iter().flatten().map(Arc::clone).collect();
         let gateway = settings.gateway.map(Gateway::open).transpose()?;
@@ -149,9 +149,8 @@ impl Server {
     ) -> Result<(), ServerError> {
         let (device, operator) = (self.device_address()?, self.operator_address()?);
         tracing::info!(%device, %operator, "listening; opening the store");
-        let Self { device, operator, tokens, gates, clock, metrics, .. } = self;
-        let Self { connections, calls, store, data_sets, drain_deadline, budget, gateway, .. } =
-            self;
+        let Self { device, operator, tokens, gates, gateway, clock, metrics, .. } = self;
+        let Self { connections, calls, store, data_sets, drain_deadline, budget, .. } = self;
         let (notifier, ending) = shutdown_signal();
         let mut health = Health::starting().await;
         let authorization =
@@ -165,8 +164,7 @@ impl Server {
         };
         let limits = (connections, calls);
         let early = early_services(&health, &pages, limits, Arc::clone(&clock), budget.clone());
-        let (closed, serving) = early.serve(device, operator, ending.clone());
-        let mut serving = Box::pin(serving);
+        let (closed, mut serving) = early.serve(device, operator, ending.clone());
         let mut signal = std::pin::pin!(signal);
 
         let opening = LoadedStore::of(store, &clock, &metrics);

@@ -1,6 +1,7 @@
 //! The services of both ports, and their answers before the store is open.
 
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Router;
@@ -39,6 +40,9 @@ use crate::store::StoreReader;
 use crate::telemetry::metrics::CallMetrics;
 use crate::telemetry::{Calls, Port};
 use crate::transport::{ConnectionLimits, Incoming, Listener};
+
+/// The work on both ports, until the end.
+pub(crate) type Serving = Pin<Box<dyn Future<Output = Result<(), ServerError>> + Send>>;
 
 /// The services that are available from the start.
 #[derive(Debug)]
@@ -94,7 +98,7 @@ impl EarlyServices {
         device: Listener,
         operator: Listener,
         ending: ShutdownSignal,
-    ) -> (ClosedServices, impl Future<Output = Result<(), ServerError>>) {
+    ) -> (ClosedServices, Serving) {
         let Self { device_health, operator_health, pages, connections, .. } = self;
         let Self { calls, clock, metrics, budget, held, .. } = self;
         let holding = HoldingLayer::new(budget, calls.request_time, held);
@@ -137,7 +141,7 @@ impl EarlyServices {
             let served = tokio::try_join!(device, operator, over_http1);
             served.map(drop).map_err(ServerError::Transport)
         };
-        (closed, serving)
+        (closed, Box::pin(serving))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::peer::Peer;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -34,6 +35,8 @@ pub struct Connection {
     /// Whether everything has been written and the write side is shut down.
     is_over: bool,
     linger: DrainOnClose,
+    /// The peer's address, if the service asks for it.
+    address: Option<IpAddr>,
     /// Releases its place to another connection when dropped.
     place: ConnectionPermit,
 }
@@ -80,8 +83,14 @@ impl Connection {
             ahead: Ahead::default(),
             is_over: false,
             linger: DrainOnClose::default(),
+            address: None,
             place,
         }
+    }
+
+    /// Tells the service the peer's address.
+    pub(super) fn with_address(self, address: Option<IpAddr>) -> Self {
+        Self { address, ..self }
     }
 
     /// Records whether the peer takes the written data. A task that waits for that may never read,
@@ -138,7 +147,8 @@ impl Connected for Connection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
-        let peer = Peer { calling: Arc::clone(&self.calling), ..Peer::default() };
+        let calling = Arc::clone(&self.calling);
+        let peer = Peer { calling, address: self.address, ..Peer::default() };
         let Way::Tls(stream) = &self.way else { return peer };
         let certificates = stream.get_ref().1.peer_certificates();
         let certificate = certificates.and_then(<[_]>::first);

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -67,6 +67,7 @@ pub struct Listener {
     limits: ConnectionLimits,
     metrics: ConnectionMetrics,
     ending: Option<ShutdownSignal>,
+    tells_addresses: bool,
 }
 
 /// The connections that a listener accepts.
@@ -105,13 +106,19 @@ impl Listener {
         socket.set_recv_buffer_size(SOCKET_BYTES)?;
         socket.bind(address)?;
         let (socket, metrics) = (socket.listen(BACKLOG)?, ConnectionMetrics::default());
-        Ok(Self { socket, tls, limits, metrics, ending: None })
+        Ok(Self { socket, tls, limits, metrics, ending: None, tells_addresses: false })
     }
 
     /// Counts connections in these metrics.
     #[must_use]
     pub fn counted(self, metrics: ConnectionMetrics) -> Self {
         Self { metrics, ..self }
+    }
+
+    /// Tells the service the address of each peer.
+    #[must_use]
+    pub fn with_addresses(self) -> Self {
+        Self { tells_addresses: true, ..self }
     }
 
     /// Ends connections without running calls when the server shuts down.
@@ -146,8 +153,8 @@ impl Listener {
                 accepted = self.socket.accept() => accepted,
                 () = outlets.http2.closed() => return,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, address) = match accepted {
+                Ok(accepted) => accepted,
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
                     // The error may last, and is logged once.
@@ -182,8 +189,9 @@ impl Listener {
                 handshakes: Arc::clone(&handshakes),
             };
             let (outlets, metrics) = (Arc::clone(&outlets), self.metrics.clone());
+            let address = self.tells_addresses.then(|| address.ip());
             tokio::spawn(async move {
-                let handed = setup.hand_over(stream, place, &outlets).await;
+                let handed = setup.hand_over(stream, place, address, &outlets).await;
                 if let Err(error) = handed {
                     metrics.handshakes_failed.inc();
                     tracing::debug!(%error, "a connection did not come about");
@@ -218,11 +226,12 @@ impl Setup {
         self,
         stream: TcpStream,
         place: ConnectionPermit,
+        address: Option<IpAddr>,
         outlets: &Outlets,
     ) -> io::Result<()> {
         let handshake_time = self.limits.handshake_time;
         let beginning = async {
-            let mut connection = self.connection(stream, place).await?;
+            let mut connection = self.connection(stream, place).await?.with_address(address);
             let outlet = match connection.protocol().await? {
                 Protocol::Http1 => &outlets.http1,
                 Protocol::Http2 => &outlets.http2,

@@ -13,7 +13,7 @@ use crate::core::Fetched;
 use crate::outbox::UploadOutcome;
 
 /// Metadata in which a server asks the client to wait, in milliseconds.
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
+pub(super) const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Shortest wait before a report is sent again that the server does not take for now.
 pub(crate) const LATER: Duration = Duration::from_mins(1);

@@ -6,7 +6,7 @@ use thiserror::Error;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
 /// Metadata in which a key is sent.
-const METADATA: &str = "bandana-app-key";
+pub(super) const METADATA: &str = "bandana-app-key";
 
 /// Longest key, in bytes: far longer than the keys that `bandana app-key` makes.
 const BYTES_MAX: usize = 256;
@@ -48,6 +48,12 @@ impl AppKey {
             key.parse().ok().filter(|_| fits).ok_or(AppKeyError)?;
         value.set_sensitive(true);
         Ok(Self(value))
+    }
+
+    /// The bytes of the key.
+    #[cfg(feature = "relay")]
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.0.as_encoded_bytes()
     }
 
     /// Adds the key to the metadata of a call.

@@ -1,0 +1,176 @@
+//! `bandana relay`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
+
+use super::say;
+use crate::clock::Clock;
+use crate::rate::Rate;
+use crate::relay::{Relay, RelaySettings};
+use crate::telemetry::{LogFormat, Logging, TelemetrySettings};
+use crate::tls::{TlsFiles, provider};
+use crate::transport::ConnectionLimits;
+
+/// Limits that are no settings: those of the aggregator's defaults.
+const CONNECTION_LIMITS: ConnectionLimits = ConnectionLimits {
+    connections: 10_000,
+    streams_per_connection: 128,
+    header_bytes: 16 * 1024,
+    handshakes: 512,
+    handshake_time: Duration::from_secs(10),
+    idle_time: Duration::from_mins(2),
+    answer_time: Duration::from_mins(1),
+};
+
+/// Time for a request to arrive.
+const REQUEST_TIME: Duration = Duration::from_secs(30);
+
+/// Time from the signal to the end.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(40);
+
+/// Run a relay until SIGTERM or SIGINT: it hides the addresses of devices from an aggregator.
+///
+/// By Oblivious HTTP (RFC 9458): the relay sees who calls, but not what; the aggregator,
+/// which must be a gateway (`gateway_key_file`), what is called, but not by whom. So
+/// somebody else than the aggregator's operator must run it. It keeps nothing, and logs
+/// no address.
+///
+/// When it takes requests, its address is printed to standard output, as one `relay=ADDRESS` line.
+#[derive(Debug, Args)]
+pub(super) struct RelayCommand {
+    /// Address for devices. Port 0 picks a free one.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "BANDANA_RELAY_LISTEN",
+        default_value = "127.0.0.1:7303"
+    )]
+    listen: SocketAddr,
+    /// URL of the aggregator's service for devices.
+    #[arg(long, value_name = "URL", env = "BANDANA_RELAY_GATEWAY")]
+    gateway: String,
+    /// Certificates (PEM) that the gateway's must be signed by; without it, those that the
+    /// system trusts.
+    #[arg(long, value_name = "FILE", env = "BANDANA_RELAY_GATEWAY_CA")]
+    gateway_ca: Option<PathBuf>,
+    /// Certificate for devices, with those that lead to its root, in PEM. Without it, devices
+    /// are answered in the clear, as behind a proxy.
+    #[arg(long, value_name = "FILE", env = "BANDANA_RELAY_TLS_CERTIFICATE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// Key of that certificate, in PEM.
+    #[arg(long, value_name = "FILE", env = "BANDANA_RELAY_TLS_KEY", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// Longest time for which a request is held; each is held for a random part of it: 0 to 8.
+    ///
+    /// Requests that come within it may be passed on in any order. The more of them there
+    /// are, the less the time of a request tells the aggregator.
+    #[arg(long, value_name = "SECONDS", env = "BANDANA_RELAY_DELAY_SECONDS", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(0..=8))]
+    delay_seconds: u32,
+    /// Requests of one address; 0: as many as come. Many users can have one address.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "BANDANA_RELAY_REQUESTS_PER_SECOND",
+        default_value_t = 50
+    )]
+    requests_per_second_per_address: u32,
+    /// After a pause, the requests of so many seconds may come at once: 1 to 3600.
+    #[arg(long, value_name = "SECONDS", env = "BANDANA_RELAY_BURST_SECONDS", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..=3600))]
+    burst_seconds: u32,
+    /// Connections at the same time; further ones are closed at once: 1 to 1000000.
+    #[arg(long, value_name = "NUMBER", env = "BANDANA_RELAY_CONNECTIONS", default_value_t = 10_000,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: u32,
+    /// Memory that may be held for callers, in MiB: 16 to 1048576.
+    #[arg(long, value_name = "MIB", env = "BANDANA_RELAY_MEMORY_MIB", default_value_t = 512,
+          value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
+    memory_mib: u32,
+}
+
+pub(super) fn run(command: RelayCommand, clock: &Arc<dyn Clock>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let logging = {
+        let _entered = runtime.enter();
+        let (format, filter, otlp_endpoint) = (LogFormat::Text, None, None);
+        Logging::start(&TelemetrySettings { format, filter, otlp_endpoint })?
+    };
+    let settings = command.settings()?;
+    super::descriptors::allow(settings.connections.connections);
+    let outcome = runtime.block_on(relay_until_signal(settings, clock));
+    logging.end();
+    // Connections that remain open after the deadline are dropped.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn relay_until_signal(settings: RelaySettings, clock: &Arc<dyn Clock>) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("can't wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("can't wait for SIGINT")?;
+    let relay = Relay::bind(settings, clock)?;
+    say(&format!("relay={}\n", relay.address()?))?;
+    let signalled = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    Ok(relay.run(signalled).await?)
+}
+
+impl RelayCommand {
+    fn settings(self) -> anyhow::Result<RelaySettings> {
+        let gateway = self.gateway()?;
+        let tls = self.tls_certificate.zip(self.tls_key);
+        let connections = usize::try_from(self.connections)?;
+        Ok(RelaySettings {
+            listen: self.listen,
+            tls: tls.map(|(certificate, key)| TlsFiles { certificate, key, client_ca: None }),
+            gateway,
+            delay_max: Duration::from_secs(self.delay_seconds.into()),
+            rate: Rate::new(self.requests_per_second_per_address, self.burst_seconds),
+            connections: ConnectionLimits { connections, ..CONNECTION_LIMITS },
+            memory: usize::try_from(self.memory_mib)? << 20,
+            request_time: REQUEST_TIME,
+            drain_deadline: DRAIN_DEADLINE,
+        })
+    }
+
+    /// The endpoint of the gateway.
+    fn gateway(&self) -> anyhow::Result<Endpoint> {
+        let url = &self.gateway;
+        let endpoint = Endpoint::from_shared(url.clone())
+            .with_context(|| format!("{url:?} is no URL; one looks like https://host:port"))?;
+        match endpoint.uri().scheme_str() {
+            Some("http") => {
+                ensure!(
+                    self.gateway_ca.is_none(),
+                    "{url} is not https, so no certificate counts; use https://"
+                );
+                Ok(endpoint)
+            }
+            Some("https") => {
+                // An error means that a provider is already installed.
+                provider().install_default().ok();
+                let tls = match &self.gateway_ca {
+                    None => ClientTlsConfig::new().with_native_roots(),
+                    Some(path) => {
+                        let pem = std::fs::read(path)
+                            .with_context(|| format!("can't read {}", path.display()))?;
+                        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))
+                    }
+                };
+                endpoint.tls_config(tls).context("TLS to the gateway can't be set up")
+            }
+            _ => bail!("the address {url:?} must begin with http:// or https://"),
+        }
+    }
+}

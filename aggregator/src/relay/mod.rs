@@ -1,0 +1,164 @@
+//! The relay of Oblivious HTTP (RFC 9458), run by somebody else than the aggregator.
+//!
+//! It learns the addresses of devices, and sees only sealed bytes. It passes on the bytes alone: no
+//! header, from its own address, after a random time.
+
+mod addresses;
+mod forward;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::routing::post;
+use bandana_shared::gateway::PATH;
+use bandana_shared::wire::v1::gateway_server::GatewayServer;
+use thiserror::Error;
+use tonic::service::Routes;
+use tonic::transport::Endpoint;
+use tower::Layer as _;
+
+use crate::admission::{Shares, http2_server, shares};
+use crate::api::Connect;
+use crate::clock::Clock;
+use crate::http::Http1Server;
+use crate::memory::{HeldMetrics, HoldingLayer};
+use crate::rate::Rate;
+use crate::shutdown::shutdown_signal;
+use crate::tls::{Tls, TlsError, TlsFiles};
+use crate::transport::{ConnectionLimits, Listener};
+
+use addresses::Addresses;
+use forward::Forwarder;
+
+/// Settings of a relay.
+#[derive(Clone, Debug)]
+pub struct RelaySettings {
+    /// Listening address for devices. Port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// TLS for devices. None: plaintext, as behind a proxy.
+    pub tls: Option<TlsFiles>,
+    /// The aggregator's service for devices.
+    pub gateway: Endpoint,
+    /// The longest time for which a request is held; each is held for a random part of it.
+    pub delay_max: Duration,
+    /// Requests of one address. None: as many as come.
+    pub rate: Option<Rate>,
+    /// Limits on connections.
+    pub connections: ConnectionLimits,
+    /// Bytes that may be held for callers.
+    pub memory: usize,
+    /// Maximum time for a request to arrive.
+    pub request_time: Duration,
+    /// Maximum time from the signal to the end.
+    pub drain_deadline: Duration,
+}
+
+/// A relay bound to its address.
+#[derive(Debug)]
+pub struct Relay {
+    listener: Listener,
+    connections: ConnectionLimits,
+    holding: HoldingLayer,
+    addresses: Addresses,
+    forwarder: Forwarder,
+    drain_deadline: Duration,
+}
+
+impl Relay {
+    /// Binds the address. Must be called within a runtime. The gateway is connected to by the
+    /// first request.
+    ///
+    /// # Errors
+    /// [`RelayError`] names what can't be used.
+    pub fn bind(settings: RelaySettings, clock: &Arc<dyn Clock>) -> Result<Self, RelayError> {
+        let tls = settings.tls.map(Tls::open).transpose()?.map(Arc::new);
+        let Shares { devices, calls, .. } = shares(settings.connections, settings.memory);
+        let address = settings.listen;
+        let listener = Listener::bind(address, tls, devices)
+            .map_err(|source| RelayError::Listen { address, source })?
+            .with_addresses();
+        Ok(Self {
+            listener,
+            connections: devices,
+            holding: HoldingLayer::new(calls, settings.request_time, HeldMetrics::default()),
+            addresses: Addresses::new(settings.rate, clock),
+            forwarder: Forwarder::new(&settings.gateway, settings.delay_max, Arc::clone(clock)),
+            drain_deadline: settings.drain_deadline,
+        })
+    }
+
+    /// The bound address.
+    ///
+    /// # Errors
+    /// [`RelayError::Address`] when the operating system does not report it.
+    pub fn address(&self) -> Result<SocketAddr, RelayError> {
+        self.listener.address().map_err(RelayError::Address)
+    }
+
+    /// Serves until `signal`. Then requests under way are answered, for as long as the deadline
+    /// allows.
+    ///
+    /// # Errors
+    /// [`RelayError`] when serving fails.
+    pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), RelayError> {
+        let Self { listener, connections, holding, addresses, forwarder, drain_deadline } = self;
+        let (notifier, ending) = shutdown_signal();
+        let keys = GatewayServer::new(forwarder.keys());
+        let (limits, sealed) = (addresses.clone(), forwarder);
+        let sealed = move |request| {
+            let (addresses, forwarder) = (limits.clone(), sealed.clone());
+            async move { forward::answer(&addresses, &forwarder, request).await }
+        };
+        let routes = Routes::new(keys).into_axum_router().route(PATH, post(sealed));
+        let services = holding.layer(Connect::new(Routes::from(routes).prepare()));
+        let incoming = listener.until(ending.clone()).incoming();
+        let plain = Http1Server::new(services.clone(), &connections);
+        let plain = plain.serve(incoming.http1, ending.clone());
+        let serving = http2_server(&connections).serve_with_incoming_shutdown(
+            services,
+            incoming.http2,
+            ending.clone().wait(),
+        );
+        let mut serving = Box::pin(async {
+            let (served, ()) = tokio::join!(serving, plain);
+            served.map_err(RelayError::Transport)
+        });
+        tokio::select! {
+            () = signal => {}
+            served = &mut serving => return served,
+            () = addresses.forget_regularly() => {}
+        }
+        notifier.notify();
+        let drained = tokio::time::timeout(drain_deadline, serving).await;
+        drained.unwrap_or(Err(RelayError::Drain(drain_deadline)))
+    }
+}
+
+/// The reason why a relay can't start, or has ended.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RelayError {
+    /// TLS can't be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The address can't be bound.
+    #[error("can't listen on {address}; choose another address with --listen")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The bound address can't be determined.
+    #[error("the operating system does not tell the bound address")]
+    Address(#[source] io::Error),
+    /// The listener failed.
+    #[error("serving failed")]
+    Transport(#[source] tonic::transport::Error),
+    /// Requests were still under way at the deadline.
+    #[error("requests were still under way after {} seconds; devices send theirs again", .0.as_secs())]
+    Drain(Duration),
+}
