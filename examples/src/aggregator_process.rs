@@ -3,26 +3,18 @@
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
+use std::process::ExitStatus;
 
-use anyhow::{Context as _, ensure};
 use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
 
-use crate::environment::CleanEnvironment as _;
+use crate::server_process::ServerProcess;
 use crate::simulation::Server;
-
-/// Timeout for an aggregator to listen, and to end.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running aggregator on loopback. Dropping it kills the process; [`Self::stop`] shuts it down in
 /// order.
 #[derive(Debug)]
 pub struct AggregatorProcess {
-    child: Child,
+    process: ServerProcess,
     /// URL of the device service.
     pub device_url: String,
     /// URL of the operator service.
@@ -101,28 +93,14 @@ impl AggregatorProcess {
         program: &Path,
         store: &[&OsStr],
     ) -> anyhow::Result<Self> {
-        let mut child = Command::new(program)
-            .args(["serve", "--init", "--operator-listen", "127.0.0.1:0", "--listen"])
-            .arg(device.to_string())
-            .args(flags)
-            .args(store)
-            // The aggregator must not see the settings of its parent process.
-            .clean_environment()
-            .env("RUST_LOG", "warn")
-            // Far beyond the test's timeout: shutdown must never reach this deadline.
-            .env("BANDANA_DRAIN_DEADLINE", "3600")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            // The parent handles Ctrl-C; this process must not receive it.
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("can't start {} as the aggregator", program.display()))?;
-        let stdout = child.stdout.take().context("the aggregator has no standard output")?;
-        let addresses = tokio::time::timeout(PATIENCE, read_addresses(BufReader::new(stdout)));
-        let (device_url, operator_url) =
-            addresses.await.context("the aggregator did not listen in time")??;
-        Ok(Self { child, device_url, operator_url })
+        let listen = device.to_string();
+        let first = ["serve", "--init", "--operator-listen", "127.0.0.1:0", "--listen", &listen];
+        let arguments = first.iter().chain(flags).map(OsStr::new);
+        let arguments: Vec<&OsStr> = arguments.chain(store.iter().copied()).collect();
+        let mut process = ServerProcess::spawn("aggregator", program, &arguments)?;
+        let device_url = process.url("device").await?;
+        let operator_url = process.url("operator").await?;
+        Ok(Self { process, device_url, operator_url })
     }
 
     /// The server, for clients.
@@ -133,6 +111,7 @@ impl AggregatorProcess {
         let (token, tls) = (TokenSource::default(), TlsSource::default());
         Ok(Server {
             device: self.device_url.clone(),
+            relay: None,
             device_tls: tls.clone(),
             operator: Connection::new(&self.operator_url, token, tls)?,
         })
@@ -142,20 +121,16 @@ impl AggregatorProcess {
     ///
     /// # Errors
     /// When it ends with an error or not in time.
-    pub async fn stop(mut self) -> anyhow::Result<()> {
-        self.signal(Signal::TERM)?;
-        let status = self.ended().await?;
-        ensure!(status.success(), "the aggregator ended with {status}");
-        Ok(())
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.process.stop().await
     }
 
     /// Kills the process, as a power cut would, and waits until it has ended.
     ///
     /// # Errors
     /// When it had ended already.
-    pub async fn kill(mut self) -> anyhow::Result<()> {
-        self.signal(Signal::KILL)?;
-        self.ended().await.map(drop)
+    pub async fn kill(self) -> anyhow::Result<()> {
+        self.process.kill().await
     }
 
     /// Its process id.
@@ -163,7 +138,7 @@ impl AggregatorProcess {
     /// # Errors
     /// When it has ended already.
     pub fn id(&self) -> anyhow::Result<u32> {
-        self.child.id().context("the aggregator has ended already")
+        self.process.id()
     }
 
     /// Waits until the process has ended by itself.
@@ -171,17 +146,7 @@ impl AggregatorProcess {
     /// # Errors
     /// When it does not end in time.
     pub async fn wait(mut self) -> anyhow::Result<ExitStatus> {
-        self.ended().await
-    }
-
-    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let process = Pid::from_raw(i32::try_from(self.id()?)?).context("no process has id 0")?;
-        Ok(kill_process(process, signal)?)
-    }
-
-    async fn ended(&mut self) -> anyhow::Result<ExitStatus> {
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
-        Ok(ended.context("the aggregator did not end in time")??)
+        self.process.ended().await
     }
 }
 
@@ -208,24 +173,11 @@ impl Server {
             _ => tls.clone(),
         };
         let operator = Connection::new(operator, token.clone(), tls_of_operator)?;
-        Ok(Self { device: device.to_owned(), device_tls: tls_of_device, operator })
+        let device = device.to_owned();
+        Ok(Self { device, relay: None, device_tls: tls_of_device, operator })
     }
 }
 
 fn data_dir_flag(data_dir: &Path) -> [&OsStr; 2] {
     ["--data-dir".as_ref(), data_dir.as_os_str()]
-}
-
-/// Reads the two lines that a listening aggregator prints.
-async fn read_addresses(
-    output: BufReader<tokio::process::ChildStdout>,
-) -> anyhow::Result<(String, String)> {
-    let mut lines = output.lines();
-    let mut url = async |name: &str| -> anyhow::Result<String> {
-        let line = lines.next_line().await?.context("the aggregator ended before it listened")?;
-        let address =
-            line.strip_prefix(name).with_context(|| format!("unexpected line {line:?}"))?;
-        Ok(format!("http://{address}"))
-    };
-    Ok((url("device=").await?, url("operator=").await?))
 }

@@ -8,6 +8,8 @@ pub mod load;
 pub mod plot;
 pub mod process_usage;
 pub mod queries;
+pub mod relay_process;
 pub mod report;
+mod server_process;
 pub mod simulated_users;
 pub mod simulation;

@@ -2,7 +2,7 @@
 //!
 //! Each user has a separate client, which chooses an arm, adds the reward and sends one private
 //! bit. `simulated-users serve ...` is the aggregator itself, which this program starts as a child
-//! process.
+//! process, and `simulated-users relay ...` a relay to it.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
@@ -23,10 +23,12 @@ use bandana_shared::rewards::RewardKind;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::aggregator_process::AggregatorProcess;
 use crate::plot;
+use crate::relay_process::{RelayProcess, gateway_key};
 use crate::report::Report;
 use crate::simulation::{self, Connections, Outcome, Progress, Server, Settings};
 use bandana_studies::instance::Instance;
@@ -90,6 +92,10 @@ struct Arguments {
         conflicts_with_all = ["epsilon", "mechanism", "curvature", "levels", "learner"],
     )]
     experiment: Option<ExperimentId>,
+    /// Let all users call through a relay, a third process, so that the aggregator learns no
+    /// address.
+    #[arg(long, conflicts_with = "server")]
+    relay: bool,
     #[command(flatten)]
     token: TokenSource,
     /// What both services of that aggregator are trusted by, where they are https.
@@ -109,9 +115,13 @@ enum MechanismName {
     KLevel,
 }
 
+/// The commands of `bandana` that this program starts itself with.
+const COMMANDS: [&str; 3] = ["gateway-key", "relay", "serve"];
+
 /// The program; its arguments are those of this process.
 pub fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == "serve") {
+    let command = std::env::args_os().nth(1);
+    if command.is_some_and(|command| COMMANDS.iter().any(|known| command == *known)) {
         return bandana_aggregator::cli::main(std::env::args_os());
     }
     match run(&Arguments::parse()) {
@@ -147,14 +157,13 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 #[expect(clippy::disallowed_methods, reason = "a program that tells how long it took")]
 async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
     let (mut settings, instance) = prepare(arguments)?;
-    let (own, server) = if let Some(server) = running(arguments)? {
-        (None, server)
-    } else {
-        let program = std::env::current_exe().context("can't find this program")?;
-        let data_dir = tempfile::tempdir().context("can't create a temporary directory")?;
-        let process = AggregatorProcess::start(&program, data_dir.path()).await?;
-        let server = process.server()?;
-        (Some((process, data_dir)), server)
+    let (own, server) = match running(arguments)? {
+        Some(server) => (None, server),
+        None => {
+            let own = Own::start(arguments.relay).await?;
+            let server = own.server()?;
+            (Some(own), server)
+        }
     };
     let mut connections = Connections::open(&server, settings.connections).await?;
     if let Some(key) = &arguments.app_key {
@@ -175,10 +184,49 @@ async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     display.bar.finish_and_clear();
     drop(connections);
-    if let Some((process, _data_dir)) = own {
-        process.stop().await?;
+    if let Some(own) = own {
+        own.stop().await?;
     }
     present(arguments, &settings, &instance, &outcome, seconds)
+}
+
+/// Processes of this program's own.
+struct Own {
+    aggregator: AggregatorProcess,
+    relay: Option<RelayProcess>,
+    /// The store and the gateway's key.
+    _folder: TempDir,
+}
+
+impl Own {
+    async fn start(with_relay: bool) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("can't find this program")?;
+        let folder = tempfile::tempdir().context("can't create a temporary directory")?;
+        let data_dir = folder.path().join("data");
+        if !with_relay {
+            let aggregator = AggregatorProcess::start(&program, &data_dir).await?;
+            return Ok(Self { aggregator, relay: None, _folder: folder });
+        }
+        let key = gateway_key(&program, folder.path()).await?.display().to_string();
+        let flags = ["--gateway-key-file", &key];
+        let aggregator = AggregatorProcess::start_with(&flags, &program, &data_dir).await?;
+        // Users are simulated one after the other: a delay would hide nothing, and take long.
+        let flags = ["--delay-seconds", "0", "--requests-per-second-per-address", "0"];
+        let relay = RelayProcess::start(&flags, &program, &aggregator.device_url).await?;
+        Ok(Self { aggregator, relay: Some(relay), _folder: folder })
+    }
+
+    fn server(&self) -> anyhow::Result<Server> {
+        let relay = self.relay.as_ref().map(|relay| relay.url.clone());
+        Ok(Server { relay, ..self.aggregator.server()? })
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        if let Some(relay) = self.relay {
+            relay.stop().await?;
+        }
+        self.aggregator.stop().await
+    }
 }
 
 /// The running aggregator named by the options, if any.

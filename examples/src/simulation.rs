@@ -81,6 +81,8 @@ pub struct Outcome {
 pub struct Server {
     /// URL of the device service.
     pub device: String,
+    /// URL of a relay to it, which devices call instead. None: they call it directly.
+    pub relay: Option<String>,
     /// Root certificates for the device service.
     pub device_tls: TlsSource,
     /// The connection to the operators' service.
@@ -101,13 +103,17 @@ impl Connections {
     /// When one of them is unreachable.
     pub async fn open(server: &Server, count: usize) -> anyhow::Result<Self> {
         ensure!(count > 0, "at least one connection is needed");
-        let device = &server.device;
+        let device = server.relay.as_ref().unwrap_or(&server.device);
         let endpoint = Endpoint::from_shared(device.clone())?.tcp_nodelay(true);
         let endpoint = server.device_tls.apply(endpoint)?;
         let unreachable = || format!("can't reach the device service at {device}");
         let devices: Vec<Transport> = stream::iter(0..count)
             .then(|_| endpoint.connect())
-            .map_ok(Transport::new)
+            .map_ok(|channel| {
+                let transport = Transport::new(channel);
+                // The relay and the gateway are processes of this machine.
+                if server.relay.is_some() { transport.through_relay_unsigned() } else { transport }
+            })
             .try_collect()
             .await
             .with_context(unreachable)?;

@@ -1,0 +1,86 @@
+//! A real relay in a separate process, and the key of the gateway behind it.
+
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use tokio::process::Command;
+
+use crate::environment::CleanEnvironment as _;
+use crate::server_process::ServerProcess;
+
+/// A running relay on loopback. Dropping it kills the process; [`Self::stop`] shuts it down in
+/// order.
+#[derive(Debug)]
+pub struct RelayProcess {
+    process: ServerProcess,
+    /// URL for devices.
+    pub url: String,
+}
+
+impl RelayProcess {
+    /// Starts `program relay` on a free port, with more flags; `program` is one that calls
+    /// [`bandana_aggregator::cli::main`].
+    ///
+    /// # Errors
+    /// When the process can't be started or does not listen in time.
+    pub async fn start(flags: &[&str], program: &Path, gateway: &str) -> anyhow::Result<Self> {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), flags, program, gateway).await
+    }
+
+    /// As [`Self::start`], with this address, for example the one of an earlier process.
+    ///
+    /// # Errors
+    /// As there, and when the address is taken.
+    pub async fn start_at(
+        address: SocketAddr,
+        flags: &[&str],
+        program: &Path,
+        gateway: &str,
+    ) -> anyhow::Result<Self> {
+        let listen = address.to_string();
+        let arguments = ["relay", "--listen", &listen, "--gateway", gateway];
+        let arguments: Vec<&OsStr> = arguments.iter().chain(flags).map(OsStr::new).collect();
+        let mut process = ServerProcess::spawn("relay", program, &arguments)?;
+        let url = process.url("relay").await?;
+        Ok(Self { process, url })
+    }
+
+    /// Signals the process to shut down, and waits until it has ended.
+    ///
+    /// # Errors
+    /// When it ends with an error or not in time.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.process.stop().await
+    }
+
+    /// Kills the process, as a power cut would, and waits until it has ended.
+    ///
+    /// # Errors
+    /// When it had ended already.
+    pub async fn kill(self) -> anyhow::Result<()> {
+        self.process.kill().await
+    }
+
+    /// Its process id.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn id(&self) -> anyhow::Result<u32> {
+        self.process.id()
+    }
+}
+
+/// Makes the key of a gateway in this folder, and returns its file.
+///
+/// # Errors
+/// When the program can't make it.
+pub async fn gateway_key(program: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
+    let file = folder.join("gateway-key");
+    let mut command = Command::new(program);
+    command.args(["gateway-key", "generate", "--out"]).arg(&file).clean_environment();
+    let output = command.kill_on_drop(true).output().await.context("can't make a gateway's key")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(file)
+}
