@@ -6,10 +6,16 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bandana_aggregator::admission::DeviceGates;
+use bandana_aggregator::api::{Connect, GatewayService, gateway_route};
+use bandana_aggregator::clock::{Clock, SystemClock};
+use bandana_aggregator::gateway::{GatewayKey, Opener, PublishedKeys};
+use bandana_aggregator::rate::Rates;
 use bandana_shared::identity::{Day, StoreId};
 use bandana_shared::policy::Policy;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::device_server::{Device, DeviceServer};
+use bandana_shared::wire::v1::gateway_server::GatewayServer;
 use bandana_shared::wire::v1::{
     self, GetExperimentRequest, GetExperimentResponse, SelectArmRequest, SelectArmResponse,
     UploadRequest, UploadResponse, UploadStatus,
@@ -22,11 +28,13 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::codegen::{BoxFuture, Context, Poll, Service, http};
+use tonic::codegen::{Body as HttpBody, BoxFuture, Context, Poll, Service, http};
 use tonic::metadata::MetadataMap;
 use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::service::Routes;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity, Server, ServerTlsConfig};
 use tonic::{Code, Request, Response, Status, Streaming};
+use tower::layer::layer_fn;
 
 /// Path of the recorded method.
 pub const SUBMIT_UPLOAD: &str = "/bandana.v1.Device/SubmitUpload";
@@ -71,13 +79,32 @@ pub struct RecordedUpload {
     pub metadata: MetadataMap,
 }
 
+/// What a gateway can see of a sealed request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordedSealed {
+    /// The headers, in words.
+    pub headers: String,
+    /// The bytes of the request, as stated.
+    pub request_bytes: Option<u64>,
+    /// The bytes of the answer.
+    pub answer_bytes: Option<u64>,
+}
+
 impl Recorder {
     /// A server without experiments whose day is `day`.
     ///
     /// # Errors
     /// When no port or thread is available.
     pub fn start(day: Day) -> anyhow::Result<Self> {
-        Self::serve_with(Server::builder(), None, day)
+        Self::serve_with(Server::builder(), None, day, None)
+    }
+
+    /// Like [`Self::start`], as a gateway to which relays bring what devices have sealed.
+    ///
+    /// # Errors
+    /// As [`Self::start`], and when there is no randomness for a key.
+    pub fn start_as_gateway(day: Day) -> anyhow::Result<Self> {
+        Self::serve_with(Server::builder(), None, day, Some(&GatewayKey::generate()?))
     }
 
     /// Like [`Self::start`], with TLS and a new certificate.
@@ -91,13 +118,14 @@ impl Recorder {
         let identity = Identity::from_pem(&certificate, made.signing_key.serialize_pem());
         // tonic uses ring: it is the only provider compiled in.
         let server = Server::builder().tls_config(ServerTlsConfig::new().identity(identity))?;
-        Self::serve_with(server, Some(certificate), day)
+        Self::serve_with(server, Some(certificate), day, None)
     }
 
     fn serve_with(
         mut server: Server,
         certificate: Option<String>,
         day: Day,
+        gateway: Option<&GatewayKey>,
     ) -> anyhow::Result<Self> {
         let memory = Arc::new(Memory {
             contents: Mutex::new(Contents::new(day)),
@@ -107,7 +135,20 @@ impl Recorder {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let rest = DeviceServer::new(Questions(Arc::clone(&memory)));
-        let router = server.add_service(Recording { memory: Arc::clone(&memory), rest });
+        let recording = Recording { memory: Arc::clone(&memory), rest };
+        let mut routes = Routes::new(recording.clone());
+        if let Some(key) = gateway {
+            let keys = PublishedKeys::open(key.keys()?, None)?;
+            routes = routes.add_service(GatewayServer::new(GatewayService::new(Some(keys.into()))));
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+            let gates = DeviceGates::new(None, Rates::default(), 1024, clock);
+            let sealed = gateway_route(Opener::new(key)?, gates.into(), Connect::new(recording));
+            let heard = Arc::clone(&memory);
+            let sealed = sealed
+                .layer(layer_fn(move |inner| HearsSealed { inner, memory: Arc::clone(&heard) }));
+            routes = Routes::from(routes.into_axum_router().merge(sealed));
+        }
+        let router = server.add_routes(routes);
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let incoming = {
@@ -170,6 +211,11 @@ impl Recorder {
         self.memory.lock().uploads.clone()
     }
 
+    /// The sealed requests that relays brought, in order of arrival.
+    pub fn sealed(&self) -> Vec<RecordedSealed> {
+        self.memory.lock().sealed.clone()
+    }
+
     /// The recorded requests for experiments, in order of arrival.
     pub fn questions(&self) -> Vec<GetExperimentRequest> {
         self.memory.lock().questions.clone()
@@ -206,6 +252,7 @@ struct Contents {
     planned: VecDeque<Answer>,
     questions: Vec<GetExperimentRequest>,
     uploads: Vec<RecordedUpload>,
+    sealed: Vec<RecordedSealed>,
     accepted: HashSet<Bytes>,
 }
 
@@ -218,6 +265,7 @@ impl Contents {
             planned: VecDeque::new(),
             questions: Vec::new(),
             uploads: Vec::new(),
+            sealed: Vec::new(),
             accepted: HashSet::new(),
         }
     }
@@ -351,6 +399,41 @@ impl Service<http::Request<Body>> for Recording {
         }
         let uploads = Uploads(Arc::clone(&self.memory));
         Box::pin(async move { Ok(Grpc::new(MessageBytes).unary(uploads, request).await) })
+    }
+}
+
+/// Records sealed requests in front of the gateway.
+#[derive(Clone, Debug)]
+struct HearsSealed<S> {
+    inner: S,
+    memory: Arc<Memory>,
+}
+
+impl<S, R, B> Service<http::Request<R>> for HearsSealed<S>
+where
+    S: Service<http::Request<R>, Response = http::Response<B>>,
+    S::Future: Send + 'static,
+    B: HttpBody,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = BoxFuture<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<R>) -> Self::Future {
+        let headers = format!("{:?}", request.headers());
+        let length = request.headers().get("content-length");
+        let request_bytes = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let (memory, answer) = (Arc::clone(&self.memory), self.inner.call(request));
+        Box::pin(async move {
+            let answer = answer.await?;
+            let answer_bytes = answer.body().size_hint().exact();
+            memory.lock().sealed.push(RecordedSealed { headers, request_bytes, answer_bytes });
+            Ok(answer)
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body as PageBody, to_bytes};
@@ -47,18 +47,25 @@ pub(super) struct Forwarder {
     next: Arc<AtomicUsize>,
     delay_max: Duration,
     clock: Arc<dyn Clock>,
+    /// The gateway's keys, the same for all devices for a while.
+    keys: Arc<Mutex<Option<(Duration, GatewayKeys)>>>,
 }
 
 impl Forwarder {
     pub(super) fn new(gateway: &Endpoint, delay_max: Duration, clock: Arc<dyn Clock>) -> Self {
         let gateway = gateway.clone().connect_timeout(CONNECT_TIME).tcp_nodelay(true);
         let connections = std::array::from_fn(|_| gateway.connect_lazy());
-        Self { connections: Arc::new(connections), next: Arc::default(), delay_max, clock }
+        let (connections, next, keys) = (Arc::new(connections), Arc::default(), Arc::default());
+        Self { connections, next, delay_max, clock, keys }
     }
 
     /// The service of the gateway's keys.
     pub(super) fn keys(&self) -> Keys {
-        Keys { forwarder: self.clone(), held: Arc::default() }
+        Keys(self.clone())
+    }
+
+    fn held_keys(&self) -> MutexGuard<'_, Option<(Duration, GatewayKeys)>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn connection(&self) -> Channel {
@@ -92,6 +99,10 @@ impl Forwarder {
         // Nothing that could tell one answer from another but for what devices look at.
         let kind = head.headers.get(CONTENT_TYPE);
         let kind = kind.filter(|kind| *kind == ANSWER_TYPE || *kind == PROBLEM_TYPE);
+        if kind.is_some_and(|kind| kind == PROBLEM_TYPE) {
+            // The gateway may have another key since.
+            *self.held_keys() = None;
+        }
         for (name, value) in [(CONTENT_TYPE, kind), (RETRY_AFTER, head.headers.get(RETRY_AFTER))] {
             if let Some(value) = value {
                 response.headers_mut().insert(name, value.clone());
@@ -151,12 +162,9 @@ impl Refused {
     }
 }
 
-/// The gateway's keys, the same for all devices for a while.
+/// The service of the gateway's keys.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
-    forwarder: Forwarder,
-    held: Arc<Mutex<Option<(Duration, GatewayKeys)>>>,
-}
+pub(super) struct Keys(Forwarder);
 
 #[tonic::async_trait]
 impl Gateway for Keys {
@@ -164,21 +172,22 @@ impl Gateway for Keys {
         &self,
         _: tonic::Request<GetGatewayKeysRequest>,
     ) -> Result<tonic::Response<GatewayKeys>, Status> {
-        let now = self.forwarder.clock.monotonic();
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Self(forwarder) = self;
+        let now = forwarder.clock.monotonic();
+        let held = forwarder.held_keys().clone();
         if let Some((since, keys)) = held
             && now.saturating_sub(since) < KEYS_TIME
         {
             return Ok(tonic::Response::new(keys));
         }
-        let mut gateway = GatewayClient::new(self.forwarder.connection());
+        let mut gateway = GatewayClient::new(forwarder.connection());
         let asked = gateway.get_gateway_keys(GetGatewayKeysRequest {});
         let answer = tokio::time::timeout(ANSWER_TIME, asked).await;
         let answer = answer.map_err(|_| Status::unavailable("the gateway does not answer"))?;
         // Without its metadata, which could tell devices apart.
         let keys = answer.map_err(|status| Status::new(status.code(), "the gateway refused"))?;
         let keys = keys.into_inner();
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, keys.clone()));
+        *forwarder.held_keys() = Some((now, keys.clone()));
         Ok(tonic::Response::new(keys))
     }
 }

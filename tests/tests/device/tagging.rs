@@ -1,22 +1,54 @@
 //! A server that tries to recognise devices by what it gave them.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bandana_client::Clock as _;
 use bandana_client::grpc::Transport;
+use bandana_examples::relay_process::RelayProcess;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::wire::v1::UploadRequest;
+use bandana_tests::fake_server::Recorder;
 use prost::Message as _;
 
 use super::driver::{Hands, app, recorder, specification};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
 const DEVICES: u32 = 10;
 
 #[test]
 fn nothing_that_a_server_gave_a_device_comes_back() -> anyhow::Result<()> {
-    let (recorder, clock) = (recorder()?, Hands::new());
+    let recorder = recorder()?;
+    tag(&recorder, || Ok(Transport::to(&recorder.url())?))
+}
+
+#[test]
+fn behind_a_relay_devices_look_the_same() -> anyhow::Result<()> {
+    let recorder = Recorder::start_as_gateway(Hands::new().now().day())?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let (flags, gateway) = (["--delay-seconds", "0"], recorder.url());
+    let relay = runtime.block_on(RelayProcess::start(&flags, Path::new(PROGRAM), &gateway))?;
+    tag(&recorder, || Ok(Transport::to(&relay.url)?.through_relay_unsigned()))?;
+    let sealed = recorder.sealed();
+    assert_eq!(sealed.len(), recorder.questions().len() + recorder.uploads().len());
+    let looks: BTreeSet<_> = sealed.into_iter().collect();
+    assert_eq!(looks.len(), 1, "fetches and uploads of all devices are alike: {looks:?}");
+    for look in looks {
+        assert_eq!(look.request_bytes, Some(512 + 55), "{look:?}");
+        assert_eq!(look.answer_bytes, Some(2048 + 48), "{look:?}");
+    }
+    runtime.block_on(relay.stop())
+}
+
+/// Marks everything that it gives to ten devices, and looks for the marks in what they say.
+fn tag(
+    recorder: &Recorder,
+    transport: impl Fn() -> anyhow::Result<Transport>,
+) -> anyhow::Result<()> {
+    let clock = Hands::new();
     let own_day = clock.now().day();
     let directories: Vec<_> =
         (0..DEVICES).map(|_| tempfile::tempdir()).collect::<Result<_, _>>()?;
@@ -36,8 +68,7 @@ fn nothing_that_a_server_gave_a_device_comes_back() -> anyhow::Result<()> {
             store[..4].copy_from_slice(&device.to_le_bytes());
             recorder.set_store(Some(bandana_shared::identity::StoreId::new(store)));
 
-            let transport = Transport::to(&recorder.url())?;
-            let bandana = app(transport, directory.path(), &Arc::clone(&clock))?.start()?;
+            let bandana = app(transport()?, directory.path(), &Arc::clone(&clock))?.start()?;
             let experiment = bandana.experiment("driven")?;
             experiment.wait_until_ready(Duration::from_mins(1))?;
             for _ in 0..3 {
