@@ -63,7 +63,20 @@ impl AggregatorProcess {
         program: &Path,
         data_dir: &Path,
     ) -> anyhow::Result<Self> {
-        Self::launch(device, &[], program, &data_dir_flag(data_dir)).await
+        Self::start_at_with(device, &[], program, data_dir).await
+    }
+
+    /// As [`Self::start_at`], with more flags for `serve`.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn start_at_with(
+        device: SocketAddr,
+        flags: &[&str],
+        program: &Path,
+        data_dir: &Path,
+    ) -> anyhow::Result<Self> {
+        Self::launch(device, flags, program, &data_dir_flag(data_dir)).await
     }
 
     /// Starts a replica on the database with this URL.

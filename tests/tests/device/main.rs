@@ -5,6 +5,7 @@ mod embedding;
 mod end_to_end;
 mod fake_server;
 mod kary;
+mod relay;
 mod simulation_repeats;
 mod tagging;
 mod timing;

@@ -1,0 +1,355 @@
+//! Devices that call through a relay: a real one, to a real aggregator.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use bandana_client::grpc::{AppKey, Transport, TransportError};
+use bandana_client::{
+    Acceptance, Clock as _, FetchTask, Reward, Signers, SimulatedClient, SystemClock, Task,
+    Timestamp, UploadOutcome,
+};
+use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_examples::environment::CleanEnvironment as _;
+use bandana_examples::relay_process::{RelayProcess, gateway_key};
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::rewards::Rewards;
+use bandana_shared::signing::{PublicKey, SigningKey};
+use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1;
+use bandana_shared::wire::v1::EstimatesRequest;
+use bandana_shared::wire::v1::operator_client::OperatorClient;
+use bandana_tests::attacked::create;
+use bandana_tests::harness::three_arms;
+use tempfile::TempDir;
+use tokio::process::Command;
+use tonic::Code;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
+
+/// Flags of a relay that holds nothing back.
+const AT_ONCE: [&str; 4] = ["--delay-seconds", "0", "--requests-per-second-per-address", "0"];
+
+/// Longest time of a user's attempts.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+fn program() -> &'static Path {
+    Path::new(PROGRAM)
+}
+
+/// An aggregator that is a gateway, and a relay to it.
+struct Relayed {
+    folder: TempDir,
+    aggregator: AggregatorProcess,
+    relay: RelayProcess,
+    experiment: Specification,
+}
+
+impl Relayed {
+    async fn start(flags: &[&str], of_relay: &[&str]) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let key = gateway_key(program(), folder.path()).await?.display().to_string();
+        let flags = [&["--gateway-key-file", &*key], flags].concat();
+        let data_dir = folder.path().join("data");
+        let aggregator = AggregatorProcess::start_with(&flags, program(), &data_dir).await?;
+        let relay = RelayProcess::start(of_relay, program(), &aggregator.device_url).await?;
+        let operator = address(&aggregator.operator_url)?;
+        let message = v1::Specification {
+            simulation: true,
+            attribution_window_seconds: 0,
+            ..three_arms("relayed")
+        };
+        let experiment = create(&operator.to_string(), message).await?;
+        Ok(Self { folder, aggregator, relay, experiment })
+    }
+
+    fn transport(&self) -> anyhow::Result<Transport> {
+        Ok(Transport::to(&self.relay.url)?.through_relay_unsigned())
+    }
+
+    /// Reports that the aggregator has counted.
+    async fn reports(&self) -> anyhow::Result<u64> {
+        let mut operator = OperatorClient::connect(self.aggregator.operator_url.clone()).await?;
+        let experiment_id = self.experiment.experiment_id().to_string();
+        let request = EstimatesRequest { experiment_id, ..Default::default() };
+        Ok(operator.get_estimates(request).await?.into_inner().reports)
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        self.relay.stop().await?;
+        self.aggregator.stop().await
+    }
+}
+
+fn address(url: &str) -> anyhow::Result<SocketAddr> {
+    Ok(url.strip_prefix("http://").context("another scheme")?.parse()?)
+}
+
+fn question(id: &str) -> anyhow::Result<FetchTask> {
+    Ok(FetchTask::new(ExperimentId::new(id)?))
+}
+
+fn code<T: std::fmt::Debug>(outcome: Result<T, TransportError>) -> anyhow::Result<Code> {
+    match outcome {
+        Err(TransportError::Status(status)) => Ok(status.code()),
+        other => bail!("no refusal: {other:?}"),
+    }
+}
+
+/// A user with a clock that is turned on to whatever is due next.
+struct User {
+    client: SimulatedClient,
+    now: Timestamp,
+}
+
+impl User {
+    /// A user who has chosen an arm and reacted, on what `transport` fetched.
+    async fn new(
+        number: u64,
+        experiment: &Specification,
+        transport: &mut Transport,
+    ) -> anyhow::Result<Self> {
+        let mut client = SimulatedClient::seeded(9, number);
+        let id = experiment.experiment_id().clone();
+        let acceptance = Acceptance::unsigned(experiment.epsilon(), Rewards::binary());
+        client.enroll(id.clone(), acceptance.least_release_delay(Duration::ZERO));
+        let mut user = Self { client, now: SystemClock.now() };
+        while user.step(transport).await?.is_none() {}
+        let assignment = user.client.choose(&id, user.now)?;
+        user.client.reward(assignment.id(), Reward::new(1.0)?, user.now)?;
+        Ok(user)
+    }
+
+    /// Does what is due next, and returns whether something is left.
+    async fn step(&mut self, transport: &mut Transport) -> anyhow::Result<Option<()>> {
+        match self.client.next_task(self.now)? {
+            Task::Fetch(task) => match transport.fetch(&task).await {
+                Ok(fetched) => {
+                    self.client.on_fetched(&task, fetched, self.now)?;
+                    return Ok(Some(()));
+                }
+                Err(_) => self.client.on_fetch_failed(&task, None, self.now)?,
+            },
+            Task::Upload(task) => {
+                let outcome = transport.upload(&task).await;
+                self.client.on_upload_result(task.id(), &outcome, self.now)?;
+                if !matches!(outcome, UploadOutcome::Unanswered { .. }) {
+                    return Ok(Some(()));
+                }
+            }
+            Task::Wait(time) => self.now = time,
+            Task::Done => return Ok(Some(())),
+        }
+        // What failed takes a moment to come back; the user's own waits are over at once.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        Ok(None)
+    }
+
+    /// Reports, and returns how the aggregator counted it.
+    async fn report(mut self, transport: &mut Transport) -> anyhow::Result<u64> {
+        let reporting = async {
+            while self.client.waiting_reports() > 0 || self.client.statistics().reports_made == 0 {
+                self.step(transport).await?;
+            }
+            let statistics = self.client.statistics();
+            ensure!(statistics.uploads_refused == 0, "{statistics:?}");
+            Ok(statistics.uploads_accepted + statistics.uploads_duplicate)
+        };
+        tokio::time::timeout(PATIENCE, reporting).await?
+    }
+}
+
+#[tokio::test]
+async fn what_the_aggregator_says_comes_back_through_the_relay() -> anyhow::Result<()> {
+    let relayed = Relayed::start(&[], &AT_ONCE).await?;
+    let mut transport = relayed.transport()?;
+    let fetched = transport.fetch(&question("relayed")?).await?;
+    let direct =
+        Transport::to(&relayed.aggregator.device_url)?.fetch(&question("relayed")?).await?;
+    assert_eq!(fetched.specification, direct.specification);
+    assert_eq!((fetched.day, fetched.store), (direct.day, direct.store));
+    assert_eq!(code(transport.fetch(&question("nobody")?).await)?, Code::NotFound);
+
+    let counted = User::new(1, &relayed.experiment, &mut transport).await?;
+    assert_eq!((counted.report(&mut transport).await?, relayed.reports().await?), (1, 1));
+    // The aggregator itself is not asked for keys by devices, and answers no calls in disguise.
+    let mut confused = Transport::to(&relayed.relay.url)?;
+    assert_eq!(code(confused.fetch(&question("relayed")?).await)?, Code::Unimplemented);
+    relayed.stop().await
+}
+
+#[tokio::test]
+async fn a_relay_that_is_over_its_rate_or_alone_keeps_reports() -> anyhow::Result<()> {
+    let slow = ["--delay-seconds", "0", "--requests-per-second-per-address", "1"];
+    let slow = [&slow[..], &["--burst-seconds", "1"]].concat();
+    let relayed = Relayed::start(&[], &slow).await?;
+    let mut transport = relayed.transport()?;
+    let mut refused = 0;
+    for _ in 0..3 {
+        if let Err(TransportError::Status(status)) = transport.fetch(&question("relayed")?).await {
+            assert_eq!(status.code(), Code::Unavailable, "it says nothing about the question");
+            let wait = status.metadata().get("grpc-retry-pushback-ms").context("no wait")?;
+            assert!(wait.to_str()?.parse::<u64>()? >= 1000);
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "three requests at once, at one in a second");
+    let Relayed { aggregator, relay, .. } = relayed;
+    aggregator.kill().await?;
+    assert_eq!(code(transport.fetch(&question("relayed")?).await)?, Code::Unavailable);
+    relay.stop().await
+}
+
+#[tokio::test]
+async fn an_app_key_goes_with_what_is_sealed() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("app-keys").display().to_string();
+    let key = run(&["app-key", "new", "--name", "shop", "--file", &file]).await?;
+    let relayed = Relayed::start(&["--app-keys-file", &file], &AT_ONCE).await?;
+    let fetched = relayed.transport()?.fetch(&question("relayed")?).await;
+    assert_eq!(code(fetched)?, Code::Unauthenticated);
+    let mut transport = relayed.transport()?.with_app_key(AppKey::new(key.trim())?);
+    transport.fetch(&question("relayed")?).await?;
+    relayed.stop().await
+}
+
+async fn run(arguments: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new(PROGRAM);
+    let output = command.args(arguments).clean_environment().kill_on_drop(true).output().await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Signs the gateway's public keys, and returns the file of the signed ones.
+async fn sign(key: &Path, folder: &Path) -> anyhow::Result<(PathBuf, PublicKey)> {
+    let signer = folder.join("operator-key").display().to_string();
+    let public = run(&["keys", "generate", "--out", &signer]).await?.trim().parse()?;
+    let (input, out) = (key.with_added_extension("pub"), key.with_added_extension("signed"));
+    let (input, signed) = (input.display().to_string(), out.display().to_string());
+    let sign = ["gateway-key", "sign", "--in", &input, "--key", &signer, "--expires-days", "30"];
+    run(&[&sign[..], &["--out", &signed, "--yes"]].concat()).await?;
+    Ok((out, public))
+}
+
+#[tokio::test]
+async fn keys_are_taken_when_they_are_signed_as_the_app_demands() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let key = gateway_key(program(), folder.path()).await?;
+    let (signed, operator) = sign(&key, folder.path()).await?;
+    let (key, signed) = (key.display().to_string(), signed.display().to_string());
+    let unsigned = Relayed::start(&[], &AT_ONCE).await?;
+    let through = |relayed: &Relayed, key| -> anyhow::Result<Transport> {
+        Ok(Transport::to(&relayed.relay.url)?.through_relay(Signers::key(key)))
+    };
+    let mut transport = through(&unsigned, operator)?;
+    let refused = transport.fetch(&question("relayed")?).await;
+    assert_eq!(code(refused)?, Code::FailedPrecondition);
+    unsigned.stop().await?;
+
+    // A server that has signatures of another gateway's keys does not start.
+    let other = tempfile::tempdir()?;
+    let other_key = gateway_key(program(), other.path()).await?.display().to_string();
+    let data_dir = other.path().join("data");
+    let flags = ["--gateway-key-file", &other_key, "--gateway-signed-keys-file", &signed];
+    let started = AggregatorProcess::start_with(&flags, program(), &data_dir).await;
+    assert!(started.is_err(), "it was told keys of another gateway");
+
+    let flags = ["--gateway-key-file", &key, "--gateway-signed-keys-file", &signed];
+    let data_dir = folder.path().join("data");
+    let aggregator = AggregatorProcess::start_with(&flags, program(), &data_dir).await?;
+    let relay = RelayProcess::start(&AT_ONCE, program(), &aggregator.device_url).await?;
+    create(&address(&aggregator.operator_url)?.to_string(), three_arms("relayed")).await?;
+    let stranger = SigningKey::generate()?.public_key();
+    for (signer, is_taken) in [(operator, true), (stranger, false)] {
+        let mut transport = Transport::to(&relay.url)?.through_relay(Signers::key(signer));
+        let fetched = transport.fetch(&question("relayed")?).await;
+        assert_eq!(fetched.is_ok(), is_taken, "{fetched:?}");
+    }
+    relay.stop().await?;
+    aggregator.stop().await
+}
+
+#[tokio::test]
+async fn devices_go_on_when_the_gateway_gets_another_key() -> anyhow::Result<()> {
+    let relayed = Relayed::start(&[], &AT_ONCE).await?;
+    let mut transport = relayed.transport()?;
+    let user = User::new(1, &relayed.experiment, &mut transport).await?;
+    let Relayed { folder, aggregator, relay, experiment } = relayed;
+    let (device, data_dir) = (address(&aggregator.device_url)?, folder.path().join("data"));
+    aggregator.stop().await?;
+    std::fs::remove_file(folder.path().join("gateway-key"))?;
+    std::fs::remove_file(folder.path().join("gateway-key.pub"))?;
+    let key = gateway_key(program(), folder.path()).await?.display().to_string();
+    let flags = ["--gateway-key-file", &key];
+    let aggregator = AggregatorProcess::start_at_with(device, &flags, program(), &data_dir).await?;
+    assert_eq!(user.report(&mut transport).await?, 1);
+    let relayed = Relayed { folder, aggregator, relay, experiment };
+    assert_eq!(relayed.reports().await?, 1);
+    relayed.stop().await
+}
+
+/// Kills of relay and aggregator, in turn.
+fn kills() -> anyhow::Result<u32> {
+    Ok(match std::env::var("BANDANA_KILLS") {
+        Ok(number) => number.parse()?,
+        Err(_) => 6,
+    })
+}
+
+/// Users at the same time.
+const USERS: u64 = 8;
+
+#[tokio::test]
+async fn reports_are_counted_once_though_relay_and_aggregator_are_killed() -> anyhow::Result<()> {
+    let Relayed { folder, mut aggregator, mut relay, experiment } =
+        Relayed::start(&[], &AT_ONCE).await?;
+    let key = folder.path().join("gateway-key").display().to_string();
+    let (data_dir, relay_url) = (folder.path().join("data"), relay.url.clone());
+    let (of_devices, of_relay) = (address(&aggregator.device_url)?, address(&relay_url)?);
+    let (is_over, counted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let users: Vec<_> = (0..USERS)
+        .map(|first| {
+            let (is_over, counted) = (Arc::clone(&is_over), Arc::clone(&counted));
+            let (experiment, url) = (experiment.clone(), relay_url.clone());
+            tokio::spawn(async move {
+                let mut transport = Transport::to(&url)?.through_relay_unsigned();
+                for number in (first..).step_by(usize::try_from(USERS)?) {
+                    if is_over.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    let user = User::new(number, &experiment, &mut transport).await?;
+                    counted.fetch_add(user.report(&mut transport).await?, Ordering::SeqCst);
+                }
+                anyhow::Ok(())
+            })
+        })
+        .collect();
+    for kill in 0..kills()? {
+        // Under load: after some more reports.
+        let wanted = counted.load(Ordering::SeqCst) + 20;
+        while counted.load(Ordering::SeqCst) < wanted {
+            ensure!(users.iter().all(|user| !user.is_finished()), "a user gave up");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        if kill % 2 == 0 {
+            relay.kill().await?;
+            let gateway = aggregator.device_url.clone();
+            relay = RelayProcess::start_at(of_relay, &AT_ONCE, program(), &gateway).await?;
+        } else {
+            aggregator.kill().await?;
+            let flags = ["--gateway-key-file", &key];
+            aggregator =
+                AggregatorProcess::start_at_with(of_devices, &flags, program(), &data_dir).await?;
+        }
+    }
+    is_over.store(true, Ordering::SeqCst);
+    for user in users {
+        user.await??;
+    }
+    let relayed = Relayed { folder, aggregator, relay, experiment };
+    assert_eq!(relayed.reports().await?, counted.load(Ordering::SeqCst));
+    relayed.stop().await
+}
