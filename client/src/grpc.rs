@@ -316,8 +316,28 @@ impl Transport {
         Ok(self.device().get_experiment(self.request(request)).await?.into_inner())
     }
 
-    /// Each call has a connection of its own.
-    async fn submit_upload(&self, request: UploadRequest) -> Result<UploadResponse, Status> {
+    /// Sends an upload that no client of this crate has made, such as one of a gateway that collects
+    /// reports, or of a load test. Each has a connection of its own, as with [`Self::upload`].
+    ///
+    /// ```
+    /// use bandana_client::grpc::Transport;
+    /// use bandana_shared::wire::v1::UploadRequest;
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// # let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    /// # runtime.block_on(async {
+    /// // No server is at this address.
+    /// let transport = Transport::to(&format!("http://{closed}"))?;
+    /// let answer = transport.submit_upload(UploadRequest::default()).await;
+    /// assert_eq!(answer.unwrap_err().code(), tonic::Code::Unavailable);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The status when there is no answer about the upload.
+    pub async fn submit_upload(&self, request: UploadRequest) -> Result<UploadResponse, Status> {
         let connection = self.connection.separate();
         #[cfg(feature = "relay")]
         if let Some(gateway) = &self.gateway {

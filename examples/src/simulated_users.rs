@@ -157,13 +157,12 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 #[expect(clippy::disallowed_methods, reason = "a program that tells how long it took")]
 async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
     let (mut settings, instance) = prepare(arguments)?;
-    let (own, server) = match running(arguments)? {
-        Some(server) => (None, server),
-        None => {
-            let own = Own::start(arguments.relay).await?;
-            let server = own.server()?;
-            (Some(own), server)
-        }
+    let (own, server) = if let Some(server) = running(arguments)? {
+        (None, server)
+    } else {
+        let own = Own::start(arguments.relay).await?;
+        let server = own.server()?;
+        (Some(own), server)
     };
     let mut connections = Connections::open(&server, settings.connections).await?;
     if let Some(key) = &arguments.app_key {

@@ -47,6 +47,9 @@ struct Arguments {
     /// Directory for a server of our own, which stays; without it: one that does not.
     #[arg(long, value_name = "DIRECTORY")]
     data_dir: Option<PathBuf>,
+    /// Calls through a relay of our own to a server of our own.
+    #[arg(long, conflicts_with_all = ["server", "store", "data_dir"])]
+    relay: bool,
     /// Connections, shared out among the servers.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: u16,
@@ -91,8 +94,12 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "a share is a number from 0 to 1".to_owned())
 }
 
+/// The commands of `bandana` that this program starts itself with.
+const COMMANDS: [&str; 3] = ["gateway-key", "relay", "serve"];
+
 fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == "serve") {
+    let command = std::env::args_os().nth(1);
+    if command.is_some_and(|command| COMMANDS.iter().any(|known| command == *known)) {
         return bandana_aggregator::cli::main(std::env::args_os());
     }
     match run(&Arguments::parse()) {
@@ -131,6 +138,9 @@ fn target(arguments: &Arguments) -> anyhow::Result<Target> {
     if let Some(url) = &arguments.store {
         return Ok(Target::Replicas(url.clone(), usize::from(arguments.replicas)));
     }
+    if arguments.relay {
+        return Ok(Target::Relayed);
+    }
     let Some(operator_url) = &arguments.operator_url else {
         return Ok(Target::Embedded(arguments.data_dir.clone()));
     };
@@ -167,13 +177,18 @@ async fn measure(
         wander: arguments.wander,
         seed: arguments.seed,
     };
-    let load = Load::new(devices, u64::MAX, manners, make);
-    let before = servers.processor_time().await;
+    let load = match servers.connect_relay(usize::from(arguments.connections)).await? {
+        Some(devices) => Load::new(devices, u64::MAX, manners, make),
+        None => Load::new(devices, u64::MAX, manners, make),
+    };
+    let (before, relay_before) = (servers.processor_time().await, servers.relay_time());
     let start = Instant::now();
     let latencies = work(arguments, &load, start).await?;
     let took = start.elapsed();
     let after = servers.processor_time().await;
-    let used = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+    let difference = |(before, after): (Duration, Duration)| after.saturating_sub(before);
+    let relay = relay_before.zip(servers.relay_time()).map(difference);
+    let used = (before.zip(after).map(difference), relay);
     let reports = u64::from(arguments.reports_per_upload);
     Ok((Figures::new(&load, reports, took, &latencies, used, syncs), load))
 }

@@ -34,6 +34,8 @@ pub struct Figures {
     pub server_cpu_seconds: Option<f64>,
     /// Acknowledged uploads per second of processor time.
     pub uploads_per_cpu_second: Option<f64>,
+    /// Processor time of the relay; None: there is none.
+    pub relay_cpu_seconds: Option<f64>,
     /// The disk's sync rate without a server.
     pub fsync_per_second: f64,
 }
@@ -45,7 +47,7 @@ impl Figures {
         reports: u64,
         took: Duration,
         latencies: &Latencies,
-        server_cpu: Option<Duration>,
+        (server_cpu, relay_cpu): (Option<Duration>, Option<Duration>),
         fsync_per_second: f64,
     ) -> Self {
         let acknowledged = load.acknowledged();
@@ -68,6 +70,7 @@ impl Figures {
             p999_ms: quantile(0.999),
             server_cpu_seconds,
             uploads_per_cpu_second: server_cpu_seconds.map(per),
+            relay_cpu_seconds: relay_cpu.map(|cpu| cpu.as_secs_f64()),
             fsync_per_second,
         }
     }
@@ -95,12 +98,17 @@ impl Figures {
             let reports = self.reports_per_second / self.uploads_per_second.max(1e-9) * rate;
             format!("{rate:.0} uploads, {reports:.0} reports")
         });
+        let relay = self.relay_cpu_seconds.map_or_else(String::new, |seconds| {
+            let rate = self.acknowledged as f64 / seconds.max(1e-9);
+            format!("relay's processor     {seconds:.2} s, {rate:.0} uploads a second of it\n")
+        });
         format!(
             "{} uploads sent in {:.2} s: {} acknowledged, {} refused\n\
              a second              {:.0} uploads, {:.0} reports\n\
              until acknowledged    {:.2} ms median, {:.2} ms p99, {:.2} ms p99.9\n\
              server's processor    {cpu}\n\
              a second of that      {per_cpu}\n\
+             {relay}\
              the disk alone        {:.0} appends with fdatasync a second\n",
             self.uploads,
             self.seconds,
@@ -135,6 +143,7 @@ mod tests {
             p999_ms: 1.0,
             server_cpu_seconds: None,
             uploads_per_cpu_second: None,
+            relay_cpu_seconds: None,
             fsync_per_second: 1.0,
         };
         for (counted, complaint) in

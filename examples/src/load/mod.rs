@@ -3,6 +3,7 @@
 //! Each upload is retried with the same bytes until it is acknowledged or finally refused. Options
 //! lose answers, repeat acknowledged uploads, and change servers with every call.
 
+mod device;
 mod disk;
 mod figures;
 mod servers;
@@ -12,7 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::{UploadRequest, UploadStatus};
 use hdrhistogram::Histogram;
 use rand::seq::IndexedRandom as _;
@@ -21,8 +21,8 @@ use rand_chacha::ChaCha8Rng;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::Code;
-use tonic::transport::Channel;
 
+pub use device::Device;
 pub use disk::syncs_per_second;
 pub use figures::Figures;
 pub use servers::{Servers, Target};
@@ -62,7 +62,7 @@ struct Again {
 
 /// Uploads, numbered from 0, and their outcomes.
 pub struct Load {
-    devices: Mutex<Arc<[DeviceClient<Channel>]>>,
+    devices: Mutex<Arc<[Device]>>,
     make: Box<Make>,
     manners: Manners,
     again: Mutex<Vec<Again>>,
@@ -87,13 +87,13 @@ impl std::fmt::Debug for Load {
 impl Load {
     /// A load of `limit` uploads over these connections.
     pub fn new(
-        devices: Vec<DeviceClient<Channel>>,
+        devices: Vec<impl Into<Device>>,
         limit: u64,
         manners: Manners,
         make: Box<Make>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            devices: Mutex::new(devices.into()),
+            devices: Mutex::new(all(devices)),
             make,
             manners,
             again: Mutex::default(),
@@ -119,8 +119,8 @@ impl Load {
     }
 
     /// Replaces the connections for all further calls.
-    pub fn replace(&self, devices: Vec<DeviceClient<Channel>>) {
-        *lock(&self.devices) = devices.into();
+    pub fn replace(&self, devices: Vec<impl Into<Device>>) {
+        *lock(&self.devices) = all(devices);
     }
 
     /// Stops making uploads; those already made are still sent.
@@ -188,7 +188,6 @@ impl Load {
             let told = tokio::time::timeout(patience, device.submit_upload(request)).await;
             match told {
                 Ok(Ok(answer)) => {
-                    let answer = answer.into_inner();
                     let status = answer.status();
                     if matches!(status, UploadStatus::Accepted | UploadStatus::Duplicate) {
                         let took = u64::try_from(begin.elapsed().as_micros())?;
@@ -231,7 +230,7 @@ impl Load {
         Some(Again { number, is_acknowledged: false })
     }
 
-    fn device(&self, place: usize, random: &mut ChaCha8Rng) -> DeviceClient<Channel> {
+    fn device(&self, place: usize, random: &mut ChaCha8Rng) -> Device {
         let devices = Arc::clone(&lock(&self.devices));
         let drawn = if self.manners.wander { devices.choose(random) } else { None };
         drawn.unwrap_or_else(|| &devices[place % devices.len()]).clone()
@@ -300,6 +299,10 @@ impl Load {
     fn send_again(&self, upload: Again) {
         lock(&self.again).push(upload);
     }
+}
+
+fn all(devices: Vec<impl Into<Device>>) -> Arc<[Device]> {
+    devices.into_iter().map(Into::into).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::operator_client::{Client, Connection, TlsSource};
+use bandana_client::grpc::Transport;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -24,9 +25,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Make, PATIENCE};
+use super::{Device, Make, PATIENCE};
 use crate::aggregator_process::AggregatorProcess;
 use crate::process_usage::processor_time;
+use crate::relay_process::{RelayProcess, gateway_key};
 
 /// Arms of the experiment.
 const ARMS: usize = 20;
@@ -36,6 +38,9 @@ const PATTERNS: usize = 60;
 
 /// The metric of a server's processor time.
 const CPU_METRIC: &str = "process_cpu_seconds_total";
+
+/// Flags of a relay that holds nothing back.
+const AT_ONCE: [&str; 4] = ["--delay-seconds", "0", "--requests-per-second-per-address", "0"];
 
 /// The target of a load.
 #[derive(Debug)]
@@ -53,6 +58,8 @@ pub enum Target {
     },
     /// A new server with an embedded store: in this directory, or in a temporary one.
     Embedded(Option<PathBuf>),
+    /// A new server with an embedded store in a temporary directory, and a relay to it.
+    Relayed,
     /// This number of new replicas, on a database.
     Replicas(String, usize),
 }
@@ -61,6 +68,7 @@ pub enum Target {
 #[derive(Debug)]
 pub struct Servers {
     own: Vec<AggregatorProcess>,
+    relay: Option<RelayProcess>,
     devices: Vec<Endpoint>,
     operator: Client,
     /// The address of metrics that are readable without a token.
@@ -93,9 +101,10 @@ impl Servers {
     /// When a server can't be reached or started, or refuses the experiment.
     pub async fn open(target: Target, program: &Path) -> anyhow::Result<Self> {
         let (mut own, mut directory) = (Vec::new(), None);
-        let mut metrics = None;
-        // The rate limit per connection is off.
-        let no_limit = ["--limit-uploads-per-second-per-connection", "0"];
+        let (mut metrics, mut relay) = (None, None);
+        // The rate limits per connection are off.
+        let no_limits = ["--limit-uploads-per-second-per-connection", "0"];
+        let no_limits = [no_limits, ["--limit-questions-per-second-per-connection", "0"]].concat();
         let (devices, operator, tls) = match target {
             Target::Running { devices, operator_url, operator, tls } => {
                 // Of several replicas, only one would answer.
@@ -107,13 +116,24 @@ impl Servers {
                 let temporary = || tempfile::tempdir().map(Directory::Temporary);
                 let given = wanted.map(Directory::Given).map_or_else(temporary, Ok);
                 let folder = &*directory.insert(given.context("can't create a directory")?);
-                let process = AggregatorProcess::start_with(&no_limit, program, folder.path());
+                let process = AggregatorProcess::start_with(&no_limits, program, folder.path());
                 own.push(process.await?);
+                described(&own)?
+            }
+            Target::Relayed => {
+                let folder = tempfile::tempdir().context("can't create a directory")?;
+                let key = gateway_key(program, folder.path()).await?.display().to_string();
+                let flags = [&no_limits[..], &["--gateway-key-file", &key]].concat();
+                let data_dir = folder.path().join("data");
+                let process = AggregatorProcess::start_with(&flags, program, &data_dir).await?;
+                relay = Some(RelayProcess::start(&AT_ONCE, program, &process.device_url).await?);
+                own.push(process);
+                directory = Some(Directory::Temporary(folder));
                 described(&own)?
             }
             Target::Replicas(url, count) => {
                 for _ in 0..count {
-                    let replica = AggregatorProcess::start_replica_with(&no_limit, program, &url);
+                    let replica = AggregatorProcess::start_replica_with(&no_limits, program, &url);
                     own.push(replica.await?);
                 }
                 described(&own)?
@@ -126,7 +146,7 @@ impl Servers {
         let devices = devices.into_iter().map(endpoint).collect::<anyhow::Result<_>>()?;
         let mut operator = operator.connect().await?;
         let experiment = create(&mut operator).await?;
-        Ok(Self { own, devices, operator, metrics, experiment, directory })
+        Ok(Self { own, relay, devices, operator, metrics, experiment, directory })
     }
 
     /// The data directory of a server started here.
@@ -146,6 +166,23 @@ impl Servers {
             devices.push(DeviceClient::new(channel));
         }
         Ok(devices)
+    }
+
+    /// Opens `count` connections to the relay. None: there is no relay.
+    ///
+    /// # Errors
+    /// When it is unreachable.
+    pub async fn connect_relay(&self, count: usize) -> anyhow::Result<Option<Vec<Device>>> {
+        let Some(relay) = &self.relay else { return Ok(None) };
+        let endpoint = Endpoint::from_shared(relay.url.clone())?.tcp_nodelay(true);
+        let mut devices = Vec::new();
+        for _ in 0..count {
+            let channel = endpoint.connect().await.context("can't reach the relay")?;
+            // The relay and the gateway are processes of this machine.
+            let transport = Transport::new(channel).through_relay_unsigned();
+            devices.push(Device::Relayed(transport));
+        }
+        Ok(Some(devices))
     }
 
     /// A generator of uploads with this number of reports, for the server's day.
@@ -197,6 +234,11 @@ impl Servers {
         times.sum::<anyhow::Result<Duration>>().ok()
     }
 
+    /// Processor time of the relay so far. None: there is none.
+    pub fn relay_time(&self) -> Option<Duration> {
+        self.relay.as_ref().and_then(|relay| processor_time(relay.id().ok()?).ok())
+    }
+
     /// The number of counted reports.
     ///
     /// # Errors
@@ -218,6 +260,9 @@ impl Servers {
     pub async fn close(mut self) -> anyhow::Result<()> {
         let experiment_id = self.experiment.experiment_id().to_string();
         self.operator.stop_experiment(ExperimentName { experiment_id }).await?;
+        if let Some(relay) = self.relay {
+            relay.stop().await?;
+        }
         for process in self.own {
             process.stop().await?;
         }
