@@ -158,7 +158,7 @@ pub fn app(
         // At most epsilon 1 per report, whatever a server requests.
         .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
         // Eight such reports in 7 days, a hundred in all.
-        .budget(Budget::new(nats(8.0)?, 7, nats(100.0)?)?)
+        .budget(Budget::new(nats(8.0)?, 7, nats(20.0)?)?)
         .consent(Consent::Given)
         .clock(Arc::<TurnedClock>::clone(clock));
     Ok(match key {

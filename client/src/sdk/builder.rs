@@ -37,7 +37,7 @@ use crate::time::{Clock, SystemClock};
 ///     .host_transport()
 ///     .in_memory()
 ///     .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
-///     .budget(Budget::new(nats(4.0)?, 7, nats(100.0)?)?)
+///     .budget(Budget::new(nats(4.0)?, 7, nats(20.0)?)?)
 ///     .consent(Consent::Given)
 ///     .build();
 /// assert_eq!(bandana.status().waiting_reports, 0);
@@ -337,7 +337,7 @@ impl<T> Builder<WantsBudget<T>> {
     /// use bandana_shared::accounting::loss::PrivacyLoss;
     ///
     /// # let builder = Bandana::builder().host_transport().in_memory().accept(acceptance()?);
-    /// // In nats: 5 in any 7 days, 100 in all.
+    /// // In nats: 5 in any 7 days, 20 in all.
     /// let budget = Budget::new(PrivacyLoss::new(5.0)?, 7, PrivacyLoss::new(100.0)?)?;
     /// let builder = builder.budget(budget);
     /// # let (bandana, _tasks) = builder.consent(Consent::Given).build();

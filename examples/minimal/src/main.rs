@@ -20,7 +20,7 @@ macro_rules! agreed {
     ($builder:expr) => {
         $builder
             .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
-            .budget(Budget::new(PrivacyLoss::new(5.0)?, 7, PrivacyLoss::new(100.0)?)?)
+            .budget(Budget::new(PrivacyLoss::new(5.0)?, 7, PrivacyLoss::new(20.0)?)?)
             .consent(Consent::Given)
     };
 }

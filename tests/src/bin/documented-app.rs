@@ -19,8 +19,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 // and, here, reports that leave at once rather than up to an hour later,
                 .least_release_delay(Duration::ZERO),
         )
-        // and 5 nats in any 7 days, 100 in all.
-        .budget(Budget::new(nats(5.0)?, 7, nats(100.0)?)?)
+        // and 5 nats in any 7 days, 20 in all (docs/privacy.md says what that means).
+        .budget(Budget::new(nats(5.0)?, 7, nats(20.0)?)?)
         .consent(Consent::Given)
         .start()?;
 
