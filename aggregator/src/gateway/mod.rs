@@ -11,7 +11,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub use key::{GatewayKey, GatewayKeyError};
-pub use opener::{OpenError, Opened, Opener};
+pub use opener::{OpenError, Opened, Opener, OpenerError};
 pub(crate) use published::read as read_keys;
 pub use published::{PublishedKeys, PublishedKeysError};
 
@@ -53,4 +53,6 @@ pub enum GatewayError {
     Key(#[from] GatewayKeyError),
     /// The signed public keys.
     Keys(#[from] PublishedKeysError),
+    /// The threads.
+    Opener(#[from] OpenerError),
 }

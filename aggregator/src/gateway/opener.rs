@@ -3,24 +3,30 @@
 //! Requests are opened on threads of their own, at most one for each processor, so that other calls
 //! are not held up. Few wait for a thread; further ones are told to come back.
 
+use std::io;
 use std::num::NonZero;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use thiserror::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 
 use super::key::{GatewayKey, GatewayKeyError};
 
-/// Most requests that are opened or wait for it.
+/// Most requests that wait to be opened.
 const QUEUE_MAX: usize = 1024;
 
-/// Opens requests that were sealed for a key.
+/// Opens requests that were sealed for a key. Its threads end with the last clone.
 #[derive(Clone, Debug)]
-pub struct Opener {
-    server: Arc<ohttp::Server>,
-    queue: Arc<Semaphore>,
-    threads: Arc<Semaphore>,
+pub struct Opener(SyncSender<Job>);
+
+/// A request to be opened.
+#[derive(Debug)]
+struct Job {
+    sealed: Bytes,
+    opened: oneshot::Sender<Result<Opened, OpenError>>,
 }
 
 /// An opened request.
@@ -42,18 +48,20 @@ impl Opened {
 }
 
 impl Opener {
-    /// An opener for this key.
+    /// An opener for this key, with a thread for each processor.
     ///
     /// # Errors
-    /// [`GatewayKeyError`] when the key can't be derived.
-    pub fn new(key: &GatewayKey) -> Result<Self, GatewayKeyError> {
+    /// [`OpenerError`] when the key can't be derived, or a thread can't be started.
+    pub fn new(key: &GatewayKey) -> Result<Self, OpenerError> {
         let server = ohttp::Server::new(key.configuration()?).map_err(GatewayKeyError::Derive)?;
-        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Ok(Self {
-            server: Arc::new(server),
-            queue: Arc::new(Semaphore::new(QUEUE_MAX)),
-            threads: Arc::new(Semaphore::new(threads)),
-        })
+        let (jobs, queue) = sync_channel(QUEUE_MAX);
+        let queue = Arc::new(Mutex::new(queue));
+        for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {
+            let (server, queue) = (server.clone(), Arc::clone(&queue));
+            let thread = std::thread::Builder::new().name("bandana-gateway".to_owned());
+            thread.spawn(move || work(&server, &queue)).map_err(OpenerError::Thread)?;
+        }
+        Ok(Self(jobs))
     }
 
     /// Opens a sealed request.
@@ -61,19 +69,42 @@ impl Opener {
     /// # Errors
     /// [`OpenError`] when there is no room, or the request was not sealed for this key.
     pub async fn open(&self, sealed: Bytes) -> Result<Opened, OpenError> {
-        let _place = self.queue.try_acquire().map_err(|_| OpenError::Full)?;
-        let thread = Arc::clone(&self.threads).acquire_owned().await;
-        let thread = thread.map_err(|_| OpenError::Failed)?;
-        let server = Arc::clone(&self.server);
-        let opening = tokio::task::spawn_blocking(move || {
-            let _thread = thread;
-            server.decapsulate(&sealed)
-        });
-        // A panic of the library: the operating system has no randomness.
-        let opened = opening.await.map_err(|_| OpenError::Failed)?;
-        let (request, answer) = opened.map_err(|_| OpenError::Sealed)?;
-        Ok(Opened { request, answer })
+        let (opened, answer) = oneshot::channel();
+        // The threads live as long as this.
+        self.0.try_send(Job { sealed, opened }).map_err(|_| OpenError::Full)?;
+        answer.await.unwrap_or(Err(OpenError::Failed))
     }
+}
+
+/// Opens what is in the queue, until there is no sender left.
+fn work(server: &ohttp::Server, queue: &Mutex<Receiver<Job>>) {
+    loop {
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Job { sealed, opened }) = job else { return };
+        if opened.is_closed() {
+            continue;
+        }
+        // The library panics when the operating system has no randomness.
+        let opening = catch_unwind(AssertUnwindSafe(|| server.decapsulate(&sealed)));
+        let outcome = match opening {
+            Ok(Ok((request, answer))) => Ok(Opened { request, answer }),
+            Ok(Err(_)) => Err(OpenError::Sealed),
+            Err(_) => Err(OpenError::Failed),
+        };
+        // The caller may be gone.
+        opened.send(outcome).ok();
+    }
+}
+
+/// An opener that can't be made.
+#[derive(Debug, Error)]
+pub enum OpenerError {
+    /// The key can't be used.
+    #[error(transparent)]
+    Key(#[from] GatewayKeyError),
+    /// A thread can't be started.
+    #[error("can't start a thread for what comes through relays")]
+    Thread(#[source] io::Error),
 }
 
 /// A request that was not opened.

@@ -12,7 +12,6 @@ use bandana_tests::page::{self, Samples};
 use bandana_tests::watched_server::{StartingServer, WatchedServer};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tonic::codegen::http;
@@ -141,13 +140,8 @@ async fn devices_are_answered_nothing_but_their_service() -> anyhow::Result<()> 
     let folder = tempfile::tempdir()?;
     let server = WatchedServer::start(PROGRAM, folder.path(), &[]).await?;
     for path in ["/metrics", "/healthz", "/readyz", "/"] {
-        let mut stream = TcpStream::connect(&server.device).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = Vec::new();
-        // Closed with or without a reset: both are an end.
-        stream.read_to_end(&mut answer).await.ok();
-        assert!(!answer.windows(4).any(|bytes| bytes == b"HTTP"), "{path}: {answer:?}");
+        let page = page::get(&server.device, path, &[]).await?;
+        assert_eq!((page.status, &*page.body), (404, "there is nothing here\n"), "{path}");
         let mut client = tonic::client::Grpc::new(channel(&server.device).await?);
         client.ready().await?;
         let codec =

@@ -116,7 +116,12 @@ async fn pages_are_answered_behind_tls_only() -> anyhow::Result<()> {
     }
     assert!(Authority::new()?.connect_http1(&server.operator).await.is_err());
     // The devices' port has no pages.
-    assert!(files.authority.connect_http1(&server.device).await.is_err());
+    for path in ["/healthz", "/metrics"] {
+        let stream = files.authority.connect_http1(&server.device).await?;
+        assert_eq!(page::get_on(stream, &server.device, path, &[]).await?.status, 404, "{path}");
+    }
+    let clear = page::get(&server.device, "/", &[]).await;
+    assert!(clear.is_err(), "in the clear: {clear:?}");
     server.stop().await?;
     Ok(())
 }
