@@ -28,6 +28,7 @@ use tower::{Service, ServiceExt as _};
 
 use crate::admission::DeviceGates;
 use crate::gateway::{OpenError, Opener, PublishedKeys};
+use crate::memory::{ReceiveError, received};
 use crate::peer::Peer;
 
 /// The headers of a call that count; others are not looked at.
@@ -100,7 +101,7 @@ where
     }
     let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
     gates.admit_sealed(&peer).map_err(|status| come_again(&status))?;
-    let sealed = to_bytes(request.into_body(), REQUEST_BYTES_MAX + SEALING_BYTES).await;
+    let sealed = received(request.into_body(), REQUEST_BYTES_MAX + SEALING_BYTES).await;
     let sealed = sealed.map_err(|error| not_received(&error))?;
     let mut opened = opener.open(sealed).await.map_err(not_opened)?;
     let request = std::mem::take(&mut opened.request);
@@ -183,7 +184,10 @@ fn not_opened(error: OpenError) -> Response<PageBody> {
 }
 
 /// The answer to a request of which the body did not arrive.
-fn not_received(error: &axum::Error) -> Response<PageBody> {
+fn not_received(error: &ReceiveError<axum::Error>) -> Response<PageBody> {
+    let ReceiveError::Broken(error) = error else {
+        return refusal(StatusCode::PAYLOAD_TOO_LARGE, "a sealed request is shorter\n");
+    };
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
         if let Some(status) = error.downcast_ref::<Status>() {
@@ -191,7 +195,7 @@ fn not_received(error: &axum::Error) -> Response<PageBody> {
         }
         cause = error.source();
     }
-    refusal(StatusCode::PAYLOAD_TOO_LARGE, "a sealed request is shorter\n")
+    refusal(StatusCode::BAD_REQUEST, "the request did not arrive\n")
 }
 
 /// The refusal of a request for which there is no room or time.

@@ -9,6 +9,7 @@ mod budget;
 mod layer;
 mod machine;
 mod metrics;
+mod received;
 mod request;
 mod shared;
 
@@ -19,4 +20,5 @@ pub use machine::memory_of_this_machine;
 pub use metrics::HeldMetrics;
 pub use shared::Shared;
 
+pub(crate) use received::{ReceiveError, received};
 pub(crate) use shared::SharedAnswer;

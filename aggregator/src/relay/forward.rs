@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::body::{Body as PageBody, to_bytes};
+use axum::body::Body as PageBody;
 use axum::extract::Request;
 use bandana_shared::gateway::{
     ANSWER_TYPE, PATH, PROBLEM_TYPE, REQUEST_BYTES_MAX, REQUEST_TYPE, SEALING_BYTES,
@@ -23,6 +23,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::addresses::Addresses;
 use crate::clock::Clock;
+use crate::memory::received;
 use crate::peer::Peer;
 
 /// Connections to the gateway, which share the requests: a server limits each.
@@ -125,7 +126,7 @@ pub(super) async fn answer(
         let peer: Option<&Peer> = request.extensions().get();
         let address = peer.and_then(|peer| peer.address);
         addresses.pass(address).map_err(Refused::Rate)?;
-        let sealed = to_bytes(request.into_body(), REQUEST_BYTES_MAX + SEALING_BYTES).await;
+        let sealed = received(request.into_body(), REQUEST_BYTES_MAX + SEALING_BYTES).await;
         let sealed = sealed.map_err(|_| Refused::NotReceived)?;
         forwarder.wait().await;
         let answer = tokio::time::timeout(ANSWER_TIME, forwarder.send(sealed)).await;

@@ -17,8 +17,9 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     answer_time: Duration::from_mins(1),
 };
 
-// The paused clock advances to the next timer whenever there is nothing to do.
-#[tokio::test(start_paused = true)]
+// A paused clock advances to the next timer whenever there is nothing to do, also while what was
+// sent is on its way. So it is paused only when a connection is there.
+#[tokio::test]
 async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS)?;
     let address = listener.address()?;
@@ -27,6 +28,7 @@ async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
     // As long as the preface of HTTP/2.
     client.write_all(&[b'x'; 24]).await?;
     let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
+    tokio::time::pause();
     let start = tokio::time::Instant::now();
     connection.read_exact(&mut [0; 24]).await?;
     for _ in 0..3 {
@@ -40,10 +42,12 @@ async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
 
     // The connection's slot is free again.
     drop((connection, client));
+    tokio::time::resume();
     let mut client = TcpStream::connect(address).await?;
     client.write_all(b"x").await?;
     let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
     // Partial data does not extend the time limit for the preface.
+    tokio::time::pause();
     let start = tokio::time::Instant::now();
     let read = async {
         loop {
@@ -64,7 +68,7 @@ async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn who_reads_nothing_is_silent() -> anyhow::Result<()> {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS)?;
     let address = listener.address()?;
@@ -72,6 +76,7 @@ async fn who_reads_nothing_is_silent() -> anyhow::Result<()> {
     let mut client = TcpStream::connect(address).await?;
     client.write_all(&[b'x'; 24]).await?;
     let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
+    tokio::time::pause();
     connection.read_exact(&mut [0; 24]).await?;
     let start = tokio::time::Instant::now();
     // Like a protocol that must write before it can read on.

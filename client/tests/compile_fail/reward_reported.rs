@@ -9,7 +9,7 @@ fn report(arm: ArmIndex, reward: Reward) -> PackedReports {
 }
 
 fn convert(arm: ArmIndex, reward: Reward) -> PackedReports {
-    PackedReports::single(arm, reward.into())
+    PackedReports::single(arm, reward as bool)
 }
 
 fn main() {}
