@@ -189,6 +189,20 @@ fn a_plan_counts_users_and_refuses_what_can_not_be() -> anyhow::Result<()> {
     assert!(users(&surer) > users(&plan));
     let text = printed(&["plan", "--arms", "4", "--epsilon", "1", "--gap", "0.1"])?;
     assert!(text.contains(&users(&plan).to_string()), "{text}");
+    // Shuffled among others, a report may be less noisy for the same loss, and takes fewer users.
+    let shuffle = ["--gap", "0.1", "--shuffle", "--central-epsilon", "0.2"];
+    let million = [&shuffle[..], &["--users", "1000000"]].concat();
+    let few = json(&[&["--arms", "4"][..], &million].concat())?;
+    // An arm that gets 200 users fills no larger batch.
+    let many = json(&[&["--arms", "100", "--users", "20000"][..], &shuffle].concat())?;
+    let reports = |plan: &serde_json::Value| plan["shuffle"]["reports"].as_u64().unwrap_or(0);
+    assert!(reports(&few) > 200 && reports(&many) <= 200, "{few} {many}");
+    assert_eq!(few["shuffle"]["first_batches"].as_u64(), Some(4 * reports(&few)), "{few}");
+    assert!(few["epsilon"].as_f64() > Some(0.5), "{few}");
+    assert!(few["shuffle"]["central_epsilon"].as_f64() <= Some(0.200_000_1), "{few}");
+    assert!(Some(2 * users(&few)) < few["shuffle"]["unshuffled_users"].as_u64(), "{few}");
+    let text = printed(&[&["plan", "--arms", "4"][..], &million].concat())?;
+    assert!(text.contains("reports shuffled in a batch"), "{text}");
     for (arguments, complaint) in [
         (["--arms", "1", "--epsilon", "1", "--gap", "0.1"], "2 to 1024 arms"),
         (["--arms", "2", "--epsilon", "0", "--gap", "0.1"], "epsilon"),

@@ -58,6 +58,7 @@ mod ldp_ucb;
 pub mod pending;
 pub mod plan;
 mod posterior;
+pub mod shuffle_plan;
 mod thompson_sampler;
 mod truncated_sampler;
 pub mod window;

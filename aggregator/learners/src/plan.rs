@@ -1,5 +1,6 @@
 //! Plans: the number of users that an experiment needs.
 
+use bandana_shared::accounting::shuffling::REPORTS_MAX;
 use bandana_shared::channel::Floor;
 use bandana_shared::confidence::best_arm;
 use bandana_shared::interval::ErrorLevel;
@@ -176,6 +177,28 @@ pub enum PlanError {
         floor_weight: f64,
         /// Number of arms.
         arms: usize,
+    },
+    /// Fewer users than arms.
+    #[error("{users} users for {arms} arms; a plan needs at least one for each")]
+    Users {
+        /// The number of users.
+        users: u64,
+        /// The number of arms.
+        arms: usize,
+    },
+    /// A batch of no reports, or of too many.
+    #[error("a batch of {reports} reports; it must have 1 to {max}", max = REPORTS_MAX)]
+    Batch {
+        /// The number of reports.
+        reports: u32,
+    },
+    /// A central loss that no channel is private enough for.
+    #[error(
+        "no channel is private enough for a central epsilon of {loss}; it must be 1e-6 or more"
+    )]
+    Central {
+        /// The loss in nats.
+        loss: f64,
     },
     /// The forecast exceeds [`Plan::USERS_MAX`].
     #[error(

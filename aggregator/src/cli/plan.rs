@@ -3,7 +3,11 @@
 use std::fmt::Write as _;
 
 use bandana_learners::bounds::order_breaking_share;
-use bandana_learners::plan::{Forecast, Plan as Planned};
+use bandana_learners::plan::{Forecast, Plan as Planned, PlanError};
+use bandana_learners::shuffle_plan::{BatchChoice, ShufflePlan};
+use bandana_shared::accounting::delta::Delta;
+use bandana_shared::accounting::guarantee::Guarantee;
+use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::channel::Floor;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::interval::ErrorLevel;
@@ -28,14 +32,23 @@ at least half of all runs), users (in at least 90% of them), regret (expected up
 rewards scaled to 0..=1, if every arm but the best has the floor weight), learner_regret (what the \
 channel's asymptotic lower bound comes to for as many users: learners without a floor weight, such \
 as ldp-ts, stay well below it, and may not be certain by then), order_breaking_share (share of \
-dishonest reports from which on the two best arms can be exchanged).")]
+dishonest reports from which on the two best arms can be exchanged).
+
+With --shuffle, a shuffler that you run elsewhere (`bandana relay` does not shuffle) collects \
+reports of one arm and hands on batches, so that everyone else sees only how many ones a batch has. The size of a batch and the epsilon of a report are chosen for \
+the least regret over --users: a larger batch hides more, and is spent on every arm before anything \
+is learned. --gap should then be a typical gap, not the least. The numbers of users count whole \
+batches. Further fields are in shuffle: reports (in a batch), central_epsilon (of a report, seen in \
+its batch), delta, first_batches (users until every arm has had a batch), regret (estimated over \
+all users), unshuffled_users and unshuffled_regret (the same with a report's epsilon at \
+--central-epsilon, and no shuffling; no users if beyond all bounds).")]
 pub(super) struct Plan {
     /// Number of arms, 2 to 1024.
     #[arg(long, value_name = "NUMBER")]
     arms: usize,
     /// Privacy loss of one report, in nats: 2^-20 to 32.
-    #[arg(long, value_name = "NATS")]
-    epsilon: f64,
+    #[arg(long, value_name = "NATS", required_unless_present = "shuffle")]
+    epsilon: Option<f64>,
     /// Difference of the two best mean rewards, scaled to 0..=1: above 0, at most 1.
     #[arg(long)]
     gap: f64,
@@ -46,6 +59,18 @@ pub(super) struct Plan {
     /// arms) [default: 1 / (number of arms)].
     #[arg(long, value_name = "SHARE")]
     floor_weight: Option<f64>,
+    /// Choose batches of reports to shuffle, and the epsilon of a report.
+    #[arg(long, requires_all = ["central_epsilon", "users"], conflicts_with = "epsilon")]
+    shuffle: bool,
+    /// Privacy loss of one report after shuffling, in nats.
+    #[arg(long, value_name = "NATS", requires = "shuffle")]
+    central_epsilon: Option<f64>,
+    /// Delta of that privacy loss: 0 to 1.
+    #[arg(long, requires = "shuffle", default_value_t = 1e-6)]
+    delta: f64,
+    /// Number of users, all told.
+    #[arg(long, value_name = "NUMBER", requires = "shuffle")]
+    users: Option<u64>,
     /// Print a JSON object for programs.
     #[arg(long)]
     json: bool,
@@ -64,6 +89,20 @@ struct PlanView {
     regret: f64,
     learner_regret: f64,
     order_breaking_share: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shuffle: Option<ShuffleView>,
+}
+
+/// Stable JSON form of the choice of batches.
+#[derive(Debug, Serialize)]
+struct ShuffleView {
+    reports: u32,
+    central_epsilon: f64,
+    delta: f64,
+    first_batches: u64,
+    regret: f64,
+    unshuffled_users: Option<u64>,
+    unshuffled_regret: f64,
 }
 
 pub(super) fn run(plan: &Plan) -> anyhow::Result<()> {
@@ -73,31 +112,81 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<()> {
 
 impl Plan {
     fn view(&self) -> Result<PlanView, Failure> {
-        let Self { arms, epsilon, gap, confidence, floor_weight, .. } = *self;
-        let refuse = |error: &dyn std::error::Error| Failure::Refused(error.to_string());
-        let floor = Floor::for_epsilon(Epsilon::new(epsilon).map_err(|e| refuse(&e))?);
-        let alpha = ErrorLevel::new(1.0 - confidence).map_err(|_| {
-            Failure::Refused("--confidence must lie between 0 and 1, such as 0.95".to_owned())
-        })?;
-        let mut planned = Planned::new(arms, floor, gap, alpha).map_err(|e| refuse(&e))?;
-        if let Some(floor_weight) = floor_weight {
-            planned = planned.with_floor_weight(floor_weight).map_err(|e| refuse(&e))?;
-        }
-        let Forecast { typical_users, users, regret, learner_regret } =
-            planned.forecast().map_err(|e| refuse(&e))?;
+        let Self { arms, gap, confidence, .. } = *self;
+        let choices = if self.shuffle { Some(self.choices()?) } else { None };
+        let epsilon = match (&choices, self.epsilon) {
+            (Some((chosen, _)), _) => chosen.local,
+            (None, Some(nats)) => Epsilon::new(nats).map_err(refused)?,
+            (None, None) => return Err(Failure::Refused("--epsilon is missing".to_owned())),
+        };
+        let forecast = self.forecast(epsilon)?.map_err(refused)?;
+        let share = self.floor_weight.unwrap_or(1.0 / arms as f64);
+        let shuffle = match &choices {
+            Some((chosen, unshuffled)) => Some(ShuffleView {
+                reports: chosen.reports,
+                central_epsilon: chosen.central.get(),
+                delta: self.delta,
+                first_batches: chosen.first_batches,
+                regret: chosen.regret,
+                unshuffled_users: self.forecast(unshuffled.local)?.ok().map(|plain| plain.users),
+                unshuffled_regret: unshuffled.regret,
+            }),
+            None => None,
+        };
+        // Of every arm, less than a batch is unseen. After as many more users as give each arm
+        // another batch, all is seen that the forecast counts on.
+        let unseen = shuffle.as_ref().map_or(0, |chosen| whole_users(chosen.reports, share));
         Ok(PlanView {
             arms,
-            epsilon,
+            epsilon: epsilon.get(),
             gap,
             confidence,
-            floor_weight: floor_weight.unwrap_or(1.0 / arms as f64),
-            typical_users,
-            users,
-            regret,
-            learner_regret,
-            order_breaking_share: order_breaking_share(floor, gap),
+            floor_weight: share,
+            typical_users: forecast.typical_users + unseen,
+            users: forecast.users + unseen,
+            regret: forecast.regret,
+            learner_regret: forecast.learner_regret,
+            order_breaking_share: order_breaking_share(Floor::for_epsilon(epsilon), gap),
+            shuffle,
         })
     }
+
+    /// The forecast for reports of this loss, or why there is none.
+    fn forecast(&self, epsilon: Epsilon) -> Result<Result<Forecast, PlanError>, Failure> {
+        let alpha = ErrorLevel::new(1.0 - self.confidence).map_err(|_| {
+            Failure::Refused("--confidence must lie between 0 and 1, such as 0.95".to_owned())
+        })?;
+        let floor = Floor::for_epsilon(epsilon);
+        let mut planned = Planned::new(self.arms, floor, self.gap, alpha).map_err(refused)?;
+        if let Some(floor_weight) = self.floor_weight {
+            planned = planned.with_floor_weight(floor_weight).map_err(refused)?;
+        }
+        Ok(planned.forecast())
+    }
+
+    /// The best batches, and batches of one report, which are none.
+    fn choices(&self) -> Result<(BatchChoice, BatchChoice), Failure> {
+        let loss = PrivacyLoss::new(self.central_epsilon.unwrap_or_default()).map_err(refused)?;
+        let delta = Delta::new(self.delta).map_err(refused)?;
+        let users = self.users.unwrap_or_default();
+        let central = Guarantee::new(loss, delta);
+        let plan = ShufflePlan::new(self.arms, self.gap, users, central).map_err(refused)?;
+        Ok((plan.choose().map_err(refused)?, plan.at(1).map_err(refused)?))
+    }
+}
+
+fn refused(error: impl std::error::Error) -> Failure {
+    Failure::Refused(error.to_string())
+}
+
+/// Users until an arm with this share of them has so many reports.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a positive number; one too large for 64 bits is cut to the largest"
+)]
+fn whole_users(reports: u32, share: f64) -> u64 {
+    (f64::from(reports) / share).ceil() as u64
 }
 
 impl PlanView {
@@ -125,6 +214,28 @@ impl PlanView {
             // Writing to a string does not fail.
             writeln!(text, "{name:38}{value:>16}").ok();
         }
+        if let Some(shuffle) = &self.shuffle {
+            shuffle.describe(&mut text);
+        }
         text
+    }
+}
+
+impl ShuffleView {
+    fn describe(&self, text: &mut String) {
+        let unshuffled = self.unshuffled_users.map_or("too many".to_owned(), |n| n.to_string());
+        let lines = [
+            ("reports shuffled in a batch", self.reports.to_string()),
+            ("epsilon of a report in its batch", format!("{:.4}", self.central_epsilon)),
+            ("with a delta of", format!("{:e}", self.delta)),
+            ("users until all arms had a batch", self.first_batches.to_string()),
+            ("regret over all users, estimated", format!("{:.0}", self.regret)),
+            ("unshuffled: users in 90% of all runs", unshuffled),
+            ("unshuffled: regret over all users", format!("{:.0}", self.unshuffled_regret)),
+        ];
+        for (name, value) in lines {
+            // Writing to a string does not fail.
+            writeln!(text, "{name:38}{value:>16}").ok();
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! - [`basic`], [`advanced`], [`optimal`], [`heterogeneous`]: composition of
 //!   mechanisms that are each purely ε-differentially private.
 //! - [`gaussian`], [`concentrated`], [`renyi`]: mechanisms without pure differential privacy.
+//! - [`shuffling`]: reports that are seen only among others.
 //! - [`planner`]: the number and size of reports that fit a budget.
 //!
 //! A ledger admits by basic composition in integers. The other modules are for planning and for
@@ -39,8 +40,10 @@ pub mod guarantee;
 pub mod heterogeneous;
 pub mod loss;
 pub mod nano_nats;
+mod ones;
 pub mod optimal;
 mod order;
 pub mod planner;
 pub mod renyi;
 mod rounding;
+pub mod shuffling;

@@ -16,3 +16,4 @@ mod losses;
 mod optimal;
 mod planner;
 mod renyi;
+mod shuffling;

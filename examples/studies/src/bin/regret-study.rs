@@ -6,6 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
+use bandana_shared::accounting::delta::Delta;
+use bandana_shared::accounting::guarantee::Guarantee;
+use bandana_shared::accounting::loss::PrivacyLoss;
+use bandana_shared::accounting::shuffling::{REPORTS_MAX, largest_local_loss};
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
@@ -44,6 +48,17 @@ struct Arguments {
     /// Privacy loss bounds of one report, in nats, with commas.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     epsilon: Vec<f64>,
+    /// Reports of an arm that are shuffled, and seen only together: 1 to 16384.
+    #[arg(long, value_name = "B", conflicts_with = "batch")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(REPORTS_MAX)))]
+    shuffle: Option<u32>,
+    /// Privacy loss bounds of one report after shuffling, with commas; the largest epsilon that
+    /// keeps each is taken.
+    #[arg(long, value_delimiter = ',', requires = "shuffle", conflicts_with = "epsilon")]
+    central_epsilon: Vec<f64>,
+    /// The delta that comes with a privacy loss after shuffling.
+    #[arg(long, requires = "shuffle", default_value_t = 1e-6)]
+    delta: f64,
     /// Learners with commas, or all; ratios are to the first.
     #[arg(long, value_delimiter = ',', default_value = "ldp-ts,rand-ada-kl,ldp-ucb")]
     learners: Vec<String>,
@@ -141,24 +156,44 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
         }
     }
     ensure!((0.0..=1.0).contains(&arguments.dishonest), "--dishonest is a share, 0 to 1");
-    let epsilons = arguments.epsilon.iter().map(|epsilon| Epsilon::new(*epsilon));
+    let delta = Delta::new(arguments.delta)?;
     Ok(Study {
         name: arguments.instance.clone(),
         mechanisms: arguments.mechanism.iter().map(mechanism).collect::<anyhow::Result<_>>()?,
-        epsilons: epsilons.collect::<Result<_, _>>()?,
+        epsilons: epsilons(arguments, delta)?,
         instance,
         contestants,
         trials: arguments.trials as usize,
         course: Course {
             checkpoints: Course::checkpoints_to(arguments.horizon),
             batch: arguments.batch as usize,
+            shuffle: arguments.shuffle,
             dishonest: arguments.dishonest,
             attack: arguments.attack,
         },
+        delta,
         served: arguments.served,
         seed: arguments.seed,
         threads: usize::from(arguments.threads),
     })
+}
+
+/// The losses of single reports: as given, or the largest for losses after shuffling.
+fn epsilons(arguments: &Arguments, delta: Delta) -> anyhow::Result<Vec<Epsilon>> {
+    let Some(reports) = arguments.shuffle.filter(|_| !arguments.central_epsilon.is_empty()) else {
+        let local = arguments.epsilon.iter().map(|epsilon| Epsilon::new(*epsilon));
+        return Ok(local.collect::<Result<_, _>>()?);
+    };
+    ensure!(
+        !arguments.mechanism.iter().any(|name| name == "k-level"),
+        "a loss after shuffling is certified for bits only; give k-level an --epsilon"
+    );
+    let local = |nats: &f64| {
+        let central = Guarantee::new(PrivacyLoss::new(*nats)?, delta);
+        largest_local_loss(reports, central)?
+            .with_context(|| format!("no channel is as private as {nats} nats; give 1e-6 or more"))
+    };
+    arguments.central_epsilon.iter().map(local).collect()
 }
 
 /// Prints the result, and writes the files.

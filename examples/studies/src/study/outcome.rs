@@ -16,6 +16,10 @@ pub struct StudyOutcome {
     pub seed: u64,
     /// Number of reports that arrive together.
     pub batch: usize,
+    /// Number of reports of an arm that arrive together, if reports are shuffled.
+    pub shuffle: Option<u32>,
+    /// The δ of the central losses; none without shuffling.
+    pub delta: Option<f64>,
     /// Whether arms were drawn from policies as a server would serve them.
     pub served: bool,
     /// Share of dishonest people.
@@ -38,6 +42,9 @@ pub struct Row {
     pub mechanism: String,
     /// Privacy loss bound of one report; none without privacy.
     pub epsilon: Option<f64>,
+    /// Loss of a report that is seen only shuffled, with the study's δ; none without shuffling, and
+    /// for channels of more than a bit.
+    pub central_epsilon: Option<f64>,
     /// Number of rounds.
     pub horizon: u64,
     /// Number of finished trials.
@@ -149,7 +156,7 @@ impl StudyOutcome {
         );
         let horizon = self.rows.iter().map(|row| row.horizon).max();
         for row in self.rows.iter().filter(|row| Some(row.horizon) == horizon) {
-            let epsilon = row.epsilon.map_or("-".to_owned(), |epsilon| epsilon.to_string());
+            let epsilon = row.epsilon.map_or("-".to_owned(), short);
             let bound = row.lower_bound.map_or("-".to_owned(), |bound| format!("{bound:.0}"));
             let ratio = match (row.ratio, row.ratio_ci95) {
                 (Some(ratio), Some(half)) => format!("{ratio:.3} +- {half:.3}"),
@@ -165,8 +172,36 @@ impl StudyOutcome {
             )
             .ok();
         }
+        self.describe_shuffling(&mut table);
         table
     }
+
+    /// Adds what shuffling protects, for each epsilon of a report.
+    fn describe_shuffling(&self, table: &mut String) {
+        let (Some(reports), Some(delta)) = (self.shuffle, self.delta) else { return };
+        let mut told = Vec::new();
+        for row in &self.rows {
+            let (Some(local), Some(central)) = (row.epsilon, row.central_epsilon) else { continue };
+            if !told.contains(&local) {
+                told.push(local);
+                // Writing to a string does not fail.
+                writeln!(
+                    table,
+                    "epsilon {} of a report, shuffled among {reports} of its arm: {} with a delta \
+                     of {delta:e}",
+                    short(local),
+                    short(central)
+                )
+                .ok();
+            }
+        }
+    }
+}
+
+/// A number with at most four digits after the point, or all of a small one.
+fn short(number: f64) -> String {
+    let text = format!("{number:.4}");
+    if number < 0.01 || text.parse() == Ok(number) { number.to_string() } else { text }
 }
 
 #[cfg(test)]

@@ -28,6 +28,9 @@ pub enum Player {
     Index(Rule, Vec<Statistic>),
     /// Weights as a server would serve them, until the next policy.
     Served(Learner, Box<LearnerInput>, Weights),
+    /// A learner whose reports come only once a batch of their arm is full, and the arms of which
+    /// no batch has been.
+    Filling(Box<Self>, Vec<usize>),
 }
 
 /// The kind of signals that a learner receives.
@@ -141,6 +144,17 @@ impl Player {
         Ok(Some(Self::Served(learner, Box::new(input), weights)))
     }
 
+    /// The learner, if the reports of an arm come only once there are enough of them. A learner
+    /// without a prior has no index for an arm before its first report, and waits for it; that
+    /// would be for ever, so it first plays the arms of which no batch is full.
+    #[must_use]
+    pub fn filling_batches(self, arms: usize) -> Self {
+        match self {
+            Self::AdaKl(..) | Self::Index(..) => Self::Filling(Box::new(self), (0..arms).collect()),
+            other => other,
+        }
+    }
+
     /// Chooses an arm, whose report is pending.
     #[inline]
     pub fn choose(&mut self, rng: &mut impl Rng) -> usize {
@@ -149,15 +163,31 @@ impl Player {
             Self::Truncated(sampler, _) => sampler.draw(rng).get(),
             Self::AdaKl(sampler, _) => {
                 let arm = sampler.draw(rng);
-                sampler.select(arm);
+                self.expect(arm);
                 arm
             }
             Self::Index(rule, statistics) => {
                 let arm = leader(*rule, statistics, rng);
-                statistics[arm].pending += 1;
+                self.expect(arm);
                 arm
             }
             Self::Served(_, _, weights) => weights.draw(rng.next_u32()).get(),
+            Self::Filling(player, unseen) if unseen.is_empty() => player.choose(rng),
+            Self::Filling(player, unseen) => {
+                let arm = unseen[rng.random_range(0..unseen.len())];
+                player.expect(arm);
+                arm
+            }
+        }
+    }
+
+    /// Counts a report of this arm as pending, if the learner counts them.
+    fn expect(&mut self, arm: usize) {
+        match self {
+            Self::AdaKl(sampler, _) => sampler.select(arm),
+            Self::Index(_, statistics) => statistics[arm].pending += 1,
+            Self::Filling(player, _) => player.expect(arm),
+            Self::Thompson(..) | Self::Truncated(..) | Self::Served(..) => {}
         }
     }
 
@@ -182,6 +212,10 @@ impl Player {
                 statistic.pending = statistic.pending.saturating_sub(1);
             }
             Self::Served(_, input, _) => hear(&mut input.arms[arm], signal),
+            Self::Filling(player, unseen) => {
+                unseen.retain(|other| *other != arm);
+                player.learn(arm, signal);
+            }
         }
     }
 

@@ -31,6 +31,9 @@ pub struct Course {
     pub checkpoints: Vec<u64>,
     /// Number of reports that arrive together.
     pub batch: usize,
+    /// Number of reports of an arm that arrive together, if reports are shuffled: those of other
+    /// arms don't count then, and `batch` is not used.
+    pub shuffle: Option<u32>,
     /// Share of dishonest people.
     pub dishonest: f64,
     /// The attack of dishonest people.
@@ -76,7 +79,7 @@ pub fn run(
     let mut sources: Vec<_> = (0..means.len() as u64).map(source).collect();
     let mut choices = generator(seed, u64::MAX);
     let mut liars = generator(seed, u64::MAX - 1);
-    let mut waiting: Vec<(usize, f64)> = Vec::with_capacity(course.batch);
+    let mut waiting = Waiting::new(course, means.len());
     let mut regrets = Vec::with_capacity(course.checkpoints.len());
     let (mut regret, mut round) = (0.0, 0);
     for checkpoint in &course.checkpoints {
@@ -93,20 +96,50 @@ pub fn run(
             if course.dishonest > 0.0 && liars.random::<f64>() < course.dishonest {
                 match course.attack {
                     Attack::Flip => signal = f64::from(u8::from(arm != best)),
-                    Attack::Stuff => waiting.push((worst, 1.0)),
+                    Attack::Stuff => waiting.push(worst, 1.0),
                 }
             }
-            waiting.push((arm, signal));
-            if waiting.len() >= course.batch {
-                for (arm, signal) in waiting.drain(..) {
+            waiting.push(arm, signal);
+            waiting.deliver(player)?;
+        }
+        regrets.push(regret);
+    }
+    Ok(Some(regrets))
+}
+
+/// The reports on their way to the learner, in batches of which each becomes known when it is full.
+#[derive(Debug)]
+struct Waiting {
+    /// One batch, or one for each arm.
+    batches: Vec<Vec<(usize, f64)>>,
+    size: usize,
+    is_shuffled: bool,
+}
+
+impl Waiting {
+    fn new(course: &Course, arms: usize) -> Self {
+        let is_shuffled = course.shuffle.is_some();
+        let size = course.shuffle.map_or(course.batch, |size| size as usize);
+        let batches = vec![Vec::with_capacity(size); if is_shuffled { arms } else { 1 }];
+        Self { batches, size, is_shuffled }
+    }
+
+    fn push(&mut self, arm: usize, signal: f64) {
+        self.batches[if self.is_shuffled { arm } else { 0 }].push((arm, signal));
+    }
+
+    /// Hands over what is full.
+    fn deliver(&mut self, player: &mut Player) -> anyhow::Result<()> {
+        for batch in &mut self.batches {
+            if batch.len() >= self.size {
+                for (arm, signal) in batch.drain(..) {
                     player.learn(arm, signal);
                 }
                 player.end_batch()?;
             }
         }
-        regrets.push(regret);
+        Ok(())
     }
-    Ok(Some(regrets))
 }
 
 /// A generator for one purpose, by SplitMix64's mixing function.
@@ -129,12 +162,37 @@ mod tests {
     use crate::study::contestant::{Contestant, Privacy};
 
     #[test]
+    fn shuffled_reports_are_seen_once_a_batch_of_their_arm_is_full() {
+        let privacy = Privacy { mechanism: Mechanism::Linear, epsilon: Epsilon::new(1.0).unwrap() };
+        let course = Course {
+            checkpoints: vec![],
+            batch: 1,
+            shuffle: Some(3),
+            dishonest: 0.0,
+            attack: Attack::Flip,
+        };
+        let mut player = Player::new(Contestant::LdpTs, 2, privacy).unwrap();
+        let mut waiting = Waiting::new(&course, 2);
+        // Three ones of the second arm, and two of the first, which stay unseen to the end.
+        let mut seen = Vec::new();
+        for arm in [1, 0, 1, 0, 1, 1] {
+            waiting.push(arm, 1.0);
+            waiting.deliver(&mut player).unwrap();
+            let Player::Thompson(_, evidence) = &player else { unreachable!() };
+            seen.push([0, 1].map(|arm: usize| evidence[arm].reports()));
+        }
+        let (none, full) = ([0.0, 0.0], [0.0, 3.0]);
+        assert_eq!(seen, [none, none, none, none, full, full]);
+    }
+
+    #[test]
     fn rewards_do_not_depend_on_the_noise() {
         // A coin for a reward of 0 or 1 equals the reward, and uses separate randomness.
         let instance = Instance::named("five-arms").unwrap();
         let course = Course {
             checkpoints: Course::checkpoints_to(2000),
             batch: 1,
+            shuffle: None,
             dishonest: 0.0,
             attack: Attack::Flip,
         };
