@@ -29,9 +29,6 @@ pub const ANSWER_BYTES_MIN: usize = 2048;
 /// Bytes that sealing adds to a request: header, encapsulated key and tag.
 pub const SEALING_BYTES: usize = 7 + 32 + 16;
 
-/// The most bytes of key configurations: far more than one takes.
-const CONFIGURATIONS_BYTES_MAX: usize = 1024;
-
 /// Adds zeros until the length is `least`, or 4, 16, 64... times as much. Zeros after a binary HTTP
 /// message are padding (RFC 9292, section 3.8).
 ///
@@ -52,29 +49,66 @@ pub fn pad(message: &mut Vec<u8>, least: usize) {
     message.resize(length, 0);
 }
 
-/// The public keys of a gateway, in the format `application/ohttp-keys` (RFC 9458, section 3).
+/// The key configuration of X25519 with HKDF-SHA256 and ChaCha20-Poly1305, as a list of one (RFC
+/// 9458, section 3), around the identifier and the 32 bytes of the public key.
+const BEFORE_ID: [u8; 2] = [0, 41];
+const BEFORE_KEY: [u8; 2] = [0, 0x20];
+const AFTER_KEY: [u8; 6] = [0, 4, 0, 1, 0, 3];
+
+/// The public key of a gateway, in the format `application/ohttp-keys` (RFC 9458, section 3): one
+/// configuration with the only algorithms that devices take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayKeys(Vec<u8>);
 
 impl GatewayKeys {
-    /// Key configurations, whose content is not looked at.
+    /// Checks the form of a key configuration.
     ///
     /// # Errors
-    /// [`GatewayKeysError`] when there are none, or more bytes than one configuration takes.
+    /// [`GatewayKeysError`] when there is none or more than one, with other algorithms, or a key of
+    /// zeros.
     pub fn new(configurations: &[u8]) -> Result<Self, GatewayKeysError> {
-        match configurations.len() {
-            1..=CONFIGURATIONS_BYTES_MAX => Ok(Self(configurations.to_vec())),
-            bytes => Err(GatewayKeysError(bytes)),
+        let rest = configurations.strip_prefix(&BEFORE_ID).and_then(<[u8]>::split_first);
+        let key = rest.and_then(|(_, rest)| rest.strip_prefix(&BEFORE_KEY));
+        let key = key.and_then(|rest| rest.strip_suffix(&AFTER_KEY)).unwrap_or_default();
+        if key.len() == 32 && key.iter().any(|byte| *byte != 0) {
+            Ok(Self(configurations.to_vec()))
+        } else {
+            Err(GatewayKeysError(()))
         }
     }
 
-    /// The bytes of the configurations.
+    /// The bytes of the configuration.
     pub fn configurations(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Bytes that are not the keys of a gateway.
+/// Bytes that are not the key of a gateway.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the keys of a gateway have 1 to {CONFIGURATIONS_BYTES_MAX} bytes; these have {0}")]
-pub struct GatewayKeysError(usize);
+#[error(
+    "these are not the keys of a gateway: one configuration of X25519, HKDF-SHA256 and \
+     ChaCha20-Poly1305 is expected"
+)]
+pub struct GatewayKeysError(());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_configuration_with_the_known_algorithms_is_taken_and_nothing_else() {
+        let good = [&BEFORE_ID[..], &[7], &BEFORE_KEY, &[9; 32], &AFTER_KEY].concat();
+        assert_eq!(GatewayKeys::new(&good).unwrap().configurations(), good);
+        assert!(GatewayKeys::new(&[]).is_err());
+        assert!(GatewayKeys::new(&[good.clone(), good.clone()].concat()).is_err());
+        // All but the identifier and the key are fixed.
+        for position in (0..good.len()).filter(|position| ![2].contains(position)) {
+            let mut other = good.clone();
+            other[position] ^= 1;
+            let is_key = (5..37).contains(&position);
+            assert_eq!(GatewayKeys::new(&other).is_ok(), is_key, "{position}");
+        }
+        let zeros = [&BEFORE_ID[..], &[7], &BEFORE_KEY, &[0; 32], &AFTER_KEY].concat();
+        assert!(GatewayKeys::new(&zeros).is_err());
+    }
+}

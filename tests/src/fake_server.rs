@@ -138,9 +138,9 @@ impl Recorder {
         let recording = Recording { memory: Arc::clone(&memory), rest };
         let mut routes = Routes::new(recording.clone());
         if let Some(key) = gateway {
-            let keys = PublishedKeys::open(key.keys()?, None)?;
-            routes = routes.add_service(GatewayServer::new(GatewayService::new(Some(keys.into()))));
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+            let keys = PublishedKeys::open(key.keys()?, None, Arc::clone(&clock))?;
+            routes = routes.add_service(GatewayServer::new(GatewayService::new(Some(keys.into()))));
             let gates = DeviceGates::new(None, Rates::default(), 1024, clock);
             let sealed = gateway_route(Opener::new(key)?, gates.into(), Connect::new(recording));
             let heard = Arc::clone(&memory);

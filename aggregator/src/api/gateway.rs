@@ -31,14 +31,20 @@ use crate::gateway::{OpenError, Opener, PublishedKeys};
 use crate::memory::{ReceiveError, received};
 use crate::peer::Peer;
 
-/// The headers of a call that count; others are not looked at.
-const HEADERS: [&str; 2] = ["content-type", "bandana-app-key"];
+/// The header of a call that is passed on, beside its content-type.
+const APP_KEY: &str = "bandana-app-key";
+
+/// The content-type of a call: nothing else is carried out, gRPC with its streams least of all.
+const CALL_TYPE: &str = "application/proto";
 
 /// The headers of an answer that are passed on.
 const ANSWERED: [HeaderName; 2] = [CONTENT_TYPE, RETRY_AFTER];
 
 /// The calls that can come through a relay begin with this.
 const SERVICE: &str = "/bandana.v1.Device/";
+
+/// Most bytes of a sealed request. They are charged as they arrive, as those of all requests.
+const SEALED_BYTES_MAX: usize = REQUEST_BYTES_MAX + SEALING_BYTES;
 
 /// A problem that tells a client to ask for the keys again (RFC 9458, section 5.3).
 const KEY_PROBLEM: &str = concat!(
@@ -101,7 +107,7 @@ where
     }
     let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
     gates.admit_sealed(&peer).map_err(|status| come_again(&status))?;
-    let sealed = received(request.into_body(), REQUEST_BYTES_MAX + SEALING_BYTES).await;
+    let sealed = received(request.into_body(), SEALED_BYTES_MAX, |_| true).await;
     let sealed = sealed.map_err(|error| not_received(&error))?;
     let mut opened = opener.open(sealed).await.map_err(not_opened)?;
     let request = std::mem::take(&mut opened.request);
@@ -134,11 +140,14 @@ fn call(request: &[u8], peer: &Peer) -> Option<http::Request<Body>> {
     if method != Method::POST.as_str().as_bytes() {
         return None;
     }
+    let mut declared = message.header().get_all(CONTENT_TYPE.as_str().as_bytes());
+    if declared.next() != Some(CALL_TYPE.as_bytes()) || declared.next().is_some() {
+        return None;
+    }
     let mut call = http::Request::post(path).version(http::Version::HTTP_2);
-    for name in HEADERS {
-        for value in message.header().get_all(name.as_bytes()) {
-            call = call.header(name, HeaderValue::from_bytes(value).ok()?);
-        }
+    call = call.header(CONTENT_TYPE, CALL_TYPE);
+    for key in message.header().get_all(APP_KEY.as_bytes()) {
+        call = call.header(APP_KEY, HeaderValue::from_bytes(key).ok()?);
     }
     // The relay's connection has passed its rate, and is one of many for its place among calls.
     let peer = Peer { calls: Arc::clone(&peer.calls), ..Peer::default() };

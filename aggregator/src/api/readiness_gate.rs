@@ -34,7 +34,7 @@ impl ReadinessGate {
 
     /// Directs all calls to these services from now on.
     pub fn open(&self, services: Routes) {
-        let services = services.into_axum_router().fallback(unknown);
+        let services = services.into_axum_router().fallback(unknown_service);
         // An open gate stays open.
         self.open.set(Routes::from(services).prepare()).ok();
     }
@@ -62,7 +62,8 @@ async fn starting(request: axum::extract::Request) -> Response<PageBody> {
     refusal(&request, status)
 }
 
-async fn unknown(request: axum::extract::Request) -> Response<PageBody> {
+/// The answer to what no service knows.
+pub(crate) async fn unknown_service(request: axum::extract::Request) -> Response<PageBody> {
     refusal(&request, Status::unimplemented("there is no such service"))
 }
 

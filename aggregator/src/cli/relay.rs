@@ -32,9 +32,6 @@ const CONNECTION_LIMITS: ConnectionLimits = ConnectionLimits {
 /// Time for a request to arrive.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 
-/// Time from the signal to the end.
-const DRAIN_DEADLINE: Duration = Duration::from_secs(40);
-
 /// Run a relay until SIGTERM or SIGINT: it hides the addresses of devices from an aggregator.
 ///
 /// By Oblivious HTTP (RFC 9458): the relay sees who calls, but not what; the aggregator,
@@ -90,6 +87,10 @@ pub(super) struct RelayCommand {
     #[arg(long, value_name = "NUMBER", env = "BANDANA_RELAY_CONNECTIONS", default_value_t = 10_000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
+    /// Seconds from the signal to the end, at most: 1 to 3600.
+    #[arg(long, value_name = "SECONDS", env = "BANDANA_RELAY_DRAIN_DEADLINE", default_value_t = 20,
+          value_parser = clap::value_parser!(u32).range(1..=3600))]
+    drain_deadline_seconds: u32,
     /// Memory that may be held for callers, in MiB: 16 to 1048576.
     #[arg(long, value_name = "MIB", env = "BANDANA_RELAY_MEMORY_MIB", default_value_t = 512,
           value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
@@ -140,7 +141,7 @@ impl RelayCommand {
             connections: ConnectionLimits { connections, ..CONNECTION_LIMITS },
             memory: usize::try_from(self.memory_mib)? << 20,
             request_time: REQUEST_TIME,
-            drain_deadline: DRAIN_DEADLINE,
+            drain_deadline: Duration::from_secs(self.drain_deadline_seconds.into()),
         })
     }
 

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::clock::Clock;
+
 pub use key::{GatewayKey, GatewayKeyError};
 pub use opener::{OpenError, Opened, Opener, OpenerError};
 pub(crate) use published::read as read_keys;
@@ -38,9 +40,9 @@ impl Gateway {
     ///
     /// # Errors
     /// [`GatewayError`] when one of them can't be used.
-    pub fn open(files: GatewayFiles) -> Result<Self, GatewayError> {
+    pub fn open(files: GatewayFiles, clock: Arc<dyn Clock>) -> Result<Self, GatewayError> {
         let key = GatewayKey::read(&files.key)?;
-        let keys = Arc::new(PublishedKeys::open(key.keys()?, files.signed_keys)?);
+        let keys = Arc::new(PublishedKeys::open(key.keys()?, files.signed_keys, clock)?);
         Ok(Self { opener: Opener::new(&key)?, keys })
     }
 }

@@ -2,13 +2,16 @@
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bandana_shared::gateway::GatewayKeys;
+use bandana_shared::signing::Signature;
 use bandana_shared::wire::v1;
 use prost::Message as _;
 use thiserror::Error;
 
+use crate::clock::Clock;
 use crate::explain::explain;
 use crate::regular_file;
 
@@ -20,17 +23,27 @@ const FILE_BYTES_MAX: u64 = 16 * 1024;
 pub struct PublishedKeys {
     keys: GatewayKeys,
     signed: Option<PathBuf>,
+    clock: Arc<dyn Clock>,
     message: ArcSwap<v1::GatewayKeys>,
 }
 
 impl PublishedKeys {
-    /// These keys, with the signatures of the file `signed`.
+    /// These keys, with the signatures of the file `signed`. Ones that have all expired are logged:
+    /// a server serves those who call it directly also without.
     ///
     /// # Errors
-    /// [`PublishedKeysError`] when the file can't be read, or is about other keys.
-    pub fn open(keys: GatewayKeys, signed: Option<PathBuf>) -> Result<Self, PublishedKeysError> {
-        let message = ArcSwap::from_pointee(message(&keys, signed.as_deref())?);
-        Ok(Self { keys, signed, message })
+    /// [`PublishedKeysError`] when the file can't be read, is about other keys, or has a false
+    /// signature or none.
+    pub fn open(
+        keys: GatewayKeys,
+        signed: Option<PathBuf>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, PublishedKeysError> {
+        let message = message(&keys, signed.as_deref())?;
+        if signed.is_some() && !has_unexpired(&message, &*clock) {
+            tracing::error!("all signatures of the gateway's keys have expired; sign them anew");
+        }
+        Ok(Self { keys, signed, clock, message: ArcSwap::from_pointee(message) })
     }
 
     /// The message for devices.
@@ -38,10 +51,16 @@ impl PublishedKeys {
         v1::GatewayKeys::clone(&self.message.load())
     }
 
-    /// Reads the file again. A file that can't be used is logged, and changes nothing.
+    /// Reads the file again. A file that can't be used, or whose signatures have all expired, is
+    /// logged and changes nothing.
     pub fn reload(&self) {
         match message(&self.keys, self.signed.as_deref()) {
-            Ok(message) => self.message.store(message.into()),
+            Ok(message) if self.signed.is_none() || has_unexpired(&message, &*self.clock) => {
+                self.message.store(message.into());
+            }
+            Ok(_) => tracing::error!(
+                "all signatures of the gateway's keys have expired; they stay as they were"
+            ),
             Err(error) => {
                 let error = explain(&error);
                 tracing::error!(error, "the gateway's signatures stay as they were");
@@ -63,7 +82,19 @@ fn message(
     if message.key_configurations != unsigned.key_configurations {
         return Err(PublishedKeysError::OtherKeys { path: path.to_owned() });
     }
+    let is_good = |signature: &v1::SpecificationSignature| {
+        Signature::try_from(signature).is_ok_and(|signature| signature.fits(keys))
+    };
+    if message.signatures.is_empty() || !message.signatures.iter().all(is_good) {
+        return Err(PublishedKeysError::Signatures { path: path.to_owned() });
+    }
     Ok(message)
+}
+
+/// Whether a signature is still valid.
+fn has_unexpired(message: &v1::GatewayKeys, clock: &dyn Clock) -> bool {
+    let now = clock.unix_seconds();
+    message.signatures.iter().any(|signature| now < signature.expires_at_unix_seconds)
 }
 
 /// The message in a file that `bandana gateway-key` wrote.
@@ -73,6 +104,8 @@ pub(crate) fn read(path: &Path) -> Result<v1::GatewayKeys, PublishedKeysError> {
     let file = regular_file::open(path).map_err(failed)?;
     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
     let message = v1::GatewayKeys::decode(&bytes[..]).ok();
+    // Two files in a row would count as the second one.
+    let message = message.filter(|message| message.encode_to_vec() == bytes);
     let message = message.filter(|message| !message.key_configurations.is_empty());
     message.ok_or_else(|| PublishedKeysError::Content { path: path.to_owned() })
 }
@@ -95,6 +128,15 @@ pub enum PublishedKeysError {
         path.display()
     )]
     Content {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A signature is false, or there is none.
+    #[error(
+        "{} has no signatures, or one that is false; sign the keys with `bandana gateway-key sign`",
+        path.display()
+    )]
+    Signatures {
         /// The file.
         path: PathBuf,
     },

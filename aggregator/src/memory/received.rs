@@ -7,7 +7,8 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use thiserror::Error;
 
-/// Reads a body of at most `most` bytes.
+/// Reads a body of at most `most` bytes. `charge` is told of those of each piece, and says whether
+/// there is room for them.
 ///
 /// Pieces are copied at once: kept as they come, a piece of one byte would hold far more memory than
 /// it was charged for.
@@ -17,12 +18,16 @@ use thiserror::Error;
 pub(crate) async fn received<B: Body<Data = Bytes>>(
     body: B,
     most: usize,
+    mut charge: impl FnMut(usize) -> bool,
 ) -> Result<Bytes, ReceiveError<B::Error>> {
     let (mut body, mut bytes) = (pin!(body), BytesMut::new());
     while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
         let Ok(data) = frame.map_err(ReceiveError::Broken)?.into_data() else { continue };
         if bytes.len() + data.len() > most {
             return Err(ReceiveError::TooLong);
+        }
+        if !charge(data.len()) {
+            return Err(ReceiveError::NoRoom);
         }
         bytes.extend_from_slice(&data);
     }
@@ -35,6 +40,9 @@ pub(crate) enum ReceiveError<E> {
     /// It is longer than it may be.
     #[error("the body is too long")]
     TooLong,
+    /// There is no room for it.
+    #[error("there is no room for the body")]
+    NoRoom,
     /// It did not arrive.
     #[error("the body did not arrive")]
     Broken(E),
@@ -50,11 +58,12 @@ mod tests {
     async fn pieces_are_put_together_and_too_many_are_refused() {
         let whole = Bytes::from_static(b"pieces");
         let full = || Full::new(whole.clone());
-        assert_eq!(received(full(), 6).await.unwrap(), whole);
-        assert_eq!(received(full(), 5).await, Err(ReceiveError::TooLong));
+        assert_eq!(received(full(), 6, |_| true).await.unwrap(), whole);
+        assert_eq!(received(full(), 5, |_| true).await, Err(ReceiveError::TooLong));
+        assert_eq!(received(full(), 6, |bytes| bytes < 6).await, Err(ReceiveError::NoRoom));
         let piece = |byte: &u8| Ok::<_, Infallible>(http_body::Frame::data(vec![*byte].into()));
         let pieces: Vec<_> = whole.iter().map(piece).collect();
         let pieces = StreamBody::new(futures_util::stream::iter(pieces));
-        assert_eq!(received(pieces, 6).await.unwrap(), whole);
+        assert_eq!(received(pieces, 6, |_| true).await.unwrap(), whole);
     }
 }

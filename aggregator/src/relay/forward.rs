@@ -8,14 +8,15 @@ use std::time::Duration;
 use axum::body::Body as PageBody;
 use axum::extract::Request;
 use bandana_shared::gateway::{
-    ANSWER_TYPE, PATH, PROBLEM_TYPE, REQUEST_BYTES_MAX, REQUEST_TYPE, SEALING_BYTES,
+    ANSWER_BYTES_MIN, ANSWER_TYPE, PATH, PROBLEM_TYPE, REQUEST_BYTES_MAX, REQUEST_TYPE,
+    SEALING_BYTES,
 };
 use bandana_shared::wire::v1::gateway_client::GatewayClient;
 use bandana_shared::wire::v1::gateway_server::Gateway;
 use bandana_shared::wire::v1::{GatewayKeys, GetGatewayKeysRequest};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::client::GrpcService;
@@ -23,20 +24,32 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::addresses::Addresses;
 use crate::clock::Clock;
-use crate::memory::received;
+use crate::memory::{Budget, received};
 use crate::peer::Peer;
 
 /// Connections to the gateway, which share the requests: a server limits each.
 const CONNECTIONS: usize = 4;
 
+/// Most bytes of a sealed request. They are charged as they arrive.
+const SEALED_BYTES_MAX: usize = REQUEST_BYTES_MAX + SEALING_BYTES;
+
+/// Bytes that an answer has before its message: a nonce; and after it: a tag.
+const ANSWER_SEALING_BYTES: usize = 32 + 16;
+
 /// Most bytes of an answer: more than an experiment with the most arms takes.
-const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+const ANSWER_BYTES_MAX: usize = ANSWER_BYTES_MIN * 4 * 4 * 4 * 4 + ANSWER_SEALING_BYTES;
+
+/// The waits that a device is told, in seconds: so few that they are no mark.
+const WAITS: [u32; 5] = [1, 10, 60, 600, 3600];
 
 /// The time for which all devices get the same keys without a question to the gateway.
 const KEYS_TIME: Duration = Duration::from_mins(1);
 
 /// Longest time for an answer of the gateway.
 const ANSWER_TIME: Duration = Duration::from_secs(20);
+
+/// The flow-control window of an answer, in bytes: what is not read yet is beside the budget.
+const WINDOW: u32 = 64 * 1024;
 
 /// Longest time for connecting to the gateway.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -48,16 +61,27 @@ pub(super) struct Forwarder {
     next: Arc<AtomicUsize>,
     delay_max: Duration,
     clock: Arc<dyn Clock>,
+    budget: Budget,
     /// The gateway's keys, the same for all devices for a while.
     keys: Arc<Mutex<Option<(Duration, GatewayKeys)>>>,
 }
 
 impl Forwarder {
-    pub(super) fn new(gateway: &Endpoint, delay_max: Duration, clock: Arc<dyn Clock>) -> Self {
-        let gateway = gateway.clone().connect_timeout(CONNECT_TIME).tcp_nodelay(true);
+    pub(super) fn new(
+        gateway: &Endpoint,
+        delay_max: Duration,
+        clock: Arc<dyn Clock>,
+        budget: Budget,
+    ) -> Self {
+        let gateway = gateway
+            .clone()
+            .connect_timeout(CONNECT_TIME)
+            .tcp_nodelay(true)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(16 * WINDOW);
         let connections = std::array::from_fn(|_| gateway.connect_lazy());
         let (connections, next, keys) = (Arc::new(connections), Arc::default(), Arc::default());
-        Self { connections, next, delay_max, clock, keys }
+        Self { connections, next, delay_max, clock, budget, keys }
     }
 
     /// The service of the gateway's keys.
@@ -93,24 +117,39 @@ impl Forwarder {
             .map_err(|_| Refused::Gateway)?;
         let answer = connection.call(request).await.map_err(|_| Refused::Gateway)?;
         let (head, body) = answer.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|_| Refused::Gateway)?.to_bytes();
-        let mut response = Response::new(PageBody::from(body));
-        *response.status_mut() = head.status;
-        // Nothing that could tell one answer from another but for what devices look at.
-        let kind = head.headers.get(CONTENT_TYPE);
-        let kind = kind.filter(|kind| *kind == ANSWER_TYPE || *kind == PROBLEM_TYPE);
-        if kind.is_some_and(|kind| kind == PROBLEM_TYPE) {
+        if is(&head, PROBLEM_TYPE) && head.status == StatusCode::BAD_REQUEST {
             // The gateway may have another key since.
             *self.held_keys() = None;
+            return Err(Refused::Key);
         }
-        for (name, value) in [(CONTENT_TYPE, kind), (RETRY_AFTER, head.headers.get(RETRY_AFTER))] {
-            if let Some(value) = value {
-                response.headers_mut().insert(name, value.clone());
-            }
+        if matches!(head.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+            let wait = head.headers.get(RETRY_AFTER).and_then(|wait| wait.to_str().ok());
+            let wait = wait.and_then(|wait| wait.parse().ok()).unwrap_or(1);
+            return Err(Refused::Busy(Duration::from_secs(wait)));
         }
+        if head.status != StatusCode::OK || !is(&head, ANSWER_TYPE) {
+            return Err(Refused::Gateway);
+        }
+        let hold = self.budget.hold(0).ok_or(Refused::Gateway)?;
+        let body = received(body, ANSWER_BYTES_MAX, |bytes| hold.grow(bytes)).await;
+        let body = body.map_err(|_| Refused::Gateway)?;
+        if !is_padded(body.len()) {
+            return Err(Refused::Gateway);
+        }
+        let mut response = Response::new(PageBody::from(body));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(ANSWER_TYPE));
         Ok(response)
     }
+}
+
+fn is(head: &http::response::Parts, media_type: &str) -> bool {
+    head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind == media_type)
+}
+
+/// Whether a sealed answer has one of the lengths that all have.
+fn is_padded(bytes: usize) -> bool {
+    let lengths = std::iter::successors(Some(ANSWER_BYTES_MIN), |length| length.checked_mul(4));
+    lengths.take(5).any(|length| length + ANSWER_SEALING_BYTES == bytes)
 }
 
 /// The answer to a sealed request of a device.
@@ -126,7 +165,7 @@ pub(super) async fn answer(
         let peer: Option<&Peer> = request.extensions().get();
         let address = peer.and_then(|peer| peer.address);
         addresses.pass(address).map_err(Refused::Rate)?;
-        let sealed = received(request.into_body(), REQUEST_BYTES_MAX + SEALING_BYTES).await;
+        let sealed = received(request.into_body(), SEALED_BYTES_MAX, |_| true).await;
         let sealed = sealed.map_err(|_| Refused::NotReceived)?;
         forwarder.wait().await;
         let answer = tokio::time::timeout(ANSWER_TIME, forwarder.send(sealed)).await;
@@ -135,29 +174,39 @@ pub(super) async fn answer(
     forwarded.await.unwrap_or_else(Refused::response)
 }
 
-/// Why a request was not passed on.
+/// Why a device gets no sealed answer. Whatever the gateway says, each has the same words.
 enum Refused {
     Kind,
     Rate(Duration),
     NotReceived,
+    Key,
+    Busy(Duration),
     Gateway,
 }
 
 impl Refused {
     fn response(self) -> Response<PageBody> {
-        let (status, text, wait) = match self {
+        let (status, text, wait) = match &self {
             Self::Kind => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "a sealed request is expected\n", None)
             }
-            Self::Rate(wait) => (StatusCode::TOO_MANY_REQUESTS, "come again\n", Some(wait)),
+            Self::Rate(wait) => (StatusCode::TOO_MANY_REQUESTS, "come again\n", Some(*wait)),
             Self::NotReceived => (StatusCode::BAD_REQUEST, "the request did not arrive\n", None),
+            Self::Key => (StatusCode::BAD_REQUEST, "ask for the keys again\n", None),
+            Self::Busy(wait) => (StatusCode::SERVICE_UNAVAILABLE, "come again\n", Some(*wait)),
             Self::Gateway => (StatusCode::BAD_GATEWAY, "the gateway does not answer\n", None),
         };
         let mut response = Response::new(PageBody::from(text));
         *response.status_mut() = status;
         if let Some(wait) = wait {
-            let seconds = HeaderValue::from(wait.as_secs().saturating_add(1));
-            response.headers_mut().insert(RETRY_AFTER, seconds);
+            let enough =
+                WAITS.into_iter().find(|seconds| wait <= Duration::from_secs(u64::from(*seconds)));
+            let seconds = enough.unwrap_or(WAITS[WAITS.len() - 1]);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if matches!(self, Self::Key) {
+            let kind = HeaderValue::from_static(PROBLEM_TYPE);
+            response.headers_mut().insert(CONTENT_TYPE, kind);
         }
         response
     }

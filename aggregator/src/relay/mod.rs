@@ -20,7 +20,7 @@ use tonic::transport::Endpoint;
 use tower::Layer as _;
 
 use crate::admission::{Shares, http2_server, shares};
-use crate::api::Connect;
+use crate::api::{Connect, unknown_service};
 use crate::clock::Clock;
 use crate::http::Http1Server;
 use crate::memory::{HeldMetrics, HoldingLayer};
@@ -82,9 +82,18 @@ impl Relay {
         Ok(Self {
             listener,
             connections: devices,
-            holding: HoldingLayer::new(calls, settings.request_time, HeldMetrics::default()),
+            holding: HoldingLayer::new(
+                calls.clone(),
+                settings.request_time,
+                HeldMetrics::default(),
+            ),
             addresses: Addresses::new(settings.rate, clock),
-            forwarder: Forwarder::new(&settings.gateway, settings.delay_max, Arc::clone(clock)),
+            forwarder: Forwarder::new(
+                &settings.gateway,
+                settings.delay_max,
+                Arc::clone(clock),
+                calls,
+            ),
             drain_deadline: settings.drain_deadline,
         })
     }
@@ -98,7 +107,7 @@ impl Relay {
     }
 
     /// Serves until `signal`. Then requests under way are answered, for as long as the deadline
-    /// allows.
+    /// allows; others are dropped, and devices send them again.
     ///
     /// # Errors
     /// [`RelayError`] when serving fails.
@@ -112,6 +121,7 @@ impl Relay {
             async move { forward::answer(&addresses, &forwarder, request).await }
         };
         let routes = Routes::new(keys).into_axum_router().route(PATH, post(sealed));
+        let routes = routes.fallback(unknown_service);
         let services = holding.layer(Connect::new(Routes::from(routes).prepare()));
         let incoming = listener.until(ending.clone()).incoming();
         let plain = Http1Server::new(services.clone(), &connections);
@@ -131,8 +141,14 @@ impl Relay {
             () = addresses.forget_regularly() => {}
         }
         notifier.notify();
-        let drained = tokio::time::timeout(drain_deadline, serving).await;
-        drained.unwrap_or(Err(RelayError::Drain(drain_deadline)))
+        match tokio::time::timeout(drain_deadline, serving).await {
+            Ok(served) => served,
+            Err(_) => {
+                let seconds = drain_deadline.as_secs();
+                tracing::warn!(seconds, "requests were still under way; devices send theirs again");
+                Ok(())
+            }
+        }
     }
 }
 
@@ -158,7 +174,4 @@ pub enum RelayError {
     /// The listener failed.
     #[error("serving failed")]
     Transport(#[source] tonic::transport::Error),
-    /// Requests were still under way at the deadline.
-    #[error("requests were still under way after {} seconds; devices send theirs again", .0.as_secs())]
-    Drain(Duration),
 }

@@ -85,7 +85,8 @@ impl Server {
         let operator_tls = settings.operator_tls.map(Tls::open);
         let operator_tls = operator_tls.transpose()?.map(Arc::new);
         let tls = [&device_tls, &operator_tls].into_iter().flatten().map(Arc::clone).collect();
-        let gateway = settings.gateway.map(Gateway::open).transpose()?;
+        let gateway = settings.gateway.map(|files| Gateway::open(files, Arc::clone(&clock)));
+        let gateway = gateway.transpose()?;
         let gateway_keys = gateway.as_ref().map(|gateway| Arc::clone(&gateway.keys));
         let reloader = Reloader { tokens: files, tls, gateway_keys };
         let Shares { devices, operators, calls: budget } = shares(connections, calls.memory);

@@ -35,6 +35,7 @@ pub struct Figures {
     /// Acknowledged uploads per second of processor time.
     pub uploads_per_cpu_second: Option<f64>,
     /// Processor time of the relay; None: there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub relay_cpu_seconds: Option<f64>,
     /// The disk's sync rate without a server.
     pub fsync_per_second: f64,

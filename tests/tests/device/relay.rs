@@ -1,5 +1,7 @@
 //! Devices that call through a relay: a real one, to a real aggregator.
 
+use std::collections::BTreeMap;
+use std::io::Cursor;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,13 +22,23 @@ use bandana_shared::rewards::Rewards;
 use bandana_shared::signing::{PublicKey, SigningKey};
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1;
-use bandana_shared::wire::v1::EstimatesRequest;
+use bandana_shared::wire::v1::gateway_client::GatewayClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
+use bandana_shared::wire::v1::{
+    EstimatesRequest, GetExperimentRequest, GetExperimentResponse, GetGatewayKeysRequest,
+};
 use bandana_tests::attacked::create;
 use bandana_tests::harness::three_arms;
+use bandana_tests::page;
+use bandana_tests::watched_server::WatchedServer;
+use bhttp::{Message, Mode};
+use ohttp::ClientRequest;
+use prost::Message as _;
 use tempfile::TempDir;
+use tokio::net::TcpListener;
 use tokio::process::Command;
 use tonic::Code;
+use tonic::codegen::http;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
@@ -289,6 +301,177 @@ async fn devices_go_on_when_the_gateway_gets_another_key() -> anyhow::Result<()>
     let relayed = Relayed { folder, aggregator, relay, experiment };
     assert_eq!(relayed.reports().await?, 1);
     relayed.stop().await
+}
+
+/// The answer to a sealed call: its status and its content.
+async fn sealed_call(
+    relayed: &Relayed,
+    path: &str,
+    headers: &[(&str, &str)],
+    content: &[u8],
+) -> anyhow::Result<(u16, Vec<u8>)> {
+    let mut gateway = GatewayClient::connect(relayed.relay.url.clone()).await?;
+    let keys = gateway.get_gateway_keys(GetGatewayKeysRequest {}).await?.into_inner();
+    let client = ClientRequest::from_encoded_config_list(&keys.key_configurations)?;
+    let mut message = Message::request(
+        b"POST".to_vec(),
+        b"https".to_vec(),
+        b"aggregator".to_vec(),
+        path.as_bytes().to_vec(),
+    );
+    for (name, value) in headers {
+        message.put_header(*name, *value);
+    }
+    message.write_content(content);
+    let mut request = Vec::new();
+    message.write_bhttp(Mode::KnownLength, &mut request)?;
+    let (sealed, waiting) = client.encapsulate(&request)?;
+    let relay = address(&relayed.relay.url)?.to_string();
+    let (page, body) =
+        page::post(&relay, "/ohttp", &[("content-type", "message/ohttp-req")], &sealed).await?;
+    ensure!(page.status == 200, "{page:?}");
+    let answer = Message::read_bhttp(&mut Cursor::new(waiting.decapsulate(&body)?))?;
+    let status = answer.control().status().context("no status")?.code();
+    Ok((status, answer.content().to_vec()))
+}
+
+#[tokio::test]
+async fn nothing_but_a_call_of_a_device_is_carried_out_sealed() -> anyhow::Result<()> {
+    let relayed = Relayed::start(&[], &AT_ONCE).await?;
+    let fetch = GetExperimentRequest { experiment_id: "relayed".to_owned() }.encode_to_vec();
+    let (proto, grpc) =
+        (("content-type", "application/proto"), ("content-type", "application/grpc"));
+    let of_device = "/bandana.v1.Device/GetExperiment";
+    let (status, content) = sealed_call(&relayed, of_device, &[proto], &fetch).await?;
+    assert_eq!(status, 200);
+    assert!(GetExperimentResponse::decode(&content[..])?.policy.is_some());
+    // gRPC would lose its status, and be a stream where nobody counts its uploads.
+    for (path, headers) in [
+        (of_device, &[grpc][..]),
+        ("/bandana.v1.Device/SubmitUploads", &[grpc]),
+        (of_device, &[]),
+        (of_device, &[proto, proto]),
+        ("/bandana.v1.Operator/ListExperiments", &[proto]),
+        ("/bandana.v1.Trusted/Disclose", &[proto]),
+        ("/ohttp", &[proto]),
+    ] {
+        let (status, content) = sealed_call(&relayed, path, headers, &fetch).await?;
+        assert_eq!((status, content), (400, vec![]), "{path} {headers:?}");
+    }
+    let (status, _) =
+        sealed_call(&relayed, "/bandana.v1.Device/SubmitUploads", &[proto], &fetch).await?;
+    assert_eq!(status, 501);
+    let relay = address(&relayed.relay.url)?.to_string();
+    for path in ["/", "/metrics", "/bandana.v1.Device/GetExperiment"] {
+        assert_eq!(page::get(&relay, path, &[]).await?.status, 404, "{path}");
+    }
+    relayed.stop().await
+}
+
+const SEALED: (&str, &str) = ("content-type", "message/ohttp-res");
+
+/// Headers of an answer.
+type Headers = &'static [(&'static str, &'static str)];
+
+/// A gateway that answers everything with this status, these headers and this body.
+async fn marking_gateway(status: u16, headers: Headers, body: Vec<u8>) -> anyhow::Result<String> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let body = body.clone();
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(stream).await?;
+                while let Some(request) = connection.accept().await {
+                    let (_, mut respond) = request?;
+                    let mut answer = http::Response::builder().status(status);
+                    for (name, value) in headers {
+                        answer = answer.header(*name, *value);
+                    }
+                    let mut sending = respond.send_response(answer.body(())?, false)?;
+                    sending.send_data(body.clone().into(), true)?;
+                }
+                anyhow::Ok(())
+            });
+        }
+    });
+    Ok(url)
+}
+
+#[tokio::test]
+async fn a_gateway_can_mark_no_answer_but_by_what_is_sealed() -> anyhow::Result<()> {
+    let cases: [(u16, Headers, usize, u16, Option<&str>); 8] = [
+        (200, &[SEALED, ("set-cookie", "u=7"), ("x-mark", "7")], 2096, 200, None),
+        (200, &[SEALED], 2097, 502, None),
+        (200, &[("content-type", "text/html")], 2096, 502, None),
+        (299, &[SEALED], 2096, 502, None),
+        (301, &[("location", "/7")], 7, 502, None),
+        (400, &[("content-type", "application/problem+json")], 77, 400, None),
+        (429, &[("retry-after", "17")], 7, 503, Some("60")),
+        (503, &[("retry-after", "u7-mark")], 7, 503, Some("1")),
+    ];
+    let mut looks = BTreeMap::new();
+    for (status, headers, bytes, wanted, wait) in cases {
+        let gateway = marking_gateway(status, headers, vec![7; bytes]).await?;
+        let relay = RelayProcess::start(&AT_ONCE, program(), &gateway).await?;
+        let at = address(&relay.url)?.to_string();
+        let kind = [("content-type", "message/ohttp-req")];
+        let (page, body) = page::post(&at, "/ohttp", &kind, &[0; 567]).await?;
+        assert_eq!(page.status, wanted, "{status} {headers:?}: {page:?}");
+        assert_eq!(page.headers.get("retry-after").map(String::as_str), wait, "{page:?}");
+        let known = ["content-type", "content-length", "date", "retry-after", "connection"];
+        assert!(page.headers.keys().all(|name| known.contains(&&**name)), "{page:?}");
+        if wanted != 200 {
+            let words = looks.entry(wanted).or_insert_with(|| body.clone());
+            assert_eq!(*words, body, "the gateway's words came through");
+        }
+        relay.stop().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn signatures_that_are_false_are_refused_at_the_start_and_later() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let key = gateway_key(program(), folder.path()).await?;
+    let (signed, _) = sign(&key, folder.path()).await?;
+    let good = std::fs::read(&signed)?;
+    let unsigned = std::fs::read(key.with_added_extension("pub"))?;
+    let mut broken = good.clone();
+    broken[good.len() - 1] ^= 1;
+    let twice = [&good[..], &good].concat();
+    let (key, file) = (key.display().to_string(), signed.display().to_string());
+    let flags = ["--gateway-key-file", &*key, "--gateway-signed-keys-file", &file];
+    let data_dir = folder.path().join("data");
+    for bad in [&unsigned, &broken, &twice] {
+        std::fs::write(&signed, bad)?;
+        let started = AggregatorProcess::start_with(&flags, program(), &data_dir).await;
+        assert!(started.is_err());
+    }
+    std::fs::write(&signed, &good)?;
+    let mut server = WatchedServer::start(PROGRAM, &data_dir, &flags).await?;
+    let mut gateway = GatewayClient::connect(format!("http://{}", server.device)).await?;
+    let before = gateway.get_gateway_keys(GetGatewayKeysRequest {}).await?.into_inner();
+    assert_eq!(before.signatures.len(), 1);
+    for bad in [&unsigned, &broken, &twice] {
+        std::fs::write(&signed, bad)?;
+        server.reload().await?;
+        let after = gateway.get_gateway_keys(GetGatewayKeysRequest {}).await?.into_inner();
+        assert_eq!(after, before, "the good signature stays");
+    }
+    // What can't be a gateway's key is not signed either.
+    let nonsense = folder.path().join("nonsense");
+    let mut other = unsigned.clone();
+    other[6] ^= 1;
+    std::fs::write(&nonsense, other)?;
+    let out = folder.path().join("out").display().to_string();
+    let (nonsense, signer) =
+        (nonsense.display().to_string(), folder.path().join("operator-key").display().to_string());
+    let sign = ["gateway-key", "sign", "--in", &nonsense, "--key", &signer, "--expires-days", "3"];
+    assert!(run(&[&sign[..], &["--out", &out, "--yes"]].concat()).await.is_err());
+    assert!(!Path::new(&out).exists());
+    server.stop().await?;
+    Ok(())
 }
 
 /// Kills of relay and aggregator, in turn.

@@ -6,6 +6,7 @@ mod answers;
 mod connections;
 mod floods;
 mod messages;
+mod pieces;
 mod streams;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");

@@ -1,0 +1,44 @@
+//! Requests over HTTP/1.1 in pieces of one byte, without an end.
+
+use std::path::Path;
+
+use bandana_examples::relay_process::gateway_key;
+use bandana_tests::attacked::Attacked;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use super::PROGRAM;
+
+const CONNECTIONS: usize = 60;
+
+/// Pieces of each request: nearly as many as a sealed request may have bytes.
+const PIECES: usize = 32_000;
+
+/// Bytes for each connection: far more than its request has, and far less than a megabyte, which
+/// pieces would take that are kept as they come.
+const BYTES_EACH: u64 = 250_000;
+
+#[tokio::test]
+async fn pieces_of_one_byte_take_no_more_than_their_bytes() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let key = gateway_key(Path::new(PROGRAM), folder.path()).await?.display().to_string();
+    let mut attacked = Attacked::begin(PROGRAM, &["--gateway-key-file", &key]).await?;
+    let address = &attacked.server.device;
+    let calls =
+        [("/ohttp", "message/ohttp-req"), ("/bandana.v1.Device/SubmitUpload", "application/proto")];
+    let mut open = Vec::new();
+    for number in 0..CONNECTIONS {
+        let (path, kind) = calls[number % calls.len()];
+        let mut stream = TcpStream::connect(address).await?;
+        let head = format!("POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: {kind}\r\n");
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(b"transfer-encoding: chunked\r\n\r\n").await?;
+        // A call that takes fewer is answered before its end, and its connection is closed.
+        stream.write_all(&b"1\r\na\r\n".repeat(PIECES)).await.ok();
+        open.push(stream);
+    }
+    attacked.answered_more(20).await?;
+    attacked.end(CONNECTIONS as u64 * BYTES_EACH).await?;
+    drop(open);
+    Ok(())
+}
