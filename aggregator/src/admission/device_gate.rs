@@ -26,9 +26,10 @@ const NO_PLACE_WAIT: Duration = Duration::from_secs(1);
 
 /// The methods that upload nothing. The gate counts them, before it reads their request. Uploads
 /// are counted when they arrive, since a stream has many.
-const QUESTIONS: [&str; 4] = [
+const QUESTIONS: [&str; 5] = [
     "/bandana.v1.Device/GetExperiment",
     "/bandana.v1.Device/SelectArm",
+    "/bandana.v1.Gateway/GetGatewayKeys",
     "/bandana.v1.Trusted/GetTrustedExperiment",
     "/bandana.v1.Trusted/Recommend",
 ];
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn every_method_of_devices_has_a_rate() {
-        let is_for_devices = |service: &str| ["Device", "Trusted"].contains(&service);
+        let is_for_devices = |service: &str| ["Device", "Gateway", "Trusted"].contains(&service);
         let of_devices: Vec<String> = METHODS
             .all()
             .filter(|name| name.service.strip_prefix("bandana.v1.").is_some_and(is_for_devices))

@@ -141,14 +141,12 @@ impl Relay {
             () = addresses.forget_regularly() => {}
         }
         notifier.notify();
-        match tokio::time::timeout(drain_deadline, serving).await {
-            Ok(served) => served,
-            Err(_) => {
-                let seconds = drain_deadline.as_secs();
-                tracing::warn!(seconds, "requests were still under way; devices send theirs again");
-                Ok(())
-            }
-        }
+        let drained = tokio::time::timeout(drain_deadline, serving).await;
+        drained.unwrap_or_else(|_| {
+            let seconds = drain_deadline.as_secs();
+            tracing::warn!(seconds, "requests were still under way; devices send theirs again");
+            Ok(())
+        })
     }
 }
 

@@ -178,7 +178,8 @@ impl ClosedServices {
             CuratorServer::new(curator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let curator = OperatorGate::new(authorization, curator);
         let exports = Exports::new(reader.clone());
-        let operator = OperatorService::new(registry, ingest, reader, exports, clock, ending);
+        let operator =
+            OperatorService::new(registry, ingest, reader, exports, Arc::clone(&clock), ending);
         dashboard_state.open(operator.clone(), trusted.clone());
         let operator =
             OperatorServer::new(operator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
@@ -189,7 +190,11 @@ impl ClosedServices {
             TrustedServer::new(trusted.clone()).max_decoding_message_size(UPLOAD_BYTES_MAX);
         let disclosing = DeviceGate::new(Arc::clone(&gates), disclosing);
         let keys = gateway.as_ref().map(|gateway| Arc::clone(&gateway.keys));
-        let keys = GatewayServer::new(GatewayService::new(keys));
+        let keys = GatewayServer::new(GatewayService::new(keys))
+            .max_decoding_message_size(UPLOAD_BYTES_MAX);
+        // For relays, which have no app's key.
+        let for_all = DeviceGates::new(None, self.calls.connection_rates, self.calls.calls, clock);
+        let keys = DeviceGate::new(Arc::new(for_all), keys);
         let of_devices = Routes::new(self.device_health).add_service(device.clone());
         let mut of_devices = of_devices.add_service(disclosing).add_service(keys);
         if let Some(Gateway { opener, .. }) = gateway {

@@ -58,6 +58,10 @@ async fn call(
     Ok(Some((status, message)))
 }
 
+/// How the paths of methods on the devices' port begin.
+const OF_DEVICES: [&str; 3] =
+    ["/bandana.v1.Device/", "/bandana.v1.Gateway/", "/bandana.v1.Trusted/"];
+
 /// The paths of all methods of this project's services.
 fn our_methods() -> anyhow::Result<Vec<String>> {
     let files = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET)?.file;
@@ -78,10 +82,9 @@ async fn every_method_has_a_limit_of_its_messages() -> anyhow::Result<()> {
     let (device, operator) = (&attacked.server.device, &attacked.server.operator);
     let health = ["Check", "Watch"].map(|method| format!("/grpc.health.v1.Health/{method}"));
     let ours = our_methods()?;
-    let of_devices = ["/bandana.v1.Device/", "/bandana.v1.Trusted/"];
     let (of_devices, of_operators): (Vec<String>, Vec<String>) = ours
         .into_iter()
-        .partition(|path| of_devices.iter().any(|service| path.starts_with(service)));
+        .partition(|path| OF_DEVICES.iter().any(|service| path.starts_with(service)));
     assert!(of_devices.len() >= 4 && of_operators.len() >= 15);
     let mut calls = 0;
     for (address, paths, most) in [
@@ -180,8 +183,7 @@ async fn what_can_not_be_decoded_is_the_callers_fault() -> anyhow::Result<()> {
     methods.push("/grpc.health.v1.Health/Check".to_owned());
     let body = || claiming(3, 0, &UNDECODABLE);
     for path in &methods {
-        let is_of_devices =
-            ["/bandana.v1.Device/", "/bandana.v1.Trusted/"].iter().any(|of| path.starts_with(of));
+        let is_of_devices = OF_DEVICES.iter().any(|of| path.starts_with(of));
         let address = if is_of_devices { device } else { operator };
         let (status, message) = call(address, path, &[], body()).await?.context("reset")?;
         if path.starts_with("/bandana.v1.Device/SubmitUpload") {
@@ -245,8 +247,7 @@ async fn no_call_is_what_a_web_page_could_send() -> anyhow::Result<()> {
     methods.push("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo".to_owned());
     let mut calls = 0;
     for path in &methods {
-        let is_of_devices =
-            ["/bandana.v1.Device/", "/bandana.v1.Trusted/"].iter().any(|of| path.starts_with(of));
+        let is_of_devices = OF_DEVICES.iter().any(|of| path.starts_with(of));
         let address = if is_of_devices { device } else { operator };
         for declared in [
             &[][..],
