@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bandana_aggregator::transport::{ConnectionLimits, Listener};
+use bandana_aggregator::transport::{ConnectionLimits, Incoming, Listener};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_stream::StreamExt as _;
@@ -23,7 +23,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS)?;
     let address = listener.address()?;
-    let mut incoming = listener.incoming().http1;
+    let Incoming { http1: mut incoming, http2: _kept } = listener.incoming();
     let mut client = TcpStream::connect(address).await?;
     // As long as the preface of HTTP/2.
     client.write_all(&[b'x'; 24]).await?;
@@ -72,7 +72,7 @@ async fn silence_ends_a_connection_and_words_do_not() -> anyhow::Result<()> {
 async fn who_reads_nothing_is_silent() -> anyhow::Result<()> {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), None, LIMITS)?;
     let address = listener.address()?;
-    let mut incoming = listener.incoming().http1;
+    let Incoming { http1: mut incoming, http2: _kept } = listener.incoming();
     let mut client = TcpStream::connect(address).await?;
     client.write_all(&[b'x'; 24]).await?;
     let Some(Ok(mut connection)) = incoming.next().await else { anyhow::bail!("no connection") };
@@ -90,6 +90,7 @@ async fn who_reads_nothing_is_silent() -> anyhow::Result<()> {
     // Closing the connection does not wait for it either.
     let start = tokio::time::Instant::now();
     connection.shutdown().await?;
-    assert!(start.elapsed() <= Duration::from_secs(1));
+    // Timers end with a whole millisecond.
+    assert!(start.elapsed() <= Duration::from_millis(1002));
     Ok(())
 }
