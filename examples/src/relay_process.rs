@@ -10,6 +10,9 @@ use tokio::process::Command;
 use crate::environment::CleanEnvironment as _;
 use crate::server_process::ServerProcess;
 
+/// Flags of a relay that holds nothing back, and takes as much from an address as comes.
+pub const AT_ONCE: [&str; 4] = ["--delay-seconds", "0", "--requests-per-second-per-address", "0"];
+
 /// A running relay on loopback. Dropping it kills the process; [`Self::stop`] shuts it down in
 /// order.
 #[derive(Debug)]

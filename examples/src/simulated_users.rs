@@ -28,7 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::aggregator_process::AggregatorProcess;
 use crate::plot;
-use crate::relay_process::{RelayProcess, gateway_key};
+use crate::relay_process::{AT_ONCE, RelayProcess, gateway_key};
 use crate::report::Report;
 use crate::simulation::{self, Connections, Outcome, Progress, Server, Settings};
 use bandana_studies::instance::Instance;
@@ -210,8 +210,7 @@ impl Own {
         let flags = ["--gateway-key-file", &key];
         let aggregator = AggregatorProcess::start_with(&flags, &program, &data_dir).await?;
         // Users are simulated one after the other: a delay would hide nothing, and take long.
-        let flags = ["--delay-seconds", "0", "--requests-per-second-per-address", "0"];
-        let relay = RelayProcess::start(&flags, &program, &aggregator.device_url).await?;
+        let relay = RelayProcess::start(&AT_ONCE, &program, &aggregator.device_url).await?;
         Ok(Self { aggregator, relay: Some(relay), _folder: folder })
     }
 

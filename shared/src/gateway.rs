@@ -29,6 +29,12 @@ pub const ANSWER_BYTES_MIN: usize = 2048;
 /// Bytes that sealing adds to a request: header, encapsulated key and tag.
 pub const SEALING_BYTES: usize = 7 + 32 + 16;
 
+/// The most bytes of a sealed request.
+pub const SEALED_REQUEST_BYTES_MAX: usize = REQUEST_BYTES_MAX + SEALING_BYTES;
+
+/// Bytes that sealing adds to an answer: a nonce and a tag.
+pub const ANSWER_SEALING_BYTES: usize = 32 + 16;
+
 /// Adds zeros until the length is `least`, or 4, 16, 64... times as much. Zeros after a binary HTTP
 /// message are padding (RFC 9292, section 3.8).
 ///

@@ -160,6 +160,28 @@ fn bytes_from_hex(text: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
+/// The 32 bytes of a secret from 64 hexadecimal digits.
+///
+/// # Errors
+/// [`KeyError::Text`] for any other text.
+#[cfg(feature = "signing")]
+pub fn secret_from_text(text: &str) -> Result<zeroize::Zeroizing<[u8; 32]>, KeyError> {
+    Ok(zeroize::Zeroizing::new(bytes_from_hex(text).ok_or(KeyError::Text)?))
+}
+
+/// A secret as 64 hexadecimal digits.
+#[cfg(feature = "signing")]
+pub fn secret_to_text(secret: &[u8; 32]) -> zeroize::Zeroizing<String> {
+    // The capacity suffices from the start: a string that grows leaves copies behind.
+    let mut text = zeroize::Zeroizing::new(String::with_capacity(64));
+    for byte in secret {
+        for digit in [byte >> 4, byte & 15] {
+            text.extend(char::from_digit(u32::from(digit), 16));
+        }
+    }
+    text
+}
+
 /// A claim that the holder of a key signed some specification. The claim is unverified until
 /// [`Self::verify`] succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,20 +263,12 @@ impl SigningKey {
     /// # Errors
     /// [`KeyError::Text`] when `text` is not 64 hexadecimal digits.
     pub fn from_secret_text(text: &str) -> Result<Self, KeyError> {
-        let secret = zeroize::Zeroizing::new(bytes_from_hex(text).ok_or(KeyError::Text)?);
-        Ok(Self::from_secret(&secret))
+        Ok(Self::from_secret(&*secret_from_text(text)?))
     }
 
     /// The secret as 64 hexadecimal digits, zeroized on drop.
     pub fn to_secret_text(&self) -> zeroize::Zeroizing<String> {
-        // The capacity suffices from the start: a string that grows leaves copies behind.
-        let mut text = zeroize::Zeroizing::new(String::with_capacity(64));
-        for byte in self.0.as_bytes() {
-            for digit in [byte >> 4, byte & 15] {
-                text.extend(char::from_digit(u32::from(digit), 16));
-            }
-        }
-        text
+        secret_to_text(self.0.as_bytes())
     }
 
     /// The public half.

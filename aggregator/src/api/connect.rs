@@ -5,7 +5,6 @@
 //! and answers are those of gRPC. Specification: <https://connectrpc.com/docs/protocol>.
 
 use std::convert::Infallible;
-use std::error::Error as _;
 use std::future::{Ready, ready};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
@@ -21,9 +20,9 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::Service;
 
-use crate::memory::SharedAnswer;
+use crate::memory::{SharedAnswer, callers_fault};
 use crate::pushback::pushback;
-use crate::telemetry::{Answered, is_connect, is_marked_grpc, is_streamed};
+use crate::telemetry::{Answered, CONNECT_TYPE, is_connect, is_marked_grpc, is_streamed};
 
 /// Bytes before each message of gRPC: a flag, and the length.
 const PREFIX_BYTES: usize = 5;
@@ -32,7 +31,7 @@ const PREFIX_BYTES: usize = 5;
 const PROTOCOL_VERSION: &str = "connect-protocol-version";
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-const PROTO: HeaderValue = HeaderValue::from_static("application/proto");
+const PROTO: HeaderValue = HeaderValue::from_static(CONNECT_TYPE);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A gRPC service that answers unary calls by the Connect protocol too.
@@ -92,7 +91,7 @@ fn of_another_protocol() -> Response<Body> {
 
 /// The gRPC call of a Connect call.
 fn to_grpc(request: Request<Body>) -> Result<Request<Body>, Status> {
-    if is_streamed(request.uri().path()) || takes_a_stream(request.uri().path()) {
+    if is_streamed(request.uri().path()) {
         return Err(Status::unimplemented("streams need gRPC"));
     }
     let headers = request.headers();
@@ -108,11 +107,6 @@ fn to_grpc(request: Request<Body>) -> Result<Request<Body>, Status> {
     }
     head.headers.insert(CONTENT_TYPE, GRPC);
     Ok(Request::from_parts(head, Body::new(Framed::new(body))))
-}
-
-/// Whether requests of this method are a stream.
-fn takes_a_stream(path: &str) -> bool {
-    path == "/bandana.v1.Device/SubmitUploads"
 }
 
 /// The Connect answer of a gRPC call.
@@ -174,10 +168,7 @@ fn answer(message: Bytes) -> Response<Body> {
 
 /// The answer to a call that ended with `status` before a message was made.
 fn refused(status: &Status, of_http: StatusCode) -> Response<Body> {
-    // What can't be decoded is the caller's fault, and reported as one of the server's. The
-    // server's own such errors have a cause.
-    let is_callers = status.code() == Code::Internal && status.source().is_none();
-    let callers = is_callers.then(|| Status::invalid_argument(status.message()));
+    let callers = callers_fault(status);
     let mut response = error(callers.as_ref().unwrap_or(status));
     if of_http != StatusCode::OK {
         *response.status_mut() = of_http;
@@ -194,14 +185,8 @@ fn error(status: &Status) -> Response<Body> {
     *response.status_mut() = of_http;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     if let Some(wait) = pushback(status) {
-        response.headers_mut().insert(
-            RETRY_AFTER,
-            wait.as_millis()
-                .div_ceil(1000)
-                .to_string()
-                .parse()
-                .unwrap_or(HeaderValue::from_static("1")),
-        );
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
     response.extensions_mut().insert(Answered(status.code()));
     response

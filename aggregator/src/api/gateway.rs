@@ -12,8 +12,7 @@ use axum::body::{Body as PageBody, to_bytes};
 use axum::extract::Request;
 use axum::routing::post;
 use bandana_shared::gateway::{
-    ANSWER_BYTES_MIN, ANSWER_TYPE, PATH, PROBLEM_TYPE, REQUEST_BYTES_MAX, REQUEST_TYPE,
-    SEALING_BYTES, pad,
+    ANSWER_BYTES_MIN, ANSWER_TYPE, PATH, PROBLEM_TYPE, REQUEST_TYPE, SEALED_REQUEST_BYTES_MAX, pad,
 };
 use bandana_shared::wire::v1::gateway_server::Gateway;
 use bandana_shared::wire::v1::{GatewayKeys, GetGatewayKeysRequest};
@@ -27,24 +26,17 @@ use tonic::{Code, Status};
 use tower::{Service, ServiceExt as _};
 
 use crate::admission::DeviceGates;
+use crate::auth::APP_KEY_HEADER;
 use crate::gateway::{OpenError, Opener, PublishedKeys};
 use crate::memory::{ReceiveError, received};
 use crate::peer::Peer;
-
-/// The header of a call that is passed on, beside its content-type.
-const APP_KEY: &str = "bandana-app-key";
-
-/// The content-type of a call: nothing else is carried out, gRPC with its streams least of all.
-const CALL_TYPE: &str = "application/proto";
+use crate::telemetry::CONNECT_TYPE;
 
 /// The headers of an answer that are passed on.
 const ANSWERED: [HeaderName; 2] = [CONTENT_TYPE, RETRY_AFTER];
 
 /// The calls that can come through a relay begin with this.
 const SERVICE: &str = "/bandana.v1.Device/";
-
-/// Most bytes of a sealed request. They are charged as they arrive, as those of all requests.
-const SEALED_BYTES_MAX: usize = REQUEST_BYTES_MAX + SEALING_BYTES;
 
 /// A problem that tells a client to ask for the keys again (RFC 9458, section 5.3).
 const KEY_PROBLEM: &str = concat!(
@@ -107,7 +99,8 @@ where
     }
     let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
     gates.admit_sealed(&peer).map_err(|status| come_again(&status))?;
-    let sealed = received(request.into_body(), SEALED_BYTES_MAX, |_| true).await;
+    // The bytes are charged as they arrive, as those of all requests.
+    let sealed = received(request.into_body(), SEALED_REQUEST_BYTES_MAX, |_| true).await;
     let sealed = sealed.map_err(|error| not_received(&error))?;
     let mut opened = opener.open(sealed).await.map_err(not_opened)?;
     let request = std::mem::take(&mut opened.request);
@@ -140,14 +133,15 @@ fn call(request: &[u8], peer: &Peer) -> Option<http::Request<Body>> {
     if method != Method::POST.as_str().as_bytes() {
         return None;
     }
+    // Nothing else is carried out, gRPC with its streams least of all.
     let mut declared = message.header().get_all(CONTENT_TYPE.as_str().as_bytes());
-    if declared.next() != Some(CALL_TYPE.as_bytes()) || declared.next().is_some() {
+    if declared.next() != Some(CONNECT_TYPE.as_bytes()) || declared.next().is_some() {
         return None;
     }
     let mut call = http::Request::post(path).version(http::Version::HTTP_2);
-    call = call.header(CONTENT_TYPE, CALL_TYPE);
-    for key in message.header().get_all(APP_KEY.as_bytes()) {
-        call = call.header(APP_KEY, HeaderValue::from_bytes(key).ok()?);
+    call = call.header(CONTENT_TYPE, CONNECT_TYPE);
+    for key in message.header().get_all(APP_KEY_HEADER.as_bytes()) {
+        call = call.header(APP_KEY_HEADER, HeaderValue::from_bytes(key).ok()?);
     }
     // The relay's connection has passed its rate, and is one of many for its place among calls.
     let peer = Peer { calls: Arc::clone(&peer.calls), ..Peer::default() };

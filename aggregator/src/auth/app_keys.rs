@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::rate::{Kind, Limiter, Limiters, Rates};
 
 /// The metadata (header) that carries a device's app key.
-const METADATA: &str = "bandana-app-key";
+pub(crate) const APP_KEY_HEADER: &str = "bandana-app-key";
 
 /// The least time between two log lines about an app over its rate.
 const BETWEEN_LINES: Duration = Duration::from_mins(1);
@@ -54,7 +54,7 @@ impl AppKeys {
 
     /// The app of a request that shows exactly one key, if the key is valid.
     pub fn app(&self, headers: &HeaderMap) -> Option<App> {
-        let mut shown = headers.get_all(METADATA).iter();
+        let mut shown = headers.get_all(APP_KEY_HEADER).iter();
         let (Some(key), None) = (shown.next(), shown.next()) else { return None };
         let hash = TokenHash::of(key.as_bytes());
         let (name, _) = self.tokens.find(&hash)?;
@@ -140,7 +140,7 @@ mod tests {
     fn shown(keys: &[&'static str]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for key in keys {
-            headers.append(METADATA, key.parse().unwrap());
+            headers.append(APP_KEY_HEADER, key.parse().unwrap());
         }
         headers
     }

@@ -12,7 +12,7 @@ mod token_list;
 mod tokens;
 
 pub(crate) use access::Access;
-pub(crate) use app_keys::unknown_app;
+pub(crate) use app_keys::{APP_KEY_HEADER, unknown_app};
 pub use app_keys::{App, AppKeys, AppShare};
 pub use authorization::{Authorization, Caller};
 pub(crate) use media_type::refuse_other_media_types;

@@ -12,6 +12,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use bandana_shared::gateway::GatewayKeys;
+use bandana_shared::signing::{secret_from_text, secret_to_text};
 use ohttp::hpke::{Aead, Kdf, Kem};
 use ohttp::{KeyConfig, SymmetricSuite};
 use sha2::{Digest as _, Sha256};
@@ -68,32 +69,17 @@ impl GatewayKey {
         if lines.next() != Some(TITLE) {
             return None;
         }
-        let digits = lines.next()?.strip_prefix("secret ")?.trim_start().as_bytes();
-        let (pairs, rest) = digits.as_chunks::<2>();
-        if pairs.len() != 32 || !rest.is_empty() || lines.next().is_some() {
-            return None;
-        }
-        let mut secret = Zeroizing::new([0; 32]);
-        for (byte, pair) in secret.iter_mut().zip(pairs) {
-            let digit =
-                |ascii: u8| char::from(ascii).to_digit(16).map(|digit| digit.to_le_bytes()[0]);
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-        }
-        Some(Self(secret))
+        let secret = secret_from_text(lines.next()?.strip_prefix("secret ")?.trim_start()).ok()?;
+        lines.next().is_none().then_some(Self(secret))
     }
 
     /// The text of the key's file.
     pub fn to_text(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(1024));
-        for part in [COMMENT, TITLE, "\nsecret "] {
+        let secret = secret_to_text(&self.0);
+        for part in [COMMENT, TITLE, "\nsecret ", &secret, "\n"] {
             text.push_str(part);
         }
-        for byte in self.0.iter() {
-            for digit in [byte >> 4, byte & 15] {
-                text.extend(char::from_digit(u32::from(digit), 16));
-            }
-        }
-        text.push('\n');
         text
     }
 

@@ -258,10 +258,14 @@ where
     Some(Response::from_parts(head, AnswerBody::made(body, call, context)?))
 }
 
-/// The replacement for an answer that reports an undecodable request as a fault of the server. The
-/// server's own such errors have a cause, which is logged.
+/// The replacement for an answer that reports an undecodable request as a fault of the server.
 fn undecodable<B>(answer: &Response<B>) -> Option<Status> {
-    let status: &Status = answer.extensions().get()?;
+    callers_fault(answer.extensions().get()?)
+}
+
+/// The status that replaces one for an undecodable request, which is reported as a fault of the
+/// server. The server's own such errors have a cause, which is logged.
+pub(crate) fn callers_fault(status: &Status) -> Option<Status> {
     let is_callers = status.code() == Code::Internal && std::error::Error::source(status).is_none();
     is_callers.then(|| Status::invalid_argument(status.message()))
 }

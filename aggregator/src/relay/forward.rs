@@ -1,15 +1,15 @@
 //! The forwarder of sealed requests to the gateway, and of its keys to devices.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body as PageBody;
 use axum::extract::Request;
 use bandana_shared::gateway::{
-    ANSWER_BYTES_MIN, ANSWER_TYPE, PATH, PROBLEM_TYPE, REQUEST_BYTES_MAX, REQUEST_TYPE,
-    SEALING_BYTES,
+    ANSWER_BYTES_MIN, ANSWER_SEALING_BYTES, ANSWER_TYPE, PATH, PROBLEM_TYPE, REQUEST_TYPE,
+    SEALED_REQUEST_BYTES_MAX,
 };
 use bandana_shared::wire::v1::gateway_client::GatewayClient;
 use bandana_shared::wire::v1::gateway_server::Gateway;
@@ -17,6 +17,7 @@ use bandana_shared::wire::v1::{GatewayKeys, GetGatewayKeysRequest};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::Full;
+use tokio::sync::Mutex;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::client::GrpcService;
@@ -30,20 +31,16 @@ use crate::peer::Peer;
 /// Connections to the gateway, which share the requests: a server limits each.
 const CONNECTIONS: usize = 4;
 
-/// Most bytes of a sealed request. They are charged as they arrive.
-const SEALED_BYTES_MAX: usize = REQUEST_BYTES_MAX + SEALING_BYTES;
-
-/// Bytes that an answer has before its message: a nonce; and after it: a tag.
-const ANSWER_SEALING_BYTES: usize = 32 + 16;
-
 /// Most bytes of an answer: more than an experiment with the most arms takes.
 const ANSWER_BYTES_MAX: usize = ANSWER_BYTES_MIN * 4 * 4 * 4 * 4 + ANSWER_SEALING_BYTES;
 
 /// The waits that a device is told, in seconds: so few that they are no mark.
 const WAITS: [u32; 5] = [1, 10, 60, 600, 3600];
 
-/// The time for which all devices get the same keys without a question to the gateway.
+/// The time for which all devices get the same keys without a question to the gateway; and the same
+/// when it could not open a request, which may be a stranger's.
 const KEYS_TIME: Duration = Duration::from_mins(1);
+const KEYS_TIME_MIN: Duration = Duration::from_secs(1);
 
 /// Longest time for an answer of the gateway.
 const ANSWER_TIME: Duration = Duration::from_secs(20);
@@ -62,8 +59,11 @@ pub(super) struct Forwarder {
     delay_max: Duration,
     clock: Arc<dyn Clock>,
     budget: Budget,
-    /// The gateway's keys, the same for all devices for a while.
+    /// The gateway's keys, and when they were asked for. Whoever asks holds the lock, so that all
+    /// who wait get the same.
     keys: Arc<Mutex<Option<(Duration, GatewayKeys)>>>,
+    /// Whether the gateway could not open a request since.
+    doubted: Arc<AtomicBool>,
 }
 
 impl Forwarder {
@@ -80,17 +80,20 @@ impl Forwarder {
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(16 * WINDOW);
         let connections = std::array::from_fn(|_| gateway.connect_lazy());
-        let (connections, next, keys) = (Arc::new(connections), Arc::default(), Arc::default());
-        Self { connections, next, delay_max, clock, budget, keys }
+        Self {
+            connections: Arc::new(connections),
+            next: Arc::default(),
+            delay_max,
+            clock,
+            budget,
+            keys: Arc::default(),
+            doubted: Arc::default(),
+        }
     }
 
     /// The service of the gateway's keys.
     pub(super) fn keys(&self) -> Keys {
         Keys(self.clone())
-    }
-
-    fn held_keys(&self) -> MutexGuard<'_, Option<(Duration, GatewayKeys)>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn connection(&self) -> Channel {
@@ -119,7 +122,7 @@ impl Forwarder {
         let (head, body) = answer.into_parts();
         if is(&head, PROBLEM_TYPE) && head.status == StatusCode::BAD_REQUEST {
             // The gateway may have another key since.
-            *self.held_keys() = None;
+            self.doubted.store(true, Ordering::Relaxed);
             return Err(Refused::Key);
         }
         if matches!(head.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
@@ -165,7 +168,7 @@ pub(super) async fn answer(
         let peer: Option<&Peer> = request.extensions().get();
         let address = peer.and_then(|peer| peer.address);
         addresses.pass(address).map_err(Refused::Rate)?;
-        let sealed = received(request.into_body(), SEALED_BYTES_MAX, |_| true).await;
+        let sealed = received(request.into_body(), SEALED_REQUEST_BYTES_MAX, |_| true).await;
         let sealed = sealed.map_err(|_| Refused::NotReceived)?;
         forwarder.wait().await;
         let answer = tokio::time::timeout(ANSWER_TIME, forwarder.send(sealed)).await;
@@ -223,12 +226,14 @@ impl Gateway for Keys {
         _: tonic::Request<GetGatewayKeysRequest>,
     ) -> Result<tonic::Response<GatewayKeys>, Status> {
         let Self(forwarder) = self;
+        let mut held = forwarder.keys.lock().await;
         let now = forwarder.clock.monotonic();
-        let held = forwarder.held_keys().clone();
-        if let Some((since, keys)) = held
-            && now.saturating_sub(since) < KEYS_TIME
+        let is_doubted = forwarder.doubted.load(Ordering::Relaxed);
+        let time = if is_doubted { KEYS_TIME_MIN } else { KEYS_TIME };
+        if let Some((since, keys)) = &*held
+            && now.saturating_sub(*since) < time
         {
-            return Ok(tonic::Response::new(keys));
+            return Ok(tonic::Response::new(keys.clone()));
         }
         let mut gateway = GatewayClient::new(forwarder.connection());
         let asked = gateway.get_gateway_keys(GetGatewayKeysRequest {});
@@ -237,7 +242,8 @@ impl Gateway for Keys {
         // Without its metadata, which could tell devices apart.
         let keys = answer.map_err(|status| Status::new(status.code(), "the gateway refused"))?;
         let keys = keys.into_inner();
-        *forwarder.held_keys() = Some((now, keys.clone()));
+        forwarder.doubted.store(false, Ordering::Relaxed);
+        *held = Some((now, keys.clone()));
         Ok(tonic::Response::new(keys))
     }
 }

@@ -115,10 +115,10 @@ impl Relay {
         let Self { listener, connections, holding, addresses, forwarder, drain_deadline } = self;
         let (notifier, ending) = shutdown_signal();
         let keys = GatewayServer::new(forwarder.keys());
-        let (limits, sealed) = (addresses.clone(), forwarder);
+        let rates = addresses.clone();
         let sealed = move |request| {
-            let (addresses, forwarder) = (limits.clone(), sealed.clone());
-            async move { forward::answer(&addresses, &forwarder, request).await }
+            let (rates, forwarder) = (rates.clone(), forwarder.clone());
+            async move { forward::answer(&rates, &forwarder, request).await }
         };
         let routes = Routes::new(keys).into_axum_router().route(PATH, post(sealed));
         let routes = routes.fallback(unknown_service);

@@ -199,10 +199,13 @@ pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
         || is_marked_grpc(request)
 }
 
+/// The content-type of a call by the Connect protocol.
+pub(crate) const CONNECT_TYPE: &str = "application/proto";
+
 /// Whether a request is a call by the Connect protocol.
 pub(crate) fn is_connect<B>(request: &Request<B>) -> bool {
     let mut declared = request.headers().get_all(header::CONTENT_TYPE).iter();
-    let is_proto = declared.next().is_some_and(|kind| kind == "application/proto");
+    let is_proto = declared.next().is_some_and(|kind| kind == CONNECT_TYPE);
     is_proto && declared.next().is_none()
 }
 

@@ -13,7 +13,7 @@ mod request_id;
 #[cfg(feature = "opentelemetry")]
 mod traces;
 
-pub(crate) use call::{Answered, is_connect, is_grpc, is_marked_grpc, is_streamed};
+pub(crate) use call::{Answered, CONNECT_TYPE, is_connect, is_grpc, is_marked_grpc, is_streamed};
 pub use calls::{Calls, Port, Watched, WatchedBody, WatchedFuture};
 pub(crate) use lines::Lines;
 pub use log::{LogFormat, Logging, LoggingError, TelemetrySettings, check_filter};

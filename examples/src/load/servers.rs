@@ -28,7 +28,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::{Device, Make, PATIENCE};
 use crate::aggregator_process::AggregatorProcess;
 use crate::process_usage::processor_time;
-use crate::relay_process::{RelayProcess, gateway_key};
+use crate::relay_process::{AT_ONCE, RelayProcess, gateway_key};
 
 /// Arms of the experiment.
 const ARMS: usize = 20;
@@ -38,9 +38,6 @@ const PATTERNS: usize = 60;
 
 /// The metric of a server's processor time.
 const CPU_METRIC: &str = "process_cpu_seconds_total";
-
-/// Flags of a relay that holds nothing back.
-const AT_ONCE: [&str; 4] = ["--delay-seconds", "0", "--requests-per-second-per-address", "0"];
 
 /// The target of a load.
 #[derive(Debug)]

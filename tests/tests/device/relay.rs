@@ -16,7 +16,7 @@ use bandana_client::{
 };
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::environment::CleanEnvironment as _;
-use bandana_examples::relay_process::{RelayProcess, gateway_key};
+use bandana_examples::relay_process::{AT_ONCE, RelayProcess, gateway_key};
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::rewards::Rewards;
 use bandana_shared::signing::{PublicKey, SigningKey};
@@ -41,9 +41,6 @@ use tonic::Code;
 use tonic::codegen::http;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
-
-/// Flags of a relay that holds nothing back.
-const AT_ONCE: [&str; 4] = ["--delay-seconds", "0", "--requests-per-second-per-address", "0"];
 
 /// Longest time of a user's attempts.
 const PATIENCE: Duration = Duration::from_mins(2);
