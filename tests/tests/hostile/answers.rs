@@ -40,7 +40,11 @@ async fn metrics(attacked: &Attacked) -> anyhow::Result<Samples> {
 }
 
 /// Waits until a metric has an expected value.
-async fn until(attacked: &Attacked, name: &str, good: impl Fn(u64) -> bool) -> anyhow::Result<()> {
+pub(super) async fn until(
+    attacked: &Attacked,
+    name: &str,
+    good: impl Fn(u64) -> bool,
+) -> anyhow::Result<()> {
     let waiting = async {
         while !good(metrics(attacked).await?.count(name).unwrap_or(0)) {}
         anyhow::Ok(())

@@ -8,8 +8,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use super::PROGRAM;
+use super::answers::until;
 
-const CONNECTIONS: usize = 60;
+const CONNECTIONS: usize = 100;
 
 /// Pieces of each request: nearly as many as a sealed request may have bytes.
 const PIECES: usize = 32_000;
@@ -24,19 +25,19 @@ async fn pieces_of_one_byte_take_no_more_than_their_bytes() -> anyhow::Result<()
     let key = gateway_key(Path::new(PROGRAM), folder.path()).await?.display().to_string();
     let mut attacked = Attacked::begin(PROGRAM, &["--gateway-key-file", &key]).await?;
     let address = &attacked.server.device;
-    let calls =
-        [("/ohttp", "message/ohttp-req"), ("/bandana.v1.Device/SubmitUpload", "application/proto")];
     let mut open = Vec::new();
-    for number in 0..CONNECTIONS {
-        let (path, kind) = calls[number % calls.len()];
+    for _ in 0..CONNECTIONS {
         let mut stream = TcpStream::connect(address).await?;
-        let head = format!("POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: {kind}\r\n");
+        let head = format!("POST /ohttp HTTP/1.1\r\nhost: {address}\r\n");
         stream.write_all(head.as_bytes()).await?;
+        stream.write_all(b"content-type: message/ohttp-req\r\n").await?;
         stream.write_all(b"transfer-encoding: chunked\r\n\r\n").await?;
-        // A call that takes fewer is answered before its end, and its connection is closed.
-        stream.write_all(&b"1\r\na\r\n".repeat(PIECES)).await.ok();
+        stream.write_all(&b"1\r\na\r\n".repeat(PIECES)).await?;
         open.push(stream);
     }
+    // Every piece has been read: each byte is charged three times.
+    let all = (3 * CONNECTIONS * PIECES) as u64;
+    until(&attacked, "bandana_memory_held_bytes", |held| held > all).await?;
     attacked.answered_more(20).await?;
     attacked.end(CONNECTIONS as u64 * BYTES_EACH).await?;
     drop(open);
