@@ -240,6 +240,7 @@ async fn create(
         mechanism: settings.mechanism,
         arms: arms.collect::<Result<_, _>>()?,
         timing: ReleaseTiming::IMMEDIATE,
+        batch: None,
     })?;
     let request = CreateExperimentRequest {
         specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),

@@ -44,6 +44,7 @@ pub mod limits;
 pub mod policy;
 pub mod rewards;
 pub mod sample;
+pub mod shuffling;
 #[cfg(feature = "signatures")]
 pub mod signing;
 pub mod specification;

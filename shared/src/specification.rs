@@ -17,6 +17,7 @@ use crate::limits::{
     ARMS_MAX, ATTRIBUTION_WINDOW_SECONDS_MAX, LABEL_BYTES_MAX, RELEASE_DELAY_SECONDS_MAX,
 };
 use crate::rewards::{OutOfRange, RewardKind, Rewards};
+use crate::shuffling::BatchSize;
 
 /// The domain of the digest, before the encoding, so that no bytes of another protocol have the
 /// digest of a specification.
@@ -109,6 +110,8 @@ pub struct SpecificationParts {
     pub arms: Vec<Arm>,
     /// The timing of reports.
     pub timing: ReleaseTiming,
+    /// The reports that a relay shuffles and hands on together. None: reports are not shuffled.
+    pub batch: Option<BatchSize>,
 }
 
 /// A valid, immutable experiment.
@@ -155,6 +158,9 @@ impl Specification {
         };
         check_arms(&parts.arms)?;
         check_mechanism(parts.mechanism, parts.rewards)?;
+        if parts.batch.is_some() && matches!(parts.mechanism, Mechanism::Kary(_)) {
+            return Err(SpecificationError::BatchNeedsBits);
+        }
         let ReleaseTiming { attribution_window_seconds, release_delay_seconds_max } = parts.timing;
         if attribution_window_seconds > ATTRIBUTION_WINDOW_SECONDS_MAX
             || release_delay_seconds_max > RELEASE_DELAY_SECONDS_MAX
@@ -193,7 +199,16 @@ impl Specification {
             mechanism,
             arms,
             timing,
+            batch: None,
         })
+    }
+
+    /// The same experiment, with reports that reach the aggregator in shuffled batches only.
+    ///
+    /// # Errors
+    /// [`SpecificationError::BatchNeedsBits`] when reports are not bits.
+    pub fn in_batches(&self, batch: BatchSize) -> Result<Self, SpecificationError> {
+        Self::new(SpecificationParts { batch: Some(batch), ..self.parts.clone() })
     }
 
     /// The next revision, with one more arm.
@@ -308,6 +323,11 @@ impl Specification {
     pub fn timing(&self) -> ReleaseTiming {
         self.parts.timing
     }
+
+    /// The reports that a relay shuffles and hands on together. None: reports are not shuffled.
+    pub fn batch(&self) -> Option<BatchSize> {
+        self.parts.batch
+    }
 }
 
 /// The smallest floor of a mechanism for an ε.
@@ -399,6 +419,7 @@ fn encode(parts: &SpecificationParts) -> Vec<u8> {
     }
     writer.varint(16, u64::from(parts.timing.attribution_window_seconds));
     writer.varint(17, u64::from(parts.timing.release_delay_seconds_max));
+    writer.varint(18, parts.batch.map_or(0, |batch| batch.get().into()));
     buffer
 }
 
@@ -470,6 +491,11 @@ pub enum SpecificationError {
         /// The number of categories of the rewards.
         categories: Alphabet,
     },
+    /// Batches are of bits only: no certificate of shuffled symbols is known here.
+    #[error(
+        "only bits are shuffled, and k-ary randomized response sends symbols; take another mechanism, or no batches"
+    )]
+    BatchNeedsBits,
     /// The times are beyond the limits.
     #[error(
         "attribution window and release delay must be at most {} and {} seconds; got {} and {}",

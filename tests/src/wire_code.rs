@@ -19,10 +19,11 @@ const PACKAGE: (&str, &str) = (".bandana.v1", "crate::wire::v1");
 /// The file of the descriptors, which server reflection serves.
 pub const DESCRIPTORS_PATH: &str = "shared/src/wire/bandana.v1.binpb";
 
-const PROTOS: [&str; 6] = [
+const PROTOS: [&str; 7] = [
     "bandana/v1/specification.proto",
     "bandana/v1/device.proto",
     "bandana/v1/gateway.proto",
+    "bandana/v1/shuffling.proto",
     "bandana/v1/operator.proto",
     "bandana/v1/curator.proto",
     "bandana/v1/trusted.proto",

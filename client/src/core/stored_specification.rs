@@ -107,6 +107,7 @@ impl StoredSpecification {
                 attribution_window_seconds: self.attribution_window_seconds,
                 release_delay_seconds_max: self.release_delay_seconds_max,
             },
+            batch: None,
         });
         specification.ok().filter(|s| *s.digest().as_bytes() == self.digest)
     }

@@ -26,6 +26,7 @@ fn fetched(id: &ExperimentId) -> Result<Fetched, Failure> {
         mechanism: Mechanism::Linear,
         arms: vec![Arm::new("a")?, Arm::new("b")?],
         timing: ReleaseTiming { release_delay_seconds_max: 5, ..ReleaseTiming::IMMEDIATE },
+        batch: None,
     })?;
     let weights = Weights::uniform(&[true, true])?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };

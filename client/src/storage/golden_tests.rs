@@ -157,6 +157,7 @@ fn held(signed: bool) -> Result<CachedExperiment, Failure> {
         mechanism: Mechanism::Quadratic(Curvature::new(0.5)?),
         arms: vec![Arm::new("old")?.retired(), Arm::new("new")?],
         timing: ReleaseTiming { attribution_window_seconds: 60, release_delay_seconds_max: 9 },
+        batch: None,
     })?;
     // The public key of the first test of RFC 8032; the signature need not be valid.
     let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a".parse()?;

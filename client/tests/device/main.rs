@@ -70,6 +70,7 @@ fn parts(epsilon: f64, rewards: Rewards) -> Result<SpecificationParts, Failure> 
         mechanism: Mechanism::Linear,
         arms: vec![Arm::new("red")?, Arm::new("green")?, Arm::new("blue")?],
         timing: ReleaseTiming::IMMEDIATE,
+        batch: None,
     })
 }
 

@@ -288,6 +288,7 @@ async fn create(operator: &mut Client) -> anyhow::Result<Specification> {
         mechanism: Mechanism::Linear,
         arms: arms.collect::<Result<_, _>>()?,
         timing: ReleaseTiming::IMMEDIATE,
+        batch: None,
     })?;
     let request = CreateExperimentRequest {
         specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),

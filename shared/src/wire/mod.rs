@@ -14,6 +14,7 @@ use crate::estimate::Estimand;
 use crate::identity::{Day, Digest, ExperimentId, IdentityError, Revision, UploadId};
 use crate::policy::{Policy, PolicyError, Weights};
 use crate::rewards::{OutOfRange, RewardKind, RewardRange, Rewards, RewardsError};
+use crate::shuffling::{BatchSize, BatchSizeError};
 #[cfg(feature = "signatures")]
 use crate::signing::KeyError;
 use crate::specification::{
@@ -61,9 +62,12 @@ pub mod v1 {
     mod operator;
     #[cfg(feature = "services")]
     #[rustfmt::skip]
+    mod shuffling;
+    #[cfg(feature = "services")]
+    #[rustfmt::skip]
     mod trusted;
     #[cfg(feature = "services")]
-    pub use self::{curator::*, device::*, gateway::*, operator::*, trusted::*};
+    pub use self::{curator::*, device::*, gateway::*, operator::*, shuffling::*, trusted::*};
 }
 
 /// The descriptors of `bandana.v1`, with the comments of `proto/`: an encoded
@@ -92,6 +96,10 @@ impl TryFrom<&v1::Specification> for SpecificationParts {
             timing: ReleaseTiming {
                 attribution_window_seconds: message.attribution_window_seconds,
                 release_delay_seconds_max: message.release_delay_seconds_max,
+            },
+            batch: match message.shuffle_batch {
+                0 => None,
+                reports => Some(BatchSize::new(reports)?),
             },
         })
     }
@@ -168,6 +176,7 @@ impl From<&Specification> for v1::Specification {
             arms: specification.arms().iter().map(arm).collect(),
             attribution_window_seconds: specification.timing().attribution_window_seconds,
             release_delay_seconds_max: specification.timing().release_delay_seconds_max,
+            shuffle_batch: specification.batch().map_or(0, BatchSize::get),
             mechanism: Some(match specification.mechanism() {
                 Mechanism::Linear => Wire::Linear(v1::Linear {}),
                 Mechanism::Quadratic(curvature) => {
@@ -318,6 +327,9 @@ pub enum WireError {
     /// The number of symbols of k-ary randomized response is invalid.
     #[error(transparent)]
     Alphabet(#[from] AlphabetError),
+    /// The size of batches is invalid.
+    #[error(transparent)]
+    Batch(#[from] BatchSizeError),
     /// The declaration of rewards is invalid.
     #[error(transparent)]
     Rewards(#[from] RewardsError),

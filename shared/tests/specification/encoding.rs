@@ -9,6 +9,7 @@ use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, ExperimentId};
 use bandana_shared::limits::ARMS_MAX;
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
+use bandana_shared::shuffling::BatchSize;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use bandana_shared::wire::{WireError, decode_specification, v1};
 use proptest::prelude::*;
@@ -199,6 +200,10 @@ fn single_changes() -> Vec<SpecificationParts> {
         changed(&|parts| parts.rewards = rewards)
     };
     let mechanism = |mechanism| changed(&|parts| parts.mechanism = mechanism);
+    // Symbols are not shuffled.
+    let kary = |symbols| {
+        changed(&|parts| (parts.mechanism, parts.batch) = (Mechanism::Kary(symbols), None))
+    };
     vec![
         full(),
         changed(&|parts| parts.experiment_id = ExperimentId::new("checkout2").unwrap()),
@@ -217,8 +222,8 @@ fn single_changes() -> Vec<SpecificationParts> {
         mechanism(Mechanism::Exponential),
         mechanism(Mechanism::Quadratic(Curvature::new(0.25).unwrap())),
         mechanism(Mechanism::Quadratic(Curvature::new(0.0).unwrap())),
-        mechanism(Mechanism::Kary(Alphabet::new(2).unwrap())),
-        mechanism(Mechanism::Kary(Alphabet::new(3).unwrap())),
+        kary(Alphabet::new(2).unwrap()),
+        kary(Alphabet::new(3).unwrap()),
         changed(&|parts| parts.arms[0] = Arm::new("Rouge").unwrap()),
         changed(&|parts| parts.arms[0] = Arm::new("rouge").unwrap().retired()),
         changed(&|parts| parts.arms[1] = Arm::new("vert pâle").unwrap()),
@@ -229,6 +234,8 @@ fn single_changes() -> Vec<SpecificationParts> {
         changed(&|parts| parts.timing.attribution_window_seconds = 0),
         changed(&|parts| parts.timing.release_delay_seconds_max += 1),
         changed(&|parts| parts.timing.release_delay_seconds_max = 0),
+        changed(&|parts| parts.batch = BatchSize::new(1001).ok()),
+        changed(&|parts| parts.batch = None),
     ]
 }
 
@@ -237,7 +244,7 @@ fn every_change_changes_the_digest() {
     let mut changes = single_changes();
     // A list in which all arms are retired is not an experiment.
     changes.retain(|parts| parts.arms.iter().any(|arm| !arm.is_retired()));
-    assert_eq!(changes.len(), 28);
+    assert_eq!(changes.len(), 30);
     let digests: HashSet<_> =
         changes.iter().map(|parts| Specification::new(parts.clone()).unwrap().digest()).collect();
     assert_eq!(digests.len(), changes.len());

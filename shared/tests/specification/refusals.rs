@@ -62,6 +62,7 @@ fn every_specification_error_has_its_cause() {
         E::CategoryCount { symbols: six, categories: five }
     );
     assert_eq!(of(Mechanism::Linear, Rewards::categorical(six)), E::CategoriesNeedKary);
+    assert_eq!(after(|parts| parts.mechanism = Mechanism::Kary(six)), E::BatchNeedsBits);
     let floor = u64::MAX / 6 + 1;
     assert_eq!(
         after(|parts| (parts.mechanism, parts.floor) = (Mechanism::Kary(six), floor)),

@@ -7,6 +7,7 @@ use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
 use bandana_shared::limits::{ATTRIBUTION_WINDOW_SECONDS_MAX, RELEASE_DELAY_SECONDS_MAX};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
+use bandana_shared::shuffling::BatchSize;
 use bandana_shared::specification::{
     Arm, ReleaseTiming, Specification, SpecificationParts, smallest_floor,
 };
@@ -97,6 +98,8 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
         prop_oneof![0..=RELEASE_DELAY_SECONDS_MAX, Just(0)],
     );
     let name = ("[a-z0-9][a-z0-9._-]{0,63}", 1..=u32::MAX, any::<bool>());
+    // Every second one is not shuffled.
+    let timing = (timing.0, timing.1, prop_oneof![0..=16_384_u32, Just(0)]);
     (name, (epsilons(), 0..1000_u64), rewards(), mechanisms(), arms(), timing).prop_map(
         |((id, revision, simulation), (epsilon, extra), rewards, mechanism, arms, timing)| {
             let binary = rewards.kind() == RewardKind::Binary;
@@ -106,6 +109,7 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
                 (Mechanism::Kary(_), _) if binary => Mechanism::Linear,
                 (other, _) => other,
             };
+            let is_kary = matches!(mechanism, Mechanism::Kary(_));
             Specification::new(SpecificationParts {
                 experiment_id: ExperimentId::new(id).unwrap(),
                 revision: Revision::new(revision).unwrap(),
@@ -120,6 +124,7 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
                     attribution_window_seconds: timing.0,
                     release_delay_seconds_max: timing.1,
                 },
+                batch: BatchSize::new(timing.2).ok().filter(|_| !is_kary),
             })
             .unwrap()
         },
@@ -143,5 +148,6 @@ pub(crate) fn full() -> SpecificationParts {
             attribution_window_seconds: 86_400,
             release_delay_seconds_max: 3600,
         },
+        batch: Some(BatchSize::new(1000).unwrap()),
     }
 }

@@ -7,6 +7,7 @@ use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, Revision, UploadId};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
+use bandana_shared::shuffling::BatchSize;
 use bandana_shared::specification::{
     Arm, ReleaseTiming, Specification, SpecificationParts, smallest_floor,
 };
@@ -42,6 +43,7 @@ struct SpecificationVector {
     arms: Vec<ArmVector>,
     attribution_window_seconds: u32,
     release_delay_seconds_max: u32,
+    shuffle_batch: u32,
     bytes: String,
     digest: String,
 }
@@ -91,6 +93,7 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
             attribution_window_seconds: 86_400,
             release_delay_seconds_max: 3600,
         },
+        batch: None,
     };
     let mut flat = full.clone();
     flat.mechanism = Mechanism::Quadratic(Curvature::from_units(0)?);
@@ -105,9 +108,10 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     let six = Alphabet::new(6)?;
     levels.mechanism = Mechanism::Kary(six);
     levels.floor = smallest_floor(levels.mechanism, epsilon);
+    let shuffled = SpecificationParts { batch: Some(BatchSize::new(1000)?), ..linear.clone() };
     let categories = SpecificationParts { rewards: Rewards::categorical(six), ..levels.clone() };
-    let others =
-        [full, flat, linear, exponential, many, levels, categories].map(Specification::new);
+    let others = [full, flat, linear, exponential, many, levels, categories, shuffled]
+        .map(Specification::new);
     std::iter::once(Ok(plain)).chain(others).map(|specification| Ok(specification?)).collect()
 }
 
@@ -148,6 +152,7 @@ fn specification_vector(specification: &Specification) -> SpecificationVector {
         arms: specification.arms().iter().map(arm).collect(),
         attribution_window_seconds: specification.timing().attribution_window_seconds,
         release_delay_seconds_max: specification.timing().release_delay_seconds_max,
+        shuffle_batch: specification.batch().map_or(0, BatchSize::get),
         bytes: hex(&specification.canonical_bytes()),
         digest: specification.digest().to_string(),
     }

@@ -54,6 +54,7 @@ fn specification() -> Result<Specification, Failure> {
         mechanism: Mechanism::Linear,
         arms: vec![Arm::new("a")?, Arm::new("b")?],
         timing: ReleaseTiming { attribution_window_seconds: 5, release_delay_seconds_max: 10 },
+        batch: None,
     })?)
 }
 

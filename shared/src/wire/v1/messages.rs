@@ -61,6 +61,11 @@ pub struct Specification {
     /// it hands a report to its uploader: 0 to 7 days.
     #[prost(uint32, tag = "17")]
     pub release_delay_seconds_max: u32,
+    /// Reports reach the aggregator only in batches of so many, 2 to 16384, all for one arm,
+    /// which a relay has shuffled; see shuffling.proto. For bits only. 0: reports are not
+    /// shuffled.
+    #[prost(uint32, tag = "18")]
+    pub shuffle_batch: u32,
     /// The curve g that is applied to the reward r, scaled to \[0, 1\], before
     /// randomized response: P(1) = (floor + g(r) (2^64 - 2 floor)) / 2^64. How to
     /// compute it to the last bit is in tests/vectors. Or k-ary randomized response,
@@ -461,6 +466,48 @@ pub struct GatewayKeys {
     /// None until somebody signs; at most 8: a device looks at no more.
     #[prost(message, repeated, tag = "2")]
     pub signatures: ::prost::alloc::vec::Vec<SpecificationSignature>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SubmitShuffledRequest {
+    /// 175 bytes: the sealed envelope.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub envelope: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetShuffledRequest {
+    /// 16 bytes: digest of a specification.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub digest: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetShuffledResponse {
+    /// The canonical bytes of the specification; the relay computes the digest itself.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub specification: ::prost::bytes::Bytes,
+    /// Whether the experiment has ended. It does not begin again.
+    #[prost(bool, tag = "2")]
+    pub has_ended: bool,
+    /// As GetExperimentResponse.store_id.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub store_id: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SubmitBatchRequest {
+    /// 16 random bytes. Together with `day` it makes the batch count once.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub batch_id: ::prost::bytes::Bytes,
+    /// 16 bytes: digest of the specification.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub digest: ::prost::bytes::Bytes,
+    /// Days since 1970-01-01 (UTC), by the relay's clock when the batch was full.
+    #[prost(uint32, tag = "3")]
+    pub day: u32,
+    /// The arm.
+    #[prost(uint32, tag = "4")]
+    pub arm: u32,
+    /// As many sealed reports of 76 bytes as `shuffle_batch` says, in random order.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub reports: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExperimentName {
