@@ -92,11 +92,24 @@ impl DeviceService {
 
     /// The experiment with a revision of this digest. A draft is reported as unknown, so that a
     /// guess of its digest is not confirmed.
-    async fn find_revision(&self, digest: Digest) -> Result<Option<Revision>, ReplicaUnavailable> {
+    pub(super) async fn find_revision(
+        &self,
+        digest: Digest,
+    ) -> Result<Option<Revision>, ReplicaUnavailable> {
         match self.registry.find_revision(digest).await? {
             Some(of_draft) if self.registry.is_draft(&of_draft.experiment).await? => Ok(None),
             found => Ok(found),
         }
+    }
+
+    /// Whether a revision of a deleted experiment had this digest.
+    pub(super) fn was_deleted(&self, digest: Digest) -> bool {
+        self.registry.was_deleted(digest)
+    }
+
+    /// The id of the store, as included in answers.
+    pub(super) fn store_id(&self) -> Bytes {
+        self.store_id.clone()
     }
 
     /// Handles an upload up to its answer.
@@ -118,10 +131,20 @@ impl DeviceService {
                 });
             }
         };
-        let (status, message) = match self.valid_upload(&request, app).await? {
+        let upload = self.valid_upload(&request, app).await?;
+        self.count(request.upload_id, upload).await
+    }
+
+    /// The answer to an upload, or to what no upload can be made of.
+    pub(super) async fn count(
+        &self,
+        upload_id: Bytes,
+        upload: Result<ValidUpload, (UploadStatus, String)>,
+    ) -> Result<UploadResponse, Status> {
+        let (status, message) = match upload {
             Ok(upload) => {
                 let verdict = self.ingest.submit(upload).await.map_err(turn_away)?;
-                answer(verdict, self.clock.unix_seconds())?
+                answer_to(verdict, self.clock.unix_seconds())?
             }
             Err((status, message)) => {
                 self.ingest.metrics().refused(status);
@@ -129,7 +152,7 @@ impl DeviceService {
             }
         };
         Ok(UploadResponse {
-            upload_id: request.upload_id,
+            upload_id,
             status: status.into(),
             message,
             server_day: self.clock.day().get(),
@@ -161,6 +184,10 @@ impl DeviceService {
             let message = format!("no specification has the digest {digest}");
             return Ok(Err((UploadStatus::UnknownSpecification, message)));
         };
+        if revision.specification.batch().is_some() {
+            let message = "reports of this experiment come in batches, from a relay that shuffles";
+            return Ok(Err((UploadStatus::Malformed, message.to_owned())));
+        }
         // The specification defines the meaning of the upload's bits.
         let alphabet = revision.specification.channel().alphabet();
         let upload = match read_upload(request, alphabet) {
@@ -197,7 +224,7 @@ fn refuse(error: &UploadError) -> (UploadStatus, String) {
 }
 
 /// The answer to a decided upload.
-fn answer(verdict: Verdict, now: u64) -> Result<(UploadStatus, String), Status> {
+pub(crate) fn answer_to(verdict: Verdict, now: u64) -> Result<(UploadStatus, String), Status> {
     Ok(match verdict {
         Verdict::Accepted => (UploadStatus::Accepted, String::new()),
         Verdict::Duplicate => {
@@ -327,12 +354,12 @@ mod tests {
         for verdict in [Verdict::Full, Verdict::FullForApp] {
             // Noon, and a moment before the day ends.
             for (now, least) in [(43_200, 3_000_000), (86_399, 60_000)] {
-                let wait = pushback(answer(verdict, now).unwrap_err());
+                let wait = pushback(answer_to(verdict, now).unwrap_err());
                 assert!((least..least + 600_000).contains(&wait), "{wait}");
             }
         }
         for status in
-            [Err(turn_away(IngestError::Ended)), answer(Verdict::ClockBehind, 0).map(drop)]
+            [Err(turn_away(IngestError::Ended)), answer_to(Verdict::ClockBehind, 0).map(drop)]
         {
             assert_eq!(status.unwrap_err().code(), Code::Unavailable);
         }

@@ -2,6 +2,7 @@
 
 mod alarm_watch;
 mod audited_action;
+mod batches;
 mod connect;
 mod device;
 mod device_server;
@@ -15,8 +16,10 @@ mod reflection;
 mod trusted;
 mod upload_stream;
 
+pub use batches::BatchesService;
 pub use connect::Connect;
 pub use device::DeviceService;
+pub(crate) use device::answer_to;
 pub use device_server::DeviceServer;
 pub use exports::Exports;
 pub use gateway::{GatewayService, gateway_route};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use http::Method;
 
-use super::role::Role::{self, Analyst, Custodian, Experimenter, Viewer};
+use super::role::Role::{self, Analyst, Custodian, Experimenter, Relay, Viewer};
 use super::role::Roles;
 
 /// The callers that may use a method or a page.
@@ -24,6 +24,7 @@ const VIEWERS: Access = Access::Roles(&[Viewer, Experimenter]);
 const EXPERIMENTERS: Access = Access::Roles(&[Experimenter]);
 const ANALYSTS: Access = Access::Roles(&[Analyst]);
 const CUSTODIANS: Access = Access::Roles(&[Custodian]);
+const RELAYS: Access = Access::Roles(&[Relay]);
 const AROUND_DATA_SETS: Access = Access::Roles(&[Analyst, Custodian]);
 const ADMINISTRATORS: Access = Access::Roles(&[]);
 const AUDITORS: Access = Access::Roles(&[Viewer, Experimenter, Custodian]);
@@ -35,6 +36,8 @@ const METHODS: &[(&str, Access)] = &[
     ("/bandana.v1.Device/SubmitUpload", Access::Devices),
     ("/bandana.v1.Device/SubmitUploads", Access::Devices),
     ("/bandana.v1.Gateway/GetGatewayKeys", Access::Devices),
+    // Of relays; an aggregator has no such service.
+    ("/bandana.v1.Shuffler/SubmitShuffled", Access::Devices),
     ("/bandana.v1.Trusted/GetTrustedExperiment", Access::Devices),
     ("/bandana.v1.Trusted/Recommend", Access::Devices),
     ("/bandana.v1.Trusted/Disclose", Access::Devices),
@@ -73,6 +76,8 @@ const METHODS: &[(&str, Access)] = &[
     ("/bandana.v1.Curator/Ask", ANALYSTS),
     ("/bandana.v1.Curator/OpenSession", CUSTODIANS),
     ("/bandana.v1.Curator/AskSession", ANALYSTS),
+    ("/bandana.v1.Batches/GetShuffled", RELAYS),
+    ("/bandana.v1.Batches/SubmitBatch", RELAYS),
     ("/grpc.health.v1.Health/Check", Access::Everybody),
     ("/grpc.health.v1.Health/Watch", Access::Everybody),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Access::AnyRole),
@@ -204,8 +209,12 @@ mod tests {
     #[test]
     fn devices_are_served_on_their_port_alone() {
         for (path, access) in METHODS {
-            let of_devices =
-                ["/bandana.v1.Device/", "/bandana.v1.Gateway/", "/bandana.v1.Trusted/"];
+            let of_devices = [
+                "/bandana.v1.Device/",
+                "/bandana.v1.Gateway/",
+                "/bandana.v1.Shuffler/",
+                "/bandana.v1.Trusted/",
+            ];
             let is_of_devices = of_devices.iter().any(|service| path.starts_with(service));
             assert_eq!(is_of_devices, *access == Access::Devices, "{path}");
             assert!(*access != Access::Devices || !access.allows(Roles::ALL));

@@ -17,14 +17,22 @@ pub enum Role {
     Analyst,
     /// Registers data sets with their budgets, opens sessions, sees all debits.
     Custodian,
+    /// Hands in the batches of a relay that shuffles; nothing else.
+    Relay,
     /// May do everything, and alone delete experiments.
     Administrator,
 }
 
 impl Role {
     /// Every role.
-    pub const ALL: [Self; 5] =
-        [Self::Viewer, Self::Experimenter, Self::Analyst, Self::Custodian, Self::Administrator];
+    pub const ALL: [Self; 6] = [
+        Self::Viewer,
+        Self::Experimenter,
+        Self::Analyst,
+        Self::Custodian,
+        Self::Relay,
+        Self::Administrator,
+    ];
 
     /// The role's name in a tokens file, on the command line and in messages.
     pub fn name(self) -> &'static str {
@@ -33,6 +41,7 @@ impl Role {
             Self::Experimenter => "experimenter",
             Self::Analyst => "analyst",
             Self::Custodian => "custodian",
+            Self::Relay => "relay",
             Self::Administrator => "administrator",
         }
     }
@@ -97,7 +106,7 @@ impl FromStr for Roles {
 
 /// The error for a name that no role has.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("roles are viewer, experimenter, analyst, custodian and administrator")]
+#[error("roles are viewer, experimenter, analyst, custodian, relay and administrator")]
 pub struct RoleError;
 
 #[cfg(test)]

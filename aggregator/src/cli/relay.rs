@@ -11,9 +11,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
 use super::say;
+use crate::operator_client::{Connection, TlsSource, TokenSource};
 use crate::clock::Clock;
 use crate::rate::Rate;
-use crate::relay::{Relay, RelaySettings};
+use crate::relay::{Relay, RelaySettings, ShuffleLimits, ShuffleSettings};
 use crate::telemetry::{LogFormat, Logging, TelemetrySettings};
 use crate::tls::{TlsFiles, provider};
 use crate::transport::ConnectionLimits;
@@ -36,8 +37,12 @@ const REQUEST_TIME: Duration = Duration::from_secs(30);
 ///
 /// By Oblivious HTTP (RFC 9458): the relay sees who calls, but not what; the aggregator,
 /// which must be a gateway (`gateway_key_file`), what is called, but not by whom. So
-/// somebody else than the aggregator's operator must run it. It keeps nothing, and logs
-/// no address.
+/// somebody else than the aggregator's operator must run it. It logs no address, and keeps
+/// nothing unless it shuffles.
+///
+/// With --shuffle it also keeps the reports of experiments that have a `shuffle_batch`,
+/// sealed, until there are as many for an arm, and hands them on in random order: the
+/// aggregator learns no single report.
 ///
 /// When it takes requests, its address is printed to standard output, as one `relay=ADDRESS` line.
 #[derive(Debug, Args)]
@@ -95,6 +100,31 @@ pub(super) struct RelayCommand {
     #[arg(long, value_name = "MIB", env = "BANDANA_RELAY_MEMORY_MIB", default_value_t = 512,
           value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
     memory_mib: u32,
+    /// Shuffle, and keep reports in this directory; it is made if it is missing.
+    #[arg(long, value_name = "DIRECTORY", env = "BANDANA_RELAY_SHUFFLE",
+          requires_all = ["shuffle_key", "operator_url"])]
+    shuffle: Option<PathBuf>,
+    /// Key of the relay, made by `bandana gateway-key generate`; apps pin its public half.
+    #[arg(long, value_name = "FILE", env = "BANDANA_RELAY_SHUFFLE_KEY", requires = "shuffle")]
+    shuffle_key: Option<PathBuf>,
+    /// URL of the aggregator's service for operators, which takes batches.
+    #[arg(long, value_name = "URL", env = "BANDANA_OPERATOR_URL")]
+    operator_url: Option<String>,
+    /// Days whose reports are taken, today included: 1 to 62. Devices that were offline for
+    /// longer lose theirs.
+    #[arg(long, value_name = "DAYS", env = "BANDANA_RELAY_REPLAY_WINDOW_DAYS", default_value_t = 7,
+          value_parser = clap::value_parser!(u32).range(1..=62))]
+    replay_window_days: u32,
+    /// Most reports that are kept, and most ids of reports that are remembered; further
+    /// reports are told to come back: 1 to 4000000000.
+    #[arg(long, value_name = "NUMBER", env = "BANDANA_RELAY_REPORTS_MAX",
+          default_value_t = 10_000_000,
+          value_parser = clap::value_parser!(u32).range(1..=4_000_000_000))]
+    reports_max: u32,
+    #[command(flatten)]
+    token: TokenSource,
+    #[command(flatten)]
+    operator_tls: TlsSource,
 }
 
 pub(super) fn run(command: RelayCommand, clock: &Arc<dyn Clock>) -> anyhow::Result<()> {
@@ -104,7 +134,11 @@ pub(super) fn run(command: RelayCommand, clock: &Arc<dyn Clock>) -> anyhow::Resu
         let (format, filter, otlp_endpoint) = (LogFormat::Text, None, None);
         Logging::start(&TelemetrySettings { format, filter, otlp_endpoint })?
     };
-    let settings = command.settings()?;
+    let settings = {
+        // Connections are made within a runtime.
+        let _entered = runtime.enter();
+        command.settings()?
+    };
     super::descriptors::allow(settings.connections.connections);
     let outcome = runtime.block_on(relay_until_signal(settings, clock));
     logging.end();
@@ -130,6 +164,7 @@ async fn relay_until_signal(settings: RelaySettings, clock: &Arc<dyn Clock>) -> 
 impl RelayCommand {
     fn settings(self) -> anyhow::Result<RelaySettings> {
         let gateway = self.gateway()?;
+        let shuffle = self.shuffling()?;
         let tls = self.tls_certificate.zip(self.tls_key);
         let connections = usize::try_from(self.connections)?;
         Ok(RelaySettings {
@@ -142,7 +177,27 @@ impl RelayCommand {
             memory: usize::try_from(self.memory_mib)? << 20,
             request_time: REQUEST_TIME,
             drain_deadline: Duration::from_secs(self.drain_deadline_seconds.into()),
+            shuffle,
         })
+    }
+
+    /// The settings of the shuffler. None: the relay does not shuffle.
+    fn shuffling(&self) -> anyhow::Result<Option<ShuffleSettings>> {
+        let (Some(directory), Some(key), Some(url)) =
+            (&self.shuffle, &self.shuffle_key, &self.operator_url)
+        else {
+            return Ok(None);
+        };
+        let connection = Connection::new(url, self.token.clone(), self.operator_tls.clone())?;
+        Ok(Some(ShuffleSettings {
+            directory: directory.clone(),
+            key: key.clone(),
+            limits: ShuffleLimits {
+                replay_window_days: self.replay_window_days,
+                reports_max: self.reports_max.into(),
+            },
+            aggregator: connection.batches()?,
+        }))
     }
 
     /// The endpoint of the gateway.

@@ -238,16 +238,22 @@ impl Operators {
     }
 }
 
-/// The files of the gateway: signed keys are of no use without their secret key.
+/// The files of the gateway: the others are of no use without its secret key.
 fn gateway(effective: &Effective) -> Result<Option<GatewayFiles>, ConfigurationError> {
-    let signed = &settings::DEVICES_GATEWAY_SIGNED_KEYS_FILE;
-    match (effective.optional(&settings::DEVICES_GATEWAY_KEY_FILE)?, effective.optional(signed)?) {
-        (Some(key), signed_keys) => Ok(Some(GatewayFiles { key, signed_keys })),
-        (None, None::<PathBuf>) => Ok(None),
-        (None, Some(_)) => {
-            let place = effective.origin(signed).to_string();
-            let what = "`gateway_signed_keys_file` needs `gateway_key_file` in [devices]; set both";
-            Err(ConfigurationError::Problems(vec![Problem { place, what: what.to_owned() }]))
+    let others =
+        [&settings::DEVICES_GATEWAY_SIGNED_KEYS_FILE, &settings::DEVICES_GATEWAY_FORMER_KEY_FILE];
+    let [signed_keys, former_key] = others.map(|other| effective.optional::<PathBuf>(other));
+    let (signed_keys, former_key) = (signed_keys?, former_key?);
+    if let Some(key) = effective.optional(&settings::DEVICES_GATEWAY_KEY_FILE)? {
+        return Ok(Some(GatewayFiles { key, signed_keys, former_key }));
+    }
+    let set = others.into_iter().zip([signed_keys, former_key]);
+    match set.into_iter().find_map(|(setting, path)| path.map(|_| setting)) {
+        None => Ok(None),
+        Some(setting) => {
+            let place = effective.origin(setting).to_string();
+            let what = format!("`{}` needs `gateway_key_file` in [devices]; set both", setting.key);
+            Err(ConfigurationError::Problems(vec![Problem { place, what }]))
         }
     }
 }

@@ -18,7 +18,7 @@ pub static SECTIONS: [(&str, &str); 7] = [
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 38] = [
+pub static SETTINGS: [&Setting; 39] = [
     &DATA_DIR,
     &STORE_URL,
     &STORE_CA,
@@ -31,6 +31,7 @@ pub static SETTINGS: [&Setting; 38] = [
     &DEVICES_TLS_KEY,
     &DEVICES_GATEWAY_KEY_FILE,
     &DEVICES_GATEWAY_SIGNED_KEYS_FILE,
+    &DEVICES_GATEWAY_FORMER_KEY_FILE,
     &OPERATORS_LISTEN,
     &OPERATORS_TOKENS_FILE,
     &OPERATORS_TLS_CERTIFICATE,
@@ -199,6 +200,18 @@ pub(super) static DEVICES_GATEWAY_SIGNED_KEYS_FILE: Setting = Setting {
     fallback: Fallback::Unset("gateway-keys.signed"),
     doc: "The gateway's public keys with the signatures that devices ask for, made by `bandana \
           gateway-key sign`; read again on SIGHUP.",
+};
+
+pub(super) static DEVICES_GATEWAY_FORMER_KEY_FILE: Setting = Setting {
+    section: "devices",
+    key: "gateway_former_key_file",
+    environment: "BANDANA_GATEWAY_FORMER_KEY_FILE",
+    flag: "gateway-former-key-file",
+    placeholder: "FILE",
+    kind: Kind::Path,
+    fallback: Fallback::Unset("gateway-key.former"),
+    doc: "Key of the gateway before this one: what was sealed for it, such as reports that wait at \
+          a relay for their batch, is opened too.",
 };
 
 pub(super) static OPERATORS_LISTEN: Setting = Setting {

@@ -58,6 +58,7 @@ listen = \"127.0.0.1:7301\" # default
 # tls_key # not set
 # gateway_key_file # not set
 # gateway_signed_keys_file # not set
+# gateway_former_key_file # not set
 
 [operators]
 listen = \"127.0.0.1:7302\" # default

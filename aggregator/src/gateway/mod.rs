@@ -24,6 +24,8 @@ pub struct GatewayFiles {
     pub key: PathBuf,
     /// The public keys with their signatures. None: they are not signed.
     pub signed_keys: Option<PathBuf>,
+    /// The secret key before that one, for what was sealed for it. None: there was none.
+    pub former_key: Option<PathBuf>,
 }
 
 /// What a server needs to be a gateway.
@@ -42,8 +44,9 @@ impl Gateway {
     /// [`GatewayError`] when one of them can't be used.
     pub fn open(files: GatewayFiles, clock: Arc<dyn Clock>) -> Result<Self, GatewayError> {
         let key = GatewayKey::read(&files.key)?;
+        let former = files.former_key.as_deref().map(GatewayKey::read).transpose()?;
         let keys = Arc::new(PublishedKeys::open(key.keys()?, files.signed_keys, clock)?);
-        Ok(Self { opener: Opener::new(&key)?, keys })
+        Ok(Self { opener: Opener::new(&key, former.as_ref())?, keys })
     }
 }
 

@@ -18,7 +18,7 @@ use super::key::{GatewayKey, GatewayKeyError};
 /// Most requests that wait to be opened.
 const QUEUE_MAX: usize = 1024;
 
-/// Opens requests that were sealed for a key. Its threads end with the last clone.
+/// Opens requests that were sealed for a key, or for the one before it. Its threads end with the last clone.
 #[derive(Clone, Debug)]
 pub struct Opener(SyncSender<Job>);
 
@@ -48,18 +48,22 @@ impl Opened {
 }
 
 impl Opener {
-    /// An opener for this key, with a thread for each processor.
+    /// An opener for this key and one before it, with a thread for each processor.
     ///
     /// # Errors
     /// [`OpenerError`] when the key can't be derived, or a thread can't be started.
-    pub fn new(key: &GatewayKey) -> Result<Self, OpenerError> {
-        let server = ohttp::Server::new(key.configuration()?).map_err(GatewayKeyError::Derive)?;
+    pub fn new(key: &GatewayKey, former: Option<&GatewayKey>) -> Result<Self, OpenerError> {
+        let server = |key: &GatewayKey| {
+            ohttp::Server::new(key.configuration()?).map_err(GatewayKeyError::Derive)
+        };
+        let servers = std::iter::once(key).chain(former).map(server);
+        let servers: Arc<[ohttp::Server]> = servers.collect::<Result<_, _>>()?;
         let (jobs, queue) = sync_channel(QUEUE_MAX);
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {
-            let (server, queue) = (server.clone(), Arc::clone(&queue));
+            let (servers, queue) = (Arc::clone(&servers), Arc::clone(&queue));
             let thread = std::thread::Builder::new().name("bandana-gateway".to_owned());
-            thread.spawn(move || work(&server, &queue)).map_err(OpenerError::Thread)?;
+            thread.spawn(move || work(&servers, &queue)).map_err(OpenerError::Thread)?;
         }
         Ok(Self(jobs))
     }
@@ -77,7 +81,7 @@ impl Opener {
 }
 
 /// Opens what is in the queue, until there is no sender left.
-fn work(server: &ohttp::Server, queue: &Mutex<Receiver<Job>>) {
+fn work(servers: &[ohttp::Server], queue: &Mutex<Receiver<Job>>) {
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Job { sealed, opened }) = job else { return };
@@ -85,10 +89,13 @@ fn work(server: &ohttp::Server, queue: &Mutex<Receiver<Job>>) {
             continue;
         }
         // The library panics when the operating system has no randomness.
-        let opening = catch_unwind(AssertUnwindSafe(|| server.decapsulate(&sealed)));
+        // Only the key that is named by its number is tried.
+        let opening = catch_unwind(AssertUnwindSafe(|| {
+            servers.iter().find_map(|server| server.decapsulate(&sealed).ok())
+        }));
         let outcome = match opening {
-            Ok(Ok((request, answer))) => Ok(Opened { request, answer }),
-            Ok(Err(_)) => Err(OpenError::Sealed),
+            Ok(Some((request, answer))) => Ok(Opened { request, answer }),
+            Ok(None) => Err(OpenError::Sealed),
             Err(_) => Err(OpenError::Failed),
         };
         // The caller may be gone.
@@ -129,7 +136,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_sealed_for_the_key_is_opened_and_answered_and_nothing_else() {
         let key = GatewayKey::generate().unwrap();
-        let opener = Opener::new(&key).unwrap();
+        let opener = Opener::new(&key, None).unwrap();
         let keys = key.keys().unwrap();
         let client = || ClientRequest::from_encoded_config_list(keys.configurations()).unwrap();
         let (sealed, waiting) = client().encapsulate(b"question").unwrap();
@@ -150,7 +157,10 @@ mod tests {
             let opened = opener.open(sealed[..length].to_vec().into()).await;
             assert_eq!(opened.unwrap_err(), OpenError::Sealed, "{length}");
         }
-        let other = Opener::new(&GatewayKey::generate().unwrap()).unwrap();
-        assert_eq!(other.open(sealed.into()).await.unwrap_err(), OpenError::Sealed);
+        let new = GatewayKey::generate().unwrap();
+        let other = Opener::new(&new, None).unwrap();
+        assert_eq!(other.open(sealed.clone().into()).await.unwrap_err(), OpenError::Sealed);
+        let after = Opener::new(&new, Some(&key)).unwrap();
+        assert_eq!(after.open(sealed.into()).await.unwrap().request, b"question");
     }
 }

@@ -7,6 +7,7 @@ mod tls;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bandana_shared::wire::v1::batches_client;
 use bandana_shared::wire::v1::curator_client::CuratorClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::trusted_operator_client::TrustedOperatorClient;
@@ -29,6 +30,9 @@ pub type Curator = CuratorClient<InterceptedService<Channel, Bearer>>;
 
 /// Client of the operators' service of trusted experiments.
 pub type TrustedClient = TrustedOperatorClient<InterceptedService<Channel, Bearer>>;
+
+/// Client of the service of batches, for relays.
+pub type BatchesClient = batches_client::BatchesClient<InterceptedService<Channel, Bearer>>;
 
 /// Which server.
 #[derive(Clone, Debug, Args)]
@@ -80,7 +84,26 @@ impl Connection {
         Ok(TrustedOperatorClient::with_interceptor(channel, bearer))
     }
 
+    /// A client of the service of batches, which connects at its first call. Must be called within a
+    /// runtime.
+    ///
+    /// # Errors
+    /// [`ConnectError::Unusable`] when an argument is.
+    pub fn batches(&self) -> Result<BatchesClient, ConnectError> {
+        let (endpoint, bearer) = self.endpoint()?;
+        Ok(batches_client::BatchesClient::with_interceptor(endpoint.connect_lazy(), bearer))
+    }
+
     async fn channel(&self) -> Result<(Channel, Bearer), ConnectError> {
+        let (endpoint, bearer) = self.endpoint()?;
+        let channel = endpoint.connect().await;
+        channel.map(|channel| (channel, bearer)).map_err(|source| {
+            let url = self.operator_url.to_string();
+            ConnectError::Unreachable { url, source }
+        })
+    }
+
+    fn endpoint(&self) -> Result<(Endpoint, Bearer), ConnectError> {
         let bearer = self.token.read()?;
         if bearer.is_secret() && !self.is_private() {
             let url = &self.operator_url;
@@ -92,11 +115,7 @@ impl Connection {
         let endpoint = self.tls.apply(Endpoint::from(self.operator_url.clone()))?;
         let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
         // A watch may be silent for long; keep-alive detects a server that is gone.
-        let channel = endpoint.http2_keep_alive_interval(PATIENCE).connect().await;
-        channel.map(|channel| (channel, bearer)).map_err(|source| {
-            let url = self.operator_url.to_string();
-            ConnectError::Unreachable { url, source }
-        })
+        Ok((endpoint.http2_keep_alive_interval(PATIENCE), bearer))
     }
 }
 

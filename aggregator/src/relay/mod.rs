@@ -1,10 +1,11 @@
 //! The relay of Oblivious HTTP (RFC 9458), run by somebody else than the aggregator.
 //!
 //! It learns the addresses of devices, and sees only sealed bytes. It passes on the bytes alone: no
-//! header, from its own address, after a random time.
+//! header, from its own address, after a random time. It may also [shuffle](shuffle) reports.
 
 mod addresses;
 mod forward;
+mod shuffle;
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,6 +32,8 @@ use crate::transport::{ConnectionLimits, Listener};
 
 use addresses::Addresses;
 use forward::Forwarder;
+use shuffle::Shuffle;
+pub use shuffle::{ShuffleError, ShuffleLimits, ShuffleSettings};
 
 /// Settings of a relay.
 #[derive(Clone, Debug)]
@@ -53,6 +56,8 @@ pub struct RelaySettings {
     pub request_time: Duration,
     /// Maximum time from the signal to the end.
     pub drain_deadline: Duration,
+    /// None: the relay does not shuffle.
+    pub shuffle: Option<ShuffleSettings>,
 }
 
 /// A relay bound to its address.
@@ -63,6 +68,7 @@ pub struct Relay {
     holding: HoldingLayer,
     addresses: Addresses,
     forwarder: Forwarder,
+    shuffle: Option<Shuffle>,
     drain_deadline: Duration,
 }
 
@@ -74,6 +80,10 @@ impl Relay {
     /// [`RelayError`] names what can't be used.
     pub fn bind(settings: RelaySettings, clock: &Arc<dyn Clock>) -> Result<Self, RelayError> {
         let tls = settings.tls.map(Tls::open).transpose()?.map(Arc::new);
+        let addresses = Addresses::new(settings.rate, clock);
+        let shuffle = settings.shuffle;
+        let shuffle =
+            shuffle.map(|settings| Shuffle::open(settings, &addresses, clock)).transpose()?;
         let Shares { devices, calls, .. } = shares(settings.connections, settings.memory);
         let address = settings.listen;
         let listener = Listener::bind(address, tls, devices)
@@ -87,13 +97,14 @@ impl Relay {
                 settings.request_time,
                 HeldMetrics::default(),
             ),
-            addresses: Addresses::new(settings.rate, clock),
+            addresses,
             forwarder: Forwarder::new(
                 &settings.gateway,
                 settings.delay_max,
                 Arc::clone(clock),
                 calls,
             ),
+            shuffle,
             drain_deadline: settings.drain_deadline,
         })
     }
@@ -112,7 +123,8 @@ impl Relay {
     /// # Errors
     /// [`RelayError`] when serving fails.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), RelayError> {
-        let Self { listener, connections, holding, addresses, forwarder, drain_deadline } = self;
+        let Self { listener, connections, holding, addresses, forwarder, .. } = self;
+        let Self { shuffle, drain_deadline, .. } = self;
         let (notifier, ending) = shutdown_signal();
         let keys = GatewayServer::new(forwarder.keys());
         let rates = addresses.clone();
@@ -120,7 +132,11 @@ impl Relay {
             let (rates, forwarder) = (rates.clone(), forwarder.clone());
             async move { forward::answer(&rates, &forwarder, request).await }
         };
-        let routes = Routes::new(keys).into_axum_router().route(PATH, post(sealed));
+        let mut routes = Routes::new(keys);
+        if let Some(shuffle) = &shuffle {
+            routes = routes.add_service(shuffle.service());
+        }
+        let routes = routes.into_axum_router().route(PATH, post(sealed));
         let routes = routes.fallback(unknown_service);
         let services = holding.layer(Connect::new(Routes::from(routes).prepare()));
         let incoming = listener.until(ending.clone()).incoming();
@@ -135,10 +151,18 @@ impl Relay {
             let (served, ()) = tokio::join!(serving, plain);
             served.map_err(RelayError::Transport)
         });
+        let mut shuffling = Box::pin(async {
+            match shuffle {
+                // What is acknowledged is on the disk: without the disk there is no relay.
+                Some(shuffle) => shuffle.run().await.map_err(RelayError::Shuffle),
+                None => std::future::pending().await,
+            }
+        });
         tokio::select! {
             () = signal => {}
             served = &mut serving => return served,
             () = addresses.forget_regularly() => {}
+            ended = &mut shuffling => return ended,
         }
         notifier.notify();
         let drained = tokio::time::timeout(drain_deadline, serving).await;
@@ -157,6 +181,9 @@ pub enum RelayError {
     /// TLS can't be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// Reports can't be shuffled.
+    #[error(transparent)]
+    Shuffle(#[from] ShuffleError),
     /// The address can't be bound.
     #[error("can't listen on {address}; choose another address with --listen")]
     Listen {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::Router;
 use bandana_shared::identity::StoreId;
 use bandana_shared::limits::UPLOAD_BYTES_MAX;
+use bandana_shared::wire::v1::batches_server::BatchesServer;
 use bandana_shared::wire::v1::curator_server::CuratorServer;
 use bandana_shared::wire::v1::gateway_server::GatewayServer;
 use bandana_shared::wire::v1::operator_server::OperatorServer;
@@ -17,10 +18,10 @@ use tonic_health::pb::health_server::HealthServer;
 use tower::Layer as _;
 
 use crate::admission::{
-    CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server,
+    BATCH_BYTES_MAX, CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server,
 };
 use crate::api::{
-    Connect, CuratorService, DeviceServer, DeviceService, Exports, GatewayService, OperatorService,
+    BatchesService, Connect, CuratorService, DeviceServer, DeviceService, Exports, GatewayService, OperatorService,
     ReadinessGate, TrustedService, gateway_route, with_reflection,
 };
 use crate::auth::{Authorization, OperatorGate};
@@ -171,6 +172,10 @@ impl ClosedServices {
             store,
             budget,
         );
+        let opener = gateway.as_ref().map(|gateway| gateway.opener.clone());
+        let batches = BatchesServer::new(BatchesService::new(device.clone(), opener))
+            .max_decoding_message_size(BATCH_BYTES_MAX);
+        let batches = OperatorGate::new(authorization, batches);
         let device = DeviceServer::new(device);
         let curator =
             CuratorService::new(ingest.clone(), reader.clone(), Arc::clone(&clock), data_sets);
@@ -208,7 +213,7 @@ impl ClosedServices {
         let trusted = OperatorGate::new(authorization, trusted);
         let routes =
             Routes::from(self.pages).add_service(self.operator_health).add_service(operator);
-        let routes = routes.add_service(curator).add_service(trusted);
+        let routes = routes.add_service(curator).add_service(trusted).add_service(batches);
         self.operator.open(with_reflection(routes, authorization)?);
         Ok(())
     }

@@ -388,7 +388,7 @@ impl From<TlsError> for StoreError {
     }
 }
 
-pub(super) fn damaged(what: String) -> StoreError {
+pub(crate) fn damaged(what: String) -> StoreError {
     DamageError::Data { what }.into()
 }
 

@@ -35,7 +35,7 @@ type Identity = (u64, u64);
 impl OpenFiles {
     /// The files of the database in `directory`, which SQLite has just read and written. `database`
     /// was opened before.
-    pub(super) fn of(directory: &Path, database: Arc<File>) -> Result<Self, StoreError> {
+    pub(crate) fn of(directory: &Path, database: Arc<File>) -> Result<Self, StoreError> {
         let found = |path: PathBuf| match std::fs::metadata(&path) {
             Ok(metadata) => Ok((path, identity(&metadata))),
             Err(source) => Err(StoreError::Open(OpenError::File { path, source })),

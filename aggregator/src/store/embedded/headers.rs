@@ -11,7 +11,6 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::schema;
 use crate::store::{StoreError, damaged};
 
 /// Length of the header at the start of a database, in bytes.
@@ -32,6 +31,8 @@ pub(super) struct Headers {
     index: File,
     /// The constant part of the database's header.
     constant: [u8; 24],
+    /// The mark of the program whose database it is.
+    application: u32,
     page_len: u64,
     /// The greatest values seen so far.
     changes: AtomicU32,
@@ -58,7 +59,8 @@ impl Headers {
             length => u64::from(length),
         };
         let (changes, length) = (AtomicU32::new(0), AtomicU64::new(0));
-        Ok(Self { database, log, index, constant, page_len, changes, length })
+        let application = big_endian(&header, 68);
+        Ok(Self { database, log, index, constant, application, page_len, changes, length })
     }
 
     /// Checks that the headers are still those of the store.
@@ -72,8 +74,8 @@ impl Headers {
 
     fn check_database(&self) -> io::Result<Result<(), StoreError>> {
         let header = header(&self.database)?;
-        let application = i64::from(big_endian(&header, 68));
-        if header[..24] != self.constant || application != schema::APPLICATION_ID {
+        let application = big_endian(&header, 68);
+        if header[..24] != self.constant || application != self.application {
             return Ok(Err(overwritten("the database file")));
         }
         let changes = big_endian(&header, 24);

@@ -18,7 +18,7 @@ pub(super) const LOCK_FILE: &str = "bandana.lock";
 /// The locks, held for their effect: dropping them releases them. They must outlive the connection
 /// to the database, since closing a file releases SQLite's own locks on it in the whole process.
 #[derive(Debug)]
-pub(super) struct DirectoryLock {
+pub(crate) struct DirectoryLock {
     _file: File,
     _directory: File,
     _database: Option<Arc<File>>,

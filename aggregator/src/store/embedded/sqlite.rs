@@ -96,31 +96,17 @@ impl SqliteStore {
         directory: &Path,
         prepare: impl FnOnce(&mut Connection) -> Result<(), StoreError>,
     ) -> Result<Self, StoreError> {
-        let unusable =
-            |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
-        if !files::find(directory, presence)? {
-            create_private(directory).map_err(unusable)?;
-        }
-        let lock = DirectoryLock::take(directory)?;
-        // Another process may have created the store meanwhile.
-        if !files::find(directory, presence)? {
-            files::make(directory, create)?;
-        }
-        let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
-        let path = directory.join(DATABASE_FILE);
-        // Opened before SQLite opens it: this descriptor must be closed after SQLite's.
-        let database = Arc::new(File::open(&path).map_err(unusable)?);
-        let lock = lock.with_database(directory, &database)?;
-        let connection = Connection::open_with_flags(path, flags);
-        let mut connection = connection.map_err(opening)?;
-        configure(&connection)?;
+        let LockedDatabase { mut connection, file, lock } =
+            LockedDatabase::open(presence, directory, create, |connection| {
+                schema::version_of(connection).map(drop)
+            })?;
         prepare(&mut connection)?;
         let id = connection.query_row("SELECT id FROM store", [], |row| row.get(0));
         let id = StoreId::new(id.map_err(reading)?);
         let progress = Progress::of(&connection).map_err(reading)?;
         let left = Left { version: version(&connection).map_err(reading)?, progress };
         // The database was read, so SQLite has its files open.
-        let files = Arc::new(OpenFiles::of(directory, database)?);
+        let files = Arc::new(OpenFiles::of(directory, file)?);
         // The process before this one may have ended before all groups were folded.
         let looked_through = Some(0);
         Ok(Self {
@@ -378,10 +364,55 @@ fn create(file: &Path) -> Result<(), StoreError> {
     connection.close().map_err(|(_, error)| opening(error))
 }
 
-fn configure(connection: &Connection) -> Result<(), StoreError> {
+/// A database in a directory that no other process has.
+#[derive(Debug)]
+pub(crate) struct LockedDatabase {
+    /// To be dropped before the others.
+    pub(crate) connection: Connection,
+    /// Opened before SQLite opened it: to be closed after SQLite's.
+    pub(crate) file: Arc<File>,
+    pub(crate) lock: DirectoryLock,
+}
+
+impl LockedDatabase {
+    /// Opens the database in `directory`, or has `create` make one if `presence` allows it. `check`
+    /// says whether the file is one of its program: others stay as they are.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`]; those of `create` and `check`.
+    pub(crate) fn open(
+        presence: Presence,
+        directory: &Path,
+        create: impl FnOnce(&Path) -> Result<(), StoreError>,
+        check: impl FnOnce(&Connection) -> Result<(), StoreError>,
+    ) -> Result<Self, StoreError> {
+        let unusable =
+            |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
+        if !files::find(directory, presence)? {
+            create_private(directory).map_err(unusable)?;
+        }
+        let lock = DirectoryLock::take(directory)?;
+        // Another process may have created the store meanwhile.
+        if !files::find(directory, presence)? {
+            files::make(directory, create)?;
+        }
+        let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
+        let path = directory.join(DATABASE_FILE);
+        let file = Arc::new(File::open(&path).map_err(unusable)?);
+        let lock = lock.with_database(directory, &file)?;
+        let connection = Connection::open_with_flags(path, flags).map_err(opening)?;
+        configure(&connection, check)?;
+        Ok(Self { connection, file, lock })
+    }
+}
+
+fn configure(
+    connection: &Connection,
+    check: impl FnOnce(&Connection) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     connection.busy_timeout(BUSY_TIMEOUT).map_err(opening)?;
     // A file of another program stays as it is.
-    schema::version_of(connection).map_err(|error| match error {
+    check(connection).map_err(|error| match error {
         StoreError::Database(DatabaseError::Sqlite { source, .. }) => opening(source),
         other => other,
     })?;
@@ -439,7 +470,7 @@ fn cannot_note(error: &std::io::Error) {
 }
 
 /// Makes the directory's entries durable, and the directory's own entry in its parent.
-fn sync_directory(directory: &Path) -> std::io::Result<()> {
+pub(crate) fn sync_directory(directory: &Path) -> std::io::Result<()> {
     let absolute = directory.canonicalize()?;
     [Some(&*absolute), absolute.parent()]
         .into_iter()
@@ -504,14 +535,14 @@ pub(super) fn add_to_checkpoint(
     Ok(())
 }
 
-pub(in crate::store) fn opening(source: rusqlite::Error) -> StoreError {
+pub(crate) fn opening(source: rusqlite::Error) -> StoreError {
     StoreError::Database(DatabaseError::Sqlite { doing: "opening", source })
 }
 
-pub(in crate::store) fn reading(source: rusqlite::Error) -> StoreError {
+pub(crate) fn reading(source: rusqlite::Error) -> StoreError {
     StoreError::Database(DatabaseError::Sqlite { doing: "reading", source })
 }
 
-pub(super) fn committing(source: rusqlite::Error) -> StoreError {
+pub(crate) fn committing(source: rusqlite::Error) -> StoreError {
     StoreError::Database(DatabaseError::Sqlite { doing: "committing", source })
 }

@@ -1,0 +1,169 @@
+//! The service of batches: shuffled reports from relays.
+//!
+//! Each report of a batch is opened, and the batch counted as one upload.
+
+use bandana_shared::identity::{ArmIndex, Day, Digest, UploadId};
+use bandana_shared::shuffling::ShuffledReport;
+use bandana_shared::tally::Tally;
+use bandana_shared::wire::v1::batches_server::Batches;
+use bandana_shared::wire::v1::{
+    GetShuffledRequest, GetShuffledResponse, SubmitBatchRequest, UploadResponse, UploadStatus,
+};
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _};
+use tonic::{Request, Response, Status};
+
+use super::device::DeviceService;
+use crate::explain::explain;
+use crate::gateway::{OpenError, Opener};
+use crate::pushback::exhausted;
+use crate::registry::Revision;
+use crate::store::{ExperimentState, ValidUpload};
+
+/// Reports of one batch that are opened at the same time.
+const AT_ONCE: usize = 64;
+
+/// The delay asked of a relay while too much waits to be opened.
+const NO_ROOM_WAIT: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// The service that relays call.
+#[derive(Clone, Debug)]
+pub struct BatchesService {
+    device: DeviceService,
+    /// None: the aggregator is no gateway.
+    opener: Option<Opener>,
+}
+
+impl BatchesService {
+    /// The service over the experiments of `device`.
+    pub fn new(device: DeviceService, opener: Option<Opener>) -> Self {
+        Self { device, opener }
+    }
+
+    fn opener(&self) -> Result<&Opener, Status> {
+        let none = "the aggregator is no gateway; set `gateway_key_file`, so that it can open what \
+                    devices seal";
+        self.opener.as_ref().ok_or_else(|| Status::failed_precondition(none))
+    }
+
+    /// The upload that a batch is. The inner error is the answer to a batch that no upload can be
+    /// made of.
+    async fn upload(
+        &self,
+        batch: &SubmitBatchRequest,
+    ) -> Result<Result<ValidUpload, (UploadStatus, String)>, Status> {
+        let opener = self.opener()?;
+        let names = UploadId::try_from(&batch.batch_id[..])
+            .and_then(|id| Ok((id, Digest::try_from(&batch.digest[..])?)));
+        let (id, digest) = match names {
+            Ok(names) => names,
+            Err(error) => return Ok(Err((UploadStatus::Malformed, explain(&error)))),
+        };
+        if self.device.was_deleted(digest) {
+            let message = "the experiment has ended, and was deleted".to_owned();
+            return Ok(Err((UploadStatus::Stopped, message)));
+        }
+        let Some(Revision { experiment, specification }) =
+            self.device.find_revision(digest).await.map_err(|error| super::unanswered(&error))?
+        else {
+            let message = format!("no specification has the digest {digest}");
+            return Ok(Err((UploadStatus::UnknownSpecification, message)));
+        };
+        let malformed = |message: String| Ok(Err((UploadStatus::Malformed, message)));
+        let Some(size) = specification.batch() else {
+            return malformed("reports of this experiment are not shuffled".to_owned());
+        };
+        let expected = ShuffledReport::SEALED_BYTES * size.get() as usize;
+        if batch.reports.len() != expected {
+            let bytes = batch.reports.len();
+            return malformed(format!(
+                "a batch of this experiment has {} reports, {expected} bytes; got {bytes} bytes",
+                size.get()
+            ));
+        }
+        let arm = usize::try_from(batch.arm).ok().and_then(|arm| ArmIndex::new(arm).ok());
+        let Some(arm) = arm.filter(|arm| arm.get() < specification.arms().len()) else {
+            let (arm, arms) = (batch.arm, specification.arms().len());
+            let message = format!("there is no arm {arm}; the specification has {arms} arms");
+            return Ok(Err((UploadStatus::UnknownArm, message)));
+        };
+        let tally = tally(opener, &batch.reports, (digest, arm)).await?;
+        if tally == Tally::EMPTY {
+            return malformed("no report of the batch is about its experiment and arm".to_owned());
+        }
+        let (day, tallies) = (Day::new(batch.day), vec![(arm, tally)]);
+        Ok(Ok(ValidUpload { id, day, experiment, tallies, app: None }))
+    }
+}
+
+/// The tally of the reports that can be opened and are about this arm.
+async fn tally(
+    opener: &Opener,
+    reports: &Bytes,
+    about: (Digest, ArmIndex),
+) -> Result<Tally, Status> {
+    let starts = (0..reports.len()).step_by(ShuffledReport::SEALED_BYTES);
+    let sealed = starts.map(|start| reports.slice(start..start + ShuffledReport::SEALED_BYTES));
+    let mut opened = stream::iter(sealed.map(|report| opener.open(report))).buffer_unordered(AT_ONCE);
+    let (mut tally, mut was_any_opened) = (Tally::EMPTY, false);
+    while let Some(opened) = opened.next().await {
+        let report = match opened {
+            Ok(opened) => ShuffledReport::from_bytes(&opened.request),
+            // Somebody has sealed nonsense; the others count.
+            Err(OpenError::Sealed) => continue,
+            Err(OpenError::Full) => return Err(exhausted(OpenError::Full.to_string(), NO_ROOM_WAIT)),
+            Err(OpenError::Failed) => return Err(Status::unavailable("the gateway failed")),
+        };
+        was_any_opened = true;
+        if let Some(ShuffledReport { bit, .. }) =
+            report.filter(|report| (report.digest, report.arm) == about)
+        {
+            tally += Tally::of_bit(bit);
+        }
+    }
+    if was_any_opened {
+        Ok(tally)
+    } else {
+        Err(Status::failed_precondition(
+            "no report of the batch was sealed for a key of this gateway; if its key is new, start \
+             the aggregator with the one before as `gateway_former_key_file`",
+        ))
+    }
+}
+
+#[tonic::async_trait]
+impl Batches for BatchesService {
+    async fn get_shuffled(
+        &self,
+        request: Request<GetShuffledRequest>,
+    ) -> Result<Response<GetShuffledResponse>, Status> {
+        self.opener()?;
+        let digest = Digest::try_from(&request.into_inner().digest[..])
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let store_id = self.device.store_id();
+        if self.device.was_deleted(digest) {
+            let ended = GetShuffledResponse { has_ended: true, store_id, ..Default::default() };
+            return Ok(Response::new(ended));
+        }
+        let found = self.device.find_revision(digest).await;
+        let found = found.map_err(|error| super::unanswered(&error))?;
+        let shuffled = found.filter(|revision| revision.specification.batch().is_some());
+        let Revision { experiment, specification } = shuffled.ok_or_else(|| {
+            Status::not_found(format!("no shuffled experiment has the digest {digest}"))
+        })?;
+        Ok(Response::new(GetShuffledResponse {
+            specification: specification.canonical_bytes().into(),
+            has_ended: experiment.serving().state == ExperimentState::Stopped,
+            store_id,
+        }))
+    }
+
+    async fn submit_batch(
+        &self,
+        request: Request<SubmitBatchRequest>,
+    ) -> Result<Response<UploadResponse>, Status> {
+        let batch = request.into_inner();
+        let upload = self.upload(&batch).await?;
+        Ok(Response::new(self.device.count(batch.batch_id, upload).await?))
+    }
+}

@@ -1,0 +1,160 @@
+//! The keeper: a thread that owns the store of reports, and commits those of many devices at once.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bandana_shared::identity::Digest;
+use bandana_shared::shuffling::Envelope;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::store::{Batch, Dropped, Pile, ReportStore, ShuffleLimits};
+use crate::clock::Clock;
+use crate::ingest::Today;
+use crate::store::{StoreError, Verdict};
+
+/// Most waiting commands. Further devices are told to come back.
+const QUEUE_MAX: usize = 8192;
+
+/// Most commands taken from the queue at once, and so most reports in a commit.
+const GROUP_MAX: usize = 4096;
+
+/// A command to the thread, with its answer.
+#[derive(Debug)]
+enum Command {
+    Keep(Box<Envelope>, oneshot::Sender<Verdict>),
+    BatchAfter(i64, oneshot::Sender<Option<Batch>>),
+    Settle(Batch, oneshot::Sender<()>),
+    Piles(oneshot::Sender<Vec<(Pile, u32)>>),
+    Drop(Digest, oneshot::Sender<Dropped>),
+}
+
+/// A handle to the thread, which ends with the last one.
+#[derive(Clone, Debug)]
+pub(super) struct Keeper {
+    commands: mpsc::Sender<Command>,
+    /// Notified when there may be a new batch.
+    pub(super) filled: Arc<Notify>,
+}
+
+/// The reason why there is no answer. It is unknown whether the command was carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotKept {
+    /// Too many others wait; nothing was done.
+    Full,
+    /// The thread has ended.
+    Ended,
+}
+
+/// The end of the thread: the store's error, if there was one.
+pub(super) type Ended = oneshot::Receiver<Result<(), StoreError>>;
+
+impl Keeper {
+    /// Opens the store, and starts its thread.
+    pub(super) fn start(
+        directory: &Path,
+        limits: ShuffleLimits,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, Ended), StoreError> {
+        let store = ReportStore::open(directory, limits)?;
+        let (commands, queue) = mpsc::channel(QUEUE_MAX);
+        let (end, ended) = oneshot::channel();
+        let filled = Arc::new(Notify::new());
+        let work = Work { store, today: Today::new(clock), filled: Arc::clone(&filled) };
+        let thread = std::thread::Builder::new().name("bandana-shuffle".to_owned());
+        let run = move || {
+            // Nobody may wait for it any more.
+            end.send(work.run(queue)).ok();
+        };
+        thread.spawn(run).map_err(|source| {
+            crate::store::OpenError::Directory { path: directory.to_owned(), source }
+        })?;
+        Ok((Self { commands, filled }, ended))
+    }
+
+    /// Keeps a report. It is on the disk when this returns.
+    pub(super) async fn keep(&self, envelope: Envelope) -> Result<Verdict, NotKept> {
+        let (answer, verdict) = oneshot::channel();
+        let sent = self.commands.try_send(Command::Keep(Box::new(envelope), answer));
+        sent.map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => NotKept::Full,
+            mpsc::error::TrySendError::Closed(_) => NotKept::Ended,
+        })?;
+        verdict.await.map_err(|_| NotKept::Ended)
+    }
+
+    /// The first batch after this key.
+    pub(super) async fn batch_after(&self, key: i64) -> Result<Option<Batch>, NotKept> {
+        self.ask(|answer| Command::BatchAfter(key, answer)).await
+    }
+
+    /// Forgets a batch.
+    pub(super) async fn settle(&self, batch: Batch) -> Result<(), NotKept> {
+        self.ask(|answer| Command::Settle(batch, answer)).await
+    }
+
+    /// The piles, each with its number of reports.
+    pub(super) async fn piles(&self) -> Result<Vec<(Pile, u32)>, NotKept> {
+        self.ask(Command::Piles).await
+    }
+
+    /// Forgets all reports of an experiment.
+    pub(super) async fn drop_experiment(&self, digest: Digest) -> Result<Dropped, NotKept> {
+        self.ask(|answer| Command::Drop(digest, answer)).await
+    }
+
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, NotKept> {
+        let (answer, answered) = oneshot::channel();
+        self.commands.send(command(answer)).await.map_err(|_| NotKept::Ended)?;
+        answered.await.map_err(|_| NotKept::Ended)
+    }
+}
+
+/// What the thread has.
+struct Work {
+    store: ReportStore,
+    today: Today,
+    filled: Arc<Notify>,
+}
+
+impl Work {
+    /// Carries out commands until there is no handle left, or the store fails.
+    fn run(mut self, mut queue: mpsc::Receiver<Command>) -> Result<(), StoreError> {
+        let mut commands = Vec::with_capacity(GROUP_MAX);
+        while queue.blocking_recv_many(&mut commands, GROUP_MAX) > 0 {
+            let (mut envelopes, mut waiting) = (Vec::new(), Vec::new());
+            for command in commands.drain(..) {
+                // Whoever asked may be gone.
+                match command {
+                    Command::Keep(envelope, answer) => {
+                        envelopes.push(*envelope);
+                        waiting.push(answer);
+                    }
+                    Command::BatchAfter(key, answer) => {
+                        answer.send(self.store.batch_after(key)?).ok();
+                    }
+                    Command::Settle(batch, answer) => {
+                        answer.send(self.store.settle(&batch)?).ok();
+                    }
+                    Command::Piles(answer) => {
+                        answer.send(self.store.piles().collect()).ok();
+                    }
+                    Command::Drop(digest, answer) => {
+                        answer.send(self.store.drop_experiment(digest)?).ok();
+                    }
+                }
+            }
+            if !envelopes.is_empty() {
+                let today = self.today.get(self.store.oldest());
+                let verdicts = self.store.keep(&envelopes, today)?;
+                for (answer, verdict) in waiting.into_iter().zip(verdicts) {
+                    answer.send(verdict).ok();
+                }
+                self.filled.notify_one();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! The experiments that a relay keeps reports for, as the aggregator has them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bandana_shared::identity::Digest;
+use bandana_shared::shuffling::BatchSize;
+use bandana_shared::wire::decode_specification;
+use bandana_shared::wire::v1::GetShuffledRequest;
+use bytes::Bytes;
+use tonic::{Code, Status};
+
+use crate::clock::Clock;
+use crate::operator_client::BatchesClient;
+
+/// Most digests that are remembered as unknown, and for how long: strangers make them up.
+const UNKNOWN_MAX: usize = 10_000;
+const UNKNOWN_TIME: Duration = Duration::from_secs(5);
+
+/// An experiment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) arms: usize,
+    pub(super) batch: BatchSize,
+    pub(super) has_ended: bool,
+    /// The id of the aggregator's store, for devices.
+    pub(super) store_id: Bytes,
+}
+
+/// What is known of each digest.
+#[derive(Clone, Debug)]
+pub(super) struct Experiments {
+    aggregator: BatchesClient,
+    clock: Arc<dyn Clock>,
+    /// Experiments; they are fewer than the aggregator has.
+    known: Arc<Mutex<HashMap<Digest, Known>>>,
+    /// Digests that the aggregator did not know, and when.
+    unknown: Arc<Mutex<HashMap<Digest, Duration>>>,
+}
+
+impl Experiments {
+    pub(super) fn new(aggregator: BatchesClient, clock: Arc<dyn Clock>) -> Self {
+        Self { aggregator, clock, known: Arc::default(), unknown: Arc::default() }
+    }
+
+    /// The experiment with this digest. None: the aggregator has no such shuffled experiment.
+    ///
+    /// # Errors
+    /// The status for a device when the aggregator does not answer.
+    pub(super) async fn find(&self, digest: Digest) -> Result<Option<Known>, Status> {
+        if let Some(known) = lock(&self.known).get(&digest) {
+            return Ok(Some(known.clone()));
+        }
+        let now = self.clock.monotonic();
+        let asked = lock(&self.unknown).get(&digest).copied();
+        if asked.is_some_and(|asked| now.saturating_sub(asked) < UNKNOWN_TIME) {
+            return Ok(None);
+        }
+        self.ask(digest).await
+    }
+
+    /// Asks the aggregator, whatever is known.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(super) async fn ask(&self, digest: Digest) -> Result<Option<Known>, Status> {
+        let request = GetShuffledRequest { digest: digest.as_bytes().to_vec().into() };
+        let answer = self.aggregator.clone().get_shuffled(request).await;
+        let answer = match answer {
+            Ok(answer) => answer.into_inner(),
+            Err(status) if status.code() == Code::NotFound => {
+                self.note_unknown(digest);
+                return Ok(None);
+            }
+            Err(status) => {
+                tracing::warn!(%status, "the aggregator does not say what an experiment is");
+                return Err(Status::unavailable("the aggregator does not answer the relay"));
+            }
+        };
+        if answer.has_ended && answer.specification.is_empty() {
+            // Deleted since.
+            let Some(known) = lock(&self.known).get(&digest).cloned() else {
+                let nothing = BatchSize::new(2).ok();
+                return Ok(nothing.map(|batch| Known {
+                    arms: 0,
+                    batch,
+                    has_ended: true,
+                    store_id: answer.store_id,
+                }));
+            };
+            self.end(digest);
+            return Ok(Some(Known { has_ended: true, ..known }));
+        }
+        let specification = decode_specification(&answer.specification).ok();
+        let specification = specification.filter(|found| found.digest() == digest);
+        let known = specification.and_then(|specification| {
+            Some(Known {
+                arms: specification.arms().len(),
+                batch: specification.batch()?,
+                has_ended: answer.has_ended,
+                store_id: answer.store_id,
+            })
+        });
+        let Some(known) = known else {
+            tracing::error!(%digest, "the aggregator gave another specification than was asked for");
+            return Err(Status::unavailable("the aggregator's answer is not usable"));
+        };
+        lock(&self.known).insert(digest, known.clone());
+        Ok(Some(known))
+    }
+
+    /// Notes that an experiment has ended.
+    pub(super) fn end(&self, digest: Digest) {
+        if let Some(known) = lock(&self.known).get_mut(&digest) {
+            known.has_ended = true;
+        }
+    }
+
+    fn note_unknown(&self, digest: Digest) {
+        let mut unknown = lock(&self.unknown);
+        if unknown.len() >= UNKNOWN_MAX {
+            unknown.clear();
+        }
+        unknown.insert(digest, self.clock.monotonic());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,118 @@
+//! The shuffler of a relay: it keeps sealed reports, and hands them on in batches, in random order.
+//!
+//! A report is sealed for the aggregator, so the relay learns its experiment and arm alone. The
+//! aggregator learns the number of ones of a batch, not whose they are. What that is worth is in
+//! [`bandana_shared::accounting::shuffling`].
+
+mod delivery;
+mod keeper;
+mod known;
+mod service;
+mod store;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bandana_shared::wire::v1::shuffler_server::ShufflerServer;
+use thiserror::Error;
+
+use super::addresses::Addresses;
+use crate::clock::Clock;
+use crate::gateway::{GatewayKey, GatewayKeyError, Opener, OpenerError};
+use crate::operator_client::BatchesClient;
+use crate::store::StoreError;
+
+use delivery::{Delivery, watch_ends};
+use keeper::{Ended, Keeper};
+use known::Experiments;
+use service::ShufflerService;
+pub use store::ShuffleLimits;
+
+/// Most bytes of a message from a device.
+const REQUEST_BYTES_MAX: usize = 1024;
+
+/// Settings of a relay that shuffles.
+#[derive(Clone, Debug)]
+pub struct ShuffleSettings {
+    /// The directory of its store.
+    pub directory: PathBuf,
+    /// The file of its secret key, whose public half apps pin.
+    pub key: PathBuf,
+    /// The limits of its store.
+    pub limits: ShuffleLimits,
+    /// The aggregator's service of batches.
+    pub aggregator: BatchesClient,
+}
+
+/// A shuffler whose store is open.
+#[derive(Debug)]
+pub(super) struct Shuffle {
+    service: ShufflerService,
+    aggregator: BatchesClient,
+    ended: Ended,
+}
+
+impl Shuffle {
+    /// Opens the store. Must be called within a runtime.
+    pub(super) fn open(
+        settings: ShuffleSettings,
+        addresses: &Addresses,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, ShuffleError> {
+        let ShuffleSettings { directory, key, limits, aggregator } = settings;
+        let opener = Opener::new(&GatewayKey::read(&key)?, None)?;
+        let (keeper, ended) = Keeper::start(&directory, limits, Arc::clone(clock))?;
+        let service = ShufflerService {
+            addresses: addresses.clone(),
+            opener,
+            experiments: Experiments::new(aggregator.clone(), Arc::clone(clock)),
+            keeper,
+            clock: Arc::clone(clock),
+        };
+        Ok(Self { service, aggregator, ended })
+    }
+
+    /// The service for devices.
+    pub(super) fn service(&self) -> ShufflerServer<ShufflerService> {
+        ShufflerServer::new(self.service.clone()).max_decoding_message_size(REQUEST_BYTES_MAX)
+    }
+
+    /// Hands on batches until the store fails.
+    pub(super) async fn run(self) -> Result<(), ShuffleError> {
+        let Self { service, aggregator, ended } = self;
+        let ShufflerService { keeper, experiments, .. } = service;
+        let delivery = Delivery {
+            keeper: keeper.clone(),
+            experiments: experiments.clone(),
+            aggregator,
+        };
+        let handing_on = async {
+            tokio::join!(delivery.run(), watch_ends(keeper, experiments));
+            // They have seen the end of the thread before this has.
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            // A thread that tells nothing has panicked.
+            ended = ended => ended.map_err(|_| ShuffleError::Ended)?.map_err(ShuffleError::Store),
+            () = handing_on => Ok(()),
+        }
+    }
+}
+
+/// The reason why a relay can't shuffle, or has stopped to.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ShuffleError {
+    /// The key can't be used.
+    #[error(transparent)]
+    Key(#[from] GatewayKeyError),
+    /// The threads that open envelopes can't be started.
+    #[error(transparent)]
+    Opener(#[from] OpenerError),
+    /// The store can't be opened, or has failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The thread of the store has panicked.
+    #[error("the thread of the relay's store has ended")]
+    Ended,
+}

@@ -1,0 +1,99 @@
+//! The service for shuffled reports, for devices.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bandana_shared::shuffling::Envelope;
+use bandana_shared::wire::v1::shuffler_server::Shuffler;
+use bandana_shared::wire::v1::{SubmitShuffledRequest, UploadResponse, UploadStatus};
+use bytes::Bytes;
+use tonic::{Request, Response, Status};
+
+use super::keeper::{Keeper, NotKept};
+use super::known::{Experiments, Known};
+use crate::api::answer_to;
+use crate::clock::Clock;
+use crate::gateway::{OpenError, Opener};
+use crate::peer::Peer;
+use crate::pushback::exhausted;
+use crate::relay::addresses::Addresses;
+
+/// The delay asked of a device while there is no room.
+const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
+
+/// The service that devices call.
+#[derive(Clone, Debug)]
+pub(crate) struct ShufflerService {
+    pub(super) addresses: Addresses,
+    pub(super) opener: Opener,
+    pub(super) experiments: Experiments,
+    pub(super) keeper: Keeper,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl ShufflerService {
+    /// The status of a report, once it is kept or refused.
+    async fn keep(
+        &self,
+        envelope: Envelope,
+        known: Option<&Known>,
+    ) -> Result<(UploadStatus, String), Status> {
+        let Envelope { digest, arm, batch, .. } = envelope;
+        let Some(known) = known else {
+            let message = format!("the aggregator has no shuffled experiment of digest {digest}");
+            return Ok((UploadStatus::UnknownSpecification, message));
+        };
+        if known.has_ended {
+            return Ok((UploadStatus::Stopped, "the experiment has ended".to_owned()));
+        }
+        if arm.get() >= known.arms {
+            let (arm, arms) = (arm.get(), known.arms);
+            let message = format!("there is no arm {arm}; the specification has {arms} arms");
+            return Ok((UploadStatus::UnknownArm, message));
+        }
+        if batch != known.batch {
+            let message = format!("a batch of this experiment has {} reports", known.batch.get());
+            return Ok((UploadStatus::Malformed, message));
+        }
+        match self.keeper.keep(envelope).await {
+            Ok(verdict) => answer_to(verdict, self.clock.unix_seconds()),
+            Err(NotKept::Full) => Err(exhausted("too many reports are waiting", NO_ROOM_WAIT)),
+            Err(NotKept::Ended) => {
+                Err(Status::unavailable("the relay is going down; send the same report again"))
+            }
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Shuffler for ShufflerService {
+    async fn submit_shuffled(
+        &self,
+        request: Request<SubmitShuffledRequest>,
+    ) -> Result<Response<UploadResponse>, Status> {
+        let address = request.extensions().get::<Peer>().and_then(|peer| peer.address);
+        self.addresses.pass(address).map_err(|wait| exhausted("come again later", wait))?;
+        let sealed = request.into_inner().envelope;
+        if sealed.len() != Envelope::SEALED_BYTES {
+            return Err(Status::invalid_argument(OpenError::Sealed.to_string()));
+        }
+        let opened = self.opener.open(sealed).await.map_err(|error| match error {
+            OpenError::Sealed => Status::invalid_argument(error.to_string()),
+            OpenError::Full => exhausted(error.to_string(), NO_ROOM_WAIT),
+            OpenError::Failed => Status::unavailable("the relay failed"),
+        })?;
+        let Some(envelope) = Envelope::from_bytes(&opened.request) else {
+            return Err(Status::invalid_argument("there is no report in the envelope"));
+        };
+        let upload_id = Bytes::copy_from_slice(envelope.id.as_bytes());
+        let known = self.experiments.find(envelope.digest).await?;
+        let (status, message) = self.keep(envelope, known.as_ref()).await?;
+        Ok(Response::new(UploadResponse {
+            upload_id,
+            status: status.into(),
+            message,
+            server_day: self.clock.day().get(),
+            store_id: known.map_or_else(Bytes::new, |known| known.store_id),
+        }))
+    }
+}

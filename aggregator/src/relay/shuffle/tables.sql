@@ -1,0 +1,37 @@
+-- The oldest day whose uploads are taken.
+CREATE TABLE watermark (oldest_day INTEGER NOT NULL) STRICT;
+INSERT INTO watermark (oldest_day) VALUES (0);
+
+-- The ids of counted uploads.
+CREATE TABLE seen (
+    day INTEGER NOT NULL,
+    id BLOB NOT NULL CHECK (length(id) = 16),
+    PRIMARY KEY (day, id)
+) STRICT, WITHOUT ROWID;
+
+-- The reports that wait for each other.
+CREATE TABLE pile (
+    key INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL CHECK (length(digest) = 16),
+    arm INTEGER NOT NULL,
+    batch INTEGER NOT NULL,
+    UNIQUE (digest, arm, batch)
+) STRICT;
+
+-- Sealed reports.
+CREATE TABLE report (
+    key INTEGER PRIMARY KEY,
+    pile INTEGER NOT NULL REFERENCES pile (key),
+    sealed BLOB NOT NULL
+) STRICT;
+CREATE INDEX report_by_pile ON report (pile);
+
+-- Full batches, shuffled, until the aggregator has them.
+CREATE TABLE batch (
+    key INTEGER PRIMARY KEY AUTOINCREMENT,
+    id BLOB NOT NULL CHECK (length(id) = 16),
+    digest BLOB NOT NULL CHECK (length(digest) = 16),
+    day INTEGER NOT NULL,
+    arm INTEGER NOT NULL,
+    reports BLOB NOT NULL
+) STRICT;
