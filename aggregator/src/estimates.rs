@@ -7,6 +7,7 @@ use bandana_shared::interval::ErrorLevel;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1;
 
+use crate::central::shuffled;
 use crate::registry::Experiment;
 
 /// Settings of estimates, beside those of the experiment.
@@ -72,6 +73,8 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         best_arm: best.and_then(|arm| u32::try_from(arm).ok()),
         policy_version: serving.policy.version,
         alarms: Vec::new(),
+        epsilon: specification.epsilon().get(),
+        shuffled: shuffled(specification),
     }
 }
 

@@ -12,6 +12,7 @@ pub mod admission;
 pub mod alarms;
 pub mod api;
 pub mod auth;
+mod central;
 pub mod cli;
 pub mod clock;
 pub mod configuration;

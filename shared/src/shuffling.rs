@@ -45,9 +45,7 @@ impl BatchSize {
     /// the batch is honest.
     pub fn certificate(self, channel: Channel, colluders: Permille) -> Option<Shuffling> {
         let Channel::Bit(floor) = channel else { return None };
-        let colluders = (u64::from(self.0) * u64::from(colluders.get())).div_ceil(1000);
-        let honest = self.0.checked_sub(u32::try_from(colluders).ok()?)?;
-        Shuffling::new(floor, honest).ok()
+        Shuffling::new(floor, self.0 - colluders.of(self.0)).ok()
     }
 }
 
@@ -72,6 +70,19 @@ impl Permille {
     /// The number of thousandths.
     pub fn get(self) -> u16 {
         self.0
+    }
+
+    /// So many of `whole`, rounded up.
+    ///
+    /// ```
+    /// use bandana_shared::shuffling::Permille;
+    /// let tenth = Permille::new(100);
+    /// assert_eq!(tenth.map(|tenth| [0, 10, 11].map(|whole| tenth.of(whole))), Some([0, 1, 2]));
+    /// ```
+    pub fn of(self, whole: u32) -> u32 {
+        let parts = (u64::from(whole) * u64::from(self.0)).div_ceil(1000);
+        // At most the whole.
+        u32::try_from(parts).unwrap_or(whole)
     }
 }
 

@@ -142,7 +142,8 @@ impl Recorder {
             let keys = PublishedKeys::open(key.keys()?, None, Arc::clone(&clock))?;
             routes = routes.add_service(GatewayServer::new(GatewayService::new(Some(keys.into()))));
             let gates = DeviceGates::new(None, Rates::default(), 1024, clock);
-            let sealed = gateway_route(Opener::new(key)?, gates.into(), Connect::new(recording));
+            let sealed =
+                gateway_route(Opener::new(key, None)?, gates.into(), Connect::new(recording));
             let heard = Arc::clone(&memory);
             let sealed = sealed
                 .layer(layer_fn(move |inner| HearsSealed { inner, memory: Arc::clone(&heard) }));

@@ -26,6 +26,7 @@ use bandana_shared::accounting::shuffling::{REPORTS_MAX, Shuffling, largest_loca
 use bandana_shared::channel::Floor;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::limits::ARMS_MAX;
+use bandana_shared::shuffling::Permille;
 
 use super::bounds::{BoundArm, lower_bound};
 use super::plan::PlanError;
@@ -43,6 +44,7 @@ pub struct ShufflePlan {
     gap: f64,
     users: u64,
     central: Guarantee,
+    colluders: Permille,
 }
 
 /// A size of batches, and what follows from it.
@@ -88,7 +90,14 @@ impl ShufflePlan {
         if users < arms as u64 {
             return Err(PlanError::Users { users, arms });
         }
-        Ok(Self { arms, gap, users, central })
+        Ok(Self { arms, gap, users, central, colluders: Permille::ZERO })
+    }
+
+    /// The same, if as many of the users collude with whoever sees the batches: their reports hide
+    /// nobody's.
+    #[must_use]
+    pub fn with_colluders(self, colluders: Permille) -> Self {
+        Self { colluders, ..self }
     }
 
     /// The size with the least estimated regret; of equal ones, the smallest. Tried are 1 to
@@ -118,11 +127,13 @@ impl ShufflePlan {
     /// size of 0 or above [`REPORTS_MAX`].
     pub fn at(&self, reports: u32) -> Result<BatchChoice, PlanError> {
         let central = self.central;
-        let local = largest_local_loss(reports, central)
+        // A report is its own cover, whoever colludes: that is its local loss.
+        let honest = (reports - self.colluders.of(reports)).max(1.min(reports));
+        let local = largest_local_loss(honest, central)
             .map_err(|_| PlanError::Batch { reports })?
             .ok_or(PlanError::Central { loss: central.loss().get() })?;
         let floor = Floor::for_epsilon(local);
-        let shuffled = Shuffling::new(floor, reports).map_err(|_| PlanError::Batch { reports })?;
+        let shuffled = Shuffling::new(floor, honest).map_err(|_| PlanError::Batch { reports })?;
         Ok(BatchChoice {
             reports,
             local,
@@ -180,6 +191,17 @@ mod tests {
         assert!(reports(plan(200, 0.05, 1000, 0.2)) <= 5);
         let crowd = plan(200, 0.2, 1_000_000, 0.5);
         assert!(crowd.at(1000).unwrap().regret > 2.0 * crowd.choose().unwrap().regret);
+    }
+
+    #[test]
+    fn colluders_take_from_what_a_report_may_lose_before_shuffling() {
+        let plan = plan(5, 0.05, 1_000_000, 0.2);
+        let tenth = plan.with_colluders(Permille::new(100).unwrap());
+        let (honest, colluded) = (plan.at(1000).unwrap(), tenth.at(1000).unwrap());
+        assert!(colluded.local < honest.local && colluded.regret > honest.regret);
+        assert_eq!(colluded.local, plan.at(900).unwrap().local);
+        // Alone a report has its own noise, and nothing else.
+        assert_eq!(plan.at(1).unwrap(), tenth.at(1).unwrap());
     }
 
     #[test]

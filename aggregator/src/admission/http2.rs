@@ -26,9 +26,7 @@
 
 use std::time::Duration;
 
-use bandana_shared::limits::{
-    ARMS_MAX, LABEL_BYTES_MAX, REPORTS_PER_UPLOAD_MAX, UPLOAD_BYTES_MAX,
-};
+use bandana_shared::limits::{ARMS_MAX, LABEL_BYTES_MAX, REPORTS_PER_UPLOAD_MAX, UPLOAD_BYTES_MAX};
 use bandana_shared::shuffling::ShuffledReport;
 use tonic::transport::Server;
 
@@ -69,7 +67,8 @@ const FAULTY_STREAMS_MAX: usize = 1024;
 pub(crate) const OPERATOR_REQUEST_BYTES_MAX: usize = 256 * 1024;
 
 /// Most bytes of a batch of shuffled reports.
-pub(crate) const BATCH_BYTES_MAX: usize = REPORTS_PER_UPLOAD_MAX * ShuffledReport::SEALED_BYTES + 1024;
+pub(crate) const BATCH_BYTES_MAX: usize =
+    REPORTS_PER_UPLOAD_MAX * ShuffledReport::SEALED_BYTES + 1024;
 
 /// Most bytes of a health request, which is the name of a service.
 pub(crate) const HEALTH_REQUEST_BYTES_MAX: usize = 1024;

@@ -10,6 +10,9 @@
 //! against selections more than a week. Time stands still while an experiment is paused. Replicas
 //! see the same reports and policies; each has its own refusals.
 //!
+//! Where reports come in shuffled batches, their number says little about that of the draws until
+//! the batches are full: sample ratio, selections and surges are not watched there.
+//!
 //! Alarms use the numbers of reports only, never their content, except [collapsed
 //! entropy](AlarmName::CollapsedEntropy), which uses the tallies of all days.
 

@@ -13,7 +13,8 @@ use super::{Alarm, stalled, surge};
 #[derive(Clone, Debug)]
 pub struct ExperimentMonitor {
     asked: ServedShares,
-    ratio: SampleRatio,
+    /// `None` if reports come in batches: their number says little about that of the draws.
+    ratio: Option<SampleRatio>,
     traffic: Traffic,
     /// `None` if the learner gives all traffic to an arm in order to learn about it.
     favourite: Option<Favourite>,
@@ -62,6 +63,8 @@ pub struct AlarmBaseline<'a> {
     pub explores: bool,
     /// Whether this process counts all selections.
     pub counts_selections: bool,
+    /// Whether reports come in batches, each of one arm.
+    pub in_batches: bool,
 }
 
 /// The facts that a query for alarms needs.
@@ -85,10 +88,10 @@ impl ExperimentMonitor {
         let balance = || Balance::new(now, delay, earlier == 0);
         Self {
             asked: ServedShares::new(now, delay, beginning.is_history_known),
-            ratio: SampleRatio::new(initial_arms),
+            ratio: (!beginning.in_batches).then(|| SampleRatio::new(initial_arms)),
             traffic: Traffic::new(now, earlier),
             favourite: (!beginning.explores).then(Favourite::default),
-            balance: beginning.counts_selections.then(balance),
+            balance: (beginning.counts_selections && !beginning.in_batches).then(balance),
             open: OpenTime { seen: now, is_running: true, passed: now },
             known: reports.to_vec(),
         }
@@ -120,8 +123,10 @@ impl ExperimentMonitor {
         if let Some(favourite) = &mut self.favourite {
             favourite.count(now, sum, reports.iter().sum());
         }
-        if self.asked.is_known(open) {
-            self.ratio.count(now, &more, |arm| self.asked.range(arm));
+        if let Some(ratio) = &mut self.ratio
+            && self.asked.is_known(open)
+        {
+            ratio.count(now, &more, |arm| self.asked.range(arm));
         }
         if let Some(balance) = &mut self.balance {
             balance.observe(now, open, sum, selections);
@@ -142,11 +147,12 @@ impl ExperimentMonitor {
         let while_running = |alarm: Option<Alarm>| alarm.filter(|_| is_running);
         let balance = self.balance.as_ref();
         [
-            self.ratio.alarm(now, &label),
+            self.ratio.as_ref().and_then(|ratio| ratio.alarm(now, &label)),
             while_running(stalled::alarm(&self.traffic, open)),
             while_running(favourite.and_then(|one| one.alarm(now, reports, best, &label))),
             while_running(balance.and_then(|balance| balance.alarm(now))),
-            while_running(surge::alarm(&self.traffic, open)),
+            // A batch that fills slowly looks like one.
+            while_running(self.ratio.as_ref().and_then(|_| surge::alarm(&self.traffic, open))),
         ]
         .into_iter()
         .flatten()

@@ -104,14 +104,17 @@ async fn tally(
 ) -> Result<Tally, Status> {
     let starts = (0..reports.len()).step_by(ShuffledReport::SEALED_BYTES);
     let sealed = starts.map(|start| reports.slice(start..start + ShuffledReport::SEALED_BYTES));
-    let mut opened = stream::iter(sealed.map(|report| opener.open(report))).buffer_unordered(AT_ONCE);
+    let mut opened =
+        stream::iter(sealed.map(|report| opener.open(report))).buffer_unordered(AT_ONCE);
     let (mut tally, mut was_any_opened) = (Tally::EMPTY, false);
     while let Some(opened) = opened.next().await {
         let report = match opened {
             Ok(opened) => ShuffledReport::from_bytes(&opened.request),
             // Somebody has sealed nonsense; the others count.
             Err(OpenError::Sealed) => continue,
-            Err(OpenError::Full) => return Err(exhausted(OpenError::Full.to_string(), NO_ROOM_WAIT)),
+            Err(OpenError::Full) => {
+                return Err(exhausted(OpenError::Full.to_string(), NO_ROOM_WAIT));
+            }
             Err(OpenError::Failed) => return Err(Status::unavailable("the gateway failed")),
         };
         was_any_opened = true;

@@ -11,6 +11,7 @@ use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::channel::Floor;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::interval::ErrorLevel;
+use bandana_shared::shuffling::Permille;
 use clap::Args;
 use serde::Serialize;
 
@@ -34,12 +35,12 @@ channel's asymptotic lower bound comes to for as many users: learners without a 
 as ldp-ts, stay well below it, and may not be certain by then), order_breaking_share (share of \
 dishonest reports from which on the two best arms can be exchanged).
 
-With --shuffle, a shuffler that you run elsewhere (`bandana relay` does not shuffle) collects \
-reports of one arm and hands on batches, so that everyone else sees only how many ones a batch has. The size of a batch and the epsilon of a report are chosen for \
+With --shuffle, a relay (`bandana relay --shuffle`, run by somebody else) collects reports of one \
+arm and hands on batches, so that everyone else sees only how many ones a batch has. The size of a batch and the epsilon of a report are chosen for \
 the least regret over --users: a larger batch hides more, and is spent on every arm before anything \
 is learned. --gap should then be a typical gap, not the least. The numbers of users count whole \
 batches. Further fields are in shuffle: reports (in a batch), central_epsilon (of a report, seen in \
-its batch), delta, first_batches (users until every arm has had a batch), regret (estimated over \
+its batch), delta, colluders (assumed, in thousandths), first_batches (users until every arm has had a batch), regret (estimated over \
 all users), unshuffled_users and unshuffled_regret (the same with a report's epsilon at \
 --central-epsilon, and no shuffling; no users if beyond all bounds).")]
 pub(super) struct Plan {
@@ -68,6 +69,11 @@ pub(super) struct Plan {
     /// Delta of that privacy loss: 0 to 1.
     #[arg(long, requires = "shuffle", default_value_t = 1e-6)]
     delta: f64,
+    /// Share of the users who collude with the server, in thousandths: their reports hide
+    /// nobody's. Apps assume 100, a tenth, unless they say otherwise.
+    #[arg(long, requires = "shuffle", default_value_t = 100, value_name = "PERMILLE",
+          value_parser = clap::value_parser!(u16).range(0..=1000))]
+    colluders: u16,
     /// Number of users, all told.
     #[arg(long, value_name = "NUMBER", requires = "shuffle")]
     users: Option<u64>,
@@ -99,6 +105,7 @@ struct ShuffleView {
     reports: u32,
     central_epsilon: f64,
     delta: f64,
+    colluders: u16,
     first_batches: u64,
     regret: f64,
     unshuffled_users: Option<u64>,
@@ -126,6 +133,7 @@ impl Plan {
                 reports: chosen.reports,
                 central_epsilon: chosen.central.get(),
                 delta: self.delta,
+                colluders: self.colluders,
                 first_batches: chosen.first_batches,
                 regret: chosen.regret,
                 unshuffled_users: self.forecast(unshuffled.local)?.ok().map(|plain| plain.users),
@@ -171,6 +179,7 @@ impl Plan {
         let users = self.users.unwrap_or_default();
         let central = Guarantee::new(loss, delta);
         let plan = ShufflePlan::new(self.arms, self.gap, users, central).map_err(refused)?;
+        let plan = plan.with_colluders(Permille::new(self.colluders).unwrap_or_default());
         Ok((plan.choose().map_err(refused)?, plan.at(1).map_err(refused)?))
     }
 }
@@ -228,6 +237,7 @@ impl ShuffleView {
             ("reports shuffled in a batch", self.reports.to_string()),
             ("epsilon of a report in its batch", format!("{:.4}", self.central_epsilon)),
             ("with a delta of", format!("{:e}", self.delta)),
+            ("if of thousand users collude", self.colluders.to_string()),
             ("users until all arms had a batch", self.first_batches.to_string()),
             ("regret over all users, estimated", format!("{:.0}", self.regret)),
             ("unshuffled: users in 90% of all runs", unshuffled),

@@ -11,8 +11,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
 use super::say;
-use crate::operator_client::{Connection, TlsSource, TokenSource};
 use crate::clock::Clock;
+use crate::operator_client::{Connection, TlsSource, TokenSource};
 use crate::rate::Rate;
 use crate::relay::{Relay, RelaySettings, ShuffleLimits, ShuffleSettings};
 use crate::telemetry::{LogFormat, Logging, TelemetrySettings};

@@ -36,6 +36,7 @@ pub(crate) fn monitor_of(
         explores: config.learner == Learner::LdpUcb,
         // Where other replicas compute policies, they draw arms too.
         counts_selections: policy.is_none(),
+        in_batches: serving.specification.batch().is_some(),
     });
     monitor.serve(serving.policy_since, &shares(&serving.policy.weights));
     monitor

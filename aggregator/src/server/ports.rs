@@ -21,8 +21,8 @@ use crate::admission::{
     BATCH_BYTES_MAX, CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server,
 };
 use crate::api::{
-    BatchesService, Connect, CuratorService, DeviceServer, DeviceService, Exports, GatewayService, OperatorService,
-    ReadinessGate, TrustedService, gateway_route, with_reflection,
+    BatchesService, Connect, CuratorService, DeviceServer, DeviceService, Exports, GatewayService,
+    OperatorService, ReadinessGate, TrustedService, gateway_route, with_reflection,
 };
 use crate::auth::{Authorization, OperatorGate};
 use crate::clock::Clock;

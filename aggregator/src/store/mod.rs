@@ -25,15 +25,15 @@ use bandana_shared::tally::Tally;
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
 pub use daily_tallies::DailyTally;
 pub use decide::{Decision, DedupState, decide};
-pub(crate) use embedded::{DirectoryLock, LockedDatabase, OpenFiles};
-pub(crate) use embedded::{committing, opening, reading, sync_directory};
 pub use embedded::{
     Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, IdShares, SeenIds,
     SqliteStore, Watermark, WatermarkError, seal_directory, verify_directory, verify_file,
 };
-pub use error::{DamageError, DatabaseError, OpenError, Outcome, StoreError, StoreRefusal};
+pub(crate) use embedded::{DirectoryLock, LockedDatabase, OpenFiles};
+pub(crate) use embedded::{committing, opening, reading, sync_directory};
 pub(crate) use error::damaged;
 use error::postgres;
+pub use error::{DamageError, DatabaseError, OpenError, Outcome, StoreError, StoreRefusal};
 use group::StoredDeltas;
 pub use group::{Delta, GroupRow};
 pub(crate) use postgres::{

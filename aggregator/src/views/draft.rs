@@ -43,6 +43,13 @@ pub(crate) struct Draft {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     #[serde(default, deserialize_with = "deserialize")]
     release_delay_seconds_max: Option<u32>,
+    /// Reports reach the server only in batches of so many for an arm, from a relay that
+    /// shuffles (`bandana relay --shuffle`): 2 to 16384 [default: none].
+    ///
+    /// The server then learns the number of ones of a batch, and no report. `bandana plan
+    /// --shuffle` chooses a size.
+    #[arg(long, value_name = "REPORTS")]
+    shuffle_batch: Option<u32>,
     /// What rewards may be: one of two values, anything in a range, or categories [default:
     /// binary, or categorical with --categories].
     #[arg(long)]
@@ -152,6 +159,7 @@ impl Draft {
             release_delay_seconds_max: self
                 .release_delay_seconds_max
                 .or(file.release_delay_seconds_max),
+            shuffle_batch: self.shuffle_batch.or(file.shuffle_batch),
             reward_kind: self.reward_kind.or(file.reward_kind),
             reward_low: self.reward_low.or(file.reward_low),
             reward_high: self.reward_high.or(file.reward_high),
@@ -232,6 +240,7 @@ impl Draft {
             arms: self.arms.into_iter().map(|label| v1::Arm { label, retired: false }).collect(),
             attribution_window_seconds: self.attribution_window_seconds.unwrap_or(0),
             release_delay_seconds_max,
+            shuffle_batch: self.shuffle_batch.unwrap_or(0),
             ..Default::default()
         };
         Ok(CreateExperimentRequest {

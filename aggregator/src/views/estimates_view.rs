@@ -5,14 +5,14 @@ use serde::Serialize;
 
 use super::alarm_view::{self, AlarmView};
 use super::columns::{Cells, Column};
-use super::experiment_view::estimand_in_words;
+use super::experiment_view::{ShuffledView, estimand_in_words};
 use super::table::{Side, Table, visible};
 
 /// Help text on the fields.
 pub(crate) const FIELDS: &str = "\
 Fields with --json: experiment_id, estimand (mean_reward: in the units of the reward, \
 mean_curved_reward: the mean of g(reward), rewards scaled to 0..1, or frequencies: the share of \
-each category), reports, alpha, \
+each category), reports, epsilon (in nats for each report), shuffled (as of `experiment show`), alpha, \
 manipulation_gain, best_arm (an index; null while none is best with confidence 1 - alpha), \
 policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
 without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, \
@@ -26,6 +26,8 @@ pub(crate) struct EstimatesView {
     experiment_id: String,
     estimand: &'static str,
     reports: u64,
+    epsilon: f64,
+    shuffled: Option<ShuffledView>,
     alpha: f64,
     manipulation_gain: f64,
     best_arm: Option<u32>,
@@ -75,6 +77,8 @@ impl From<Estimates> for EstimatesView {
             },
             experiment_id: estimates.experiment_id,
             reports: estimates.reports,
+            epsilon: estimates.epsilon,
+            shuffled: estimates.shuffled.map(Into::into),
             alpha: estimates.alpha,
             manipulation_gain: estimates.manipulation_gain,
             best_arm: estimates.best_arm,
@@ -141,12 +145,17 @@ impl EstimatesView {
             }
             None => format!("no arm is best with confidence {confidence} yet"),
         };
+        let shuffled = self.shuffled.as_ref().map_or_else(String::new, |shuffled| {
+            format!("shuffled in batches of {}: {}\n", shuffled.batch, shuffled.describe())
+        });
         format!(
-            "{}: {} reports, policy {}\nestimated: {}\nlow and high: bounds that hold at all times \
+            "{}: {} reports, policy {}\nepsilon: {} nats for each report\n{}estimated: {}\nlow and high: bounds that hold at all times \
              at once, each arm with confidence {confidence}\n\n{}\n{best}\n",
             self.experiment_id,
             self.reports,
             self.policy_version,
+            self.epsilon,
+            shuffled,
             estimand_in_words(self.estimand),
             table.render(columns),
         ) + &self.frequencies(columns)

@@ -9,11 +9,12 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::WireError;
 use bandana_shared::wire::v1::experiment_status::Memory;
-use bandana_shared::wire::v1::{ExperimentState, ExperimentStatus};
+use bandana_shared::wire::v1::{self, ExperimentState, ExperimentStatus};
 use serde::Serialize;
 
 use super::alarm_view::{self, AlarmView};
 use super::table::{Side, Table, visible};
+use crate::central::shuffled;
 
 /// Help text on the fields.
 pub(crate) const FIELDS: &str = "\
@@ -26,7 +27,9 @@ certified_epsilon (both in nats for each report), mechanism (linear, quadratic, 
 randomized-response or k-ary), curvature (null unless quadratic), symbols (of a report; null \
 unless k-ary), rewards (kind: binary, bounded or categorical, low, high, out_of_range: refuse or \
 clamp, default), estimand (mean_reward, mean_curved_reward or frequencies), \
-attribution_window_seconds, release_delay_seconds_max, arms (arm: its index, label, retired), signatures (public_key, \
+attribution_window_seconds, release_delay_seconds_max, shuffled (null unless reports are: batch, \
+delta, central_epsilon: of a report among its batch, in nats, central_epsilon_with_colluders: the same if a tenth \
+of the batch colludes with the server), arms (arm: its index, label, retired), signatures (public_key, \
 expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
 seen: in the measure of the alarm), archived (whether lists leave it out). Fields may be added; none changes its meaning.";
 
@@ -55,10 +58,38 @@ pub(crate) struct ExperimentView {
     estimand: &'static str,
     attribution_window_seconds: u32,
     release_delay_seconds_max: u32,
+    shuffled: Option<ShuffledView>,
     arms: Vec<ArmView>,
     signatures: Vec<SignatureView>,
     alarms: Vec<AlarmView>,
     archived: bool,
+}
+
+/// Stable JSON form of what shuffling is worth.
+#[derive(Debug, Serialize)]
+pub(super) struct ShuffledView {
+    pub(super) batch: u32,
+    delta: f64,
+    central_epsilon: f64,
+    central_epsilon_with_colluders: f64,
+}
+
+impl From<v1::Shuffled> for ShuffledView {
+    fn from(shuffled: v1::Shuffled) -> Self {
+        let v1::Shuffled { batch, delta, central_epsilon, central_epsilon_with_colluders } =
+            shuffled;
+        Self { batch, delta, central_epsilon, central_epsilon_with_colluders }
+    }
+}
+
+impl ShuffledView {
+    pub(super) fn describe(&self) -> String {
+        format!(
+            "{:.4} nats for each report, delta {:e}; {:.4} if a tenth of a batch colludes with the \
+             server, and as without shuffling if the relay does",
+            self.central_epsilon, self.delta, self.central_epsilon_with_colluders
+        )
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -137,6 +168,7 @@ impl ExperimentView {
             },
             attribution_window_seconds: timing.attribution_window_seconds,
             release_delay_seconds_max: timing.release_delay_seconds_max,
+            shuffled: shuffled(&specification).map(Into::into),
             arms: arms(&specification),
             signatures,
             alarms: status.alarms.iter().cloned().map(Into::into).collect(),
@@ -191,6 +223,10 @@ impl ExperimentView {
             ("release delay", format!("up to {} s more", self.release_delay_seconds_max)),
             ("policy", self.policy_version.clone()),
         ];
+        if let Some(shuffled) = &self.shuffled {
+            rows.push(("shuffled", format!("in batches of {}, by a relay", shuffled.batch)));
+            rows.push(("central epsilon", shuffled.describe()));
+        }
         for SignatureView { public_key, expires, .. } in &self.signatures {
             rows.push(("signed", format!("by {public_key} until {expires}")));
         }

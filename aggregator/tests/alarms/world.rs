@@ -140,6 +140,7 @@ impl World {
             is_history_known,
             explores: self.learner == Learner::LdpUcb,
             counts_selections: self.server_draws > 0.0,
+            in_batches: false,
         })
     }
 

@@ -57,6 +57,7 @@ function rows({ experiment, estimates, curve, response }, share) {
     ["Epsilon", element("data", { value: String(epsilon), id: "epsilon" }, plain(epsilon)), " nats for each report"],
     ["Certified epsilon", element("data", { value: String(certified), id: "certified-epsilon" }, plain(certified)),
       ` nats: no ${what} makes any reward more than ${plain(Math.exp(certified))} times as likely against any other`],
+    ...shuffling(experiment.shuffled),
     ["Mechanism", `${mechanism}${curvature}`],
     response === null ? theBit(curve) : theSymbol(response, estimates.estimand),
     ["Rewards", `${rewards.kind}, ${plain(rewards.low)} to ${plain(rewards.high)}; without one, ${plain(rewards.default)} is reported`],
@@ -67,6 +68,17 @@ function rows({ experiment, estimates, curve, response }, share) {
       ? `if ${percent(share)} of the reports are dishonest, estimates are at most ${plain(shift)} from what honest ones would show`
       : "none is assumed; set the share of dishonest reports above"],
     ["Users", experiment.simulation ? "simulated: noise that can be repeated protects nobody" : "real"],
+  ];
+}
+
+/** What shuffling is worth, as `bandana experiment show` has it. */
+function shuffling(shuffled) {
+  if (shuffled === null) return [];
+  const { batch, delta, central_epsilon: central, central_epsilon_with_colluders: colluded } = shuffled;
+  return [
+    ["Central epsilon", element("data", { value: String(central), id: "central-epsilon" }, plain(central)),
+      ` nats for each report, with a delta of ${delta.toExponential()}: this server sees a report among the ${plain(batch)} of its batch only. `
+      + `${plain(colluded)} if a tenth of the batch colludes with it; the epsilon above if the relay does`],
   ];
 }
 

@@ -65,8 +65,9 @@ impl Keeper {
             // Nobody may wait for it any more.
             end.send(work.run(queue)).ok();
         };
-        thread.spawn(run).map_err(|source| {
-            crate::store::OpenError::Directory { path: directory.to_owned(), source }
+        thread.spawn(run).map_err(|source| crate::store::OpenError::Directory {
+            path: directory.to_owned(),
+            source,
         })?;
         Ok((Self { commands, filled }, ended))
     }

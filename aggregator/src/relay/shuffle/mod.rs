@@ -81,11 +81,8 @@ impl Shuffle {
     pub(super) async fn run(self) -> Result<(), ShuffleError> {
         let Self { service, aggregator, ended } = self;
         let ShufflerService { keeper, experiments, .. } = service;
-        let delivery = Delivery {
-            keeper: keeper.clone(),
-            experiments: experiments.clone(),
-            aggregator,
-        };
+        let delivery =
+            Delivery { keeper: keeper.clone(), experiments: experiments.clone(), aggregator };
         let handing_on = async {
             tokio::join!(delivery.run(), watch_ends(keeper, experiments));
             // They have seen the end of the thread before this has.

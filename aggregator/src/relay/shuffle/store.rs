@@ -94,9 +94,8 @@ impl ReportStore {
         let located = |error: StoreError| error.located(directory);
         let database = LockedDatabase::open(Presence::Optional, directory, create, check);
         let LockedDatabase { connection, file, lock } = database.map_err(located)?;
-        let is_whole: String = connection
-            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-            .map_err(opening)?;
+        let is_whole: String =
+            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(opening)?;
         if is_whole != "ok" {
             return Err(located(damaged(is_whole)));
         }
@@ -104,7 +103,9 @@ impl ReportStore {
         let truncate = "PRAGMA wal_checkpoint(TRUNCATE)";
         let busy: i64 = connection.query_row(truncate, [], |row| row.get(0)).map_err(opening)?;
         if busy != 0 {
-            connection.execute("UPDATE watermark SET oldest_day = oldest_day", []).map_err(opening)?;
+            connection
+                .execute("UPDATE watermark SET oldest_day = oldest_day", [])
+                .map_err(opening)?;
         }
         sync_directory(directory).map_err(|source| {
             StoreError::Open(OpenError::Directory { path: directory.to_owned(), source })
@@ -322,7 +323,8 @@ fn shuffle(
     let mut id = [0; 16];
     random.fill_bytes(&mut id);
     let insert = "INSERT INTO batch (id, digest, day, arm, reports) VALUES (?, ?, ?, ?, ?)";
-    let names = params![id, pile.digest.as_bytes(), today.get(), pile.arm.to_u32(), reports.concat()];
+    let names =
+        params![id, pile.digest.as_bytes(), today.get(), pile.arm.to_u32(), reports.concat()];
     transaction.prepare_cached(insert).map_err(committing)?.execute(names).map_err(committing)?;
     let delete = "DELETE FROM report WHERE pile = ?";
     transaction.prepare_cached(delete).map_err(committing)?.execute([key]).map_err(committing)?;

@@ -752,6 +752,28 @@ pub struct Estimates {
     /// What somebody should look at. Empty: nothing that this server knows of.
     #[prost(message, repeated, tag = "9")]
     pub alarms: ::prost::alloc::vec::Vec<Alarm>,
+    /// Privacy loss of one report, in nats; see Specification.epsilon.
+    #[prost(double, tag = "10")]
+    pub epsilon: f64,
+    /// What shuffling adds. Left out: reports are not shuffled.
+    #[prost(message, optional, tag = "11")]
+    pub shuffled: ::core::option::Option<Shuffled>,
+}
+/// The privacy of a report that the aggregator sees among a batch only: (central_epsilon,
+/// delta)-differential privacy, as long as the relay does not collude with the aggregator.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Shuffled {
+    /// Reports of a batch; see Specification.shuffle_batch.
+    #[prost(uint32, tag = "1")]
+    pub batch: u32,
+    #[prost(double, tag = "2")]
+    pub delta: f64,
+    /// If nobody in the batch colludes with the aggregator.
+    #[prost(double, tag = "3")]
+    pub central_epsilon: f64,
+    /// If a tenth of the batch does.
+    #[prost(double, tag = "4")]
+    pub central_epsilon_with_colluders: f64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ArmEstimate {
