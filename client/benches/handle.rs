@@ -152,6 +152,7 @@ fn serve(tasks: &mut Tasks, clock: &TurnedClock) -> Result<(), Failure> {
                 tasks.on_fetched(&task, fetched)?;
             }
             Task::Upload(task) => tasks.on_upload_result(task.id(), &UploadOutcome::Accepted)?,
+            Task::Shuffled(task) => tasks.on_upload_result(task.id(), &UploadOutcome::NoRelay)?,
             Task::Wait(_) | Task::Done => return Ok(()),
         }
     }

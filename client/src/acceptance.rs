@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::Digest;
 use bandana_shared::rewards::{RewardKind, Rewards};
@@ -9,6 +10,8 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::{ReleaseTiming, Specification};
 use thiserror::Error;
 
+use crate::debit::Debit;
+use crate::shuffled::{Certified, Shuffled};
 use crate::signers::{SignatureRefusal, Signers};
 use crate::time::Timestamp;
 
@@ -37,6 +40,17 @@ pub struct Acceptance {
     signers: Option<Signers>,
     least_attribution_window: Duration,
     least_release_delay: Duration,
+    /// None: reports go to the aggregator itself.
+    shuffled: Option<Shuffled>,
+}
+
+/// What an app has accepted of a specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    /// The time until which the signatures are valid.
+    pub(crate) until: Timestamp,
+    /// The price of a report.
+    pub(crate) price: Debit,
 }
 
 /// Least attribution window, unless the app says another one.
@@ -102,6 +116,7 @@ impl Acceptance {
             signers: None,
             least_attribution_window: ATTRIBUTION_WINDOW_MIN,
             least_release_delay: RELEASE_DELAY_MIN,
+            shuffled: None,
         }
     }
 
@@ -221,6 +236,53 @@ impl Acceptance {
         Self { once_days: Some(days), ..self }
     }
 
+    /// Accepts only experiments whose reports a relay shuffles: the one of these terms, with batches
+    /// that certify at most the central ε that they name. Without terms an app accepts no such
+    /// experiment. Waiting reports of one only ever leave sealed for the relay that the app believes
+    /// then; while it believes none they wait, and are dropped after 60 days.
+    ///
+    /// The transport must lead through that relay, see `grpc::Transport::through_relay`.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::{Fetched, Refusal, Shuffled};
+    /// use bandana_shared::accounting::{delta::Delta, loss::PrivacyLoss};
+    /// use bandana_shared::shuffling::BatchSize;
+    ///
+    /// # let (mut client, id) = (bandana_client::Client::new(budget()?), specification()?.experiment_id().clone());
+    /// let relay =
+    ///     "00290100208520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a000400010003";
+    /// let terms = Shuffled::by(relay.parse()?, PrivacyLoss::new(0.2)?, Delta::new(1e-6)?);
+    /// client.enroll(id.clone(), acceptance()?.shuffled(terms));
+    /// let task = FetchTask::new(id.clone());
+    /// // Nobody shuffles this experiment.
+    /// assert!(client.on_fetched(&task, answer(now())?, now()).is_err());
+    /// assert_eq!(client.refusal(&id), Some(&Refusal::NotShuffled));
+    ///
+    /// // With a tenth of them colluding, 1000 reports of epsilon 1 hide each to 0.14 nats.
+    /// let specification = specification()?.in_batches(BatchSize::new(1000)?)?;
+    /// client.on_fetched(&task, Fetched { specification, ..answer(now())? }, now())?;
+    /// client.choose(&id, now())?;
+    /// let spent = client.spent();
+    /// assert_eq!(spent.lifetime.to_loss().get(), 1.0);
+    /// assert!((0.13..0.14).contains(&spent.central_lifetime.epsilon.to_loss().get()));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// The central loss holds on conditions, see [`Shuffled`]; the ε that [`Self::unsigned`] names
+    /// holds on none. So name one that you can stand by for yourself.
+    #[cfg(feature = "relay")]
+    #[must_use]
+    pub fn shuffled(self, terms: Shuffled) -> Self {
+        Self { shuffled: Some(terms), ..self }
+    }
+
+    /// The relay that the app believes, if it does.
+    pub(crate) fn relay(&self) -> Option<&Shuffled> {
+        self.shuffled.as_ref()
+    }
+
     /// Whether the app pins signers, whose signatures an impostor can't forge.
     pub(crate) fn is_signed(&self) -> bool {
         self.signers.is_some()
@@ -232,15 +294,16 @@ impl Acceptance {
     }
 
     /// Judges a specification and its signatures against the specification that the client holds.
-    /// `simulated` says whether the client's noise is simulated. Returns the time until which the
-    /// signatures are valid.
+    /// `simulated` says whether the client's noise is simulated. `known` is the last batch whose loss
+    /// was computed.
     pub(crate) fn judge(
         &self,
         (offered, signatures): (&Specification, &[Signature]),
         held: Option<&Specification>,
+        known: &mut Option<Certified>,
         simulated: bool,
         now: Timestamp,
-    ) -> Result<Timestamp, Refusal> {
+    ) -> Result<Accepted, Refusal> {
         if offered.is_simulation() != simulated {
             return Err(Refusal::SimulationMark { experiment: offered.is_simulation() });
         }
@@ -262,6 +325,11 @@ impl Acceptance {
         if self.digests.as_ref().is_some_and(|known| !known.contains(&offered.digest())) {
             return Err(Refusal::Digest(offered.digest()));
         }
+        match (offered.batch(), &self.shuffled) {
+            (Some(batch), None) => return Err(Refusal::NoRelay { batch: batch.get() }),
+            (None, Some(_)) => return Err(Refusal::NotShuffled),
+            _ => {}
+        }
         // A simulated user has no time to hide.
         if !simulated {
             self.judge_timing(offered.timing())?;
@@ -269,10 +337,29 @@ impl Acceptance {
         if let Some(held) = held {
             judge_change(offered, held)?;
         }
-        match &self.signers {
-            Some(signers) => Ok(signers.judge(offered, signatures, now)?),
-            None => Ok(Timestamp::MAX),
+        let until = match &self.signers {
+            Some(signers) => signers.judge(offered, signatures, now)?,
+            None => Timestamp::MAX,
+        };
+        // The last of all: it is the only one that takes long.
+        Ok(Accepted { until, price: self.judge_batch(offered, known)? })
+    }
+
+    /// The price of a report, if the app accepts its central loss.
+    fn judge_batch(
+        &self,
+        offered: &Specification,
+        known: &mut Option<Certified>,
+    ) -> Result<Debit, Refusal> {
+        let (Some(batch), Some(terms)) = (offered.batch(), &self.shuffled) else {
+            return Ok(Debit::unshuffled(NanoNats::from_epsilon(offered.epsilon())));
+        };
+        let (central, accepted) = (terms.certify(offered, batch, known), terms.epsilon_max());
+        if central > accepted {
+            let (offered, accepted) = (central.get(), accepted.get());
+            return Err(Refusal::CentralEpsilon { offered, accepted });
         }
+        Ok(terms.price(offered, central))
     }
 
     fn judge_timing(&self, offered: ReleaseTiming) -> Result<(), Refusal> {
@@ -347,6 +434,32 @@ pub enum Refusal {
         /// The experiment's ε, in nats.
         offered: f64,
         /// The largest ε that the app accepts, in nats.
+        accepted: f64,
+    },
+    /// The experiment's reports are shuffled, and the app believes no relay: see
+    #[cfg_attr(feature = "relay", doc = "[`Acceptance::shuffled`].")]
+    #[cfg_attr(not(feature = "relay"), doc = "`Acceptance::shuffled`, of the feature `relay`.")]
+    #[error(
+        "a relay shuffles the experiment's reports, {batch} at a time, and the app believes no relay"
+    )]
+    NoRelay {
+        /// The number of reports in a batch.
+        batch: u32,
+    },
+    /// The app wants reports to be shuffled, and those of the experiment are not.
+    #[error(
+        "the app wants a relay to shuffle reports; those of the experiment go to the aggregator"
+    )]
+    NotShuffled,
+    /// More central privacy loss than the app accepts.
+    #[error(
+        "a report in a batch of the experiment has a central epsilon of {offered}; the app accepts \
+         {accepted}"
+    )]
+    CentralEpsilon {
+        /// What the batch certifies, with the δ and the colluders of the app's terms, in nats.
+        offered: f64,
+        /// The largest that the app accepts, in nats.
         accepted: f64,
     },
     /// Another range of rewards.

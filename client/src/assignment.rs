@@ -8,6 +8,7 @@ use bandana_shared::identity::{ArmIndex, ExperimentId, StoreId};
 use bandana_shared::rewards::RewardKind;
 use bandana_shared::specification::Specification;
 
+use crate::debit::Debit;
 use crate::noise::NoiseSource;
 use crate::privatizer::{PrivateReport, PrivatizeError, Privatizer};
 use crate::reward::Reward;
@@ -122,6 +123,11 @@ pub enum Unreported {
     WindowSpent,
     /// The price exceeds the rest of the budget of the installation.
     LifetimeSpent,
+    /// The price exceeds the rest of the current window in the central account, see
+    /// [`crate::Budget::with_central`].
+    CentralWindowSpent,
+    /// The price exceeds the rest of the central account of the installation.
+    CentralLifetimeSpent,
     /// The experiment, or the client as a whole, has the largest number of unsent reports and open
     /// assignments that a client keeps: 1500 for one experiment, 10 000 in all.
     OutboxFull,
@@ -153,6 +159,8 @@ pub(crate) struct OpenAssignment {
     pub(crate) release_at: Timestamp,
     /// The store that the specification came from; `None`: unknown.
     pub(crate) store: Option<StoreId>,
+    /// The debit for its report.
+    pub(crate) price: Debit,
     /// Sum of the admitted rewards; `None`: no reward was added.
     sum: Option<Reward>,
 }
@@ -175,7 +183,13 @@ impl OpenAssignment {
         rewards_until: Timestamp,
         release_at: Timestamp,
     ) -> Self {
-        Self { specification, arm, rewards_until, release_at, store: None, sum: None }
+        let price = Debit::unshuffled(NanoNats::from_epsilon(specification.epsilon()));
+        Self { specification, arm, rewards_until, release_at, store: None, price, sum: None }
+    }
+
+    /// The same assignment, with another price than that of a report that is not shuffled.
+    pub(crate) fn at_price(self, price: Debit) -> Self {
+        Self { price, ..self }
     }
 
     /// The same assignment, with the store that its specification came from.
@@ -189,11 +203,6 @@ impl OpenAssignment {
         let window = u64::from(self.specification.timing().attribution_window_seconds);
         let reach = Duration::from_secs(window) + CLOCK_SLACK;
         self.rewards_until <= now || self.rewards_until > now.after(reach)
-    }
-
-    /// The debit for its report.
-    pub(crate) fn price(&self) -> NanoNats {
-        NanoNats::from_epsilon(self.specification.epsilon())
     }
 
     /// Longest time from now to the release.

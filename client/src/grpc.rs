@@ -25,7 +25,6 @@ mod relay;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use bandana_shared::identity::StoreId;
 use bandana_shared::wire::WireError;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 #[cfg(feature = "trusted")]
@@ -41,7 +40,9 @@ use tonic::{Request, Status};
 
 #[cfg(feature = "trusted")]
 pub(crate) use answers::LATER;
-use answers::{fetched, outcome, outcome_of_error};
+#[cfg(feature = "relay")]
+use answers::outcome_of_relay_error;
+use answers::{fetched, outcome_of_error, outcome_of_response};
 pub(crate) use answers::{is_about_the_question, pushback};
 pub use app_key::{AppKey, AppKeyError};
 pub use connection::EndpointError;
@@ -50,6 +51,7 @@ use connection::{Connection, Unanswered};
 use crate::core::{ClientError, Core, FetchTask, Fetched, Task};
 use crate::noise::NoiseSource;
 use crate::outbox::{UploadOutcome, UploadTask};
+use crate::shuffled_task::ShuffledTask;
 #[cfg(feature = "relay")]
 use crate::signers::Signers;
 use crate::time::Timestamp;
@@ -387,12 +389,45 @@ impl Transport {
             }
         };
         match self.submit_upload(request).await {
-            Ok(response) => {
-                let store = StoreId::try_from(&response.store_id[..]).ok();
-                outcome(response.status(), store, response.message)
-            }
+            Ok(response) => outcome_of_response(response),
             Err(status) => outcome_of_error(&status),
         }
+    }
+
+    /// Seals a shuffled report, and sends it to the relay at this transport's address, over a
+    /// connection that has no other call. A transport that leads through no relay sends nothing, and
+    /// the outcome is [`UploadOutcome::NoRelay`]; so it is without the feature `relay`. Otherwise as
+    /// [`Self::upload`]. The app's key is not sent: it is of no use to a relay.
+    ///
+    /// ```
+    /// use bandana_client::{ShuffledTask, UploadOutcome, grpc::Transport};
+    ///
+    /// async fn carry_out(task: &ShuffledTask) -> Result<UploadOutcome, Box<dyn std::error::Error>> {
+    ///     // It leads to the aggregator itself, which gets no shuffled report.
+    ///     let mut transport = Transport::to("http://localhost:50051")?;
+    ///     let outcome = transport.upload_shuffled(task).await;
+    ///     assert_eq!(outcome, UploadOutcome::NoRelay);
+    ///     Ok(outcome)
+    /// }
+    /// ```
+    ///
+    /// # Privacy
+    /// The relay learns what [`ShuffledTask`] says. With [`Self::through_relay`] the key that the
+    /// report is sealed for must be signed; with keys that nobody signed a relay can read it.
+    #[cfg_attr(
+        not(feature = "relay"),
+        expect(clippy::unused_async, reason = "as with the feature `relay`")
+    )]
+    pub async fn upload_shuffled(&mut self, task: &ShuffledTask) -> UploadOutcome {
+        #[cfg(feature = "relay")]
+        if let Some(gateway) = &self.gateway {
+            return match gateway.upload_shuffled(self.connection.separate(), task).await {
+                Ok(response) => outcome_of_response(response),
+                Err(status) => outcome_of_relay_error(&status),
+            };
+        }
+        let _ = task;
+        UploadOutcome::NoRelay
     }
 }
 
@@ -464,6 +499,12 @@ pub async fn run_until<N: NoiseSource>(
             }
             Task::Upload(task) => {
                 let outcome = tokio::time::timeout(patience, transport.upload(&task)).await;
+                let outcome = outcome.unwrap_or(UploadOutcome::Unanswered { retry_after: None });
+                lock().on_upload_result(task.id(), &outcome, clock())?;
+            }
+            Task::Shuffled(task) => {
+                let upload = transport.upload_shuffled(&task);
+                let outcome = tokio::time::timeout(patience, upload).await;
                 let outcome = outcome.unwrap_or(UploadOutcome::Unanswered { retry_after: None });
                 lock().on_upload_result(task.id(), &outcome, clock())?;
             }

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use bandana_shared::accounting::delta_units::DeltaUnits;
+use bandana_shared::accounting::guarantee::Guarantee;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::Day;
 use thiserror::Error;
 
+use crate::debit::{CentralLoss, Debit};
 use crate::time::Timestamp;
 
 /// How far the days of two replicas may differ around midnight.
@@ -17,6 +20,12 @@ const DAY_SKEW: u32 = 1;
 /// Reports are admitted by basic composition: the sum of their ε stays within both
 /// caps. Advanced composition is for planning, see
 /// [`bandana_shared::accounting`].
+///
+/// There are two accounts, each with a cap of a window and of a lifetime, and a report needs room
+/// in both. The *local* account holds whoever sees the reports. The *central* account holds against
+/// an aggregator that sees shuffled reports only in their batches: a shuffled report costs less
+/// there, and a δ; any other report costs the same in both. It has no caps unless
+/// [`Self::with_central`] sets them.
 ///
 /// ```
 /// use bandana_client::Budget;
@@ -32,6 +41,8 @@ pub struct Budget {
     window: NanoNats,
     window_days: u32,
     lifetime: NanoNats,
+    central_window: CentralLoss,
+    central_lifetime: CentralLoss,
 }
 
 impl Budget {
@@ -62,9 +73,41 @@ impl Budget {
     ) -> Result<Self, BudgetError> {
         if (1..=Self::WINDOW_DAYS_MAX).contains(&window_days) {
             let (window, lifetime) = (NanoNats::cap(window), NanoNats::cap(lifetime));
-            Ok(Self { window, window_days, lifetime })
+            Ok(Self { window, window_days, lifetime, ..Self::UNLIMITED })
         } else {
             Err(BudgetError(window_days))
+        }
+    }
+
+    /// The same budget with caps of the central account, over the same days: the sums of ε and of δ
+    /// that an aggregator learns while relay and users keep to what the app assumes, see
+    /// [`crate::Shuffled`]. Caps are rounded down to whole nano-nats and units of 2^-64; an
+    /// unbounded ε and a δ of 1 are no caps.
+    ///
+    /// ```
+    /// use bandana_client::Budget;
+    /// use bandana_shared::accounting::{delta::Delta, guarantee::Guarantee, loss::PrivacyLoss};
+    ///
+    /// let nats = PrivacyLoss::new;
+    /// // Whoever sees each report learns up to 20 nats of a user. An aggregator that sees batches
+    /// // learns up to 2, but for a probability of one in ten million.
+    /// let lifetime = Guarantee::new(nats(2.0)?, Delta::new(1e-7)?);
+    /// let week = Guarantee::new(nats(0.5)?, Delta::new(1e-8)?);
+    /// let budget = Budget::new(nats(5.0)?, 7, nats(20.0)?)?.with_central(week, lifetime);
+    /// assert_eq!(budget.central_lifetime().epsilon.get(), 2_000_000_000);
+    /// assert_eq!(budget.lifetime().get(), 20_000_000_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// Reports that are not shuffled count here with their whole ε. So a central cap far below the
+    /// local one leaves room for few of those.
+    #[must_use]
+    pub fn with_central(self, window: Guarantee, lifetime: Guarantee) -> Self {
+        Self {
+            central_window: CentralLoss::cap(window),
+            central_lifetime: CentralLoss::cap(lifetime),
+            ..self
         }
     }
 
@@ -72,8 +115,13 @@ impl Budget {
     ///
     /// # Privacy
     /// Each report still has its own ε, but nothing bounds their sum.
-    pub const UNLIMITED: Self =
-        Self { window: NanoNats::MAX, window_days: 1, lifetime: NanoNats::MAX };
+    pub const UNLIMITED: Self = Self {
+        window: NanoNats::MAX,
+        window_days: 1,
+        lifetime: NanoNats::MAX,
+        central_window: CentralLoss::MAX,
+        central_lifetime: CentralLoss::MAX,
+    };
 
     /// The cap of a window, in nano-nats.
     pub fn window(self) -> NanoNats {
@@ -88,6 +136,16 @@ impl Budget {
     /// The cap for the life of the installation, in nano-nats.
     pub fn lifetime(self) -> NanoNats {
         self.lifetime
+    }
+
+    /// The cap of a window in the central account.
+    pub fn central_window(self) -> CentralLoss {
+        self.central_window
+    }
+
+    /// The cap for the life of the installation in the central account.
+    pub fn central_lifetime(self) -> CentralLoss {
+        self.central_lifetime
     }
 }
 
@@ -104,8 +162,8 @@ impl Budget {
 #[error("a budget's window has 1 to {max} days; got {0}", max = Budget::WINDOW_DAYS_MAX)]
 pub struct BudgetError(u32);
 
-/// The privacy loss of an installation so far, in nano-nats: the sum of the ε of its reports,
-/// including reports still to be made.
+/// The privacy loss of an installation so far: the sum of the prices of its reports in the local
+/// and in the central account, including reports still to be made; see [`Budget`].
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -116,11 +174,14 @@ pub struct BudgetError(u32);
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
 /// client.choose(&id, now())?;
 /// let report = NanoNats::new(1_000_000_000);
-/// assert_eq!(client.spent(), Spent { window: report, lifetime: report });
+/// let spent: Spent = client.spent();
+/// assert_eq!((spent.window, spent.lifetime), (report, report));
+/// // Nobody shuffles it.
+/// assert_eq!(spent.central_window.epsilon, report);
 /// // No clock of the device ends a window, only the server's day.
 /// let next_week = now().after(Duration::from_hours(7 * 24));
 /// client.next_task(next_week)?;
-/// assert_eq!(client.spent(), Spent { window: report, lifetime: report });
+/// assert_eq!(client.spent(), spent);
 /// # Ok::<(), Failure>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,6 +191,21 @@ pub struct Spent {
     pub window: NanoNats,
     /// Since the installation.
     pub lifetime: NanoNats,
+    /// In the same window, in the central account.
+    pub central_window: CentralLoss,
+    /// Since the installation, in the central account.
+    pub central_lifetime: CentralLoss,
+}
+
+impl Spent {
+    fn new(window: Debit, lifetime: Debit) -> Self {
+        Self {
+            window: window.local,
+            lifetime: lifetime.local,
+            central_window: window.central(),
+            central_lifetime: lifetime.central(),
+        }
+    }
 }
 
 /// The cap that a report would exceed.
@@ -137,6 +213,15 @@ pub struct Spent {
 pub(crate) enum Exhausted {
     Window,
     Lifetime,
+    CentralWindow,
+    CentralLifetime,
+}
+
+impl Exhausted {
+    /// Whether there is room again when the window is over.
+    pub(crate) fn is_of_window(self) -> bool {
+        matches!(self, Self::Window | Self::CentralWindow)
+    }
 }
 
 /// The debits of an installation. A debit is never reversed: a crash may waste budget, and nothing
@@ -148,13 +233,16 @@ pub(crate) enum Exhausted {
 /// that tells the truth, the reports that arrive in any window of true days stay within its cap,
 /// whatever happens to the clock, to the network and to the process: for the last of them to be
 /// drawn, each other one either had no day yet, or one in the window.
+///
+/// That holds for each of the three sums of a [`Debit`] by itself: they have the same days, and no
+/// step of one depends on another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger {
-    lifetime: NanoNats,
+    lifetime: Debit,
     /// Debits without a day: of reports that are not settled, or since no server was heard.
-    undated: NanoNats,
+    undated: Debit,
     /// The sum of the debits of each of the last days, by the server's day.
-    days: BTreeMap<Day, NanoNats>,
+    days: BTreeMap<Day, Debit>,
     /// The server's day as last accepted; `None`: never.
     today: Option<Day>,
 }
@@ -163,8 +251,8 @@ impl Ledger {
     /// A ledger from its parts.
     #[cfg(feature = "storage")]
     pub(crate) fn from_parts(
-        (lifetime, undated): (NanoNats, NanoNats),
-        days: BTreeMap<Day, NanoNats>,
+        (lifetime, undated): (Debit, Debit),
+        days: BTreeMap<Day, Debit>,
         today: Option<Day>,
     ) -> Self {
         Self { lifetime, undated, days, today }
@@ -172,18 +260,18 @@ impl Ledger {
 
     /// The sum of the debits since the installation.
     #[cfg(any(test, feature = "storage"))]
-    pub(crate) fn lifetime(&self) -> NanoNats {
+    pub(crate) fn lifetime(&self) -> Debit {
         self.lifetime
     }
 
     /// The sum of the debits without a day.
-    pub(crate) fn undated(&self) -> NanoNats {
+    pub(crate) fn undated(&self) -> Debit {
         self.undated
     }
 
     /// The sum of the debits of each of the last days.
     #[cfg(any(test, feature = "storage"))]
-    pub(crate) fn days(&self) -> impl Iterator<Item = (Day, NanoNats)> + '_ {
+    pub(crate) fn days(&self) -> impl Iterator<Item = (Day, Debit)> + '_ {
         self.days.iter().map(|(day, spent)| (*day, *spent))
     }
 
@@ -211,10 +299,10 @@ impl Ledger {
     ///
     /// A day before the last accepted one means that a server once lied. What was given a later day
     /// gets this one, and stays for a whole window more.
-    pub(crate) fn hear(&mut self, day: Day, settled: NanoNats) {
+    pub(crate) fn hear(&mut self, day: Day, settled: Debit) {
         if self.is_lie_before(day) {
             let later = self.days.split_off(&day.forward(1)).into_values();
-            let later = later.fold(NanoNats::ZERO, NanoNats::saturating_add);
+            let later = later.fold(Debit::ZERO, Debit::saturating_add);
             self.add(day, later);
             self.today = Some(day);
         }
@@ -227,8 +315,8 @@ impl Ledger {
         self.days = self.days.split_off(&today.back(Budget::WINDOW_DAYS_MAX - 1));
     }
 
-    fn add(&mut self, day: Day, debits: NanoNats) {
-        if debits > NanoNats::ZERO {
+    fn add(&mut self, day: Day, debits: Debit) {
+        if debits != Debit::ZERO {
             let spent = self.days.entry(day).or_default();
             *spent = spent.saturating_add(debits);
         }
@@ -238,32 +326,45 @@ impl Ledger {
     pub(crate) fn spent(&self, budget: &Budget) -> Spent {
         let first = self.today.unwrap_or(Day::new(0)).back(budget.window_days - 1);
         let window = self.days.range(first..).map(|(_, spent)| *spent);
-        Spent {
-            window: window.fold(self.undated, NanoNats::saturating_add),
-            lifetime: self.lifetime,
-        }
+        Spent::new(window.fold(self.undated, Debit::saturating_add), self.lifetime)
     }
 
     /// Whether the budget has room for a report of this price.
-    pub(crate) fn admits(&self, price: NanoNats, budget: &Budget) -> Result<(), Exhausted> {
+    pub(crate) fn admits(&self, price: Debit, budget: &Budget) -> Result<(), Exhausted> {
         let spent = self.spent(budget);
-        let fits = |spent: NanoNats, cap: NanoNats| {
-            spent.checked_add(price).is_some_and(|total| total <= cap)
+        let local = |spent: NanoNats, cap| has_room(spent, price.local, cap);
+        let central = |spent: CentralLoss, cap: CentralLoss| {
+            has_room(spent.epsilon, price.central, cap.epsilon)
+                && has_room_for_delta(spent.delta, price.delta, cap.delta)
         };
-        if !fits(spent.lifetime, budget.lifetime) && budget.lifetime < NanoNats::MAX {
+        if !local(spent.lifetime, budget.lifetime) {
             Err(Exhausted::Lifetime)
-        } else if !fits(spent.window, budget.window) && budget.window < NanoNats::MAX {
+        } else if !central(spent.central_lifetime, budget.central_lifetime) {
+            Err(Exhausted::CentralLifetime)
+        } else if !local(spent.window, budget.window) {
             Err(Exhausted::Window)
+        } else if !central(spent.central_window, budget.central_window) {
+            Err(Exhausted::CentralWindow)
         } else {
             Ok(())
         }
     }
 
     /// Debits the price of a report.
-    pub(crate) fn debit(&mut self, price: NanoNats) {
+    pub(crate) fn debit(&mut self, price: Debit) {
         self.lifetime = self.lifetime.saturating_add(price);
         self.undated = self.undated.saturating_add(price);
     }
+}
+
+/// Whether a cap has room for a price; [`NanoNats::MAX`] is no cap.
+fn has_room(spent: NanoNats, price: NanoNats, cap: NanoNats) -> bool {
+    cap == NanoNats::MAX || spent.checked_add(price).is_some_and(|total| total <= cap)
+}
+
+/// The same of δ.
+fn has_room_for_delta(spent: DeltaUnits, price: DeltaUnits, cap: DeltaUnits) -> bool {
+    cap == DeltaUnits::MAX || spent.checked_add(price).is_some_and(|total| total <= cap)
 }
 
 #[cfg(test)]

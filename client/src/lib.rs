@@ -181,6 +181,7 @@ mod core;
 #[cfg(feature = "storage")]
 pub mod danger;
 mod day;
+mod debit;
 #[cfg(all(feature = "fuzzing", feature = "storage"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -192,6 +193,8 @@ mod outbox;
 mod privatizer;
 mod reward;
 mod sdk;
+mod shuffled;
+mod shuffled_task;
 mod signers;
 #[cfg(feature = "storage")]
 mod storage;
@@ -204,6 +207,7 @@ pub use assignment::{AssignmentId, Chosen, Unreported};
 #[cfg(feature = "simulation")]
 pub use core::SimulatedClient;
 pub use core::{Client, ClientError, Core, FetchTask, Fetched, Statistics, Task};
+pub use debit::CentralLoss;
 pub use ledger::{Budget, BudgetError, Spent};
 #[cfg(feature = "simulation")]
 pub use noise::SeededNoise;
@@ -218,6 +222,10 @@ pub use sdk::{
 };
 #[cfg(feature = "grpc")]
 pub use sdk::{Driver, StartError};
+pub use shuffled::Shuffled;
+#[cfg(feature = "relay")]
+pub use shuffled_task::SealError;
+pub use shuffled_task::ShuffledTask;
 pub use signers::{SameKey, SignatureRefusal, Signers};
 #[cfg(feature = "storage")]
 pub use storage::StorageError;

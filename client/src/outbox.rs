@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::gateway::GatewayKeys;
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, StoreId, UploadId};
+use bandana_shared::shuffling::{BatchSize, ShuffledReport};
 use bandana_shared::upload::Upload;
 
 use crate::assignment::AssignmentId;
+use crate::debit::Debit;
 use crate::noise::{EntropyError, NoiseSource, uniform_up_to};
 use crate::privatizer::PrivateReport;
+use crate::shuffled_task::ShuffledTask;
 use crate::time::{CLOCK_SLACK, Timestamp};
 
 /// Largest number of reports that a client keeps for one experiment, open assignments included: a
@@ -143,6 +146,9 @@ pub enum UploadOutcome {
         /// The wait that the server asks for, if any. More than one hour counts as one hour.
         retry_after: Option<Duration>,
     },
+    /// Not sent: the report is to be shuffled, and the transport leads through no relay. It waits for
+    /// an hour, with other shuffled reports of the experiment; everything else goes on.
+    NoRelay,
     /// Not known to be committed: there was no answer, or one that is about all calls. The same
     /// bytes are sent again, and no call is made before `retry_after` and a random wait are over,
     /// whose bound grows from one second to one hour with every call that fails.
@@ -159,8 +165,11 @@ pub(crate) struct PendingReport {
     pub(crate) digest: Digest,
     pub(crate) arm: ArmIndex,
     pub(crate) report: PrivateReport,
-    /// The debit for it, in nano-nats.
-    pub(crate) price: NanoNats,
+    /// The debit for it.
+    pub(crate) price: Debit,
+    /// The reports of a batch; `None`: the report goes to the aggregator itself. One with a batch is
+    /// never an [`UploadTask`].
+    pub(crate) batch: Option<BatchSize>,
     /// Time before which the report is not handed out, drawn with the arm.
     pub(crate) release_at: Timestamp,
     /// Longest time from now to the release. A release further ahead was set before the clock was
@@ -168,18 +177,53 @@ pub(crate) struct PendingReport {
     pub(crate) reach: Duration,
     /// The store that the specification came from; `None`: unknown.
     pub(crate) store: Option<StoreId>,
-    /// Id and bytes of the upload, fixed before the report is first handed out.
-    pub(crate) sealed: Option<UploadTask>,
+    /// Id and day of the upload, fixed before the report is first handed out.
+    pub(crate) sealed: Option<Sealed>,
     /// Number of the last change of this report; see [`Outbox::take`].
     pub(crate) changed: u64,
     /// Failures so far and the next attempt: lost at a restart.
     pub(crate) attempts: Attempts,
 }
 
+/// What is fixed of an upload before it is first handed out.
+#[derive(Clone, Debug)]
+pub(crate) enum Sealed {
+    /// An upload to the aggregator, with all of its bytes.
+    Direct(UploadTask),
+    /// An upload of a report that is shuffled. It is sealed anew for each attempt.
+    Shuffled { id: UploadId, day: Day },
+}
+
+impl Sealed {
+    fn id(&self) -> UploadId {
+        match self {
+            Self::Direct(task) => task.id,
+            Self::Shuffled { id, .. } => *id,
+        }
+    }
+
+    /// Whether a report with this batch may leave so.
+    pub(crate) fn fits(&self, batch: Option<BatchSize>) -> bool {
+        matches!(self, Self::Shuffled { .. }) == batch.is_some()
+    }
+}
+
+/// An upload that is handed out.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    Direct(UploadTask),
+    Shuffled(ShuffledTask),
+}
+
+/// The relay that the app believes for an experiment, if it does.
+pub(crate) type Relays<'a> = &'a dyn Fn(&ExperimentId) -> Option<&'a GatewayKeys>;
+
 /// The attempts to send one upload.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attempts {
     failures: u32,
+    /// Whether the last one found that the transport leads through no relay.
+    no_relay: bool,
     /// Time before which the upload is not handed out: the end of a wait, or of the time for a task
     /// that was handed out.
     not_before: Timestamp,
@@ -190,11 +234,38 @@ impl PendingReport {
         self.release_at <= now || self.release_at > now.after(self.reach).after(CLOCK_SLACK)
     }
 
-    fn seal(&self, id: UploadId, day: Day) -> UploadTask {
+    fn seal(&self, id: UploadId, day: Day) -> Sealed {
+        if self.batch.is_some() {
+            return Sealed::Shuffled { id, day };
+        }
         let mut bytes = Vec::with_capacity(UPLOAD_BYTES);
         let names = (id, self.digest, day);
         Upload::encode_single_into(names, (self.arm, self.report.get()), &mut bytes);
-        UploadTask { id, bytes }
+        Sealed::Direct(UploadTask { id, bytes })
+    }
+
+    /// Whether nothing keeps the report from leaving but its time: it is not shuffled, or the app
+    /// believes a relay.
+    fn has_way(&self, relays: Relays<'_>) -> bool {
+        self.batch.is_none() || relays(&self.experiment_id).is_some()
+    }
+
+    /// The upload, if the report is sealed and has a way.
+    fn outgoing(&self, relays: Relays<'_>) -> Option<Outgoing> {
+        match (self.sealed.as_ref()?, self.batch) {
+            (Sealed::Direct(task), None) => Some(Outgoing::Direct(task.clone())),
+            (Sealed::Shuffled { id, day }, Some(batch)) => {
+                let relay = relays(&self.experiment_id)?.clone();
+                let bit = self.report.get().get() != 0;
+                let report = ShuffledReport { digest: self.digest, arm: self.arm, bit };
+                Some(Outgoing::Shuffled(ShuffledTask::new((*id, *day), report, batch, relay)))
+            }
+            (Sealed::Direct(_), Some(_)) | (Sealed::Shuffled { .. }, None) => None,
+        }
+    }
+
+    fn queue(&self) -> Queue<'_> {
+        (&self.experiment_id, self.store, self.batch.is_some())
     }
 }
 
@@ -205,21 +276,27 @@ pub(crate) struct Outbox {
     pub(crate) parcels: BTreeMap<AssignmentId, PendingReport>,
 }
 
-/// A queue: reports of one experiment and one store, of which only a limited number is sealed at a
-/// time. Reports for a store that never comes back do not hold up other queues.
-type Queue<'a> = (&'a ExperimentId, Option<StoreId>);
+/// A queue: reports of one experiment and one store that are all shuffled or none, of which only a
+/// limited number is sealed at a time. Reports for a store that never comes back do not hold up
+/// other queues.
+type Queue<'a> = (&'a ExperimentId, Option<StoreId>, bool);
 
 impl Outbox {
     /// Reports that may be sealed now, which gives them a name and a day. For each
-    /// queue: all released reports, and the number that may be sealed.
-    fn sealable(&self, now: Timestamp) -> BTreeMap<Queue<'_>, (Vec<AssignmentId>, usize)> {
+    /// queue: all released reports, and the number that may be sealed. A report without a way is not
+    /// sealed, since its day could be long over when it has one.
+    fn sealable(
+        &self,
+        now: Timestamp,
+        relays: Relays<'_>,
+    ) -> BTreeMap<Queue<'_>, (Vec<AssignmentId>, usize)> {
         let mut sealable: BTreeMap<Queue<'_>, (Vec<AssignmentId>, usize)> = BTreeMap::new();
         for (id, parcel) in &self.parcels {
-            let queue = (&parcel.experiment_id, parcel.store);
+            let queue = parcel.queue();
             let (released, room) = sealable.entry(queue).or_insert((Vec::new(), SEALED_MAX));
             if parcel.sealed.is_some() {
                 *room = room.saturating_sub(1);
-            } else if parcel.is_released(now) {
+            } else if parcel.is_released(now) && parcel.has_way(relays) {
                 released.push(*id);
             }
         }
@@ -228,8 +305,8 @@ impl Outbox {
     }
 
     /// The experiments with a report that could be sent if the server's day were known.
-    pub(crate) fn need_day(&self, now: Timestamp) -> Vec<ExperimentId> {
-        self.sealable(now).into_keys().map(|(experiment, _)| experiment.clone()).collect()
+    pub(crate) fn need_day(&self, now: Timestamp, relays: Relays<'_>) -> Vec<ExperimentId> {
+        self.sealable(now, relays).into_keys().map(|(experiment, ..)| experiment.clone()).collect()
     }
 
     /// The reports to seal now, picked at random, each sealed with `day`.
@@ -240,10 +317,11 @@ impl Outbox {
         &self,
         day: Day,
         now: Timestamp,
+        relays: Relays<'_>,
         noise: &mut impl NoiseSource,
-    ) -> Result<Vec<(AssignmentId, UploadTask)>, EntropyError> {
+    ) -> Result<Vec<(AssignmentId, Sealed)>, EntropyError> {
         let mut sealed = Vec::new();
-        for (mut released, room) in self.sealable(now).into_values() {
+        for (mut released, room) in self.sealable(now, relays).into_values() {
             for _ in 0..room.min(released.len()) {
                 let Some(place) = pick(released.len(), noise)? else {
                     break;
@@ -260,14 +338,17 @@ impl Outbox {
 
     /// Hands out one of the sealed reports that may be sent now, picked at random among those whose
     /// last change has a number of at most `durable`: no upload leaves that a restart would forget.
+    /// A shuffled report without a relay is none of them.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
         durable: u64,
+        relays: Relays<'_>,
         noise: &mut impl NoiseSource,
-    ) -> Result<Option<UploadTask>, EntropyError> {
+    ) -> Result<Option<Outgoing>, EntropyError> {
         let ready = |(_, parcel): &(&AssignmentId, &PendingReport)| {
             parcel.sealed.is_some()
+                && parcel.has_way(relays)
                 && parcel.changed <= durable
                 && is_due(parcel.attempts.not_before, now)
         };
@@ -277,25 +358,37 @@ impl Outbox {
         let picked = picked.and_then(|id| self.parcels.get_mut(id));
         Ok(picked.and_then(|parcel| {
             parcel.attempts.not_before = now.after(TASK_TIME_MAX);
-            parcel.sealed.clone()
+            parcel.outgoing(relays)
         }))
     }
 
     /// The earliest time at which a report needs work, apart from reports that wait for the
-    /// server's day or for a write.
-    pub(crate) fn next_time(&self, now: Timestamp, durable: u64) -> Option<Timestamp> {
+    /// server's day, for a write or for a relay.
+    pub(crate) fn next_time(
+        &self,
+        now: Timestamp,
+        durable: u64,
+        relays: Relays<'_>,
+    ) -> Option<Timestamp> {
         let next = |parcel: &PendingReport| match parcel.sealed {
             Some(_) if parcel.changed <= durable => Some(parcel.attempts.not_before),
             None if !parcel.is_released(now) => Some(parcel.release_at),
             _ => None,
         };
-        self.parcels.values().filter_map(next).min()
+        self.parcels.values().filter(|parcel| parcel.has_way(relays)).filter_map(next).min()
+    }
+
+    /// The number of shuffled reports that no relay is there for: the app believes none, or the
+    /// transport leads through none.
+    pub(crate) fn without_relay(&self, relays: Relays<'_>) -> usize {
+        let without = |parcel: &&PendingReport| !parcel.has_way(relays) || parcel.attempts.no_relay;
+        self.parcels.values().filter(without).count()
     }
 
     /// The assignment whose report an upload carries.
     pub(crate) fn find(&self, id: UploadId) -> Option<AssignmentId> {
         let named =
-            |parcel: &PendingReport| parcel.sealed.as_ref().is_some_and(|task| task.id == id);
+            |parcel: &PendingReport| parcel.sealed.as_ref().is_some_and(|one| one.id() == id);
         self.parcels.iter().find(|(_, parcel)| named(parcel)).map(|(id, _)| *id)
     }
 
@@ -312,16 +405,32 @@ impl Outbox {
         let wait = full_jitter(postponed.attempts.failures, noise)?;
         let attempts = Attempts {
             failures: postponed.attempts.failures.saturating_add(1),
+            no_relay: false,
             not_before: now.after(retry_after.unwrap_or_default().min(PUSHBACK_MAX)).after(wait),
         };
-        let queue = (postponed.experiment_id.clone(), postponed.store);
+        self.set_attempts(id, attempts);
+        Ok(())
+    }
+
+    /// Keeps an upload that the transport can't send, and all of its queue, for another attempt in an
+    /// hour: only a new start of the app changes its transport.
+    pub(crate) fn wait_for_relay(&mut self, id: AssignmentId, now: Timestamp) {
+        let not_before = now.after(PUSHBACK_MAX);
+        self.set_attempts(id, Attempts { failures: 0, no_relay: true, not_before });
+    }
+
+    /// Sets the attempts of a report and of all of its queue.
+    fn set_attempts(&mut self, id: AssignmentId, attempts: Attempts) {
+        let Some(one) = self.parcels.get(&id) else { return };
+        let (experiment_id, store, is_shuffled) = one.queue();
+        let (experiment_id, rest) = (experiment_id.clone(), (store, is_shuffled));
         let of_queue = |parcel: &&mut PendingReport| {
-            (&parcel.experiment_id, parcel.store) == (&queue.0, queue.1)
+            let (id, store, is_shuffled) = parcel.queue();
+            *id == experiment_id && (store, is_shuffled) == rest
         };
         for parcel in self.parcels.values_mut().filter(of_queue) {
             parcel.attempts = attempts;
         }
-        Ok(())
     }
 
     /// Makes an upload due whose call was not answered.

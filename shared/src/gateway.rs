@@ -2,6 +2,9 @@
 //!
 //! `proto/bandana/v1/gateway.proto` describes the way of a call.
 
+use std::fmt;
+use std::str::FromStr;
+
 use thiserror::Error;
 
 /// The path of sealed requests, at relays and gateways.
@@ -62,7 +65,20 @@ const BEFORE_KEY: [u8; 2] = [0, 0x20];
 const AFTER_KEY: [u8; 6] = [0, 4, 0, 1, 0, 3];
 
 /// The public key of a gateway, in the format `application/ohttp-keys` (RFC 9458, section 3): one
-/// configuration with the only algorithms that devices take.
+/// configuration with the only algorithms that devices take. A relay that shuffles has one of the
+/// same form.
+///
+/// The text form has 86 hexadecimal digits.
+///
+/// ```
+/// use bandana_shared::gateway::{GatewayKeys, GatewayKeysError};
+///
+/// let text = "00290100208520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a000400010003";
+/// let keys: GatewayKeys = text.parse()?;
+/// assert_eq!(keys.to_string(), text);
+/// assert!(text[2..].parse::<GatewayKeys>().is_err());
+/// # Ok::<(), GatewayKeysError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayKeys(Vec<u8>);
 
@@ -87,13 +103,41 @@ impl GatewayKeys {
     pub fn configurations(&self) -> &[u8] {
         &self.0
     }
+
+    /// Whether the public key is that of `other`, whatever the identifiers are.
+    pub fn has_key_of(&self, other: &Self) -> bool {
+        let key = |keys: &Self| keys.0.get(KEY).map(<[u8]>::to_vec);
+        key(self) == key(other)
+    }
+}
+
+/// The place of the public key in a configuration.
+const KEY: std::ops::Range<usize> = 5..37;
+const _: () = assert!(KEY.start == BEFORE_ID.len() + 1 + BEFORE_KEY.len());
+
+impl fmt::Display for GatewayKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for GatewayKeys {
+    type Err = GatewayKeysError;
+
+    fn from_str(text: &str) -> Result<Self, GatewayKeysError> {
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        let digit = |ascii: u8| char::from(ascii).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        let byte = |pair: &[u8; 2]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
+        let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
+        Self::new(&bytes.filter(|_| rest.is_empty()).ok_or(GatewayKeysError(()))?)
+    }
 }
 
 /// Bytes that are not the key of a gateway.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error(
     "these are not the keys of a gateway: one configuration of X25519, HKDF-SHA256 and \
-     ChaCha20-Poly1305 is expected"
+     ChaCha20-Poly1305 is expected, as text in hexadecimal digits"
 )]
 pub struct GatewayKeysError(());
 
@@ -116,5 +160,24 @@ mod tests {
         }
         let zeros = [&BEFORE_ID[..], &[7], &BEFORE_KEY, &[0; 32], &AFTER_KEY].concat();
         assert!(GatewayKeys::new(&zeros).is_err());
+    }
+
+    #[test]
+    fn the_text_of_a_key_is_read_and_no_other() {
+        let of = |id: u8, key: u8| {
+            let bytes = [&BEFORE_ID[..], &[id], &BEFORE_KEY, &[key; 32], &AFTER_KEY].concat();
+            GatewayKeys::new(&bytes).unwrap()
+        };
+        let text = of(7, 0xab).to_string();
+        assert_eq!(text.len(), 86);
+        assert_eq!(text.parse(), Ok(of(7, 0xab)));
+        assert_eq!(text.to_uppercase().parse(), Ok(of(7, 0xab)));
+        for wrong in ["", "0", "zz", &text[..84], &text[..85], &format!("{text}00")] {
+            assert!(wrong.parse::<GatewayKeys>().is_err(), "{wrong:?}");
+        }
+        assert!(text.replace("ab", "+b").parse::<GatewayKeys>().is_err());
+        assert!(text.replace("ab", "é").parse::<GatewayKeys>().is_err());
+        assert!(text.replace("ab", "00").parse::<GatewayKeys>().is_err());
+        assert!(of(7, 1).has_key_of(&of(8, 1)) && !of(7, 1).has_key_of(&of(7, 2)));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::ExperimentId;
 
 use super::{Change, ClientError, Core, Draw, Epoch, release};
@@ -28,7 +27,8 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     ///
     /// # Privacy
-    /// Debits the ε of the experiment, or draws an arm that never reports.
+    /// Debits the ε of the experiment, and in the central account what its batches certify if its
+    /// reports are shuffled; or draws an arm that never reports.
     ///
     /// # Errors
     /// [`ClientError::NotEnrolled`]; [`ClientError::NoPolicy`] before an answer of a server within
@@ -42,7 +42,7 @@ impl<N: NoiseSource> Core<N> {
         if self.is_opted_out() {
             return Err(ClientError::OptedOut);
         }
-        let (held, acceptance) = self.use_held(experiment_id, now)?;
+        let (held, acceptance, price) = self.use_held(experiment_id, now)?;
         let (specification, once_days) = (held.specification.clone(), acceptance.once_days());
         let weights = held.policy.weights.clone();
         let arm = weights.draw((self.noise.word()? >> 32) as u32);
@@ -68,7 +68,7 @@ impl<N: NoiseSource> Core<N> {
             chosen_at: now,
             rewards_until,
             release_at,
-            price: NanoNats::from_epsilon(specification.epsilon()),
+            price,
             once,
         };
         let unreported = self.why_unreported(&draw, now);
@@ -107,6 +107,8 @@ impl<N: NoiseSource> Core<N> {
             Ok(()) => None,
             Err(Exhausted::Window) => Some(Unreported::WindowSpent),
             Err(Exhausted::Lifetime) => Some(Unreported::LifetimeSpent),
+            Err(Exhausted::CentralWindow) => Some(Unreported::CentralWindowSpent),
+            Err(Exhausted::CentralLifetime) => Some(Unreported::CentralLifetimeSpent),
         }
     }
 

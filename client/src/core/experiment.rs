@@ -3,16 +3,17 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{Digest, ExperimentId, StoreId};
 use bandana_shared::specification::Specification;
 
 use super::state::CachedExperiment;
 use super::{ClientError, Core};
-use crate::acceptance::{Acceptance, Refusal};
+use crate::acceptance::{Acceptance, Accepted, Refusal};
 use crate::day::is_older;
+use crate::debit::Debit;
 use crate::noise::{NoiseSource, uniform_up_to};
 use crate::outbox::is_due;
+use crate::shuffled::Certified;
 use crate::time::Timestamp;
 
 /// Longest time from a choice by a stale policy to the fetch of a new one. The time is random, so
@@ -32,8 +33,10 @@ pub(super) struct Enrolled {
     /// The app's terms; `None`: it no longer takes part, but earlier reports still need the
     /// server's day.
     pub(super) acceptance: Option<Acceptance>,
-    /// Time until which the held specification is within the acceptance; `None`: it is not.
-    pub(super) usable_until: Option<Timestamp>,
+    /// What was accepted of the held specification; `None`: it is not within the acceptance.
+    pub(super) accepted: Option<Accepted>,
+    /// The last batch whose loss was computed.
+    pub(super) certified: Option<Certified>,
     /// Whether a fetch is due.
     pub(super) wanted: bool,
     /// Time of the fetch that was scheduled when an arm was drawn by a stale policy.
@@ -41,7 +44,7 @@ pub(super) struct Enrolled {
     pub(super) failures: u32,
     /// Fetches without a result, the earliest first: the number of each, and the debits that were
     /// settled when it was handed out. An answer to an early one may tell an early day.
-    asked: VecDeque<(u64, NanoNats)>,
+    asked: VecDeque<(u64, Debit)>,
     /// Time before which no fetch is made: the end of a wait, or of the time for a task that was
     /// handed out.
     pub(super) not_before: Option<Timestamp>,
@@ -50,11 +53,12 @@ pub(super) struct Enrolled {
 }
 
 impl Enrolled {
-    pub(super) fn new(acceptance: Option<Acceptance>, usable_until: Option<Timestamp>) -> Self {
-        let wanted = acceptance.is_some() && usable_until.is_none();
+    pub(super) fn new(acceptance: Option<Acceptance>, accepted: Option<Accepted>) -> Self {
+        let wanted = acceptance.is_some() && accepted.is_none();
         Self {
             acceptance,
-            usable_until,
+            accepted,
+            certified: None,
             wanted,
             refresh_at: None,
             failures: 0,
@@ -64,13 +68,8 @@ impl Enrolled {
         }
     }
 
-    /// The app's terms.
-    fn into_acceptance(self) -> Option<Acceptance> {
-        self.acceptance
-    }
-
     /// Notes a fetch that is handed out.
-    pub(super) fn begin(&mut self, number: u64, settled: NanoNats) {
+    pub(super) fn begin(&mut self, number: u64, settled: Debit) {
         if self.asked.len() == ASKED_MAX {
             self.asked.pop_front();
         }
@@ -78,14 +77,14 @@ impl Enrolled {
     }
 
     /// Notes the result of a fetch, and returns the debits that its day is for.
-    pub(super) fn end(&mut self, number: u64) -> NanoNats {
+    pub(super) fn end(&mut self, number: u64) -> Debit {
         let place = self.asked.iter().position(|(asked, _)| *asked == number);
         let found = place.and_then(|place| self.asked.remove(place));
-        found.map_or(NanoNats::ZERO, |(_, settled)| settled)
+        found.map_or(Debit::ZERO, |(_, settled)| settled)
     }
 
     /// Notes that so many of the settled debits have a day now.
-    pub(super) fn dated(&mut self, settled: NanoNats) {
+    pub(super) fn dated(&mut self, settled: Debit) {
         for (_, asked) in &mut self.asked {
             *asked = asked.saturating_sub(settled);
         }
@@ -124,23 +123,29 @@ impl<N: NoiseSource> Core<N> {
         let held = self.state.cached.get(&experiment_id);
         // A lower bound of the time. The signatures are checked again when they are used.
         let now = self.state.ledger.time(Timestamp::default());
+        let before = self.enrolled.get(&experiment_id);
+        let mut certified = before.and_then(|enrolled| enrolled.certified);
         let judged = held.map(|held| {
             let offered = (&*held.specification, &held.signatures[..]);
-            acceptance.judge(offered, None, N::SIMULATED, now)
+            acceptance.judge(offered, None, &mut certified, N::SIMULATED, now)
         });
-        let (usable_until, refusal) = match judged {
-            Some(Ok(until)) => (Some(until), None),
+        let (accepted, refusal) = match judged {
+            Some(Ok(accepted)) => (Some(accepted), None),
             Some(Err(refusal)) => (None, Some(refusal)),
             None => (None, None),
         };
-        let enrolled = Enrolled { refusal, ..Enrolled::new(Some(acceptance), usable_until) };
-        self.enrolled.insert(experiment_id, enrolled);
+        let enrolled = Enrolled::new(Some(acceptance), accepted);
+        self.enrolled.insert(experiment_id, Enrolled { refusal, certified, ..enrolled });
     }
 
     /// Judges everything that is held anew.
     pub(super) fn enroll_again(&mut self) {
-        for (experiment_id, enrolled) in std::mem::take(&mut self.enrolled) {
-            if let Some(acceptance) = enrolled.into_acceptance() {
+        // What is fetched for its day only has no terms.
+        self.enrolled.retain(|_, enrolled| enrolled.acceptance.is_some());
+        let terms = self.enrolled.iter().map(|(id, enrolled)| (id, &enrolled.acceptance));
+        let terms: Vec<_> = terms.map(|(id, terms)| (id.clone(), terms.clone())).collect();
+        for (experiment_id, acceptance) in terms {
+            if let Some(acceptance) = acceptance {
                 self.enroll(experiment_id, acceptance);
             }
         }
@@ -205,34 +210,34 @@ impl<N: NoiseSource> Core<N> {
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn specification(&self, experiment_id: &ExperimentId) -> Option<&Specification> {
-        self.enrolled.get(experiment_id)?.usable_until?;
+        self.enrolled.get(experiment_id)?.accepted?;
         Some(&self.state.cached.get(experiment_id)?.specification)
     }
 
-    /// The held specification and policy of an experiment, if they can be used. Schedules a fetch
-    /// when they are stale.
+    /// The held specification and policy of an experiment, if they can be used, and the price of a
+    /// report. Schedules a fetch when they are stale.
     pub(super) fn use_held(
         &mut self,
         experiment_id: &ExperimentId,
         now: Timestamp,
-    ) -> Result<(&CachedExperiment, &Acceptance), ClientError> {
+    ) -> Result<(&CachedExperiment, &Acceptance, Debit), ClientError> {
         let not_enrolled = || ClientError::NotEnrolled { experiment_id: experiment_id.clone() };
         let enrolled = self.enrolled.get_mut(experiment_id).ok_or_else(not_enrolled)?;
         let acceptance = enrolled.acceptance.as_ref().ok_or_else(not_enrolled)?;
         let no_policy = || ClientError::NoPolicy { experiment_id: experiment_id.clone() };
-        let usable_until = enrolled.usable_until.ok_or_else(no_policy)?;
+        let Accepted { until, price } = enrolled.accepted.ok_or_else(no_policy)?;
         let held = self.state.cached.get(experiment_id).ok_or_else(no_policy)?;
         let time = self.state.ledger.time(now);
-        let old = held.is_stale(now) || time.after(RENEWAL) >= usable_until;
+        let old = held.is_stale(now) || time.after(RENEWAL) >= until;
         if old && !enrolled.wanted && enrolled.refresh_at.is_none() {
             let delay_ms_max = u64::try_from(REFRESH_DELAY_MAX.as_millis()).unwrap_or(u64::MAX);
             let delay = uniform_up_to(delay_ms_max, || self.noise.jitter())?;
             enrolled.refresh_at = Some(now.after(Duration::from_millis(delay)));
         }
-        if time >= usable_until {
+        if time >= until {
             return Err(ClientError::SignaturesExpired { experiment_id: experiment_id.clone() });
         }
-        Ok((held, acceptance))
+        Ok((held, acceptance, price))
     }
 
     /// Forgets a specification that the store it came from does not know. An impostor may have
@@ -256,7 +261,7 @@ impl<N: NoiseSource> Core<N> {
         if !unsigned || !is_held || self.state.has_reported_once(experiment_id) {
             return;
         }
-        enrolled.usable_until = None;
+        enrolled.accepted = None;
         enrolled.wanted = true;
         self.state.cached.remove(experiment_id);
         self.journal.replace();

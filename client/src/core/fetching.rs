@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{Day, ExperimentId, StoreId};
 use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
@@ -11,9 +10,10 @@ use bandana_shared::specification::Specification;
 
 use super::experiment::Enrolled;
 use super::state::{CachedExperiment, Change};
-use super::{ClientError, Core};
+use super::{ClientError, Core, relay_of};
 use crate::acceptance::Refusal;
 use crate::day::DAY_DIFFERENCE_MAX;
+use crate::debit::Debit;
 use crate::noise::NoiseSource;
 use crate::outbox::{TASK_TIME_MAX, full_jitter, is_due};
 use crate::time::Timestamp;
@@ -108,7 +108,8 @@ impl<N: NoiseSource> Core<N> {
 
     pub(super) fn fetch_task(&mut self, now: Timestamp) -> Option<FetchTask> {
         if self.day(now).is_none() {
-            for experiment_id in self.state.outbox.need_day(now) {
+            let relays = |id: &ExperimentId| relay_of(&self.enrolled, id);
+            for experiment_id in self.state.outbox.need_day(now, &relays) {
                 let enrolled = self.enrolled.entry(experiment_id);
                 enrolled.or_insert_with(|| Enrolled::new(None, None)).wanted = true;
             }
@@ -190,7 +191,7 @@ impl<N: NoiseSource> Core<N> {
         let day_fits = self.heard_day.hear(fetched.day, self.moment(now));
         if day_fits {
             let settled = asked.min(self.state.settled());
-            if settled > NanoNats::ZERO || self.state.ledger.is_news(fetched.day) {
+            if settled != Debit::ZERO || self.state.ledger.is_news(fetched.day) {
                 self.record(Change::DayHeard { day: fetched.day, settled });
             }
             // Other fetches under way were asked for the same debits.
@@ -245,14 +246,15 @@ impl<N: NoiseSource> Core<N> {
             return Err(Refusal::OtherExperiment.into());
         }
         let before = held.map(|held| &*held.specification);
-        let until =
-            acceptance.judge((&specification, &signatures[..]), before, N::SIMULATED, time)?;
+        let offered = (&specification, &signatures[..]);
+        let certified = &mut enrolled.certified;
+        let accepted = acceptance.judge(offered, before, certified, N::SIMULATED, time)?;
         let same = held.filter(|held| held.specification.digest() == specification.digest());
         let (weights, arms) = (policy.weights.len(), specification.arms().len());
         if weights != arms {
             return Err(Refusal::PolicyArms { weights, arms }.into());
         }
-        enrolled.usable_until = Some(until);
+        enrolled.accepted = Some(accepted);
         let anew = same.is_none_or(|held| held.signatures != signatures);
         // A server that does not name its store may have the same one.
         let store = store.or(same.and_then(|held| held.store));
@@ -357,10 +359,10 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// Notes the result of a fetch, and returns the debits that its day is for.
-    fn end_fetch(&mut self, task: &FetchTask) -> NanoNats {
+    fn end_fetch(&mut self, task: &FetchTask) -> Debit {
         self.server.ended();
         let enrolled = self.enrolled.get_mut(&task.experiment_id);
-        enrolled.map_or(NanoNats::ZERO, |enrolled| enrolled.end(task.number))
+        enrolled.map_or(Debit::ZERO, |enrolled| enrolled.end(task.number))
     }
 
     fn ask_later(

@@ -23,6 +23,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bandana_shared::gateway::GatewayKeys;
 use bandana_shared::identity::ExperimentId;
 
 #[cfg(test)]
@@ -33,6 +34,7 @@ use crate::ledger::{Budget, Spent};
 use crate::noise::SeededNoise;
 use crate::noise::{NoiseSource, OsNoise};
 use crate::outbox::UploadTask;
+use crate::shuffled_task::ShuffledTask;
 use crate::time::{Moment, Timestamp};
 pub use error::ClientError;
 use experiment::Enrolled;
@@ -118,6 +120,10 @@ pub type SimulatedClient = Core<SeededNoise>;
 ///         Task::Upload(task) => {
 ///             client.on_upload_result(task.id(), &UploadOutcome::Accepted, later)?;
 ///         }
+///         // Only for apps that believe a relay.
+///         Task::Shuffled(task) => {
+///             client.on_upload_result(task.id(), &UploadOutcome::NoRelay, later)?;
+///         }
 ///         Task::Wait(_) | Task::Done => break,
 ///     }
 /// }
@@ -182,6 +188,10 @@ pub enum Task {
     /// Send an upload, then call [`Core::on_upload_result`]. Handed out at or after the
     /// release time of its report, whatever the reward was.
     Upload(UploadTask),
+    /// Seal the upload of a shuffled report and send it to the relay, then call
+    /// [`Core::on_upload_result`]. Handed out like [`Self::Upload`], but only for apps that believe a
+    /// relay (feature `relay`).
+    Shuffled(ShuffledTask),
     /// No task before this time.
     Wait(Timestamp),
     /// No task until another event: an arm is drawn, or an experiment enrolled.
@@ -237,6 +247,14 @@ impl SimulatedClient {
         let noise = SeededNoise::new(seed, user);
         Self::with(noise, Budget::UNLIMITED, State::default(), Journal::volatile())
     }
+}
+
+/// The relay that the app believes for an experiment, as the present terms have it.
+fn relay_of<'a>(
+    enrolled: &'a BTreeMap<ExperimentId, Enrolled>,
+    experiment_id: &ExperimentId,
+) -> Option<&'a GatewayKeys> {
+    Some(enrolled.get(experiment_id)?.acceptance.as_ref()?.relay()?.relay())
 }
 
 impl<N: NoiseSource> Core<N> {
@@ -407,6 +425,22 @@ impl<N: NoiseSource> Core<N> {
     /// Number of private bits that no server has counted yet.
     pub fn waiting_reports(&self) -> usize {
         self.state.outbox.parcels.len()
+    }
+
+    /// Number of waiting reports that are to be shuffled, and have no relay: the app believes none
+    /// for their experiment, or the last attempt found that the transport leads through none
+    /// ([`UploadOutcome::NoRelay`](crate::UploadOutcome::NoRelay)).
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// client.choose(&id, now())?;
+    /// // Reports of this experiment go to the aggregator.
+    /// assert_eq!(client.reports_without_relay(), 0);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    pub fn reports_without_relay(&self) -> usize {
+        self.state.outbox.without_relay(&|id| relay_of(&self.enrolled, id))
     }
 
     /// Counts since the client was made.

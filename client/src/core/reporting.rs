@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use bandana_shared::identity::{StoreId, UploadId};
+use bandana_shared::identity::{ExperimentId, StoreId, UploadId};
 
-use super::{Change, ClientError, Core, Task};
+use super::{Change, ClientError, Core, Task, relay_of};
 use crate::assignment::AssignmentId;
 use crate::ledger::Exhausted;
 use crate::noise::NoiseSource;
-use crate::outbox::UploadOutcome;
+use crate::outbox::{Outgoing, UploadOutcome};
 use crate::time::Timestamp;
 
 /// Age after the release time at which a report that no server has counted is dropped: its server
@@ -37,7 +37,7 @@ impl<N: NoiseSource> Core<N> {
     /// [`ClientError::Entropy`]: nothing is lost; call again later.
     pub fn next_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
         let task = if self.is_opted_out() { Task::Done } else { self.due_task(now)? };
-        if matches!(task, Task::Fetch(_) | Task::Upload(_)) {
+        if matches!(task, Task::Fetch(_) | Task::Upload(_) | Task::Shuffled(_)) {
             self.server.called();
         }
         Ok(task)
@@ -47,8 +47,9 @@ impl<N: NoiseSource> Core<N> {
         self.privatize(now)?;
         self.drop_expired(now);
         if let Some(day) = self.day(now) {
-            for (id, task) in self.state.outbox.seal(day, now, &mut self.noise)? {
-                self.record(Change::Sealed { id, task });
+            let relays = |id: &ExperimentId| relay_of(&self.enrolled, id);
+            for (id, sealed) in self.state.outbox.seal(day, now, &relays, &mut self.noise)? {
+                self.record(Change::Sealed { id, sealed });
             }
         }
         if self.server.end(now).is_some() {
@@ -60,8 +61,11 @@ impl<N: NoiseSource> Core<N> {
             return Ok(Task::Fetch(task));
         }
         let durable = self.journal.durable();
-        if let Some(task) = self.state.outbox.take(now, durable, &mut self.noise)? {
-            return Ok(Task::Upload(task));
+        let relays = |id: &ExperimentId| relay_of(&self.enrolled, id);
+        match self.state.outbox.take(now, durable, &relays, &mut self.noise)? {
+            Some(Outgoing::Direct(task)) => return Ok(Task::Upload(task)),
+            Some(Outgoing::Shuffled(task)) => return Ok(Task::Shuffled(task)),
+            None => {}
         }
         if let Some(task) = self.fetch_task(now) {
             return Ok(Task::Fetch(task));
@@ -72,13 +76,15 @@ impl<N: NoiseSource> Core<N> {
     /// The earliest time at which [`Self::next_task`] has a task.
     fn next_time(&self, now: Timestamp) -> Option<Timestamp> {
         let windows = self.state.open.values().map(|open| open.rewards_until);
-        let outbox = self.state.outbox.next_time(now, self.journal.durable());
+        let relays = |id: &ExperimentId| relay_of(&self.enrolled, id);
+        let outbox = self.state.outbox.next_time(now, self.journal.durable(), &relays);
         // What a call is due for waits until the server is tried again.
         let call = self.next_fetch().into_iter().chain(outbox).min();
         let end = self.server.end(now);
         let call = call.map(|time| end.map_or(time, |end| time.max(end)));
         // A report that needs the day is not due for a time of its own.
-        let needs_day = self.day(now).is_none() && !self.state.outbox.need_day(now).is_empty();
+        let needs_day =
+            self.day(now).is_none() && !self.state.outbox.need_day(now, &relays).is_empty();
         let call = call.into_iter().chain(end.filter(|_| needs_day)).min();
         windows.chain(call).min()
     }
@@ -145,6 +151,12 @@ impl<N: NoiseSource> Core<N> {
         let Some(id) = self.state.outbox.find(id) else {
             return Ok(());
         };
+        if *outcome == UploadOutcome::NoRelay {
+            // It says nothing about the server: there was no call.
+            self.statistics.uploads_postponed += 1;
+            self.state.outbox.wait_for_relay(id, now);
+            return Ok(());
+        }
         if let UploadOutcome::Unanswered { retry_after } = outcome {
             self.statistics.uploads_postponed += 1;
             self.state.outbox.unanswered(id);
@@ -189,14 +201,14 @@ impl<N: NoiseSource> Core<N> {
     #[cfg(feature = "grpc")]
     pub(crate) fn interrupt(&mut self, task: &Task) {
         self.server.ended();
-        match task {
-            Task::Upload(task) => {
-                if let Some(id) = self.state.outbox.find(task.id()) {
-                    self.state.outbox.unanswered(id);
-                }
-            }
-            Task::Fetch(task) => self.fetch_again(task),
-            Task::Wait(_) | Task::Done => {}
+        let upload = match task {
+            Task::Upload(task) => task.id(),
+            Task::Shuffled(task) => task.id(),
+            Task::Fetch(task) => return self.fetch_again(task),
+            Task::Wait(_) | Task::Done => return,
+        };
+        if let Some(id) = self.state.outbox.find(upload) {
+            self.state.outbox.unanswered(id);
         }
     }
 
@@ -206,7 +218,8 @@ impl<N: NoiseSource> Core<N> {
         let Some(parcel) = self.state.outbox.parcels.get(&id) else { return };
         let admitted = self.state.ledger.admits(parcel.price, &self.budget);
         let mut sealed = self.state.outbox.parcels.iter().filter(|(_, one)| one.sealed.is_some());
-        if admitted == Err(Exhausted::Window) && sealed.all(|(other, _)| *other == id) {
+        let is_full = admitted.is_err_and(Exhausted::is_of_window);
+        if is_full && sealed.all(|(other, _)| *other == id) {
             self.want(&parcel.experiment_id.clone());
         }
     }

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, StoreId};
 use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
 use crate::assignment::{AssignmentId, OpenAssignment};
+use crate::debit::Debit;
 use crate::ledger::Ledger;
-use crate::outbox::{Attempts, Outbox, PendingReport, UploadTask};
+use crate::outbox::{Attempts, Outbox, PendingReport, Sealed};
 use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
 
@@ -82,7 +82,7 @@ pub(crate) struct Draw {
     pub(crate) chosen_at: Timestamp,
     pub(crate) rewards_until: Timestamp,
     pub(crate) release_at: Timestamp,
-    pub(crate) price: NanoNats,
+    pub(crate) price: Debit,
     pub(crate) once: Option<Epoch>,
 }
 
@@ -102,9 +102,9 @@ pub(crate) enum Change {
     /// The rewards of an assignment became a report.
     Privatized { id: AssignmentId, report: PrivateReport },
     /// A server told its day, when so much was settled.
-    DayHeard { day: Day, settled: NanoNats },
+    DayHeard { day: Day, settled: Debit },
     /// A report got its name and the server's day.
-    Sealed { id: AssignmentId, task: UploadTask },
+    Sealed { id: AssignmentId, sealed: Sealed },
     /// A report needs no further attempt.
     Settled { id: AssignmentId },
 }
@@ -129,9 +129,13 @@ impl State {
             Change::DayHeard { day, settled } => self.hear_day(*day, *settled),
             Change::Drawn(draw) => return self.draw(draw),
             Change::Privatized { id, report } => return self.privatize(*id, *report, number),
-            Change::Sealed { id, task } => {
+            Change::Sealed { id, sealed } => {
                 let parcel = self.outbox.parcels.get_mut(id).ok_or(Inconsistent)?;
-                parcel.sealed = Some(task.clone());
+                // Nothing that says so sends a shuffled report to the aggregator itself.
+                if !sealed.fits(parcel.batch) {
+                    return Err(Inconsistent);
+                }
+                parcel.sealed = Some(sealed.clone());
                 parcel.changed = number;
             }
             Change::Settled { id } => {
@@ -152,7 +156,10 @@ impl State {
         let held = self.cached.get(&draw.experiment_id).ok_or(Inconsistent)?;
         let known = held.specification.digest() == draw.digest
             && draw.arm.get() < held.specification.arms().len();
-        if !known || draw.id.get() <= self.last_assignment {
+        // Only a batch makes a report cost less in the central account.
+        let is_shuffled = held.specification.batch().is_some();
+        let fits = is_shuffled || draw.price == Debit::unshuffled(draw.price.local);
+        if !known || !fits || draw.id.get() <= self.last_assignment {
             return Err(Inconsistent);
         }
         self.last_assignment = draw.id.get();
@@ -166,7 +173,7 @@ impl State {
         let specification = Arc::clone(&held.specification);
         let (until, release) = (draw.rewards_until, draw.release_at);
         let open = OpenAssignment::new(specification, draw.arm, until, release);
-        let open = open.of_store(held.store);
+        let open = open.of_store(held.store).at_price(draw.price);
         self.open.insert(draw.id, open);
         *self.reports.entry(draw.experiment_id.clone()).or_default() += 1;
         Ok(())
@@ -184,7 +191,8 @@ impl State {
             digest: open.specification.digest(),
             arm: open.arm,
             report,
-            price: open.price(),
+            price: open.price,
+            batch: open.specification.batch(),
             release_at: open.release_at,
             reach: open.reach(),
             store: open.store,
@@ -220,14 +228,14 @@ impl State {
     }
 
     /// The debits of reports that are settled, and have no day yet.
-    pub(crate) fn settled(&self) -> NanoNats {
-        let open = self.open.values().map(OpenAssignment::price);
+    pub(crate) fn settled(&self) -> Debit {
+        let open = self.open.values().map(|open| open.price);
         let prices = open.chain(self.outbox.parcels.values().map(|parcel| parcel.price));
-        self.ledger.undated().saturating_sub(prices.fold(NanoNats::ZERO, NanoNats::saturating_add))
+        self.ledger.undated().saturating_sub(prices.fold(Debit::ZERO, Debit::saturating_add))
     }
 
     /// Accepts the server's day, for the debits that were settled when it was asked for.
-    pub(crate) fn hear_day(&mut self, day: Day, settled: NanoNats) {
+    pub(crate) fn hear_day(&mut self, day: Day, settled: Debit) {
         self.ledger.hear(day, settled.min(self.settled()));
         // Periods of a day that was a lie count as this one.
         let today = self.day();

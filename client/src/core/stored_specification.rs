@@ -5,10 +5,12 @@ use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
+use bandana_shared::shuffling::BatchSize;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use serde::{Deserialize, Serialize};
 
-/// The parts of a specification.
+/// The parts of a specification, but for its batch, which is kept beside it: earlier versions had
+/// none.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredSpecification {
     digest: [u8; 16],
@@ -70,8 +72,8 @@ impl StoredSpecification {
         }
     }
 
-    /// The specification, if it is valid and has the stored digest.
-    pub(crate) fn into_specification(self) -> Option<Specification> {
+    /// The specification with this batch, if it is valid and has the stored digest.
+    pub(crate) fn into_specification(self, batch: Option<BatchSize>) -> Option<Specification> {
         let kind = match self.kind {
             0 => RewardKind::Bounded,
             1 => RewardKind::Binary,
@@ -107,7 +109,7 @@ impl StoredSpecification {
                 attribution_window_seconds: self.attribution_window_seconds,
                 release_delay_seconds_max: self.release_delay_seconds_max,
             },
-            batch: None,
+            batch,
         });
         specification.ok().filter(|s| *s.digest().as_bytes() == self.digest)
     }

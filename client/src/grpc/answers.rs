@@ -5,11 +5,13 @@ use std::time::Duration;
 use bandana_shared::identity::{Day, StoreId};
 use bandana_shared::policy::Policy;
 use bandana_shared::specification::Specification;
-use bandana_shared::wire::v1::{GetExperimentResponse, UploadStatus};
+use bandana_shared::wire::v1::{GetExperimentResponse, UploadResponse, UploadStatus};
 use bandana_shared::wire::{WireError, signatures};
 use tonic::{Code, Status};
 
 use crate::core::Fetched;
+#[cfg(feature = "relay")]
+use crate::outbox::PUSHBACK_MAX;
 use crate::outbox::UploadOutcome;
 
 /// Metadata in which a server asks the client to wait, in milliseconds.
@@ -36,11 +38,12 @@ pub(super) fn fetched(response: &GetExperimentResponse) -> Result<Fetched, WireE
     })
 }
 
-pub(super) fn outcome(
-    status: UploadStatus,
-    store: Option<StoreId>,
-    message: String,
-) -> UploadOutcome {
+pub(super) fn outcome_of_response(response: UploadResponse) -> UploadOutcome {
+    let store = StoreId::try_from(&response.store_id[..]).ok();
+    outcome(response.status(), store, response.message)
+}
+
+fn outcome(status: UploadStatus, store: Option<StoreId>, message: String) -> UploadOutcome {
     match status {
         UploadStatus::Accepted => UploadOutcome::Accepted,
         UploadStatus::Duplicate => UploadOutcome::Duplicate,
@@ -66,6 +69,19 @@ pub(super) fn outcome(
 /// app key, which may be a mistake of the server's operator.
 pub(super) fn outcome_of_error(status: &Status) -> UploadOutcome {
     UploadOutcome::Unanswered { retry_after: pushback(status) }
+}
+
+/// The outcome of a call to a relay that shuffles. That it holds another key than the app believes,
+/// or that it does not shuffle, is about these reports only, and may be a slip of its operator's: they
+/// wait, and nothing else does.
+#[cfg(feature = "relay")]
+pub(super) fn outcome_of_relay_error(status: &Status) -> UploadOutcome {
+    match status.code() {
+        Code::InvalidArgument | Code::Unimplemented => {
+            UploadOutcome::Retry { retry_after: Some(PUSHBACK_MAX) }
+        }
+        _ => outcome_of_error(status),
+    }
 }
 
 /// The wait that the server asks for.

@@ -10,8 +10,9 @@ use bandana_shared::gateway::{
     REQUEST_TYPE, pad,
 };
 use bandana_shared::wire::signatures;
-use bandana_shared::wire::v1::GetGatewayKeysRequest;
 use bandana_shared::wire::v1::gateway_client::GatewayClient;
+use bandana_shared::wire::v1::shuffler_client::ShufflerClient;
+use bandana_shared::wire::v1::{GetGatewayKeysRequest, UploadResponse};
 use bhttp::{Message as BinaryMessage, Mode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use ohttp::ClientRequest;
@@ -27,6 +28,7 @@ use tonic::{Code, Status};
 
 use super::AppKey;
 use super::answers::PUSHBACK;
+use crate::shuffled_task::ShuffledTask;
 use crate::signers::Signers;
 use crate::time::{Clock as _, SystemClock, Timestamp};
 
@@ -88,6 +90,18 @@ impl Gateway {
 
     fn lock(&self) -> MutexGuard<'_, Option<Held>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands a shuffled report to the relay, sealed for the gateway and for the relay.
+    pub(super) async fn upload_shuffled(
+        &self,
+        relay: Channel,
+        task: &ShuffledTask,
+    ) -> Result<UploadResponse, Status> {
+        let keys = self.keys(relay.clone()).await?;
+        let sealed = task.seal(&keys);
+        let sealed = sealed.map_err(|error| Status::failed_precondition(error.to_string()))?;
+        Ok(ShufflerClient::new(relay).submit_shuffled(sealed).await?.into_inner())
     }
 
     /// Makes a call of the device service over `relay`, sealed for the gateway.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use bandana_shared::identity::UploadId;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -191,19 +192,17 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) -> Option<Instant>
         shared.writes.wake();
         let wait = match task {
             Ok(Task::Wait(time)) => Some(time.since(shared.now())),
-            Ok(Task::Upload(_) | Task::Fetch(_) | Task::Done) => None,
+            Ok(Task::Upload(_) | Task::Shuffled(_) | Task::Fetch(_) | Task::Done) => None,
             Err(_) => Some(NO_RANDOMNESS_WAIT),
         };
         match (task, wait) {
             (Ok(Task::Upload(task)), _) => {
                 let outcome = until(shared, &mut end, transport.upload(&task)).await;
-                if outcome.is_none() && shared.network_changed.load(Ordering::SeqCst) {
-                    shared.core().interrupt(&Task::Upload(task));
-                    continue;
-                }
-                let outcome = outcome.unwrap_or(UploadOutcome::Unanswered { retry_after: None });
-                // Without randomness the upload is handed out again later.
-                shared.core().on_upload_result(task.id(), &outcome, shared.now()).ok();
+                tell_outcome(shared, task.id(), outcome, Task::Upload(task));
+            }
+            (Ok(Task::Shuffled(task)), _) => {
+                let outcome = until(shared, &mut end, transport.upload_shuffled(&task)).await;
+                tell_outcome(shared, task.id(), outcome, Task::Shuffled(task));
             }
             (Ok(Task::Fetch(task)), _) => {
                 let answer = until(shared, &mut end, transport.fetch(&task)).await;
@@ -233,6 +232,17 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) -> Option<Instant>
             }
         }
     }
+}
+
+/// Tells the client the outcome of an upload; `None`: it was given up.
+fn tell_outcome(shared: &Shared, id: UploadId, outcome: Option<UploadOutcome>, task: Task) {
+    if outcome.is_none() && shared.network_changed.load(Ordering::SeqCst) {
+        shared.core().interrupt(&task);
+        return;
+    }
+    let outcome = outcome.unwrap_or(UploadOutcome::Unanswered { retry_after: None });
+    // Without randomness the upload is handed out again later.
+    shared.core().on_upload_result(id, &outcome, shared.now()).ok();
 }
 
 /// Reason why a fetch failed, in words; `None`: it succeeded.

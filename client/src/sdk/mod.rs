@@ -161,6 +161,7 @@ impl Bandana {
             budget: self.shared.budget,
             open_assignments: core.open_assignments(),
             waiting_reports: core.waiting_reports(),
+            reports_without_relay: core.reports_without_relay(),
             statistics: core.statistics(),
         };
         drop(core);
@@ -169,7 +170,12 @@ impl Bandana {
             ((true, Some(error)), _) => {
                 // The spent budget is unknown, so the whole budget counts as spent.
                 let Status { budget, .. } = status;
-                let spent = Spent { window: budget.window(), lifetime: budget.lifetime() };
+                let spent = Spent {
+                    window: budget.window(),
+                    lifetime: budget.lifetime(),
+                    central_window: budget.central_window(),
+                    central_lifetime: budget.central_lifetime(),
+                };
                 Status { reporting: Reporting::StorageUnusable(error), spent, ..status }
             }
             ((false, Some(error)), Reporting::On) => {
@@ -357,15 +363,19 @@ impl Bandana {
 pub struct Status {
     /// Whether new assignments report.
     pub reporting: Reporting,
-    /// The privacy loss so far, in nano-nats. When the storage can't be used, the loss is unknown,
+    /// The privacy loss so far, in both accounts. When the storage can't be used, the loss is unknown,
     /// and the whole budget counts as spent.
     pub spent: Spent,
-    /// The caps, in nano-nats.
+    /// The caps.
     pub budget: Budget,
     /// Number of assignments whose rewards still count.
     pub open_assignments: usize,
     /// Number of private bits that no server has counted yet.
     pub waiting_reports: usize,
+    /// Number of those that are to be shuffled and can't leave: the app believes no relay for their
+    /// experiment (`Acceptance::shuffled`), or its transport leads through none
+    /// (`Transport::through_relay`), which was found when one was to be sent.
+    pub reports_without_relay: usize,
     /// The time of the next call, after calls that failed; `None`: the last one was answered. Call
     /// [`Bandana::wake`] when the network has changed.
     pub next_attempt: Option<Timestamp>,

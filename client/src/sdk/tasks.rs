@@ -30,6 +30,8 @@ use crate::outbox::UploadOutcome;
 ///             let outcome = send(task.bytes());
 ///             tasks.on_upload_result(task.id(), &outcome)?;
 ///         }
+///         // For apps that believe a relay; the host seals it, and sends it there.
+///         Task::Shuffled(task) => tasks.on_upload_result(task.id(), &UploadOutcome::NoRelay)?,
 ///         Task::Wait(until) => break Some(until),
 ///         Task::Done => break None,
 ///     }

@@ -378,7 +378,7 @@ fn read_state(
     let first = read_frame::<StoredState>(first, STATE)?.ok_or_else(|| damaged(STATE))?;
     let (mut state, mut number) = first.into_state(simulated).ok_or_else(|| damaged(STATE))?;
     let replace = |state: &mut State, number: u64| match number == of_ledger {
-        true if ledger.lifetime() < state.ledger.lifetime() => Err(damaged(LEDGER)),
+        true if !ledger.lifetime().covers(state.ledger.lifetime()) => Err(damaged(LEDGER)),
         true => {
             state.ledger = ledger.clone();
             Ok(())

@@ -1,6 +1,6 @@
 //! Privacy accounting: the total loss of many private reports.
 //!
-//! - [`nano_nats`]: the integer unit of a device's ledger.
+//! - [`nano_nats`], [`delta_units`]: the integer units of a device's ledger.
 //! - [`loss`], [`delta`], [`guarantee`]: (ε, δ)-differential privacy.
 //! - [`basic`], [`advanced`], [`optimal`], [`heterogeneous`]: composition of
 //!   mechanisms that are each purely ε-differentially private.
@@ -35,6 +35,7 @@ mod binomial;
 pub mod concentrated;
 mod conversion;
 pub mod delta;
+pub mod delta_units;
 pub mod gaussian;
 pub mod guarantee;
 pub mod heterogeneous;

@@ -149,6 +149,13 @@ impl User {
                     return Ok(Some(()));
                 }
             }
+            Task::Shuffled(task) => {
+                let outcome = transport.upload_shuffled(&task).await;
+                self.client.on_upload_result(task.id(), &outcome, self.now)?;
+                if !matches!(outcome, UploadOutcome::Unanswered { .. }) {
+                    return Ok(Some(()));
+                }
+            }
             Task::Wait(time) => self.now = time,
             Task::Done => return Ok(Some(())),
         }

@@ -88,6 +88,10 @@ async fn carry_out(
                 let outcome = transport.upload(&task).await;
                 client.on_upload_result(task.id(), &outcome, now)?;
             }
+            Task::Shuffled(task) => {
+                let outcome = transport.upload_shuffled(&task).await;
+                client.on_upload_result(task.id(), &outcome, now)?;
+            }
             Task::Wait(_) | Task::Done => return Ok(()),
         }
     }

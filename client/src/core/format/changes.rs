@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{Day, Digest, ExperimentId, StoreId, UploadId};
+use bandana_shared::shuffling::BatchSize;
 use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
 use super::super::stored_specification::StoredSpecification;
 use super::super::{CachedExperiment, Change, Draw, Epoch, State};
+use super::ledger::StoredDebit;
 use super::{StoredPolicy, StoredSignature, arm_index, signatures};
 use crate::assignment::AssignmentId;
-use crate::outbox::UploadTask;
+use crate::debit::Debit;
+use crate::outbox::{Sealed, UploadTask};
 use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
 
@@ -24,11 +27,11 @@ pub(crate) struct StoredChanges {
 
 impl Stored for StoredChanges {
     const MAGIC: [u8; 4] = *b"BDch";
-    const VERSION: u16 = 3;
+    const VERSION: u16 = 4;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
         // Earlier versions lacked only the last kinds of changes.
-        Ok(if older.version() < 3 { Some(older.decode()?) } else { None })
+        Ok(if older.version() < 4 { Some(older.decode()?) } else { None })
     }
 }
 
@@ -36,17 +39,8 @@ impl Stored for StoredChanges {
 enum StoredChange {
     /// The form of version 1.
     Heard(StoredHeard),
-    Drawn {
-        id: u64,
-        digest: [u8; 16],
-        experiment_id: String,
-        arm: u32,
-        chosen_at_ms: u64,
-        rewards_until_ms: u64,
-        release_at_ms: u64,
-        price: u64,
-        once: Option<(u32, u32)>,
-    },
+    /// A draw whose report costs the same in both accounts.
+    Drawn(StoredDraw),
     Privatized {
         id: u64,
         symbol: u8,
@@ -60,10 +54,68 @@ enum StoredChange {
         id: u64,
     },
     HeardFrom(Option<[u8; 16]>, StoredHeard),
+    /// The form of version 3, which had one account.
     DayHeard {
         day: u32,
         settled: u64,
     },
+    DayHeardInBoth {
+        day: u32,
+        settled: StoredDebit,
+    },
+    /// A specification with this batch was heard. Its price in the central account is with each draw.
+    HeardShuffled(Option<[u8; 16]>, StoredHeard, u32),
+    DrawnAtPrice(StoredDraw, StoredDebit),
+    /// A shuffled report got its name and the server's day.
+    SealedShuffled {
+        id: u64,
+        upload_id: [u8; 16],
+        day: u32,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredDraw {
+    id: u64,
+    digest: [u8; 16],
+    experiment_id: String,
+    arm: u32,
+    chosen_at_ms: u64,
+    rewards_until_ms: u64,
+    release_at_ms: u64,
+    /// In the local account.
+    price: u64,
+    once: Option<(u32, u32)>,
+}
+
+impl StoredDraw {
+    fn new(draw: &Draw) -> Self {
+        Self {
+            id: draw.id.get(),
+            digest: *draw.digest.as_bytes(),
+            experiment_id: draw.experiment_id.to_string(),
+            arm: draw.arm.to_u32(),
+            chosen_at_ms: draw.chosen_at.unix_ms(),
+            rewards_until_ms: draw.rewards_until.unix_ms(),
+            release_at_ms: draw.release_at.unix_ms(),
+            price: draw.price.local.get(),
+            once: draw.once.map(|epoch| (epoch.days, epoch.number)),
+        }
+    }
+
+    fn into_change(self, price: Debit) -> Option<Change> {
+        Some(Change::Drawn(Draw {
+            id: AssignmentId::new(self.id),
+            digest: Digest::new(self.digest),
+            experiment_id: ExperimentId::new(self.experiment_id).ok()?,
+            arm: arm_index(self.arm)?,
+            chosen_at: Timestamp::from_unix_ms(self.chosen_at_ms),
+            rewards_until: Timestamp::from_unix_ms(self.rewards_until_ms),
+            release_at: Timestamp::from_unix_ms(self.release_at_ms),
+            price,
+            once: self.once.map(|(days, number)| Epoch { days, number }),
+        }))
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -89,11 +141,16 @@ impl StoredHeard {
     }
 
     /// The change, given the state before it.
-    fn into_change(self, store: Option<StoreId>, state: &State) -> Option<Change> {
+    fn into_change(
+        self,
+        store: Option<StoreId>,
+        batch: Option<BatchSize>,
+        state: &State,
+    ) -> Option<Change> {
         let experiment_id = ExperimentId::new(self.experiment_id).ok()?;
         let anew = self.specification.is_some();
         let (specification, signatures) = if let Some((stored, signed)) = self.specification {
-            (Arc::new(stored.into_specification()?), signatures(signed)?)
+            (Arc::new(stored.into_specification(batch)?), signatures(signed)?)
         } else {
             let held = state.cached.get(&experiment_id)?;
             (Arc::clone(&held.specification), held.signatures.clone())
@@ -131,30 +188,33 @@ impl StoredChange {
         match change {
             Change::Heard { held, anew } => {
                 let store = held.store.map(|store| *store.as_bytes());
-                Self::HeardFrom(store, StoredHeard::new(held, *anew))
+                let heard = StoredHeard::new(held, *anew);
+                match held.specification.batch() {
+                    None => Self::HeardFrom(store, heard),
+                    Some(batch) => Self::HeardShuffled(store, heard, batch.get()),
+                }
             }
             Change::DayHeard { day, settled } => {
-                Self::DayHeard { day: day.get(), settled: settled.get() }
+                Self::DayHeardInBoth { day: day.get(), settled: StoredDebit::new(*settled) }
             }
-            Change::Drawn(draw) => Self::Drawn {
-                id: draw.id.get(),
-                digest: *draw.digest.as_bytes(),
-                experiment_id: draw.experiment_id.to_string(),
-                arm: draw.arm.to_u32(),
-                chosen_at_ms: draw.chosen_at.unix_ms(),
-                rewards_until_ms: draw.rewards_until.unix_ms(),
-                release_at_ms: draw.release_at.unix_ms(),
-                price: draw.price.get(),
-                once: draw.once.map(|epoch| (epoch.days, epoch.number)),
-            },
+            Change::Drawn(draw) if draw.price == Debit::unshuffled(draw.price.local) => {
+                Self::Drawn(StoredDraw::new(draw))
+            }
+            Change::Drawn(draw) => {
+                Self::DrawnAtPrice(StoredDraw::new(draw), StoredDebit::new(draw.price))
+            }
             Change::Privatized { id, report } => {
                 Self::Privatized { id: id.get(), symbol: report.get().get() }
             }
-            Change::Sealed { id, task } => Self::Sealed {
+            Change::Sealed { id, sealed: Sealed::Direct(task) } => Self::Sealed {
                 id: id.get(),
                 upload_id: *task.id().as_bytes(),
                 bytes: task.bytes().to_vec(),
             },
+            Change::Sealed { id, sealed: Sealed::Shuffled { id: upload_id, day } } => {
+                let (id, upload_id) = (id.get(), *upload_id.as_bytes());
+                Self::SealedShuffled { id, upload_id, day: day.get() }
+            }
             Change::Settled { id } => Self::Settled { id: id.get() },
         }
     }
@@ -162,40 +222,39 @@ impl StoredChange {
     /// The change, given the state before it.
     fn into_change(self, state: &State) -> Option<Change> {
         Some(match self {
-            Self::Heard(heard) => heard.into_change(None, state)?,
-            Self::HeardFrom(store, heard) => heard.into_change(store.map(StoreId::new), state)?,
-            Self::Drawn {
-                id,
-                digest,
-                experiment_id,
-                arm,
-                chosen_at_ms,
-                rewards_until_ms,
-                release_at_ms,
-                price,
-                once,
-            } => Change::Drawn(Draw {
-                id: AssignmentId::new(id),
-                digest: Digest::new(digest),
-                experiment_id: ExperimentId::new(experiment_id).ok()?,
-                arm: arm_index(arm)?,
-                chosen_at: Timestamp::from_unix_ms(chosen_at_ms),
-                rewards_until: Timestamp::from_unix_ms(rewards_until_ms),
-                release_at: Timestamp::from_unix_ms(release_at_ms),
-                price: NanoNats::new(price),
-                once: once.map(|(days, number)| Epoch { days, number }),
-            }),
+            Self::Heard(heard) => heard.into_change(None, None, state)?,
+            Self::HeardFrom(store, heard) => {
+                heard.into_change(store.map(StoreId::new), None, state)?
+            }
+            Self::HeardShuffled(store, heard, batch) => {
+                let batch = BatchSize::new(batch).ok()?;
+                heard.into_change(store.map(StoreId::new), Some(batch), state)?
+            }
+            Self::Drawn(draw) => {
+                let price = Debit::unshuffled(NanoNats::new(draw.price));
+                draw.into_change(price)?
+            }
+            Self::DrawnAtPrice(draw, price) => draw.into_change(price.into_debit())?,
             Self::Privatized { id, symbol } => {
                 let report = PrivateReport::restored(symbol)?;
                 Change::Privatized { id: AssignmentId::new(id), report }
             }
             Self::Sealed { id, upload_id, bytes } => {
                 let task = UploadTask::from_parts(UploadId::new(upload_id), bytes);
-                Change::Sealed { id: AssignmentId::new(id), task }
+                Change::Sealed { id: AssignmentId::new(id), sealed: Sealed::Direct(task) }
+            }
+            Self::SealedShuffled { id, upload_id, day } => {
+                let (upload_id, day) = (UploadId::new(upload_id), Day::new(day));
+                let sealed = Sealed::Shuffled { id: upload_id, day };
+                Change::Sealed { id: AssignmentId::new(id), sealed }
             }
             Self::Settled { id } => Change::Settled { id: AssignmentId::new(id) },
             Self::DayHeard { day, settled } => {
-                Change::DayHeard { day: Day::new(day), settled: NanoNats::new(settled) }
+                let settled = Debit::unshuffled(NanoNats::new(settled));
+                Change::DayHeard { day: Day::new(day), settled }
+            }
+            Self::DayHeardInBoth { day, settled } => {
+                Change::DayHeard { day: Day::new(day), settled: settled.into_debit() }
             }
         })
     }

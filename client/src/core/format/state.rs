@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
-use bandana_shared::identity::{Digest, ExperimentId, StoreId, UploadId};
+use bandana_shared::identity::{Day, Digest, ExperimentId, StoreId, UploadId};
+use bandana_shared::shuffling::BatchSize;
 use bandana_shared::specification::Specification;
 use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
 use super::super::stored_specification::StoredSpecification;
 use super::super::{CachedExperiment, Epoch, Once, State};
-use super::ledger::{LedgerRecord, LedgerRecord1};
+use super::ledger::{LedgerRecord, LedgerRecord1, LedgerRecord2, StoredDebit};
 use super::{StoredPolicy, StoredSignature, arm_index, signatures};
 use crate::assignment::{AssignmentId, OpenAssignment};
-use crate::outbox::{Attempts, Outbox, PendingReport, UploadTask};
+use crate::debit::Debit;
+use crate::outbox::{Attempts, Outbox, PendingReport, Sealed, UploadTask};
 use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
 
@@ -24,8 +26,67 @@ use crate::time::Timestamp;
 pub(crate) struct StoredState {
     parts: StoredParts<LedgerRecord>,
     stores: StoredStores,
-    /// The price of each parcel, in nano-nats. Earlier versions had none.
+    /// The price of each parcel in the local account, in nano-nats. Versions 1 and 2 had none.
     prices: Vec<u64>,
+    shuffling: StoredShuffling,
+}
+
+/// What is shuffled. Before version 4 nothing was.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredShuffling {
+    /// The batch of each specification; 0: none.
+    batches: Vec<u32>,
+    /// The price of each open assignment, where it is not the same in both accounts.
+    open: Vec<Option<StoredDebit>>,
+    /// What is different of each parcel, if it is shuffled.
+    parcels: Vec<Option<StoredShuffledParcel>>,
+}
+
+/// A parcel that is shuffled: it has no bytes of an upload.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct StoredShuffledParcel {
+    batch: u32,
+    price: StoredDebit,
+    /// Id and day of the upload.
+    sealed: Option<([u8; 16], u32)>,
+}
+
+impl StoredShuffling {
+    fn new(specifications: &[u32], state: &State) -> Self {
+        let open = state.open.values().map(|open| {
+            let is_same = open.price == Debit::unshuffled(open.price.local);
+            (!is_same).then(|| StoredDebit::new(open.price))
+        });
+        let parcels = state.outbox.parcels.values().map(StoredShuffledParcel::new);
+        Self { batches: specifications.to_vec(), open: open.collect(), parcels: parcels.collect() }
+    }
+
+    /// Nothing is shuffled.
+    fn none(parts: &StoredParts<LedgerRecord>) -> Self {
+        Self {
+            batches: vec![0; parts.specifications.len()],
+            open: vec![None; parts.open.len()],
+            parcels: vec![None; parts.parcels.len()],
+        }
+    }
+
+    /// Whether there is one entry for each.
+    fn fits(&self, parts: &StoredParts<LedgerRecord>) -> bool {
+        self.batches.len() == parts.specifications.len()
+            && self.open.len() == parts.open.len()
+            && self.parcels.len() == parts.parcels.len()
+    }
+}
+
+impl StoredShuffledParcel {
+    fn new(parcel: &PendingReport) -> Option<Self> {
+        let sealed = match &parcel.sealed {
+            Some(Sealed::Shuffled { id, day }) => Some((*id.as_bytes(), day.get())),
+            Some(Sealed::Direct(_)) | None => None,
+        };
+        let (batch, price) = (parcel.batch?.get(), StoredDebit::new(parcel.price));
+        Some(Self { batch, price, sealed })
+    }
 }
 
 /// The stores of held specifications, open assignments and parcels, in that order. A place is 0 for
@@ -83,23 +144,40 @@ struct StoredParts<L> {
 
 impl Stored for StoredState {
     const MAGIC: [u8; 4] = *b"BDst";
-    const VERSION: u16 = 3;
+    const VERSION: u16 = 4;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
-        let (parts, stores): (StoredParts<LedgerRecord1>, _) = match older.version() {
-            1 => (older.decode()?, StoredStores::default()),
-            2 => older.decode()?,
+        type Parts<L> = StoredParts<L>;
+        let (parts, stores, prices) = match older.version() {
+            1 => {
+                let parts: Parts<LedgerRecord1> = older.decode()?;
+                (parts.with_ledger(), StoredStores::default(), Vec::new())
+            }
+            2 => {
+                let (parts, stores): (Parts<LedgerRecord1>, _) = older.decode()?;
+                (parts.with_ledger(), stores, Vec::new())
+            }
+            3 => {
+                let (parts, stores, prices): (Parts<LedgerRecord2>, _, _) = older.decode()?;
+                (parts.with_ledger(), stores, prices)
+            }
             _ => return Ok(None),
         };
-        Ok(Some(Self { parts: parts.into(), stores, prices: Vec::new() }))
+        let shuffling = StoredShuffling::none(&parts);
+        Ok(Some(Self { parts, stores, prices, shuffling }))
     }
 }
 
-impl From<StoredParts<LedgerRecord1>> for StoredParts<LedgerRecord> {
-    fn from(parts: StoredParts<LedgerRecord1>) -> Self {
+impl<L> StoredParts<L> {
+    /// The same parts, with a ledger of this version.
+    fn with_ledger(self) -> StoredParts<LedgerRecord>
+    where
+        LedgerRecord: From<L>,
+    {
+        let parts = self;
         let StoredParts { number, simulated, opted_out, ledger, last_assignment, .. } = parts;
         let StoredParts { specifications, held, open, parcels, once, .. } = parts;
-        Self {
+        StoredParts {
             number,
             simulated,
             opted_out,
@@ -149,6 +227,8 @@ struct StoredParcel {
 struct Mentioned {
     places: BTreeMap<[u8; 16], u32>,
     specifications: Vec<StoredSpecification>,
+    /// The batch of each; 0: none.
+    batches: Vec<u32>,
 }
 
 impl Mentioned {
@@ -156,6 +236,7 @@ impl Mentioned {
         let next = u32::try_from(self.specifications.len()).unwrap_or(u32::MAX);
         *self.places.entry(*specification.digest().as_bytes()).or_insert_with(|| {
             self.specifications.push(StoredSpecification::new(specification));
+            self.batches.push(specification.batch().map_or(0, BatchSize::get));
             next
         })
     }
@@ -199,21 +280,25 @@ impl StoredState {
             once: once.collect(),
             specifications: mentioned.specifications,
         };
-        let prices = state.outbox.parcels.values().map(|parcel| parcel.price.get()).collect();
-        Self { parts, stores, prices }
+        let prices = state.outbox.parcels.values().map(|parcel| parcel.price.local.get());
+        let shuffling = StoredShuffling::new(&mentioned.batches, state);
+        Self { parts, stores, prices: prices.collect(), shuffling }
     }
 
     /// The state and its number; `None` when the content is not valid.
     pub(crate) fn into_state(self, simulated: bool) -> Option<(State, u64)> {
-        let Self { parts, stores, mut prices } = self;
-        if parts.simulated != simulated {
+        let Self { parts, stores, prices, shuffling } = self;
+        if parts.simulated != simulated || !shuffling.fits(&parts) {
             return None;
         }
         let count = parts.held.len() + parts.open.len() + parts.parcels.len();
         let mut stores = stores.into_stores(count)?;
-        let specifications = parts.specifications.into_iter();
-        let specifications: Vec<Arc<Specification>> =
-            specifications.map(|s| s.into_specification().map(Arc::new)).collect::<Option<_>>()?;
+        let specifications = parts.specifications.into_iter().zip(shuffling.batches);
+        let specifications = specifications.map(|(stored, batch)| {
+            let batch = if batch == 0 { None } else { Some(BatchSize::new(batch).ok()?) };
+            stored.into_specification(batch).map(Arc::new)
+        });
+        let specifications: Vec<Arc<Specification>> = specifications.collect::<Option<_>>()?;
         let find = |place: u32| specifications.get(usize::try_from(place).ok()?).map(Arc::clone);
         let mut state = State {
             ledger: parts.ledger.into_ledger(),
@@ -233,7 +318,7 @@ impl StoredState {
             };
             state.cached.insert(id, held);
         }
-        for open in parts.open {
+        for (open, price) in parts.open.into_iter().zip(shuffling.open) {
             let specification = find(open.specification)?;
             let arm = arm_index(open.arm)?;
             if arm.get() >= specification.arms().len() || open.id > parts.last_assignment {
@@ -241,20 +326,19 @@ impl StoredState {
             }
             let until = Timestamp::from_unix_ms(open.rewards_until_ms);
             let release = Timestamp::from_unix_ms(open.release_at_ms);
+            // Only a batch makes a report cost less in the central account.
+            if price.is_some() && specification.batch().is_none() {
+                return None;
+            }
             let assignment = OpenAssignment::new(specification, arm, until, release);
-            let assignment = assignment.of_store(stores.next()?);
+            let price = price.map_or(assignment.price, StoredDebit::into_debit);
+            let assignment = assignment.of_store(stores.next()?).at_price(price);
             state.open.insert(AssignmentId::new(open.id), assignment);
         }
-        if prices.is_empty() {
-            // Counts in every window until the report is settled.
-            prices = vec![u64::MAX; parts.parcels.len()];
-        }
-        if prices.len() != parts.parcels.len() {
-            return None;
-        }
-        let prices = prices.into_iter().map(NanoNats::new);
-        let parcels = parts.parcels.into_iter().zip(stores).zip(prices);
-        let parcels = parcels.map(|((parcel, store), price)| parcel.into_parcel(store, price));
+        let parcels = StoredParcels { parcels: parts.parcels, prices, shuffled: shuffling.parcels };
+        let parcels = parcels.with_prices()?.into_iter().zip(stores);
+        let parcels = parcels
+            .map(|((parcel, price, shuffled), store)| parcel.into_parcel(store, price, shuffled));
         state.outbox = Outbox { parcels: parcels.collect::<Option<_>>()? };
         let open = state.open.values().map(|open| open.specification.experiment_id());
         let waiting = state.outbox.parcels.values().map(|parcel| &parcel.experiment_id);
@@ -270,9 +354,35 @@ impl StoredState {
     }
 }
 
+/// Parcels, and what is stored beside each of them.
+struct StoredParcels {
+    parcels: Vec<StoredParcel>,
+    prices: Vec<u64>,
+    shuffled: Vec<Option<StoredShuffledParcel>>,
+}
+
+impl StoredParcels {
+    /// Each with its price in the local account; `None`: the number of prices differs.
+    fn with_prices(self) -> Option<Vec<(StoredParcel, NanoNats, Option<StoredShuffledParcel>)>> {
+        let Self { parcels, mut prices, shuffled } = self;
+        if prices.is_empty() {
+            // Counts in every window until the report is settled.
+            prices = vec![u64::MAX; parcels.len()];
+        }
+        let prices = (prices.len() == parcels.len()).then_some(prices)?;
+        let parcels = parcels.into_iter().zip(prices).zip(shuffled);
+        let parcels =
+            parcels.map(|((parcel, price), shuffled)| (parcel, NanoNats::new(price), shuffled));
+        Some(parcels.collect())
+    }
+}
+
 impl StoredParcel {
     fn new((id, parcel): (&AssignmentId, &PendingReport)) -> Self {
-        let sealed = parcel.sealed.as_ref();
+        let sealed = match &parcel.sealed {
+            Some(Sealed::Direct(task)) => Some(task),
+            Some(Sealed::Shuffled { .. }) | None => None,
+        };
         Self {
             id: id.get(),
             experiment_id: parcel.experiment_id.to_string(),
@@ -289,15 +399,30 @@ impl StoredParcel {
         self,
         store: Option<StoreId>,
         price: NanoNats,
+        shuffled: Option<StoredShuffledParcel>,
     ) -> Option<(AssignmentId, PendingReport)> {
-        let sealed =
-            self.sealed.map(|(id, bytes)| UploadTask::from_parts(UploadId::new(id), bytes));
+        let direct = self
+            .sealed
+            .map(|(id, bytes)| Sealed::Direct(UploadTask::from_parts(UploadId::new(id), bytes)));
+        let (batch, price, sealed) = match shuffled {
+            None => (None, Debit::unshuffled(price), direct),
+            // Nothing that says so sends a shuffled report to the aggregator itself.
+            Some(_) if direct.is_some() => return None,
+            Some(StoredShuffledParcel { batch, price, sealed }) => {
+                let sealed = sealed.map(|(id, day)| Sealed::Shuffled {
+                    id: UploadId::new(id),
+                    day: Day::new(day),
+                });
+                (Some(BatchSize::new(batch).ok()?), price.into_debit(), sealed)
+            }
+        };
         let parcel = PendingReport {
             experiment_id: ExperimentId::new(self.experiment_id).ok()?,
             digest: Digest::new(self.digest),
             arm: arm_index(self.arm)?,
             report: PrivateReport::restored(self.symbol)?,
             price,
+            batch,
             release_at: Timestamp::from_unix_ms(self.release_at_ms),
             reach: Duration::from_millis(self.reach_ms),
             store,
