@@ -16,7 +16,10 @@ pub(crate) const DELTA: f64 = 1e-6;
 const COLLUDERS: u16 = 100;
 
 /// The losses that were computed; the largest batch takes a third of a second.
-static KNOWN: LazyLock<Mutex<HashMap<(u64, BatchSize), [f64; 2]>>> = LazyLock::new(Mutex::default);
+static KNOWN: LazyLock<Mutex<Losses>> = LazyLock::new(Mutex::default);
+
+/// Without colluders and with, by floor and batch.
+type Losses = HashMap<(u64, BatchSize), [f64; 2]>;
 
 /// Most of them that are kept.
 const KNOWN_MAX: usize = 1000;

@@ -125,6 +125,7 @@ impl AggregatorProcess {
         Ok(Server {
             device: self.device_url.clone(),
             relay: None,
+            shuffler: None,
             device_tls: tls.clone(),
             operator: Connection::new(&self.operator_url, token, tls)?,
         })
@@ -187,7 +188,7 @@ impl Server {
         };
         let operator = Connection::new(operator, token.clone(), tls_of_operator)?;
         let device = device.to_owned();
-        Ok(Self { device, relay: None, device_tls: tls_of_device, operator })
+        Ok(Self { device, relay: None, shuffler: None, device_tls: tls_of_device, operator })
     }
 }
 

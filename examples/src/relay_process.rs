@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
+use bandana_shared::gateway::GatewayKeys;
 use tokio::process::Command;
 
 use crate::environment::CleanEnvironment as _;
@@ -80,10 +81,45 @@ impl RelayProcess {
 /// # Errors
 /// When the program can't make it.
 pub async fn gateway_key(program: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
-    let file = folder.join("gateway-key");
+    Ok(key(program, folder.join("gateway-key")).await?.0)
+}
+
+/// What makes a relay shuffle.
+#[derive(Debug)]
+pub struct ShuffleFlags {
+    /// The flags.
+    pub flags: Vec<String>,
+    /// The public key of the relay.
+    pub keys: GatewayKeys,
+}
+
+impl ShuffleFlags {
+    /// Makes a relay's key in this folder, in which its store will be too. `operators` is the URL of
+    /// the aggregator's service for operators.
+    ///
+    /// # Errors
+    /// When the program can't make the key.
+    pub async fn new(program: &Path, folder: &Path, operators: &str) -> anyhow::Result<Self> {
+        let (file, keys) = key(program, folder.join("relay-key")).await?;
+        let (key, store) = (file.display().to_string(), folder.join("relay"));
+        let store = store.display().to_string();
+        let flags = ["--shuffle", &store, "--shuffle-key", &key, "--operator-url", operators];
+        Ok(Self { flags: flags.map(str::to_owned).to_vec(), keys })
+    }
+
+    /// These flags after others.
+    pub fn after<'a>(&'a self, others: &[&'a str]) -> Vec<&'a str> {
+        others.iter().copied().chain(self.flags.iter().map(String::as_str)).collect()
+    }
+}
+
+/// Makes a key, and returns its file and its public half.
+async fn key(program: &Path, file: PathBuf) -> anyhow::Result<(PathBuf, GatewayKeys)> {
     let mut command = Command::new(program);
     command.args(["gateway-key", "generate", "--out"]).arg(&file).clean_environment();
     let output = command.kill_on_drop(true).output().await.context("can't make a gateway's key")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(file)
+    let printed = String::from_utf8(output.stdout)?;
+    let keys = printed.lines().next().context("nothing was printed")?.parse()?;
+    Ok((file, keys))
 }

@@ -18,8 +18,10 @@ use bandana_learners::Learner;
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
+use bandana_shared::gateway::GatewayKeys;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::rewards::RewardKind;
+use bandana_shared::shuffling::BatchSize;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -28,7 +30,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::aggregator_process::AggregatorProcess;
 use crate::plot;
-use crate::relay_process::{AT_ONCE, RelayProcess, gateway_key};
+use crate::relay_process::{AT_ONCE, RelayProcess, ShuffleFlags, gateway_key};
 use crate::report::Report;
 use crate::simulation::{self, Connections, Outcome, Progress, Server, Settings};
 use bandana_studies::instance::Instance;
@@ -96,6 +98,10 @@ struct Arguments {
     /// address.
     #[arg(long, conflicts_with = "server")]
     relay: bool,
+    /// Let the relay shuffle the reports, and hand them on in batches of so many for an arm:
+    /// 2 to 16384.
+    #[arg(long, value_name = "REPORTS", requires = "relay")]
+    shuffle: Option<u32>,
     #[command(flatten)]
     token: TokenSource,
     /// What both services of that aggregator are trusted by, where they are https.
@@ -160,7 +166,7 @@ async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
     let (own, server) = if let Some(server) = running(arguments)? {
         (None, server)
     } else {
-        let own = Own::start(arguments.relay).await?;
+        let own = Own::start(arguments.relay, settings.batch.is_some()).await?;
         let server = own.server()?;
         (Some(own), server)
     };
@@ -193,30 +199,40 @@ async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
 struct Own {
     aggregator: AggregatorProcess,
     relay: Option<RelayProcess>,
-    /// The store and the gateway's key.
+    /// The relay's key, if it shuffles.
+    shuffler: Option<GatewayKeys>,
+    /// The stores and the keys.
     _folder: TempDir,
 }
 
 impl Own {
-    async fn start(with_relay: bool) -> anyhow::Result<Self> {
+    async fn start(with_relay: bool, shuffles: bool) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("can't find this program")?;
         let folder = tempfile::tempdir().context("can't create a temporary directory")?;
         let data_dir = folder.path().join("data");
         if !with_relay {
             let aggregator = AggregatorProcess::start(&program, &data_dir).await?;
-            return Ok(Self { aggregator, relay: None, _folder: folder });
+            return Ok(Self { aggregator, relay: None, shuffler: None, _folder: folder });
         }
         let key = gateway_key(&program, folder.path()).await?.display().to_string();
         let flags = ["--gateway-key-file", &key];
         let aggregator = AggregatorProcess::start_with(&flags, &program, &data_dir).await?;
         // Users are simulated one after the other: a delay would hide nothing, and take long.
-        let relay = RelayProcess::start(&AT_ONCE, &program, &aggregator.device_url).await?;
-        Ok(Self { aggregator, relay: Some(relay), _folder: folder })
+        let (gateway, operators) = (&aggregator.device_url, &aggregator.operator_url);
+        let (relay, shuffler) = if shuffles {
+            let shuffle = ShuffleFlags::new(&program, folder.path(), operators).await?;
+            let flags = shuffle.after(&AT_ONCE);
+            (RelayProcess::start(&flags, &program, gateway).await?, Some(shuffle.keys))
+        } else {
+            (RelayProcess::start(&AT_ONCE, &program, gateway).await?, None)
+        };
+        Ok(Self { aggregator, relay: Some(relay), shuffler, _folder: folder })
     }
 
     fn server(&self) -> anyhow::Result<Server> {
         let relay = self.relay.as_ref().map(|relay| relay.url.clone());
-        Ok(Server { relay, ..self.aggregator.server()? })
+        let shuffler = self.shuffler.clone();
+        Ok(Server { relay, shuffler, ..self.aggregator.server()? })
     }
 
     async fn stop(self) -> anyhow::Result<()> {
@@ -266,6 +282,7 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<(Settings, Instance)> {
         epsilon: Epsilon::new(arguments.epsilon)?,
         mechanism,
         learner: arguments.learner.to_wire(),
+        batch: arguments.shuffle.map(BatchSize::new).transpose()?,
         seed: arguments.seed,
     };
     Ok((settings, instance))

@@ -6,10 +6,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, bail, ensure};
 use bandana_aggregator::operator_client::{Client, Connection, TlsSource};
 use bandana_client::grpc::{AppKey, Transport, run_until};
-use bandana_client::{Acceptance, Reward, SimulatedClient, Statistics, Timestamp};
+use bandana_client::{Acceptance, Reward, Shuffled, SimulatedClient, Statistics, Timestamp};
+use bandana_shared::accounting::delta::Delta;
+use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
+use bandana_shared::gateway::GatewayKeys;
 use bandana_shared::identity::{ExperimentId, Revision};
+use bandana_shared::shuffling::{BatchSize, Permille};
 use bandana_shared::specification::{
     Arm, ReleaseTiming, Specification, SpecificationParts, smallest_floor,
 };
@@ -48,7 +52,10 @@ pub struct Settings {
     pub mechanism: Mechanism,
     /// The learner.
     pub learner: v1::Learner,
-    /// The seed of all randomness, except the names of uploads.
+    /// The reports of a shuffled batch. None: they are not shuffled.
+    pub batch: Option<BatchSize>,
+    /// The seed of all randomness, except the names of uploads, and the order in which shuffled
+    /// reports arrive: it decides which wait at the end.
     pub seed: u64,
 }
 
@@ -83,6 +90,8 @@ pub struct Server {
     pub device: String,
     /// URL of a relay to it, which devices call instead. None: they call it directly.
     pub relay: Option<String>,
+    /// The key of the relay, if it shuffles.
+    pub shuffler: Option<GatewayKeys>,
     /// Root certificates for the device service.
     pub device_tls: TlsSource,
     /// The connection to the operators' service.
@@ -94,6 +103,7 @@ pub struct Server {
 pub struct Connections {
     devices: Vec<Transport>,
     operator: Client,
+    shuffler: Option<GatewayKeys>,
 }
 
 impl Connections {
@@ -118,7 +128,7 @@ impl Connections {
             .await
             .with_context(unreachable)?;
         let operator = server.operator.connect().await?;
-        Ok(Self { devices, operator })
+        Ok(Self { devices, operator, shuffler: server.shuffler.clone() })
     }
 
     /// Presents this key with every call of a device.
@@ -208,6 +218,9 @@ pub async fn run_in(
             plays[user.arm] += 1;
             add(&mut statistics, user.statistics);
         }
+        if let Some(batch) = settings.batch {
+            await_batches(&mut connections.operator, &experiment_id, batch, &plays).await?;
+        }
         let name = ExperimentName { experiment_id: experiment_id.to_string() };
         connections.operator.refresh_policy(name).await.context("refreshing the policy")?;
         let gaps = plays.iter().zip(&means).map(|(&count, mean)| count as f64 * (best - mean));
@@ -220,6 +233,45 @@ pub async fn run_in(
     let request = EstimatesRequest { experiment_id, ..Default::default() };
     let estimates = connections.operator.get_estimates(request).await?.into_inner();
     Ok(Outcome { specification, statistics, rounds, estimates })
+}
+
+/// Waits until the aggregator has every full batch.
+async fn await_batches(
+    operator: &mut Client,
+    experiment_id: &ExperimentId,
+    batch: BatchSize,
+    plays: &[u64],
+) -> anyhow::Result<()> {
+    let batch = u64::from(batch.get());
+    let expected: u64 = plays.iter().map(|reports| reports / batch * batch).sum();
+    let arrived = async {
+        loop {
+            let experiment_id = experiment_id.to_string();
+            let request = EstimatesRequest { experiment_id, ..Default::default() };
+            let reports = operator.get_estimates(request).await?.into_inner().reports;
+            ensure!(reports <= expected, "{reports} reports are counted; {expected} can be");
+            if reports == expected {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let arrived = tokio::time::timeout(PATIENCE, arrived).await;
+    arrived.with_context(|| format!("{expected} reports in full batches did not arrive"))?
+}
+
+/// The terms of every user.
+fn acceptance(
+    specification: &Specification,
+    instance: &Instance,
+    connections: &Connections,
+) -> Acceptance {
+    let acceptance = Acceptance::unsigned(specification.epsilon(), instance.rewards());
+    let Some(relay) = &connections.shuffler else { return acceptance };
+    // Nobody is behind a simulated user: all may collude, and nothing has to be certified.
+    let terms = Shuffled::by(relay.clone(), PrivacyLoss::UNBOUNDED, Delta::VACUOUS);
+    let all = Permille::new(1000).unwrap_or_default();
+    acceptance.shuffled(terms.with_colluders(all))
 }
 
 /// Creates the experiment under a unique name.
@@ -240,7 +292,7 @@ async fn create(
         mechanism: settings.mechanism,
         arms: arms.collect::<Result<_, _>>()?,
         timing: ReleaseTiming::IMMEDIATE,
-        batch: None,
+        batch: settings.batch,
     })?;
     let request = CreateExperimentRequest {
         specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),
@@ -282,8 +334,10 @@ async fn run_round(
         let place = user % connections.devices.len() as u64;
         connections.devices[usize::try_from(place).unwrap_or(0)].clone()
     };
-    let choosing =
-        round.iter().map(|&user| choose(settings, instance, specification, user, transport(user)));
+    let acceptance = acceptance(specification, instance, connections);
+    let choosing = round.iter().map(|&user| {
+        choose(settings, instance, specification, user, (transport(user), acceptance.clone()))
+    });
     let chosen: Vec<User> = stream::iter(choosing).buffered(in_flight).try_collect().await?;
     let reporting = chosen.into_iter().map(|user| {
         let transport = transport(user.number);
@@ -297,14 +351,11 @@ async fn choose(
     instance: &Instance,
     specification: &Specification,
     number: u64,
-    mut transport: Transport,
+    (mut transport, acceptance): (Transport, Acceptance),
 ) -> anyhow::Result<User> {
     let experiment_id = specification.experiment_id();
     let mut client = SimulatedClient::seeded(settings.seed, number);
-    client.enroll(
-        experiment_id.clone(),
-        Acceptance::unsigned(specification.epsilon(), instance.rewards()),
-    );
+    client.enroll(experiment_id.clone(), acceptance);
     let client = Mutex::new(client);
     // The only task at first is to fetch the policy.
     run_until(&client, &mut transport, &now, now().after(PATIENCE)).await?;

@@ -29,7 +29,7 @@ mod traffic;
 
 use std::time::Duration;
 
-pub use monitor::{AlarmBaseline, AlarmQuery, ExperimentMonitor};
+pub use monitor::{AlarmBaseline, AlarmQuery, Arrival, ExperimentMonitor};
 pub use refusals::Refusals;
 pub use sample_ratio::{EVIDENCE, SampleRatio};
 pub use served_shares::{LATE_SHARE, LATENESS, ServedShares};

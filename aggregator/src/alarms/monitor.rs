@@ -46,6 +46,15 @@ impl OpenTime {
     }
 }
 
+/// How reports come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Each by itself.
+    Single,
+    /// In batches, each of one arm.
+    Batches,
+}
+
 /// The state of an experiment when monitoring begins.
 #[derive(Clone, Copy, Debug)]
 pub struct AlarmBaseline<'a> {
@@ -63,8 +72,8 @@ pub struct AlarmBaseline<'a> {
     pub explores: bool,
     /// Whether this process counts all selections.
     pub counts_selections: bool,
-    /// Whether reports come in batches, each of one arm.
-    pub in_batches: bool,
+    /// How reports come.
+    pub arrival: Arrival,
 }
 
 /// The facts that a query for alarms needs.
@@ -85,13 +94,14 @@ impl ExperimentMonitor {
     pub fn new(beginning: AlarmBaseline<'_>) -> Self {
         let AlarmBaseline { now, delay, reports, initial_arms, .. } = beginning;
         let earlier: u64 = reports.iter().sum();
+        let in_batches = beginning.arrival == Arrival::Batches;
         let balance = || Balance::new(now, delay, earlier == 0);
         Self {
             asked: ServedShares::new(now, delay, beginning.is_history_known),
-            ratio: (!beginning.in_batches).then(|| SampleRatio::new(initial_arms)),
+            ratio: (!in_batches).then(|| SampleRatio::new(initial_arms)),
             traffic: Traffic::new(now, earlier),
             favourite: (!beginning.explores).then(Favourite::default),
-            balance: (beginning.counts_selections && !beginning.in_batches).then(balance),
+            balance: (beginning.counts_selections && !in_batches).then(balance),
             open: OpenTime { seen: now, is_running: true, passed: now },
             known: reports.to_vec(),
         }

@@ -22,17 +22,23 @@ const SIGN: Prompt = Prompt {
     unasked: "the keys of a gateway may be signed unseen",
 };
 
-/// Make and sign the keys of a gateway, for devices that call through a relay.
+/// Make, show and sign the keys of a gateway, for devices that call through a relay.
 #[derive(Debug, Subcommand)]
 pub(super) enum GatewayKeyCommand {
     /// Write a new secret key to a file, and its public keys beside it, to FILE.pub.
     ///
     /// The server reads the secret key (`gateway_key_file`). A new key makes devices ask for
-    /// the keys again, and the old one is of no use any more.
+    /// the keys again; name the old one as `gateway_former_key_file` while reports that were
+    /// sealed for it may wait at a relay. A relay that shuffles has a key of its own.
     Generate {
         /// File for the secret key; must not exist yet. Its owner alone can read it.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
+    },
+    /// Print the public key of a gateway, or of a relay that shuffles, for whoever pins it.
+    Show {
+        /// File that `bandana gateway-key generate` or `sign` wrote, secret or public.
+        file: PathBuf,
     },
     /// Sign the public keys of a gateway, without network.
     ///
@@ -62,6 +68,7 @@ pub(super) enum GatewayKeyCommand {
 pub(super) fn run(command: &GatewayKeyCommand) -> anyhow::Result<()> {
     match command {
         GatewayKeyCommand::Generate { out } => generate(out),
+        GatewayKeyCommand::Show { file } => show(file),
         GatewayKeyCommand::Sign { input, key, expires_days, out, yes } => {
             sign(input, key, *expires_days, out, *yes)
         }
@@ -77,7 +84,17 @@ fn generate(out: &Path) -> anyhow::Result<()> {
     let public = out.with_added_extension("pub");
     write_new(out, key.to_text().as_bytes(), Readers::Owner)?;
     write_new(&public, &keys.encode_to_vec(), Readers::Default)?;
-    say(&format!("the public keys are in {}\n", public.display()))
+    say(&format!("{}\nthe public keys are in {}\n", key.keys()?, public.display()))
+}
+
+fn show(file: &Path) -> anyhow::Result<()> {
+    let keys = match GatewayKey::read(file) {
+        Ok(key) => key.keys()?,
+        // A public key is no text.
+        Err(_) => GatewayKeys::new(&read_keys(file)?.key_configurations)
+            .with_context(|| format!("{} does not hold the keys of a gateway", file.display()))?,
+    };
+    say(&format!("{keys}\n"))
 }
 
 fn sign(input: &Path, key: &Path, days: u32, out: &Path, yes: bool) -> anyhow::Result<()> {
@@ -87,12 +104,8 @@ fn sign(input: &Path, key: &Path, days: u32, out: &Path, yes: bool) -> anyhow::R
         .with_context(|| format!("{} does not hold the keys of a gateway", input.display()))?;
     let key = key_file::read(key)?;
     let expires = UnixSeconds::new(SystemClock::new().unix_seconds()).after_days(days);
-    let digits = keys
-        .configurations()
-        .iter()
-        .fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"));
     let signer = key.public_key();
-    say(&format!("gateway keys  {digits}\nsigned by     {signer}\nuntil         {expires}\n"))?;
+    say(&format!("gateway keys  {keys}\nsigned by     {signer}\nuntil         {expires}\n"))?;
     consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
     let signer: &[u8] = signer.as_bytes();
     message.signatures.retain(|signature| signature.public_key != signer);

@@ -7,7 +7,7 @@ use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 
 use super::{PublishedExperiment, shares};
-use crate::alarms::{AlarmBaseline, ExperimentMonitor};
+use crate::alarms::{AlarmBaseline, Arrival, ExperimentMonitor};
 use crate::store::ExperimentRecord;
 
 /// A monitor that begins with the state served now.
@@ -36,7 +36,10 @@ pub(crate) fn monitor_of(
         explores: config.learner == Learner::LdpUcb,
         // Where other replicas compute policies, they draw arms too.
         counts_selections: policy.is_none(),
-        in_batches: serving.specification.batch().is_some(),
+        arrival: match serving.specification.batch() {
+            None => Arrival::Single,
+            Some(_) => Arrival::Batches,
+        },
     });
     monitor.serve(serving.policy_since, &shares(&serving.policy.weights));
     monitor

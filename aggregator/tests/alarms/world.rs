@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use bandana_aggregator::alarms::{AlarmBaseline, AlarmName, AlarmQuery, ExperimentMonitor};
+use bandana_aggregator::alarms::{
+    AlarmBaseline, AlarmName, AlarmQuery, Arrival, ExperimentMonitor,
+};
 use bandana_learners::guardrails::Guardrails;
 use bandana_learners::window::{Days, Memory};
 use bandana_learners::{Learner, LearnerInput};
@@ -140,7 +142,7 @@ impl World {
             is_history_known,
             explores: self.learner == Learner::LdpUcb,
             counts_selections: self.server_draws > 0.0,
-            in_batches: false,
+            arrival: Arrival::Single,
         })
     }
 

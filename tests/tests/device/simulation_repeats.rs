@@ -16,6 +16,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
 async fn simulate(process: &AggregatorProcess, seed: u64) -> anyhow::Result<Report> {
     let settings = Settings {
+        batch: None,
         users: 600,
         refresh: 150,
         connections: 8,
@@ -81,6 +82,7 @@ async fn users_take_part_in_an_experiment_that_is_theirs_and_leave_it_running() 
     let (found, learner) = connections.find(theirs.experiment_id(), &instance).await?;
     assert_eq!((found.digest(), learner), (theirs.digest(), Learner::LdpTs));
     let settings = Settings {
+        batch: None,
         users: 100,
         refresh: 50,
         connections: 2,

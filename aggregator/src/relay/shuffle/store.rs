@@ -273,14 +273,13 @@ impl Held {
         }
         execute("INSERT INTO seen (day, id) VALUES (?, ?)", names).map_err(committing)?;
         let pile = Pile { digest: *digest, arm: *arm, batch: *batch };
-        let (key, mut waiting) = match self.piles.get(&pile) {
-            Some(known) => *known,
-            None => {
-                let insert = "INSERT INTO pile (digest, arm, batch) VALUES (?, ?, ?)";
-                let values = params![digest.as_bytes(), arm.to_u32(), batch.get()];
-                execute(insert, values).map_err(committing)?;
-                (transaction.last_insert_rowid(), 0)
-            }
+        let (key, mut waiting) = if let Some(known) = self.piles.get(&pile) {
+            *known
+        } else {
+            let insert = "INSERT INTO pile (digest, arm, batch) VALUES (?, ?, ?)";
+            let values = params![digest.as_bytes(), arm.to_u32(), batch.get()];
+            execute(insert, values).map_err(committing)?;
+            (transaction.last_insert_rowid(), 0)
         };
         let insert = "INSERT INTO report (pile, sealed) VALUES (?, ?)";
         execute(insert, params![key, report]).map_err(committing)?;
