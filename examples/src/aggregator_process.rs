@@ -1,7 +1,7 @@
 //! A real aggregator in a separate process.
 
 use std::ffi::OsStr;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::ExitStatus;
 
@@ -9,6 +9,9 @@ use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
 
 use crate::server_process::ServerProcess;
 use crate::simulation::Server;
+
+/// A free port on loopback.
+const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A running aggregator on loopback. Dropping it kills the process; [`Self::stop`] shuts it down in
 /// order.
@@ -41,8 +44,8 @@ impl AggregatorProcess {
         program: &Path,
         data_dir: &Path,
     ) -> anyhow::Result<Self> {
-        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut process = Self::launch(anywhere, flags, program, &data_dir_flag(data_dir)).await?;
+        let mut process =
+            Self::launch((ANYWHERE, ANYWHERE), flags, program, &data_dir_flag(data_dir)).await?;
         let secure = |url: &mut String, flag| {
             if flags.contains(&flag) {
                 *url = url.replacen("http://", "https://", 1);
@@ -76,7 +79,20 @@ impl AggregatorProcess {
         program: &Path,
         data_dir: &Path,
     ) -> anyhow::Result<Self> {
-        Self::launch(device, flags, program, &data_dir_flag(data_dir)).await
+        Self::launch((device, ANYWHERE), flags, program, &data_dir_flag(data_dir)).await
+    }
+
+    /// As [`Self::start_at_with`], with an address for operators too.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn start_at_both_with(
+        addresses: (SocketAddr, SocketAddr),
+        flags: &[&str],
+        program: &Path,
+        data_dir: &Path,
+    ) -> anyhow::Result<Self> {
+        Self::launch(addresses, flags, program, &data_dir_flag(data_dir)).await
     }
 
     /// Starts a replica on the database with this URL.
@@ -96,18 +112,18 @@ impl AggregatorProcess {
         program: &Path,
         url: &str,
     ) -> anyhow::Result<Self> {
-        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self::launch(anywhere, flags, program, &["--store".as_ref(), url.as_ref()]).await
+        Self::launch((ANYWHERE, ANYWHERE), flags, program, &["--store".as_ref(), url.as_ref()])
+            .await
     }
 
     async fn launch(
-        device: SocketAddr,
+        (device, operator): (SocketAddr, SocketAddr),
         flags: &[&str],
         program: &Path,
         store: &[&OsStr],
     ) -> anyhow::Result<Self> {
-        let listen = device.to_string();
-        let first = ["serve", "--init", "--operator-listen", "127.0.0.1:0", "--listen", &listen];
+        let (listen, operator) = (device.to_string(), operator.to_string());
+        let first = ["serve", "--init", "--operator-listen", &operator, "--listen", &listen];
         let arguments = first.iter().chain(flags).map(OsStr::new);
         let arguments: Vec<&OsStr> = arguments.chain(store.iter().copied()).collect();
         let mut process = ServerProcess::spawn("aggregator", program, &arguments)?;

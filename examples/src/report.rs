@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use bandana_shared::shuffling::BatchSize;
 use bandana_shared::wire::v1::{ArmEstimate, Learner};
 use bandana_studies::instance::{Instance, largest};
 use serde::Serialize;
@@ -15,7 +16,11 @@ pub struct Report {
     pub users: u64,
     /// Number of reports that left the clients.
     pub reports_sent: u64,
-    /// Number of reports that the server counted as new.
+    /// The reports of a shuffled batch; none if they are not shuffled.
+    pub shuffle_batch: Option<u32>,
+    /// Number of reports that wait at the relay for others to fill their batch.
+    pub reports_waiting: u64,
+    /// Number of reports that the server, or a relay that shuffles, counted as new.
     pub reports_accepted: u64,
     /// Number of uploads that the server had counted before.
     pub duplicates: u64,
@@ -88,6 +93,8 @@ impl Report {
         Self {
             users: settings.users,
             reports_sent: statistics.reports_made,
+            shuffle_batch: specification.batch().map(BatchSize::get),
+            reports_waiting: settings.users.saturating_sub(outcome.estimates.reports),
             reports_accepted: statistics.uploads_accepted,
             duplicates: statistics.uploads_duplicate,
             epsilon: settings.epsilon.get(),
@@ -138,9 +145,16 @@ impl Report {
         } else {
             "not the best arm"
         };
+        let shuffled = self.shuffle_batch.map_or_else(String::new, |batch| {
+            let waiting = self.reports_waiting;
+            format!(
+                "shuffled in batches of {batch}: {waiting} reports wait for theirs to be full\n"
+            )
+        });
         format!(
             "{users} users, {reports_accepted} reports accepted, {duplicates} duplicates, {seconds:.1} s\n\
              privacy: epsilon {}, certified {:.15}; mechanism {}, learner {}\n\
+             {shuffled}\
              estimates are of the {}\n\
              regret {:.0}, {:.3} of uniform play ({:.0})\n\
              learned: {} ({verdict}); best: {}\n",

@@ -106,32 +106,39 @@ async fn tally(
     let sealed = starts.map(|start| reports.slice(start..start + ShuffledReport::SEALED_BYTES));
     let mut opened =
         stream::iter(sealed.map(|report| opener.open(report))).buffer_unordered(AT_ONCE);
-    let (mut tally, mut was_any_opened) = (Tally::EMPTY, false);
+    let (mut tally, mut unopened) = (Tally::EMPTY, 0);
     while let Some(opened) = opened.next().await {
         let report = match opened {
             Ok(opened) => ShuffledReport::from_bytes(&opened.request),
-            // Somebody has sealed nonsense; the others count.
-            Err(OpenError::Sealed) => continue,
+            Err(OpenError::Sealed) => {
+                unopened += 1;
+                continue;
+            }
             Err(OpenError::Full) => {
                 return Err(exhausted(OpenError::Full.to_string(), NO_ROOM_WAIT));
             }
             Err(OpenError::Failed) => return Err(Status::unavailable("the gateway failed")),
         };
-        was_any_opened = true;
         if let Some(ShuffledReport { bit, .. }) =
             report.filter(|report| (report.digest, report.arm) == about)
         {
             tally += Tally::of_bit(bit);
         }
     }
-    if was_any_opened {
-        Ok(tally)
-    } else {
-        Err(Status::failed_precondition(
-            "no report of the batch was sealed for a key of this gateway; if its key is new, start \
-             the aggregator with the one before as `gateway_former_key_file`",
-        ))
+    let all = reports.len() / ShuffledReport::SEALED_BYTES;
+    if 2 * unopened > all {
+        // The key is another one since. Fewer are nonsense of strangers, without whom the others
+        // count.
+        return Err(Status::failed_precondition(format!(
+            "{unopened} of the {all} reports of the batch were not sealed for a key of this \
+             gateway; if its key is new, start the aggregator with the one before as \
+             `gateway_former_key_file`"
+        )));
     }
+    if unopened > 0 {
+        tracing::warn!(unopened, all, "reports of a batch can't be opened, and are not counted");
+    }
+    Ok(tally)
 }
 
 #[tonic::async_trait]

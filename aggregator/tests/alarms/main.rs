@@ -25,6 +25,7 @@ fn healthy() -> World {
         pause: 0..0,
         defect: Defect::Nothing,
         days: 60,
+        batch: 1,
     }
 }
 
@@ -88,6 +89,16 @@ fn a_learner_that_explores_does_not_ring() -> Result<(), Failure> {
     let exploring = World { learner: Learner::LdpUcb, users_per_hour: 80.0, ..healthy() };
     is_silent([[0.4, 0.5, 0.35], [0.4; 3], [0.1, 0.9, 0.1]].into_iter().flat_map(|means| {
         [World { means, ..exploring.clone() }, World { means, events, ..exploring.clone() }]
+    }))
+}
+
+#[test]
+fn batches_do_not_ring() -> Result<(), Failure> {
+    is_silent([10, 100, 300].into_iter().flat_map(|batch| {
+        let world = World { batch, users_per_hour: 80.0, ..healthy() };
+        let uniform = World { learner: Learner::Uniform, ..world.clone() };
+        let rare = World { users_per_hour: 4.0, ..world.clone() };
+        [World { server_draws: 1.0, ..world.clone() }, world, uniform, rare]
     }))
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct World {
     pub(crate) pause: Range<u32>,
     pub(crate) defect: Defect,
     pub(crate) days: u32,
+    /// Reports of an arm that arrive together.
+    pub(crate) batch: usize,
 }
 
 /// The defect, from [`DEFECT_DAY`] on.
@@ -76,6 +78,8 @@ struct State {
     days: Days,
     tallies: Vec<Tally>,
     active: Vec<bool>,
+    /// Reports of each arm that wait for their batch.
+    waiting: Vec<usize>,
     selections: u64,
     vigil: ExperimentMonitor,
 }
@@ -100,7 +104,11 @@ impl World {
             let part = arrived.len().div_ceil(6).max(1);
             for tenth in 0..6 {
                 for arm in arrived.by_ref().take(part) {
-                    self.report(&mut state, arm);
+                    state.waiting[arm] += 1;
+                    if state.waiting[arm] == self.batch {
+                        state.waiting[arm] = 0;
+                        (0..self.batch).for_each(|_| self.report(&mut state, arm));
+                    }
                 }
                 let now = time(hour) + HOUR / 6 * tenth;
                 let counts: Vec<u64> = state.tallies.iter().map(|tally| tally.reports()).collect();
@@ -128,6 +136,7 @@ impl World {
             days: Days::new(),
             tallies: vec![Tally::EMPTY; 3],
             active: vec![true; 3],
+            waiting: vec![0; 4],
             selections: 0,
             vigil: self.vigil(0, &[0; 3], true),
         })
@@ -142,7 +151,7 @@ impl World {
             is_history_known,
             explores: self.learner == Learner::LdpUcb,
             counts_selections: self.server_draws > 0.0,
-            arrival: Arrival::Single,
+            arrival: if self.batch > 1 { Arrival::Batches } else { Arrival::Single },
         })
     }
 

@@ -6,6 +6,7 @@ mod end_to_end;
 mod fake_server;
 mod kary;
 mod relay;
+mod shuffle;
 mod simulation_repeats;
 mod tagging;
 mod timing;

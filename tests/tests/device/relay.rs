@@ -43,9 +43,9 @@ use tonic::codegen::http;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
 /// Longest time of a user's attempts.
-const PATIENCE: Duration = Duration::from_mins(2);
+pub(super) const PATIENCE: Duration = Duration::from_mins(2);
 
-fn program() -> &'static Path {
+pub(super) fn program() -> &'static Path {
     Path::new(PROGRAM)
 }
 
@@ -93,7 +93,7 @@ impl Relayed {
     }
 }
 
-fn address(url: &str) -> anyhow::Result<SocketAddr> {
+pub(super) fn address(url: &str) -> anyhow::Result<SocketAddr> {
     Ok(url.strip_prefix("http://").context("another scheme")?.parse()?)
 }
 
@@ -109,8 +109,8 @@ fn code<T: std::fmt::Debug>(outcome: Result<T, TransportError>) -> anyhow::Resul
 }
 
 /// A user with a clock that is turned on to whatever is due next.
-struct User {
-    client: SimulatedClient,
+pub(super) struct User {
+    pub(super) client: SimulatedClient,
     now: Timestamp,
 }
 
@@ -121,10 +121,20 @@ impl User {
         experiment: &Specification,
         transport: &mut Transport,
     ) -> anyhow::Result<Self> {
+        let acceptance = Acceptance::unsigned(experiment.epsilon(), Rewards::binary());
+        Self::with(number, experiment, acceptance, transport).await
+    }
+
+    /// As [`Self::new`], with these terms.
+    pub(super) async fn with(
+        number: u64,
+        experiment: &Specification,
+        acceptance: Acceptance,
+        transport: &mut Transport,
+    ) -> anyhow::Result<Self> {
         let mut client = SimulatedClient::seeded(9, number);
         let id = experiment.experiment_id().clone();
-        let acceptance = Acceptance::unsigned(experiment.epsilon(), Rewards::binary());
-        client.enroll(id.clone(), acceptance.least_release_delay(Duration::ZERO));
+        client.enroll(id.clone(), acceptance);
         let mut user = Self { client, now: SystemClock.now() };
         while user.step(transport).await?.is_none() {}
         let assignment = user.client.choose(&id, user.now)?;
@@ -165,7 +175,7 @@ impl User {
     }
 
     /// Reports, and returns how the aggregator counted it.
-    async fn report(mut self, transport: &mut Transport) -> anyhow::Result<u64> {
+    pub(super) async fn report(mut self, transport: &mut Transport) -> anyhow::Result<u64> {
         let reporting = async {
             while self.client.waiting_reports() > 0 || self.client.statistics().reports_made == 0 {
                 self.step(transport).await?;
@@ -232,7 +242,7 @@ async fn an_app_key_goes_with_what_is_sealed() -> anyhow::Result<()> {
     relayed.stop().await
 }
 
-async fn run(arguments: &[&str]) -> anyhow::Result<String> {
+pub(super) async fn run(arguments: &[&str]) -> anyhow::Result<String> {
     let mut command = Command::new(PROGRAM);
     let output = command.args(arguments).clean_environment().kill_on_drop(true).output().await?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -479,7 +489,7 @@ async fn signatures_that_are_false_are_refused_at_the_start_and_later() -> anyho
 }
 
 /// Kills of relay and aggregator, in turn.
-fn kills() -> anyhow::Result<u32> {
+pub(super) fn kills() -> anyhow::Result<u32> {
     Ok(match std::env::var("BANDANA_KILLS") {
         Ok(number) => number.parse()?,
         Err(_) => 6,
@@ -487,7 +497,7 @@ fn kills() -> anyhow::Result<u32> {
 }
 
 /// Users at the same time.
-const USERS: u64 = 8;
+pub(super) const USERS: u64 = 8;
 
 #[tokio::test]
 async fn reports_are_counted_once_though_relay_and_aggregator_are_killed() -> anyhow::Result<()> {
