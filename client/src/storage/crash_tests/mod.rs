@@ -189,6 +189,7 @@ impl Device {
                     let outcome = if lost { retry } else { UploadOutcome::Duplicate };
                     self.core.on_upload_result(task.id(), &outcome, at(second))?;
                 }
+                Task::Shuffled(task) => return Err(format!("{task:?}").into()),
                 Task::Fetch(_) => self.enroll(second)?,
                 // A report that was sealed just now can leave once it is written.
                 Task::Wait(_) | Task::Done if written => {}
