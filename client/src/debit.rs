@@ -43,7 +43,7 @@ impl CentralLoss {
 /// The price of a report in both accounts, or a sum of prices.
 ///
 /// All operations are those of three independent sums.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Debit {
     pub(crate) local: NanoNats,
     pub(crate) central: NanoNats,

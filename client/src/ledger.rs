@@ -369,9 +369,11 @@ fn has_room_for_delta(spent: DeltaUnits, price: DeltaUnits, cap: DeltaUnits) -> 
 
 #[cfg(test)]
 mod tests {
+    use bandana_shared::accounting::delta::Delta;
+
     use super::*;
 
-    const PRICE: NanoNats = NanoNats::new(1_000_000_000);
+    const PRICE: Debit = Debit::unshuffled(NanoNats::new(1_000_000_000));
 
     fn budget(window: f64, days: u32, lifetime: f64) -> Budget {
         let loss = |nats| PrivacyLoss::new(nats).unwrap();
@@ -380,7 +382,7 @@ mod tests {
 
     /// Debits as often as the budget allows, and has all of it settled on `day`.
     fn spend(ledger: &mut Ledger, day: u32, budget: &Budget) -> (u32, Exhausted) {
-        ledger.hear(Day::new(day), NanoNats::ZERO);
+        ledger.hear(Day::new(day), Debit::ZERO);
         for count in 0.. {
             if let Err(exhausted) = ledger.admits(PRICE, budget) {
                 ledger.hear(Day::new(day), ledger.undated());
@@ -414,18 +416,22 @@ mod tests {
     fn what_is_not_settled_is_in_every_window() {
         let budget = budget(2.0, 7, 1000.0);
         let mut ledger = Ledger::default();
-        ledger.hear(Day::new(100), NanoNats::ZERO);
+        ledger.hear(Day::new(100), Debit::ZERO);
         ledger.debit(PRICE);
         ledger.debit(PRICE);
         for day in [101, 108, 200, 1000] {
-            ledger.hear(Day::new(day), NanoNats::ZERO);
+            ledger.hear(Day::new(day), Debit::ZERO);
             assert_eq!(ledger.admits(PRICE, &budget), Err(Exhausted::Window), "day {day}");
         }
         // One of them arrived, and counts from the day that the server tells afterwards.
         ledger.hear(Day::new(1001), PRICE);
         for (day, free) in [(1007, 0), (1008, 1)] {
-            ledger.hear(Day::new(day), NanoNats::ZERO);
-            assert_eq!(ledger.spent(&budget).window.get(), (2 - free) * PRICE.get(), "day {day}");
+            ledger.hear(Day::new(day), Debit::ZERO);
+            assert_eq!(
+                ledger.spent(&budget).window.get(),
+                (2 - free) * PRICE.local.get(),
+                "day {day}"
+            );
         }
     }
 
@@ -451,15 +457,15 @@ mod tests {
         ledger.hear(Day::new(1000), PRICE);
         assert_eq!(ledger.today(), Some(Day::new(1001)));
         let days: Vec<_> = ledger.days().collect();
-        assert_eq!(days, [(Day::new(1001), NanoNats::new(2 * PRICE.get()))]);
+        assert_eq!(days, [(Day::new(1001), PRICE.saturating_add(PRICE))]);
     }
 
     #[test]
     fn caps_are_rounded_down() {
         let tiny = PrivacyLoss::new(1.000_000_000_9).unwrap();
-        assert_eq!(Budget::new(tiny, 1, tiny).unwrap().lifetime(), PRICE);
+        assert_eq!(Budget::new(tiny, 1, tiny).unwrap().lifetime(), PRICE.local);
         let exact = PrivacyLoss::new(1.0).unwrap();
-        assert_eq!(Budget::new(exact, 1, exact).unwrap().lifetime(), PRICE);
+        assert_eq!(Budget::new(exact, 1, exact).unwrap().lifetime(), PRICE.local);
     }
 
     #[test]
@@ -470,14 +476,81 @@ mod tests {
             ledger.hear(Day::new(day), PRICE);
         }
         assert_eq!(ledger.days().count(), Budget::WINDOW_DAYS_MAX as usize);
-        assert_eq!(ledger.lifetime().get(), 500 * PRICE.get());
+        assert_eq!(ledger.lifetime().local.get(), 500 * PRICE.local.get());
     }
 
-    /// Days of a window, its cap in reports, and the true days and reports of the exhaustive search.
+    /// A report of `PRICE` whose batch hides it.
+    const SHUFFLED: Debit = Debit {
+        local: PRICE.local,
+        central: NanoNats::new(250_000_000),
+        delta: DeltaUnits::new(1),
+    };
+
+    fn central(nats: f64, units: u64) -> Guarantee {
+        Guarantee::new(PrivacyLoss::new(nats).unwrap(), DeltaUnits::new(units).to_delta())
+    }
+
+    #[test]
+    fn every_account_has_caps_of_its_own() {
+        use Exhausted::{CentralLifetime, CentralWindow, Lifetime, Window};
+        let much = central(100.0, 100);
+        let local = |window, lifetime| budget(window, 7, lifetime);
+        for (budget, price, room, expected) in [
+            (local(2.0, 9.0), SHUFFLED, 2, Window),
+            (local(9.0, 2.0), SHUFFLED, 2, Lifetime),
+            (local(9.0, 9.0).with_central(central(1.0, 100), much), SHUFFLED, 4, CentralWindow),
+            (local(9.0, 9.0).with_central(much, central(1.0, 100)), SHUFFLED, 4, CentralLifetime),
+            (local(9.0, 9.0).with_central(central(9.0, 3), much), SHUFFLED, 3, CentralWindow),
+            (local(9.0, 9.0).with_central(much, central(9.0, 3)), SHUFFLED, 3, CentralLifetime),
+            // What nobody shuffles costs the same in both, and no delta.
+            (local(9.0, 9.0).with_central(central(3.0, 0), much), PRICE, 3, CentralWindow),
+            (local(9.0, 9.0).with_central(much, central(3.0, 0)), PRICE, 3, CentralLifetime),
+            (local(9.0, 9.0).with_central(central(9.0, 0), much), SHUFFLED, 0, CentralWindow),
+        ] {
+            let mut ledger = Ledger::default();
+            for _ in 0..room {
+                assert_eq!(ledger.admits(price, &budget), Ok(()), "{budget:?}");
+                ledger.debit(price);
+            }
+            assert_eq!(ledger.admits(price, &budget), Err(expected), "{budget:?}");
+            // A window ends, a lifetime does not.
+            ledger.hear(Day::new(100), ledger.undated());
+            ledger.hear(Day::new(107), Debit::ZERO);
+            let is_admitted = room > 0 && expected.is_of_window();
+            assert_eq!(ledger.admits(price, &budget).is_ok(), is_admitted, "{budget:?}");
+        }
+    }
+
+    #[test]
+    fn caps_of_the_central_account_are_rounded_down_and_the_largest_are_none() {
+        let unlimited = budget(1e6, 7, 1e6);
+        assert_eq!(unlimited.central_lifetime(), CentralLoss::MAX);
+        let delta = Delta::new(1.5 / (1_u128 << 64) as f64).unwrap();
+        let cap = Guarantee::new(PrivacyLoss::new(1.000_000_000_9).unwrap(), delta);
+        let capped = unlimited.with_central(cap, cap).central_window();
+        assert_eq!((capped.epsilon, capped.delta), (PRICE.local, DeltaUnits::new(1)));
+
+        let mut ledger = Ledger::default();
+        let most = Debit { local: NanoNats::ZERO, central: NanoNats::MAX, delta: DeltaUnits::MAX };
+        for _ in 0..3 {
+            assert_eq!(ledger.admits(most, &unlimited), Ok(()));
+            ledger.debit(most);
+        }
+        assert_eq!(ledger.lifetime(), most, "sums stop at the largest number");
+    }
+
+    /// Days of a window, and the true days of the exhaustive search.
     const WINDOW: u32 = 2;
-    const CAP: usize = 2;
     const DAYS: u32 = 5;
-    const REPORTS: u32 = 5;
+
+    /// What the search is about.
+    struct Search {
+        budget: Budget,
+        /// The reports in all.
+        reports: u64,
+        /// The prices that a report can have.
+        prices: &'static [Debit],
+    }
 
     /// A device and its server, with reports by how far they have come.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -486,12 +559,13 @@ mod tests {
         device: Device,
         /// The device after the last write that a power cut spares.
         synced: Device,
-        /// The day of arrival of each report that is handed out and not settled, if it has arrived.
-        handed_out: Vec<Option<u32>>,
-        /// The days of all arrivals.
-        arrived: Vec<u32>,
+        /// The price and the day of arrival of each report that is handed out and not settled, if it
+        /// has arrived.
+        handed_out: Vec<(Debit, Option<u32>)>,
+        /// The days and prices of all arrivals.
+        arrived: Vec<(u32, Debit)>,
         /// What was settled when a fetch was handed out, and the day that a server has told since.
-        asked: Option<(u64, Option<u32>)>,
+        asked: Option<(Debit, Option<u32>)>,
         /// A fetch that was handed out before that one, and the day that a server has told it.
         older: Older,
     }
@@ -512,74 +586,83 @@ mod tests {
 
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct Device {
-        lifetime: u64,
-        undated: u64,
-        days: Vec<(u32, u64)>,
+        lifetime: Debit,
+        undated: Debit,
+        days: Vec<(u32, Debit)>,
         today: Option<u32>,
-        /// Reports that are drawn and not handed out.
-        drawn: u64,
+        /// The prices of reports that are drawn and not handed out.
+        drawn: Vec<Debit>,
     }
 
     impl Device {
         fn ledger(&self) -> Ledger {
-            let days = self.days.iter().map(|(day, spent)| (Day::new(*day), NanoNats::new(*spent)));
-            let sums = (NanoNats::new(self.lifetime), NanoNats::new(self.undated));
+            let days = self.days.iter().map(|(day, spent)| (Day::new(*day), *spent));
+            let sums = (self.lifetime, self.undated);
             Ledger::from_parts(sums, days.collect(), self.today.map(Day::new))
         }
 
         fn keep(&mut self, ledger: &Ledger) {
-            self.lifetime = ledger.lifetime().get();
-            self.undated = ledger.undated().get();
-            self.days = ledger.days().map(|(day, spent)| (day.get(), spent.get())).collect();
+            self.lifetime = ledger.lifetime();
+            self.undated = ledger.undated();
+            self.days = ledger.days().map(|(day, spent)| (day.get(), spent)).collect();
             self.today = ledger.today().map(Day::get);
         }
     }
 
+    fn sum(prices: impl Iterator<Item = Debit>) -> Debit {
+        prices.fold(Debit::ZERO, Debit::saturating_add)
+    }
+
     impl World {
-        fn settled(&self) -> u64 {
-            let unsettled = self.device.drawn + self.handed_out.len() as u64;
-            self.device.undated.saturating_sub(unsettled * PRICE.get())
+        fn settled(&self) -> Debit {
+            let handed_out = self.handed_out.iter().map(|(price, _)| *price);
+            let unsettled = self.device.drawn.iter().copied().chain(handed_out);
+            self.device.undated.saturating_sub(sum(unsettled))
         }
 
         /// All worlds that one step leads to: of time, of the user, of the network, of the device's
         /// clock, which decides whether a true day is accepted, and of its power.
-        fn next(&self, budget: &Budget) -> Vec<Self> {
+        fn next(&self, search: &Search) -> Vec<Self> {
             let mut next = Vec::new();
             let mut step = |change: &dyn Fn(&mut Self)| {
                 let mut world = self.clone();
                 change(&mut world);
-                world.handed_out.sort_unstable();
-                world.arrived.sort_unstable();
+                let key = |price: Debit| (price.local, price.central, price.delta);
+                world.device.drawn.sort_unstable_by_key(|price| key(*price));
+                world.handed_out.sort_unstable_by_key(|(price, arrival)| (key(*price), *arrival));
+                world.arrived.sort_unstable_by_key(|(day, price)| (*day, key(*price)));
                 next.push(world);
             };
             if self.today < DAYS {
                 step(&|world| world.today += 1);
             }
-            let mut ledger = self.device.ledger();
-            let is_new = self.device.lifetime < u64::from(REPORTS) * PRICE.get();
-            if is_new && ledger.admits(PRICE, budget).is_ok() {
-                ledger.debit(PRICE);
-                step(&|world| {
-                    world.device.keep(&ledger);
-                    world.device.drawn += 1;
-                });
+            let is_new = self.device.lifetime.local.get() < search.reports * PRICE.local.get();
+            for price in search.prices.iter().filter(|_| is_new) {
+                let mut ledger = self.device.ledger();
+                if ledger.admits(*price, &search.budget).is_ok() {
+                    ledger.debit(*price);
+                    step(&|world| {
+                        world.device.keep(&ledger);
+                        world.device.drawn.push(*price);
+                    });
+                }
             }
-            if self.device.drawn > 0 {
+            for place in 0..self.device.drawn.len() {
                 // What is handed out is synced.
                 step(&|world| {
-                    world.device.drawn -= 1;
-                    world.handed_out.push(None);
+                    let price = world.device.drawn.remove(place);
+                    world.handed_out.push((price, None));
                     world.synced = world.device.clone();
                 });
             }
             for place in 0..self.handed_out.len() {
                 match self.handed_out[place] {
-                    None => step(&|world| {
-                        world.handed_out[place] = Some(world.today);
-                        world.arrived.push(world.today);
+                    (price, None) => step(&|world| {
+                        world.handed_out[place].1 = Some(world.today);
+                        world.arrived.push((world.today, price));
                     }),
                     // The device hears of it, and then or never forgets it.
-                    Some(_) => step(&|world| {
+                    (_, Some(_)) => step(&|world| {
                         world.handed_out.remove(place);
                     }),
                 }
@@ -598,14 +681,14 @@ mod tests {
                 // The answer to the one before may still come.
                 let is_only = world.asked.is_none() && world.older == Older::None;
                 world.older = world.asked.map_or(world.older, |(_, answer)| answer.into());
-                world.asked = Some((if is_only { world.settled() } else { 0 }, None));
+                world.asked = Some((if is_only { world.settled() } else { Debit::ZERO }, None));
             });
             match self.older {
                 Older::Asked => step(&|world| world.older = Older::Answered(world.today)),
                 Older::Answered(day) => step(&|world| {
-                    let settled = world.asked.take().map_or(0, |(settled, _)| settled);
+                    let settled = world.asked.take().map_or(Debit::ZERO, |(settled, _)| settled);
                     let mut ledger = world.device.ledger();
-                    ledger.hear(Day::new(day), NanoNats::new(settled.min(world.settled())));
+                    ledger.hear(Day::new(day), settled.min(world.settled()));
                     world.device.keep(&ledger);
                     world.older = Older::None;
                 }),
@@ -617,7 +700,7 @@ mod tests {
                 }
                 Some((settled, Some(day))) => step(&|world| {
                     let mut ledger = world.device.ledger();
-                    ledger.hear(Day::new(day), NanoNats::new(settled.min(world.settled())));
+                    ledger.hear(Day::new(day), settled.min(world.settled()));
                     world.device.keep(&ledger);
                     world.asked = None;
                 }),
@@ -626,12 +709,15 @@ mod tests {
         }
     }
 
-    /// With a server that tells the truth, whatever the clock, the network, the user and the battery
-    /// do, and in whatever order.
-    #[test]
-    fn no_order_of_events_lets_more_arrive_in_a_window_than_its_cap() {
-        let budget = budget(2.0, WINDOW, 1000.0);
-        let device = Device { lifetime: 0, undated: 0, days: Vec::new(), today: None, drawn: 0 };
+    /// Visits all worlds, and returns how many there are and how often each cap was met.
+    fn search(search: &Search, cap: Debit) -> (usize, [u32; 3]) {
+        let device = Device {
+            lifetime: Debit::ZERO,
+            undated: Debit::ZERO,
+            days: Vec::new(),
+            today: None,
+            drawn: Vec::new(),
+        };
         let first = World {
             today: 1,
             synced: device.clone(),
@@ -643,23 +729,49 @@ mod tests {
         };
         let mut seen = std::collections::HashSet::from([first.clone()]);
         let mut waiting = vec![first];
-        let mut full = 0_u32;
+        let mut full = [0_u32; 3];
         while let Some(world) = waiting.pop() {
-            for mut next in world.next(&budget) {
+            for mut next in world.next(search) {
                 for last in 1..=DAYS {
                     let window = last.saturating_sub(WINDOW - 1)..=last;
-                    let arrived = next.arrived.iter().filter(|day| window.contains(day)).count();
-                    assert!(arrived <= CAP, "{next:?}\nafter {world:?}");
-                    full += u32::from(arrived == CAP);
+                    let arrived = next.arrived.iter().filter(|(day, _)| window.contains(day));
+                    let arrived = sum(arrived.map(|(_, price)| *price));
+                    assert!(arrived.min(cap) == arrived, "{next:?}\nafter {world:?}");
+                    full[0] += u32::from(arrived.local == cap.local);
+                    full[1] += u32::from(arrived.central == cap.central);
+                    full[2] += u32::from(arrived.delta == cap.delta);
                 }
                 // Windows that are over tell no two worlds apart.
                 let oldest = next.today.saturating_sub(WINDOW - 1);
-                next.arrived.retain(|day| *day >= oldest);
+                next.arrived.retain(|(day, _)| *day >= oldest);
                 if seen.insert(next.clone()) {
                     waiting.push(next);
                 }
             }
         }
-        assert!(seen.len() > 10_000 && full > 1000, "{} worlds, {full}", seen.len());
+        (seen.len(), full)
+    }
+
+    /// With a server that tells the truth, whatever the clock, the network, the user and the battery
+    /// do, and in whatever order.
+    #[test]
+    fn no_order_of_events_lets_more_arrive_in_a_window_than_its_cap() {
+        let budget = budget(2.0, WINDOW, 1000.0);
+        let cap = PRICE.saturating_add(PRICE);
+        let (worlds, full) = search(&Search { budget, reports: 5, prices: &[PRICE] }, cap);
+        assert!(worlds > 10_000 && full[0] > 1000, "{worlds} worlds, {full:?}");
+    }
+
+    /// The same of all three sums, with reports of both kinds: two that are not shuffled exceed the
+    /// central cap, two that are shuffled that of δ, and three of any kind the local one.
+    #[test]
+    fn no_order_of_events_lets_more_arrive_than_any_cap_of_either_account() {
+        let window = central(1.25, 1);
+        let budget = budget(2.0, WINDOW, 1000.0).with_central(window, central(1000.0, 1000));
+        let cap = PRICE.saturating_add(SHUFFLED);
+        let prices = &[PRICE, SHUFFLED];
+        let (worlds, full) = search(&Search { budget, reports: 4, prices }, cap);
+        let is_met = full.iter().all(|times| *times > 1000);
+        assert!(worlds > 10_000 && is_met, "{worlds} worlds, {full:?}");
     }
 }

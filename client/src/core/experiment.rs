@@ -135,7 +135,7 @@ impl<N: NoiseSource> Core<N> {
             None => (None, None),
         };
         let enrolled = Enrolled::new(Some(acceptance), accepted);
-        self.enrolled.insert(experiment_id, Enrolled { refusal, certified, ..enrolled });
+        self.enrolled.insert(experiment_id, Enrolled { certified, refusal, ..enrolled });
     }
 
     /// Judges everything that is held anew.

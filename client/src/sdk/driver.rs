@@ -198,11 +198,11 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) -> Option<Instant>
         match (task, wait) {
             (Ok(Task::Upload(task)), _) => {
                 let outcome = until(shared, &mut end, transport.upload(&task)).await;
-                tell_outcome(shared, task.id(), outcome, Task::Upload(task));
+                tell_outcome(shared, task.id(), outcome, &Task::Upload(task));
             }
             (Ok(Task::Shuffled(task)), _) => {
                 let outcome = until(shared, &mut end, transport.upload_shuffled(&task)).await;
-                tell_outcome(shared, task.id(), outcome, Task::Shuffled(task));
+                tell_outcome(shared, task.id(), outcome, &Task::Shuffled(task));
             }
             (Ok(Task::Fetch(task)), _) => {
                 let answer = until(shared, &mut end, transport.fetch(&task)).await;
@@ -235,9 +235,9 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) -> Option<Instant>
 }
 
 /// Tells the client the outcome of an upload; `None`: it was given up.
-fn tell_outcome(shared: &Shared, id: UploadId, outcome: Option<UploadOutcome>, task: Task) {
+fn tell_outcome(shared: &Shared, id: UploadId, outcome: Option<UploadOutcome>, task: &Task) {
     if outcome.is_none() && shared.network_changed.load(Ordering::SeqCst) {
-        shared.core().interrupt(&task);
+        shared.core().interrupt(task);
         return;
     }
     let outcome = outcome.unwrap_or(UploadOutcome::Unanswered { retry_after: None });

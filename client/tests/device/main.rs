@@ -4,6 +4,8 @@ mod judgement;
 mod network;
 mod rewards;
 mod schedule;
+#[cfg(feature = "relay")]
+mod shuffled;
 mod signatures;
 mod stores;
 

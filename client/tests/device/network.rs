@@ -56,7 +56,7 @@ fn one_wait_for_a_server_that_is_away_and_none_once_it_is_back() -> Result<(), F
                     assert!(calls == 0 || time.since(now) >= pushback.unwrap_or_default());
                     now = time;
                 }
-                Task::Done => return Err("nothing is left to do".into()),
+                Task::Shuffled(_) | Task::Done => return Err("nothing is left to do".into()),
             }
         }
         // The bounds are a second, two, four, ...; a wait is half its bound in the mean. 40 waits in an
@@ -74,7 +74,7 @@ fn one_wait_for_a_server_that_is_away_and_none_once_it_is_back() -> Result<(), F
                     let id = task.experiment_id;
                     client.on_fetched(&FetchTask::new(id.clone()), of_many(id.clone())?, now)?;
                 }
-                Task::Wait(_) | Task::Done => break,
+                Task::Shuffled(_) | Task::Wait(_) | Task::Done => break,
             }
         }
         assert_eq!((settled, client.waiting_reports()), (320, 0));
@@ -152,7 +152,7 @@ fn reported_with_a_lost_fetch(days: u32) -> Result<u32, Failure> {
                     Task::Upload(task) => {
                         client.on_upload_result(task.id(), &UploadOutcome::Accepted, later)?;
                     }
-                    Task::Wait(_) | Task::Done => {}
+                    Task::Shuffled(_) | Task::Wait(_) | Task::Done => {}
                 }
             }
         }
@@ -226,7 +226,7 @@ fn uploads_that_are_never_answered_hold_up_no_fetch() -> Result<(), Failure> {
             }
             Task::Fetch(task) => fetched += u32::from(task.experiment_id == other),
             Task::Wait(time) => now = time,
-            Task::Done => return Err("nothing is left to do".into()),
+            Task::Shuffled(_) | Task::Done => return Err("nothing is left to do".into()),
         }
         assert!(now < at(10), "uploads only");
     }

@@ -52,7 +52,7 @@ fn observe(
                     let fetched = answer(specification.clone(), 10)?;
                     client.on_fetched(&task, fetched, at(second))?;
                 }
-                Task::Wait(_) | Task::Done => break,
+                Task::Shuffled(_) | Task::Wait(_) | Task::Done => break,
             }
         }
     }

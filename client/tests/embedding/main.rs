@@ -138,6 +138,7 @@ fn serve(tasks: &mut Tasks, clock: &Hands) -> Result<Vec<Upload>, Failure> {
                 uploads.push(Upload::try_from(&UploadRequest::decode(task.bytes())?)?);
                 tasks.on_upload_result(task.id(), &UploadOutcome::Accepted)?;
             }
+            Task::Shuffled(task) => return Err(format!("{task:?}").into()),
             Task::Wait(_) | Task::Done => return Ok(uploads),
         }
     }

@@ -30,14 +30,14 @@ fn files_of_another_time_are_refused() -> Result<(), Failure> {
     // A failed write and a crash leave the ledger one behind.
     for (ledger, state) in [(4, 4), (3, 4)] {
         let (_, (state, _)) = open(ledger, state)??;
-        assert_eq!(state.ledger.lifetime().get(), 5_000_000_000);
+        assert_eq!(state.ledger.lifetime().local.get(), 5_000_000_000);
     }
     // A crash before the number of the completed write is stored leaves the ledger one ahead.
     let (ledger, _) = &mut versions[4];
     ledger.as_mut().ok_or("no ledger")?.truncate(2 * SLOT);
     let (ledger, state) = (versions[4].0.clone(), versions[3].1.clone());
     let (_, (state, _)) = opened(ledger, state)??;
-    assert_eq!(state.ledger.lifetime().get(), 5_000_000_000, "nothing spent is forgotten");
+    assert_eq!(state.ledger.lifetime().local.get(), 5_000_000_000, "nothing spent is forgotten");
     Ok(())
 }
 
@@ -195,6 +195,7 @@ fn an_experiment_that_no_server_knows_holds_up_no_other() -> Result<(), Failure>
                         at(second),
                     )?;
                 }
+                Task::Shuffled(task) => return Err(format!("{task:?}").into()),
                 Task::Wait(_) | Task::Done if written => {}
                 Task::Wait(_) | Task::Done => break,
             }

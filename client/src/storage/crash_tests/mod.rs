@@ -20,15 +20,17 @@ use super::Storage;
 use super::double::{Disk, Fault};
 use crate::acceptance::Acceptance;
 use crate::assignment::AssignmentId;
-use crate::core::{Core, FetchTask, Fetched, Task};
+use crate::core::{ClientError, Core, FetchTask, Fetched, Task};
 use crate::ledger::Budget;
 use crate::noise::{NoiseSource as _, SeededNoise};
-use crate::outbox::UploadOutcome;
+use crate::outbox::{UploadOutcome, UploadTask};
 use crate::reward::Reward;
 use crate::time::Timestamp;
 
 mod files;
 mod rewards;
+#[cfg(feature = "relay")]
+mod shuffled;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -62,12 +64,33 @@ fn budget() -> Result<Budget, Failure> {
     Ok(Budget::new(PrivacyLoss::new(7.0)?, 7, PrivacyLoss::new(100.0)?)?)
 }
 
+/// Whether an app believes the relay that shuffles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "relay"), expect(dead_code, reason = "no app believes a relay"))]
+enum Believes {
+    Yes,
+    /// Until the next restart, and from every second one on.
+    No,
+}
+
+/// An upload as the server counts it: its id, and its content without the seals.
+type Content = (UploadId, Vec<u8>);
+
+/// The content, arm and length of an upload to the aggregator itself.
+fn direct(task: &UploadTask) -> Result<(Content, usize, usize), Failure> {
+    let sent = Upload::try_from(&UploadRequest::decode(task.bytes())?)?;
+    let arm = sent.reports.last_arm().map(ArmIndex::get).unwrap_or_default();
+    Ok(((task.id(), task.bytes().to_vec()), arm, task.bytes().len()))
+}
+
 /// A device on a faulty disk, and the server's view of it.
 struct Device {
     disk: Disk,
     seed: u64,
     starts: u64,
     keeps_rewards: bool,
+    /// Whether the app believes a relay, if its experiment's reports are shuffled.
+    shuffling: Option<Believes>,
     /// Whether the answer to the first attempt of every second upload is lost.
     loses_answers: bool,
     storage: Storage,
@@ -91,6 +114,7 @@ impl Device {
             seed,
             starts: 0,
             keeps_rewards,
+            shuffling: None,
             loses_answers: true,
             storage: opened.0,
             core,
@@ -106,6 +130,9 @@ impl Device {
     fn enroll(&mut self, second: u64) -> Result<(), Failure> {
         let specification = specification()?;
         let acceptance = Acceptance::unsigned(specification.epsilon(), specification.rewards());
+        #[cfg(feature = "relay")]
+        let (specification, acceptance) =
+            shuffled::agreed(self.shuffling, specification, acceptance)?;
         self.core.enroll(id()?, acceptance);
         let weights = Weights::uniform(&[true, true])?;
         let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };
@@ -117,8 +144,10 @@ impl Device {
             day,
             store: Some(StoreId::new([7; 16])),
         };
-        self.core.on_fetched(&FetchTask::new(id()?), fetched, at(second))?;
-        Ok(())
+        match self.core.on_fetched(&FetchTask::new(id()?), fetched, at(second)) {
+            Err(ClientError::Refused(_)) if self.shuffling == Some(Believes::No) => Ok(()),
+            other => Ok(other?),
+        }
     }
 
     /// Restarts after a power cut.
@@ -130,6 +159,10 @@ impl Device {
     /// Restarts after the end of the process.
     fn start_again(&mut self, second: u64) -> Result<(), Failure> {
         self.starts += 1;
+        self.shuffling = self.shuffling.map(|believes| match believes {
+            Believes::Yes => Believes::No,
+            Believes::No => Believes::Yes,
+        });
         let opened = Storage::open(Box::new(self.disk.clone()), true, self.keeps_rewards)?;
         self.storage = opened.0;
         let noise = SeededNoise::new(self.seed, self.starts);
@@ -147,6 +180,11 @@ impl Device {
         let spent = self.core.spent();
         assert!(spent.lifetime >= left, "{} uploads left, {spent:?}", self.reported.len());
         assert!(spent.lifetime <= budget()?.window(), "{spent:?}");
+        if self.shuffling.is_none() {
+            assert_eq!(spent.central_lifetime.epsilon, spent.lifetime);
+        }
+        #[cfg(feature = "relay")]
+        shuffled::check_ledger(self)?;
         Ok(())
     }
 
@@ -172,29 +210,44 @@ impl Device {
             let written = self.write(second);
             match task {
                 Task::Upload(task) => {
-                    let assignment = self.core.assignment_of(task.id()).ok_or("unknown upload")?;
-                    let upload = (task.id(), task.bytes().to_vec());
-                    if let Some(before) = self.reported.get(&assignment) {
-                        assert_eq!(*before, upload, "reported twice");
-                    } else {
-                        let sent = Upload::try_from(&UploadRequest::decode(task.bytes())?)?;
-                        let arm = sent.reports.last_arm().map(ArmIndex::get).unwrap_or_default();
-                        self.seen.push((second, arm, task.bytes().len()));
-                        self.reported.insert(assignment, upload);
-                    }
-                    let attempts = self.attempts.entry(assignment).or_default();
-                    *attempts += 1;
-                    let lost = self.loses_answers && assignment.get() % 2 == 0 && *attempts == 1;
-                    let retry = UploadOutcome::Unanswered { retry_after: None };
-                    let outcome = if lost { retry } else { UploadOutcome::Duplicate };
-                    self.core.on_upload_result(task.id(), &outcome, at(second))?;
+                    assert_eq!(self.shuffling, None, "sent to the aggregator itself");
+                    self.deliver(second, direct(&task)?)?;
                 }
+                #[cfg(feature = "relay")]
+                Task::Shuffled(task) => {
+                    assert_eq!(self.shuffling, Some(Believes::Yes), "sent to a relay");
+                    self.deliver(second, shuffled::opened(&task)?)?;
+                }
+                #[cfg(not(feature = "relay"))]
+                Task::Shuffled(task) => return Err(format!("{task:?}").into()),
                 Task::Fetch(_) => self.enroll(second)?,
                 // A report that was sealed just now can leave once it is written.
                 Task::Wait(_) | Task::Done if written => {}
                 Task::Wait(_) | Task::Done => return Ok(()),
             }
         }
+    }
+
+    /// Sends an upload, whose first answer may be lost.
+    fn deliver(
+        &mut self,
+        second: u64,
+        (upload, arm, length): (Content, usize, usize),
+    ) -> Result<(), Failure> {
+        let id = upload.0;
+        let assignment = self.core.assignment_of(id).ok_or("unknown upload")?;
+        if let Some(before) = self.reported.get(&assignment) {
+            assert_eq!(*before, upload, "reported twice");
+        } else {
+            self.seen.push((second, arm, length));
+            self.reported.insert(assignment, upload);
+        }
+        let attempts = self.attempts.entry(assignment).or_default();
+        *attempts += 1;
+        let lost = self.loses_answers && assignment.get() % 2 == 0 && *attempts == 1;
+        let retry = UploadOutcome::Unanswered { retry_after: None };
+        let outcome = if lost { retry } else { UploadOutcome::Duplicate };
+        Ok(self.core.on_upload_result(id, &outcome, at(second))?)
     }
 
     /// Simulates one minute of a user who gets an arm every four seconds and reacts by `reward`, on
