@@ -92,7 +92,8 @@ pub(super) fn argument(setting: &'static Setting) -> Arg {
             | Kind::Database
             | Kind::Integer(_)
             | Kind::Choice(_)
-            | Kind::LogFilter => ValueHint::Other,
+            | Kind::LogFilter
+            | Kind::Origins => ValueHint::Other,
         })
         .help(format!("{}{hint}{note}", setting.doc))
 }

@@ -24,6 +24,7 @@ pub use store::{Store, StorePlace};
 
 use crate::admission::CallLimits;
 use crate::gateway::GatewayFiles;
+use crate::http::Origins;
 use crate::memory::memory_of_this_machine;
 use crate::rate::{Rate, Rates};
 use crate::server::ServerSettings;
@@ -62,6 +63,8 @@ pub struct Devices {
     pub tls: Option<TlsFiles>,
     /// File of app keys, one of which every caller must present.
     pub app_keys_file: Option<PathBuf>,
+    /// Pages that may call the service. None: no page may.
+    pub cors_origins: Option<Origins>,
     /// The files of the gateway. None: the server is none.
     pub gateway: Option<GatewayFiles>,
 }
@@ -122,6 +125,7 @@ impl Configuration {
                 listen: effective.value(&settings::DEVICES_LISTEN)?,
                 tls: tls::devices(effective)?,
                 app_keys_file: effective.optional(&settings::DEVICES_APP_KEYS_FILE)?,
+                cors_origins: effective.optional(&settings::DEVICES_CORS_ORIGINS)?,
                 gateway: gateway(effective)?,
             },
             operators: Operators {
@@ -272,6 +276,7 @@ impl From<Configuration> for ServerSettings {
             connections: limits,
             calls,
             app_keys: devices.app_keys_file,
+            cors_origins: devices.cors_origins,
             gateway: devices.gateway,
             operator_tokens: operators.tokens_file,
             data_sets,

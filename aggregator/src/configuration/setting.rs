@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
+use crate::http::{Origins, OriginsError};
 use crate::store::DatabaseUrl;
 
 /// A setting. The file, the environment, the flags, their help and the documented file are all
@@ -45,6 +46,8 @@ pub enum Kind {
     LogFilter,
     /// The URL of a server.
     Url,
+    /// Origins of pages, with commas between.
+    Origins,
 }
 
 /// The value of a setting that is not set.
@@ -77,6 +80,7 @@ impl Kind {
             Self::Choice(words) => words.contains(&text),
             Self::LogFilter => crate::telemetry::check_filter(text).is_ok(),
             Self::Url => is_url(text),
+            Self::Origins => text.parse::<Origins>().is_ok(),
         };
         if fits { Ok(()) } else { Err(format!("expected {}", self.expected())) }
     }
@@ -97,6 +101,7 @@ impl Kind {
                     .to_owned()
             }
             Self::Url => "a URL, such as http://127.0.0.1:4317".to_owned(),
+            Self::Origins => OriginsError.to_string(),
         }
     }
 
@@ -124,7 +129,12 @@ impl Setting {
     /// The note on the values in the help and the documented file.
     pub fn hint(&self) -> Option<String> {
         match &self.kind {
-            Kind::Path | Kind::Database | Kind::Address | Kind::LogFilter | Kind::Url => None,
+            Kind::Path
+            | Kind::Database
+            | Kind::Address
+            | Kind::LogFilter
+            | Kind::Url
+            | Kind::Origins => None,
             Kind::Choice(words) => Some(format!("One of: {}.", words.join(", "))),
             Kind::Integer(range) => Some(format!("{} to {}.", range.start(), range.end())),
         }

@@ -18,7 +18,7 @@ pub static SECTIONS: [(&str, &str); 7] = [
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 39] = [
+pub static SETTINGS: [&Setting; 40] = [
     &DATA_DIR,
     &STORE_URL,
     &STORE_CA,
@@ -27,6 +27,7 @@ pub static SETTINGS: [&Setting; 39] = [
     &IDS_MAX,
     &DEVICES_LISTEN,
     &DEVICES_APP_KEYS_FILE,
+    &DEVICES_CORS_ORIGINS,
     &DEVICES_TLS_CERTIFICATE,
     &DEVICES_TLS_KEY,
     &DEVICES_GATEWAY_KEY_FILE,
@@ -176,6 +177,18 @@ pub(super) static DEVICES_TLS_KEY: Setting = Setting {
     kind: Kind::Path,
     fallback: Fallback::Unset("key.pem"),
     doc: "Key of that certificate, in PEM.",
+};
+
+pub(super) static DEVICES_CORS_ORIGINS: Setting = Setting {
+    section: "devices",
+    key: "cors_origins",
+    environment: "BANDANA_CORS_ORIGINS",
+    flag: "cors-origins",
+    placeholder: "ORIGINS",
+    kind: Kind::Origins,
+    fallback: Fallback::Unset("https://shop.example, https://www.shop.example"),
+    doc: "Origins of web pages whose scripts may call this service in a browser, with commas \
+          between.",
 };
 
 pub(super) static DEVICES_GATEWAY_KEY_FILE: Setting = Setting {

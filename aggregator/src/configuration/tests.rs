@@ -54,6 +54,7 @@ ids_max = 5 # $BANDANA_IDS_MAX
 [devices]
 listen = \"127.0.0.1:7301\" # default
 # app_keys_file # not set
+# cors_origins # not set
 # tls_certificate # not set
 # tls_key # not set
 # gateway_key_file # not set

@@ -4,10 +4,12 @@
 //! else: requests that a web page can make a browser send must not reach the operators' service.
 
 mod authorized;
+mod cors;
 mod host;
 mod pages;
 mod probes;
 mod server;
 
+pub use cors::{Origins, OriginsError};
 pub use pages::Pages;
 pub use server::Http1Server;

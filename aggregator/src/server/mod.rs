@@ -22,7 +22,7 @@ use crate::auth::{AppKeys, Authorization, Reloader, TokenKind, Tokens};
 use crate::clock::Clock;
 use crate::dashboard::DashboardState;
 use crate::gateway::Gateway;
-use crate::http::Pages;
+use crate::http::{Origins, Pages};
 use crate::ingest::{Ingest, WriterError};
 use crate::memory::Budget;
 use crate::metrics::Metrics;
@@ -58,6 +58,7 @@ pub struct Server {
     store: (Presence, StoreSettings),
     connections: ConnectionLimits,
     calls: CallLimits,
+    cors_origins: Option<Origins>,
     data_sets: Option<PathBuf>,
     drain_deadline: Duration,
 }
@@ -110,6 +111,7 @@ impl Server {
             store: (settings.presence, settings.store),
             connections,
             calls,
+            cors_origins: settings.cors_origins,
             data_sets: settings.data_sets,
             drain_deadline: settings.drain_deadline,
         })
@@ -152,6 +154,7 @@ impl Server {
         tracing::info!(%device, %operator, "listening; opening the store");
         let Self { device, operator, tokens, gates, gateway, clock, metrics, .. } = self;
         let Self { connections, calls, store, data_sets, drain_deadline, budget, .. } = self;
+        let Self { cors_origins, .. } = self;
         let (notifier, ending) = shutdown_signal();
         let mut health = Health::starting().await;
         let authorization =
@@ -165,6 +168,7 @@ impl Server {
         };
         let limits = (connections, calls);
         let early = early_services(&health, &pages, limits, Arc::clone(&clock), budget.clone());
+        let early = EarlyServices { cors_origins, ..early };
         let (closed, mut serving) = early.serve(device, operator, ending.clone());
         let mut signal = std::pin::pin!(signal);
 
@@ -242,6 +246,7 @@ fn early_services(
         metrics: pages.metrics.calls.clone(),
         budget,
         held: pages.metrics.held.clone(),
+        cors_origins: None,
     }
 }
 

@@ -16,6 +16,7 @@ use bandana_shared::wire::v1::trusted_server::TrustedServer;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tower::Layer as _;
+use tower::util::option_layer;
 
 use crate::admission::{
     BATCH_BYTES_MAX, CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server,
@@ -29,7 +30,7 @@ use crate::clock::Clock;
 use crate::dashboard::DashboardState;
 use crate::disclosures::DisclosureWriterHandle;
 use crate::gateway::Gateway;
-use crate::http::Http1Server;
+use crate::http::{Http1Server, Origins};
 use crate::ingest::Ingest;
 use crate::memory::HeldMetrics;
 use crate::memory::{Budget, HoldingLayer};
@@ -58,6 +59,8 @@ pub(crate) struct EarlyServices {
     /// The budget for the memory of calls.
     pub(crate) budget: Budget,
     pub(crate) held: HeldMetrics,
+    /// Web pages that may call the devices' service. None: no page may.
+    pub(crate) cors_origins: Option<Origins>,
 }
 
 /// The parts of which services are built.
@@ -101,7 +104,7 @@ impl EarlyServices {
         ending: ShutdownSignal,
     ) -> (ClosedServices, Serving) {
         let Self { device_health, operator_health, pages, connections, .. } = self;
-        let Self { calls, clock, metrics, budget, held, .. } = self;
+        let Self { calls, clock, metrics, budget, held, cors_origins, .. } = self;
         let holding = HoldingLayer::new(budget, calls.request_time, held);
         let of_devices = Calls::new(Port::Device, Arc::clone(&clock), metrics.clone());
         let closed = ClosedServices {
@@ -116,7 +119,9 @@ impl EarlyServices {
             pages: pages.clone(),
         };
         let of_operators = Calls::new(Port::Operator, clock, metrics);
-        let device_services = of_devices.layer(holding.layer(Connect::new(closed.device.clone())));
+        let connect = Connect::new(closed.device.clone());
+        let connect = option_layer(cors_origins.map(|origins| origins.layer())).layer(connect);
+        let device_services = of_devices.layer(holding.layer(connect));
         let operator_services = of_operators.layer(holding.layer(closed.operator.clone()));
         let serving = async move {
             let operator = operator.until(ending.clone());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::admission::CallLimits;
 use crate::gateway::GatewayFiles;
+use crate::http::Origins;
 use crate::store::{EmbeddedSettings, PostgresSettings, Presence};
 use crate::tls::TlsFiles;
 use crate::transport::ConnectionLimits;
@@ -32,6 +33,8 @@ pub struct ServerSettings {
     pub calls: CallLimits,
     /// File of app keys. None: devices need no key.
     pub app_keys: Option<PathBuf>,
+    /// Web pages that may call the devices' service. None: no page may.
+    pub cors_origins: Option<Origins>,
     /// Files of the gateway. None: devices can't call through relays.
     pub gateway: Option<GatewayFiles>,
     /// File of operators' tokens. None: operators need no token.

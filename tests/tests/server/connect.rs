@@ -215,3 +215,56 @@ async fn answer_of(stream: &mut TcpStream) -> anyhow::Result<String> {
         }
     }
 }
+
+#[tokio::test]
+async fn pages_of_listed_origins_may_call_and_no_others() -> anyhow::Result<()> {
+    let shop = ("origin", "https://shop.example");
+    let stranger = ("origin", "https://stranger.example");
+    let asks = [
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "bandana-app-key,content-type"),
+    ];
+    let served =
+        Served::start(&["--cors-origins", "https://shop.example, http://127.0.0.1"]).await?;
+    let at = &served.server.device;
+    let preflight = |origin| async move {
+        page::send(at, "OPTIONS", UPLOAD, &[&[origin], &asks[..]].concat(), "").await
+    };
+    let allowed = preflight(shop).await?;
+    assert_eq!(allowed.status, 200, "{allowed:?}");
+    assert_eq!(allowed.headers["access-control-allow-origin"], "https://shop.example");
+    assert_eq!(allowed.headers["access-control-allow-methods"], "POST");
+    for name in ["content-type", "bandana-app-key", "connect-protocol-version"] {
+        assert!(allowed.headers["access-control-allow-headers"].contains(name), "{allowed:?}");
+    }
+    // Nothing that a browser adds by itself: no cookies.
+    assert!(!allowed.headers.contains_key("access-control-allow-credentials"), "{allowed:?}");
+    let refused = preflight(stranger).await?;
+    assert!(!refused.headers.contains_key("access-control-allow-origin"), "{refused:?}");
+
+    let message = question().encode_to_vec();
+    for (origin, is_allowed) in [(shop, true), (stranger, false)] {
+        let (page, _) = page::post(at, FETCH, &[PROTO, origin], &message).await?;
+        assert_eq!(page.status, 200, "{page:?}");
+        let shown = page.headers.get("access-control-allow-origin").map(String::as_str);
+        assert_eq!(shown, is_allowed.then_some(shop.1), "{page:?}");
+        assert_eq!(page.headers["vary"], "origin", "{page:?}");
+    }
+    // The operators' port is not a page's to call.
+    let of_operators = page::send(
+        &served.server.operator,
+        "OPTIONS",
+        "/api/experiments",
+        &[&[shop], &asks[..]].concat(),
+        "",
+    )
+    .await?;
+    assert!(!of_operators.headers.contains_key("access-control-allow-origin"));
+    served.server.stop().await?;
+
+    let served = Served::start(&[]).await?;
+    let (page, _) = page::post(&served.server.device, FETCH, &[PROTO, shop], &message).await?;
+    assert!(!page.headers.keys().any(|name| name.starts_with("access-control")), "{page:?}");
+    served.server.stop().await?;
+    Ok(())
+}

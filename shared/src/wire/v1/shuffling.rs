@@ -429,7 +429,8 @@ pub mod batches_client {
         }
         /// Hands in a batch. The answer comes after the commit, as of Device.SubmitUpload: the batch is
         /// one upload. Reports that can't be opened, or are about something else, are not counted.
-        /// FAILED_PRECONDITION: none of them was sealed for a key of this gateway. Keep the batch.
+        /// FAILED_PRECONDITION: most were not sealed for a key of this gateway, which may have
+        /// another one since. Keep the batch.
         pub async fn submit_batch(
             &mut self,
             request: impl tonic::IntoRequest<crate::wire::v1::SubmitBatchRequest>,
@@ -480,7 +481,8 @@ pub mod batches_server {
         >;
         /// Hands in a batch. The answer comes after the commit, as of Device.SubmitUpload: the batch is
         /// one upload. Reports that can't be opened, or are about something else, are not counted.
-        /// FAILED_PRECONDITION: none of them was sealed for a key of this gateway. Keep the batch.
+        /// FAILED_PRECONDITION: most were not sealed for a key of this gateway, which may have
+        /// another one since. Keep the batch.
         async fn submit_batch(
             &self,
             request: tonic::Request<crate::wire::v1::SubmitBatchRequest>,
