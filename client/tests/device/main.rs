@@ -6,6 +6,8 @@ mod rewards;
 mod schedule;
 #[cfg(feature = "relay")]
 mod shuffled;
+#[cfg(feature = "relay")]
+mod shuffler;
 mod signatures;
 mod stores;
 

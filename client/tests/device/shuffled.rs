@@ -24,7 +24,7 @@ use ohttp::{KeyConfig, Server, SymmetricSuite};
 use super::{Failure, acceptance, answer, at, id, parts};
 
 /// The holder of a key, and the key.
-struct Holder(Server, GatewayKeys);
+pub(super) struct Holder(Server, pub(super) GatewayKeys);
 
 impl Holder {
     fn new(secret: u8) -> Result<Self, Failure> {
@@ -34,16 +34,16 @@ impl Holder {
         Ok(Self(Server::new(derived()?)?, keys))
     }
 
-    fn open(&self, sealed: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn open(&self, sealed: &[u8]) -> Option<Vec<u8>> {
         self.0.decapsulate(sealed).ok().map(|(opened, _)| opened)
     }
 }
 
-fn relay() -> Result<Holder, Failure> {
+pub(super) fn relay() -> Result<Holder, Failure> {
     Holder::new(1)
 }
 
-fn aggregator() -> Result<Holder, Failure> {
+pub(super) fn aggregator() -> Result<Holder, Failure> {
     Holder::new(2)
 }
 
@@ -51,12 +51,12 @@ const BATCH: u32 = 1000;
 const DELTA: f64 = 1e-9;
 
 /// Reports of so many nats, in batches.
-fn shuffled(epsilon: f64) -> Result<Specification, Failure> {
+pub(super) fn shuffled(epsilon: f64) -> Result<Specification, Failure> {
     let specification = Specification::new(parts(epsilon, Rewards::binary())?)?;
     Ok(specification.in_batches(BatchSize::new(BATCH)?)?)
 }
 
-fn terms(epsilon_max: f64) -> Result<Shuffled, Failure> {
+pub(super) fn terms(epsilon_max: f64) -> Result<Shuffled, Failure> {
     Ok(Shuffled::by(relay()?.1, PrivacyLoss::new(epsilon_max)?, Delta::new(DELTA)?))
 }
 
@@ -80,14 +80,14 @@ fn hear(client: &mut Client, specification: &Specification, now: Timestamp) -> R
 }
 
 /// A client that has received an experiment of shuffled reports and believes the relay.
-fn believing(specification: &Specification, budget: Budget) -> Result<Client, Failure> {
+pub(super) fn believing(specification: &Specification, budget: Budget) -> Result<Client, Failure> {
     let mut client = Client::new(budget);
     client.enroll(id()?, acceptance(specification).shuffled(terms(100.0)?));
     hear(&mut client, specification, at(0))?;
     Ok(client)
 }
 
-fn shuffled_task(task: Task) -> Result<ShuffledTask, Failure> {
+pub(super) fn shuffled_task(task: Task) -> Result<ShuffledTask, Failure> {
     match task {
         Task::Shuffled(task) => Ok(task),
         other => Err(format!("a shuffled report was expected, not {other:?}").into()),
