@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use bandana_shared::gateway::GatewayKeys;
@@ -59,6 +60,12 @@ impl GatewayKey {
         // Allocated at full size, since a growing buffer leaves copies of the key.
         let mut text = Zeroizing::new(String::with_capacity(8192));
         let file = regular_file::open(path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
+            tracing::warn!(
+                file = %path.display(),
+                "others than the owner can read a secret key: have `chmod 600` shut it"
+            );
+        }
         file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
         Self::from_text(&text).ok_or_else(|| GatewayKeyError::Content { path: path.to_owned() })
     }
