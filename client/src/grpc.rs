@@ -184,7 +184,9 @@ impl Transport {
     /// # Privacy
     /// Relay and aggregator must be run by different parties: together they know as much as an
     /// aggregator that is called directly. The random time for which a relay holds a call is all
-    /// that parts the time of a call from its content.
+    /// that parts the time of a call from its content. A relay that shuffles opens the envelopes of
+    /// shuffled reports, and so learns experiment, arm and day of each, but not its bit: see
+    /// [`crate::Shuffled`].
     #[cfg(feature = "relay")]
     #[must_use]
     pub fn through_relay(self, signers: Signers) -> Self {

@@ -13,6 +13,7 @@
 //! | the reward of an assignment | yes | everybody, the server included: ε of the experiment, at most what the app accepts ([`Acceptance`]) |
 //! | that there was no reward | yes | the same: a default reward is reported at the same time |
 //! | all rewards of an installation | yes | the sum of the ε of its reports, at most the caps of its [`Budget`] |
+//! | the same, of reports that a relay shuffles | on two conditions | an aggregator that sees their batches: the sums of their central ε and δ, at most the caps of the central account, as long as the relay does not collude with it and at most the assumed share of users does ([`Shuffled`]) |
 //! | what was decided before a crash or a restart | yes | bits are never drawn twice, and what was spent is never forgotten |
 //! | that the app is used, that it takes part in an experiment, which arm it showed | no | the server sees one report for each assignment, of an arm |
 //! | when an arm was shown | partly | a report reveals it up to the experiment's random release delay, and to the day; a fetch of a newer policy comes up to five minutes after a choice by a stale one |
@@ -90,7 +91,7 @@
 //!
 //! | file | holds | when it is lost or damaged |
 //! |---|---|---|
-//! | `ledger` | what was spent, in whole nano-nats, in two slots written in turn | nothing is reported until [`danger::reset`] |
+//! | `ledger` | what was spent in both accounts, in whole nano-nats and units of δ, in two slots written in turn | nothing is reported until [`danger::reset`] |
 //! | `state` | experiments and policies as last received and the store that each came from, open assignments without their rewards, private bits not yet sent, arms that report once, whether the user has opted out | the same |
 //! | `rewards` | open assignments with the sums of their rewards: only with [`Builder::keep_pending_rewards`] | the sums count as none |
 //! | `starts` | the number of starts, from which ids of assignments begin | ids begin after the largest in `state` |
@@ -111,9 +112,10 @@
 //! # Who is trusted
 //!
 //! The app and its device. Not the server: the client refuses an experiment with a larger ε, other
-//! rewards, a floor that does not keep its ε, a change that no revision may make, or without the
-//! signatures that the app pins ([`Signers`]); see [`Refusal`]. The server can stop a device from
-//! learning, and can give it a policy of its own. It can't make the device reveal more.
+//! rewards, a floor that does not keep its ε, a change that no revision may make, without the
+//! signatures that the app pins ([`Signers`]), or whose reports are not shuffled as the app demands
+//! ([`Shuffled`]); see [`Refusal`]. The server can stop a device from learning, and can give it a
+//! policy of its own. It can't make the device reveal more.
 //!
 //! Without pinned signatures, the first server to answer chooses the specification: from then on
 //! the client refuses every specification that is not a later revision of it, also from the honest
@@ -170,7 +172,8 @@
 //! # Features
 //!
 //! `grpc` (on): transport and driver. `storage` (on): the directory. `tls`: `https`, with
-//! the system's roots or given ones. `simulation`: clients with seeded noise, which
+//! the system's roots or given ones. `relay`: calls through a relay, and reports that it shuffles:
+//! without it, experiments of shuffled reports are refused. `simulation`: clients with seeded noise, which
 //! take part only in experiments that are marked as simulations. `trusted`: experiments in
 //! which users disclose rewards to the server, another world; see its module. Without any of
 //! them there are neither tokio, tonic nor prost.
