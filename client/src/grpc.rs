@@ -414,7 +414,7 @@ impl Transport {
     /// ```
     ///
     /// # Privacy
-    /// The relay learns what [`ShuffledTask`] says. With [`Self::through_relay`] the key that the
+    /// The relay learns what [`ShuffledTask`] says. With `through_relay` the key that the
     /// report is sealed for must be signed; with keys that nobody signed a relay can read it.
     #[cfg_attr(
         not(feature = "relay"),
