@@ -66,7 +66,6 @@ fn budget() -> Result<Budget, Failure> {
 
 /// Whether an app believes the relay that shuffles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "relay"), expect(dead_code, reason = "no app believes a relay"))]
 enum Believes {
     Yes,
     /// Until the next restart, and from every second one on.
