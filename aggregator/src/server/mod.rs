@@ -138,6 +138,12 @@ impl Server {
         self.reloader.clone()
     }
 
+    fn announce(&self) -> Result<(), ServerError> {
+        let (device, operator) = (self.device_address()?, self.operator_address()?);
+        tracing::info!(%device, %operator, "listening; opening the store");
+        Ok(())
+    }
+
     /// Answers probes at once, opens the store, calls `ready`, and serves until `signal`. Shutdown
     /// follows this order: health NOT_SERVING, streams closed, calls under way answered, queue
     /// committed, store closed, the lease of a replica given up.
@@ -150,11 +156,10 @@ impl Server {
         signal: impl Future<Output = ()>,
         ready: impl FnOnce() -> io::Result<()>,
     ) -> Result<(), ServerError> {
-        let (device, operator) = (self.device_address()?, self.operator_address()?);
-        tracing::info!(%device, %operator, "listening; opening the store");
-        let Self { device, operator, tokens, gates, gateway, clock, metrics, .. } = self;
+        self.announce()?;
+        let ports = (self.device, self.operator, self.cors_origins);
+        let Self { tokens, gates, gateway, clock, metrics, .. } = self;
         let Self { connections, calls, store, data_sets, drain_deadline, budget, .. } = self;
-        let Self { cors_origins, .. } = self;
         let (notifier, ending) = shutdown_signal();
         let mut health = Health::starting().await;
         let authorization =
@@ -168,8 +173,7 @@ impl Server {
         };
         let limits = (connections, calls);
         let early = early_services(&health, &pages, limits, Arc::clone(&clock), budget.clone());
-        let early = EarlyServices { cors_origins, ..early };
-        let (closed, mut serving) = early.serve(device, operator, ending.clone());
+        let (closed, mut serving) = early.serve(ports, ending.clone());
         let mut signal = std::pin::pin!(signal);
 
         let opening = LoadedStore::of(store, &clock, &metrics);
@@ -246,7 +250,6 @@ fn early_services(
         metrics: pages.metrics.calls.clone(),
         budget,
         held: pages.metrics.held.clone(),
-        cors_origins: None,
     }
 }
 

@@ -59,8 +59,6 @@ pub(crate) struct EarlyServices {
     /// The budget for the memory of calls.
     pub(crate) budget: Budget,
     pub(crate) held: HeldMetrics,
-    /// Web pages that may call the devices' service. None: no page may.
-    pub(crate) cors_origins: Option<Origins>,
 }
 
 /// The parts of which services are built.
@@ -96,15 +94,15 @@ pub(crate) struct ClosedServices {
 }
 
 impl EarlyServices {
-    /// Serves on both ports, with all services closed.
+    /// Serves on both ports, with all services closed. The web pages of `cors_origins` may call that
+    /// of devices.
     pub(crate) fn serve(
         self,
-        device: Listener,
-        operator: Listener,
+        (device, operator, cors_origins): (Listener, Listener, Option<Origins>),
         ending: ShutdownSignal,
     ) -> (ClosedServices, Serving) {
         let Self { device_health, operator_health, pages, connections, .. } = self;
-        let Self { calls, clock, metrics, budget, held, cors_origins, .. } = self;
+        let Self { calls, clock, metrics, budget, held, .. } = self;
         let holding = HoldingLayer::new(budget, calls.request_time, held);
         let of_devices = Calls::new(Port::Device, Arc::clone(&clock), metrics.clone());
         let closed = ClosedServices {

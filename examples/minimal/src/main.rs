@@ -60,6 +60,7 @@ fn run(app: impl Fn(&Bandana) -> Result<(), Box<dyn Error>>) -> Result<(), Box<d
                 std::hint::black_box(task.bytes());
                 tasks.on_upload_result(task.id(), &UploadOutcome::Accepted)?;
             }
+            Task::Shuffled(task) => tasks.on_upload_result(task.id(), &UploadOutcome::NoRelay)?,
             Task::Wait(_) | Task::Done => return app(&bandana),
         }
     }
