@@ -5,7 +5,7 @@ use rand::Rng;
 
 use super::QueryError;
 use super::inverse::{Candidate, draw};
-use super::price::{PureLoss, check_beta};
+use super::price::{LossShape, PureLoss, check_beta};
 
 /// Initial number of binary digits of the weights; further digits are computed on demand.
 const PRECISION: u64 = 128;
@@ -32,6 +32,10 @@ const PRECISION: u64 = 128;
 /// ε-differentially private (McSherry and Talwar 2007, theorem 6; Dwork and Roth 2014, theorem
 /// 3.10): a neighbour changes each weight by a factor of at most exp(ε/2), and so their sum.
 /// The base measure must not depend on the data.
+///
+/// The log of the ratio of two probabilities is ε/(2 Δ) times the difference of two utilities, which
+/// a neighbour changes by at most 2 Δ, and so the mechanism has bounded range ε
+/// ([`LossShape::BoundedRange`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExponentialMechanism {
     sensitivity: u64,
@@ -39,6 +43,9 @@ pub struct ExponentialMechanism {
 }
 
 impl ExponentialMechanism {
+    /// The shape of its loss.
+    pub const LOSS: LossShape = LossShape::BoundedRange;
+
     /// The mechanism for utilities that one person changes by at most `sensitivity` each.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use super::gaussian::GaussianMechanism;
 use super::halfspaces::{halfspaces, vc_dimension};
 use super::laplace::LaplaceMechanism;
 use super::noisy_max::NoisyMax;
-use super::price::{Price, check_beta};
+use super::price::{LossShape, Measure, Price, check_beta};
 use super::rows::Rows;
 use super::selection::Selection;
 use super::synthetic::{SyntheticRelease, rows_for};
@@ -55,6 +55,25 @@ pub enum Question {
         /// The size of the database.
         size: Size,
     },
+}
+
+impl Question {
+    /// The charge for an answer to a budget of this measure, in billionths, rounded up.
+    ///
+    /// # Errors
+    /// [`QueryError::NotPure`] for ρ from a budget of ε.
+    pub fn charge(&self, price: Price, measure: Measure) -> Result<u64, QueryError> {
+        let shape = match self {
+            Self::Choice { chooser: Chooser::Exponential(_), .. } | Self::Synthetic { .. } => {
+                ExponentialMechanism::LOSS
+            }
+            Self::Choice { chooser: Chooser::NoisyMax, .. } => NoisyMax::LOSS,
+            Self::Counts { .. } | Self::Histogram { .. } | Self::Sums { .. } => {
+                LossShape::Symmetric
+            }
+        };
+        price.nanos(measure, shape)
+    }
 }
 
 /// The criterion of a choice.

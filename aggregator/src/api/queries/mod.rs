@@ -167,7 +167,7 @@ impl CuratorService {
                     return Ok((answer, None));
                 }
                 let record = inner.record(&of)?;
-                let price = asked.price.nanos(record.measure).map_err(refuse)?;
+                let price = asked.question.charge(asked.price, record.measure).map_err(refuse)?;
                 check_budget(&record, price)?;
                 let rows = inner.rows(&record)?;
                 let mut rng = generator()?;

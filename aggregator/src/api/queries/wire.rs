@@ -1,7 +1,7 @@
 //! The curator's messages and their conversion.
 
 use bandana_mechanisms::queries::QueryError;
-use bandana_mechanisms::queries::price::{ConcentratedLoss, Measure, Price, PureLoss};
+use bandana_mechanisms::queries::price::{ConcentratedLoss, LossShape, Measure, Price, PureLoss};
 use bandana_mechanisms::queries::questions::{Aim, Answer, Chooser, Class, Question, Size};
 use bandana_mechanisms::queries::universe::{Column, Schema};
 use bandana_mechanisms::queries::weights::{Promise, SessionPlan};
@@ -241,7 +241,7 @@ pub(super) fn plan(
 impl Planned {
     /// The price of the session in this measure.
     pub(super) fn price(&self, measure: Measure) -> Result<u64, QueryError> {
-        Price::Pure(self.loss).nanos(measure)
+        Price::Pure(self.loss).nanos(measure, LossShape::Symmetric)
     }
 
     /// A description of the session, for the list of debits.
