@@ -484,7 +484,7 @@ fn plan(wanted: &Plan) -> anyhow::Result<()> {
     let accuracy = if queries == 0 && wanted.queries.is_none() {
         None
     } else {
-        Some(counting::accuracy(queries, price, beta).map_err(incomplete)?)
+        Some(counting::accuracy(queries, price, beta).map_err(incomplete)? as f64)
     };
     let view = PlanView { queries, accuracy_rows: accuracy, beta };
     if wanted.json { say_json(&view) } else { say(&view.describe()) }

@@ -241,6 +241,13 @@ fn nanos(value: f64, most: f64) -> Option<u64> {
     (value <= most && nanos >= 1.0).then_some(nanos as u64)
 }
 
+/// The probability with which each of `count` independent errors may exceed its bound, so that all
+/// keep theirs with probability 1 - `beta`: 1 - (1 - β)^(1/k), rounded down. A little above β/k.
+pub(super) fn of_each(beta: f64, count: u64) -> Result<f64, QueryError> {
+    let each = -libm::expm1(libm::log1p(-check_beta(beta)?) / count.max(1) as f64);
+    Ok(each * (1.0 - 1e-12))
+}
+
 /// Checks a probability of failure.
 pub(super) fn check_beta(beta: f64) -> Result<f64, QueryError> {
     if beta > 0.0 && beta < 1.0 { Ok(beta) } else { Err(QueryError::Beta(beta)) }

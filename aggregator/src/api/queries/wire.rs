@@ -2,7 +2,9 @@
 
 use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::price::{ConcentratedLoss, LossShape, Measure, Price, PureLoss};
-use bandana_mechanisms::queries::questions::{Aim, Answer, Chooser, Class, Question, Size};
+use bandana_mechanisms::queries::questions::{
+    Aim, Answer, Chooser, Class, NoisyNumber, Question, Size,
+};
 use bandana_mechanisms::queries::universe::{Column, Schema};
 use bandana_mechanisms::queries::weights::{Promise, SessionPlan};
 use bandana_shared::accounting::delta::Delta;
@@ -187,8 +189,13 @@ impl ParsedQuery {
 /// An answer for the wire.
 pub(super) fn answer(answer: Answer) -> ask_response::Answer {
     match answer {
-        Answer::Numbers { numbers, accuracy } => {
-            let number = |(label, value)| v1::Number { label, value };
+        Answer::Numbers(numbers) => {
+            let accuracy = numbers.iter().map(|number| number.accuracy).max().unwrap_or(0) as f64;
+            let number = |NoisyNumber { label, value, accuracy }| v1::Number {
+                label,
+                value,
+                accuracy: Some(accuracy as f64),
+            };
             let numbers = numbers.into_iter().map(number).collect();
             ask_response::Answer::Numbers(v1::Numbers { numbers, accuracy })
         }

@@ -1096,8 +1096,9 @@ pub mod register_data_set_request {
         /// Pure differential privacy: losses add up as epsilon. 10^-9 to 32.
         #[prost(double, tag = "4")]
         Epsilon(f64),
-        /// Zero-concentrated differential privacy: they add up as rho, and epsilon
-        /// costs epsilon tanh(epsilon/2). 10^-9 to 512.
+        /// Zero-concentrated differential privacy: they add up as rho. Epsilon costs
+        /// epsilon^2/8 for the exponential mechanism (choices, synthetic databases),
+        /// and epsilon tanh(epsilon/2) for all else. 10^-9 to 512.
         #[prost(double, tag = "5")]
         Rho(f64),
         /// The largest rho that keeps (epsilon, delta)-differential privacy.
@@ -1252,7 +1253,8 @@ pub struct Histogram {
     #[prost(string, repeated, tag = "1")]
     pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// The sum of each column; of integers only.
+/// The sum of each column; of integers only. Each has an equal part of the price,
+/// and noise as wide as its own range of values.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Sums {
     #[prost(string, repeated, tag = "1")]
@@ -1342,7 +1344,7 @@ pub struct Numbers {
     #[prost(double, tag = "2")]
     pub accuracy: f64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Number {
     /// What it is about.
     #[prost(string, tag = "1")]
@@ -1350,6 +1352,10 @@ pub struct Number {
     /// With its noise: it may be negative.
     #[prost(int64, tag = "2")]
     pub value: i64,
+    /// With probability 1 - beta no number of the answer is off by more than its
+    /// own accuracy. None from older servers: Numbers.accuracy holds for all.
+    #[prost(double, optional, tag = "3")]
+    pub accuracy: ::core::option::Option<f64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Value {
