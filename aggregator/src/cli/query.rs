@@ -62,6 +62,7 @@ pub(super) enum Query {
     /// Open a session for many adaptive counts, paid for at once.
     #[command(after_long_help = FIELDS)]
     #[command(group = ArgGroup::new("plan").required(true).args(["queries", "updates"]))]
+    #[command(group = ArgGroup::new("price").required(true).args(["epsilon", "rho"]))]
     Open(Open),
     /// Ask a count of a session, at no further price.
     #[command(after_long_help = PREDICATES)]
@@ -236,9 +237,15 @@ pub(super) struct Open {
     /// Columns that it may be asked about; without any, all.
     #[arg(long = "column", value_name = "NAME")]
     columns: Vec<String>,
-    /// Price of the whole session.
+    /// Price of the whole session in epsilon; with --delta, the largest rho that keeps both.
     #[arg(long, value_name = "NUMBER")]
-    epsilon: f64,
+    epsilon: Option<f64>,
+    /// The delta of an approximate price.
+    #[arg(long, value_name = "NUMBER", requires = "epsilon")]
+    delta: Option<f64>,
+    /// Price of the whole session in rho, from a budget of rho.
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["epsilon", "delta"])]
+    rho: Option<f64>,
     /// Promise the least error that can be, for so many queries.
     #[arg(long, value_name = "NUMBER")]
     queries: Option<u64>,
@@ -450,10 +457,17 @@ fn release(synthetic: Synthetic) -> anyhow::Result<()> {
 }
 
 fn open(open: Open) -> anyhow::Result<()> {
-    use open_session_request::Plan;
+    use open_session_request::{Plan, Price};
 
-    let Open { session, data_set, columns, epsilon, queries, beta, updates, threshold, server } =
-        open;
+    let Open { session, data_set, columns, epsilon, delta, rho, .. } = open;
+    let price = match (epsilon, delta) {
+        (Some(epsilon), Some(delta)) => {
+            Some(Price::Approximate(v1::ApproximateBudget { epsilon, delta }))
+        }
+        (Some(epsilon), None) => Some(Price::Epsilon(epsilon)),
+        (None, _) => rho.map(Price::Rho),
+    };
+    let Open { queries, beta, updates, threshold, server, .. } = open;
     let plan = match (queries, updates, threshold) {
         (Some(queries), _, _) => Some(Plan::Promise(v1::SessionPromise { queries, beta })),
         (None, Some(updates), Some(threshold)) => {
@@ -461,7 +475,7 @@ fn open(open: Open) -> anyhow::Result<()> {
         }
         _ => None,
     };
-    let request = OpenSessionRequest { session, data_set, columns, epsilon, plan };
+    let request = OpenSessionRequest { session, data_set, columns, price, plan };
     let answer = server.call(async |mut curator| curator.open_session(request).await)?;
     server.show(&SessionView::from(answer), |view, _| view.describe())
 }

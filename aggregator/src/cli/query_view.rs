@@ -229,14 +229,13 @@ impl SessionView {
         } else {
             "nothing is promised about errors".to_owned()
         };
-        format!(
-            "session {} over {} cells: at most {} updates, threshold {} rows; {promise}; paid: {}\n",
-            visible(&self.session),
-            self.cells,
-            self.updates_max,
-            self.threshold,
-            amount(self.price_nanos)
-        )
+        let (updates, threshold) = (self.updates_max, self.threshold);
+        let what = match threshold {
+            0 => format!("{updates} answers, each with noise"),
+            _ => format!("at most {updates} updates, threshold {threshold} rows"),
+        };
+        let (session, paid) = (visible(&self.session), amount(self.price_nanos));
+        format!("session {session} over {} cells: {what}; {promise}; paid: {paid}\n", self.cells)
     }
 }
 

@@ -111,6 +111,11 @@ impl ConcentratedLoss {
         if fitting == 0 { Err(none) } else { Ok(Self(fitting)) }
     }
 
+    /// This many billionths; 0 becomes 1.
+    pub(super) fn of_nanos(nanos: u64) -> Self {
+        Self(nanos.max(1))
+    }
+
     /// ρ in billionths.
     pub fn nanos(self) -> u64 {
         self.0

@@ -1394,13 +1394,26 @@ pub struct OpenSessionRequest {
     #[prost(string, repeated, tag = "3")]
     pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// The price of the whole session.
-    #[prost(double, tag = "4")]
-    pub epsilon: f64,
+    #[prost(oneof = "open_session_request::Price", tags = "4, 7, 8")]
+    pub price: ::core::option::Option<open_session_request::Price>,
     #[prost(oneof = "open_session_request::Plan", tags = "5, 6")]
     pub plan: ::core::option::Option<open_session_request::Plan>,
 }
 /// Nested message and enum types in `OpenSessionRequest`.
 pub mod open_session_request {
+    /// The price of the whole session.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Price {
+        /// Laplace noise. 10^-9 to 32.
+        #[prost(double, tag = "4")]
+        Epsilon(f64),
+        /// Gaussian noise on answers, from a budget of rho only. 10^-9 to 512.
+        #[prost(double, tag = "7")]
+        Rho(f64),
+        /// The largest rho that keeps (epsilon, delta)-differential privacy.
+        #[prost(message, tag = "8")]
+        Approximate(super::ApproximateBudget),
+    }
     #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
     pub enum Plan {
         #[prost(message, tag = "5")]
@@ -1409,10 +1422,11 @@ pub mod open_session_request {
         Choice(super::SessionChoice),
     }
 }
-/// As accurate as can be promised.
+/// As accurate as can be promised: by multiplicative weights, or by noise on each answer if that
+/// is better; all rounds are updates then.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct SessionPromise {
-    /// Queries for which it is promised. More may be asked.
+    /// Queries for which it is promised. More may be asked while updates are left.
     #[prost(uint64, tag = "1")]
     pub queries: u64,
     /// The probability with which it may fail. 0: 0.05.
@@ -1441,6 +1455,7 @@ pub struct Session {
     /// Most updates.
     #[prost(uint32, tag = "4")]
     pub updates_max: u32,
+    /// 0: every answer is an update.
     #[prost(uint64, tag = "5")]
     pub threshold: u64,
     /// What no answer is off by, with the probability that was asked for; 0 if
