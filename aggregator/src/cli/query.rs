@@ -1,7 +1,9 @@
 //! `bandana query`.
 
+use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::counting;
-use bandana_mechanisms::queries::price::{ConcentratedLoss, Price, PureLoss};
+use bandana_mechanisms::queries::exponential::ExponentialMechanism;
+use bandana_mechanisms::queries::price::{ConcentratedLoss, Measure, Price, PureLoss};
 use bandana_shared::wire::v1::{
     self, AskRequest, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
     ListDebitsRequest, OpenSessionRequest, RegisterDataSetRequest, ask_request, choice,
@@ -12,7 +14,8 @@ use tonic::{Response, Status};
 
 use super::connection::{Connection, block_on};
 use super::query_view::{
-    AnswerView, DataSetView, DataSetsView, DebitsView, PlanView, SessionAnswerView, SessionView,
+    AnswerView, DataSetView, DataSetsView, DebitsView, PlanChoiceView, PlanView, SessionAnswerView,
+    SessionView,
 };
 use super::question_id::Repeatable;
 use super::{say, say_json};
@@ -67,6 +70,10 @@ pub(super) enum Query {
     /// Ask a count of a session, at no further price.
     #[command(after_long_help = PREDICATES)]
     Ask(Ask),
+    /// Say how far a choice by the exponential mechanism falls short, or what epsilon it needs; without a
+    /// server.
+    #[command(group = ArgGroup::new("wanted").required(true).args(["epsilon", "mean_rows"]))]
+    PlanChoice(PlanChoice),
     /// Say how accurate counts are, or how many there may be; without a server.
     #[command(group = ArgGroup::new("wanted").required(true).args(["queries", "alpha_rows"]))]
     Plan(Plan),
@@ -291,6 +298,25 @@ pub(super) struct Plan {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct PlanChoice {
+    /// Values to choose from.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    candidates: u64,
+    /// How far a choice at this price falls short.
+    #[arg(long, value_name = "NUMBER")]
+    epsilon: Option<f64>,
+    /// What price makes a choice fall short by at most so many rows, on average.
+    #[arg(long, value_name = "ROWS")]
+    mean_rows: Option<f64>,
+    /// Probability with which a choice may be worse than is stated beside the mean.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.05)]
+    beta: f64,
+    /// Print a JSON object for programs.
+    #[arg(long)]
+    json: bool,
+}
+
 pub(super) fn run(query: Query) -> anyhow::Result<()> {
     match query {
         Query::Register(register) => self::register(register),
@@ -348,6 +374,7 @@ pub(super) fn run(query: Query) -> anyhow::Result<()> {
             ask.server.show(&SessionAnswerView::from(answer), |view, _| view.describe())
         }
         Query::Plan(wanted) => plan(&wanted),
+        Query::PlanChoice(wanted) => plan_choice(&wanted),
     }
 }
 
@@ -480,9 +507,35 @@ fn open(open: Open) -> anyhow::Result<()> {
     server.show(&SessionView::from(answer), |view, _| view.describe())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for errors that are mapped")]
+fn incomplete(error: QueryError) -> Failure {
+    Failure::Incomplete(error.to_string())
+}
+
+fn plan_choice(wanted: &PlanChoice) -> anyhow::Result<()> {
+    let PlanChoice { candidates, epsilon, mean_rows, beta, json } = *wanted;
+    let share = 1.0 / candidates as f64;
+    let mechanism = match (epsilon, mean_rows) {
+        (Some(epsilon), _) => {
+            PureLoss::new(epsilon).and_then(|loss| ExponentialMechanism::new(1, loss))
+        }
+        (None, most) => ExponentialMechanism::for_mean_shortfall(1, share, 0, most.unwrap_or(0.0)),
+    };
+    let mechanism = mechanism.map_err(incomplete)?;
+    let price = Price::Pure(mechanism.loss());
+    let rho = price.nanos(Measure::Concentrated, ExponentialMechanism::LOSS).map_err(incomplete)?;
+    let view = PlanChoiceView {
+        candidates,
+        epsilon_nanos: mechanism.loss().nanos(),
+        rho_nanos: rho,
+        mean_rows: mechanism.mean_shortfall(share, 0).map_err(incomplete)?,
+        shortfall_rows: mechanism.shortfall(candidates, beta).map_err(incomplete)?,
+        beta,
+    };
+    if json { say_json(&view) } else { say(&view.describe()) }
+}
+
 fn plan(wanted: &Plan) -> anyhow::Result<()> {
-    let incomplete =
-        |error: bandana_mechanisms::queries::QueryError| Failure::Incomplete(error.to_string());
     let Cost { epsilon, rho, beta } = wanted.cost;
     let price = match (epsilon, rho) {
         (Some(epsilon), _) => PureLoss::new(epsilon).map(Price::Pure),

@@ -261,6 +261,29 @@ impl SessionAnswerView {
 }
 
 #[derive(Debug, Serialize)]
+pub(super) struct PlanChoiceView {
+    pub(super) candidates: u64,
+    pub(super) epsilon_nanos: u64,
+    pub(super) rho_nanos: u64,
+    pub(super) mean_rows: f64,
+    pub(super) shortfall_rows: u64,
+    pub(super) beta: f64,
+}
+
+impl PlanChoiceView {
+    pub(super) fn describe(&self) -> String {
+        let Self { candidates, epsilon_nanos, rho_nanos, mean_rows, shortfall_rows, beta } = self;
+        format!(
+            "a choice among {candidates} for epsilon {} (rho {}): at most {mean_rows:.1} rows worse \
+             than the best on average, and {shortfall_rows} with probability {}\n",
+            amount(*epsilon_nanos),
+            amount(*rho_nanos),
+            1.0 - beta
+        )
+    }
+}
+
+#[derive(Debug, Serialize)]
 pub(super) struct PlanView {
     pub(super) queries: u64,
     pub(super) accuracy_rows: Option<f64>,

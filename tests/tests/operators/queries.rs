@@ -372,6 +372,14 @@ async fn the_command_line_asks_the_same() -> anyhow::Result<()> {
     ensure!(dear.status.code() == Some(4), "{dear:?}");
     let nobody = bandana(&url, &["count", "nobody", "--where", "*", "--rho", "0.1"])?;
     ensure!(nobody.status.code() == Some(3), "{nobody:?}");
+    let choice = printed(&["plan-choice", "--candidates", "100", "--epsilon", "0.1"])?;
+    let stated = "a choice among 100 for epsilon 0.1 (rho 0.00125): at most 52.6 rows worse than the \
+                  best on average, and 153 with probability 0.95\n";
+    ensure!(choice == stated, "{choice}");
+    let needed = printed(&["plan-choice", "--candidates", "100", "--mean-rows", "52.6", "--json"])?;
+    let needed: serde_json::Value = serde_json::from_str(&needed)?;
+    let nanos = needed["epsilon_nanos"].as_u64().context("no epsilon")?;
+    ensure!((99_900_000..100_000_000).contains(&nanos), "{needed}");
     let plan = printed(&["plan", "--epsilon", "1", "--queries", "100"])?;
     ensure!(plan.starts_with("100 counts: none is off by more than 758 rows"), "{plan}");
     server.process.stop().await
