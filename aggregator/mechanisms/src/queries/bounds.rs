@@ -147,11 +147,13 @@ impl Uniform {
     /// -ln of it, if it is certainly above 0: an exponentially distributed number.
     pub(super) fn log_reciprocal(&self, bits: u64) -> Option<Bounds> {
         let Bounds { low, high } = self.bounds(bits);
-        let is_positive = low > BigUint::ZERO;
-        is_positive.then(|| Bounds {
-            low: log_reciprocal(&high, bits).low,
-            high: log_reciprocal(&low, bits).high,
-        })
+        if low == BigUint::ZERO {
+            return None;
+        }
+        // -ln(x) is at most -ln(x + u) + u/x.
+        let mut log = log_reciprocal(&high, bits);
+        log.high += (BigUint::from(1_u32) << bits) / low + 1_u32;
+        Some(log)
     }
 
     /// The product with a number above 0. The upper bound is exclusive.
@@ -214,5 +216,12 @@ mod tests {
         uniform.extend(300, &mut rng);
         let late = uniform.bounds(256);
         assert!(late.low >= &early.low << 192_u32 && late.high <= &early.high << 192_u32);
+        for bits in [8, 64, 256] {
+            let Bounds { low, high } = uniform.bounds(bits);
+            let log = uniform.log_reciprocal(bits).unwrap();
+            assert!(log.low <= log_reciprocal(&high, bits).low);
+            assert!(log.high >= log_reciprocal(&low, bits).low);
+        }
+        assert!(Uniform::default().log_reciprocal(64).is_none());
     }
 }

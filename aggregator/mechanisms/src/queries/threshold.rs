@@ -59,7 +59,7 @@ use super::price::check_beta;
 const NANOS: u64 = 1_000_000_000;
 
 /// Initial number of binary digits.
-const PRECISION: u64 = 256;
+const PRECISION: u64 = 128;
 
 /// Magnitude of θ m to which distances are cut.
 const EXPONENT_MAX: u64 = 64;
@@ -163,8 +163,19 @@ impl AboveThreshold {
         distance: i64,
         rng: &mut R,
     ) -> bool {
+        self.is_above_from(PRECISION, key, run, distance, rng)
+    }
+
+    /// The comparison with bounds of at first `bits` digits, which affect the time only.
+    fn is_above_from<R: Rng + ?Sized>(
+        self,
+        mut bits: u64,
+        key: &RunKey,
+        run: u32,
+        distance: i64,
+        rng: &mut R,
+    ) -> bool {
         let mut uniform = Uniform::default();
-        let mut bits = PRECISION;
         loop {
             uniform.extend(bits, rng);
             let level = key.uniform(run, bits).log_reciprocal(bits);
@@ -218,5 +229,58 @@ impl AboveThreshold {
             (Some(under), Some(over)) => Ok([under, over]),
             _ => Err(QueryError::Session("no error can be promised with so small a beta")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_of_few_digits_are_around_those_of_many() {
+        const FINE: u64 = 400;
+        let mut rng = ChaCha20Rng::seed_from_u64(12);
+        let mut certain = 0;
+        for number in 0..300_u64 {
+            let key = RunKey::draw(&mut rng);
+            let mechanism = AboveThreshold::of_step(1 + number * 1_500_000);
+            for distance in [-40, -3, 0, 2, 9] {
+                let bounds = |bits| {
+                    let level = key.uniform(0, bits).log_reciprocal(bits)?;
+                    let below = mechanism.below(&level, distance, bits)?;
+                    Some([level, below])
+                };
+                let fine = bounds(FINE).unwrap();
+                for bits in [9, 17, 60] {
+                    let Some(coarse) = bounds(bits) else { continue };
+                    certain += 1;
+                    for (coarse, fine) in coarse.iter().zip(&fine) {
+                        let is_around = &coarse.low << (FINE - bits) <= fine.low
+                            && &coarse.high << (FINE - bits) >= fine.high;
+                        assert!(is_around, "{number} {distance} {bits}");
+                    }
+                }
+            }
+        }
+        assert!(certain > 4_000, "{certain}");
+    }
+
+    #[test]
+    fn answers_do_not_depend_on_the_digits_that_are_known_at_first() {
+        let mut answers = [0; 2];
+        for seed in 0..150_u64 {
+            let mut rng = ChaCha20Rng::seed_from_u64(seed);
+            let key = RunKey::draw(&mut rng);
+            let mechanism = AboveThreshold::of_step(1 + seed * 3_000_000);
+            for distance in [-400, -7, 0, 1, 5, 30, i64::MAX] {
+                let [coarse, fine] = [3, 512].map(|bits| {
+                    let mut rng = ChaCha20Rng::seed_from_u64(seed ^ 0x00ff);
+                    mechanism.is_above_from(bits, &key, 3, distance, &mut rng)
+                });
+                assert_eq!(coarse, fine, "{seed} {distance}");
+                answers[usize::from(fine)] += 1;
+            }
+        }
+        assert!(answers.iter().all(|&answers| answers > 200), "{answers:?}");
     }
 }
