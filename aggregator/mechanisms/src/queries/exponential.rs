@@ -127,16 +127,15 @@ impl ExponentialMechanism {
     }
 
     /// The largest possible mean of the shortfall of the chosen utility below the best one, if the
-    /// candidates within `within` of the best have the share `share` of the base measure: t = `within`
-    /// + (2 Δ/ε) W((1 - s)/(e s)), rounded up, where W is Lambert's function.
+    /// candidates within t = `within` of the best have the share s = `share` of the base measure. It is
+    /// t + b W((1 - s)/(e s)), rounded up, with b = 2 Δ/ε, Euler's e, and Lambert's W.
     ///
-    /// A candidate that falls short by `within` + x has at most exp(-x/b) times the weight of those
-    /// within, with b = 2 Δ/ε. So the mean of what is beyond `within` is at most the mean of x over
-    /// weights s at 0 and (1 - s) exp(-x/b) at each x, a quotient of two sums that is largest if all x are
-    /// the same: x/(1 + exp(x/b) s/(1 - s)). That has its maximum b W where x = b (1 + W). With `within` =
-    /// 0 some utilities attain it. (McSherry and Talwar 2007, theorem 8, have E[q] >= OPT - 3 t for every
-    /// t of at least b ln(OPT/(t s)), with s the share of those within t. This is at most 2 t, as W is at
-    /// most ln(1/s).)
+    /// A candidate that falls short by t + x has at most exp(-x/b) times the weight of those within
+    /// t. So the mean of what is beyond t is at most the mean of x over weights s at 0 and (1 - s)
+    /// exp(-x/b) at each x, a quotient of two sums that is largest if all x are the same: x/(1 +
+    /// exp(x/b) s/(1 - s)). That has its maximum b W where x = b (1 + W). For t = 0 some utilities
+    /// attain it. (McSherry and Talwar 2007, theorem 8, have a mean utility of at least OPT - 3 t for
+    /// every t of at least b ln(OPT/(t s)). There this is at most 2 t, as W is at most ln(1/s).)
     ///
     /// ```
     /// use bandana_mechanisms::queries::{exponential::ExponentialMechanism, price::PureLoss};

@@ -23,10 +23,10 @@ use crate::noise::{DiscreteLaplace, Ratio};
 /// at most Δ, so the threshold rises by at most 2 Δ, also under the rule for ties; and
 /// P(noise >= t + 2 Δ) is at least exp(-ε) P(noise >= t).
 ///
-/// From a budget of ρ it costs up to four times what the exponential mechanism costs: with Laplace noise its
-/// range is not bounded by ε. Of four candidates, two of which rise while two fall, the choice
-/// has a larger divergence than ε²/8 allows (`tests/prices.rs`). With Gumbel noise it would be the
-/// exponential mechanism.
+/// From a budget of ρ it costs up to four times what the exponential mechanism costs: with Laplace
+/// noise its range is not bounded by ε. Of four candidates, two of which rise while two fall, the
+/// choice has a larger divergence than ε²/8 allows (`tests/prices.rs`). With Gumbel noise it would be
+/// the exponential mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoisyMax {
     noise: DiscreteLaplace,
