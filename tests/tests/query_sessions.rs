@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use bandana_aggregator::store::{CuratorName, PostgresSettings, SessionUpdate, StoreReader};
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_mechanisms::queries::universe::Schema;
-use bandana_mechanisms::queries::weights::{MultiplicativeWeights, SessionPlan};
+use bandana_mechanisms::queries::weights::{MultiplicativeWeights, SessionPlan, SessionSecret};
 use bandana_shared::wire::v1::curator_client::CuratorClient;
 use bandana_shared::wire::v1::{
     AskSessionRequest, AskSessionResponse, OpenSessionRequest, RegisterDataSetRequest,
@@ -109,7 +109,7 @@ async fn open(mut curator: CuratorClient<Channel>, updates: u32) -> anyhow::Resu
         session: "cells".to_owned(),
         data_set: "cells".to_owned(),
         columns: Vec::new(),
-        epsilon: EPSILON,
+        price: Some(open_session_request::Price::Epsilon(EPSILON)),
         plan: Some(open_session_request::Plan::Choice(choice)),
     };
     curator.open_session(request).await?;
@@ -145,7 +145,12 @@ fn states(
     let data_set = reader.data_sets(Some(&name))?.pop().context("no data set")?;
     let plan: SessionPlan = serde_json::from_str(&session.plan)?;
     let universe = Schema::parse(&COLUMNS)?.universe::<&str>(&[])?;
-    let mut weights = MultiplicativeWeights::new(plan, data_set.rows, universe.cells(), 0)?;
+    let mut weights = MultiplicativeWeights::new(
+        plan,
+        data_set.rows,
+        universe.cells(),
+        SessionSecret::Threshold(0),
+    )?;
     let mut states = vec![weights.clone()];
     for update in &updates {
         weights.update(&universe.select(&update.predicate)?, update.answer)?;

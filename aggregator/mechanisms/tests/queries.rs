@@ -12,7 +12,9 @@ use bandana_mechanisms::queries::questions::{Aim, Answer, Chooser, Class, Questi
 use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::synthetic::{SyntheticRelease, rows_for};
 use bandana_mechanisms::queries::universe::{Column, Schema};
-use bandana_mechanisms::queries::weights::{MultiplicativeWeights, Promise, Round, SessionPlan};
+use bandana_mechanisms::queries::weights::{
+    MultiplicativeWeights, Promise, Round, SessionPlan, SessionSecret,
+};
 use rand::{Rng as _, RngExt as _};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
@@ -161,12 +163,13 @@ fn multiplicative_weights_keep_their_promise_on_adaptive_queries() {
     const ROWS: u64 = 400_000;
     let histogram = skewed_histogram(ROWS);
     let promise = Promise { rows: ROWS, cells: 64, queries: 2_000, beta: 0.05 };
-    let (plan, alpha) = SessionPlan::promised(loss(1.0).unwrap(), promise).unwrap();
+    let (plan, alpha) =
+        SessionPlan::promised_by_weights(Price::Pure(loss(1.0).unwrap()), promise).unwrap();
     assert!(alpha < 0.2 * ROWS as f64, "{alpha} of {ROWS}");
     assert!((plan.accuracy(2_000, 0.05).unwrap() - alpha).abs() < 1.0);
     let mut rng = ChaCha20Rng::seed_from_u64(9);
-    let noise = MultiplicativeWeights::draw_threshold_noise(&plan, &mut rng).unwrap();
-    let mut session = MultiplicativeWeights::new(plan, ROWS, 64, noise).unwrap();
+    let secret = SessionSecret::draw(&plan, &mut rng).unwrap();
+    let mut session = MultiplicativeWeights::new(plan, ROWS, 64, secret).unwrap();
     // An adversary who repeats the query whose answer differed most from uniform.
     let mut hardest = random_query(&mut rng).unwrap();
     let mut farthest = 0.0_f64;
@@ -193,8 +196,9 @@ fn multiplicative_weights_keep_their_promise_on_adaptive_queries() {
 #[test]
 fn a_session_that_has_used_its_updates_fails_and_says_so() {
     let histogram = skewed_histogram(100_000);
-    let plan = SessionPlan::chosen(loss(8.0).unwrap(), 2, 500).unwrap();
-    let mut session = MultiplicativeWeights::new(plan, 100_000, 64, 0).unwrap();
+    let plan = SessionPlan::chosen(Price::Pure(loss(8.0).unwrap()), 2, 500).unwrap();
+    let mut session =
+        MultiplicativeWeights::new(plan, 100_000, 64, SessionSecret::Threshold(0)).unwrap();
     let mut rng = ChaCha20Rng::seed_from_u64(3);
     let first = CellSet::of(64, |cell| cell == 0).unwrap();
     let mut updates = 0;
@@ -213,9 +217,11 @@ fn a_session_that_has_used_its_updates_fails_and_says_so() {
     assert!(error.to_string().contains("used all of its 2 updates"));
     assert!(session.update(&first, 0).is_err());
     // A session rebuilt from the released answers is identical.
-    let mut again = MultiplicativeWeights::new(plan, 100_000, 64, 0).unwrap();
+    let mut again =
+        MultiplicativeWeights::new(plan, 100_000, 64, SessionSecret::Threshold(0)).unwrap();
     again.update(&first, 40_000).unwrap();
-    let mut once_more = MultiplicativeWeights::new(plan, 100_000, 64, 0).unwrap();
+    let mut once_more =
+        MultiplicativeWeights::new(plan, 100_000, 64, SessionSecret::Threshold(0)).unwrap();
     once_more.update(&first, 40_000).unwrap();
     assert_eq!(again.hypothesis(), once_more.hypothesis());
 }
@@ -223,7 +229,8 @@ fn a_session_that_has_used_its_updates_fails_and_says_so() {
 #[test]
 fn sessions_that_promise_nothing_are_refused() {
     let promise = Promise { rows: 100, cells: 64, queries: 10_000, beta: 0.05 };
-    let refused = |promise| SessionPlan::promised(loss(0.1).unwrap(), promise).unwrap_err();
+    let refused =
+        |promise| SessionPlan::promised(Price::Pure(loss(0.1).unwrap()), promise).unwrap_err();
     assert!(refused(promise).to_string().contains("below the number of rows"));
     assert_eq!(refused(Promise { cells: 0, ..promise }), QueryError::EmptyUniverse);
     let huge = refused(Promise { cells: CELLS_MAX + 1, ..promise });
@@ -231,8 +238,8 @@ fn sessions_that_promise_nothing_are_refused() {
     assert_eq!(refused(Promise { beta: 1.0, ..promise }), QueryError::Beta(1.0));
     assert_eq!(refused(Promise { queries: 0, ..promise }), QueryError::NoQueries);
     assert_eq!(refused(Promise { rows: 0, ..promise }), QueryError::NoRows);
-    assert!(SessionPlan::chosen(loss(1.0).unwrap(), 0, 10).is_err());
-    assert!(SessionPlan::chosen(loss(1.0).unwrap(), 10, 0).is_err());
+    assert!(SessionPlan::chosen(Price::Pure(loss(1.0).unwrap()), 0, 10).is_err());
+    assert!(SessionPlan::chosen(Price::Pure(loss(1.0).unwrap()), 10, 0).is_err());
 }
 
 fn people() -> Result<Rows, QueryError> {
@@ -260,32 +267,30 @@ fn every_question_is_answered_within_its_accuracy() {
     for price in [pure, concentrated] {
         let predicates = texts(&["*", "a=yes", "a=yes,b=yes"]);
         let counted = ask(&rows, &Question::Counts { predicates }, price).unwrap();
-        let Answer::Numbers { numbers, accuracy } = counted else { panic!("not numbers") };
-        assert!(accuracy < 30.0);
-        for ((_, found), exact) in numbers.iter().zip([20_000_i64, 5_000, 0]) {
-            assert!((found - exact).abs() as f64 <= accuracy, "{found} for {exact}");
+        let Answer::Numbers(numbers) = counted else { panic!("not numbers") };
+        for (found, exact) in numbers.iter().zip([20_000_i64, 5_000, 0]) {
+            assert!(found.accuracy < 30, "{found:?}");
+            assert!(found.value.abs_diff(exact) <= found.accuracy, "{found:?} for {exact}");
         }
         let columns = texts(&["a", "b"]);
-        let Answer::Numbers { numbers, accuracy } =
-            ask(&rows, &Question::Histogram { columns }, price).unwrap()
+        let Answer::Numbers(numbers) = ask(&rows, &Question::Histogram { columns }, price).unwrap()
         else {
             panic!("not numbers")
         };
-        let found: Vec<(&str, i64)> = numbers.iter().map(|(l, n)| (l.as_str(), *n)).collect();
-        for (found, (label, exact)) in found.iter().zip([
+        for (found, (label, exact)) in numbers.iter().zip([
             ("a=no,b=no", 5_000),
             ("a=no,b=yes", 10_000),
             ("a=yes,b=no", 5_000),
             ("a=yes,b=yes", 0),
         ]) {
-            assert_eq!(found.0, label);
-            assert!((found.1 - exact).abs() as f64 <= accuracy, "{found:?} for {exact}");
+            assert_eq!(found.label, label);
+            assert!(found.value.abs_diff(exact) <= found.accuracy, "{found:?} for {exact}");
         }
         let sums = Question::Sums { columns: texts(&["age"]) };
-        let Answer::Numbers { numbers, .. } = ask(&rows, &sums, price).unwrap() else {
+        let Answer::Numbers(numbers) = ask(&rows, &sums, price).unwrap() else {
             panic!("not numbers")
         };
-        let mean = numbers[0].1 as f64 / 20_000.0;
+        let mean = numbers[0].value as f64 / 20_000.0;
         assert!((mean - 39.5).abs() < 0.3, "{mean}");
     }
     let choose = |column: &str, aim, chooser| {

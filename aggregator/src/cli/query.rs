@@ -1,7 +1,9 @@
 //! `bandana query`.
 
+use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::counting;
-use bandana_mechanisms::queries::price::{ConcentratedLoss, Price, PureLoss};
+use bandana_mechanisms::queries::exponential::ExponentialMechanism;
+use bandana_mechanisms::queries::price::{ConcentratedLoss, Measure, Price, PureLoss};
 use bandana_shared::wire::v1::{
     self, AskRequest, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
     ListDebitsRequest, OpenSessionRequest, RegisterDataSetRequest, ask_request, choice,
@@ -12,7 +14,8 @@ use tonic::{Response, Status};
 
 use super::connection::{Connection, block_on};
 use super::query_view::{
-    AnswerView, DataSetView, DataSetsView, DebitsView, PlanView, SessionAnswerView, SessionView,
+    AnswerView, DataSetView, DataSetsView, DebitsView, PlanChoiceView, PlanView, SessionAnswerView,
+    SessionView,
 };
 use super::question_id::Repeatable;
 use super::{say, say_json};
@@ -62,10 +65,15 @@ pub(super) enum Query {
     /// Open a session for many adaptive counts, paid for at once.
     #[command(after_long_help = FIELDS)]
     #[command(group = ArgGroup::new("plan").required(true).args(["queries", "updates"]))]
+    #[command(group = ArgGroup::new("price").required(true).args(["epsilon", "rho"]))]
     Open(Open),
     /// Ask a count of a session, at no further price.
     #[command(after_long_help = PREDICATES)]
     Ask(Ask),
+    /// Say how far a choice by the exponential mechanism falls short, or what epsilon it needs; without a
+    /// server.
+    #[command(group = ArgGroup::new("wanted").required(true).args(["epsilon", "mean_rows"]))]
+    PlanChoice(PlanChoice),
     /// Say how accurate counts are, or how many there may be; without a server.
     #[command(group = ArgGroup::new("wanted").required(true).args(["queries", "alpha_rows"]))]
     Plan(Plan),
@@ -236,9 +244,15 @@ pub(super) struct Open {
     /// Columns that it may be asked about; without any, all.
     #[arg(long = "column", value_name = "NAME")]
     columns: Vec<String>,
-    /// Price of the whole session.
+    /// Price of the whole session in epsilon; with --delta, the largest rho that keeps both.
     #[arg(long, value_name = "NUMBER")]
-    epsilon: f64,
+    epsilon: Option<f64>,
+    /// The delta of an approximate price.
+    #[arg(long, value_name = "NUMBER", requires = "epsilon")]
+    delta: Option<f64>,
+    /// Price of the whole session in rho, from a budget of rho.
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["epsilon", "delta"])]
+    rho: Option<f64>,
     /// Promise the least error that can be, for so many queries.
     #[arg(long, value_name = "NUMBER")]
     queries: Option<u64>,
@@ -279,6 +293,25 @@ pub(super) struct Plan {
     alpha_rows: Option<f64>,
     #[command(flatten)]
     cost: Cost,
+    /// Print a JSON object for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PlanChoice {
+    /// Values to choose from.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    candidates: u64,
+    /// How far a choice at this price falls short.
+    #[arg(long, value_name = "NUMBER")]
+    epsilon: Option<f64>,
+    /// What price makes a choice fall short by at most so many rows, on average.
+    #[arg(long, value_name = "ROWS")]
+    mean_rows: Option<f64>,
+    /// Probability with which a choice may be worse than is stated beside the mean.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.05)]
+    beta: f64,
     /// Print a JSON object for programs.
     #[arg(long)]
     json: bool,
@@ -341,6 +374,7 @@ pub(super) fn run(query: Query) -> anyhow::Result<()> {
             ask.server.show(&SessionAnswerView::from(answer), |view, _| view.describe())
         }
         Query::Plan(wanted) => plan(&wanted),
+        Query::PlanChoice(wanted) => plan_choice(&wanted),
     }
 }
 
@@ -450,10 +484,17 @@ fn release(synthetic: Synthetic) -> anyhow::Result<()> {
 }
 
 fn open(open: Open) -> anyhow::Result<()> {
-    use open_session_request::Plan;
+    use open_session_request::{Plan, Price};
 
-    let Open { session, data_set, columns, epsilon, queries, beta, updates, threshold, server } =
-        open;
+    let Open { session, data_set, columns, epsilon, delta, rho, .. } = open;
+    let price = match (epsilon, delta) {
+        (Some(epsilon), Some(delta)) => {
+            Some(Price::Approximate(v1::ApproximateBudget { epsilon, delta }))
+        }
+        (Some(epsilon), None) => Some(Price::Epsilon(epsilon)),
+        (None, _) => rho.map(Price::Rho),
+    };
+    let Open { queries, beta, updates, threshold, server, .. } = open;
     let plan = match (queries, updates, threshold) {
         (Some(queries), _, _) => Some(Plan::Promise(v1::SessionPromise { queries, beta })),
         (None, Some(updates), Some(threshold)) => {
@@ -461,14 +502,40 @@ fn open(open: Open) -> anyhow::Result<()> {
         }
         _ => None,
     };
-    let request = OpenSessionRequest { session, data_set, columns, epsilon, plan };
+    let request = OpenSessionRequest { session, data_set, columns, price, plan };
     let answer = server.call(async |mut curator| curator.open_session(request).await)?;
     server.show(&SessionView::from(answer), |view, _| view.describe())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for errors that are mapped")]
+fn incomplete(error: QueryError) -> Failure {
+    Failure::Incomplete(error.to_string())
+}
+
+fn plan_choice(wanted: &PlanChoice) -> anyhow::Result<()> {
+    let PlanChoice { candidates, epsilon, mean_rows, beta, json } = *wanted;
+    let share = 1.0 / candidates as f64;
+    let mechanism = match (epsilon, mean_rows) {
+        (Some(epsilon), _) => {
+            PureLoss::new(epsilon).and_then(|loss| ExponentialMechanism::new(1, loss))
+        }
+        (None, most) => ExponentialMechanism::for_mean_shortfall(1, share, 0, most.unwrap_or(0.0)),
+    };
+    let mechanism = mechanism.map_err(incomplete)?;
+    let price = Price::Pure(mechanism.loss());
+    let rho = price.nanos(Measure::Concentrated, ExponentialMechanism::LOSS).map_err(incomplete)?;
+    let view = PlanChoiceView {
+        candidates,
+        epsilon_nanos: mechanism.loss().nanos(),
+        rho_nanos: rho,
+        mean_rows: mechanism.mean_shortfall(share, 0).map_err(incomplete)?,
+        shortfall_rows: mechanism.shortfall(candidates, beta).map_err(incomplete)?,
+        beta,
+    };
+    if json { say_json(&view) } else { say(&view.describe()) }
+}
+
 fn plan(wanted: &Plan) -> anyhow::Result<()> {
-    let incomplete =
-        |error: bandana_mechanisms::queries::QueryError| Failure::Incomplete(error.to_string());
     let Cost { epsilon, rho, beta } = wanted.cost;
     let price = match (epsilon, rho) {
         (Some(epsilon), _) => PureLoss::new(epsilon).map(Price::Pure),
@@ -484,7 +551,7 @@ fn plan(wanted: &Plan) -> anyhow::Result<()> {
     let accuracy = if queries == 0 && wanted.queries.is_none() {
         None
     } else {
-        Some(counting::accuracy(queries, price, beta).map_err(incomplete)?)
+        Some(counting::accuracy(queries, price, beta).map_err(incomplete)? as f64)
     };
     let view = PlanView { queries, accuracy_rows: accuracy, beta };
     if wanted.json { say_json(&view) } else { say(&view.describe()) }

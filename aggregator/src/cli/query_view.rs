@@ -134,13 +134,17 @@ enum Released {
 struct NumberView {
     label: String,
     value: i64,
+    accuracy: f64,
 }
 
 impl From<v1::AskResponse> for AnswerView {
     fn from(response: v1::AskResponse) -> Self {
         let answer = match response.answer {
             Some(ask_response::Answer::Numbers(v1::Numbers { numbers, accuracy })) => {
-                let view = |v1::Number { label, value }| NumberView { label, value };
+                let view = |v1::Number { label, value, accuracy: own }| {
+                    let accuracy = own.unwrap_or(accuracy);
+                    NumberView { label, value, accuracy }
+                };
                 Released::Numbers { numbers: numbers.into_iter().map(view).collect(), accuracy }
             }
             Some(ask_response::Answer::Value(v1::Value { value, shortfall })) => {
@@ -162,11 +166,22 @@ impl AnswerView {
         let paid = format!("paid{when}: {}\n", amount(self.price_nanos));
         let body = match &self.answer {
             Released::Numbers { numbers, accuracy } => {
-                let mut table = Table::new([("answer", Side::Right), ("of", Side::Left)]);
-                for NumberView { label, value } in numbers {
-                    table.push([value.to_string(), visible(label)]);
+                let is_same = |number: &NumberView| number.accuracy.to_bits() == accuracy.to_bits();
+                if numbers.iter().all(is_same) {
+                    let mut table = Table::new([("answer", Side::Right), ("of", Side::Left)]);
+                    for NumberView { label, value, .. } in numbers {
+                        table.push([value.to_string(), visible(label)]);
+                    }
+                    table.render(columns) + &format!("off by at most {accuracy:.0}, all of them; ")
+                } else {
+                    let headings =
+                        [("answer", Side::Right), ("+-", Side::Right), ("of", Side::Left)];
+                    let mut table = Table::new(headings);
+                    for NumberView { label, value, accuracy } in numbers {
+                        table.push([value.to_string(), format!("{accuracy:.0}"), visible(label)]);
+                    }
+                    table.render(columns) + "off by at most that, all of them; "
                 }
-                table.render(columns) + &format!("off by at most {accuracy:.0}, all of them; ")
             }
             Released::Value { value, shortfall } => {
                 format!("{}\nat most {shortfall} rows worse than the best; ", visible(value))
@@ -214,14 +229,13 @@ impl SessionView {
         } else {
             "nothing is promised about errors".to_owned()
         };
-        format!(
-            "session {} over {} cells: at most {} updates, threshold {} rows; {promise}; paid: {}\n",
-            visible(&self.session),
-            self.cells,
-            self.updates_max,
-            self.threshold,
-            amount(self.price_nanos)
-        )
+        let (updates, threshold) = (self.updates_max, self.threshold);
+        let what = match threshold {
+            0 => format!("{updates} answers, each with noise"),
+            _ => format!("at most {updates} updates, threshold {threshold} rows"),
+        };
+        let (session, paid) = (visible(&self.session), amount(self.price_nanos));
+        format!("session {session} over {} cells: {what}; {promise}; paid: {paid}\n", self.cells)
     }
 }
 
@@ -247,6 +261,29 @@ impl SessionAnswerView {
 }
 
 #[derive(Debug, Serialize)]
+pub(super) struct PlanChoiceView {
+    pub(super) candidates: u64,
+    pub(super) epsilon_nanos: u64,
+    pub(super) rho_nanos: u64,
+    pub(super) mean_rows: f64,
+    pub(super) shortfall_rows: u64,
+    pub(super) beta: f64,
+}
+
+impl PlanChoiceView {
+    pub(super) fn describe(&self) -> String {
+        let Self { candidates, epsilon_nanos, rho_nanos, mean_rows, shortfall_rows, beta } = self;
+        format!(
+            "a choice among {candidates} for epsilon {} (rho {}): at most {mean_rows:.1} rows worse \
+             than the best on average, and {shortfall_rows} with probability {}\n",
+            amount(*epsilon_nanos),
+            amount(*rho_nanos),
+            1.0 - beta
+        )
+    }
+}
+
+#[derive(Debug, Serialize)]
 pub(super) struct PlanView {
     pub(super) queries: u64,
     pub(super) accuracy_rows: Option<f64>,
@@ -262,6 +299,34 @@ impl PlanView {
                 1.0 - beta
             ),
             None => "not one count is that accurate at this price\n".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(accuracies: [Option<f64>; 2]) -> String {
+        let number = |(label, accuracy): (&str, Option<f64>)| v1::Number {
+            label: label.to_owned(),
+            value: 7,
+            accuracy,
+        };
+        let numbers = ["age", "pay"].into_iter().zip(accuracies).map(number).collect();
+        let answer = ask_response::Answer::Numbers(v1::Numbers { numbers, accuracy: 900.0 });
+        let response = v1::AskResponse { answer: Some(answer), price_nanos: 1, kept: false };
+        AnswerView::from(response).describe(None)
+    }
+
+    #[test]
+    fn numbers_have_a_bound_of_their_own_unless_it_is_that_of_all() {
+        let own = described([Some(20.0), Some(900.0)]);
+        assert!(own.contains("+-") && own.contains("  20  age"), "{own}");
+        assert!(own.contains("900  pay") && own.contains("off by at most that"), "{own}");
+        for same in [[None; 2], [Some(900.0); 2]] {
+            let all = described(same);
+            assert!(!all.contains("+-") && all.contains("off by at most 900, all"), "{all}");
         }
     }
 }

@@ -8,7 +8,9 @@ use bandana_mechanisms::queries::counting::CountingMechanism;
 use bandana_mechanisms::queries::price::{ConcentratedLoss, Price, PureLoss};
 use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::universe::Universe;
-use bandana_mechanisms::queries::weights::{MultiplicativeWeights, Round, SessionPlan};
+use bandana_mechanisms::queries::weights::{
+    MultiplicativeWeights, Round, SessionPlan, SessionSecret,
+};
 use bandana_shared::accounting::delta::Delta;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::{ChaCha8Rng, ChaCha20Rng};
@@ -104,10 +106,10 @@ pub fn play(people: &Rows, settings: Settings) -> anyhow::Result<Outcome> {
     let (histogram, rows, cells) = (people.histogram(&universe), people.count(), universe.cells());
     let loss = PureLoss::new(epsilon)?;
     let threshold = whole(threshold * rows as f64).max(1);
-    let plan = SessionPlan::chosen(loss, updates, threshold)?;
+    let plan = SessionPlan::chosen(Price::Pure(loss), updates, threshold)?;
     let mut noise = ChaCha20Rng::seed_from_u64(seed);
-    let first = MultiplicativeWeights::draw_threshold_noise(&plan, &mut noise)?;
-    let mut session = MultiplicativeWeights::new(plan, rows, cells, first)?;
+    let secret = SessionSecret::draw(&plan, &mut noise)?;
+    let mut session = MultiplicativeWeights::new(plan, rows, cells, secret)?;
     let laplace = CountingMechanism::new(queries, Price::Pure(loss))?;
     let rho = ConcentratedLoss::within(loss.loss(), Delta::new(DELTA)?)?;
     let gaussian = CountingMechanism::new(queries, Price::Concentrated(rho))?;

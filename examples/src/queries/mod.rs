@@ -3,4 +3,5 @@
 pub mod contest;
 pub mod people;
 pub mod picture;
+pub mod promises;
 pub mod tour;

@@ -52,7 +52,7 @@ fn promised(epsilon: f64, outcome: &Outcome) -> anyhow::Result<Vec<Line>> {
     let ks: Vec<u64> = ks.collect();
     let line = |price: Price| -> anyhow::Result<Vec<(f64, f64)>> {
         let share = |&k: &u64| -> anyhow::Result<(f64, f64)> {
-            Ok((k as f64, accuracy(k, price, 0.05)? / outcome.rows as f64))
+            Ok((k as f64, accuracy(k, price, 0.05)? as f64 / outcome.rows as f64))
         };
         ks.iter().map(share).collect()
     };

@@ -134,7 +134,7 @@ async fn session(curator: &mut Curator) -> anyhow::Result<Vec<Stop>> {
         session: "habits".to_owned(),
         data_set: DATA_SET.to_owned(),
         columns,
-        epsilon: 1.0,
+        price: Some(open_session_request::Price::Epsilon(1.0)),
         plan: Some(open_session_request::Plan::Choice(choice)),
     };
     let opened = curator.open_session(request).await?.into_inner();

@@ -146,7 +146,7 @@ pub(super) async fn ask_sessions(mut caller: Caller) -> Spent {
             session: session.clone(),
             data_set: DATA_SETS[1].to_owned(),
             columns: Vec::new(),
-            epsilon: SESSION_PRICE,
+            price: Some(open_session_request::Price::Epsilon(SESSION_PRICE)),
             plan: Some(open_session_request::Plan::Choice(SessionChoice {
                 updates: 30,
                 threshold: 15,

@@ -175,7 +175,7 @@ async fn prepare(site: &mut Site) -> anyhow::Result<()> {
         session: "habits".to_owned(),
         data_set: "people".to_owned(),
         columns: vec!["age".to_owned()],
-        epsilon: 20.0,
+        price: Some(open_session_request::Price::Epsilon(20.0)),
         plan: Some(open_session_request::Plan::Choice(choice)),
     };
     site.curator.open_session(request).await?;

@@ -154,7 +154,7 @@ fn opening(choice: v1::SessionChoice, epsilon: f64) -> OpenSessionRequest {
         session: "habits".to_owned(),
         data_set: "people".to_owned(),
         columns: vec!["city".to_owned(), "ill".to_owned()],
-        epsilon,
+        price: Some(open_session_request::Price::Epsilon(epsilon)),
         plan: Some(open_session_request::Plan::Choice(choice)),
     }
 }
@@ -186,6 +186,46 @@ async fn a_session_goes_on_after_a_crash_and_ends_when_its_updates_do() -> anyho
     let mut server = server.kill_and_restart().await?;
     ensure!(server.ask_session("ill=no").await.is_err());
     ensure!(server.spent().await? == 20_000_000_000);
+    server.process.stop().await
+}
+
+#[tokio::test]
+async fn a_session_of_rho_goes_on_after_a_crash() -> anyhow::Result<()> {
+    use open_session_request::{Plan, Price};
+
+    let mut server = Server::start().await?;
+    let columns = ["age:0..99", "city:Bonn|Ulm", "ill:no|yes"];
+    let budget = Some(register_data_set_request::Budget::Rho(9.0));
+    let request = RegisterDataSetRequest { budget, ..registration("people.csv", &columns) };
+    server.curator.register_data_set(request).await?;
+    let choice = v1::SessionChoice { updates: 2, threshold: 300 };
+    let request = |price, plan| {
+        let (price, plan) = (Some(price), Some(plan));
+        OpenSessionRequest { price, plan, ..opening(choice, 0.0) }
+    };
+    let opened = server.curator.open_session(request(Price::Rho(8.0), Plan::Choice(choice)));
+    let opened = opened.await?.into_inner();
+    ensure!((opened.updates_max, opened.price_nanos) == (2, 8_000_000_000), "{opened:?}");
+    // A quarter of the rows are ill, and the first hypothesis expects half.
+    let first = server.ask_session("ill=yes").await?;
+    ensure!(first.updated && (990.0..=1_010.0).contains(&first.answer), "{first:?}");
+    let mut server = server.kill_and_restart().await?;
+    let again = server.ask_session("ill=yes").await?;
+    ensure!(!again.updated && again.updates_left == 1, "what was learnt is gone: {again:?}");
+    let second = server.ask_session("city=Ulm,ill=yes").await?;
+    ensure!(second.updated && second.updates_left == 0, "{second:?}");
+    ensure!(server.ask_session("ill=no").await.is_err());
+
+    let both = v1::ApproximateBudget { epsilon: 1.0, delta: 1e-6 };
+    let promise = v1::SessionPromise { queries: 9, beta: 0.0 };
+    let request = request(Price::Approximate(both), Plan::Promise(promise));
+    let request = OpenSessionRequest { session: "sure".to_owned(), ..request };
+    let opened = server.curator.open_session(request).await?.into_inner();
+    // The rho of (1, 10^-6); and so few queries have noise each, of deviation sqrt(9/(2 rho)).
+    ensure!((20_000_000..25_000_000).contains(&opened.price_nanos), "{opened:?}");
+    ensure!((opened.threshold, opened.updates_max) == (0, 9), "{opened:?}");
+    ensure!((30.0..45.0).contains(&opened.accuracy), "{opened:?}");
+    ensure!(server.spent().await? == 8_000_000_000 + opened.price_nanos);
     server.process.stop().await
 }
 
@@ -275,6 +315,14 @@ async fn what_makes_no_sense_is_refused_and_costs_nothing() -> anyhow::Result<()
     ensure!(status.message().contains("budget is pure epsilon"), "{status}");
     let nothing = v1::SessionChoice { updates: 0, threshold: 10 };
     ensure!(server.curator.open_session(opening(nothing, 0.1)).await.is_err());
+    let choice = v1::SessionChoice { updates: 3, threshold: 10 };
+    let price = Some(open_session_request::Price::Rho(0.1));
+    let of_rho = OpenSessionRequest { price, ..opening(choice, 0.1) };
+    let status = server.curator.open_session(of_rho).await.err().context("rho from epsilon")?;
+    ensure!(status.message().contains("budget is pure epsilon"), "{status}");
+    let free = OpenSessionRequest { price: None, ..opening(choice, 0.1) };
+    let status = server.curator.open_session(free).await.err().context("a session for nothing")?;
+    ensure!(status.message().contains("epsilon is 0"), "{status}");
     ensure!(server.ask_session("*").await.is_err_and(|status| status.code() == Code::NotFound));
     ensure!(server.spent().await? == 0);
     server.process.stop().await
@@ -311,7 +359,9 @@ async fn the_command_line_asks_the_same() -> anyhow::Result<()> {
     let mean = sums["numbers"]["numbers"][0]["value"].as_f64().context("no value")? / ROWS as f64;
     ensure!((40.0..49.0).contains(&mean), "{sums}");
     let choose = ["choose", "people", "--column", "ill", "--most-common", "--epsilon", "0.05"];
-    ensure!(printed(&choose)?.starts_with("no\n"));
+    let chosen = printed(&choose)?;
+    // 0.05^2/8.
+    ensure!(chosen.starts_with("no\n") && chosen.ends_with("paid: 0.0003125\n"), "{chosen}");
     let synthetic = ["synthetic", "people", "--column", "city", "--column", "ill", "--rows", "4"];
     let released = printed(&[&synthetic[..], &["--epsilon", "0.05"]].concat())?;
     ensure!(released.lines().count() == 6 && released.starts_with("city,ill\n"), "{released}");
@@ -322,8 +372,16 @@ async fn the_command_line_asks_the_same() -> anyhow::Result<()> {
     ensure!(dear.status.code() == Some(4), "{dear:?}");
     let nobody = bandana(&url, &["count", "nobody", "--where", "*", "--rho", "0.1"])?;
     ensure!(nobody.status.code() == Some(3), "{nobody:?}");
+    let choice = printed(&["plan-choice", "--candidates", "100", "--epsilon", "0.1"])?;
+    let stated = "a choice among 100 for epsilon 0.1 (rho 0.00125): at most 52.6 rows worse than the \
+                  best on average, and 153 with probability 0.95\n";
+    ensure!(choice == stated, "{choice}");
+    let needed = printed(&["plan-choice", "--candidates", "100", "--mean-rows", "52.6", "--json"])?;
+    let needed: serde_json::Value = serde_json::from_str(&needed)?;
+    let nanos = needed["epsilon_nanos"].as_u64().context("no epsilon")?;
+    ensure!((99_900_000..100_000_000).contains(&nanos), "{needed}");
     let plan = printed(&["plan", "--epsilon", "1", "--queries", "100"])?;
-    ensure!(plan.starts_with("100 counts: none is off by more than 760 rows"), "{plan}");
+    ensure!(plan.starts_with("100 counts: none is off by more than 758 rows"), "{plan}");
     server.process.stop().await
 }
 
@@ -361,11 +419,15 @@ async fn sessions_are_opened_and_asked_from_the_command_line() -> anyhow::Result
 
     let by_city = printed(&["histogram", "people", "--column", "city", "--epsilon", "5"])?;
     ensure!(by_city.contains("city=Bonn") && by_city.contains("city=Ulm"), "{by_city}");
+    let rho = ["open", "other", "--data-set", "people", "--rho", "0.1", "--queries", "9"];
+    let refused = bandana(&url, &rho)?;
+    let said = String::from_utf8_lossy(&refused.stderr);
+    ensure!(!refused.status.success() && said.contains("pure epsilon"), "{said}");
     let median = ["choose", "people", "--column", "age", "--quantile", "0.5", "--epsilon", "5"];
     let median = printed(&median)?;
     let age: u32 = median.lines().next().context("nothing was printed")?.parse()?;
     ensure!((42..=47).contains(&age), "{median}");
-    let within = printed(&["plan", "--epsilon", "1", "--alpha-rows", "760"])?;
+    let within = printed(&["plan", "--epsilon", "1", "--alpha-rows", "758"])?;
     ensure!(within.starts_with("100 counts: none is off by more than 7"), "{within}");
     let never = printed(&["plan", "--epsilon", "1", "--alpha-rows", "1"])?;
     ensure!(never == "not one count is that accurate at this price\n", "{never}");

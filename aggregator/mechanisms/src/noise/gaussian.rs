@@ -5,6 +5,9 @@ use rand::Rng;
 use super::coin::bernoulli_exp_square;
 use super::{DiscreteLaplace, Ratio, clamped_sum};
 
+/// The largest standard deviation at which tails are added up.
+const SUMMED_DEVIATION: f64 = 64.0;
+
 /// The discrete Gaussian distribution: P(k) is proportional to exp(-k^2/(2 σ^2)) on the
 /// integers.
 ///
@@ -68,21 +71,61 @@ impl DiscreteGaussian {
         clamped_sum(value, self.sample(rng))
     }
 
-    /// A distance in steps that the noise exceeds with probability at most `beta`, rounded
-    /// up: P(|noise| >= m) is at most 2 exp(-m^2/(2 σ^2)), since the noise is subgaussian
-    /// (Canonne, Kamath and Steinke 2020). Infinite for a probability that is
-    /// not positive.
+    /// P(|noise| > `steps`), rounded up.
+    ///
+    /// With f(k) = exp(-k^2/(2 σ^2)), that is twice the sum of f beyond m over the sum of f. For a
+    /// small σ both are added up. For a larger one, the sum of f is at least sqrt(2 π σ^2) (by
+    /// Poisson's formula), and f is convex beyond σ, so that f(k) is at most its integral from k -
+    /// 1/2 to k + 1/2: the tail is at most erfc((m + 1/2)/(σ sqrt(2))). Before σ, where f
+    /// decreases, it is at most erfc(m/(σ sqrt(2))).
+    pub fn tail(self, steps: u64) -> f64 {
+        let deviation = self.variance.to_f64().sqrt();
+        let share = if deviation <= SUMMED_DEVIATION {
+            self.summed_tail(steps)
+        } else {
+            let from = steps as f64 + 0.5;
+            let from = if from >= deviation { from } else { steps as f64 };
+            libm::erfc(from / (deviation * std::f64::consts::SQRT_2))
+        };
+        (share * (1.0 + 1e-9)).min(1.0)
+    }
+
+    fn summed_tail(self, steps: u64) -> f64 {
+        let double = 2.0 * self.variance.to_f64();
+        let weight = |k: u64| libm::exp(-(k as f64) * (k as f64) / double);
+        // A term is below 10^-18 of the first one 583 terms later, or sooner.
+        let sum = |from: u64| -> f64 { (from..from.saturating_add(640)).map(weight).sum() };
+        2.0 * sum(steps.saturating_add(1)) / (1.0 + 2.0 * sum(1))
+    }
+
+    /// The least m with P(|noise| > m) of at most `beta`, or the next one; 2^63 for a
+    /// probability that is not positive.
     ///
     /// ```
     /// use bandana_mechanisms::noise::{DiscreteGaussian, Ratio};
+    /// // 1.96 standard deviations.
     /// let noise = DiscreteGaussian::new(Ratio::whole(10_000)?);
-    /// assert!((noise.bound(0.05) - 271.7).abs() < 0.1);
+    /// assert_eq!(noise.quantile(0.05), 196);
     /// # Ok::<(), bandana_mechanisms::noise::RatioError>(())
     /// ```
-    pub fn bound(self, beta: f64) -> f64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a positive number below 2^40"
+    )]
+    pub fn quantile(self, beta: f64) -> u64 {
         if beta.is_nan() || beta <= 0.0 {
-            return f64::INFINITY;
+            return 1 << 63;
         }
-        (2.0 * self.variance.to_f64() * libm::log(2.0 / beta).max(0.0)).sqrt() * (1.0 + 1e-12)
+        if self.tail(0) <= beta {
+            return 0;
+        }
+        // At 39 standard deviations the tail is below every float.
+        let (mut below, mut enough) = (0, (self.variance.to_f64().sqrt() * 39.0) as u64 + 39);
+        while enough - below > 1 {
+            let middle = below + (enough - below) / 2;
+            if self.tail(middle) <= beta { enough = middle } else { below = middle }
+        }
+        enough
     }
 }

@@ -49,9 +49,9 @@ impl CountingMechanism {
     ///
     /// # Errors
     /// [`QueryError::Beta`], [`QueryError::NoQueries`].
-    pub fn accuracy(self, queries: u64, beta: f64) -> Result<f64, QueryError> {
+    pub fn accuracy(self, queries: u64, beta: f64) -> Result<u64, QueryError> {
         match self {
-            Self::Laplace(mechanism) => mechanism.accuracy(queries, beta).map(|a| a as f64),
+            Self::Laplace(mechanism) => mechanism.accuracy(queries, beta),
             Self::Gaussian(mechanism) => mechanism.accuracy(queries, beta),
         }
     }
@@ -62,14 +62,14 @@ impl CountingMechanism {
 /// ```
 /// use bandana_mechanisms::queries::{counting, price::{Price, PureLoss}};
 /// let price = Price::Pure(PureLoss::new(1.0)?);
-/// assert_eq!(counting::accuracy(1, price, 0.05)?, 3.0);
-/// assert_eq!(counting::accuracy(100, price, 0.05)?, 760.0);
+/// assert_eq!(counting::accuracy(1, price, 0.05)?, 3);
+/// assert_eq!(counting::accuracy(100, price, 0.05)?, 758);
 /// # Ok::<(), bandana_mechanisms::queries::QueryError>(())
 /// ```
 ///
 /// # Errors
 /// As [`CountingMechanism::new`] and [`CountingMechanism::accuracy`].
-pub fn accuracy(queries: u64, price: Price, beta: f64) -> Result<f64, QueryError> {
+pub fn accuracy(queries: u64, price: Price, beta: f64) -> Result<u64, QueryError> {
     CountingMechanism::new(queries, price)?.accuracy(queries, beta)
 }
 
@@ -79,7 +79,7 @@ pub fn accuracy(queries: u64, price: Price, beta: f64) -> Result<f64, QueryError
 /// ```
 /// use bandana_mechanisms::queries::{counting, price::{Price, PureLoss}};
 /// let price = Price::Pure(PureLoss::new(1.0)?);
-/// assert_eq!(counting::queries_within(760.0, price, 0.05)?, 100);
+/// assert_eq!(counting::queries_within(758.0, price, 0.05)?, 100);
 /// # Ok::<(), bandana_mechanisms::queries::QueryError>(())
 /// ```
 ///
@@ -88,7 +88,8 @@ pub fn accuracy(queries: u64, price: Price, beta: f64) -> Result<f64, QueryError
 pub fn queries_within(alpha_rows: f64, price: Price, beta: f64) -> Result<u64, QueryError> {
     check_beta(beta)?;
     // The error grows with the number of queries.
-    let fits = |queries| accuracy(queries, price, beta).is_ok_and(|error| error <= alpha_rows);
+    let fits =
+        |queries| accuracy(queries, price, beta).is_ok_and(|error| error as f64 <= alpha_rows);
     let (mut fitting, mut beyond) = (0, 1_u64);
     while beyond < 1 << 40 && fits(beyond) {
         (fitting, beyond) = (beyond, 2 * beyond);

@@ -3,7 +3,7 @@
 use rand::Rng;
 
 use super::QueryError;
-use super::price::{ConcentratedLoss, check_beta};
+use super::price::{ConcentratedLoss, of_each};
 use crate::noise::{DiscreteGaussian, Ratio};
 
 /// Independent discrete Gaussian noise with σ² = Δ²/(2 ρ) on every value of a vector, in
@@ -52,14 +52,15 @@ impl GaussianMechanism {
     }
 
     /// A bound on the errors of all `values` values together, with probability 1 - `beta`, in
-    /// steps.
+    /// steps: the noise of each is independent, so all are within m with probability (1 - P(|noise| >
+    /// m))^k.
     ///
     /// # Errors
     /// [`QueryError::Beta`], and [`QueryError::NoQueries`] without values.
-    pub fn accuracy(self, values: u64, beta: f64) -> Result<f64, QueryError> {
+    pub fn accuracy(self, values: u64, beta: f64) -> Result<u64, QueryError> {
         if values == 0 {
             return Err(QueryError::NoQueries);
         }
-        Ok(self.noise.bound(check_beta(beta)? / values as f64))
+        Ok(self.noise.quantile(of_each(beta, values)?))
     }
 }

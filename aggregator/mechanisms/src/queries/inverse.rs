@@ -10,10 +10,8 @@
 //! search ends with probability 1, since the bounds converge, and U s equals a sum with probability
 //! 0.
 //!
-//! The bounds hold as every operation rounds the lower one down and the upper one up:
-//! exp(-r) for r <= 1 is within its last term of its alternating series, as terms become
-//! smaller; larger exponents are halved before and squared after, and exp(-γ) for γ = g c, with
-//! an integer g, is the product over the digits of g.
+//! The bounds are those of `bounds.rs`; exp(-γ) for γ = g c, with an integer g, is the product over
+//! the digits of g.
 //!
 //! The best candidate has γ = 0, so s >= 1, and a repetition is needed with probability below 2^-40
 //! for 2^26 candidates of any weights. The time is that of one pass over the candidates, with one
@@ -22,6 +20,8 @@
 use num_bigint::BigUint;
 use rand::Rng;
 
+use super::bounds::{Bounds, GUARD, Uniform, exp};
+
 /// Number of candidates between two stored partial sums.
 const BLOCK: usize = 1024;
 
@@ -29,9 +29,6 @@ const BLOCK: usize = 1024;
 const DIGITS: u64 = 16;
 const DIGIT_BITS: usize = 4;
 const DIGITS_MAX: u64 = 64 / DIGIT_BITS as u64;
-
-/// Additional binary digits that absorb rounding errors.
-const GUARD: u64 = 16;
 
 /// A candidate of weight `weight` exp(-`gap` c).
 #[derive(Clone, Copy, Debug)]
@@ -82,34 +79,6 @@ fn decide(count: usize, weight: impl Fn(usize) -> Bounds, uniform: &Uniform) -> 
         }
     }
     None
-}
-
-/// An interval that contains a number.
-#[derive(Clone, Debug, Default)]
-struct Bounds {
-    low: BigUint,
-    high: BigUint,
-}
-
-impl Bounds {
-    fn exactly(number: BigUint) -> Self {
-        Self { low: number.clone(), high: number }
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.low += &other.low;
-        self.high += &other.high;
-    }
-
-    /// The product; all are in units of 2^-`bits`.
-    fn times(&self, other: &Self, bits: u64) -> Self {
-        let (low, high) = (&self.low * &other.low, &self.high * &other.high);
-        Self { low: low >> bits, high: (high >> bits) + 1_u32 }
-    }
-
-    fn divided(&self, divisor: u32) -> Self {
-        Self { low: &self.low / divisor, high: &self.high / divisor + 1_u32 }
-    }
 }
 
 /// exp(-g c) for all gaps g.
@@ -164,64 +133,6 @@ impl Powers {
             return Bounds { low: BigUint::ZERO, high: BigUint::from(1_u32) };
         }
         product.unwrap_or_else(|| Bounds::exactly(BigUint::from(1_u32) << self.bits))
-    }
-}
-
-/// exp(-`numerator`/`denominator`), in units of 2^-`bits`.
-fn exp((numerator, denominator): (u128, u128), bits: u64) -> Bounds {
-    let (numerator, mut denominator) = (BigUint::from(numerator), BigUint::from(denominator));
-    let mut halvings = 0;
-    while denominator < numerator {
-        denominator <<= 1;
-        halvings += 1;
-    }
-    let low = (numerator << bits) / denominator;
-    let exponent = Bounds { high: &low + 1_u32, low };
-    let mut power = exp_of_part(&exponent, bits);
-    for _ in 0..halvings {
-        power = power.times(&power, bits);
-    }
-    power
-}
-
-/// exp(-`exponent`) for an exponent of at most 1.
-fn exp_of_part(exponent: &Bounds, bits: u64) -> Bounds {
-    let one = BigUint::from(1_u32) << bits;
-    let mut term = Bounds::exactly(one.clone());
-    let (mut added, mut taken) = (term.clone(), Bounds::default());
-    for k in 1.. {
-        term = term.times(exponent, bits).divided(k);
-        if k % 2 == 1 { &mut taken } else { &mut added }.add(&term);
-        if term.high <= BigUint::from(2_u32) {
-            break;
-        }
-    }
-    let (most, less) = (added.high + &term.high, taken.high + &term.high);
-    let low = if added.low > less { added.low - less } else { BigUint::ZERO };
-    Bounds { low, high: (most - taken.low).min(one) }
-}
-
-/// A uniform number in [0, 1), of which the first digits are known.
-#[derive(Default)]
-struct Uniform {
-    digits: BigUint,
-    count: u64,
-}
-
-impl Uniform {
-    /// Draws digits until `count` are known.
-    fn extend<R: Rng + ?Sized>(&mut self, count: u64, rng: &mut R) {
-        while self.count < count {
-            self.digits = (std::mem::take(&mut self.digits) << 64_u32) + rng.next_u64();
-            self.count += 64;
-        }
-    }
-
-    /// The product with a number above 0. The upper bound is exclusive.
-    fn times(&self, factor: &Bounds) -> Bounds {
-        let low = (&self.digits * &factor.low) >> self.count;
-        let high = ((&self.digits + 1_u32) * &factor.high) >> self.count;
-        Bounds { low, high: high + 1_u32 }
     }
 }
 

@@ -4,7 +4,7 @@
 use rand::Rng;
 
 use super::QueryError;
-use super::price::{PureLoss, check_beta};
+use super::price::{PureLoss, of_each};
 use crate::noise::{DiscreteLaplace, Ratio};
 
 /// Independent discrete Laplace noise of scale Δ/ε on every value of a vector, in lattice
@@ -56,7 +56,8 @@ impl LaplaceMechanism {
     }
 
     /// A bound on the errors of all `values` values together, with probability 1 - `beta`, in
-    /// steps: each value exceeds it with probability at most β/k.
+    /// steps: the noise of each is independent, so all are within m with probability (1 - P(|noise| >
+    /// m))^k.
     ///
     /// # Errors
     /// [`QueryError::Beta`], and [`QueryError::NoQueries`] without values.
@@ -64,6 +65,6 @@ impl LaplaceMechanism {
         if values == 0 {
             return Err(QueryError::NoQueries);
         }
-        Ok(self.noise.quantile(check_beta(beta)? / values as f64))
+        Ok(self.noise.quantile(of_each(beta, values)?))
     }
 }

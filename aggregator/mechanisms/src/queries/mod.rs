@@ -9,13 +9,15 @@
 //!   queries an accuracy allows.
 //! - [`exponential`], [`noisy_max`]: choosing one of finitely many candidates.
 //! - [`synthetic`], [`halfspaces`]: small synthetic databases for a class of predicates.
-//! - [`weights`]: private multiplicative weights, for many adaptive counting queries.
+//! - [`weights`]: private multiplicative weights, for many adaptive counting queries;
+//!   [`threshold`]: the comparisons of its sessions under ρ.
 //! - [`universe`], [`rows`], [`selection`]: data sets and predicates.
 //! - [`questions`]: one type each for questions and answers, over all mechanisms.
 //!
 //! Every function is deterministic given its generator, keeps no state, and debits nothing: the
 //! server of the answers debits the price before it sends an answer.
 
+mod bounds;
 pub mod cells;
 pub mod counting;
 mod error;
@@ -30,6 +32,7 @@ pub mod questions;
 pub mod rows;
 pub mod selection;
 pub mod synthetic;
+pub mod threshold;
 pub mod universe;
 pub mod weights;
 

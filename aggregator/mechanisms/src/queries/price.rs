@@ -111,6 +111,11 @@ impl ConcentratedLoss {
         if fitting == 0 { Err(none) } else { Ok(Self(fitting)) }
     }
 
+    /// This many billionths; 0 becomes 1.
+    pub(super) fn of_nanos(nanos: u64) -> Self {
+        Self(nanos.max(1))
+    }
+
     /// ρ in billionths.
     pub fn nanos(self) -> u64 {
         self.0
@@ -162,6 +167,41 @@ impl Measure {
     }
 }
 
+/// What is known of the privacy loss of a purely differentially private release, beyond its size;
+/// and so its price in ρ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossShape {
+    /// The loss of an outcome lies between -ε and ε, which costs ρ = ε tanh(ε/2) ([`Rho::of_pure`]).
+    Symmetric,
+    /// The losses of any two outcomes differ by at most ε, for every pair of neighbours: the release
+    /// has **bounded range** (Dong, Durfee and Rogers, "Optimal differential privacy composition for
+    /// exponential mechanisms", 2020). It costs ρ = ε²/8 (Cesar and Rogers, "Bounding,
+    /// concentrating, and truncating", 2021), or as above if that is less, for an ε above 8.
+    ///
+    /// Let L be the loss under the second distribution Q, and K(s) = ln E exp(s L). K(0) = 0, and K(1)
+    /// = 0 as probabilities sum to 1. K''(s) is the variance of L under Q tilted by exp(s L), at most
+    /// ε²/4, since L lies in an interval of length ε. So K(s) - s (s - 1) ε²/8 is concave and 0 at 0
+    /// and 1, and not above 0 beyond: the divergence of order α, K(α)/(α - 1), is at most α ε²/8.
+    BoundedRange,
+}
+
+impl LossShape {
+    /// The price of ε in billionths of ρ, rounded up.
+    fn rho_nanos(self, loss: PureLoss) -> Result<u64, QueryError> {
+        let rho = Rho::of_pure(loss.loss()).get();
+        let too_large = || QueryError::Rho(rho);
+        let general = PrivacyLoss::new(rho).map_err(|_| too_large())?;
+        let general = NanoNats::from_loss(general).map_err(|_| too_large())?.get();
+        match self {
+            Self::Symmetric => Ok(general),
+            Self::BoundedRange => {
+                let eighth = u128::from(loss.nanos()).pow(2).div_ceil(8 * u128::from(NANOS));
+                Ok(u64::try_from(eighth).map_or(general, |eighth| eighth.min(general)))
+            }
+        }
+    }
+}
+
 /// The price of a release, which determines the kind of its noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Price {
@@ -172,19 +212,15 @@ pub enum Price {
 }
 
 impl Price {
-    /// The charge to a budget of this measure, in billionths, rounded up. ε costs ρ = ε tanh(ε/2),
-    /// less than ε²/2 ([`Rho::of_pure`]).
+    /// The charge to a budget of this measure, in billionths, rounded up. From a budget of ρ, ε costs
+    /// what [`LossShape`] says.
     ///
     /// # Errors
     /// [`QueryError::NotPure`] for ρ from a budget of ε.
-    pub fn nanos(self, measure: Measure) -> Result<u64, QueryError> {
+    pub fn nanos(self, measure: Measure, shape: LossShape) -> Result<u64, QueryError> {
         match (self, measure) {
             (Self::Pure(loss), Measure::Pure) => Ok(loss.nanos()),
-            (Self::Pure(loss), Measure::Concentrated) => {
-                let rho = Rho::of_pure(loss.loss()).get();
-                let loss = PrivacyLoss::new(rho).map_err(|_| QueryError::Rho(rho))?;
-                NanoNats::from_loss(loss).map(NanoNats::get).map_err(|_| QueryError::Rho(rho))
-            }
+            (Self::Pure(loss), Measure::Concentrated) => shape.rho_nanos(loss),
             (Self::Concentrated(loss), Measure::Concentrated) => Ok(loss.nanos()),
             (Self::Concentrated(_), Measure::Pure) => Err(QueryError::NotPure),
         }
@@ -210,6 +246,13 @@ fn nanos(value: f64, most: f64) -> Option<u64> {
     (value <= most && nanos >= 1.0).then_some(nanos as u64)
 }
 
+/// The probability with which each of `count` independent errors may exceed its bound, so that all
+/// keep theirs with probability 1 - `beta`: 1 - (1 - β)^(1/k), rounded down. A little above β/k.
+pub(super) fn of_each(beta: f64, count: u64) -> Result<f64, QueryError> {
+    let each = -libm::expm1(libm::log1p(-check_beta(beta)?) / count.max(1) as f64);
+    Ok(each * (1.0 - 1e-12))
+}
+
 /// Checks a probability of failure.
 pub(super) fn check_beta(beta: f64) -> Result<f64, QueryError> {
     if beta > 0.0 && beta < 1.0 { Ok(beta) } else { Err(QueryError::Beta(beta)) }
@@ -222,12 +265,24 @@ mod tests {
     #[test]
     fn prices_are_exact_and_never_below_the_loss() {
         let tenth = Price::Pure(PureLoss::new(0.1).unwrap());
-        assert_eq!(tenth.nanos(Measure::Pure), Ok(100_000_000));
-        // 0.1 tanh(0.05) = 0.004995837495788...
-        assert_eq!(tenth.nanos(Measure::Concentrated), Ok(4_995_838));
-        let rho = Price::Concentrated(ConcentratedLoss::new(0.5).unwrap());
-        assert_eq!(rho.nanos(Measure::Concentrated), Ok(500_000_000));
-        assert_eq!(rho.nanos(Measure::Pure), Err(QueryError::NotPure));
+        for shape in [LossShape::Symmetric, LossShape::BoundedRange] {
+            assert_eq!(tenth.nanos(Measure::Pure, shape), Ok(100_000_000));
+            let rho = Price::Concentrated(ConcentratedLoss::new(0.5).unwrap());
+            assert_eq!(rho.nanos(Measure::Concentrated, shape), Ok(500_000_000));
+            assert_eq!(rho.nanos(Measure::Pure, shape), Err(QueryError::NotPure));
+        }
+        // 0.1 tanh(0.05) = 0.004995837495788..., and 0.01/8.
+        assert_eq!(tenth.nanos(Measure::Concentrated, LossShape::Symmetric), Ok(4_995_838));
+        assert_eq!(tenth.nanos(Measure::Concentrated, LossShape::BoundedRange), Ok(1_250_000));
+        for (nanos, rho) in [(1, 1), (89_442, 1), (89_443, 2), (1_000_000_001, 125_000_001)] {
+            let price = Price::Pure(PureLoss::of_nanos(nanos));
+            assert_eq!(price.nanos(Measure::Concentrated, LossShape::BoundedRange), Ok(rho));
+        }
+        let large = Price::Pure(PureLoss::new(32.0).unwrap());
+        assert_eq!(
+            large.nanos(Measure::Concentrated, LossShape::BoundedRange),
+            large.nanos(Measure::Concentrated, LossShape::Symmetric)
+        );
     }
 
     #[test]

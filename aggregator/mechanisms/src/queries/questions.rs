@@ -10,11 +10,11 @@ use super::gaussian::GaussianMechanism;
 use super::halfspaces::{halfspaces, vc_dimension};
 use super::laplace::LaplaceMechanism;
 use super::noisy_max::NoisyMax;
-use super::price::{Price, check_beta};
+use super::price::{LossShape, Measure, Price, check_beta, of_each};
 use super::rows::Rows;
 use super::selection::Selection;
 use super::synthetic::{SyntheticRelease, rows_for};
-use crate::noise::Ratio;
+use crate::noise::{DiscreteGaussian, DiscreteLaplace, Ratio};
 
 /// Maximum number of counts, columns or candidates in one question.
 pub const PARTS_MAX: usize = 10_000;
@@ -57,6 +57,25 @@ pub enum Question {
     },
 }
 
+impl Question {
+    /// The charge for an answer to a budget of this measure, in billionths, rounded up.
+    ///
+    /// # Errors
+    /// [`QueryError::NotPure`] for ρ from a budget of ε.
+    pub fn charge(&self, price: Price, measure: Measure) -> Result<u64, QueryError> {
+        let shape = match self {
+            Self::Choice { chooser: Chooser::Exponential(_), .. } | Self::Synthetic { .. } => {
+                ExponentialMechanism::LOSS
+            }
+            Self::Choice { chooser: Chooser::NoisyMax, .. } => NoisyMax::LOSS,
+            Self::Counts { .. } | Self::Histogram { .. } | Self::Sums { .. } => {
+                LossShape::Symmetric
+            }
+        };
+        price.nanos(measure, shape)
+    }
+}
+
 /// The criterion of a choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aim {
@@ -96,14 +115,9 @@ pub enum Size {
 /// The answer to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// Numbers in the order of the question, with a bound on all their errors that holds with
-    /// probability 1 - β.
-    Numbers {
-        /// The label and the number of each part.
-        numbers: Vec<(String, i64)>,
-        /// The error bound.
-        accuracy: f64,
-    },
+    /// Numbers in the order of the question. With probability 1 - β, the error of none exceeds its
+    /// own bound.
+    Numbers(Vec<NoisyNumber>),
     /// A value.
     Value {
         /// The value.
@@ -121,6 +135,17 @@ pub enum Answer {
         /// probability 1 - β.
         accuracy: f64,
     },
+}
+
+/// A number with noise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoisyNumber {
+    /// The part of the question that it answers.
+    pub label: String,
+    /// The number.
+    pub value: i64,
+    /// The bound on its error.
+    pub accuracy: u64,
 }
 
 /// Answers a question at a price. The caller must debit the price before it sends the answer.
@@ -167,7 +192,11 @@ fn counts<R: Rng + ?Sized>(
     let exact: Vec<i64> =
         selections.iter().map(|selection| signed(rows.selected(selection))).collect();
     let noisy = mechanism.release(&exact, rng);
-    Ok(Answer::Numbers { numbers: predicates.iter().cloned().zip(noisy).collect(), accuracy })
+    let number = |(label, value): (&String, i64)| {
+        let label = label.clone();
+        NoisyNumber { label, value, accuracy }
+    };
+    Ok(Answer::Numbers(predicates.iter().zip(noisy).map(number).collect()))
 }
 
 /// A changed row takes 1 from one cell and gives it to another: 2 in L1 norm, sqrt(2) in L2 norm,
@@ -193,7 +222,7 @@ fn histogram<R: Rng + ?Sized>(
         match price {
             Price::Pure(loss) => {
                 let mechanism = LaplaceMechanism::new(2, loss)?;
-                (mechanism.release(&exact(), rng), mechanism.accuracy(cells, beta)? as f64)
+                (mechanism.release(&exact(), rng), mechanism.accuracy(cells, beta)?)
             }
             Price::Concentrated(loss) => {
                 let mechanism = GaussianMechanism::new(Ratio::whole(2)?, loss)?;
@@ -207,12 +236,14 @@ fn histogram<R: Rng + ?Sized>(
             columns.map(|(column, code)| format!("{}={}", column.name(), column.value(code)));
         parts.collect::<Vec<_>>().join(",")
     };
-    let numbers = released.into_iter().enumerate().map(|(cell, rows)| (label(cell), rows));
-    Ok(Answer::Numbers { numbers: numbers.collect(), accuracy })
+    let number = |(cell, value)| NoisyNumber { label: label(cell), value, accuracy };
+    Ok(Answer::Numbers(released.into_iter().enumerate().map(number).collect()))
 }
 
-/// A changed row moves the sum of a column by at most the width W of its range; so several sums by
-/// at most the sum of the W in L1 norm, and by the root of the sum of the W² in L2 norm. Values are
+/// A changed row moves the sum of a column by at most the width W of its range. Each of k columns is
+/// a release of its own for an equal part of the price: Laplace noise of scale k W/ε, or Gaussian
+/// noise of variance k W²/(2 ρ). Columns have units that can't be compared, so all have the same
+/// noise relative to their width. A column of one value has a public sum, without noise. Values are
 /// integers, which need no rounding.
 fn sums<R: Rng + ?Sized>(
     rows: &Rows,
@@ -222,37 +253,78 @@ fn sums<R: Rng + ?Sized>(
     rng: &mut R,
 ) -> Result<Answer, QueryError> {
     check_parts(columns.len())?;
-    let (mut widths, mut places) = (Vec::new(), Vec::new());
+    let mut parts = Vec::new();
     for name in columns {
         let (place, column) = rows.schema().find(name)?;
         let range = column.range();
         let (lowest, highest) =
             range.ok_or_else(|| QueryError::NotNumbers { column: name.clone() })?;
-        widths.push(highest.abs_diff(lowest));
-        places.push((place, lowest));
+        parts.push((place, lowest, highest.abs_diff(lowest)));
     }
-    let exact = || -> Vec<i64> {
-        let sum = |&(place, lowest): &(usize, i64)| {
-            let frequencies = rows.frequencies(place).into_iter().zip(lowest..);
-            let sum: i128 = frequencies.map(|(n, value)| i128::from(n) * i128::from(value)).sum();
-            i64::try_from(sum).unwrap_or(if sum > 0 { i64::MAX } else { i64::MIN })
-        };
-        places.iter().map(sum).collect()
+    let noisy = parts.iter().filter(|(_, _, width)| *width > 0).count() as u64;
+    if noisy == 0 {
+        return Err(QueryError::Insensitive);
+    }
+    let each = of_each(beta, noisy)?;
+    let noises: Vec<Option<SumNoise>> = parts
+        .iter()
+        .map(|&(_, _, width)| (width > 0).then(|| SumNoise::new(width, noisy, price)).transpose())
+        .collect::<Result<_, _>>()?;
+    let sum = |(place, lowest): (usize, i64)| {
+        let frequencies = rows.frequencies(place).into_iter().zip(lowest..);
+        let sum: i128 = frequencies.map(|(n, value)| i128::from(n) * i128::from(value)).sum();
+        i64::try_from(sum).unwrap_or(if sum > 0 { i64::MAX } else { i64::MIN })
     };
-    let count = columns.len() as u64;
-    let (released, accuracy) = match price {
-        Price::Pure(loss) => {
-            let mechanism = LaplaceMechanism::new(widths.iter().sum(), loss)?;
-            (mechanism.release(&exact(), rng), mechanism.accuracy(count, beta)? as f64)
+    let mut numbers = Vec::new();
+    for ((label, &(place, lowest, _)), noise) in columns.iter().zip(&parts).zip(noises) {
+        let (exact, label) = (sum((place, lowest)), label.clone());
+        numbers.push(match noise {
+            None => NoisyNumber { label, value: exact, accuracy: 0 },
+            Some(noise) => {
+                let (value, accuracy) = (noise.release(exact, rng), noise.quantile(each));
+                NoisyNumber { label, value, accuracy }
+            }
+        });
+    }
+    Ok(Answer::Numbers(numbers))
+}
+
+/// The noise of one of several sums.
+#[derive(Clone, Copy)]
+enum SumNoise {
+    Laplace(DiscreteLaplace),
+    Gaussian(DiscreteGaussian),
+}
+
+impl SumNoise {
+    fn new(width: u64, columns: u64, price: Price) -> Result<Self, QueryError> {
+        let width = Ratio::whole(width)?;
+        let parts = Ratio::whole(columns)?;
+        match price {
+            Price::Pure(loss) => {
+                let scale = width.times(parts)?.over(loss.ratio()?)?;
+                Ok(Self::Laplace(DiscreteLaplace::new(scale)))
+            }
+            Price::Concentrated(loss) => {
+                let mechanism = GaussianMechanism::new(width.times(width)?.times(parts)?, loss)?;
+                Ok(Self::Gaussian(mechanism.noise()))
+            }
         }
-        Price::Concentrated(loss) => {
-            let squares: u64 = widths.iter().map(|width| width * width).sum();
-            let squares = Ratio::whole(squares).map_err(|_| QueryError::Insensitive)?;
-            let mechanism = GaussianMechanism::new(squares, loss)?;
-            (mechanism.release(&exact(), rng), mechanism.accuracy(count, beta)?)
+    }
+
+    fn release<R: Rng + ?Sized>(self, value: i64, rng: &mut R) -> i64 {
+        match self {
+            Self::Laplace(noise) => noise.release(value, rng),
+            Self::Gaussian(noise) => noise.release(value, rng),
         }
-    };
-    Ok(Answer::Numbers { numbers: columns.iter().cloned().zip(released).collect(), accuracy })
+    }
+
+    fn quantile(self, beta: f64) -> u64 {
+        match self {
+            Self::Laplace(noise) => noise.quantile(beta),
+            Self::Gaussian(noise) => noise.quantile(beta),
+        }
+    }
 }
 
 fn choice<R: Rng + ?Sized>(

@@ -41,11 +41,11 @@ use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::price::Measure;
 use bandana_mechanisms::queries::questions;
 use bandana_mechanisms::queries::rows::Rows;
-use bandana_mechanisms::queries::weights::MultiplicativeWeights;
+use bandana_mechanisms::queries::weights::SessionSecret;
 use dataset_cache::{DatasetCache, DatasetCacheError};
 use kept::KeptQuestion;
 use permits::{QueryPermit, QueryPermits};
-use sessions::{Compared, HeldSession, SessionQuestion, Sessions};
+use sessions::{Compared, HeldSession, SessionQuestion, Sessions, StoredPlan};
 
 /// Most concurrent questions, in all and of one caller; further ones wait.
 const QUESTIONS_AT_ONCE: usize = 4;
@@ -167,7 +167,7 @@ impl CuratorService {
                     return Ok((answer, None));
                 }
                 let record = inner.record(&of)?;
-                let price = asked.price.nanos(record.measure).map_err(refuse)?;
+                let price = asked.question.charge(asked.price, record.measure).map_err(refuse)?;
                 check_budget(&record, price)?;
                 let rows = inner.rows(&record)?;
                 let mut rng = generator()?;
@@ -391,17 +391,17 @@ impl Curator for CuratorService {
                 inner.rows(&of)?;
                 let price = plan.price(of.measure).map_err(refuse)?;
                 check_budget(&of, price)?;
-                let noise =
-                    MultiplicativeWeights::draw_threshold_noise(&plan.plan, &mut generator()?);
+                let secret = SessionSecret::draw(&plan.plan, &mut generator()?).map_err(refuse)?;
                 let purpose = format!("session {opened}, {}", plan.words());
                 let debit = Debit { data_set: data_set.clone(), at, caller: named, purpose, price };
+                let (stored, threshold_noise) = StoredPlan::of(plan.plan, secret);
                 let record = SessionRecord {
                     name: opened,
                     data_set,
                     columns: plan.columns.clone(),
-                    plan: serde_json::to_string(&plan.plan)
+                    plan: serde_json::to_string(&stored)
                         .map_err(|error| internal("the plan can't be written", error))?,
-                    threshold_noise: noise.map_err(refuse)?,
+                    threshold_noise,
                 };
                 let answer = plan.opened(&record, price);
                 Ok((debit, record, answer))

@@ -11,9 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bandana_mechanisms::queries::cells::CellSet;
+use bandana_mechanisms::queries::threshold::RunKey;
 use bandana_mechanisms::queries::universe::Universe;
-use bandana_mechanisms::queries::weights::{MultiplicativeWeights, Round, SessionPlan};
+use bandana_mechanisms::queries::weights::{
+    MultiplicativeWeights, Round, SessionPlan, SessionSecret,
+};
 use bandana_shared::wire::v1::AskSessionResponse;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
@@ -29,6 +33,31 @@ const WAITING_MAX: usize = 256;
 
 /// The longest time that a question waits for those before it.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A plan as it is stored, with the key of a session of ρ beside it. Plans of earlier versions have
+/// no key, and a version that knows no keys can't read a plan that has one.
+#[derive(Serialize, Deserialize)]
+pub(super) struct StoredPlan {
+    #[serde(flatten)]
+    plan: SessionPlan,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<[u8; 32]>,
+}
+
+impl StoredPlan {
+    /// The stored form of a plan and its secret, and the noise of the threshold.
+    pub(super) fn of(plan: SessionPlan, secret: SessionSecret) -> (Self, i64) {
+        match secret {
+            SessionSecret::Threshold(noise) => (Self { plan, key: None }, noise),
+            SessionSecret::Key(key) => (Self { plan, key: Some(key.to_bytes()) }, 0),
+        }
+    }
+
+    fn with(self, threshold_noise: i64) -> (SessionPlan, SessionSecret) {
+        let key = self.key.map(|key| SessionSecret::Key(RunKey::from_bytes(key)));
+        (self.plan, key.unwrap_or(SessionSecret::Threshold(threshold_noise)))
+    }
+}
 
 /// The sessions that were asked.
 #[derive(Debug, Default)]
@@ -151,10 +180,11 @@ impl LoadedSession {
         let rows = inner.rows(&data_set)?;
         let columns: Vec<&str> = record.columns.lines().collect();
         let universe = rows.schema().universe(&columns).map_err(refuse)?;
-        let plan: SessionPlan = serde_json::from_str(&record.plan)
+        let stored: StoredPlan = serde_json::from_str(&record.plan)
             .map_err(|error| internal("the session's plan can't be read", error))?;
+        let (plan, secret) = stored.with(record.threshold_noise);
         let (count, cells) = (rows.count(), universe.cells());
-        let weights = MultiplicativeWeights::new(plan, count, cells, record.threshold_noise);
+        let weights = MultiplicativeWeights::new(plan, count, cells, secret);
         let (histogram, weights) = (rows.histogram(&universe), weights.map_err(refuse)?);
         Ok(Self { universe, histogram, weights, rounds: 0, selected: None })
     }
@@ -201,5 +231,39 @@ impl LoadedSession {
         };
         let round = SessionRound { session, number: self.rounds, update };
         Ok(Compared { round: Some(round), answer })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bandana_mechanisms::queries::price::{ConcentratedLoss, Price, PureLoss};
+
+    #[test]
+    fn plans_of_earlier_versions_are_read_and_written_as_they_were() {
+        let earlier = r#"{"nanos":[1,2,3],"updates":7,"threshold":800,"gap":400,"slack":5}"#;
+        let stored: StoredPlan = serde_json::from_str(earlier).unwrap();
+        let (plan, secret) = stored.with(-17);
+        assert_eq!(secret, SessionSecret::Threshold(-17));
+        assert_eq!((plan.updates(), plan.threshold(), plan.loss_nanos()), (7, 800, 6));
+        let (stored, noise) = StoredPlan::of(plan, secret);
+        assert_eq!((serde_json::to_string(&stored).unwrap().as_str(), noise), (earlier, -17));
+    }
+
+    #[test]
+    fn keys_are_stored_with_the_plans_that_need_them() {
+        let rho = Price::Concentrated(ConcentratedLoss::new(0.5).unwrap());
+        let plan = SessionPlan::chosen(rho, 20, 300).unwrap();
+        let secret = SessionSecret::Key(RunKey::from_bytes([9; 32]));
+        let (stored, noise) = StoredPlan::of(plan, secret.clone());
+        let text = serde_json::to_string(&stored).unwrap();
+        assert!(text.starts_with(r#"{"runs":{"step":"#) && !text.contains("nanos"), "{text}");
+        let again: StoredPlan = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.with(noise), (plan, secret));
+        let pure = Price::Pure(PureLoss::new(0.5).unwrap());
+        let plan = SessionPlan::chosen(pure, 20, 300).unwrap();
+        let (stored, noise) = StoredPlan::of(plan, SessionSecret::Threshold(5));
+        let text = serde_json::to_string(&stored).unwrap();
+        assert!(text.starts_with(r#"{"nanos":["#) && noise == 5, "{text}");
     }
 }

@@ -1,8 +1,10 @@
 //! The curator's messages and their conversion.
 
 use bandana_mechanisms::queries::QueryError;
-use bandana_mechanisms::queries::price::{ConcentratedLoss, Measure, Price, PureLoss};
-use bandana_mechanisms::queries::questions::{Aim, Answer, Chooser, Class, Question, Size};
+use bandana_mechanisms::queries::price::{ConcentratedLoss, LossShape, Measure, Price, PureLoss};
+use bandana_mechanisms::queries::questions::{
+    Aim, Answer, Chooser, Class, NoisyNumber, Question, Size,
+};
 use bandana_mechanisms::queries::universe::{Column, Schema};
 use bandana_mechanisms::queries::weights::{Promise, SessionPlan};
 use bandana_shared::accounting::delta::Delta;
@@ -16,6 +18,7 @@ use tonic::Status;
 
 use super::dataset_cache::is_same_file;
 use super::{Inner, measure, name, refuse, uncached, unreadable};
+use crate::store::queries::amount;
 use crate::store::{CuratorRefusal, DataSetRecord, DebitRecord, SessionRecord};
 
 /// The probability of failure when none is given.
@@ -38,13 +41,8 @@ pub(super) fn register(
         Some(Budget::Rho(rho)) => {
             (Measure::Concentrated, ConcentratedLoss::new(rho).map_err(refuse)?.nanos())
         }
-        Some(Budget::Approximate(v1::ApproximateBudget { epsilon, delta })) => {
-            let loss = PureLoss::new(epsilon).map_err(refuse)?;
-            let loss = PrivacyLoss::new(loss.nanos() as f64 * 1e-9)
-                .map_err(|_| refuse(QueryError::Epsilon(epsilon)))?;
-            let delta = Delta::new(delta).map_err(|_| refuse(QueryError::Delta(delta)))?;
-            let rho = ConcentratedLoss::within(loss, delta).map_err(refuse)?;
-            (Measure::Concentrated, rho.nanos())
+        Some(Budget::Approximate(both)) => {
+            (Measure::Concentrated, largest_rho(both).map_err(refuse)?.nanos())
         }
         None => return Err(Status::invalid_argument("the field `budget` must be set")),
     };
@@ -174,21 +172,27 @@ impl ParsedQuery {
                 format!("synthetic database of {}", columns.join(", "))
             }
         };
-        let price = match self.price {
-            Price::Pure(loss) => format!("epsilon {}", crate::store::queries::amount(loss.nanos())),
-            Price::Concentrated(loss) => {
-                format!("rho {}", crate::store::queries::amount(loss.nanos()))
-            }
-        };
-        format!("{what}, {price}")
+        format!("{what}, {}", price_in_words(self.price))
+    }
+}
+
+fn price_in_words(price: Price) -> String {
+    match price {
+        Price::Pure(loss) => format!("epsilon {}", amount(loss.nanos())),
+        Price::Concentrated(loss) => format!("rho {}", amount(loss.nanos())),
     }
 }
 
 /// An answer for the wire.
 pub(super) fn answer(answer: Answer) -> ask_response::Answer {
     match answer {
-        Answer::Numbers { numbers, accuracy } => {
-            let number = |(label, value)| v1::Number { label, value };
+        Answer::Numbers(numbers) => {
+            let accuracy = numbers.iter().map(|number| number.accuracy).max().unwrap_or(0) as f64;
+            let number = |NoisyNumber { label, value, accuracy }| v1::Number {
+                label,
+                value,
+                accuracy: Some(accuracy as f64),
+            };
             let numbers = numbers.into_iter().map(number).collect();
             ask_response::Answer::Numbers(v1::Numbers { numbers, accuracy })
         }
@@ -207,7 +211,7 @@ pub(super) struct Planned {
     pub(super) plan: SessionPlan,
     /// The columns, one name on each line.
     pub(super) columns: String,
-    loss: PureLoss,
+    price: Price,
     cells: usize,
     /// The promised accuracy, in rows.
     accuracy: f64,
@@ -223,32 +227,53 @@ pub(super) fn plan(
     let schema = Schema::parse(&record.columns.lines().collect::<Vec<_>>())?;
     let universe = schema.universe(&request.columns)?;
     let cells = universe.cells();
-    let loss = PureLoss::new(request.epsilon)?;
+    let price = session_price(request)?;
     let (plan, accuracy) = match request.plan {
         Some(Plan::Promise(v1::SessionPromise { queries, beta })) => {
             let beta = if beta == 0.0 { BETA } else { beta };
-            SessionPlan::promised(loss, Promise { rows: record.rows, cells, queries, beta })?
+            SessionPlan::promised(price, Promise { rows: record.rows, cells, queries, beta })?
         }
         Some(Plan::Choice(v1::SessionChoice { updates, threshold })) => {
-            (SessionPlan::chosen(loss, updates, threshold)?, 0.0)
+            (SessionPlan::chosen(price, updates, threshold)?, 0.0)
         }
         None => return Err(QueryError::Session("say what to promise, or choose the updates")),
     };
     let columns: Vec<&str> = universe.schema().columns().iter().map(Column::name).collect();
-    Ok(Planned { plan, columns: columns.join("\n"), loss, cells, accuracy })
+    Ok(Planned { plan, columns: columns.join("\n"), price, cells, accuracy })
+}
+
+fn session_price(request: &OpenSessionRequest) -> Result<Price, QueryError> {
+    use open_session_request::Price as Wire;
+
+    match request.price {
+        Some(Wire::Epsilon(epsilon)) => PureLoss::new(epsilon).map(Price::Pure),
+        Some(Wire::Rho(rho)) => ConcentratedLoss::new(rho).map(Price::Concentrated),
+        Some(Wire::Approximate(both)) => largest_rho(both).map(Price::Concentrated),
+        None => Err(QueryError::Epsilon(0.0)),
+    }
+}
+
+/// The largest ρ that keeps both ε and δ.
+fn largest_rho(
+    v1::ApproximateBudget { epsilon, delta }: v1::ApproximateBudget,
+) -> Result<ConcentratedLoss, QueryError> {
+    let loss = PureLoss::new(epsilon)?;
+    let loss =
+        PrivacyLoss::new(loss.nanos() as f64 * 1e-9).map_err(|_| QueryError::Epsilon(epsilon))?;
+    let delta = Delta::new(delta).map_err(|_| QueryError::Delta(delta))?;
+    ConcentratedLoss::within(loss, delta)
 }
 
 impl Planned {
     /// The price of the session in this measure.
     pub(super) fn price(&self, measure: Measure) -> Result<u64, QueryError> {
-        Price::Pure(self.loss).nanos(measure)
+        self.price.nanos(measure, LossShape::Symmetric)
     }
 
     /// A description of the session, for the list of debits.
     pub(super) fn words(&self) -> String {
         let columns = self.columns.replace('\n', ", ");
-        let epsilon = crate::store::queries::amount(self.loss.nanos());
-        format!("queries about {columns}, epsilon {epsilon}")
+        format!("queries about {columns}, {}", price_in_words(self.price))
     }
 
     /// The answer to the caller that opened the session.
@@ -262,5 +287,23 @@ impl Planned {
             accuracy: self.accuracy,
             price_nanos: price,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message as _;
+
+    #[test]
+    fn sessions_of_earlier_clients_have_the_price_that_they_had() {
+        // Field 4, a double, as it was before there was another price.
+        let bytes = [&[0x21][..], &0.5_f64.to_le_bytes()].concat();
+        let request = OpenSessionRequest::decode(&bytes[..]).unwrap();
+        let price = session_price(&request).unwrap();
+        assert_eq!(price, Price::Pure(PureLoss::new(0.5).unwrap()));
+        assert_eq!(request.encode_to_vec(), bytes);
+        let none = OpenSessionRequest::default();
+        assert_eq!(session_price(&none), Err(QueryError::Epsilon(0.0)));
     }
 }

@@ -1165,8 +1165,9 @@ pub mod register_data_set_request {
         /// Pure differential privacy: losses add up as epsilon. 10^-9 to 32.
         #[prost(double, tag = "4")]
         Epsilon(f64),
-        /// Zero-concentrated differential privacy: they add up as rho, and epsilon
-        /// costs epsilon tanh(epsilon/2). 10^-9 to 512.
+        /// Zero-concentrated differential privacy: they add up as rho. Epsilon costs
+        /// epsilon^2/8 for the exponential mechanism (choices, synthetic databases),
+        /// and epsilon tanh(epsilon/2) for all else. 10^-9 to 512.
         #[prost(double, tag = "5")]
         Rho(f64),
         /// The largest rho that keeps (epsilon, delta)-differential privacy.
@@ -1321,7 +1322,8 @@ pub struct Histogram {
     #[prost(string, repeated, tag = "1")]
     pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// The sum of each column; of integers only.
+/// The sum of each column; of integers only. Each has an equal part of the price,
+/// and noise as wide as its own range of values.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Sums {
     #[prost(string, repeated, tag = "1")]
@@ -1411,7 +1413,7 @@ pub struct Numbers {
     #[prost(double, tag = "2")]
     pub accuracy: f64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Number {
     /// What it is about.
     #[prost(string, tag = "1")]
@@ -1419,6 +1421,10 @@ pub struct Number {
     /// With its noise: it may be negative.
     #[prost(int64, tag = "2")]
     pub value: i64,
+    /// With probability 1 - beta no number of the answer is off by more than its
+    /// own accuracy. None from older servers: Numbers.accuracy holds for all.
+    #[prost(double, optional, tag = "3")]
+    pub accuracy: ::core::option::Option<f64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Value {
@@ -1457,13 +1463,26 @@ pub struct OpenSessionRequest {
     #[prost(string, repeated, tag = "3")]
     pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// The price of the whole session.
-    #[prost(double, tag = "4")]
-    pub epsilon: f64,
+    #[prost(oneof = "open_session_request::Price", tags = "4, 7, 8")]
+    pub price: ::core::option::Option<open_session_request::Price>,
     #[prost(oneof = "open_session_request::Plan", tags = "5, 6")]
     pub plan: ::core::option::Option<open_session_request::Plan>,
 }
 /// Nested message and enum types in `OpenSessionRequest`.
 pub mod open_session_request {
+    /// The price of the whole session.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Price {
+        /// Laplace noise. 10^-9 to 32.
+        #[prost(double, tag = "4")]
+        Epsilon(f64),
+        /// Gaussian noise on answers, from a budget of rho only. 10^-9 to 512.
+        #[prost(double, tag = "7")]
+        Rho(f64),
+        /// The largest rho that keeps (epsilon, delta)-differential privacy.
+        #[prost(message, tag = "8")]
+        Approximate(super::ApproximateBudget),
+    }
     #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
     pub enum Plan {
         #[prost(message, tag = "5")]
@@ -1472,10 +1491,11 @@ pub mod open_session_request {
         Choice(super::SessionChoice),
     }
 }
-/// As accurate as can be promised.
+/// As accurate as can be promised: by multiplicative weights, or by noise on each answer if that
+/// is better; all rounds are updates then.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct SessionPromise {
-    /// Queries for which it is promised. More may be asked.
+    /// Queries for which it is promised. More may be asked while updates are left.
     #[prost(uint64, tag = "1")]
     pub queries: u64,
     /// The probability with which it may fail. 0: 0.05.
@@ -1504,6 +1524,7 @@ pub struct Session {
     /// Most updates.
     #[prost(uint32, tag = "4")]
     pub updates_max: u32,
+    /// 0: every answer is an update.
     #[prost(uint64, tag = "5")]
     pub threshold: u64,
     /// What no answer is off by, with the probability that was asked for; 0 if

@@ -1,0 +1,126 @@
+//! Prices in ρ hold for every order of the Rényi divergence, and no lower ones would.
+//!
+//! Outcomes of small instances are enumerated, with the exact probabilities of the definition.
+
+use bandana_mechanisms::noise::{DiscreteLaplace, Ratio};
+use bandana_mechanisms::queries::QueryError;
+use bandana_mechanisms::queries::exponential::ExponentialMechanism;
+use bandana_mechanisms::queries::noisy_max::NoisyMax;
+use bandana_mechanisms::queries::price::{LossShape, Measure, Price, PureLoss};
+use bandana_mechanisms::queries::questions::{Aim, Chooser, Class, Question, Size};
+
+/// The least ρ that these two distributions allow: the largest divergence over its order.
+fn rho(p: &[f64], q: &[f64]) -> f64 {
+    let orders = (-60..=60).map(|step| 1.0 + (f64::from(step) / 8.0).exp());
+    let divergence = |order: f64| {
+        let losses = p.iter().zip(q).map(|(p, q)| (order - 1.0) * (p / q).ln());
+        let largest = losses.clone().fold(f64::NEG_INFINITY, f64::max);
+        let terms = p.iter().zip(losses).map(|(p, loss)| p * (loss - largest).exp());
+        (largest + terms.sum::<f64>().ln()) / (order - 1.0)
+    };
+    orders.map(|order| divergence(order) / order).fold(0.0, f64::max)
+}
+
+fn charge(epsilon: f64, shape: LossShape) -> Result<f64, QueryError> {
+    let price = Price::Pure(PureLoss::new(epsilon)?);
+    Ok(price.nanos(Measure::Concentrated, shape)? as f64 * 1e-9)
+}
+
+/// The choices of the exponential mechanism among candidates of these weights.
+fn exponential(epsilon: f64, utilities: &[i32], weights: &[f64]) -> Vec<f64> {
+    let weigh = |(u, w): (&i32, &f64)| w * (epsilon * f64::from(*u) / 2.0).exp();
+    let weights: Vec<f64> = utilities.iter().zip(weights).map(weigh).collect();
+    let total: f64 = weights.iter().sum();
+    weights.iter().map(|weight| weight / total).collect()
+}
+
+/// All lists of this length of -1, 0 and 1.
+fn steps(length: usize) -> Vec<Vec<i32>> {
+    (0..length).fold(vec![Vec::new()], |lists, _| {
+        let longer = |list: &Vec<i32>| [-1, 0, 1].map(|step| [&list[..], &[step]].concat());
+        lists.iter().flat_map(longer).collect()
+    })
+}
+
+#[test]
+fn the_exponential_mechanism_costs_what_bounded_range_does_and_no_less() {
+    for epsilon in [0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 12.0] {
+        let mut most = 0.0_f64;
+        for utilities in [&[0, 0][..], &[1, 0], &[2, 0], &[0, 1, 0], &[3, 1, 0, 0]] {
+            for weights in [[1.0; 4], [1.0, 3.0, 9.0, 1.0], [1.0, 60.0, 0.2, 7.0]] {
+                let before = exponential(epsilon, utilities, &weights);
+                for step in steps(utilities.len()) {
+                    let moved: Vec<i32> = utilities.iter().zip(&step).map(|(u, s)| u + s).collect();
+                    most = most.max(rho(&exponential(epsilon, &moved, &weights), &before));
+                }
+            }
+        }
+        let charged = charge(epsilon, ExponentialMechanism::LOSS).unwrap();
+        assert!(most <= charged, "epsilon {epsilon}: {most} is above the price {charged}");
+        // The price can't be lowered by one percent, for an epsilon that is not large.
+        assert!(epsilon > 0.5 || most > 0.99 * charged, "epsilon {epsilon}: {most} of {charged}");
+    }
+}
+
+/// The choices of report noisy max, with the first of equal candidates.
+fn noisy_max(epsilon: f64, utilities: &[i32]) -> Result<Vec<f64>, QueryError> {
+    let nanos = PureLoss::new(epsilon)?.nanos();
+    let noise = DiscreteLaplace::new(Ratio::new(2_000_000_000, nanos)?);
+    // P(noise = k) and P(noise <= k).
+    let reach = 60 * i32::try_from(noise.scale().ceiling()).unwrap_or(i32::MAX / 60);
+    let q = (-1.0 / noise.scale().to_f64()).exp();
+    let mass = |k: i32| (1.0 - q) / (1.0 + q) * q.powi(k.abs());
+    let below = |k: i32| {
+        if k < 0 { q.powi(-k) / (1.0 + q) } else { 1.0 - q.powi(k + 1) / (1.0 + q) }
+    };
+    let chosen = |place: usize| {
+        let wins = |k: i32| {
+            let others = utilities.iter().enumerate().filter(|(other, _)| *other != place);
+            let loses =
+                others.map(|(other, u)| below(utilities[place] + k - u - i32::from(other < place)));
+            mass(k) * loses.product::<f64>()
+        };
+        (-reach..=reach).map(wins).sum()
+    };
+    Ok((0..utilities.len()).map(chosen).collect())
+}
+
+#[test]
+fn noisy_max_with_laplace_noise_costs_more_than_bounded_range() {
+    let mut above = 0;
+    for epsilon in [0.1, 0.25, 0.5, 1.0] {
+        let [before, after] =
+            [[1, 1, 0, 0], [0, 0, 1, 1]].map(|utilities| noisy_max(epsilon, &utilities).unwrap());
+        assert!((before.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        let needed = rho(&before, &after).max(rho(&after, &before));
+        assert!(needed <= charge(epsilon, NoisyMax::LOSS).unwrap(), "epsilon {epsilon}: {needed}");
+        above += u32::from(needed > 1.1 * charge(epsilon, LossShape::BoundedRange).unwrap());
+    }
+    assert_eq!(above, 4, "its price could be that of the exponential mechanism");
+}
+
+#[test]
+fn questions_are_charged_by_their_mechanism() {
+    let choice =
+        |chooser| Question::Choice { column: "city".to_owned(), aim: Aim::MostCommon, chooser };
+    let columns = vec!["city".to_owned()];
+    let synthetic = Question::Synthetic {
+        columns: columns.clone(),
+        class: Class::Halfspaces,
+        size: Size::Rows(3),
+    };
+    let half = Price::Pure(PureLoss::new(0.5).unwrap());
+    // 0.5^2/8, and 0.5 tanh(0.25) = 0.1224593...
+    for (question, rho) in [
+        (choice(Chooser::Exponential(None)), 31_250_000),
+        (choice(Chooser::Exponential(Some(vec![1, 2]))), 31_250_000),
+        (synthetic, 31_250_000),
+        (choice(Chooser::NoisyMax), 122_459_332),
+        (Question::Histogram { columns: columns.clone() }, 122_459_332),
+        (Question::Sums { columns: columns.clone() }, 122_459_332),
+        (Question::Counts { predicates: columns }, 122_459_332),
+    ] {
+        assert_eq!(question.charge(half, Measure::Concentrated), Ok(rho), "{question:?}");
+        assert_eq!(question.charge(half, Measure::Pure), Ok(500_000_000), "{question:?}");
+    }
+}
