@@ -103,7 +103,8 @@ impl ShuffleFlags {
         let (file, keys) = key(program, folder.join("relay-key")).await?;
         let (key, store) = (file.display().to_string(), folder.join("relay"));
         let store = store.display().to_string();
-        let flags = ["--shuffle", &store, "--shuffle-key", &key, "--operator-url", operators];
+        let flags =
+            ["--init", "--shuffle", &store, "--shuffle-key", &key, "--operator-url", operators];
         Ok(Self { flags: flags.map(str::to_owned).to_vec(), keys })
     }
 

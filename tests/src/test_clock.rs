@@ -1,5 +1,7 @@
 //! The clock of a server process, controlled by a test.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use bandana_examples::environment::CleanEnvironment as _;
@@ -35,6 +37,18 @@ impl TestClock {
         std::fs::write(&next, seconds.to_string())?;
         // Atomically: the server never reads a partial file.
         Ok(std::fs::rename(next, &self.file)?)
+    }
+
+    /// A file of this folder that runs the program with this clock.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn wrapper(&self, program: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
+        let (file, clock) = (folder.join("with-clock"), self.file.display());
+        let text = format!("#!/bin/sh\nTEST_CLOCK='{clock}' exec '{}' \"$@\"\n", program.display());
+        std::fs::write(&file, text)?;
+        std::fs::set_permissions(&file, Permissions::from_mode(0o700))?;
+        Ok(file)
     }
 
     /// The program with this clock.

@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::operator_client::{Connection, TlsSource, TokenSource};
 use crate::rate::Rate;
 use crate::relay::{Relay, RelaySettings, ShuffleLimits, ShuffleSettings};
+use crate::store::Presence;
 use crate::telemetry::{LogFormat, Logging, TelemetrySettings};
 use crate::tls::{TlsFiles, provider};
 use crate::transport::ConnectionLimits;
@@ -100,10 +101,14 @@ pub(super) struct RelayCommand {
     #[arg(long, value_name = "MIB", env = "BANDANA_RELAY_MEMORY_MIB", default_value_t = 512,
           value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
     memory_mib: u32,
-    /// Shuffle, and keep reports in this directory; it is made if it is missing.
+    /// Shuffle, and keep reports in this directory.
     #[arg(long, value_name = "DIRECTORY", env = "BANDANA_RELAY_SHUFFLE",
           requires_all = ["shuffle_key", "operator_url"])]
     shuffle: Option<PathBuf>,
+    /// Make the store in that directory if there is none. Not for whatever starts the relay by
+    /// itself: a disk that is not mounted would be taken for a new store.
+    #[arg(long, requires = "shuffle")]
+    init: bool,
     /// Key of the relay, made by `bandana gateway-key generate`; apps pin its public half.
     #[arg(long, value_name = "FILE", env = "BANDANA_RELAY_SHUFFLE_KEY", requires = "shuffle")]
     shuffle_key: Option<PathBuf>,
@@ -191,6 +196,7 @@ impl RelayCommand {
         let connection = Connection::new(url, self.token.clone(), self.operator_tls.clone())?;
         Ok(Some(ShuffleSettings {
             directory: directory.clone(),
+            presence: if self.init { Presence::Optional } else { Presence::Required },
             key: key.clone(),
             limits: ShuffleLimits {
                 replay_window_days: self.replay_window_days,

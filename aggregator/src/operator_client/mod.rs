@@ -22,6 +22,9 @@ pub use tls::TlsSource;
 /// Timeout of connecting, and of a call.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Most bytes of an answer to a relay: a specification with the most arms.
+const ANSWER_BYTES_MAX: usize = 256 * 1024;
+
 /// Client of the operators' service.
 pub type Client = OperatorClient<InterceptedService<Channel, Bearer>>;
 
@@ -91,7 +94,8 @@ impl Connection {
     /// [`ConnectError::Unusable`] when an argument is.
     pub fn batches(&self) -> Result<BatchesClient, ConnectError> {
         let (endpoint, bearer) = self.endpoint()?;
-        Ok(batches_client::BatchesClient::with_interceptor(endpoint.connect_lazy(), bearer))
+        Ok(batches_client::BatchesClient::with_interceptor(endpoint.connect_lazy(), bearer)
+            .max_decoding_message_size(ANSWER_BYTES_MAX))
     }
 
     async fn channel(&self) -> Result<(Channel, Bearer), ConnectError> {

@@ -29,7 +29,7 @@ pub use embedded::{
     Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, IdShares, SeenIds,
     SqliteStore, Watermark, WatermarkError, seal_directory, verify_directory, verify_file,
 };
-pub(crate) use embedded::{DirectoryLock, LockedDatabase, OpenFiles};
+pub(crate) use embedded::{DirectoryLock, LockedDatabase, OpenFiles, acknowledged};
 pub(crate) use embedded::{committing, opening, reading, sync_directory};
 pub(crate) use error::damaged;
 use error::postgres;

@@ -29,12 +29,15 @@ use bandana_shared::wire::v1::{
 };
 use bandana_tests::attacked::create;
 use bandana_tests::harness::{three_arms, upload};
+use bandana_tests::test_clock::TestClock;
 use ohttp::ClientRequest;
 use rusqlite::Connection;
 use tempfile::TempDir;
 use tonic::{Code, Status};
 
 use super::relay::{PATIENCE, USERS, User, address, kills, program, run};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
 /// Reports of a batch.
 const BATCH: u32 = 5;
@@ -558,4 +561,69 @@ async fn shuffled_reports_are_counted_once_though_relay_and_aggregator_are_kille
     let counted = shuffling.counted().await?;
     assert!(counted.iter().all(|reports| *reports == whole(*reports)), "{counted:?}");
     shuffling.stop().await
+}
+
+/// Fills a batch for this arm with what nobody can open.
+async fn fill_with_nonsense(shuffling: &Shuffling, first: u8, arm: usize) -> anyhow::Result<()> {
+    for number in first..first + u8::try_from(BATCH)? {
+        let mut nonsense = shuffling.envelope(number, arm).await?;
+        nonsense.report = [number; ShuffledReport::SEALED_BYTES];
+        assert_eq!(shuffling.submit(&nonsense).await?.status(), UploadStatus::Accepted);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn batches_that_nobody_can_open_hold_up_no_others_and_are_given_up() -> anyhow::Result<()> {
+    let shuffling = Shuffling::start(&[]).await?;
+    for number in [10, 20, 30] {
+        fill_with_nonsense(&shuffling, number, 0).await?;
+    }
+    for number in 1..=5 {
+        shuffling.submit(&shuffling.envelope(number, 1).await?).await?;
+    }
+    shuffling.counts(u64::from(BATCH)).await?;
+    let today = shuffling.envelope(1, 0).await?.day;
+    let (waiting, stopped) = shuffling.stop_relay().await?;
+    assert_eq!(waiting, Waiting { in_piles: 0, in_batches: 3 * u64::from(BATCH) });
+    // A relay eight days later, to which the aggregator says the same.
+    let Stopped { folder, aggregator, flags, .. } = stopped;
+    let clock = TestClock::at(today.forward(8), folder.path())?;
+    let program = clock.wrapper(PROGRAM.as_ref(), folder.path())?;
+    let of_relay = flags.after(&AT_ONCE);
+    let relay = RelayProcess::start(&of_relay, &program, &aggregator.device_url).await?;
+    let given_up = async {
+        while Waiting::read(folder.path())?.in_batches > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(PATIENCE, given_up).await??;
+    relay.stop().await?;
+    aggregator.stop().await
+}
+
+#[tokio::test]
+async fn the_same_seal_twice_in_a_batch_is_one_report() -> anyhow::Result<()> {
+    let shuffling = Shuffling::start(&[]).await?;
+    let good = shuffling.envelope(1, 0).await?;
+    for number in 1..=4 {
+        shuffling.submit(&Envelope { id: UploadId::new([number; 16]), ..good.clone() }).await?;
+    }
+    shuffling.submit(&shuffling.envelope(5, 0).await?).await?;
+    shuffling.counts(2).await?;
+    shuffling.stop().await
+}
+
+#[tokio::test]
+async fn a_relay_makes_no_store_unless_it_is_told_to() -> anyhow::Result<()> {
+    let shuffling = Shuffling::start(&[]).await?;
+    let (_, Stopped { folder, aggregator, flags, .. }) = shuffling.stop_relay().await?;
+    std::fs::remove_dir_all(folder.path().join("relay"))?;
+    let without: Vec<&str> =
+        flags.after(&AT_ONCE).into_iter().filter(|flag| *flag != "--init").collect();
+    let started = RelayProcess::start(&without, program(), &aggregator.device_url).await;
+    assert!(started.is_err(), "the disk with its store is not mounted");
+    assert!(!folder.path().join("relay").exists());
+    aggregator.stop().await
 }

@@ -28,7 +28,8 @@ use tonic_prost::ProstCodec;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-const ROLES: [&str; 5] = ["viewer", "experimenter", "analyst", "custodian", "administrator"];
+const ROLES: [&str; 6] =
+    ["viewer", "experimenter", "analyst", "custodian", "relay", "administrator"];
 
 /// The roles that may call each method, by their initials; an administrator may call all.
 const METHODS: &[(&str, &str)] = &[
@@ -66,6 +67,8 @@ const METHODS: &[(&str, &str)] = &[
     ("Curator/Ask", "a"),
     ("Curator/OpenSession", "c"),
     ("Curator/AskSession", "a"),
+    ("Batches/GetShuffled", "r"),
+    ("Batches/SubmitBatch", "r"),
 ];
 
 /// The roles that may request each page.
@@ -182,7 +185,10 @@ async fn every_method_is_for_its_roles_alone() -> anyhow::Result<()> {
     let guarded = Guarded::start().await?;
     let channel = guarded.channel().await?;
     for path in described()? {
-        if ["Device/", "Gateway/", "Trusted/"].iter().any(|service| path.starts_with(service)) {
+        if ["Device/", "Gateway/", "Shuffler/", "Trusted/"]
+            .iter()
+            .any(|service| path.starts_with(service))
+        {
             let outcome =
                 call(&channel, &format!("/bandana.v1.{path}"), &guarded.tokens[4]).await?;
             let code = outcome.unwrap_err().code();
@@ -384,7 +390,7 @@ async fn the_command_line_wants_a_role_and_names_the_roles() -> anyhow::Result<(
     let new = ["token", "new", "--name", "anna", "--file", &file];
     for (more, expected) in [
         (&[][..], "--role <ROLE>"),
-        (&["--role", "boss"], "viewer, experimenter, analyst, custodian, administrator"),
+        (&["--role", "boss"], "viewer, experimenter, analyst, custodian, relay, administrator"),
     ] {
         let output = bandana(&[&new[..], more].concat()).await?;
         let errors = String::from_utf8(output.stderr)?;

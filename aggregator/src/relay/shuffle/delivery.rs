@@ -1,20 +1,28 @@
 //! The delivery of full batches to the aggregator, again and again until it has them.
+//!
+//! A batch that the aggregator does not take for now waits by itself, longer each time, so that it
+//! holds up no other one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::Digest;
+use bandana_shared::identity::{Day, Digest};
 use bandana_shared::shuffling::ShuffledReport;
 use bandana_shared::wire::v1::{SubmitBatchRequest, UploadStatus};
-use tonic::Code;
+use tonic::{Code, Status};
 
 use super::keeper::{Keeper, NotKept};
-use super::known::Experiments;
+use super::known::{Experiments, quoted};
 use super::store::Batch;
+use crate::clock::Clock;
 use crate::operator_client::BatchesClient;
 
-/// The first and the longest wait after a failure; each further failure doubles it.
+/// The first and the longest wait after a failure of the aggregator; each further one doubles it.
 const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+
+/// The same of one batch that the aggregator does not take for now.
+const WAITS_OF_BATCH: (Duration, Duration) = (Duration::from_secs(2), Duration::from_hours(1));
 
 /// The time between two looks for experiments that have ended.
 const LOOK_INTERVAL: Duration = Duration::from_secs(30);
@@ -22,77 +30,144 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 /// Hands on batches.
 #[derive(Debug)]
 pub(super) struct Delivery {
-    pub(super) keeper: Keeper,
-    pub(super) experiments: Experiments,
-    pub(super) aggregator: BatchesClient,
+    keeper: Keeper,
+    experiments: Experiments,
+    aggregator: BatchesClient,
+    clock: Arc<dyn Clock>,
+    replay_window_days: u32,
+    /// Batches that wait by themselves, by key: until when, and for how long.
+    waiting: HashMap<i64, (Duration, Duration)>,
 }
 
 /// What became of a batch.
 #[derive(Debug)]
 enum Handed {
-    /// The aggregator has it, or will never take it: what was said then.
-    Settled(Option<String>),
+    /// The aggregator has it.
+    Counted,
+    /// The aggregator will never take it.
+    Refused(String),
     /// Its experiment has ended.
     Ended,
+    /// Most of it can't be opened for now.
+    Unopened(String),
     /// Not for now, because of this batch.
     Later(String),
     /// Not for now, because of the aggregator.
-    Unreachable(String),
+    Unreachable(Status),
 }
 
 impl Delivery {
-    /// Delivers until the keeper has ended.
-    pub(super) async fn run(mut self) {
-        let deliver = async {
-            let mut wait = WAITS.0;
-            loop {
-                match self.deliver_all().await {
-                    Ok(true) => {
-                        wait = WAITS.0;
-                        self.keeper.filled.notified().await;
-                    }
-                    Ok(false) => {
-                        tokio::time::sleep(wait).await;
-                        wait = (wait * 2).min(WAITS.1);
-                    }
-                    Err(_) => return,
-                }
-            }
-        };
-        deliver.await;
+    pub(super) fn new(
+        keeper: Keeper,
+        experiments: Experiments,
+        aggregator: BatchesClient,
+        clock: Arc<dyn Clock>,
+        replay_window_days: u32,
+    ) -> Self {
+        let waiting = HashMap::new();
+        Self { keeper, experiments, aggregator, clock, replay_window_days, waiting }
     }
 
-    /// Hands on each batch once. Returns whether none is left.
-    async fn deliver_all(&mut self) -> Result<bool, NotKept> {
-        let (mut after, mut is_none_left) = (0, true);
-        while let Some(batch) = self.keeper.batch_after(after).await? {
-            after = batch.key;
-            let reports = batch.reports.len() / ShuffledReport::SEALED_BYTES;
-            let (digest, arm) = (batch.digest, batch.arm.get());
-            match self.submit(&batch).await {
-                Handed::Settled(None) => {
-                    tracing::info!(%digest, arm, reports, "the aggregator has a batch");
-                    self.keeper.settle(batch).await?;
+    /// Delivers until the keeper has ended.
+    pub(super) async fn run(mut self) {
+        let mut wait = WAITS.0;
+        loop {
+            match self.deliver_due().await {
+                Ok(true) => {
+                    wait = WAITS.0;
+                    let soonest = self.waiting.values().map(|(until, _)| *until).min();
+                    let now = self.clock.monotonic();
+                    let due = async {
+                        match soonest {
+                            Some(until) => tokio::time::sleep(until.saturating_sub(now)).await,
+                            None => std::future::pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        () = self.keeper.filled.notified() => {}
+                        () = due => {}
+                    }
                 }
-                Handed::Settled(Some(message)) => {
-                    tracing::error!(
-                        %digest, arm, reports, message,
-                        "the aggregator will never take a batch; its reports are lost"
-                    );
-                    self.keeper.settle(batch).await?;
+                Ok(false) => {
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(WAITS.1);
                 }
-                Handed::Ended => end(&self.keeper, &self.experiments, digest).await?,
-                Handed::Later(message) => {
-                    tracing::warn!(%digest, arm, reports, message, "a batch waits");
-                    is_none_left = false;
-                }
-                Handed::Unreachable(message) => {
-                    tracing::warn!(message, "batches wait: the aggregator does not answer");
-                    return Ok(false);
-                }
+                Err(_) => return,
             }
         }
-        Ok(is_none_left)
+    }
+
+    /// Hands on each batch that does not wait by itself. Returns whether the aggregator answers.
+    async fn deliver_due(&mut self) -> Result<bool, NotKept> {
+        let keys = self.keeper.batches().await?;
+        let known: BTreeSet<i64> = keys.iter().copied().collect();
+        self.waiting.retain(|key, _| known.contains(key));
+        let now = self.clock.monotonic();
+        // Those that were never tried come first.
+        let (tried, new): (Vec<i64>, Vec<i64>) =
+            keys.into_iter().partition(|key| self.waiting.contains_key(key));
+        let is_due = |key: &i64| self.waiting.get(key).is_none_or(|(until, _)| *until <= now);
+        let due: Vec<i64> = new.into_iter().chain(tried.into_iter().filter(is_due)).collect();
+        for key in due {
+            let Some(batch) = self.keeper.batch(key).await? else { continue };
+            if let Err(status) = self.hand_on(batch).await? {
+                let what_to_do = match status.code() {
+                    Code::Unauthenticated | Code::PermissionDenied => {
+                        "give the relay a token with the role relay"
+                    }
+                    Code::ResourceExhausted => "it has no room for now",
+                    _ => "see whether it is up and reachable",
+                };
+                let message = quoted(&status.to_string());
+                tracing::warn!(message, what_to_do, "batches wait for the aggregator");
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Hands on a batch. The inner error is one of the aggregator, not of the batch.
+    async fn hand_on(&mut self, batch: Batch) -> Result<Result<(), Status>, NotKept> {
+        let reports = batch.reports.len() / ShuffledReport::SEALED_BYTES;
+        let (key, digest, arm, day) = (batch.key, batch.digest, batch.arm.get(), batch.day);
+        match self.submit(&batch).await {
+            Handed::Counted => {
+                tracing::info!(%digest, arm, reports, "the aggregator has a batch");
+                self.keeper.settle(batch).await?;
+            }
+            Handed::Refused(message) => {
+                let message = quoted(&message);
+                tracing::error!(
+                    %digest, arm, reports, message,
+                    "the aggregator will never take a batch; its reports are lost"
+                );
+                self.keeper.settle(batch).await?;
+            }
+            Handed::Unopened(message) if day < self.oldest() => {
+                let message = quoted(&message);
+                tracing::error!(
+                    %digest, arm, reports, message,
+                    "a batch of which most can't be opened is given up at the end of the replay \
+                     window; its reports are lost"
+                );
+                self.keeper.settle(batch).await?;
+            }
+            Handed::Ended => end(&self.keeper, &self.experiments, digest).await?,
+            Handed::Unopened(message) | Handed::Later(message) => {
+                let wait = self.waiting.get(&key).map_or(WAITS_OF_BATCH.0, |(_, wait)| *wait * 2);
+                let wait = wait.min(WAITS_OF_BATCH.1);
+                self.waiting.insert(key, (self.clock.monotonic() + wait, wait));
+                let (message, seconds) = (quoted(&message), wait.as_secs());
+                tracing::warn!(%digest, arm, reports, message, seconds, "a batch waits");
+            }
+            Handed::Unreachable(status) => return Ok(Err(status)),
+        }
+        Ok(Ok(()))
+    }
+
+    /// The oldest day of the replay window.
+    fn oldest(&self) -> Day {
+        self.clock.day().back(self.replay_window_days.saturating_sub(1))
     }
 
     async fn submit(&mut self, batch: &Batch) -> Handed {
@@ -108,12 +183,12 @@ impl Delivery {
                 let answer = answer.into_inner();
                 let (status, message) = (answer.status(), answer.message);
                 match status {
-                    UploadStatus::Accepted | UploadStatus::Duplicate => Handed::Settled(None),
+                    UploadStatus::Accepted | UploadStatus::Duplicate => Handed::Counted,
                     UploadStatus::Stopped => Handed::Ended,
                     UploadStatus::Malformed
                     | UploadStatus::UnknownArm
                     | UploadStatus::TooManyReports
-                    | UploadStatus::Expired => Handed::Settled(Some(message)),
+                    | UploadStatus::Expired => Handed::Refused(message),
                     // An aggregator on another store, perhaps by mistake, knows no specification.
                     UploadStatus::UnknownSpecification
                     | UploadStatus::FutureDay
@@ -121,10 +196,13 @@ impl Delivery {
                     | UploadStatus::Unspecified => Handed::Later(message),
                 }
             }
-            Err(status) if status.code() == Code::FailedPrecondition => {
-                Handed::Later(status.message().to_owned())
-            }
-            Err(status) => Handed::Unreachable(status.to_string()),
+            Err(status) => match status.code() {
+                Code::FailedPrecondition => Handed::Unopened(status.message().to_owned()),
+                Code::InvalidArgument | Code::OutOfRange | Code::Internal | Code::DataLoss => {
+                    Handed::Later(status.to_string())
+                }
+                _ => Handed::Unreachable(status),
+            },
         }
     }
 }

@@ -10,7 +10,8 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::store::{Batch, Dropped, Pile, ReportStore, ShuffleLimits};
 use crate::clock::Clock;
 use crate::ingest::Today;
-use crate::store::{StoreError, Verdict};
+use crate::store::{Presence, StoreError, Verdict};
+use crate::telemetry::Lines;
 
 /// Most waiting commands. Further devices are told to come back.
 const QUEUE_MAX: usize = 8192;
@@ -22,7 +23,8 @@ const GROUP_MAX: usize = 4096;
 #[derive(Debug)]
 enum Command {
     Keep(Box<Envelope>, oneshot::Sender<Verdict>),
-    BatchAfter(i64, oneshot::Sender<Option<Batch>>),
+    Batches(oneshot::Sender<Vec<i64>>),
+    Batch(i64, oneshot::Sender<Option<Batch>>),
     Settle(Batch, oneshot::Sender<()>),
     Piles(oneshot::Sender<Vec<(Pile, u32)>>),
     Drop(Digest, oneshot::Sender<Dropped>),
@@ -51,15 +53,17 @@ pub(super) type Ended = oneshot::Receiver<Result<(), StoreError>>;
 impl Keeper {
     /// Opens the store, and starts its thread.
     pub(super) fn start(
+        presence: Presence,
         directory: &Path,
         limits: ShuffleLimits,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, Ended), StoreError> {
-        let store = ReportStore::open(directory, limits)?;
+        let store = ReportStore::open(presence, directory, limits)?;
         let (commands, queue) = mpsc::channel(QUEUE_MAX);
         let (end, ended) = oneshot::channel();
         let filled = Arc::new(Notify::new());
-        let work = Work { store, today: Today::new(clock), filled: Arc::clone(&filled) };
+        let lines = Lines::new(&clock);
+        let work = Work { store, today: Today::new(clock), filled: Arc::clone(&filled), lines };
         let thread = std::thread::Builder::new().name("bandana-shuffle".to_owned());
         let run = move || {
             // Nobody may wait for it any more.
@@ -83,9 +87,14 @@ impl Keeper {
         verdict.await.map_err(|_| NotKept::Ended)
     }
 
-    /// The first batch after this key.
-    pub(super) async fn batch_after(&self, key: i64) -> Result<Option<Batch>, NotKept> {
-        self.ask(|answer| Command::BatchAfter(key, answer)).await
+    /// The keys of all batches, in the order in which they were filled.
+    pub(super) async fn batches(&self) -> Result<Vec<i64>, NotKept> {
+        self.ask(Command::Batches).await
+    }
+
+    /// The batch with this key, unless it is settled.
+    pub(super) async fn batch(&self, key: i64) -> Result<Option<Batch>, NotKept> {
+        self.ask(|answer| Command::Batch(key, answer)).await
     }
 
     /// Forgets a batch.
@@ -118,6 +127,8 @@ struct Work {
     store: ReportStore,
     today: Today,
     filled: Arc<Notify>,
+    /// Limits the lines about a full store.
+    lines: Lines,
 }
 
 impl Work {
@@ -133,8 +144,11 @@ impl Work {
                         envelopes.push(*envelope);
                         waiting.push(answer);
                     }
-                    Command::BatchAfter(key, answer) => {
-                        answer.send(self.store.batch_after(key)?).ok();
+                    Command::Batches(answer) => {
+                        answer.send(self.store.batches()?).ok();
+                    }
+                    Command::Batch(key, answer) => {
+                        answer.send(self.store.batch(key)?).ok();
                     }
                     Command::Settle(batch, answer) => {
                         answer.send(self.store.settle(&batch)?).ok();
@@ -150,6 +164,18 @@ impl Work {
             if !envelopes.is_empty() {
                 let today = self.today.get(self.store.oldest());
                 let verdicts = self.store.keep(&envelopes, today)?;
+                if verdicts.contains(&Verdict::Full)
+                    && let Some(dropped) = self.lines.next()
+                {
+                    let (ids, reports) = self.store.kept();
+                    tracing::error!(
+                        ids,
+                        reports,
+                        dropped,
+                        "the relay keeps as many reports, or remembers as many ids, as \
+                         --reports-max allows; devices are told to come back"
+                    );
+                }
                 for (answer, verdict) in waiting.into_iter().zip(verdicts) {
                     answer.send(verdict).ok();
                 }

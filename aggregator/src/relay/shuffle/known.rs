@@ -13,10 +13,14 @@ use tonic::{Code, Status};
 
 use crate::clock::Clock;
 use crate::operator_client::BatchesClient;
+use crate::telemetry::Lines;
 
 /// Most digests that are remembered as unknown, and for how long: strangers make them up.
 const UNKNOWN_MAX: usize = 10_000;
 const UNKNOWN_TIME: Duration = Duration::from_secs(5);
+
+/// Most characters of the aggregator's words in the log.
+const WORDS_MAX: usize = 300;
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,11 +41,13 @@ pub(super) struct Experiments {
     known: Arc<Mutex<HashMap<Digest, Known>>>,
     /// Digests that the aggregator did not know, and when.
     unknown: Arc<Mutex<HashMap<Digest, Duration>>>,
+    lines: Arc<Lines>,
 }
 
 impl Experiments {
     pub(super) fn new(aggregator: BatchesClient, clock: Arc<dyn Clock>) -> Self {
-        Self { aggregator, clock, known: Arc::default(), unknown: Arc::default() }
+        let lines = Arc::new(Lines::new(&clock));
+        Self { aggregator, clock, known: Arc::default(), unknown: Arc::default(), lines }
     }
 
     /// The experiment with this digest. None: the aggregator has no such shuffled experiment.
@@ -74,8 +80,18 @@ impl Experiments {
                 return Ok(None);
             }
             Err(status) => {
-                tracing::warn!(%status, "the aggregator does not say what an experiment is");
-                return Err(Status::unavailable("the aggregator does not answer the relay"));
+                let message = quoted(&status.to_string());
+                if let Some(dropped) = self.lines.next() {
+                    tracing::warn!(
+                        message,
+                        dropped,
+                        "the aggregator does not say what an experiment is: see whether it is up, \
+                         and whether the relay's token has the role relay"
+                    );
+                }
+                return Err(Status::unavailable(
+                    "the relay learns nothing of the experiment for now",
+                ));
             }
         };
         if answer.has_ended && answer.specification.is_empty() {
@@ -126,6 +142,24 @@ impl Experiments {
     }
 }
 
+/// The first words of what the aggregator says, in one line: it is another party.
+pub(super) fn quoted(text: &str) -> String {
+    let few: String = text.chars().take(WORDS_MAX).collect();
+    few.escape_debug().to_string()
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_aggregator_says_is_one_short_line_of_the_log() {
+        assert_eq!(quoted("paused"), "paused");
+        assert_eq!(quoted("a\n2026-11-23 ERROR b\u{1b}[2J"), "a\\n2026-11-23 ERROR b\\u{1b}[2J");
+        assert_eq!(quoted(&"x".repeat(1_000_000)).len(), WORDS_MAX);
+    }
 }

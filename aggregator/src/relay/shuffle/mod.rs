@@ -20,7 +20,7 @@ use super::addresses::Addresses;
 use crate::clock::Clock;
 use crate::gateway::{GatewayKey, GatewayKeyError, Opener, OpenerError};
 use crate::operator_client::BatchesClient;
-use crate::store::StoreError;
+use crate::store::{OpenError, Presence, StoreError};
 
 use delivery::{Delivery, watch_ends};
 use keeper::{Ended, Keeper};
@@ -36,6 +36,8 @@ const REQUEST_BYTES_MAX: usize = 1024;
 pub struct ShuffleSettings {
     /// The directory of its store.
     pub directory: PathBuf,
+    /// Whether the store must exist already.
+    pub presence: Presence,
     /// The file of its secret key, whose public half apps pin.
     pub key: PathBuf,
     /// The limits of its store.
@@ -49,6 +51,7 @@ pub struct ShuffleSettings {
 pub(super) struct Shuffle {
     service: ShufflerService,
     aggregator: BatchesClient,
+    limits: ShuffleLimits,
     ended: Ended,
 }
 
@@ -59,9 +62,13 @@ impl Shuffle {
         addresses: &Addresses,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, ShuffleError> {
-        let ShuffleSettings { directory, key, limits, aggregator } = settings;
+        let ShuffleSettings { directory, presence, key, limits, aggregator } = settings;
         let opener = Opener::new(&GatewayKey::read(&key)?, None)?;
-        let (keeper, ended) = Keeper::start(&directory, limits, Arc::clone(clock))?;
+        let started = Keeper::start(presence, &directory, limits, Arc::clone(clock));
+        let (keeper, ended) = started.map_err(|error| match error {
+            StoreError::Open(OpenError::Missing { path }) => ShuffleError::Missing { path },
+            error => ShuffleError::Store(error),
+        })?;
         let service = ShufflerService {
             addresses: addresses.clone(),
             opener,
@@ -69,7 +76,7 @@ impl Shuffle {
             keeper,
             clock: Arc::clone(clock),
         };
-        Ok(Self { service, aggregator, ended })
+        Ok(Self { service, aggregator, limits, ended })
     }
 
     /// The service for devices.
@@ -79,10 +86,10 @@ impl Shuffle {
 
     /// Hands on batches until the store fails.
     pub(super) async fn run(self) -> Result<(), ShuffleError> {
-        let Self { service, aggregator, ended } = self;
-        let ShufflerService { keeper, experiments, .. } = service;
-        let delivery =
-            Delivery { keeper: keeper.clone(), experiments: experiments.clone(), aggregator };
+        let Self { service, aggregator, limits, ended } = self;
+        let ShufflerService { keeper, experiments, clock, .. } = service;
+        let days = limits.replay_window_days;
+        let delivery = Delivery::new(keeper.clone(), experiments.clone(), aggregator, clock, days);
         let handing_on = async {
             tokio::join!(delivery.run(), watch_ends(keeper, experiments));
             // They have seen the end of the thread before this has.
@@ -109,6 +116,16 @@ pub enum ShuffleError {
     /// The store can't be opened, or has failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// There is no store, and one is required.
+    #[error(
+        "there is no store of a relay in {}. If there should be one, see whether its disk is \
+         mounted: what devices were told is kept would be lost, and count twice. To make a new \
+         one, add --init", path.display()
+    )]
+    Missing {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The thread of the store has panicked.
     #[error("the thread of the relay's store has ended")]
     Ended,

@@ -17,9 +17,13 @@ use crate::gateway::{OpenError, Opener};
 use crate::peer::Peer;
 use crate::pushback::exhausted;
 use crate::relay::addresses::Addresses;
+use crate::store::Verdict;
 
 /// The delay asked of a device while there is no room.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
+
+/// The delay asked of a device while the store is full.
+const FULL_WAIT: Duration = Duration::from_mins(10);
 
 /// The service that devices call.
 #[derive(Clone, Debug)]
@@ -56,6 +60,9 @@ impl ShufflerService {
             return Ok((UploadStatus::Malformed, message));
         }
         match self.keeper.keep(envelope).await {
+            Ok(Verdict::Full) => {
+                Err(exhausted("the relay keeps as many reports as it may", FULL_WAIT))
+            }
             Ok(verdict) => answer_to(verdict, self.clock.unix_seconds()),
             Err(NotKept::Full) => Err(exhausted("too many reports are waiting", NO_ROOM_WAIT)),
             Err(NotKept::Ended) => {
@@ -63,6 +70,10 @@ impl ShufflerService {
             }
         }
     }
+}
+
+fn not_for_this_relay() -> Status {
+    Status::invalid_argument("the envelope was not sealed for the key of this relay")
 }
 
 #[tonic::async_trait]
@@ -75,15 +86,16 @@ impl Shuffler for ShufflerService {
         self.addresses.pass(address).map_err(|wait| exhausted("come again later", wait))?;
         let sealed = request.into_inner().envelope;
         if sealed.len() != Envelope::SEALED_BYTES {
-            return Err(Status::invalid_argument(OpenError::Sealed.to_string()));
+            return Err(not_for_this_relay());
         }
         let opened = self.opener.open(sealed).await.map_err(|error| match error {
-            OpenError::Sealed => Status::invalid_argument(error.to_string()),
-            OpenError::Full => exhausted(error.to_string(), NO_ROOM_WAIT),
+            OpenError::Sealed => not_for_this_relay(),
+            OpenError::Full => exhausted("the relay has as many to open as it can", NO_ROOM_WAIT),
             OpenError::Failed => Status::unavailable("the relay failed"),
         })?;
         let Some(envelope) = Envelope::from_bytes(&opened.request) else {
-            return Err(Status::invalid_argument("there is no report in the envelope"));
+            let what = "the envelope holds no report of a batch of 2 to 16384";
+            return Err(Status::invalid_argument(what));
         };
         let upload_id = Bytes::copy_from_slice(envelope.id.as_bytes());
         let known = self.experiments.find(envelope.digest).await?;

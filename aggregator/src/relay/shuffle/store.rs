@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use bandana_shared::identity::{ArmIndex, Day, Digest, UploadId};
+use bandana_shared::identity::{ArmIndex, Day, Digest, StoreId, UploadId};
 use bandana_shared::shuffling::{BatchSize, Envelope, ShuffledReport};
 use rand::seq::SliceRandom as _;
 use rand_chacha::ChaCha20Rng;
@@ -15,6 +15,7 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use zeroize::Zeroizing;
 
+use crate::store::acknowledged::{self, Acknowledged, Progress};
 use crate::store::{
     DatabaseError, DirectoryLock, LockedDatabase, OpenError, OpenFiles, Presence, StoreError,
     Verdict, committing, damaged, opening, reading, sync_directory,
@@ -70,6 +71,9 @@ pub(super) struct ReportStore {
     connection: Connection,
     files: OpenFiles,
     _lock: DirectoryLock,
+    /// SQLite's number of this connection's view: another one when another program has written.
+    version: i64,
+    acknowledged: Acknowledged,
     limits: ShuffleLimits,
     held: Held,
 }
@@ -78,6 +82,7 @@ pub(super) struct ReportStore {
 #[derive(Clone, Debug)]
 struct Held {
     oldest: Day,
+    commits: u64,
     ids: u64,
     /// Reports in piles and batches.
     reports: u64,
@@ -85,14 +90,18 @@ struct Held {
 }
 
 impl ReportStore {
-    /// Opens the store in `directory`, or makes one.
+    /// Opens the store in `directory`, or makes one if `presence` allows it.
     ///
     /// # Errors
     /// [`StoreError`] when the directory can't be used, another process has it, or the database is
-    /// damaged or not a relay's.
-    pub(super) fn open(directory: &Path, limits: ShuffleLimits) -> Result<Self, StoreError> {
+    /// damaged, not a relay's, or lacks what was acknowledged.
+    pub(super) fn open(
+        presence: Presence,
+        directory: &Path,
+        limits: ShuffleLimits,
+    ) -> Result<Self, StoreError> {
         let located = |error: StoreError| error.located(directory);
-        let database = LockedDatabase::open(Presence::Optional, directory, create, check);
+        let database = LockedDatabase::open(presence, directory, create, check);
         let LockedDatabase { connection, file, lock } = database.map_err(located)?;
         let is_whole: String =
             connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(opening)?;
@@ -103,21 +112,39 @@ impl ReportStore {
         let truncate = "PRAGMA wal_checkpoint(TRUNCATE)";
         let busy: i64 = connection.query_row(truncate, [], |row| row.get(0)).map_err(opening)?;
         if busy != 0 {
-            connection
-                .execute("UPDATE watermark SET oldest_day = oldest_day", [])
-                .map_err(opening)?;
+            connection.execute("UPDATE store SET commits = commits", []).map_err(opening)?;
         }
-        sync_directory(directory).map_err(|source| {
-            StoreError::Open(OpenError::Directory { path: directory.to_owned(), source })
-        })?;
+        let unusable =
+            |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
+        sync_directory(directory).map_err(unusable)?;
         let held = Held::read(&connection).map_err(located)?;
+        let id = connection.query_row("SELECT id FROM store", [], |row| row.get(0));
+        let id = StoreId::new(id.map_err(reading)?);
+        let progress = Progress::of_commits(held.commits);
+        let known = acknowledged::read(directory, id).map_err(unusable)?;
+        if known.is_some_and(|known| progress.is_behind(known)) {
+            return Err(located(damaged(format!(
+                "reports that were acknowledged are missing: its log was removed, or an older copy \
+                 put in its place. To go on with what is there, remove {}; reports since then are \
+                 lost or count twice",
+                acknowledged::path(directory).display()
+            ))));
+        }
         let files = OpenFiles::of(directory, Arc::clone(&file)).map_err(located)?;
-        Ok(Self { connection, files, _lock: lock, limits, held })
+        let mut acknowledged = Acknowledged::open(directory, id).map_err(unusable)?;
+        acknowledged.note(progress).map_err(unusable)?;
+        let version = version(&connection).map_err(reading)?;
+        Ok(Self { connection, files, _lock: lock, version, acknowledged, limits, held })
     }
 
     /// The oldest day whose uploads are taken.
     pub(super) fn oldest(&self) -> Day {
         self.held.oldest
+    }
+
+    /// The numbers of remembered ids and of kept reports.
+    pub(super) fn kept(&self) -> (u64, u64) {
+        (self.held.ids, self.held.reports)
     }
 
     /// The piles, each with its number of reports.
@@ -135,7 +162,7 @@ impl ReportStore {
         envelopes: &[Envelope],
         today: Day,
     ) -> Result<Vec<Verdict>, StoreError> {
-        self.files.check()?;
+        self.check()?;
         let mut held = self.held.clone();
         let transaction = self.connection.transaction().map_err(committing)?;
         let oldest = today.back(self.limits.replay_window_days.saturating_sub(1));
@@ -144,27 +171,56 @@ impl ReportStore {
             let forget = "DELETE FROM seen WHERE day < ?";
             let forgotten = transaction.execute(forget, [oldest.get()]).map_err(committing)?;
             held.ids = held.ids.saturating_sub(forgotten as u64);
-            let set = "UPDATE watermark SET oldest_day = ?";
+            let set = "UPDATE store SET oldest_day = ?";
             transaction.execute(set, [oldest.get()]).map_err(committing)?;
         }
         let mut verdicts = Vec::with_capacity(envelopes.len());
         for envelope in envelopes {
             verdicts.push(held.keep(&transaction, envelope, today, self.limits)?);
         }
+        count_commit(&transaction, &mut held)?;
         transaction.commit().map_err(committing)?;
-        // A commit into files that no start will find is none.
-        self.files.check()?;
-        self.held = held;
+        self.acknowledge(held)?;
         Ok(verdicts)
     }
 
-    /// The first batch after this key.
+    /// Checks that no other program has written, and that the next start will find these files.
+    fn check(&self) -> Result<(), StoreError> {
+        self.files.check()?;
+        if version(&self.connection).map_err(reading)? == self.version {
+            return Ok(());
+        }
+        Err(damaged("another program has written to the relay's store".to_owned()))
+    }
+
+    /// Notes a commit, after it and before its answers: one into files that no start will find is none.
+    fn acknowledge(&mut self, held: Held) -> Result<(), StoreError> {
+        self.check()?;
+        self.held = held;
+        if let Err(error) = self.acknowledged.note(Progress::of_commits(self.held.commits)) {
+            // The commit is durable all the same.
+            tracing::warn!(%error, "what is acknowledged can't be noted beside the relay's store");
+        }
+        Ok(())
+    }
+
+    /// The keys of all batches, in the order in which they were filled.
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub(super) fn batch_after(&self, key: i64) -> Result<Option<Batch>, StoreError> {
-        let query = "SELECT key, id, digest, day, arm, reports FROM batch WHERE key > ?
-            ORDER BY key LIMIT 1";
+    pub(super) fn batches(&self) -> Result<Vec<i64>, StoreError> {
+        let query = "SELECT key FROM batch ORDER BY key";
+        let mut statement = self.connection.prepare_cached(query).map_err(reading)?;
+        let keys = statement.query_map([], |row| row.get(0)).map_err(reading)?;
+        keys.collect::<Result<_, _>>().map_err(reading)
+    }
+
+    /// The batch with this key, unless it is settled.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub(super) fn batch(&self, key: i64) -> Result<Option<Batch>, StoreError> {
+        let query = "SELECT key, id, digest, day, arm, reports FROM batch WHERE key = ?";
         let mut statement = self.connection.prepare_cached(query).map_err(reading)?;
         let row = statement.query_row([key], |row| {
             let names: (i64, [u8; 16], [u8; 16], u32) =
@@ -183,14 +239,18 @@ impl ReportStore {
     /// # Errors
     /// As [`Self::keep`].
     pub(super) fn settle(&mut self, batch: &Batch) -> Result<(), StoreError> {
-        self.files.check()?;
+        self.check()?;
+        let mut held = self.held.clone();
+        let transaction = self.connection.transaction().map_err(committing)?;
         let delete = "DELETE FROM batch WHERE key = ?";
-        let deleted = self.connection.execute(delete, [batch.key]).map_err(committing)?;
+        let deleted = transaction.execute(delete, [batch.key]).map_err(committing)?;
         if deleted > 0 {
             let reports = batch.reports.len() / ShuffledReport::SEALED_BYTES;
-            self.held.reports = self.held.reports.saturating_sub(reports as u64);
+            held.reports = held.reports.saturating_sub(reports as u64);
         }
-        Ok(())
+        count_commit(&transaction, &mut held)?;
+        transaction.commit().map_err(committing)?;
+        self.acknowledge(held)
     }
 
     /// Forgets all reports of an experiment that has ended.
@@ -198,7 +258,8 @@ impl ReportStore {
     /// # Errors
     /// As [`Self::keep`].
     pub(super) fn drop_experiment(&mut self, digest: Digest) -> Result<Dropped, StoreError> {
-        self.files.check()?;
+        self.check()?;
+        let mut held = self.held.clone();
         let transaction = self.connection.transaction().map_err(committing)?;
         let digest = digest.as_bytes();
         let run = |statement: &str| transaction.execute(statement, [digest]).map_err(committing);
@@ -206,8 +267,9 @@ impl ReportStore {
         let reports = run(of_piles)? as u64;
         run("DELETE FROM pile WHERE digest = ?")?;
         let batches = run("DELETE FROM batch WHERE digest = ?")? as u64;
+        count_commit(&transaction, &mut held)?;
         transaction.commit().map_err(committing)?;
-        self.held = Held::read(&self.connection)?;
+        self.acknowledge(Held::read(&self.connection)?)?;
         Ok(Dropped { reports, batches })
     }
 }
@@ -217,13 +279,14 @@ impl Held {
         let number = |query: &str| {
             connection.query_row(query, [], |row| row.get::<_, u64>(0)).map_err(reading)
         };
-        let oldest = connection
-            .query_row("SELECT oldest_day FROM watermark", [], |row| row.get(0))
-            .map_err(reading)?;
+        let marks = "SELECT oldest_day, commits FROM store";
+        let marks = connection.query_row(marks, [], |row| Ok((row.get(0)?, row.get(1)?)));
+        let (oldest, commits) = marks.map_err(reading)?;
         let in_batches = "SELECT coalesce(sum(length(reports)), 0) FROM batch";
         let in_batches = number(in_batches)? / ShuffledReport::SEALED_BYTES as u64;
         let mut held = Self {
             oldest: Day::new(oldest),
+            commits,
             ids: number("SELECT count(*) FROM seen")?,
             reports: number("SELECT count(*) FROM report")? + in_batches,
             piles: HashMap::new(),
@@ -295,6 +358,23 @@ impl Held {
     }
 }
 
+/// Counts a commit, so that a store without it is known to lack something.
+fn count_commit(transaction: &Transaction<'_>, held: &mut Held) -> Result<(), StoreError> {
+    held.commits += 1;
+    let set = "UPDATE store SET commits = ?";
+    transaction
+        .prepare_cached(set)
+        .map_err(committing)?
+        .execute([held.commits])
+        .map_err(committing)?;
+    Ok(())
+}
+
+/// SQLite's `data_version`, which changes when another connection has committed.
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
+}
+
 /// Makes a batch of a pile.
 ///
 /// # Privacy
@@ -363,6 +443,7 @@ fn arm_index(arm: u32) -> Result<ArmIndex, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rusqlite::config::DbConfig;
 
     const TODAY: Day = Day::new(20_000);
     const LIMITS: ShuffleLimits = ShuffleLimits { replay_window_days: 7, reports_max: 100 };
@@ -378,25 +459,25 @@ mod tests {
         }
     }
 
+    fn open(directory: &Path, limits: ShuffleLimits) -> Result<ReportStore, StoreError> {
+        ReportStore::open(Presence::Optional, directory, limits)
+    }
+
     fn batches(store: &ReportStore) -> Vec<Batch> {
-        let (mut batches, mut key) = (Vec::new(), 0);
-        while let Some(batch) = store.batch_after(key).unwrap() {
-            key = batch.key;
-            batches.push(batch);
-        }
-        batches
+        let keys = store.batches().unwrap().into_iter();
+        keys.map(|key| store.batch(key).unwrap().unwrap()).collect()
     }
 
     #[test]
     fn reports_wait_for_as_many_of_their_arm_as_a_batch_has() {
         let folder = tempfile::tempdir().unwrap();
-        let mut store = ReportStore::open(folder.path(), LIMITS).unwrap();
+        let mut store = open(folder.path(), LIMITS).unwrap();
         let few = [envelope(1, 0), envelope(2, 0), envelope(3, 1), envelope(4, 1)];
         assert_eq!(store.keep(&few, TODAY).unwrap(), [Verdict::Accepted; 4]);
         assert!(batches(&store).is_empty());
         drop(store);
 
-        let mut store = ReportStore::open(folder.path(), LIMITS).unwrap();
+        let mut store = open(folder.path(), LIMITS).unwrap();
         let again = [envelope(2, 0), envelope(5, 0), envelope(5, 0)];
         let verdicts = store.keep(&again, TODAY).unwrap();
         assert_eq!(verdicts, [Verdict::Duplicate, Verdict::Accepted, Verdict::Duplicate]);
@@ -411,7 +492,7 @@ mod tests {
         // A settled batch is gone, and its ids are not.
         store.settle(&full[0]).unwrap();
         drop(store);
-        let mut store = ReportStore::open(folder.path(), LIMITS).unwrap();
+        let mut store = open(folder.path(), LIMITS).unwrap();
         assert!(batches(&store).is_empty());
         assert_eq!(store.keep(&[envelope(1, 0)], TODAY).unwrap(), [Verdict::Duplicate]);
         let waiting: Vec<u32> = store.piles().map(|(_, reports)| reports).collect();
@@ -425,7 +506,7 @@ mod tests {
     #[test]
     fn days_outside_of_the_window_are_refused_and_the_window_never_goes_back() {
         let folder = tempfile::tempdir().unwrap();
-        let mut store = ReportStore::open(folder.path(), LIMITS).unwrap();
+        let mut store = open(folder.path(), LIMITS).unwrap();
         let of_day = |day| Envelope { day, ..envelope(1, 0) };
         let oldest = TODAY.back(6);
         let days = [TODAY.back(7), TODAY.forward(1), oldest];
@@ -446,7 +527,7 @@ mod tests {
     fn a_full_store_takes_no_more_and_still_knows_what_it_has() {
         let folder = tempfile::tempdir().unwrap();
         let limits = ShuffleLimits { reports_max: 2, ..LIMITS };
-        let mut store = ReportStore::open(folder.path(), limits).unwrap();
+        let mut store = open(folder.path(), limits).unwrap();
         let many = [envelope(1, 0), envelope(2, 0), envelope(3, 0), envelope(1, 0)];
         let verdicts = store.keep(&many, TODAY).unwrap();
         let [accepted, duplicate] = [Verdict::Accepted, Verdict::Duplicate];
@@ -457,18 +538,53 @@ mod tests {
     fn a_directory_has_one_owner_and_must_stay_in_its_place() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("relay");
-        let mut store = ReportStore::open(&directory, LIMITS).unwrap();
-        let second = ReportStore::open(&directory, LIMITS).unwrap_err();
+        let mut store = open(&directory, LIMITS).unwrap();
+        let second = open(&directory, LIMITS).unwrap_err();
         assert!(matches!(second, StoreError::Open(OpenError::Locked { .. })), "{second}");
         std::fs::rename(&directory, folder.path().join("elsewhere")).unwrap();
         assert!(store.keep(&[envelope(1, 0)], TODAY).is_err());
     }
 
     #[test]
+    fn a_store_that_lacks_what_was_acknowledged_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = ReportStore::open(Presence::Required, folder.path(), LIMITS).unwrap_err();
+        assert!(matches!(missing, StoreError::Open(OpenError::Missing { .. })), "{missing}");
+        let mut store = open(folder.path(), LIMITS).unwrap();
+        store.keep(&[envelope(1, 0)], TODAY).unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        drop(store);
+        let database = folder.path().join("bandana.sqlite3");
+        std::fs::copy(&database, copy.path().join("old")).unwrap();
+        let mut store = open(folder.path(), LIMITS).unwrap();
+        store.keep(&[envelope(2, 0)], TODAY).unwrap();
+        // As of a process that was killed: the log is not copied into the database.
+        store.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
+        drop(store);
+        let log = folder.path().join("bandana.sqlite3-wal");
+        assert!(std::fs::metadata(&log).unwrap().len() > 0);
+        std::fs::remove_file(&log).unwrap();
+        let refused = open(folder.path(), LIMITS).unwrap_err();
+        assert!(format!("{refused:?}").contains("acknowledged"), "{refused:?}");
+        std::fs::copy(copy.path().join("old"), &database).unwrap();
+        assert!(open(folder.path(), LIMITS).is_err());
+        // Whoever has nothing better can say so.
+        std::fs::remove_file(acknowledged::path(folder.path())).unwrap();
+        let mut store = open(folder.path(), LIMITS).unwrap();
+        let both = [envelope(1, 0), envelope(2, 0)];
+        let verdicts = store.keep(&both, TODAY).unwrap();
+        assert_eq!(verdicts, [Verdict::Duplicate, Verdict::Accepted]);
+        // Another program writes while it is open.
+        let other = Connection::open(&database).unwrap();
+        other.execute("DELETE FROM seen", []).unwrap();
+        assert!(store.keep(&[envelope(3, 0)], TODAY).is_err());
+    }
+
+    #[test]
     fn every_order_is_drawn() {
         let folder = tempfile::tempdir().unwrap();
         let limits = ShuffleLimits { reports_max: 10_000, ..LIMITS };
-        let mut store = ReportStore::open(folder.path(), limits).unwrap();
+        let mut store = open(folder.path(), limits).unwrap();
         let mut orders: HashMap<Vec<u8>, u32> = HashMap::new();
         for round in 0..200_u16 {
             let three = [1, 2, 3].map(|number| {

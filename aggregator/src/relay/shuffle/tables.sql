@@ -1,6 +1,10 @@
--- The oldest day whose uploads are taken.
-CREATE TABLE watermark (oldest_day INTEGER NOT NULL) STRICT;
-INSERT INTO watermark (oldest_day) VALUES (0);
+-- The id of the store, the oldest day whose uploads are taken, and the number of commits so far.
+CREATE TABLE store (
+    id BLOB NOT NULL CHECK (length(id) = 16),
+    oldest_day INTEGER NOT NULL,
+    commits INTEGER NOT NULL
+) STRICT;
+INSERT INTO store (id, oldest_day, commits) VALUES (randomblob(16), 0, 0);
 
 -- The ids of counted uploads.
 CREATE TABLE seen (

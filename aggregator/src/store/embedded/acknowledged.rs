@@ -27,7 +27,7 @@ const LEN_MAX: u64 = 1024;
 /// A change that removes data has an audit entry, so the number of entries grows, and entry numbers
 /// are never reused. Groups of uploads are removed only by a commit with a later group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     entries: u64,
     disclosures: u64,
     rounds: u64,
@@ -35,6 +35,11 @@ pub(super) struct Progress {
 }
 
 impl Progress {
+    /// The progress of a store that has only a number of commits.
+    pub(crate) fn of_commits(commits: u64) -> Self {
+        Self { entries: 0, disclosures: 0, rounds: 0, groups: commits }
+    }
+
     /// The progress of a store of the current schema version.
     pub(super) fn of(connection: &Connection) -> rusqlite::Result<Self> {
         let query = "SELECT (SELECT COALESCE(sum(seq), 0) FROM sqlite_sequence),
@@ -53,7 +58,7 @@ impl Progress {
 
     /// Whether anything is missing. Where no audit entry explains a removal, each number is
     /// compared. A backup ends trusted experiments, which is compared like a lost commit of theirs.
-    fn is_behind(self, acknowledged: Self) -> bool {
+    pub(crate) fn is_behind(self, acknowledged: Self) -> bool {
         match self.entries.cmp(&acknowledged.entries) {
             Ordering::Less => true,
             Ordering::Equal => {
@@ -90,7 +95,7 @@ impl fmt::Display for Progress {
 
 /// The acknowledgement file of an open store.
 #[derive(Debug)]
-pub(super) struct Acknowledged {
+pub(crate) struct Acknowledged {
     file: File,
     id: StoreId,
     last: Option<Progress>,
@@ -98,14 +103,14 @@ pub(super) struct Acknowledged {
 
 impl Acknowledged {
     /// Opens the file of the store in `directory`, or makes it.
-    pub(super) fn open(directory: &Path, id: StoreId) -> io::Result<Self> {
+    pub(crate) fn open(directory: &Path, id: StoreId) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
         Ok(Self { file: options.open(path(directory))?, id, last: None })
     }
 
     /// Writes the store's progress to the file.
-    pub(super) fn note(&mut self, progress: Progress) -> io::Result<()> {
+    pub(crate) fn note(&mut self, progress: Progress) -> io::Result<()> {
         if self.last != Some(progress) {
             self.file.write_all_at(text(self.id, progress).as_bytes(), 0)?;
             self.last = Some(progress);
@@ -115,7 +120,7 @@ impl Acknowledged {
 }
 
 /// The least progress that the store in `directory` with this id had made. None: unknown.
-pub(super) fn read(directory: &Path, id: StoreId) -> io::Result<Option<Progress>> {
+pub(crate) fn read(directory: &Path, id: StoreId) -> io::Result<Option<Progress>> {
     let path = path(directory);
     let mut found = String::new();
     match File::open(&path).and_then(|file| file.take(LEN_MAX).read_to_string(&mut found)) {
@@ -142,7 +147,7 @@ pub(super) fn forget(directory: &Path) -> io::Result<()> {
     }
 }
 
-fn path(directory: &Path) -> PathBuf {
+pub(crate) fn path(directory: &Path) -> PathBuf {
     directory.join(format!("{DATABASE_FILE}-acknowledged"))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! One process owns the store, so its memory holds the complete state.
 
-mod acknowledged;
+pub(crate) mod acknowledged;
 mod answers;
 mod audit;
 mod backup;
