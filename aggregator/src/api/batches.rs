@@ -121,7 +121,7 @@ async fn tally(
         // They are in random order: if half could be opened, one of these would be.
         if looked_at == ENOUGH && unopened == ENOUGH - 1 && matches!(opened, Err(OpenError::Sealed))
         {
-            unopened = reports.len();
+            unopened = looked_at;
             break;
         }
         let report = match opened {
@@ -141,14 +141,14 @@ async fn tally(
             tally += Tally::of_bit(bit);
         }
     }
-    let all = reports.len() / ShuffledReport::SEALED_BYTES;
+    let all = looked_at;
     if 2 * unopened > all {
         // The key is another one since. Fewer are nonsense of strangers, without whom the others
         // count.
-        return Err(Status::failed_precondition(format!(
-            "most of the {all} reports of the batch were not sealed for a key of this gateway; if \
-             its key is new, start the aggregator with the one before as `gateway_former_key_file`"
-        )));
+        return Err(Status::failed_precondition(
+            "most reports of the batch were not sealed for a key of this gateway; if its key is \
+             new, start the aggregator with the one before as `gateway_former_key_file`",
+        ));
     }
     if unopened > 0 {
         tracing::warn!(unopened, all, "reports of a batch can't be opened, and are not counted");

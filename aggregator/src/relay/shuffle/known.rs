@@ -144,8 +144,14 @@ impl Experiments {
 
 /// The first words of what the aggregator says, in one line: it is another party.
 pub(super) fn quoted(text: &str) -> String {
-    let few: String = text.chars().take(WORDS_MAX).collect();
-    few.escape_debug().to_string()
+    let mut line = String::new();
+    for character in text.chars().take(WORDS_MAX) {
+        match character {
+            '"' | '\'' => line.push(character),
+            _ => line.extend(character.escape_debug()),
+        }
+    }
+    line
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -158,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_the_aggregator_says_is_one_short_line_of_the_log() {
-        assert_eq!(quoted("paused"), "paused");
+        assert_eq!(quoted("\"it\" can't"), "\"it\" can't");
         assert_eq!(quoted("a\n2026-11-23 ERROR b\u{1b}[2J"), "a\\n2026-11-23 ERROR b\\u{1b}[2J");
         assert_eq!(quoted(&"x".repeat(1_000_000)).len(), WORDS_MAX);
     }
