@@ -419,7 +419,7 @@ async fn a_token_is_revoked_in_a_file_of_a_hundred_thousand() -> anyhow::Result<
     ensure!(!server.logged.contains("ERROR"), "{}", server.logged);
     let channel = Channel::from_shared(format!("http://{}", server.operator))?.connect().await?;
     let list = "/bandana.v1.Operator/ListExperiments";
-    let (viewer, boss) = (&guarded.tokens[0], &guarded.tokens[4]);
+    let (viewer, boss) = (&guarded.tokens[0], &guarded.tokens[5]);
     call(&channel, list, viewer).await??;
 
     let path = file.display().to_string();
