@@ -1,4 +1,4 @@
-//! What shuffling is worth: the central guarantee of an experiment's reports, for people who look.
+//! The central guarantee of shuffled reports, as operators see it.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};

@@ -140,6 +140,7 @@ mod sealing {
                 digest: report.digest,
                 arm: report.arm,
                 batch: *batch,
+                keys: aggregator.digest(),
                 report: sealed.try_into().map_err(|_| SealError::Key)?,
             };
             let envelope = encapsulate(relay, &envelope.to_bytes())?;

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 /// The path of sealed requests, at relays and gateways.
@@ -104,12 +105,24 @@ impl GatewayKeys {
         &self.0
     }
 
+    /// A digest of the configuration, by which a relay that shuffles tells apart what was sealed for
+    /// different keys.
+    pub fn digest(&self) -> [u8; 16] {
+        let hash = Sha256::new_with_prefix(DIGEST_DOMAIN).chain_update(&self.0).finalize();
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&hash[..16]);
+        digest
+    }
+
     /// Whether the public key is that of `other`, whatever the identifiers are.
     pub fn has_key_of(&self, other: &Self) -> bool {
         let key = |keys: &Self| keys.0.get(KEY).map(<[u8]>::to_vec);
         key(self) == key(other)
     }
 }
+
+/// What a digest begins with, so that no bytes of another protocol have it.
+const DIGEST_DOMAIN: &[u8] = b"bandana.v1.gateway-keys\0";
 
 /// The place of the public key in a configuration.
 const KEY: std::ops::Range<usize> = 5..37;

@@ -139,13 +139,16 @@ pub struct Envelope {
     pub arm: ArmIndex,
     /// The reports of a batch, as the specification has it.
     pub batch: BatchSize,
+    /// The digest of the aggregator's keys that the report is sealed for: all of a batch are the
+    /// same, so that a key for few devices hides none of them.
+    pub keys: [u8; 16],
     /// A report, sealed for the aggregator.
     pub report: [u8; ShuffledReport::SEALED_BYTES],
 }
 
 impl Envelope {
     /// The length of an envelope before it is sealed.
-    pub const BYTES: usize = 16 + 4 + 16 + 4 + 4 + ShuffledReport::SEALED_BYTES;
+    pub const BYTES: usize = 16 + 4 + 16 + 4 + 4 + 16 + ShuffledReport::SEALED_BYTES;
     /// The length of a sealed envelope.
     pub const SEALED_BYTES: usize = Self::BYTES + SEALING_BYTES;
 
@@ -157,6 +160,7 @@ impl Envelope {
         bytes.extend(self.digest.as_bytes());
         bytes.extend(self.arm.to_u32().to_be_bytes());
         bytes.extend(self.batch.get().to_be_bytes());
+        bytes.extend(self.keys);
         bytes.extend(self.report);
         bytes
     }
@@ -167,13 +171,15 @@ impl Envelope {
         let (day, rest) = rest.split_first_chunk()?;
         let (digest, rest) = rest.split_first_chunk()?;
         let (arm, rest) = rest.split_first_chunk()?;
-        let (batch, report) = rest.split_first_chunk()?;
+        let (batch, rest) = rest.split_first_chunk()?;
+        let (keys, report) = rest.split_first_chunk()?;
         Some(Self {
             id: UploadId::new(*id),
             day: Day::new(u32::from_be_bytes(*day)),
             digest: Digest::new(*digest),
             arm: arm_index(*arm)?,
             batch: BatchSize::new(u32::from_be_bytes(*batch)).ok()?,
+            keys: *keys,
             report: report.try_into().ok()?,
         })
     }
@@ -211,6 +217,7 @@ mod tests {
             digest: report.digest,
             arm,
             batch: BatchSize::new(1000).unwrap(),
+            keys: [5; 16],
             report: [9; ShuffledReport::SEALED_BYTES],
         };
         let bytes = envelope.to_bytes();

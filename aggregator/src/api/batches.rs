@@ -3,6 +3,7 @@
 //! Each report of a batch is opened, and the batch counted as one upload.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use bandana_shared::identity::{ArmIndex, Day, Digest, UploadId};
 use bandana_shared::shuffling::ShuffledReport;
@@ -17,19 +18,23 @@ use tonic::{Request, Response, Status};
 
 use super::device::DeviceService;
 use crate::explain::explain;
-use crate::gateway::{OpenError, Opener};
+use crate::gateway::{OpenError, Opened, Opener};
 use crate::pushback::exhausted;
 use crate::registry::Revision;
 use crate::store::{ExperimentState, ValidUpload};
 
 /// Reports after which a batch is given up of which none could be opened.
-const ENOUGH: usize = 64;
+const UNOPENED_MAX: usize = 64;
 
 /// Reports of one batch that are opened at the same time.
-const AT_ONCE: usize = 64;
+const CONCURRENT_OPENS: usize = 64;
+
+/// How often, and after which wait, a report is tried again for which there was no room.
+const OPEN_ATTEMPTS: u32 = 200;
+const OPEN_WAIT: Duration = Duration::from_millis(20);
 
 /// The delay asked of a relay while too much waits to be opened.
-const NO_ROOM_WAIT: std::time::Duration = std::time::Duration::from_secs(1);
+const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
 
 /// The service that relays call.
 #[derive(Clone, Debug)]
@@ -48,7 +53,7 @@ impl BatchesService {
     fn opener(&self) -> Result<&Opener, Status> {
         let none = "the aggregator is no gateway; set `gateway_key_file`, so that it can open what \
                     devices seal";
-        self.opener.as_ref().ok_or_else(|| Status::failed_precondition(none))
+        self.opener.as_ref().ok_or_else(|| Status::unavailable(none))
     }
 
     /// The upload that a batch is. The inner error is the answer to a batch that no upload can be
@@ -101,6 +106,17 @@ impl BatchesService {
     }
 }
 
+/// Opens a report once there is room: devices' calls come first.
+async fn open(opener: &Opener, report: Bytes) -> Result<Opened, OpenError> {
+    for _ in 0..OPEN_ATTEMPTS {
+        match opener.open(report.clone()).await {
+            Err(OpenError::Full) => tokio::time::sleep(OPEN_WAIT).await,
+            opened => return opened,
+        }
+    }
+    Err(OpenError::Full)
+}
+
 /// The tally of the reports that can be opened and are about this arm.
 async fn tally(
     opener: &Opener,
@@ -114,12 +130,14 @@ async fn tally(
         .map(|start| reports.slice(start..start + ShuffledReport::SEALED_BYTES))
         .filter(|report| seen.insert(report.clone()));
     let mut opened =
-        stream::iter(sealed.map(|report| opener.open(report))).buffer_unordered(AT_ONCE);
+        stream::iter(sealed.map(|report| open(opener, report))).buffer_unordered(CONCURRENT_OPENS);
     let (mut tally, mut unopened, mut looked_at) = (Tally::EMPTY, 0, 0);
     while let Some(opened) = opened.next().await {
         looked_at += 1;
         // They are in random order: if half could be opened, one of these would be.
-        if looked_at == ENOUGH && unopened == ENOUGH - 1 && matches!(opened, Err(OpenError::Sealed))
+        if looked_at == UNOPENED_MAX
+            && unopened == UNOPENED_MAX - 1
+            && matches!(opened, Err(OpenError::Sealed))
         {
             unopened = looked_at;
             break;

@@ -1,7 +1,7 @@
 //! The relay of Oblivious HTTP (RFC 9458), run by somebody else than the aggregator.
 //!
 //! It learns the addresses of devices, and sees only sealed bytes. It passes on the bytes alone: no
-//! header, from its own address, after a random time. It may also [shuffle](shuffle) reports.
+//! header, from its own address, after a random time. It may also shuffle reports.
 
 mod addresses;
 mod forward;
@@ -81,10 +81,12 @@ impl Relay {
     pub fn bind(settings: RelaySettings, clock: &Arc<dyn Clock>) -> Result<Self, RelayError> {
         let tls = settings.tls.map(Tls::open).transpose()?.map(Arc::new);
         let addresses = Addresses::new(settings.rate, clock);
-        let shuffle = settings.shuffle;
-        let shuffle =
-            shuffle.map(|settings| Shuffle::open(settings, &addresses, clock)).transpose()?;
         let Shares { devices, calls, .. } = shares(settings.connections, settings.memory);
+        let (gateway, delay_max) = (&settings.gateway, settings.delay_max);
+        let forwarder = Forwarder::new(gateway, delay_max, Arc::clone(clock), calls.clone());
+        let shuffle = settings.shuffle;
+        let open = |settings| Shuffle::open(settings, &addresses, forwarder.keys(), clock);
+        let shuffle = shuffle.map(open).transpose()?;
         let address = settings.listen;
         let listener = Listener::bind(address, tls, devices)
             .map_err(|source| RelayError::Listen { address, source })?
@@ -98,12 +100,7 @@ impl Relay {
                 HeldMetrics::default(),
             ),
             addresses,
-            forwarder: Forwarder::new(
-                &settings.gateway,
-                settings.delay_max,
-                Arc::clone(clock),
-                calls,
-            ),
+            forwarder,
             shuffle,
             drain_deadline: settings.drain_deadline,
         })

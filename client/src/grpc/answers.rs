@@ -80,6 +80,8 @@ pub(super) fn outcome_of_relay_error(status: &Status) -> UploadOutcome {
         Code::InvalidArgument | Code::Unimplemented => {
             UploadOutcome::Retry { retry_after: Some(PUSHBACK_MAX) }
         }
+        // It is full: other calls are not for its store.
+        Code::ResourceExhausted => UploadOutcome::Retry { retry_after: pushback(status) },
         _ => outcome_of_error(status),
     }
 }

@@ -100,8 +100,18 @@ impl Gateway {
     ) -> Result<UploadResponse, Status> {
         let keys = self.keys(relay.clone()).await?;
         let sealed = task.seal(&keys);
-        let sealed = sealed.map_err(|error| Status::failed_precondition(error.to_string()))?;
-        Ok(ShufflerClient::new(relay).submit_shuffled(sealed).await?.into_inner())
+        // About this relay and its reports only.
+        let sealed = sealed.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        match ShufflerClient::new(relay).submit_shuffled(sealed).await {
+            Ok(answer) => Ok(answer.into_inner()),
+            Err(status) => {
+                if status.code() == Code::InvalidArgument {
+                    // They may be other keys since.
+                    *self.lock() = None;
+                }
+                Err(status)
+            }
+        }
     }
 
     /// Makes a call of the device service over `relay`, sealed for the gateway.

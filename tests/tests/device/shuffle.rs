@@ -160,6 +160,7 @@ impl Shuffling {
             digest,
             arm,
             batch: BatchSize::new(BATCH)?,
+            keys: keys.digest(),
             report: sealed.try_into().map_err(|_| anyhow::anyhow!("another length"))?,
         })
     }
@@ -422,6 +423,27 @@ async fn what_is_left_at_the_end_of_an_experiment_is_dropped() -> anyhow::Result
     shuffling.stop().await
 }
 
+/// Waits until the relay's store has no batch.
+async fn until_no_batch_waits(folder: &Path) -> anyhow::Result<()> {
+    let settled = async {
+        while Waiting::read(folder)?.in_batches > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(PATIENCE, settled).await?
+}
+
+/// Makes tokens in files of this folder, and returns the file of all.
+async fn make_tokens(folder: &Path) -> anyhow::Result<String> {
+    let tokens = folder.join("tokens").display().to_string();
+    for (name, role) in [("admin", "administrator"), ("looker", "viewer"), ("relay", "relay")] {
+        let new = ["token", "new", "--name", name, "--role", role, "--file", &tokens];
+        std::fs::write(folder.join(format!("{name}-token")), run(&new).await?)?;
+    }
+    Ok(tokens)
+}
+
 #[tokio::test]
 async fn batches_wait_for_a_relay_s_token_and_for_a_former_key() -> anyhow::Result<()> {
     let shuffling = Shuffling::start(&[]).await?;
@@ -430,21 +452,24 @@ async fn batches_wait_for_a_relay_s_token_and_for_a_former_key() -> anyhow::Resu
         shuffling.submit(&shuffling.envelope(number, 0).await?).await?;
     }
     let last = shuffling.envelope(99, 0).await?;
+    let later = shuffling.envelope(98, 0).await?;
     let (of_devices, of_operators) =
         (address(&shuffling.aggregator.device_url)?, address(&shuffling.aggregator.operator_url)?);
-    let (_, stopped) = shuffling.stop_relay().await?;
-    let Stopped { folder, aggregator, flags, experiment, at } = stopped;
+    let Shuffling { folder, aggregator, relay, flags, experiment } = shuffling;
+    let at = address(&relay.url)?;
     aggregator.stop().await?;
+    // The relay goes on: it knows the experiment and the keys.
+    let sealed = |envelope: &Envelope| seal(&flags.keys, &envelope.to_bytes());
+    assert_eq!(submit(&relay.url, sealed(&last)?).await?.status(), UploadStatus::Accepted);
+    relay.stop().await?;
+    assert_eq!(Waiting::read(folder.path())?.in_batches, u64::from(BATCH));
 
     // The aggregator asks for tokens from now on, and its gateway has another key.
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let tokens = path("tokens");
-    for (name, role) in [("admin", "administrator"), ("looker", "viewer"), ("relay", "relay")] {
-        let new = ["token", "new", "--name", name, "--role", role, "--file", &tokens];
-        std::fs::write(path(&format!("{name}-token")), run(&new).await?)?;
-    }
+    let tokens = make_tokens(folder.path()).await?;
     std::fs::create_dir(folder.path().join("new"))?;
     let new_key = gateway_key(program(), &folder.path().join("new")).await?.display().to_string();
+    let new_keys: GatewayKeys = run(&["gateway-key", "show", &new_key]).await?.trim().parse()?;
     let of_aggregator = ["--operator-tokens-file", &tokens, "--gateway-key-file", &new_key];
     let data_dir = folder.path().join("data");
     let start = |flags: Vec<String>| {
@@ -468,12 +493,15 @@ async fn batches_wait_for_a_relay_s_token_and_for_a_former_key() -> anyhow::Resu
     };
     // A viewer's token is not a relay's, so the relay learns nothing, and keeps nothing more.
     let relay = relay_with("looker-token").await?;
-    let sealed = || seal(&flags.keys, &last.to_bytes());
-    let refused = submit(&relay.url, sealed()?).await.unwrap_err();
+    let now = Envelope { keys: new_keys.digest(), ..later.clone() };
+    let refused = submit(&relay.url, sealed(&now)?).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
     relay.stop().await?;
     let relay = relay_with("relay-token").await?;
-    assert_eq!(submit(&relay.url, sealed()?).await?.status(), UploadStatus::Accepted);
+    // What is sealed for the old key would be seen apart from others.
+    let refused = submit(&relay.url, sealed(&later)?).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
+    assert_eq!(submit(&relay.url, sealed(&now)?).await?.status(), UploadStatus::Accepted);
     relay.stop().await?;
     // All five were sealed for the old key: the batch is kept until the aggregator has it.
     assert_eq!(Waiting::read(folder.path())?.in_batches, u64::from(BATCH));
@@ -481,13 +509,7 @@ async fn batches_wait_for_a_relay_s_token_and_for_a_former_key() -> anyhow::Resu
     let former = ["--gateway-former-key-file".to_owned(), path("gateway-key")];
     let aggregator = start([of_aggregator, former.to_vec()].concat()).await?;
     let relay = relay_with("relay-token").await?;
-    let settled = async {
-        while Waiting::read(folder.path())?.in_batches > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        anyhow::Ok(())
-    };
-    tokio::time::timeout(PATIENCE, settled).await??;
+    until_no_batch_waits(folder.path()).await?;
     let url = aggregator.operator_url.clone();
     let admin = path("admin-token");
     let name = experiment.experiment_id().to_string();
@@ -592,13 +614,7 @@ async fn batches_that_nobody_can_open_hold_up_no_others_and_are_given_up() -> an
     let program = clock.wrapper(PROGRAM.as_ref(), folder.path())?;
     let of_relay = flags.after(&AT_ONCE);
     let relay = RelayProcess::start(&of_relay, &program, &aggregator.device_url).await?;
-    let given_up = async {
-        while Waiting::read(folder.path())?.in_batches > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        anyhow::Ok(())
-    };
-    tokio::time::timeout(PATIENCE, given_up).await??;
+    until_no_batch_waits(folder.path()).await?;
     relay.stop().await?;
     aggregator.stop().await
 }

@@ -163,6 +163,7 @@ impl Work {
             }
             if !envelopes.is_empty() {
                 let today = self.today.get(self.store.oldest());
+                let filled = self.store.filled();
                 let verdicts = self.store.keep(&envelopes, today)?;
                 if verdicts.contains(&Verdict::Full)
                     && let Some(dropped) = self.lines.next()
@@ -179,7 +180,9 @@ impl Work {
                 for (answer, verdict) in waiting.into_iter().zip(verdicts) {
                     answer.send(verdict).ok();
                 }
-                self.filled.notify_one();
+                if self.store.filled() > filled {
+                    self.filled.notify_one();
+                }
             }
         }
         Ok(())

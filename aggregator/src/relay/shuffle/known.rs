@@ -95,18 +95,11 @@ impl Experiments {
             }
         };
         if answer.has_ended && answer.specification.is_empty() {
-            // Deleted since.
-            let Some(known) = lock(&self.known).get(&digest).cloned() else {
-                let nothing = BatchSize::new(2).ok();
-                return Ok(nothing.map(|batch| Known {
-                    arms: 0,
-                    batch,
-                    has_ended: true,
-                    store_id: answer.store_id,
-                }));
-            };
-            self.end(digest);
-            return Ok(Some(Known { has_ended: true, ..known }));
+            // Deleted since: nothing is kept for it, whatever its arms and batches were.
+            let Ok(batch) = BatchSize::new(2) else { return Ok(None) };
+            let known = Known { arms: 0, batch, has_ended: true, store_id: answer.store_id };
+            lock(&self.known).insert(digest, known.clone());
+            return Ok(Some(known));
         }
         let specification = decode_specification(&answer.specification).ok();
         let specification = specification.filter(|found| found.digest() == digest);

@@ -5,6 +5,7 @@
 //! [`bandana_shared::accounting::shuffling`].
 
 mod delivery;
+mod gateways;
 mod keeper;
 mod known;
 mod service;
@@ -17,12 +18,14 @@ use bandana_shared::wire::v1::shuffler_server::ShufflerServer;
 use thiserror::Error;
 
 use super::addresses::Addresses;
+use super::forward::Keys;
 use crate::clock::Clock;
 use crate::gateway::{GatewayKey, GatewayKeyError, Opener, OpenerError};
 use crate::operator_client::BatchesClient;
 use crate::store::{OpenError, Presence, StoreError};
 
 use delivery::{Delivery, watch_ends};
+use gateways::GatewayDigests;
 use keeper::{Ended, Keeper};
 use known::Experiments;
 use service::ShufflerService;
@@ -60,6 +63,7 @@ impl Shuffle {
     pub(super) fn open(
         settings: ShuffleSettings,
         addresses: &Addresses,
+        keys: Keys,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, ShuffleError> {
         let ShuffleSettings { directory, presence, key, limits, aggregator } = settings;
@@ -74,6 +78,7 @@ impl Shuffle {
             opener,
             experiments: Experiments::new(aggregator.clone(), Arc::clone(clock)),
             keeper,
+            gateways: GatewayDigests::new(keys),
             clock: Arc::clone(clock),
         };
         Ok(Self { service, aggregator, limits, ended })

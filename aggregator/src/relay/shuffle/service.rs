@@ -9,6 +9,7 @@ use bandana_shared::wire::v1::{SubmitShuffledRequest, UploadResponse, UploadStat
 use bytes::Bytes;
 use tonic::{Request, Response, Status};
 
+use super::gateways::GatewayDigests;
 use super::keeper::{Keeper, NotKept};
 use super::known::{Experiments, Known};
 use crate::api::answer_to;
@@ -32,6 +33,7 @@ pub(crate) struct ShufflerService {
     pub(super) opener: Opener,
     pub(super) experiments: Experiments,
     pub(super) keeper: Keeper,
+    pub(super) gateways: GatewayDigests,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -97,6 +99,11 @@ impl Shuffler for ShufflerService {
             let what = "the envelope holds no report of a batch of 2 to 16384";
             return Err(Status::invalid_argument(what));
         };
+        if !self.gateways.know(envelope.keys).await {
+            let what =
+                "the report is sealed for keys that the aggregator has not now; ask for its keys";
+            return Err(Status::invalid_argument(what));
+        }
         let upload_id = Bytes::copy_from_slice(envelope.id.as_bytes());
         let known = self.experiments.find(envelope.digest).await?;
         let (status, message) = self.keep(envelope, known.as_ref()).await?;

@@ -42,6 +42,8 @@ pub(super) struct Pile {
     pub(super) digest: Digest,
     pub(super) arm: ArmIndex,
     pub(super) batch: BatchSize,
+    /// The aggregator's keys that they are sealed for: whoever opens a batch sees which.
+    pub(super) keys: [u8; 16],
 }
 
 /// A full batch, as it is handed on again and again until it is settled.
@@ -83,6 +85,8 @@ pub(super) struct ReportStore {
 struct Held {
     oldest: Day,
     commits: u64,
+    /// Batches that were filled since the store was opened.
+    filled: u64,
     ids: u64,
     /// Reports in piles and batches.
     reports: u64,
@@ -102,7 +106,8 @@ impl ReportStore {
     ) -> Result<Self, StoreError> {
         let located = |error: StoreError| error.located(directory);
         let database = LockedDatabase::open(presence, directory, create, check);
-        let LockedDatabase { connection, file, lock } = database.map_err(located)?;
+        // They are dropped in reverse.
+        let LockedDatabase { lock, file, connection } = database.map_err(located)?;
         let is_whole: String =
             connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(opening)?;
         if is_whole != "ok" {
@@ -140,6 +145,11 @@ impl ReportStore {
     /// The oldest day whose uploads are taken.
     pub(super) fn oldest(&self) -> Day {
         self.held.oldest
+    }
+
+    /// The number of batches that were filled since the store was opened.
+    pub(super) fn filled(&self) -> u64 {
+        self.held.filled
     }
 
     /// The numbers of remembered ids and of kept reports.
@@ -266,10 +276,15 @@ impl ReportStore {
         let of_piles = "DELETE FROM report WHERE pile IN (SELECT key FROM pile WHERE digest = ?)";
         let reports = run(of_piles)? as u64;
         run("DELETE FROM pile WHERE digest = ?")?;
+        let bytes = "SELECT coalesce(sum(length(reports)), 0) FROM batch WHERE digest = ?";
+        let bytes = transaction.query_row(bytes, [digest], |row| row.get::<_, u64>(0));
+        let in_batches = bytes.map_err(committing)? / ShuffledReport::SEALED_BYTES as u64;
         let batches = run("DELETE FROM batch WHERE digest = ?")? as u64;
         count_commit(&transaction, &mut held)?;
         transaction.commit().map_err(committing)?;
-        self.acknowledge(Held::read(&self.connection)?)?;
+        held.piles.retain(|pile, _| pile.digest.as_bytes() != digest);
+        held.reports = held.reports.saturating_sub(reports + in_batches);
+        self.acknowledge(held)?;
         Ok(Dropped { reports, batches })
     }
 }
@@ -287,19 +302,22 @@ impl Held {
         let mut held = Self {
             oldest: Day::new(oldest),
             commits,
+            filled: 0,
             ids: number("SELECT count(*) FROM seen")?,
             reports: number("SELECT count(*) FROM report")? + in_batches,
             piles: HashMap::new(),
         };
-        let query = "SELECT key, digest, arm, batch,
+        let query = "SELECT key, digest, arm, batch, keys,
             (SELECT count(*) FROM report WHERE pile = pile.key) FROM pile";
         let mut statement = connection.prepare(query).map_err(reading)?;
         let mut rows = statement.query([]).map_err(reading)?;
         while let Some(row) = rows.next().map_err(reading)? {
-            let found = || Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?));
-            let (key, digest, arm, batch, reports) = found().map_err(reading)?;
+            let names = || Ok((row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?));
+            let (digest, arm, batch, keys) = names().map_err(reading)?;
+            let numbers = || Ok((row.get(0)?, row.get(5)?));
+            let (key, reports) = numbers().map_err(reading)?;
             let batch = BatchSize::new(batch).map_err(|error| damaged(error.to_string()))?;
-            let pile = Pile { digest: Digest::new(digest), arm: arm_index(arm)?, batch };
+            let pile = Pile { digest: Digest::new(digest), arm: arm_index(arm)?, batch, keys };
             held.piles.insert(pile, (key, reports));
         }
         Ok(held)
@@ -312,7 +330,7 @@ impl Held {
         today: Day,
         limits: ShuffleLimits,
     ) -> Result<Verdict, StoreError> {
-        let Envelope { id, day, digest, arm, batch, report } = envelope;
+        let Envelope { id, day, digest, arm, batch, keys, report } = envelope;
         if self.oldest > today {
             return Ok(Verdict::ClockBehind);
         }
@@ -335,12 +353,12 @@ impl Held {
             return Ok(Verdict::Full);
         }
         execute("INSERT INTO seen (day, id) VALUES (?, ?)", names).map_err(committing)?;
-        let pile = Pile { digest: *digest, arm: *arm, batch: *batch };
+        let pile = Pile { digest: *digest, arm: *arm, batch: *batch, keys: *keys };
         let (key, mut waiting) = if let Some(known) = self.piles.get(&pile) {
             *known
         } else {
-            let insert = "INSERT INTO pile (digest, arm, batch) VALUES (?, ?, ?)";
-            let values = params![digest.as_bytes(), arm.to_u32(), batch.get()];
+            let insert = "INSERT INTO pile (digest, arm, batch, keys) VALUES (?, ?, ?, ?)";
+            let values = params![digest.as_bytes(), arm.to_u32(), batch.get(), keys];
             execute(insert, values).map_err(committing)?;
             (transaction.last_insert_rowid(), 0)
         };
@@ -349,6 +367,7 @@ impl Held {
         waiting += 1;
         if waiting >= batch.get() {
             shuffle(transaction, (key, pile), today)?;
+            self.filled += 1;
             waiting = 0;
         }
         self.ids += 1;
@@ -378,7 +397,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 /// Makes a batch of a pile.
 ///
 /// # Privacy
-/// Of the order of arrival nothing is left: each order is equally likely, and drawn from a cipher
+/// Nothing in the batch is left of the order of arrival: each order is equally likely, and drawn from a cipher
 /// with a key of the operating system's randomness. Without randomness there is no batch.
 fn shuffle(
     transaction: &Transaction<'_>,
@@ -455,6 +474,7 @@ mod tests {
             digest: Digest::new([1; 16]),
             arm: ArmIndex::new(arm).unwrap(),
             batch: BatchSize::new(3).unwrap(),
+            keys: [8; 16],
             report: [number; ShuffledReport::SEALED_BYTES],
         }
     }
@@ -501,6 +521,23 @@ mod tests {
         assert_eq!(dropped, Dropped { reports: 2, batches: 0 });
         assert_eq!(store.piles().count(), 0);
         assert_eq!(store.keep(&[envelope(3, 1)], TODAY).unwrap(), [Verdict::Duplicate]);
+    }
+
+    #[test]
+    fn reports_for_other_keys_are_in_no_batch_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = open(folder.path(), LIMITS).unwrap();
+        let other = |number| Envelope { keys: [9; 16], ..envelope(number, 0) };
+        let mixed = [envelope(1, 0), other(2), envelope(3, 0), other(4)];
+        store.keep(&mixed, TODAY).unwrap();
+        assert!(batches(&store).is_empty());
+        drop(store);
+        let mut store = open(folder.path(), LIMITS).unwrap();
+        store.keep(&[other(5)], TODAY).unwrap();
+        let full = batches(&store);
+        assert_eq!(full.len(), 1);
+        let reports = full[0].reports.chunks(ShuffledReport::SEALED_BYTES);
+        assert!(reports.map(|report| report[0]).all(|number| [2, 4, 5].contains(&number)));
     }
 
     #[test]

@@ -19,7 +19,8 @@ CREATE TABLE pile (
     digest BLOB NOT NULL CHECK (length(digest) = 16),
     arm INTEGER NOT NULL,
     batch INTEGER NOT NULL,
-    UNIQUE (digest, arm, batch)
+    keys BLOB NOT NULL CHECK (length(keys) = 16),
+    UNIQUE (digest, arm, batch, keys)
 ) STRICT;
 
 -- Sealed reports.

@@ -96,7 +96,8 @@ impl SqliteStore {
         directory: &Path,
         prepare: impl FnOnce(&mut Connection) -> Result<(), StoreError>,
     ) -> Result<Self, StoreError> {
-        let LockedDatabase { mut connection, file, lock } =
+        // They are dropped in reverse.
+        let LockedDatabase { lock, file, mut connection } =
             LockedDatabase::open(presence, directory, create, |connection| {
                 schema::version_of(connection).map(drop)
             })?;

@@ -469,7 +469,7 @@ pub struct GatewayKeys {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SubmitShuffledRequest {
-    /// 175 bytes: the sealed envelope.
+    /// 191 bytes: the sealed envelope.
     #[prost(bytes = "bytes", tag = "1")]
     pub envelope: ::prost::bytes::Bytes,
 }
@@ -481,7 +481,8 @@ pub struct GetShuffledRequest {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetShuffledResponse {
-    /// The canonical bytes of the specification; the relay computes the digest itself.
+    /// The canonical bytes of the specification; the relay computes the digest itself. Empty if
+    /// the experiment was deleted.
     #[prost(bytes = "bytes", tag = "1")]
     pub specification: ::prost::bytes::Bytes,
     /// Whether the experiment has ended. It does not begin again.

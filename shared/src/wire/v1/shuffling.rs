@@ -92,7 +92,8 @@ pub mod shuffler_client {
             self
         }
         /// Hands in one report. The answer comes after the relay's commit; ACCEPTED does not say that
-        /// the aggregator has it. INVALID_ARGUMENT: the envelope was not sealed for this relay.
+        /// the aggregator has it. INVALID_ARGUMENT: the envelope was not sealed for this relay, or the
+        /// report for other keys than the relay has from the aggregator: ask for them again.
         /// Otherwise as Device.SubmitUpload.
         pub async fn submit_shuffled(
             &mut self,
@@ -134,7 +135,8 @@ pub mod shuffler_server {
     #[async_trait]
     pub trait Shuffler: std::marker::Send + std::marker::Sync + 'static {
         /// Hands in one report. The answer comes after the relay's commit; ACCEPTED does not say that
-        /// the aggregator has it. INVALID_ARGUMENT: the envelope was not sealed for this relay.
+        /// the aggregator has it. INVALID_ARGUMENT: the envelope was not sealed for this relay, or the
+        /// report for other keys than the relay has from the aggregator: ask for them again.
         /// Otherwise as Device.SubmitUpload.
         async fn submit_shuffled(
             &self,
