@@ -239,7 +239,8 @@ impl Acceptance {
     /// Accepts only experiments whose reports a relay shuffles: the one of these terms, with batches
     /// that certify at most the central ε that they name. Without terms an app accepts no such
     /// experiment. Waiting reports of one only ever leave sealed for the relay that the app believes
-    /// then; while it believes none they wait, and are dropped after 60 days.
+    /// then; while it believes none they wait, and are dropped after 60 days. A relay takes no report
+    /// whose day is older than its replay window.
     ///
     /// The transport must lead through that relay, see `grpc::Transport::through_relay`.
     ///

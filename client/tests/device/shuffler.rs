@@ -233,11 +233,26 @@ fn what_the_relay_says_is_about_the_report_and_a_slip_of_its_operator_drops_none
             (Err(Status::unimplemented("")), hour),
             (Err(Status::unavailable("")), unanswered.clone()),
             (Err(Status::unauthenticated("")), unanswered),
-            (Err(busy), UploadOutcome::Unanswered { retry_after: pause }),
+            // It is full: other calls are not for its store.
+            (Err(busy), UploadOutcome::Retry { retry_after: pause }),
         ] {
             fake.calls().answer = Some(answer);
             assert_eq!(transport.upload_shuffled(&task).await, expected);
         }
+        Ok(())
+    })
+}
+
+#[test]
+fn keys_that_the_relay_refuses_are_asked_for_again() -> Result<(), Failure> {
+    with_relay(aggregator()?.1, async |fake, transport| {
+        let mut transport = signed(transport);
+        let task = some_task()?;
+        fake.calls().answer = Some(Err(Status::invalid_argument("")));
+        transport.upload_shuffled(&task).await;
+        fake.calls().answer = None;
+        assert_eq!(transport.upload_shuffled(&task).await, UploadOutcome::Accepted);
+        assert_eq!(fake.calls().asked_for_keys, 2);
         Ok(())
     })
 }
@@ -258,7 +273,8 @@ fn nothing_is_sealed_for_keys_that_are_not_the_aggregators() -> Result<(), Failu
     // The relay names its own, and the app wants no signature.
     with_relay(relay()?.1, async |fake, transport| {
         let mut transport = transport.through_relay_unsigned();
-        assert_eq!(transport.upload_shuffled(&task).await, unanswered);
+        let hour = UploadOutcome::Retry { retry_after: Some(Duration::from_hours(1)) };
+        assert_eq!(transport.upload_shuffled(&task).await, hour);
         let calls = fake.calls();
         assert_eq!((calls.sealed.len(), calls.asked_for_keys), (0, 1));
         Ok(())
