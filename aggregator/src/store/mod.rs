@@ -30,7 +30,7 @@ pub use embedded::{
     SqliteStore, Watermark, WatermarkError, seal_directory, verify_directory, verify_file,
 };
 pub(crate) use embedded::{DirectoryLock, LockedDatabase, OpenFiles, acknowledged};
-pub(crate) use embedded::{committing, opening, reading, sync_directory};
+pub(crate) use embedded::{committing, data_version, opening, reading, sync_directory};
 pub(crate) use error::damaged;
 use error::postgres;
 pub use error::{DamageError, DatabaseError, OpenError, Outcome, StoreError, StoreRefusal};

@@ -163,9 +163,8 @@ impl Work {
             }
             if !envelopes.is_empty() {
                 let today = self.today.get(self.store.oldest());
-                let filled = self.store.filled();
-                let verdicts = self.store.keep(&envelopes, today)?;
-                if verdicts.contains(&Verdict::Full)
+                let kept = self.store.keep(&envelopes, today)?;
+                if kept.verdicts.contains(&Verdict::Full)
                     && let Some(dropped) = self.lines.next()
                 {
                     let (ids, reports) = self.store.kept();
@@ -177,10 +176,10 @@ impl Work {
                          --reports-max allows; devices are told to come back"
                     );
                 }
-                for (answer, verdict) in waiting.into_iter().zip(verdicts) {
+                for (answer, verdict) in waiting.into_iter().zip(kept.verdicts) {
                     answer.send(verdict).ok();
                 }
-                if self.store.filled() > filled {
+                if kept.is_batch_filled {
                     self.filled.notify_one();
                 }
             }

@@ -4,6 +4,7 @@
 //! aggregator learns the number of ones of a batch, not whose they are. What that is worth is in
 //! [`bandana_shared::accounting::shuffling`].
 
+mod database;
 mod delivery;
 mod gateways;
 mod keeper;

@@ -44,7 +44,9 @@ pub(super) use queries::{data_sets, debits, fingerprint_key, rounds, session, up
 pub use seen::SeenIds;
 pub use shares::IdShares;
 pub(super) use sqlite::{BUSY_TIMEOUT, DATABASE_FILE};
-pub(crate) use sqlite::{LockedDatabase, committing, opening, reading, sync_directory};
+pub(crate) use sqlite::{
+    LockedDatabase, committing, data_version, opening, reading, sync_directory,
+};
 pub use sqlite::{SqliteStore, seal_directory};
 pub(super) use trusted::{disclosed, trusted};
 pub use verify::{verify_directory, verify_file};

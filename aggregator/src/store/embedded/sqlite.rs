@@ -98,14 +98,14 @@ impl SqliteStore {
     ) -> Result<Self, StoreError> {
         // They are dropped in reverse.
         let LockedDatabase { lock, file, mut connection } =
-            LockedDatabase::open(presence, directory, create, |connection| {
+            LockedDatabase::open(presence, directory, schema::create, |connection| {
                 schema::version_of(connection).map(drop)
             })?;
         prepare(&mut connection)?;
         let id = connection.query_row("SELECT id FROM store", [], |row| row.get(0));
         let id = StoreId::new(id.map_err(reading)?);
         let progress = Progress::of(&connection).map_err(reading)?;
-        let left = Left { version: version(&connection).map_err(reading)?, progress };
+        let left = Left { version: data_version(&connection).map_err(reading)?, progress };
         // The database was read, so SQLite has its files open.
         let files = Arc::new(OpenFiles::of(directory, file)?);
         // The process before this one may have ended before all groups were folded.
@@ -156,7 +156,7 @@ impl SqliteStore {
     /// As [`Self::check_files`]; [`StoreError::Damage`] when another program has written.
     pub fn check(&mut self) -> Result<(), StoreError> {
         self.check_files()?;
-        let version = version(&self.connection).map_err(reading)?;
+        let version = data_version(&self.connection).map_err(reading)?;
         if version == self.left.version {
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl SqliteStore {
     /// [`StoreError::Database`]; [`StoreError::Damage`] when another program has written meanwhile:
     /// the commit may be on top of an older store.
     pub(super) fn acknowledge(&mut self) -> Result<(), StoreError> {
-        if version(&self.connection).map_err(reading)? != self.left.version {
+        if data_version(&self.connection).map_err(reading)? != self.left.version {
             self.keep_log();
             return Err(written("it did so during a commit"));
         }
@@ -345,7 +345,7 @@ impl SqliteStore {
 }
 
 /// SQLite's `data_version`, which changes when another connection has committed.
-fn version(connection: &Connection) -> rusqlite::Result<i64> {
+pub(crate) fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
 }
 
@@ -356,12 +356,16 @@ fn written(what: &str) -> StoreError {
     ))
 }
 
-/// Creates a new store in a file of its own. The caller syncs the file, or throws it away.
-fn create(file: &Path) -> Result<(), StoreError> {
+/// Creates a database in a file of its own, with what `fill` puts there. The caller syncs the file,
+/// or throws it away.
+fn create(
+    file: &Path,
+    fill: impl FnOnce(&mut Connection) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     let mut connection = Connection::open(file).map_err(opening)?;
     connection.pragma_update(None, "journal_mode", "OFF").map_err(opening)?;
     connection.pragma_update(None, "synchronous", "OFF").map_err(opening)?;
-    schema::create(&mut connection)?;
+    fill(&mut connection)?;
     connection.close().map_err(|(_, error)| opening(error))
 }
 
@@ -376,15 +380,15 @@ pub(crate) struct LockedDatabase {
 }
 
 impl LockedDatabase {
-    /// Opens the database in `directory`, or has `create` make one if `presence` allows it. `check`
+    /// Opens the database in `directory`, or makes one that `fill` fills, if `presence` allows it. `check`
     /// says whether the file is one of its program: others stay as they are.
     ///
     /// # Errors
-    /// [`StoreError::Open`]; those of `create` and `check`.
+    /// [`StoreError::Open`]; those of `fill` and `check`.
     pub(crate) fn open(
         presence: Presence,
         directory: &Path,
-        create: impl FnOnce(&Path) -> Result<(), StoreError>,
+        fill: impl FnOnce(&mut Connection) -> Result<(), StoreError>,
         check: impl FnOnce(&Connection) -> Result<(), StoreError>,
     ) -> Result<Self, StoreError> {
         let unusable =
@@ -395,7 +399,7 @@ impl LockedDatabase {
         let lock = DirectoryLock::take(directory)?;
         // Another process may have created the store meanwhile.
         if !files::find(directory, presence)? {
-            files::make(directory, create)?;
+            files::make(directory, |file| create(file, fill))?;
         }
         let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
         let path = directory.join(DATABASE_FILE);
