@@ -180,6 +180,7 @@
 
 mod acceptance;
 mod assignment;
+mod budget;
 mod core;
 #[cfg(feature = "storage")]
 pub mod danger;
@@ -207,11 +208,12 @@ pub mod trusted;
 
 pub use acceptance::{Acceptance, Refusal};
 pub use assignment::{AssignmentId, Chosen, Unreported};
+pub use budget::{Budget, BudgetError};
 #[cfg(feature = "simulation")]
 pub use core::SimulatedClient;
 pub use core::{Client, ClientError, Core, FetchTask, Fetched, Statistics, Task};
 pub use debit::CentralLoss;
-pub use ledger::{Budget, BudgetError, Spent};
+pub use ledger::Spent;
 #[cfg(feature = "simulation")]
 pub use noise::SeededNoise;
 pub use noise::{BulkNoise, EntropyError, NoiseSource, OsNoise};

@@ -6,7 +6,7 @@ use bandana_shared::identity::ExperimentId;
 
 use super::{Change, ClientError, Core, Draw, Epoch, release};
 use crate::assignment::{AssignmentId, Chosen, OpenAssignment, Unreported};
-use crate::ledger::Exhausted;
+use crate::budget::Exhausted;
 use crate::noise::NoiseSource;
 use crate::outbox::{REPORTS_IN_ALL_MAX, REPORTS_MAX};
 use crate::reward::Reward;

@@ -16,7 +16,9 @@ use crate::assignment::Unreported;
 #[cfg(feature = "storage")]
 use crate::assignment::random_epoch;
 #[cfg(feature = "storage")]
-use crate::ledger::{Budget, Ledger};
+use crate::budget::Budget;
+#[cfg(feature = "storage")]
+use crate::ledger::Ledger;
 #[cfg(feature = "storage")]
 use crate::noise::NoiseSource;
 #[cfg(feature = "storage")]

@@ -28,8 +28,9 @@ use bandana_shared::identity::ExperimentId;
 
 #[cfg(test)]
 use crate::assignment::AssignmentId;
+use crate::budget::Budget;
 use crate::day::HeardDay;
-use crate::ledger::{Budget, Spent};
+use crate::ledger::Spent;
 #[cfg(feature = "simulation")]
 use crate::noise::SeededNoise;
 use crate::noise::{NoiseSource, OsNoise};

@@ -6,7 +6,7 @@ use bandana_shared::identity::{ExperimentId, StoreId, UploadId};
 
 use super::{Change, ClientError, Core, Task, relay_of};
 use crate::assignment::AssignmentId;
-use crate::ledger::Exhausted;
+use crate::budget::Exhausted;
 use crate::noise::NoiseSource;
 use crate::outbox::{Outgoing, UploadOutcome};
 use crate::time::Timestamp;

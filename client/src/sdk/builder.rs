@@ -13,9 +13,9 @@ use super::settings::{Acceptances, Consent, Settings};
 use super::shared::Shared;
 use super::{Bandana, Tasks};
 use crate::acceptance::Acceptance;
+use crate::budget::Budget;
 #[cfg(feature = "grpc")]
 use crate::grpc::Transport;
-use crate::ledger::Budget;
 use crate::time::{Clock, SystemClock};
 
 /// Builds a [`Bandana`] from settings that have no default. They are set one after the other, and

@@ -244,8 +244,8 @@ mod tests {
     use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 
     use crate::acceptance::Acceptance;
+    use crate::budget::Budget;
     use crate::core::{FetchTask, Fetched};
-    use crate::ledger::Budget;
     use crate::sdk::{Bandana, Consent};
 
     type Failure = Box<dyn std::error::Error>;

@@ -21,8 +21,9 @@ use bandana_shared::identity::ExperimentId;
 use thiserror::Error;
 
 use crate::assignment::AssignmentId;
+use crate::budget::Budget;
 use crate::core::Statistics;
-use crate::ledger::{Budget, Spent};
+use crate::ledger::Spent;
 #[cfg(feature = "storage")]
 use crate::storage::StorageError;
 use crate::time::Timestamp;

@@ -7,7 +7,7 @@ use bandana_shared::identity::ExperimentId;
 
 use super::disk::Place;
 use crate::acceptance::Acceptance;
-use crate::ledger::Budget;
+use crate::budget::Budget;
 use crate::time::Clock;
 
 /// Whether the user consents to take part.

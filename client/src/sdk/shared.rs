@@ -9,8 +9,8 @@ use bandana_shared::identity::ExperimentId;
 use super::disk::Disk;
 use super::notifier::Notifier;
 use super::settings::{Acceptances, Consent, Settings};
+use crate::budget::Budget;
 use crate::core::Core;
-use crate::ledger::Budget;
 use crate::noise::OsNoise;
 #[cfg(feature = "storage")]
 use crate::storage::StorageError;

@@ -20,11 +20,12 @@ use bandana_shared::stored;
 
 use super::SLOT;
 use crate::assignment::AssignmentId;
+use crate::budget::Budget;
 use crate::core::{CachedExperiment, Change, Draw, Epoch, State};
 use crate::core::{PendingReward, PendingRewards};
 use crate::core::{StoredChanges, StoredDone, StoredLedger, StoredState};
 use crate::debit::Debit;
-use crate::ledger::{Budget, Ledger};
+use crate::ledger::Ledger;
 use crate::outbox::{Sealed, UploadTask};
 use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
