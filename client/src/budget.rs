@@ -1,4 +1,4 @@
-//! The budget: the privacy loss that an app allows an installation, in two accounts.
+//! The budget: the privacy loss that an app allows an installation, and what of it is spent.
 
 use bandana_shared::accounting::delta_units::DeltaUnits;
 use bandana_shared::accounting::guarantee::Guarantee;
@@ -7,7 +7,6 @@ use bandana_shared::accounting::nano_nats::NanoNats;
 use thiserror::Error;
 
 use crate::debit::{CentralLoss, Debit};
-use crate::ledger::Spent;
 
 /// The privacy loss that an installation may incur, over all experiments.
 ///
@@ -175,6 +174,52 @@ impl Budget {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("a budget's window has 1 to {max} days; got {0}", max = Budget::WINDOW_DAYS_MAX)]
 pub struct BudgetError(u32);
+
+/// The privacy loss of an installation so far: the sum of the prices of its reports in the local
+/// and in the central account, including reports still to be made; see [`Budget`].
+///
+/// ```
+#[doc = include_str!("example.txt")]
+/// use std::time::Duration;
+/// use bandana_client::Spent;
+/// use bandana_shared::accounting::nano_nats::NanoNats;
+///
+/// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+/// client.choose(&id, now())?;
+/// let report = NanoNats::new(1_000_000_000);
+/// let spent: Spent = client.spent();
+/// assert_eq!((spent.window, spent.lifetime), (report, report));
+/// // Nobody shuffles it.
+/// assert_eq!(spent.central_window.epsilon, report);
+/// // No clock of the device ends a window, only the server's day.
+/// let next_week = now().after(Duration::from_hours(7 * 24));
+/// client.next_task(next_week)?;
+/// assert_eq!(client.spent(), spent);
+/// # Ok::<(), Failure>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// In the window that ends on the server's day as last heard. Reports that have no day yet are in
+    /// every window: they wait to be sent, or no server was heard since they were.
+    pub window: NanoNats,
+    /// Since the installation.
+    pub lifetime: NanoNats,
+    /// In the same window, in the central account.
+    pub central_window: CentralLoss,
+    /// Since the installation, in the central account.
+    pub central_lifetime: CentralLoss,
+}
+
+impl Spent {
+    pub(crate) fn new(window: Debit, lifetime: Debit) -> Self {
+        Self {
+            window: window.local,
+            lifetime: lifetime.local,
+            central_window: window.central(),
+            central_lifetime: lifetime.central(),
+        }
+    }
+}
 
 /// The cap that a report would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

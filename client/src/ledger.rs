@@ -2,61 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::Day;
 
-use crate::budget::{Budget, Exhausted};
-use crate::debit::{CentralLoss, Debit};
+use crate::budget::{Budget, Exhausted, Spent};
+use crate::debit::Debit;
 use crate::time::Timestamp;
 
 /// How far the days of two replicas may differ around midnight.
 const DAY_SKEW: u32 = 1;
-
-/// The privacy loss of an installation so far: the sum of the prices of its reports in the local
-/// and in the central account, including reports still to be made; see [`Budget`].
-///
-/// ```
-#[doc = include_str!("example.txt")]
-/// use std::time::Duration;
-/// use bandana_client::Spent;
-/// use bandana_shared::accounting::nano_nats::NanoNats;
-///
-/// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-/// client.choose(&id, now())?;
-/// let report = NanoNats::new(1_000_000_000);
-/// let spent: Spent = client.spent();
-/// assert_eq!((spent.window, spent.lifetime), (report, report));
-/// // Nobody shuffles it.
-/// assert_eq!(spent.central_window.epsilon, report);
-/// // No clock of the device ends a window, only the server's day.
-/// let next_week = now().after(Duration::from_hours(7 * 24));
-/// client.next_task(next_week)?;
-/// assert_eq!(client.spent(), spent);
-/// # Ok::<(), Failure>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
-    /// In the window that ends on the server's day as last heard. Reports that have no day yet are in
-    /// every window: they wait to be sent, or no server was heard since they were.
-    pub window: NanoNats,
-    /// Since the installation.
-    pub lifetime: NanoNats,
-    /// In the same window, in the central account.
-    pub central_window: CentralLoss,
-    /// Since the installation, in the central account.
-    pub central_lifetime: CentralLoss,
-}
-
-impl Spent {
-    fn new(window: Debit, lifetime: Debit) -> Self {
-        Self {
-            window: window.local,
-            lifetime: lifetime.local,
-            central_window: window.central(),
-            central_lifetime: lifetime.central(),
-        }
-    }
-}
 
 /// The debits of an installation. A debit is never reversed: a crash may waste budget, and nothing
 /// refills it.

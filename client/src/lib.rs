@@ -208,12 +208,11 @@ pub mod trusted;
 
 pub use acceptance::{Acceptance, Refusal};
 pub use assignment::{AssignmentId, Chosen, Unreported};
-pub use budget::{Budget, BudgetError};
+pub use budget::{Budget, BudgetError, Spent};
 #[cfg(feature = "simulation")]
 pub use core::SimulatedClient;
 pub use core::{Client, ClientError, Core, FetchTask, Fetched, Statistics, Task};
 pub use debit::CentralLoss;
-pub use ledger::Spent;
 #[cfg(feature = "simulation")]
 pub use noise::SeededNoise;
 pub use noise::{BulkNoise, EntropyError, NoiseSource, OsNoise};

@@ -28,9 +28,8 @@ use bandana_shared::identity::ExperimentId;
 
 #[cfg(test)]
 use crate::assignment::AssignmentId;
-use crate::budget::Budget;
+use crate::budget::{Budget, Spent};
 use crate::day::HeardDay;
-use crate::ledger::Spent;
 #[cfg(feature = "simulation")]
 use crate::noise::SeededNoise;
 use crate::noise::{NoiseSource, OsNoise};

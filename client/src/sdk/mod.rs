@@ -21,9 +21,8 @@ use bandana_shared::identity::ExperimentId;
 use thiserror::Error;
 
 use crate::assignment::AssignmentId;
-use crate::budget::Budget;
+use crate::budget::{Budget, Spent};
 use crate::core::Statistics;
-use crate::ledger::Spent;
 #[cfg(feature = "storage")]
 use crate::storage::StorageError;
 use crate::time::Timestamp;
