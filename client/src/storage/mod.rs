@@ -27,6 +27,10 @@ mod double;
 mod error;
 #[cfg(test)]
 mod golden_tests;
+#[cfg(test)]
+mod round_trip_tests;
+#[cfg(test)]
+mod samples;
 
 use std::io;
 

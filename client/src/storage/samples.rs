@@ -1,0 +1,178 @@
+//! Ledgers, changes and states of a device, for tests of what is stored.
+
+use std::sync::Arc;
+
+use bandana_shared::accounting::delta_units::DeltaUnits;
+use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::channel::Floor;
+use bandana_shared::curve::{Curvature, Mechanism};
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{
+    ArmIndex, Day, ExperimentId, Revision, StoreId, UnixSeconds, UploadId,
+};
+use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
+use bandana_shared::shuffling::BatchSize;
+use bandana_shared::signing::Signature;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
+
+use crate::assignment::AssignmentId;
+use crate::core::{CachedExperiment, Change, Draw, Epoch, State};
+use crate::debit::Debit;
+use crate::ledger::Ledger;
+use crate::outbox::{Sealed, UploadTask};
+use crate::privatizer::PrivateReport;
+use crate::time::Timestamp;
+
+pub(super) type Failure = Box<dyn std::error::Error>;
+
+pub(super) fn at(milliseconds: u64) -> Timestamp {
+    Timestamp::from_unix_ms(milliseconds)
+}
+
+/// Debits of three reports: one that arrived on day 20 000, one on the next day, and one that has no
+/// day yet.
+pub(super) fn ledger() -> Ledger {
+    let mut ledger = Ledger::default();
+    let price = Debit::unshuffled(NanoNats::new(1_000_000_000));
+    for day in [20_000, 20_001] {
+        ledger.debit(price);
+        ledger.hear(Day::new(day), price);
+    }
+    ledger.debit(price);
+    ledger
+}
+
+pub(super) fn held(signed: bool) -> Result<CachedExperiment, Failure> {
+    let epsilon = Epsilon::new(0.5)?;
+    let specification = Specification::new(SpecificationParts {
+        experiment_id: ExperimentId::new("golden")?,
+        revision: Revision::new(2)?,
+        simulation: true,
+        epsilon,
+        floor: Floor::for_epsilon(epsilon).get(),
+        rewards: Rewards::new(
+            RewardKind::Bounded,
+            RewardRange::new(-1.0, 3.0)?,
+            OutOfRange::Clamp,
+            0.25,
+        )?,
+        mechanism: Mechanism::Quadratic(Curvature::new(0.5)?),
+        arms: vec![Arm::new("old")?.retired(), Arm::new("new")?],
+        timing: ReleaseTiming { attribution_window_seconds: 60, release_delay_seconds_max: 9 },
+        batch: None,
+    })?;
+    // The public key of the first test of RFC 8032; the signature need not be valid.
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a".parse()?;
+    let signature = Signature::new(key, UnixSeconds::new(1_700_000_000), [7; 64]);
+    let weights = Weights::new(&[0, 1 << 32])?;
+    Ok(CachedExperiment {
+        specification: Arc::new(specification),
+        signatures: if signed { vec![signature] } else { Vec::new() },
+        policy: Policy { version: 3, weights, time_to_live_seconds: 60 },
+        heard_at: at(77),
+        store: Some(StoreId::new([5; 16])),
+    })
+}
+
+/// The price of a report of the golden experiment.
+pub(super) const PRICE: Debit = Debit::unshuffled(NanoNats::new(500_000_000));
+
+pub(super) fn direct() -> Sealed {
+    Sealed::Direct(UploadTask::from_parts(UploadId::new([9; 16]), vec![1, 2]))
+}
+
+pub(super) fn report(number: u8) -> Result<PrivateReport, Failure> {
+    PrivateReport::restored(number).ok_or_else(|| "no report says that".into())
+}
+
+/// Every kind of change, starting from an empty state.
+pub(super) fn changes() -> Result<Vec<Change>, Failure> {
+    let held = held(true)?;
+    let draw = |id, once| draw(id, &held.specification, PRICE, once);
+    let id = AssignmentId::new(1);
+    let again = CachedExperiment { heard_at: at(99), ..held.clone() };
+    Ok(vec![
+        Change::Heard { held: held.clone(), anew: true },
+        draw(1, None)?,
+        draw(2, Some(Epoch { days: 30, number: 4 }))?,
+        draw(3, None)?,
+        Change::Privatized { id, report: report(1)? },
+        Change::Sealed { id, sealed: direct() },
+        Change::Privatized { id: AssignmentId::new(3), report: report(0)? },
+        Change::Settled { id: AssignmentId::new(3) },
+        Change::Heard { held: again, anew: false },
+        Change::DayHeard { day: Day::new(20_000), settled: PRICE },
+    ])
+}
+
+pub(super) fn state() -> Result<State, Failure> {
+    state_of(&changes()?)
+}
+
+/// A day with a shuffled report among others, and one that has no day yet.
+pub(super) fn ledger_of_both_accounts() -> Ledger {
+    let mut ledger = ledger();
+    for _ in 0..2 {
+        ledger.debit(SHUFFLED);
+    }
+    ledger.hear(Day::new(20_002), SHUFFLED);
+    ledger
+}
+
+/// The price of a report of the golden experiment in its batches.
+pub(super) const SHUFFLED: Debit = Debit {
+    local: PRICE.local,
+    central: NanoNats::new(50_000_001),
+    delta: DeltaUnits::new(18_446_744_074),
+};
+
+/// Every kind of change that is different for shuffled reports, starting from an empty state.
+pub(super) fn shuffled_changes() -> Result<Vec<Change>, Failure> {
+    let held = held(false)?;
+    let specification = held.specification.in_batches(BatchSize::new(1000)?)?;
+    let held = CachedExperiment { specification: Arc::new(specification), ..held };
+    let draw = |id| draw(id, &held.specification, SHUFFLED, None);
+    let sealed = Sealed::Shuffled { id: UploadId::new([9; 16]), day: Day::new(20_000) };
+    let (first, second) = (AssignmentId::new(1), AssignmentId::new(2));
+    let again = CachedExperiment { heard_at: at(99), ..held.clone() };
+    Ok(vec![
+        Change::Heard { held: held.clone(), anew: true },
+        draw(1)?,
+        draw(2)?,
+        draw(3)?,
+        Change::Privatized { id: first, report: report(1)? },
+        Change::Privatized { id: second, report: report(0)? },
+        Change::Sealed { id: first, sealed },
+        Change::Heard { held: again, anew: false },
+        Change::DayHeard { day: Day::new(20_000), settled: Debit::ZERO },
+    ])
+}
+
+pub(super) fn state_of(changes: &[Change]) -> Result<State, Failure> {
+    let mut state = State::default();
+    for change in changes {
+        state.apply(change, 0).map_err(|_| format!("{change:?}"))?;
+    }
+    Ok(state)
+}
+
+/// A draw of the second arm.
+pub(super) fn draw(
+    id: u64,
+    specification: &Specification,
+    price: Debit,
+    once: Option<Epoch>,
+) -> Result<Change, Failure> {
+    Ok(Change::Drawn(Draw {
+        id: AssignmentId::new(id),
+        digest: specification.digest(),
+        experiment_id: specification.experiment_id().clone(),
+        arm: ArmIndex::new(1)?,
+        chosen_at: at(100),
+        rewards_until: at(60_100),
+        release_at: at(61_000),
+        price,
+        once,
+    }))
+}
