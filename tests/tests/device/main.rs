@@ -11,3 +11,4 @@ mod simulation_repeats;
 mod tagging;
 mod timing;
 mod trusted_device;
+mod users;

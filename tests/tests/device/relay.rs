@@ -4,16 +4,10 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use bandana_client::grpc::{AppKey, Transport, TransportError};
-use bandana_client::{
-    Acceptance, Clock as _, FetchTask, Reward, Signers, SimulatedClient, SystemClock, Task,
-    Timestamp, UploadOutcome,
-};
+use bandana_client::{Acceptance, FetchTask, Signers};
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::environment::CleanEnvironment as _;
 use bandana_examples::relay_process::{AT_ONCE, RelayProcess, gateway_key};
@@ -40,10 +34,9 @@ use tokio::process::Command;
 use tonic::Code;
 use tonic::codegen::http;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
+use super::users::{Crowd, User, kills};
 
-/// Longest time of a user's attempts.
-pub(super) const PATIENCE: Duration = Duration::from_mins(2);
+const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
 pub(super) fn program() -> &'static Path {
     Path::new(PROGRAM)
@@ -105,86 +98,6 @@ fn code<T: std::fmt::Debug>(outcome: Result<T, TransportError>) -> anyhow::Resul
     match outcome {
         Err(TransportError::Status(status)) => Ok(status.code()),
         other => bail!("no refusal: {other:?}"),
-    }
-}
-
-/// A user with a clock that is turned on to whatever is due next.
-pub(super) struct User {
-    pub(super) client: SimulatedClient,
-    now: Timestamp,
-}
-
-impl User {
-    /// A user who has chosen an arm and reacted, on what `transport` fetched.
-    async fn new(
-        number: u64,
-        experiment: &Specification,
-        transport: &mut Transport,
-    ) -> anyhow::Result<Self> {
-        let acceptance = Acceptance::unsigned(experiment.epsilon(), Rewards::binary());
-        Self::with(number, experiment, acceptance, transport).await
-    }
-
-    /// As [`Self::new`], with these terms.
-    pub(super) async fn with(
-        number: u64,
-        experiment: &Specification,
-        acceptance: Acceptance,
-        transport: &mut Transport,
-    ) -> anyhow::Result<Self> {
-        let mut client = SimulatedClient::seeded(9, number);
-        let id = experiment.experiment_id().clone();
-        client.enroll(id.clone(), acceptance);
-        let mut user = Self { client, now: SystemClock.now() };
-        while user.step(transport).await?.is_none() {}
-        let assignment = user.client.choose(&id, user.now)?;
-        user.client.reward(assignment.id(), Reward::new(1.0)?, user.now)?;
-        Ok(user)
-    }
-
-    /// Does what is due next, and returns whether something is left.
-    async fn step(&mut self, transport: &mut Transport) -> anyhow::Result<Option<()>> {
-        match self.client.next_task(self.now)? {
-            Task::Fetch(task) => match transport.fetch(&task).await {
-                Ok(fetched) => {
-                    self.client.on_fetched(&task, fetched, self.now)?;
-                    return Ok(Some(()));
-                }
-                Err(_) => self.client.on_fetch_failed(&task, None, self.now)?,
-            },
-            Task::Upload(task) => {
-                let outcome = transport.upload(&task).await;
-                self.client.on_upload_result(task.id(), &outcome, self.now)?;
-                if !matches!(outcome, UploadOutcome::Unanswered { .. }) {
-                    return Ok(Some(()));
-                }
-            }
-            Task::Shuffled(task) => {
-                let outcome = transport.upload_shuffled(&task).await;
-                self.client.on_upload_result(task.id(), &outcome, self.now)?;
-                if !matches!(outcome, UploadOutcome::Unanswered { .. }) {
-                    return Ok(Some(()));
-                }
-            }
-            Task::Wait(time) => self.now = time,
-            Task::Done => return Ok(Some(())),
-        }
-        // What failed takes a moment to come back; the user's own waits are over at once.
-        tokio::time::sleep(Duration::from_millis(2)).await;
-        Ok(None)
-    }
-
-    /// Reports, and returns how the aggregator counted it.
-    pub(super) async fn report(mut self, transport: &mut Transport) -> anyhow::Result<u64> {
-        let reporting = async {
-            while self.client.waiting_reports() > 0 || self.client.statistics().reports_made == 0 {
-                self.step(transport).await?;
-            }
-            let statistics = self.client.statistics();
-            ensure!(statistics.uploads_refused == 0, "{statistics:?}");
-            Ok(statistics.uploads_accepted + statistics.uploads_duplicate)
-        };
-        tokio::time::timeout(PATIENCE, reporting).await?
     }
 }
 
@@ -488,17 +401,6 @@ async fn signatures_that_are_false_are_refused_at_the_start_and_later() -> anyho
     Ok(())
 }
 
-/// Kills of relay and aggregator, in turn.
-pub(super) fn kills() -> anyhow::Result<u32> {
-    Ok(match std::env::var("BANDANA_KILLS") {
-        Ok(number) => number.parse()?,
-        Err(_) => 6,
-    })
-}
-
-/// Users at the same time.
-pub(super) const USERS: u64 = 8;
-
 #[tokio::test]
 async fn reports_are_counted_once_though_relay_and_aggregator_are_killed() -> anyhow::Result<()> {
     let Relayed { folder, mut aggregator, mut relay, experiment } =
@@ -506,31 +408,10 @@ async fn reports_are_counted_once_though_relay_and_aggregator_are_killed() -> an
     let key = folder.path().join("gateway-key").display().to_string();
     let (data_dir, relay_url) = (folder.path().join("data"), relay.url.clone());
     let (of_devices, of_relay) = (address(&aggregator.device_url)?, address(&relay_url)?);
-    let (is_over, counted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let users: Vec<_> = (0..USERS)
-        .map(|first| {
-            let (is_over, counted) = (Arc::clone(&is_over), Arc::clone(&counted));
-            let (experiment, url) = (experiment.clone(), relay_url.clone());
-            tokio::spawn(async move {
-                let mut transport = Transport::to(&url)?.through_relay_unsigned();
-                for number in (first..).step_by(usize::try_from(USERS)?) {
-                    if is_over.load(Ordering::SeqCst) {
-                        break;
-                    }
-                    let user = User::new(number, &experiment, &mut transport).await?;
-                    counted.fetch_add(user.report(&mut transport).await?, Ordering::SeqCst);
-                }
-                anyhow::Ok(())
-            })
-        })
-        .collect();
+    let acceptance = Acceptance::unsigned(experiment.epsilon(), Rewards::binary());
+    let crowd = Crowd::start(&experiment, &acceptance, &relay_url);
     for kill in 0..kills()? {
-        // Under load: after some more reports.
-        let wanted = counted.load(Ordering::SeqCst) + 20;
-        while counted.load(Ordering::SeqCst) < wanted {
-            ensure!(users.iter().all(|user| !user.is_finished()), "a user gave up");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        crowd.report_more().await?;
         if kill % 2 == 0 {
             relay.kill().await?;
             let gateway = aggregator.device_url.clone();
@@ -542,11 +423,8 @@ async fn reports_are_counted_once_though_relay_and_aggregator_are_killed() -> an
                 AggregatorProcess::start_at_with(of_devices, &flags, program(), &data_dir).await?;
         }
     }
-    is_over.store(true, Ordering::SeqCst);
-    for user in users {
-        user.await??;
-    }
+    let counted = crowd.end().await?;
     let relayed = Relayed { folder, aggregator, relay, experiment };
-    assert_eq!(relayed.reports().await?, counted.load(Ordering::SeqCst));
+    assert_eq!(relayed.reports().await?, counted);
     relayed.stop().await
 }
