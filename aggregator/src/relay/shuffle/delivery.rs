@@ -214,7 +214,7 @@ pub(super) async fn watch_ends(keeper: Keeper, experiments: Experiments) {
         let digests: BTreeSet<Digest> = piles.into_iter().map(|(pile, _)| pile.digest).collect();
         for digest in digests {
             let asked = experiments.ask(digest).await;
-            let has_ended = asked.ok().flatten().is_some_and(|known| known.has_ended);
+            let has_ended = asked.ok().flatten().is_some_and(|known| known.running.is_none());
             if has_ended && end(&keeper, &experiments, digest).await.is_err() {
                 return;
             }

@@ -25,11 +25,17 @@ const WORDS_MAX: usize = 300;
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
-    pub(super) arms: usize,
-    pub(super) batch: BatchSize,
-    pub(super) has_ended: bool,
+    /// What reports for it must be. None: it has ended.
+    pub(super) running: Option<Running>,
     /// The id of the aggregator's store, for devices.
     pub(super) store_id: Bytes,
+}
+
+/// What reports for an experiment must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Running {
+    pub(super) arms: usize,
+    pub(super) batch: BatchSize,
 }
 
 /// What is known of each digest.
@@ -94,23 +100,17 @@ impl Experiments {
                 ));
             }
         };
-        if answer.has_ended && answer.specification.is_empty() {
-            // Deleted since: nothing is kept for it, whatever its arms and batches were.
-            let Ok(batch) = BatchSize::new(2) else { return Ok(None) };
-            let known = Known { arms: 0, batch, has_ended: true, store_id: answer.store_id };
-            lock(&self.known).insert(digest, known.clone());
-            return Ok(Some(known));
-        }
-        let specification = decode_specification(&answer.specification).ok();
-        let specification = specification.filter(|found| found.digest() == digest);
-        let known = specification.and_then(|specification| {
-            Some(Known {
-                arms: specification.arms().len(),
-                batch: specification.batch()?,
-                has_ended: answer.has_ended,
-                store_id: answer.store_id,
+        let store_id = answer.store_id;
+        let known = if answer.has_ended {
+            Some(Known { running: None, store_id })
+        } else {
+            let specification = decode_specification(&answer.specification).ok();
+            let specification = specification.filter(|found| found.digest() == digest);
+            specification.and_then(|specification| {
+                let (arms, batch) = (specification.arms().len(), specification.batch()?);
+                Some(Known { running: Some(Running { arms, batch }), store_id })
             })
-        });
+        };
         let Some(known) = known else {
             tracing::error!(%digest, "the aggregator gave another specification than was asked for");
             return Err(Status::unavailable("the aggregator's answer is not usable"));
@@ -122,7 +122,7 @@ impl Experiments {
     /// Notes that an experiment has ended.
     pub(super) fn end(&self, digest: Digest) {
         if let Some(known) = lock(&self.known).get_mut(&digest) {
-            known.has_ended = true;
+            known.running = None;
         }
     }
 

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 
 use super::gateways::GatewayDigests;
 use super::keeper::{Keeper, NotKept};
-use super::known::{Experiments, Known};
+use super::known::{Experiments, Known, Running};
 use crate::api::answer_to;
 use crate::clock::Clock;
 use crate::gateway::{OpenError, Opener};
@@ -49,16 +49,16 @@ impl ShufflerService {
             let message = format!("the aggregator has no shuffled experiment of digest {digest}");
             return Ok((UploadStatus::UnknownSpecification, message));
         };
-        if known.has_ended {
+        let Some(Running { arms, batch: expected }) = known.running else {
             return Ok((UploadStatus::Stopped, "the experiment has ended".to_owned()));
-        }
-        if arm.get() >= known.arms {
-            let (arm, arms) = (arm.get(), known.arms);
+        };
+        if arm.get() >= arms {
+            let arm = arm.get();
             let message = format!("there is no arm {arm}; the specification has {arms} arms");
             return Ok((UploadStatus::UnknownArm, message));
         }
-        if batch != known.batch {
-            let message = format!("a batch of this experiment has {} reports", known.batch.get());
+        if batch != expected {
+            let message = format!("a batch of this experiment has {} reports", expected.get());
             return Ok((UploadStatus::Malformed, message));
         }
         match self.keeper.keep(envelope).await {
