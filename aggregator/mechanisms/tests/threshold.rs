@@ -6,6 +6,9 @@
 use bandana_mechanisms::queries::threshold::{AboveThreshold, RunKey};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
+use renyi::rho;
+
+mod renyi;
 
 /// P(a run ends with each query), and last P(it does not end), for queries of these weights.
 fn law(weights: &[f64]) -> Vec<f64> {
@@ -20,18 +23,6 @@ fn law(weights: &[f64]) -> Vec<f64> {
         .collect();
     law.push(1.0 / sum);
     law
-}
-
-/// The least ρ that these two distributions allow: the largest divergence over its order.
-fn rho(p: &[f64], q: &[f64]) -> f64 {
-    let orders = (-40..=60).map(|step| 1.0 + (f64::from(step) / 8.0).exp());
-    let divergence = |order: f64| {
-        let losses = p.iter().zip(q).map(|(p, q)| (order - 1.0) * (p / q).ln());
-        let largest = losses.clone().fold(f64::NEG_INFINITY, f64::max);
-        let terms = p.iter().zip(losses).map(|(p, loss)| p * (loss - largest).exp());
-        (largest + terms.sum::<f64>().ln()) / (order - 1.0)
-    };
-    orders.map(|order| divergence(order) / order).fold(0.0, f64::max)
 }
 
 /// What a run costs, with this θ in thousandths.
