@@ -34,7 +34,9 @@ use crate::debit::Debit;
 /// An aggregator that sees a report only in its batch learns this little of the reward as long as
 /// - the relay does not collude with it: it shuffles, hands on full batches only, and tells nobody
 ///   who sent which report;
-/// - and at most [`Self::colluders`] of a thousand users in a batch do.
+/// - and at most [`Self::colluders`] of a thousand users in a batch do. Whoever makes up users
+///   breaks that, and so do signers who sign a specification or a gateway's key for few devices:
+///   batches of those few can be filled with anything.
 ///
 /// If either fails, the ε of the experiment holds, the same as for reports that nobody shuffles. A
 /// relay that does not collude sees who reports, when, and for which arm. It can't read the bit,

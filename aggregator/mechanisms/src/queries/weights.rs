@@ -22,6 +22,11 @@
 //! c/(2 ρ2). Which comes next depends on what was released, which composition allows (Bun and Steinke 2016,
 //! lemma 1.7). The secret number of each run follows from the session's key.
 //!
+//! An analyst may interleave sessions and other queries, and open some for what others answered: the
+//! losses still add up (Lyu, "Composition theorems for interactive differential privacy", 2022, for
+//! both measures; Haney et al., "Concurrent composition for interactive differential privacy with
+//! adaptive privacy-loss parameters", 2023, for a limit on losses that are chosen on the way).
+//!
 //! The compared quantity is |c(D) - h|, with h the number of rows that the hypothesis expects, as
 //! an integer. The hypothesis is a function of answers that were released, and so is h; a changed
 //! row changes c(D) by at most 1, and so the compared quantity too. After c updates the session
