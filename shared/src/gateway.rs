@@ -8,6 +8,8 @@ use std::str::FromStr;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
+use crate::hex;
+
 /// The path of sealed requests, at relays and gateways.
 pub const PATH: &str = "/ohttp";
 
@@ -128,6 +130,9 @@ const DIGEST_DOMAIN: &[u8] = b"bandana.v1.gateway-keys\0";
 const KEY: std::ops::Range<usize> = 5..37;
 const _: () = assert!(KEY.start == BEFORE_ID.len() + 1 + BEFORE_KEY.len());
 
+/// The bytes of a configuration.
+const BYTES: usize = KEY.end + AFTER_KEY.len();
+
 impl fmt::Display for GatewayKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -138,11 +143,8 @@ impl FromStr for GatewayKeys {
     type Err = GatewayKeysError;
 
     fn from_str(text: &str) -> Result<Self, GatewayKeysError> {
-        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-        let digit = |ascii: u8| char::from(ascii).to_digit(16).and_then(|d| u8::try_from(d).ok());
-        let byte = |pair: &[u8; 2]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
-        let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
-        Self::new(&bytes.filter(|_| rest.is_empty()).ok_or(GatewayKeysError(()))?)
+        let bytes: [u8; BYTES] = hex::decode(text).ok_or(GatewayKeysError(()))?;
+        Self::new(&bytes)
     }
 }
 

@@ -38,6 +38,7 @@ pub mod curve;
 pub mod epsilon;
 pub mod estimate;
 pub mod gateway;
+mod hex;
 pub mod identity;
 pub mod interval;
 pub mod limits;

@@ -44,6 +44,7 @@ use ed25519_dalek::VerifyingKey;
 use thiserror::Error;
 
 use crate::gateway::GatewayKeys;
+use crate::hex;
 use crate::identity::UnixSeconds;
 use crate::specification::Specification;
 
@@ -130,7 +131,7 @@ impl FromStr for PublicKey {
     type Err = KeyError;
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        Self::new(bytes_from_hex(text).ok_or(KeyError::Text)?)
+        Self::new(hex::decode(text).ok_or(KeyError::Text)?)
     }
 }
 
@@ -146,27 +147,13 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// The bytes of 64 hexadecimal digits.
-fn bytes_from_hex(text: &str) -> Option<[u8; 32]> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    if pairs.len() != 32 || !rest.is_empty() {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(pairs) {
-        let digit = |ascii: u8| char::from(ascii).to_digit(16).and_then(|d| u8::try_from(d).ok());
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
-}
-
 /// The 32 bytes of a secret from 64 hexadecimal digits.
 ///
 /// # Errors
 /// [`KeyError::Text`] for any other text.
 #[cfg(feature = "signing")]
 pub fn secret_from_text(text: &str) -> Result<zeroize::Zeroizing<[u8; 32]>, KeyError> {
-    Ok(zeroize::Zeroizing::new(bytes_from_hex(text).ok_or(KeyError::Text)?))
+    Ok(zeroize::Zeroizing::new(hex::decode(text).ok_or(KeyError::Text)?))
 }
 
 /// A secret as 64 hexadecimal digits.

@@ -18,7 +18,8 @@ use super::key::{GatewayKey, GatewayKeyError};
 /// Most requests that wait to be opened.
 const QUEUE_MAX: usize = 1024;
 
-/// Opens requests that were sealed for a key, or for the one before it. Its threads end with the last clone.
+/// Opens requests that were sealed for a key, or for the one before it. Its threads end with the
+/// last clone.
 #[derive(Clone, Debug)]
 pub struct Opener(SyncSender<Job>);
 
