@@ -15,6 +15,7 @@ mod expiry;
 mod files;
 mod headers;
 mod lock;
+mod locked_database;
 mod queries;
 mod read_only;
 mod schema;
@@ -40,14 +41,13 @@ pub(super) use checksums::read_intact;
 pub(super) use daily_tallies::daily_tallies;
 pub(crate) use files::OpenFiles;
 pub(crate) use lock::DirectoryLock;
+pub(crate) use locked_database::{LockedDatabase, data_version};
 pub(super) use queries::{data_sets, debits, fingerprint_key, rounds, session, updates};
 pub use seen::SeenIds;
 pub use shares::IdShares;
 pub(super) use sqlite::{BUSY_TIMEOUT, DATABASE_FILE};
-pub(crate) use sqlite::{
-    LockedDatabase, committing, data_version, opening, reading, sync_directory,
-};
 pub use sqlite::{SqliteStore, seal_directory};
+pub(crate) use sqlite::{committing, opening, reading, sync_directory};
 pub(super) use trusted::{disclosed, trusted};
 pub use verify::{verify_directory, verify_file};
 pub use watermark::{Watermark, WatermarkError};

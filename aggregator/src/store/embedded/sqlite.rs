@@ -3,7 +3,7 @@
 //! Write-ahead log, `synchronous = FULL`, one writing connection. The exclusive locks are not
 //! SQLite's, so that `sqlite3` can look inside while a server runs.
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,22 +12,19 @@ use bandana_shared::identity::{ArmIndex, Day, StoreId, UploadId};
 use bandana_shared::stored;
 use bandana_shared::tally::Tally;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, params};
+use rusqlite::{Connection, ErrorCode, Transaction, params};
 
 use super::acknowledged::{self, Acknowledged, Progress};
 use super::files::OpenFiles;
 use super::lock::DirectoryLock;
-use super::{checksums, expiry, files, schema};
+use super::locked_database::{LockedDatabase, data_version, zero_freed_pages};
+use super::{checksums, expiry, schema};
 use crate::store::{
     DatabaseError, Delta, GroupRow, OpenError, Presence, StoreError, StoredDeltas, damaged,
 };
 
 /// The database file in the data directory.
 pub(in crate::store) const DATABASE_FILE: &str = "bandana.sqlite3";
-
-/// Pages in the log before it is copied into the database: 16 MiB, so that a commit under load
-/// rarely has to copy it.
-const CHECKPOINT_PAGES: i64 = 4096;
 
 /// The time that a commit waits for another program that writes, which none should.
 pub(in crate::store) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -344,100 +341,11 @@ impl SqliteStore {
     }
 }
 
-/// SQLite's `data_version`, which changes when another connection has committed.
-pub(crate) fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
-    connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
-}
-
 fn written(what: &str) -> StoreError {
     damaged(format!(
         "another program has written to the database while a server had it open, as `.restore` of \
          sqlite3 does: {what}"
     ))
-}
-
-/// Creates a database in a file of its own, with what `fill` puts there. The caller syncs the file,
-/// or throws it away.
-fn create(
-    file: &Path,
-    fill: impl FnOnce(&mut Connection) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
-    let mut connection = Connection::open(file).map_err(opening)?;
-    connection.pragma_update(None, "journal_mode", "OFF").map_err(opening)?;
-    connection.pragma_update(None, "synchronous", "OFF").map_err(opening)?;
-    fill(&mut connection)?;
-    connection.close().map_err(|(_, error)| opening(error))
-}
-
-/// A database in a directory that no other process has.
-#[derive(Debug)]
-pub(crate) struct LockedDatabase {
-    /// To be dropped before the others.
-    pub(crate) connection: Connection,
-    /// Opened before SQLite opened it: to be closed after SQLite's.
-    pub(crate) file: Arc<File>,
-    pub(crate) lock: DirectoryLock,
-}
-
-impl LockedDatabase {
-    /// Opens the database in `directory`, or makes one that `fill` fills, if `presence` allows it. `check`
-    /// says whether the file is one of its program: others stay as they are.
-    ///
-    /// # Errors
-    /// [`StoreError::Open`]; those of `fill` and `check`.
-    pub(crate) fn open(
-        presence: Presence,
-        directory: &Path,
-        fill: impl FnOnce(&mut Connection) -> Result<(), StoreError>,
-        check: impl FnOnce(&Connection) -> Result<(), StoreError>,
-    ) -> Result<Self, StoreError> {
-        let unusable =
-            |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
-        if !files::find(directory, presence)? {
-            create_private(directory).map_err(unusable)?;
-        }
-        let lock = DirectoryLock::take(directory)?;
-        // Another process may have created the store meanwhile.
-        if !files::find(directory, presence)? {
-            files::make(directory, |file| create(file, fill))?;
-        }
-        let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
-        let path = directory.join(DATABASE_FILE);
-        let file = Arc::new(File::open(&path).map_err(unusable)?);
-        let lock = lock.with_database(directory, &file)?;
-        let connection = Connection::open_with_flags(path, flags).map_err(opening)?;
-        configure(&connection, check)?;
-        Ok(Self { connection, file, lock })
-    }
-}
-
-fn configure(
-    connection: &Connection,
-    check: impl FnOnce(&Connection) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
-    connection.busy_timeout(BUSY_TIMEOUT).map_err(opening)?;
-    // A file of another program stays as it is.
-    check(connection).map_err(|error| match error {
-        StoreError::Database(DatabaseError::Sqlite { source, .. }) => opening(source),
-        other => other,
-    })?;
-    let configure = || {
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.pragma_update(None, "synchronous", "FULL")?;
-        connection.pragma_update(None, "foreign_keys", true)?;
-        zero_freed_pages(connection, false)?;
-        connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-        connection.set_prepared_statement_cache_capacity(32);
-        Ok(())
-    };
-    configure().map_err(opening)
-}
-
-/// Sets whether deleted data is overwritten in all pages, or only in pages that are written anyway,
-/// which costs nothing.
-fn zero_freed_pages(connection: &Connection, all: bool) -> rusqlite::Result<()> {
-    let mode = if all { "ON" } else { "FAST" };
-    connection.pragma_update(None, "secure_delete", mode)
 }
 
 /// Accepts the rows of the store in `directory` as they are, after a repair by hand: computes their
@@ -481,17 +389,6 @@ pub(crate) fn sync_directory(directory: &Path) -> std::io::Result<()> {
         .into_iter()
         .flatten()
         .try_for_each(|folder| File::open(folder)?.sync_all())
-}
-
-fn create_private(directory: &Path) -> std::io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::DirBuilderExt as _;
-        builder.mode(0o700);
-    }
-    builder.create(directory)
 }
 
 fn insert_group(transaction: &Transaction<'_>, row: &GroupRow) -> Result<(), StoreError> {
