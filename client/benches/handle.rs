@@ -1,4 +1,4 @@
-//! Latency of product code: the time of `Experiment::choose` and of `Assignment::reward` through
+//! Latency of product code: the time of `Experiment::draw` and of `Assignment::reward` through
 //! the handle, while the driver's thread writes.
 //!
 //! `cargo bench -p bandana-client --bench handle`
@@ -210,7 +210,7 @@ fn measure(
     let (mut choosing, mut rewarding) = (Timings(Vec::new()), Timings(Vec::new()));
     for _ in 0..load.rounds {
         for experiment in experiments.iter().cycle().take(load.choices) {
-            let choice = timed(&mut choosing, || experiment.choose());
+            let choice = timed(&mut choosing, || experiment.draw());
             let Choice::Arm(assignment) = choice else {
                 return Err(format!("{choice:?} instead of an arm").into());
             };
@@ -224,7 +224,7 @@ fn measure(
         }
         settle()?;
     }
-    choosing.show(&format!("choose: {name}"));
+    choosing.show(&format!("draw: {name}"));
     rewarding.show(&format!("reward: {name}"));
     Ok(())
 }

@@ -219,11 +219,11 @@ impl Acceptance {
     ///
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
     /// client.enroll(id.clone(), acceptance()?.report_once(30));
-    /// let first = client.choose(&id, now())?;
+    /// let first = client.draw(&id, now())?;
     /// assert_eq!(first.unreported(), None);
     /// // The next time that the same arm is drawn:
     /// let second = loop {
-    ///     let chosen = client.choose(&id, now())?;
+    ///     let chosen = client.draw(&id, now())?;
     ///     if chosen.arm() == first.arm() {
     ///         break chosen;
     ///     }
@@ -263,7 +263,7 @@ impl Acceptance {
     /// // With a tenth of them colluding, 1000 reports of epsilon 1 hide each to 0.14 nats.
     /// let specification = specification()?.in_batches(BatchSize::new(1000)?)?;
     /// client.on_fetched(&task, Fetched { specification, ..answer(now())? }, now())?;
-    /// client.choose(&id, now())?;
+    /// client.draw(&id, now())?;
     /// let spent = client.spent();
     /// assert_eq!(spent.lifetime.to_loss().get(), 1.0);
     /// assert!((0.13..0.14).contains(&spent.central_lifetime.epsilon.to_loss().get()));
@@ -417,7 +417,7 @@ fn judge_change(offered: &Specification, held: &Specification) -> Result<(), Ref
 /// let refused = client.on_fetched(&FetchTask::new(id.clone()), fetched, now());
 /// assert!(refused.is_err());
 /// assert_eq!(client.refusal(&id), Some(&Refusal::PolicyArms { weights: 2, arms: 3 }));
-/// assert_ne!(client.choose(&id, now())?.label(), "blue");
+/// assert_ne!(client.draw(&id, now())?.label(), "blue");
 /// # Ok::<(), Failure>(())
 /// ```
 #[derive(Clone, Debug, Error, PartialEq)]

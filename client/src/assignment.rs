@@ -56,7 +56,7 @@ impl AssignmentId {
 /// ```
 #[doc = include_str!("example.txt")]
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-/// let chosen = client.choose(&id, now())?;
+/// let chosen = client.draw(&id, now())?;
 /// assert!(["red", "green"].contains(&chosen.label()));
 /// assert_eq!(chosen.label(), specification()?.arms()[chosen.arm().get()].label());
 /// assert_eq!(chosen.unreported(), None, "there will be a report");
@@ -112,8 +112,8 @@ impl Chosen {
 /// # let id = specification()?.experiment_id().clone();
 /// # client.enroll(id.clone(), acceptance()?);
 /// # client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now())?;
-/// assert_eq!(client.choose(&id, now())?.unreported(), None);
-/// assert_eq!(client.choose(&id, now())?.unreported(), Some(Unreported::WindowSpent));
+/// assert_eq!(client.draw(&id, now())?.unreported(), None);
+/// assert_eq!(client.draw(&id, now())?.unreported(), Some(Unreported::WindowSpent));
 /// # Ok::<(), Failure>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

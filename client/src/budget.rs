@@ -185,7 +185,7 @@ pub struct BudgetError(u32);
 /// use bandana_shared::accounting::nano_nats::NanoNats;
 ///
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-/// client.choose(&id, now())?;
+/// client.draw(&id, now())?;
 /// let report = NanoNats::new(1_000_000_000);
 /// let spent: Spent = client.spent();
 /// assert_eq!((spent.window, spent.lifetime), (report, report));

@@ -10,7 +10,7 @@ use bandana_shared::accounting::nano_nats::NanoNats;
 /// ```
 #[doc = include_str!("example.txt")]
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-/// client.choose(&id, now())?;
+/// client.draw(&id, now())?;
 /// // The report is not shuffled, so it costs as much here as in the local account, and no delta.
 /// let central = client.spent().central_lifetime;
 /// assert_eq!((central.epsilon.get(), central.delta.get()), (1_000_000_000, 0));

@@ -366,7 +366,7 @@ impl Transport {
     /// # // A port that nobody listens on any more.
     /// # let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// # client.choose(&id, now())?;
+    /// # client.draw(&id, now())?;
     /// # let later = now().after(Duration::from_secs(600 + 3600));
     /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
     /// # client.on_fetched(&FetchTask::new(id.clone()), answer(later)?, later)?;

@@ -54,7 +54,7 @@ pub(crate) const TASK_TIME_MAX: Duration = Duration::from_mins(2);
 /// use prost::Message as _;
 ///
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-/// # client.choose(&id, now())?;
+/// # client.draw(&id, now())?;
 /// # let later = now().after(Duration::from_secs(600 + 3600));
 /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
 /// # client.on_fetched(&FetchTask::new(id.clone()), answer(later)?, later)?;
@@ -102,7 +102,7 @@ impl UploadTask {
 /// use bandana_client::{Task, UploadOutcome};
 ///
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-/// # client.choose(&id, now())?;
+/// # client.draw(&id, now())?;
 /// # let later = now().after(Duration::from_secs(600 + 3600));
 /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
 /// # client.on_fetched(&FetchTask::new(id.clone()), answer(later)?, later)?;

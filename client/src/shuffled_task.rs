@@ -100,7 +100,7 @@ mod sealing {
         /// # client.enroll(id.clone(), acceptance()?.shuffled(terms));
         /// # let fetched = |now| Ok::<_, Failure>(Fetched { specification: specification.clone(), ..answer(now)? });
         /// # client.on_fetched(&FetchTask::new(id.clone()), fetched(now())?, now())?;
-        /// # client.choose(&id, now())?;
+        /// # client.draw(&id, now())?;
         /// # let later = now().after(Duration::from_secs(600 + 3600));
         /// # client.on_fetched(&FetchTask::new(id.clone()), fetched(later)?, later)?;
         /// let Task::Shuffled(task) = client.next_task(later)? else { return Err("not yet".into()) };

@@ -361,7 +361,7 @@ async fn choose(
     run_until(&client, &mut transport, &now, now().after(PATIENCE)).await?;
     let mut client = client.into_inner()?;
     let time = now();
-    let assignment = client.choose(experiment_id, time)?;
+    let assignment = client.draw(experiment_id, time)?;
     let arm = assignment.arm().get();
     let mut rng = ChaCha20Rng::seed_from_u64(settings.seed ^ REACTIONS);
     rng.set_stream(number);

@@ -110,7 +110,7 @@ fn reports_of_a_whole_client_never_repeat() -> anyhow::Result<()> {
             },
             now(),
         )?;
-        let assignment = client.choose(&id, now())?;
+        let assignment = client.draw(&id, now())?;
         client.reward(assignment.id(), Reward::new(1.0)?, now())?;
     }
     let (parent, child) = on_both_sides(|| {
@@ -218,16 +218,16 @@ fn a_handle_in_a_child_never_reports_nor_hangs() -> anyhow::Result<()> {
     let drawing = experiment.clone();
     std::thread::spawn(move || {
         loop {
-            drawing.choose().reward(1.0);
+            drawing.draw().reward(1.0);
         }
     });
     let id = |choice: &Choice| choice.assignment().map(|assignment| assignment.id().get() >> 32);
-    let epoch = std::iter::repeat_with(|| id(&experiment.choose())).flatten().next();
+    let epoch = std::iter::repeat_with(|| id(&experiment.draw())).flatten().next();
     let mut arms = 0;
     for _ in 0..150 {
         let Some(child) = fork()? else {
             end_after(20);
-            let choices: Vec<Choice> = (0..3).map(|_| experiment.choose()).collect();
+            let choices: Vec<Choice> = (0..3).map(|_| experiment.draw()).collect();
             let unreported = choices.iter().all(|choice| match choice.assignment() {
                 // An id of the child is none that the parent gives.
                 Some(assignment) => {

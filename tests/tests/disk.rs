@@ -214,7 +214,7 @@ impl App {
             .start()?;
         let experiment = bandana.experiment("kept")?;
         for _ in 0..choices {
-            let choice = experiment.choose();
+            let choice = experiment.draw();
             ensure!(choice.assignment().is_some(), "{choice:?}");
             choice.reward(1.0);
         }

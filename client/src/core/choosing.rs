@@ -1,8 +1,10 @@
 //! Choosing draws an arm, fixes its report, and adds rewards to it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::ExperimentId;
+use bandana_shared::identity::{ArmIndex, ExperimentId};
+use bandana_shared::specification::Specification;
 
 use super::{Change, ClientError, Core, Draw, Epoch, release};
 use crate::assignment::{AssignmentId, Chosen, OpenAssignment, Unreported};
@@ -12,14 +14,102 @@ use crate::outbox::{REPORTS_IN_ALL_MAX, REPORTS_MAX};
 use crate::reward::Reward;
 use crate::time::Timestamp;
 
+/// An assignment that never reports. It is not stored: after a restart another arm may be shown.
+#[derive(Debug)]
+pub(super) struct Shown {
+    draw: Draw,
+    specification: Arc<Specification>,
+}
+
+impl Shown {
+    fn lasts(&self, now: Timestamp) -> bool {
+        // A clock that was set back does not make it last longer.
+        self.draw.chosen_at <= now && now < self.draw.rewards_until
+    }
+}
+
 impl<N: NoiseSource> Core<N> {
+    /// The assignment of an experiment: the one whose attribution window lasts, or else a new one, as
+    /// [`Self::draw`] makes it. Of several whose windows last, the newest. An arm that is retired
+    /// meanwhile is not shown again. Never waits for a network or a disk.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// let chosen = client.choose(&id, now())?;
+    /// // A page that is shown again shows the same arm, and costs nothing.
+    /// assert_eq!(client.choose(&id, now())?, chosen);
+    /// assert_eq!(client.spent().lifetime.get(), 1_000_000_000);
+    /// // The attribution window lasts ten minutes.
+    /// let later = now().after(Duration::from_secs(600));
+    /// assert_ne!(client.choose(&id, later)?.id(), chosen.id());
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// Whether an arm is drawn depends on the time, the specification and what was drawn before, not
+    /// on a reward.
+    ///
+    /// # Errors
+    /// As for [`Self::draw`].
+    pub fn choose(
+        &mut self,
+        experiment_id: &ExperimentId,
+        now: Timestamp,
+    ) -> Result<Chosen, ClientError> {
+        if self.is_opted_out() {
+            return Err(ClientError::OptedOut);
+        }
+        self.use_held(experiment_id, now)?;
+        match self.current(experiment_id, now) {
+            Some(chosen) => Ok(chosen),
+            None => self.draw(experiment_id, now),
+        }
+    }
+
+    /// The newest assignment of an experiment whose window lasts.
+    fn current(&self, experiment_id: &ExperimentId, now: Timestamp) -> Option<Chosen> {
+        if let Some(shown) = self.unreported.get(experiment_id).filter(|one| one.lasts(now)) {
+            // Once there is no reason any more, the next arm reports.
+            let unreported = Some(self.why_unreported(&shown.draw, now)?);
+            return self.shown(shown.draw.id, &shown.specification, shown.draw.arm, unreported);
+        }
+        // What the process was copied with reports for the other one.
+        if self.journal.why_unreported() == Some(Unreported::Forked) {
+            return None;
+        }
+        let mut open = self.state.open.iter().rev();
+        let (id, open) = open.find(|(_, open)| {
+            open.specification.experiment_id() == experiment_id && !open.is_over(now)
+        })?;
+        self.shown(*id, &open.specification, open.arm, None)
+    }
+
+    /// An assignment as it is chosen; `None`: its arm is no longer one of the experiment's.
+    fn shown(
+        &self,
+        id: AssignmentId,
+        specification: &Specification,
+        arm: ArmIndex,
+        unreported: Option<Unreported>,
+    ) -> Option<Chosen> {
+        let experiment_id = specification.experiment_id().clone();
+        let label = specification.arms()[arm.get()].label().to_owned();
+        let held = &self.state.cached.get(&experiment_id)?.specification;
+        let known = held.arms().get(arm.get());
+        let is_shown = known.is_some_and(|known| known.label() == label && !known.is_retired());
+        is_shown.then_some(Chosen { id, experiment_id, arm, label, unreported })
+    }
+
     /// Draws an arm by the policy last received, and fixes whether and when its report will be
-    /// released. Never waits for a network or a disk.
+    /// released, also while the window of another assignment lasts. Never waits for a network or a
+    /// disk.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// let chosen = client.choose(&id, now())?;
+    /// let chosen = client.draw(&id, now())?;
     /// println!("show the {} button", chosen.label());
     /// // The report is paid for, even if the user never reacts.
     /// assert_eq!(client.spent().lifetime.get(), 1_000_000_000);
@@ -34,7 +124,7 @@ impl<N: NoiseSource> Core<N> {
     /// [`ClientError::NotEnrolled`]; [`ClientError::NoPolicy`] before an answer of a server within
     /// the acceptance; [`ClientError::SignaturesExpired`]; [`ClientError::OptedOut`];
     /// [`ClientError::Entropy`]. Nothing is debited then.
-    pub fn choose(
+    pub fn draw(
         &mut self,
         experiment_id: &ExperimentId,
         now: Timestamp,
@@ -72,14 +162,16 @@ impl<N: NoiseSource> Core<N> {
             once,
         };
         let unreported = self.why_unreported(&draw, now);
+        let label = specification.arms()[arm.get()].label().to_owned();
         self.statistics.assignments += 1;
         if unreported.is_none() {
+            self.unreported.remove(experiment_id);
             self.record(Change::Drawn(draw));
         } else {
             self.state.last_assignment = id.get();
             self.statistics.assignments_without_report += 1;
+            self.unreported.insert(experiment_id.clone(), Shown { draw, specification });
         }
-        let label = specification.arms()[arm.get()].label().to_owned();
         Ok(Chosen { id, experiment_id: experiment_id.clone(), arm, label, unreported })
     }
 
@@ -122,7 +214,7 @@ impl<N: NoiseSource> Core<N> {
     /// use bandana_client::{ClientError, Reward};
     ///
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// let chosen = client.choose(&id, now())?;
+    /// let chosen = client.draw(&id, now())?;
     /// client.reward(chosen.id(), Reward::new(1.0)?, now())?;
     /// // The attribution window lasts ten minutes.
     /// let late = now().after(Duration::from_secs(601));
@@ -163,13 +255,13 @@ impl<N: NoiseSource> Core<N> {
         self.statistics.rewards_refused += 1;
     }
 
-    /// An assignment that still takes rewards, as [`Self::choose`] returned it.
+    /// An assignment that still takes rewards, as [`Self::draw`] returned it.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
     /// use std::time::Duration;
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// let chosen = client.choose(&id, now())?;
+    /// let chosen = client.draw(&id, now())?;
     /// assert_eq!(client.assigned(chosen.id(), now()).as_ref(), Some(&chosen));
     /// assert_eq!(client.assigned(chosen.id(), now().after(Duration::from_secs(601))), None);
     /// # Ok::<(), Failure>(())

@@ -12,15 +12,16 @@ impl<N: NoiseSource> Core<N> {
     #[doc = include_str!("../example.txt")]
     /// use bandana_client::{ClientError, Task};
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// client.choose(&id, now())?;
+    /// client.draw(&id, now())?;
     /// client.opt_out();
     /// assert_eq!((client.open_assignments(), client.waiting_reports()), (0, 0));
-    /// assert!(matches!(client.choose(&id, now()), Err(ClientError::OptedOut)));
+    /// assert!(matches!(client.draw(&id, now()), Err(ClientError::OptedOut)));
     /// assert!(matches!(client.next_task(now())?, Task::Done));
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn opt_out(&mut self) {
         self.state.opt_out();
+        self.unreported.clear();
         self.journal.replace();
     }
 
@@ -31,7 +32,7 @@ impl<N: NoiseSource> Core<N> {
     #[doc = include_str!("../example.txt")]
     /// use bandana_client::Task;
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// client.choose(&id, now())?;
+    /// client.draw(&id, now())?;
     /// client.opt_out();
     /// client.opt_in();
     /// assert_eq!(client.spent().lifetime.get(), 1_000_000_000);

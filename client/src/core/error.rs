@@ -16,9 +16,9 @@ use crate::privatizer::PrivatizeError;
 ///
 /// # let id = specification()?.experiment_id().clone();
 /// let mut client = Client::new(Budget::UNLIMITED);
-/// assert!(matches!(client.choose(&id, now()), Err(ClientError::NotEnrolled { .. })));
+/// assert!(matches!(client.draw(&id, now()), Err(ClientError::NotEnrolled { .. })));
 /// client.enroll(id.clone(), acceptance()?);
-/// let label = match client.choose(&id, now()) {
+/// let label = match client.draw(&id, now()) {
 ///     Ok(chosen) => chosen.label().to_owned(),
 ///     Err(ClientError::NoPolicy { .. }) => "the default".to_owned(),
 ///     Err(error) => return Err(error.into()),

@@ -115,7 +115,7 @@ impl<N: NoiseSource> Core<N> {
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
     /// // The app is now stricter than the experiment.
     /// client.enroll(id.clone(), Acceptance::unsigned(Epsilon::new(0.1)?, Rewards::binary()));
-    /// assert!(client.choose(&id, now()).is_err());
+    /// assert!(client.draw(&id, now()).is_err());
     /// assert!(matches!(client.next_task(now())?, Task::Fetch(_)));
     /// # Ok::<(), Failure>(())
     /// ```

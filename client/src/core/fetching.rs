@@ -34,7 +34,7 @@ use crate::time::Timestamp;
 ///
 /// // The policy lives a minute. A choice after that schedules a fetch within five minutes.
 /// let later = now().after(Duration::from_secs(61));
-/// client.choose(&id, later)?;
+/// client.draw(&id, later)?;
 /// let later = later.after(Duration::from_secs(300));
 /// let Task::Fetch(second) = client.next_task(later)? else { return Err("no question".into()) };
 /// assert_eq!(second.experiment_id, id);
@@ -162,9 +162,9 @@ impl<N: NoiseSource> Core<N> {
     /// # let id = specification()?.experiment_id().clone();
     /// let mut client = Client::new(budget()?);
     /// client.enroll(id.clone(), acceptance()?);
-    /// assert!(client.choose(&id, now()).is_err(), "nothing was heard yet");
+    /// assert!(client.draw(&id, now()).is_err(), "nothing was heard yet");
     /// client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now())?;
-    /// assert!(client.choose(&id, now()).is_ok());
+    /// assert!(client.draw(&id, now()).is_ok());
     /// # Ok::<(), Failure>(())
     /// ```
     ///

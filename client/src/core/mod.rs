@@ -67,7 +67,7 @@ pub use statistics::Statistics;
 /// client.enroll(id.clone(), acceptance()?);
 /// // A server's answer, received by the host:
 /// client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now())?;
-/// assert!(["red", "green"].contains(&client.choose(&id, now())?.label()));
+/// assert!(["red", "green"].contains(&client.draw(&id, now())?.label()));
 /// # Ok::<(), Failure>(())
 /// ```
 pub type Client = Core<OsNoise>;
@@ -111,7 +111,7 @@ pub type SimulatedClient = Core<SeededNoise>;
 /// use bandana_client::{Task, UploadOutcome};
 ///
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-/// let chosen = client.choose(&id, now())?;
+/// let chosen = client.draw(&id, now())?;
 /// // After ten minutes and a delay of at most an hour, the host asks for the next task.
 /// let later = now().after(Duration::from_secs(600 + 3600));
 /// loop {
@@ -141,6 +141,8 @@ pub struct Core<N> {
     state: State,
     journal: Journal,
     enrolled: BTreeMap<ExperimentId, Enrolled>,
+    /// The last assignments that never report.
+    unreported: BTreeMap<ExperimentId, choosing::Shown>,
     /// The server's day as last received, also from a refused answer.
     heard_day: HeardDay,
     /// Number of the last fetch that was handed out.
@@ -175,7 +177,7 @@ impl<N> std::fmt::Debug for Core<N> {
 /// client.enroll(id.clone(), acceptance()?);
 /// assert!(matches!(client.next_task(now())?, Task::Fetch(_)));
 /// client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now())?;
-/// client.choose(&id, now())?;
+/// client.draw(&id, now())?;
 /// // Until the attribution window ends there is no task.
 /// let end = now().after(Duration::from_secs(600));
 /// assert!(matches!(client.next_task(now())?, Task::Wait(time) if time == end));
@@ -238,7 +240,7 @@ impl SimulatedClient {
     ///     client.on_fetched(&FetchTask::new(id.clone()), fetched.clone(), now())?;
     /// }
     /// for _ in 0..100 {
-    ///     let [one, other] = clients.each_mut().map(|client| client.choose(&id, now()));
+    ///     let [one, other] = clients.each_mut().map(|client| client.draw(&id, now()));
     ///     assert_eq!(one?, other?);
     /// }
     /// # Ok::<(), Failure>(())
@@ -265,6 +267,7 @@ impl<N: NoiseSource> Core<N> {
             state,
             journal,
             enrolled: BTreeMap::new(),
+            unreported: BTreeMap::new(),
             heard_day: HeardDay::default(),
             fetches: 0,
             server: ServerWait::default(),
@@ -327,7 +330,7 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     #[doc = include_str!("../example.txt")]
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// client.choose(&id, now())?;
+    /// client.draw(&id, now())?;
     /// assert_eq!(client.spent().window.get(), 1_000_000_000);
     /// # Ok::<(), Failure>(())
     /// ```
@@ -363,9 +366,9 @@ impl<N: NoiseSource> Core<N> {
     /// // A second later the user sets the clock a month ahead.
     /// client.set_boot_time(Some(Duration::from_secs(101)));
     /// let later = now().after(Duration::from_hours(30 * 24));
-    /// assert_eq!(client.choose(&id, later)?.unreported(), Some(Unreported::ClockDisagrees));
+    /// assert_eq!(client.draw(&id, later)?.unreported(), Some(Unreported::ClockDisagrees));
     /// // And back again.
-    /// assert_eq!(client.choose(&id, now())?.unreported(), None);
+    /// assert_eq!(client.draw(&id, now())?.unreported(), None);
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn set_boot_time(&mut self, boot_time: Option<Duration>) {
@@ -434,7 +437,7 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     #[doc = include_str!("../example.txt")]
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// client.choose(&id, now())?;
+    /// client.draw(&id, now())?;
     /// // Reports of this experiment go to the aggregator.
     /// assert_eq!(client.reports_without_relay(), 0);
     /// # Ok::<(), Failure>(())

@@ -25,7 +25,7 @@ impl<N: NoiseSource> Core<N> {
     /// use bandana_client::Task;
     ///
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// client.choose(&id, now())?;
+    /// client.draw(&id, now())?;
     /// assert_eq!((client.open_assignments(), client.waiting_reports()), (1, 0));
     /// let end = now().after(Duration::from_secs(600));
     /// client.next_task(end)?;
@@ -127,7 +127,7 @@ impl<N: NoiseSource> Core<N> {
     /// use bandana_client::{Task, UploadOutcome};
     ///
     /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-    /// # client.choose(&id, now())?;
+    /// # client.draw(&id, now())?;
     /// # let later = now().after(Duration::from_secs(600 + 3600));
     /// # let Task::Fetch(_) = client.next_task(later)? else { return Err("no question".into()) };
     /// # client.on_fetched(&FetchTask::new(id.clone()), answer(later)?, later)?;

@@ -78,7 +78,6 @@ pub(crate) struct Draw {
     pub(crate) digest: Digest,
     pub(crate) experiment_id: ExperimentId,
     pub(crate) arm: ArmIndex,
-    #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "read by a storage"))]
     pub(crate) chosen_at: Timestamp,
     pub(crate) rewards_until: Timestamp,
     pub(crate) release_at: Timestamp,

@@ -7,7 +7,7 @@
 /// use bandana_client::{Reward, Statistics};
 ///
 /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-/// let chosen = client.choose(&id, now())?;
+/// let chosen = client.draw(&id, now())?;
 /// // Binary rewards are 0 or 1.
 /// assert!(client.reward(chosen.id(), Reward::new(3.0)?, now()).is_err());
 /// let expected = Statistics { assignments: 1, rewards_refused: 1, ..Statistics::default() };

@@ -67,7 +67,7 @@ fn wherever_the_randomness_fails_there_is_one_report_in_the_end() -> Result<(), 
             core.on_fetch_failed(&FetchTask::new(id.clone()), None, now)
         })?;
         core.on_fetched(&FetchTask::new(id.clone()), fetched(&id)?, now)?;
-        patiently(&mut core, &mut failures, |core| core.choose(&id, now))?;
+        patiently(&mut core, &mut failures, |core| core.draw(&id, now))?;
         let later = Timestamp::from_unix_ms(6000);
         let mut sent = Vec::new();
         for attempt in 0..3 {
@@ -104,7 +104,7 @@ fn with_a_report() -> Result<(Core<Words>, Timestamp), Failure> {
             .least_release_delay(Duration::ZERO),
     );
     core.on_fetched(&FetchTask::new(id.clone()), fetched(&id)?, Timestamp::from_unix_ms(0))?;
-    core.choose(&id, Timestamp::from_unix_ms(0))?;
+    core.draw(&id, Timestamp::from_unix_ms(0))?;
     Ok((core, Timestamp::from_unix_ms(6000)))
 }
 

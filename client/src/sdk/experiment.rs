@@ -8,8 +8,10 @@ use thiserror::Error;
 use super::Bandana;
 use crate::acceptance::Refusal;
 use crate::assignment::{AssignmentId, Chosen, Unreported};
-use crate::core::ClientError;
+use crate::core::{ClientError, Core};
+use crate::noise::OsNoise;
 use crate::reward::Reward;
+use crate::time::Timestamp;
 
 /// One experiment of a [`crate::Bandana`]. Cheap to clone. Like the handle, it keeps the driver
 /// running.
@@ -101,7 +103,9 @@ impl Experiment {
         Err(NotReady { reason, failure })
     }
 
-    /// Draws an arm, and fixes at once whether and when it will be reported. Never waits.
+    /// The arm to show: that of the assignment whose attribution window lasts, also after a restart,
+    /// or else a new one. An installation so shows one arm at a time, and pays for it once, however
+    /// often a page is shown. Never waits.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -109,16 +113,48 @@ impl Experiment {
     /// let experiment = bandana.experiment("button-colour")?;
     /// let choice = experiment.choose();
     /// println!("show the {} button", choice.label_or("blue"));
+    /// // And when the page is shown again:
+    /// assert_eq!(experiment.choose().label_or("blue"), choice.label_or("blue"));
     /// assert_eq!(bandana.status().open_assignments, 1);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// A new assignment debits the ε of the experiment, whatever the user does later; or it never
+    /// reports ([`Assignment::unreported`]).
+    pub fn choose(&self) -> Choice {
+        self.choice(Core::choose)
+    }
+
+    /// Draws an arm, and fixes at once whether and when it will be reported, also while the window of
+    /// another assignment lasts: for what is chosen anew each time, such as the order of one list.
+    /// Never waits.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// let experiment = bandana.experiment("button-colour")?;
+    /// let (one, other) = (experiment.draw(), experiment.draw());
+    /// // Each is paid for, and reports its own rewards.
+    /// assert_eq!(bandana.status().open_assignments, 2);
+    /// assert_eq!(bandana.status().spent.lifetime.get(), 2_000_000_000);
+    /// # drop((one, other));
     /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Privacy
     /// Debits the ε of the experiment, whatever the user does later; or draws an arm that never
     /// reports ([`Assignment::unreported`]).
-    pub fn choose(&self) -> Choice {
+    pub fn draw(&self) -> Choice {
+        self.choice(Core::draw)
+    }
+
+    fn choice(
+        &self,
+        way: impl Fn(&mut Core<OsNoise>, &ExperimentId, Timestamp) -> Result<Chosen, ClientError>,
+    ) -> Choice {
         let mut core = self.bandana.shared.core();
-        let chosen = core.choose(&self.id, self.bandana.shared.now());
+        let chosen = way(&mut core, &self.id, self.bandana.shared.now());
         let refusal = core.refusal(&self.id).cloned();
         drop(core);
         self.bandana.shared.writes.wake();

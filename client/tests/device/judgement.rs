@@ -173,7 +173,7 @@ fn only_a_later_revision_changes_arms_and_nothing_else_changes() -> Result<(), F
         let outcome = client.on_fetched(&FetchTask::new(id()?), answer(offered, 10)?, at(1));
         assert_eq!(refusal(outcome)?, Some(expected));
         assert_eq!(client.specification(&id()?), Some(&held), "it goes on with what it held");
-        client.choose(&id()?, at(1))?;
+        client.draw(&id()?, at(1))?;
     }
     // Neither an older revision nor the revival of a retired arm is accepted.
     let mut client = client(&retired)?;

@@ -28,7 +28,7 @@ fn with_many_reports() -> Result<Client, Failure> {
         client.enroll(experiment_id.clone(), acceptance(&fetched.specification));
         client.on_fetched(&FetchTask::new(experiment_id.clone()), fetched, at(0))?;
         for _ in 0..40 {
-            client.choose(&experiment_id, at(0))?;
+            client.draw(&experiment_id, at(0))?;
         }
     }
     Ok(client)
@@ -140,7 +140,7 @@ fn reported_with_a_lost_fetch(days: u32) -> Result<u32, Failure> {
         // Twice a day, so that the day is heard after the report.
         for hour in [1, 13] {
             let now = at((u64::from(day - 10) * 24 + hour) * 3600);
-            if let Ok(chosen) = client.choose(&id()?, now) {
+            if let Ok(chosen) = client.draw(&id()?, now) {
                 reported += u32::from(chosen.unreported().is_none());
             }
             let later = now.after(Duration::from_mins(10));
@@ -179,14 +179,14 @@ fn an_answer_that_nobody_asked_for_dates_no_report() -> Result<(), Failure> {
     let mut client = Client::new(Budget::new(nat, 1, PrivacyLoss::new(1000.0)?)?);
     client.enroll(id()?, acceptance(&specification));
     client.on_fetched(&FetchTask::new(id()?), answer(specification.clone(), 10)?, at(0))?;
-    client.choose(&id()?, at(0))?;
+    client.draw(&id()?, at(0))?;
     let Task::Upload(task) = client.next_task(at(0))? else { return Err("no upload".into()) };
     client.on_upload_result(task.id(), &UploadOutcome::Accepted, at(0))?;
     for day in 11..14 {
         let now = at(u64::from(day - 10) * 86_400);
         let told = answer(specification.clone(), day)?;
         client.on_fetched(&FetchTask::new(id()?), told, now)?;
-        assert_eq!(client.choose(&id()?, now)?.unreported(), Some(Unreported::WindowSpent));
+        assert_eq!(client.draw(&id()?, now)?.unreported(), Some(Unreported::WindowSpent));
     }
     Ok(())
 }
@@ -214,7 +214,7 @@ fn a_wake_with_nothing_to_do_is_not_held_against_the_next() -> Result<(), Failur
 fn uploads_that_are_never_answered_hold_up_no_fetch() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
     let mut client = client(&specification)?;
-    client.choose(&id()?, at(0))?;
+    client.draw(&id()?, at(0))?;
     let other = ExperimentId::new("new")?;
     client.enroll(other.clone(), acceptance(&specification));
     let (mut now, mut fetched) = (at(0), 0);
@@ -237,7 +237,7 @@ fn uploads_that_are_never_answered_hold_up_no_fetch() -> Result<(), Failure> {
 fn a_report_that_needs_the_day_is_not_forgotten_while_a_server_is_away() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
     let mut client = client(&specification)?;
-    client.choose(&id()?, at(0))?;
+    client.draw(&id()?, at(0))?;
     let later = at(2 * 3600);
     let Task::Fetch(task) = client.next_task(later)? else { return Err("no fetch".into()) };
     client.on_fetch_failed(&task, Some(Duration::from_mins(1)), later)?;

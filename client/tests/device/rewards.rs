@@ -19,7 +19,7 @@ use super::{ALMOST_NO_PRIVACY, Failure, at, client, id, parts, report, upload};
 fn bit_after(rewards: Rewards, added: &[f64]) -> Result<bool, Failure> {
     let specification = Specification::new(parts(ALMOST_NO_PRIVACY, rewards)?)?;
     let mut client = client(&specification)?;
-    let assignment = client.choose(&id()?, at(1))?;
+    let assignment = client.draw(&id()?, at(1))?;
     for reward in added {
         client.reward(assignment.id(), Reward::new(*reward)?, at(1))?;
     }
@@ -81,7 +81,7 @@ fn rewards_that_are_not_admitted_are_refused_without_being_shown() -> Result<(),
     ] {
         let specification = Specification::new(parts(ALMOST_NO_PRIVACY, rewards)?)?;
         let mut client = client(&specification)?;
-        let assignment = client.choose(&id()?, at(1))?;
+        let assignment = client.draw(&id()?, at(1))?;
         let added = client.reward(assignment.id(), Reward::new(value)?, at(1));
         match (added, refused) {
             (Ok(()), None) => {
@@ -110,7 +110,7 @@ fn rewards_count_until_the_window_ends() -> Result<(), Failure> {
     let specification = Specification::new(parts)?;
     for (when, counts) in [(101, true), (102, false)] {
         let mut client = client(&specification)?;
-        let assignment = client.choose(&id()?, at(1))?;
+        let assignment = client.draw(&id()?, at(1))?;
         let added = client.reward(assignment.id(), Reward::new(1.0)?, at(when));
         assert_eq!(added.is_ok(), counts, "second {when}");
         assert!(counts || matches!(added, Err(ClientError::NotOpen)));
@@ -129,7 +129,7 @@ fn debug_output_does_not_tell_whether_there_was_a_reward() -> Result<(), Failure
     let mut printed = Vec::new();
     for added in [&[][..], &[0.0], &[1.0, 1.0]] {
         let mut client = super::simulated(&specification, 1)?;
-        let assignment = client.choose(&id()?, at(1))?;
+        let assignment = client.draw(&id()?, at(1))?;
         for reward in added {
             client.reward(assignment.id(), Reward::new(*reward)?, at(1))?;
         }
@@ -190,7 +190,7 @@ fn kary(symbols: u32, rewards: Rewards) -> Result<Specification, Failure> {
 /// The symbol that is reported after these rewards.
 fn symbol_after(specification: &Specification, added: &[f64]) -> Result<u8, Failure> {
     let mut client = client(specification)?;
-    let assignment = client.choose(&id()?, at(1))?;
+    let assignment = client.draw(&id()?, at(1))?;
     for reward in added {
         client.reward(assignment.id(), Reward::new(*reward)?, at(1))?;
     }
@@ -212,7 +212,7 @@ fn of_categories_the_last_one_counts() -> Result<(), Failure> {
     }
     for value in [0.5, 5.0, -1.0, 2.000_000_1, 1e300] {
         let mut client = client(&specification)?;
-        let assignment = client.choose(&id()?, at(1))?;
+        let assignment = client.draw(&id()?, at(1))?;
         let refused = client.reward(assignment.id(), Reward::new(value)?, at(1)).unwrap_err();
         let message = format!("{refused:#}");
         assert!(message.contains("whole numbers from 0 to 4"), "{message}");

@@ -33,7 +33,7 @@ fn observe(
     let mut assignments = Vec::new();
     for second in 0..600 {
         if second % 20 == 0 && second < 400 {
-            assignments.push(client.choose(&id()?, at(second))?);
+            assignments.push(client.draw(&id()?, at(second))?);
         }
         for (_, value) in rewards.iter().filter(|(when, _)| *when == second) {
             for assignment in &assignments {
@@ -85,7 +85,7 @@ fn a_report_waits_for_its_window_and_a_random_delay() -> Result<(), Failure> {
     let mut delays = Vec::new();
     for seed in 0..200 {
         let mut client = simulated(&specification, seed)?;
-        client.choose(&id()?, at(0))?;
+        client.draw(&id()?, at(0))?;
         let Task::Wait(end) = client.next_task(at(0))? else {
             return Err("nothing may be sent yet".into());
         };
@@ -108,7 +108,7 @@ fn a_report_waits_for_its_window_and_a_random_delay() -> Result<(), Failure> {
 #[test]
 fn a_retry_resends_the_same_bytes_after_a_growing_wait() -> Result<(), Failure> {
     let mut client = client(&timed(0, 0, false)?)?;
-    client.choose(&id()?, at(1))?;
+    client.draw(&id()?, at(1))?;
     let Task::Upload(first) = client.next_task(at(1))? else { return Err("no upload".into()) };
     let Task::Wait(until) = client.next_task(at(1))? else { return Err("it is under way".into()) };
     assert_eq!(until, at(121));
@@ -139,7 +139,7 @@ fn a_retry_resends_the_same_bytes_after_a_growing_wait() -> Result<(), Failure> 
 #[test]
 fn a_refused_upload_is_dropped_and_counted() -> Result<(), Failure> {
     let mut client = client(&timed(0, 0, false)?)?;
-    client.choose(&id()?, at(1))?;
+    client.draw(&id()?, at(1))?;
     let Task::Upload(task) = client.next_task(at(1))? else { return Err("no upload".into()) };
     let refused = UploadOutcome::Refused { message: "stopped".to_owned() };
     client.on_upload_result(task.id(), &refused, at(1))?;
@@ -155,7 +155,7 @@ fn a_full_outbox_still_gives_arms_that_never_report() -> Result<(), Failure> {
     let mut client = client(&timed(0, 0, false)?)?;
     let mut reporting = 0_u64;
     for _ in 0..1600 {
-        let assignment = client.choose(&id()?, at(1))?;
+        let assignment = client.draw(&id()?, at(1))?;
         reporting += u64::from(assignment.unreported().is_none());
         if assignment.unreported().is_some() {
             let reward = client.reward(assignment.id(), Reward::new(1.0)?, at(1));
@@ -170,7 +170,7 @@ fn a_full_outbox_still_gives_arms_that_never_report() -> Result<(), Failure> {
         sent += 1;
     }
     assert_eq!(sent, 1500);
-    assert!(client.choose(&id()?, at(1))?.unreported().is_none(), "there is room again");
+    assert!(client.draw(&id()?, at(1))?.unreported().is_none(), "there is room again");
     Ok(())
 }
 
@@ -181,7 +181,7 @@ fn uploads_leave_in_random_order() -> Result<(), Failure> {
     let specification = timed(0, 0, true)?;
     let mut client = simulated(&specification, 1)?;
     let arms: Vec<usize> = (0..30)
-        .map(|_| Ok(client.choose(&id()?, at(1))?.arm().get()))
+        .map(|_| Ok(client.draw(&id()?, at(1))?.arm().get()))
         .collect::<Result<_, Failure>>()?;
     let mut sent = Vec::new();
     while let Task::Upload(task) = client.next_task(at(1))? {
@@ -212,7 +212,7 @@ fn the_server_is_asked_when_needed_and_not_otherwise() -> Result<(), Failure> {
     assert!(matches!(client.next_task(at(10_000))?, Task::Done), "nobody needs a policy");
 
     // A choice by a stale policy works at once, and schedules a fetch.
-    client.choose(&id()?, at(10_000))?;
+    client.draw(&id()?, at(10_000))?;
     let (task, now) = question(&mut client, at(10_000))?;
     assert_eq!(task.experiment_id, first.experiment_id);
     client.on_fetched(&FetchTask::new(id()?), answer(specification, 11)?, now)?;
@@ -225,7 +225,7 @@ fn reports_wait_until_the_day_is_known() -> Result<(), Failure> {
     // Sent with the day of weeks ago, the reports would be refused for good.
     let specification = timed(0, 0, false)?;
     let mut client = client(&specification)?;
-    client.choose(&id()?, at(1_000_000))?;
+    client.draw(&id()?, at(1_000_000))?;
     let (_, mut now) = question(&mut client, at(1_000_000))?;
     for attempt in 0..5 {
         assert!(attempt == 0 || matches!(client.next_task(now)?, Task::Fetch(_)));
@@ -245,7 +245,7 @@ fn a_question_for_the_day_is_also_the_one_for_a_policy() -> Result<(), Failure> 
         let specification = timed(0, 0, true)?;
         let mut client = simulated(&specification, seed)?;
         // The policy is stale, and the report needs a day.
-        client.choose(&id()?, at(1_000_000))?;
+        client.draw(&id()?, at(1_000_000))?;
         let (_, asked) = question(&mut client, at(1_000_000))?;
         client.on_fetched(&FetchTask::new(id()?), answer(specification, 22)?, asked)?;
         let sent = upload(client.next_task(asked))?;
@@ -267,7 +267,7 @@ fn a_refused_revision_stops_no_report() -> Result<(), Failure> {
     let mut client = client(&specification)?;
     client.enroll(id()?, pinned);
     let revised = specification.with_arm(bandana_shared::specification::Arm::new("black")?)?;
-    client.choose(&id()?, at(1_000_000))?;
+    client.draw(&id()?, at(1_000_000))?;
     let (_, now) = question(&mut client, at(1_000_000))?;
     let refused = client.on_fetched(&FetchTask::new(id()?), answer(revised, 22)?, now);
     assert!(matches!(refused, Err(ClientError::Refused(_))), "{refused:?}");
@@ -281,7 +281,7 @@ fn a_silent_experiment_does_not_silence_others() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
     let mut client = client(&specification)?;
     for _ in 0..1501 {
-        client.choose(&id()?, at(1))?;
+        client.draw(&id()?, at(1))?;
     }
     let other = bandana_shared::identity::ExperimentId::new("other")?;
     let mut parts = specification.to_parts();
@@ -292,8 +292,8 @@ fn a_silent_experiment_does_not_silence_others() -> Result<(), Failure> {
         answer(Specification::new(parts)?, 10)?,
         at(1),
     )?;
-    assert!(client.choose(&id()?, at(1))?.unreported().is_some());
-    assert!(client.choose(&other, at(1))?.unreported().is_none());
+    assert!(client.draw(&id()?, at(1))?.unreported().is_some());
+    assert!(client.draw(&other, at(1))?.unreported().is_none());
     Ok(())
 }
 
@@ -303,7 +303,7 @@ fn a_retry_changes_nothing_that_comes_later() -> Result<(), Failure> {
     let mut later = Vec::new();
     for retries in [0, 1, 5] {
         let mut client = simulated(&specification, 9)?;
-        client.choose(&id()?, at(1))?;
+        client.draw(&id()?, at(1))?;
         let mut now = at(1);
         for _ in 0..retries {
             let Task::Upload(task) = client.next_task(now)? else { return Err("none".into()) };
@@ -316,7 +316,7 @@ fn a_retry_changes_nothing_that_comes_later() -> Result<(), Failure> {
         client.on_upload_result(task.id(), &UploadOutcome::Accepted, now)?;
         let reports: Vec<(usize, bool)> = (0..20)
             .map(|_| {
-                client.choose(&id()?, now)?;
+                client.draw(&id()?, now)?;
                 let Task::Upload(task) = client.next_task(now)? else { return Err("none".into()) };
                 client.on_upload_result(task.id(), &UploadOutcome::Accepted, now)?;
                 report(&upload(Ok(Task::Upload(task)))?)
@@ -332,7 +332,7 @@ fn a_retry_changes_nothing_that_comes_later() -> Result<(), Failure> {
 fn a_task_without_a_result_is_handed_out_again() -> Result<(), Failure> {
     // A call that hung, or a host that gave it up.
     let mut client = client(&timed(0, 0, false)?)?;
-    client.choose(&id()?, at(1))?;
+    client.draw(&id()?, at(1))?;
     let Task::Upload(first) = client.next_task(at(1))? else { return Err("no upload".into()) };
     assert!(matches!(client.next_task(at(120))?, Task::Wait(_)));
     let Task::Upload(again) = client.next_task(at(121))? else { return Err("it is lost".into()) };
@@ -356,9 +356,9 @@ fn a_task_without_a_result_is_handed_out_again() -> Result<(), Failure> {
 fn enrolling_again_keeps_what_still_fits() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
     let mut client = client(&specification)?;
-    client.choose(&id()?, at(1))?;
+    client.draw(&id()?, at(1))?;
     client.enroll(id()?, acceptance(&specification));
-    client.choose(&id()?, at(1))?;
+    client.draw(&id()?, at(1))?;
     assert_eq!(upload(client.next_task(at(1)))?.day, day(10));
     // After a stricter acceptance the client draws no more arms.
     let stricter = bandana_client::Acceptance::unsigned(
@@ -368,7 +368,7 @@ fn enrolling_again_keeps_what_still_fits() -> Result<(), Failure> {
     .least_attribution_window(Duration::ZERO)
     .least_release_delay(Duration::ZERO);
     client.enroll(id()?, stricter);
-    assert!(matches!(client.choose(&id()?, at(1)), Err(ClientError::NoPolicy { .. })));
+    assert!(matches!(client.draw(&id()?, at(1)), Err(ClientError::NoPolicy { .. })));
     Ok(())
 }
 
@@ -377,7 +377,7 @@ fn a_clock_that_steps_back_a_little_loses_no_report() -> Result<(), Failure> {
     for step in [1, 60, 7000] {
         let specification = timed(0, 0, false)?;
         let mut client = client(&specification)?;
-        client.choose(&id()?, at(1_000_000))?;
+        client.draw(&id()?, at(1_000_000))?;
         let now = at(1_000_000 - step);
         client.on_fetched(&FetchTask::new(id()?), answer(specification, 22)?, now)?;
         // A time within an hour is waited for; a time further ahead counts as passed.
@@ -392,7 +392,7 @@ fn assignments_of_a_clock_that_ran_ahead_are_released() -> Result<(), Failure> {
     let specification = timed(3600, 600, false)?;
     let mut client = client(&specification)?;
     let year = 365 * 86_400;
-    client.choose(&id()?, at(year))?;
+    client.draw(&id()?, at(year))?;
     client.on_fetched(&FetchTask::new(id()?), answer(specification, 10)?, at(50))?;
     assert_eq!(upload(client.next_task(at(50)))?.day, day(10));
     Ok(())
@@ -404,19 +404,19 @@ fn a_clock_that_is_set_back_holds_nothing_up() -> Result<(), Failure> {
     let mut client = client(&specification)?;
     let year = 365 * 86_400;
     client.on_fetched(&FetchTask::new(id()?), answer(specification.clone(), 375)?, at(year))?;
-    client.choose(&id()?, at(year))?;
+    client.draw(&id()?, at(year))?;
     let Task::Upload(task) = client.next_task(at(year))? else { return Err("no upload".into()) };
     let retry = UploadOutcome::Retry { retry_after: Some(Duration::MAX) };
     client.on_upload_result(task.id(), &retry, at(year))?;
     // The clock is right again: held data is of unknown age, and waits that end in a year are over.
-    let chosen = client.choose(&id()?, at(5))?;
+    let chosen = client.draw(&id()?, at(5))?;
     assert_eq!(chosen.unreported(), Some(Unreported::ClockDisagrees), "with the server's day");
     let Task::Upload(again) = client.next_task(at(5))? else { return Err("not due".into()) };
     assert_eq!(again, task, "the retry is due");
     client.on_upload_result(again.id(), &UploadOutcome::Accepted, at(5))?;
     let (_, now) = question(&mut client, at(5))?;
     client.on_fetched(&FetchTask::new(id()?), answer(specification, 10)?, now)?;
-    client.choose(&id()?, now)?;
+    client.draw(&id()?, now)?;
     assert_eq!(upload(client.next_task(now))?.day, day(10));
     Ok(())
 }
@@ -425,10 +425,10 @@ fn a_clock_that_is_set_back_holds_nothing_up() -> Result<(), Failure> {
 fn nothing_works_before_a_server_has_answered() -> Result<(), Failure> {
     let specification = timed(0, 0, false)?;
     let mut client = bandana_client::Client::new(bandana_client::Budget::UNLIMITED);
-    let unknown = client.choose(&id()?, at(0));
+    let unknown = client.draw(&id()?, at(0));
     assert!(matches!(unknown, Err(ClientError::NotEnrolled { .. })));
     client.enroll(id()?, acceptance(&specification));
-    assert!(matches!(client.choose(&id()?, at(0)), Err(ClientError::NoPolicy { .. })));
+    assert!(matches!(client.draw(&id()?, at(0)), Err(ClientError::NoPolicy { .. })));
     Ok(())
 }
 
@@ -439,7 +439,7 @@ fn a_server_can_put_the_day_of_an_upload_back_by_one_and_no_more() -> Result<(),
         let mut client = bandana_client::Client::new(bandana_client::Budget::UNLIMITED);
         client.enroll(id()?, acceptance(&specification));
         client.on_fetched(&FetchTask::new(id()?), answer(specification.clone(), told)?, at(0))?;
-        client.choose(&id()?, at(0))?;
+        client.draw(&id()?, at(0))?;
         match (client.next_task(at(0))?, believed) {
             (Task::Upload(task), true) => {
                 // Its own, unless the server refuses that.
@@ -461,7 +461,7 @@ fn the_question_for_a_policy_does_not_tell_when_an_arm_was_shown() -> Result<(),
     let mut latest = Duration::ZERO;
     for _ in 0..200 {
         let mut client = client(&specification)?;
-        client.choose(&id()?, at(10_000))?;
+        client.draw(&id()?, at(10_000))?;
         let (_, asked) = question(&mut client, at(10_000))?;
         latest = latest.max(asked.since(at(10_000)));
     }
@@ -478,7 +478,7 @@ fn a_clock_that_jumps_for_a_moment_drops_no_report() -> Result<(), Failure> {
     client.set_boot_time(Some(Duration::from_secs(1000)));
     client.on_fetched(&FetchTask::new(id()?), answer(specification, 10)?, at(0))?;
     for _ in 0..3 {
-        client.choose(&id()?, at(0))?;
+        client.draw(&id()?, at(0))?;
     }
     client.next_task(at(100 * 86_400))?;
     assert_eq!(client.statistics().reports_expired, 0);

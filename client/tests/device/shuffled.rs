@@ -132,7 +132,7 @@ fn only_apps_that_believe_a_relay_take_part_and_in_nothing_else() -> Result<(), 
         let fetched = answer(specification.clone(), 10)?;
         let judged = refusal(client.on_fetched(&FetchTask::new(id()?), fetched, at(0)))?;
         assert_eq!(judged, expected);
-        assert_eq!(client.choose(&id()?, at(0)).is_ok(), expected.is_none());
+        assert_eq!(client.draw(&id()?, at(0)).is_ok(), expected.is_none());
 
         // What is held is judged by the same rules.
         let held = if specification.batch().is_some() { terms(100.0).ok() } else { None };
@@ -175,7 +175,7 @@ fn no_revision_changes_whether_reports_are_shuffled() -> Result<(), Failure> {
     }
     // A later revision with another arm has the same batches, and the same price.
     hear(&mut client, &held.with_arm(Arm::new("black")?)?, at(2))?;
-    client.choose(&id()?, at(2))?;
+    client.draw(&id()?, at(2))?;
     let central = client.spent().central_lifetime.epsilon.to_loss().get();
     assert!((central - certified(1.0, 900)?).abs() < 1e-8, "{central}");
     Ok(())
@@ -184,7 +184,7 @@ fn no_revision_changes_whether_reports_are_shuffled() -> Result<(), Failure> {
 #[test]
 fn a_shuffled_report_costs_its_local_loss_and_what_its_batch_certifies() -> Result<(), Failure> {
     let mut client = believing(&shuffled(1.0)?, Budget::UNLIMITED)?;
-    client.choose(&id()?, at(0))?;
+    client.draw(&id()?, at(0))?;
     let spent = client.spent();
     let (local, delta) = (NanoNats::new(1_000_000_000), DeltaUnits::from_delta(Delta::new(DELTA)?));
     let central = NanoNats::from_loss(PrivacyLoss::new(certified(1.0, 900)?)?)?;
@@ -197,7 +197,7 @@ fn a_shuffled_report_costs_its_local_loss_and_what_its_batch_certifies() -> Resu
     // One that goes to the aggregator costs the same in both accounts.
     let plain = Specification::new(parts(1.0, Rewards::binary())?)?;
     let mut client = super::client(&plain)?;
-    client.choose(&id()?, at(0))?;
+    client.draw(&id()?, at(0))?;
     let spent = client.spent().central_lifetime;
     assert_eq!((spent.epsilon, spent.delta), (local, DeltaUnits::ZERO));
     Ok(())
@@ -221,9 +221,9 @@ fn each_cap_of_either_account_ends_the_reports() -> Result<(), Failure> {
     ] {
         let mut client = believing(&shuffled(1.0)?, budget)?;
         for _ in 0..reports {
-            assert_eq!(client.choose(&id()?, at(0))?.unreported(), None);
+            assert_eq!(client.draw(&id()?, at(0))?.unreported(), None);
         }
-        assert_eq!(client.choose(&id()?, at(0))?.unreported(), Some(expected));
+        assert_eq!(client.draw(&id()?, at(0))?.unreported(), Some(expected));
         let is_of_window =
             matches!(expected, Unreported::WindowSpent | Unreported::CentralWindowSpent);
         // What was sent, and is a week old, makes room in a window.
@@ -238,18 +238,14 @@ fn each_cap_of_either_account_ends_the_reports() -> Result<(), Failure> {
             client.on_fetched(&task, fetched, now.after(Duration::from_secs(400)))?;
         }
         let later = at(8 * 86_400 + 500);
-        assert_eq!(
-            client.choose(&id()?, later)?.unreported().is_none(),
-            is_of_window,
-            "{budget:?}"
-        );
+        assert_eq!(client.draw(&id()?, later)?.unreported().is_none(), is_of_window, "{budget:?}");
     }
     Ok(())
 }
 
 /// The fetch of a newer policy, after a choice by the old one.
 fn due_fetch(client: &mut Client, now: Timestamp) -> Result<Task, Failure> {
-    client.choose(&id()?, now).ok();
+    client.draw(&id()?, now).ok();
     Ok(client.next_task(now.after(Duration::from_secs(301)))?)
 }
 
@@ -260,7 +256,7 @@ fn the_relay_opens_the_envelope_and_only_the_aggregator_the_report() -> Result<(
     let mut sealed_before = Vec::new();
     for reward in [0.0, 1.0] {
         let mut client = believing(&specification, Budget::UNLIMITED)?;
-        let chosen = client.choose(&id()?, at(0))?;
+        let chosen = client.draw(&id()?, at(0))?;
         client.reward(chosen.id(), bandana_client::Reward::new(reward)?, at(0))?;
         let task = shuffled_task(client.next_task(at(1))?)?;
         assert!(!format!("{task:?}").contains("bit"), "{task:?}");
@@ -294,7 +290,7 @@ fn the_relay_opens_the_envelope_and_only_the_aggregator_the_report() -> Result<(
 fn every_attempt_is_the_same_upload_and_a_retry_waits() -> Result<(), Failure> {
     let (relay, aggregator) = (relay()?, aggregator()?);
     let mut client = believing(&shuffled(1.0)?, Budget::UNLIMITED)?;
-    client.choose(&id()?, at(0))?;
+    client.draw(&id()?, at(0))?;
     let mut attempts = Vec::new();
     let mut now = at(1);
     for outcome in [
@@ -339,8 +335,8 @@ fn a_transport_without_a_relay_holds_up_nothing_else() -> Result<(), Failure> {
     client.enroll(other.clone(), acceptance(&direct));
     client.on_fetched(&FetchTask::new(other.clone()), answer(direct, 10)?, at(0))?;
     for _ in 0..5 {
-        client.choose(&other, at(0))?;
-        client.choose(&id()?, at(0))?;
+        client.draw(&other, at(0))?;
+        client.draw(&id()?, at(0))?;
     }
     let (mut sent, mut kept) = (0, 0);
     loop {
@@ -395,7 +391,7 @@ fn a_shuffled_report_never_leaves_but_for_the_relay_that_the_app_believes() -> R
         let mut client = Client::new(Budget::UNLIMITED);
         enroll(&mut client, Terms::Relay(1))?;
         hear(&mut client, &specification, at(0))?;
-        client.choose(&id()?, at(0))?;
+        client.draw(&id()?, at(0))?;
         for step in 0..5 {
             let relay = enroll(&mut client, terms(step))?;
             // Each step is a try to send, and so one to make the report and to seal it.
@@ -438,7 +434,7 @@ fn without_a_relay_a_report_gets_no_day_and_expires_as_others_do() -> Result<(),
     let (relay, aggregator) = (relay()?, aggregator()?);
     let specification = shuffled(1.0)?;
     let mut client = believing(&specification, Budget::UNLIMITED)?;
-    client.choose(&id()?, at(0))?;
+    client.draw(&id()?, at(0))?;
     client.enroll(id()?, acceptance(&specification));
     let hear = |client: &mut Client, now: Timestamp| -> Result<(), Failure> {
         let fetched = Fetched { day: now.day(), ..answer(specification.clone(), 10)? };

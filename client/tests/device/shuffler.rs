@@ -164,7 +164,7 @@ fn with_relay(
 
 fn some_task() -> Result<ShuffledTask, Failure> {
     let mut client = believing(&shuffled(1.0)?, Budget::UNLIMITED)?;
-    client.choose(&id()?, at(0))?;
+    client.draw(&id()?, at(0))?;
     shuffled_task(client.next_task(at(1))?)
 }
 
@@ -297,7 +297,7 @@ fn tasks_are_carried_out_until_none_is_left() -> Result<(), Failure> {
         let mut transport = signed(transport);
         let mut client = believing(&shuffled(1.0)?, Budget::UNLIMITED)?;
         for _ in 0..5 {
-            client.choose(&id()?, at(0))?;
+            client.draw(&id()?, at(0))?;
         }
         let client = Mutex::new(client);
         let clock = || at(1);

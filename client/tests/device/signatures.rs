@@ -64,7 +64,7 @@ fn both_parties_must_have_signed() -> Result<(), Failure> {
             (Ok(()), None) => {}
             (Err(ClientError::Refused(Refusal::Signature(got))), Some(expected)) => {
                 assert_eq!(got, expected);
-                assert!(client.choose(&id()?, at(0)).is_err());
+                assert!(client.draw(&id()?, at(0)).is_err());
             }
             (got, expected) => return Err(format!("{got:?}, not {expected:?}").into()),
         }
@@ -82,8 +82,8 @@ fn nothing_is_chosen_after_the_first_signature_has_expired() -> Result<(), Failu
         signed(&specification, vec![sign(1, 9), sign(2, 3)])?,
         at(0),
     )?;
-    client.choose(&id()?, at(3 * DAY - 1))?;
-    let expired = client.choose(&id()?, at(3 * DAY));
+    client.draw(&id()?, at(3 * DAY - 1))?;
+    let expired = client.draw(&id()?, at(3 * DAY));
     assert!(matches!(expired, Err(ClientError::SignaturesExpired { .. })), "{expired:?}");
     // Setting the clock back does not help: it is the server's day at least.
     let (mut client, _) = pinned(&specification)?;
@@ -108,18 +108,18 @@ fn signatures_are_renewed_before_they_expire() -> Result<(), Failure> {
     };
     let (mut client, acceptance) = pinned(&specification)?;
     client.on_fetched(&FetchTask::new(id()?), signed(&specification, sign(3))?, at(0))?;
-    client.choose(&id()?, at(DAY))?;
+    client.draw(&id()?, at(DAY))?;
     let (_, now) = question(&mut client, at(DAY))?;
     client.on_fetch_failed(&FetchTask::new(id()?), None, now)?;
-    client.choose(&id()?, at(2 * DAY))?;
+    client.draw(&id()?, at(2 * DAY))?;
     question(&mut client, at(2 * DAY))?;
     client.on_fetched(&FetchTask::new(id()?), signed(&specification, sign(30))?, at(2 * DAY))?;
-    client.choose(&id()?, at(29 * DAY))?;
+    client.draw(&id()?, at(29 * DAY))?;
 
     // An app that pins another key does not use the held specification.
     client.enroll(id()?, acceptance.clone());
-    client.choose(&id()?, at(29 * DAY))?;
+    client.draw(&id()?, at(29 * DAY))?;
     client.enroll(id()?, acceptance.signed_by(Signers::key(key(3).public_key())));
-    assert!(client.choose(&id()?, at(29 * DAY)).is_err());
+    assert!(client.draw(&id()?, at(29 * DAY)).is_err());
     Ok(())
 }

@@ -21,7 +21,7 @@ fn reporting(store: Option<StoreId>) -> Result<(Client, UploadTask), Failure> {
     client.enroll(id()?, acceptance(&specification));
     let fetched = Fetched { store, ..answer(specification, 10)? };
     client.on_fetched(&FetchTask::new(id()?), fetched, at(0))?;
-    client.choose(&id()?, at(1))?;
+    client.draw(&id()?, at(1))?;
     let Task::Upload(task) = client.next_task(at(1))? else { return Err("no upload".into()) };
     Ok((client, task))
 }
@@ -64,12 +64,12 @@ fn a_report_belongs_to_the_store_that_was_heard_when_its_arm_was_drawn() -> Resu
     // Another store has the same experiment, and later does not know it.
     let fetched = Fetched { store: Some(OTHER), ..answer(specification.clone(), 10)? };
     client.on_fetched(&FetchTask::new(id()?), fetched, at(2))?;
-    client.choose(&id()?, at(3))?;
+    client.draw(&id()?, at(3))?;
     let Task::Upload(second) = client.next_task(at(3))? else { return Err("no upload".into()) };
     // A server that names no store changes nothing.
     let same = Fetched { store: None, ..answer(specification.clone(), 10)? };
     client.on_fetched(&FetchTask::new(id()?), same, at(5))?;
-    client.choose(&id()?, at(6))?;
+    client.draw(&id()?, at(6))?;
     let Task::Upload(third) = client.next_task(at(6))? else { return Err("no upload".into()) };
     client.on_upload_result(task.id(), &unknown(Some(OTHER)), at(6))?;
     for (upload, left, refused) in [(second, 2, 1), (third, 1, 2)] {
@@ -99,7 +99,7 @@ fn what_a_liar_told_is_forgotten_once_the_store_that_it_named_disowns_it() -> Re
             Fetched { store: Some(STORE), ..answer(lie, 10)? },
             at(0),
         )?;
-        client.choose(&id()?, at(1))?;
+        client.draw(&id()?, at(1))?;
         let Task::Upload(task) = client.next_task(at(1))? else { return Err("no upload".into()) };
         let refused = client.on_fetched(&FetchTask::new(id()?), truly.clone(), at(1));
         assert!(matches!(refused, Err(ClientError::Refused(_))), "{refused:?}");
@@ -107,12 +107,12 @@ fn what_a_liar_told_is_forgotten_once_the_store_that_it_named_disowns_it() -> Re
         client.on_upload_result(task.id(), &unknown(Some(STORE)), at(2))?;
 
         // Nothing more is debited until the true specification is received; earlier debits stay.
-        assert!(matches!(client.choose(&id()?, at(3)), Err(ClientError::NoPolicy { .. })));
+        assert!(matches!(client.draw(&id()?, at(3)), Err(ClientError::NoPolicy { .. })));
         assert_eq!((client.spent(), client.waiting_reports()), (spent, 0));
         assert!(matches!(client.next_task(at(60))?, Task::Fetch(_)));
         client.on_fetched(&FetchTask::new(id()?), truly.clone(), at(60))?;
         assert_eq!(client.specification(&id()?), Some(&truth));
-        client.choose(&id()?, at(61))?;
+        client.draw(&id()?, at(61))?;
         let Task::Upload(_) = client.next_task(at(61))? else { return Err("no upload".into()) };
     }
     Ok(())
@@ -130,7 +130,7 @@ fn signers_and_what_was_reported_once_outlast_a_stores_word() -> Result<(), Fail
             let signatures = vec![operator.sign(&lie, expires)];
             let told = Fetched { store: Some(STORE), signatures, ..answer(lie.clone(), 10)? };
             client.on_fetched(&FetchTask::new(id()?), told, at(0))?;
-            client.choose(&id()?, at(1))?;
+            client.draw(&id()?, at(1))?;
             let Task::Upload(task) = client.next_task(at(1))? else {
                 return Err("no upload".into());
             };
@@ -146,7 +146,7 @@ fn what_waits_for_a_store_that_is_gone_does_not_hold_up_the_others() -> Result<(
     let (mut client, _) = reporting(Some(STORE))?;
     // More reports than are sealed at a time.
     for _ in 0..40 {
-        client.choose(&id()?, at(1))?;
+        client.draw(&id()?, at(1))?;
     }
     // All of them wait after the first answer. The wait is random, and can be zero.
     let mut first = BTreeSet::new();
@@ -158,7 +158,7 @@ fn what_waits_for_a_store_that_is_gone_does_not_hold_up_the_others() -> Result<(
     let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
     let fetched = Fetched { store: Some(OTHER), ..answer(specification, 10)? };
     client.on_fetched(&FetchTask::new(id()?), fetched, at(1))?;
-    client.choose(&id()?, at(1))?;
+    client.draw(&id()?, at(1))?;
     let Task::Upload(task) = client.next_task(at(1))? else { return Err("it waits too".into()) };
     assert!(!first.contains(&task.id()));
     client.on_upload_result(task.id(), &UploadOutcome::Accepted, at(1))?;

@@ -23,14 +23,14 @@ fn opting_out_stops_everything_and_leaves_what_was_spent() -> Result<(), Failure
     let clock = Hands::new();
     let (bandana, mut tasks) = started(directory.path(), &clock, 10)?;
     choose(&bandana, &mut tasks, 4)?;
-    bandana.experiment(NAME)?.choose().reward(1.0);
+    bandana.experiment(NAME)?.draw().reward(1.0);
     tasks.write();
     assert!(mentions(directory.path(), NAME)?);
 
     bandana.opt_out()?;
     assert!(!mentions(directory.path(), NAME)?, "something is left of the experiment");
     assert!(matches!(bandana.status().reporting, Reporting::OptedOut));
-    let choice = bandana.experiment(NAME)?.choose();
+    let choice = bandana.experiment(NAME)?.draw();
     assert!(matches!(choice, Choice::Default(DefaultReason::OptedOut)));
     clock.forward(10_000);
     assert!(matches!(tasks.next_task()?, Task::Done), "nothing is asked for or sent");
@@ -44,7 +44,7 @@ fn opting_out_stops_everything_and_leaves_what_was_spent() -> Result<(), Failure
     bandana.opt_in()?;
     bandana.experiment(NAME)?;
     serve(&mut tasks, &clock)?;
-    assert!(bandana.experiment(NAME)?.choose().assignment().is_some());
+    assert!(bandana.experiment(NAME)?.draw().assignment().is_some());
     assert_eq!(bandana.status().spent.window.get(), 6_000_000_000, "nothing was refilled");
     drop((bandana, tasks));
     let (bandana, _tasks) = builder(directory.path(), &clock, 10)?.build();
@@ -86,7 +86,7 @@ fn an_opt_out_outlives_damage_and_a_reset() -> Result<(), Failure> {
             danger::reset(directory.path())?;
         }
         let (bandana, mut tasks) = builder(directory.path(), &clock, 10)?.build();
-        let choice = bandana.experiment(NAME)?.choose();
+        let choice = bandana.experiment(NAME)?.draw();
         assert!(matches!(choice, Choice::Default(DefaultReason::OptedOut)), "reset: {reset}");
         assert!(matches!(tasks.next_task()?, Task::Done), "nobody is asked");
     }
@@ -96,6 +96,6 @@ fn an_opt_out_outlives_damage_and_a_reset() -> Result<(), Failure> {
     serve(&mut tasks, &clock)?;
     drop((bandana, tasks));
     let (bandana, _tasks) = builder(directory.path(), &clock, 10)?.build();
-    assert!(bandana.experiment(NAME)?.choose().assignment().is_some());
+    assert!(bandana.experiment(NAME)?.draw().assignment().is_some());
     Ok(())
 }

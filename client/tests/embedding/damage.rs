@@ -40,7 +40,7 @@ fn open(directory: &Path, clock: &std::sync::Arc<Hands>) -> Result<Option<String
         return Ok(None);
     }
     serve(&mut tasks, clock)?;
-    let Choice::Arm(assignment) = bandana.experiment(NAME)?.choose() else {
+    let Choice::Arm(assignment) = bandana.experiment(NAME)?.draw() else {
         return Err("the app gets no arm".into());
     };
     assert_eq!(assignment.unreported(), Some(Unreported::StorageUnusable));
@@ -138,7 +138,7 @@ fn two_clients_do_not_share_a_directory() -> Result<(), Failure> {
     let (first, _tasks) = started(directory.path(), &clock, 10)?;
     let (second, mut tasks) = started(directory.path(), &clock, 10)?;
     assert!(trouble(&second).ok_or("both use it")?.contains("in use by another process"));
-    let choice = second.experiment(NAME)?.choose();
+    let choice = second.experiment(NAME)?.draw();
     let unreported = choice.assignment().and_then(bandana_client::Assignment::unreported);
     assert_eq!(unreported, Some(Unreported::StorageUnusable));
     clock.forward(10_000);
@@ -158,7 +158,7 @@ fn a_disk_that_takes_nothing_sends_nothing_until_it_does() -> Result<(), Failure
     let (state, aside) = (directory.path().join("state"), directory.path().join("aside"));
     fs::rename(&state, &aside)?;
     fs::create_dir(&state)?;
-    bandana.experiment(NAME)?.choose().reward(1.0);
+    bandana.experiment(NAME)?.draw().reward(1.0);
     // By then the report is to be sent.
     clock.forward(7200);
     for _ in 0..10 {

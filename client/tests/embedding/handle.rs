@@ -25,12 +25,12 @@ fn a_default_comes_with_its_reason_until_a_server_has_answered() -> Result<(), F
     let clock = Hands::new();
     let (bandana, mut tasks) = builder(directory.path(), &clock, 10)?.build();
     let experiment = bandana.experiment(NAME)?;
-    let choice = experiment.choose();
+    let choice = experiment.draw();
     assert!(matches!(choice, Choice::Default(DefaultReason::NoPolicyYet)));
     assert_eq!(choice.label_or("blue"), "blue");
     choice.reward(1.0);
     assert_eq!(serve(&mut tasks, &clock)?, []);
-    let choice = experiment.choose();
+    let choice = experiment.draw();
     assert!(["red", "green"].contains(&choice.label_or("blue")));
     assert!(matches!(bandana.experiment("No!"), Err(ExperimentError::Name(_))));
     Ok(())
@@ -88,7 +88,7 @@ fn only_what_the_app_accepts_is_asked_for() -> Result<(), Failure> {
     let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
     let offer = fetched(&specification()?, bandana_client::Clock::now(&*clock))?;
     assert!(tasks.on_fetched(&task, offer).is_err());
-    let Choice::Default(reason) = bandana.experiment(NAME)?.choose() else {
+    let Choice::Default(reason) = bandana.experiment(NAME)?.draw() else {
         return Err("an arm of a refused experiment".into());
     };
     let refusal = Refusal::Epsilon { offered: 1.0, accepted: 0.5 };
@@ -107,15 +107,15 @@ fn every_assignment_reports_once_whatever_the_app_does_with_it() -> Result<(), F
     let clock = Hands::new();
     let (bandana, mut tasks) = started(directory.path(), &clock, 100)?;
     let experiment = bandana.experiment(NAME)?;
-    drop(experiment.choose());
-    experiment.choose().reward(1.0);
-    let twice = experiment.choose();
+    drop(experiment.draw());
+    experiment.draw().reward(1.0);
+    let twice = experiment.draw();
     twice.reward(1.0);
     twice.reward(0.0);
-    let wrong = experiment.choose();
+    let wrong = experiment.draw();
     wrong.reward(0.5);
     wrong.reward(f64::NAN);
-    let kept = experiment.choose();
+    let kept = experiment.draw();
     assert_eq!(serve(&mut tasks, &clock)?, [], "nothing leaves before its time");
     clock.forward(601);
     assert_eq!(bandana.status().open_assignments, 5);
@@ -138,7 +138,7 @@ fn a_restart_goes_on_offline_with_what_was_there() -> Result<(), Failure> {
     let clock = Hands::new();
     let (bandana, mut tasks) = started(directory.path(), &clock, 100)?;
     choose(&bandana, &mut tasks, 3)?;
-    let kept = bandana.experiment(NAME)?.choose();
+    let kept = bandana.experiment(NAME)?.draw();
     let id = kept.assignment().ok_or("no arm")?.id();
     tasks.write();
     let label = kept.label_or("none").to_owned();
@@ -147,7 +147,7 @@ fn a_restart_goes_on_offline_with_what_was_there() -> Result<(), Failure> {
     let (bandana, mut tasks) = builder(directory.path(), &clock, 100)?.build();
     let status = bandana.status();
     assert_eq!((status.open_assignments, status.spent.lifetime.get()), (4, 4_000_000_000));
-    assert!(matches!(bandana.experiment(NAME)?.choose(), Choice::Arm(_)), "without a network");
+    assert!(matches!(bandana.experiment(NAME)?.draw(), Choice::Arm(_)), "without a network");
     let resumed = bandana.assignment(id).ok_or("the assignment is gone")?;
     assert_eq!(resumed.label(), label);
     resumed.reward(1.0);
@@ -170,7 +170,7 @@ fn the_budget_holds_over_threads_and_restarts() -> Result<(), Failure> {
             .map(|_| {
                 let experiment = experiment.clone();
                 std::thread::spawn(move || {
-                    let choices: Vec<Choice> = (0..10).map(|_| experiment.choose()).collect();
+                    let choices: Vec<Choice> = (0..10).map(|_| experiment.draw()).collect();
                     let assignments = choices.iter().filter_map(Choice::assignment);
                     assignments.map(Assignment::unreported).collect()
                 })
@@ -201,7 +201,7 @@ fn a_stricter_app_does_not_go_on_with_what_it_no_longer_accepts() -> Result<(), 
     let experiment = ExperimentId::new(NAME)?;
     let ready = builder(directory.path(), &clock, 100)?;
     let (bandana, _tasks) = ready.accept_experiment(experiment, strict).build();
-    assert!(matches!(bandana.experiment(NAME)?.choose(), Choice::Default(_)));
+    assert!(matches!(bandana.experiment(NAME)?.draw(), Choice::Default(_)));
     assert_eq!(bandana.status().open_assignments, 1, "what was agreed to before is reported");
     Ok(())
 }
@@ -215,7 +215,7 @@ fn after_the_end_arms_come_without_a_report() -> Result<(), Failure> {
     let experiment = bandana.experiment(NAME)?;
     assert!(experiment.is_ready());
     drop(tasks);
-    let choice = experiment.choose();
+    let choice = experiment.draw();
     let unreported = choice.assignment().and_then(Assignment::unreported);
     assert_eq!(unreported, Some(Unreported::ShutDown));
     assert!(bandana.opt_out().is_err(), "it could not be written");

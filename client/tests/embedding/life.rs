@@ -19,7 +19,7 @@ fn killed(directory: &Path) -> Result<tempfile::TempDir, Failure> {
 }
 
 fn id(bandana: &Bandana) -> Result<AssignmentId, Failure> {
-    Ok(bandana.experiment(NAME)?.choose().assignment().ok_or("no arm")?.id())
+    Ok(bandana.experiment(NAME)?.draw().assignment().ok_or("no arm")?.id())
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_directory_that_was_in_use_is_used_as_soon_as_it_is_free() -> Result<(), Fai
         clock.forward(100);
         serve(&mut tasks, &clock)?;
         assert!(in_use(&second));
-        let choice = second.experiment(NAME)?.choose();
+        let choice = second.experiment(NAME)?.draw();
         let unreported = choice.assignment().ok_or("no arm")?.unreported();
         assert_eq!(unreported, Some(Unreported::StorageUnusable));
     }
@@ -115,7 +115,7 @@ fn a_shutdown_writes_what_a_disk_that_heals_in_time_takes() -> Result<(), Failur
             .consent(bandana_client::Consent::Given)
             .start()?;
         let experiment = bandana.experiment(NAME)?;
-        let choices: Vec<_> = (0..3).map(|_| experiment.choose()).collect();
+        let choices: Vec<_> = (0..3).map(|_| experiment.draw()).collect();
         while bandana.status().statistics.writes_failed == 0 {
             std::thread::yield_now();
         }
@@ -180,11 +180,11 @@ fn what_was_heard_while_a_directory_was_in_use_replaces_nothing_in_it() -> Resul
     let Task::Fetch(_) = tasks.next_task()? else { return Err("no fetch".into()) };
     let told = super::fetched(&Specification::new(parts)?, clock.truth())?;
     tasks.on_fetched(&FetchTask::new(experiment.id().clone()), told)?;
-    assert!(["blue", "yellow"].contains(&experiment.choose().label_or("none")));
+    assert!(["blue", "yellow"].contains(&experiment.draw().label_or("none")));
     drop(first);
     clock.forward(100);
     tasks.next_task()?;
-    let label = experiment.choose().label_or("none").to_owned();
+    let label = experiment.draw().label_or("none").to_owned();
     assert!(["red", "green"].contains(&&*label), "{label}");
     Ok(())
 }

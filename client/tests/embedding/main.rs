@@ -1,5 +1,6 @@
 //! The client as an app holds it: one handle, a directory, and a clock that tests set.
 
+mod choose;
 mod consent;
 mod damage;
 #[cfg(feature = "grpc")]
@@ -155,7 +156,7 @@ fn started(directory: &Path, clock: &Arc<Hands>, window: u32) -> Result<(Bandana
 /// Makes `times` choices, and writes them.
 fn choose(bandana: &Bandana, tasks: &mut Tasks, times: u32) -> Result<(), Failure> {
     for _ in 0..times {
-        let choice = bandana.experiment(NAME)?.choose();
+        let choice = bandana.experiment(NAME)?.draw();
         assert!(choice.assignment().is_some_and(|a| a.unreported().is_none()), "{choice:?}");
     }
     tasks.write();

@@ -21,7 +21,7 @@ fn reports(bandana: &Bandana) -> Result<BTreeMap<String, u32>, Failure> {
     let experiment = bandana.experiment(NAME)?;
     let mut reports = BTreeMap::new();
     for _ in 0..60 {
-        let choice = experiment.choose();
+        let choice = experiment.draw();
         let assignment = choice.assignment().ok_or("no arm")?;
         match assignment.unreported() {
             None => *reports.entry(assignment.label().to_owned()).or_default() += 1,

@@ -12,7 +12,7 @@ const DAY: u64 = 86_400;
 const YEAR: i64 = 365 * 86_400;
 
 fn why(bandana: &Bandana) -> Result<Option<Unreported>, Failure> {
-    let choice = bandana.experiment(NAME)?.choose();
+    let choice = bandana.experiment(NAME)?.draw();
     Ok(choice.assignment().ok_or("no arm")?.unreported())
 }
 

@@ -67,13 +67,13 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let note = |event: &str, choice: Option<&Choice>| {
         println!("{}", Line::new(event, choice, &bandana.status()));
     };
-    note("start", Some(&headline.choose()));
+    note("start", Some(&headline.draw()));
     let mut choice = first_arm(&headline).await?;
     for reader in 1..=READERS {
         choice.reward(reaction(choice.label_or("")));
         note("a reader comes", Some(&choice));
         if reader < READERS {
-            choice = headline.choose();
+            choice = headline.draw();
         }
     }
     clock.forward(UNTIL_RELEASED);
@@ -98,7 +98,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
 /// Polls until there is a policy; a real app would show its default meanwhile.
 async fn first_arm(headline: &Experiment) -> anyhow::Result<Choice> {
     for _ in 0..PATIENCE.as_millis() / GLANCE.as_millis() {
-        let choice = headline.choose();
+        let choice = headline.draw();
         if choice.assignment().is_some() {
             return Ok(choice);
         }

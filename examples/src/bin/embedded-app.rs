@@ -127,10 +127,10 @@ impl Stage {
     fn online(&mut self, app: &App, server: &AggregatorProcess) -> anyhow::Result<()> {
         self.runtime.block_on(embedding::create(server))?;
         self.pass(app, Duration::from_mins(1));
-        let mut choice = app.headline.choose();
+        let mut choice = app.headline.draw();
         until(|| {
             if choice.assignment().is_none() {
-                choice = app.headline.choose();
+                choice = app.headline.draw();
             }
             choice.assignment().is_some()
         })
@@ -160,7 +160,7 @@ impl Stage {
         })
         .context("the reports are not made")?;
         self.note("two hours on: they wait", None, &app.bandana.status());
-        let last = app.headline.choose();
+        let last = app.headline.draw();
         self.note("one more, no reaction yet", Some(&last), &app.bandana.status());
         let id = last.assignment().context("no arm")?.id();
         drop(last);
@@ -215,7 +215,7 @@ impl Stage {
 
     /// Shows a headline that the app chooses, and records the reader's reaction.
     fn show(&mut self, app: &App, event: &str) {
-        let choice: Choice = app.headline.choose();
+        let choice: Choice = app.headline.draw();
         choice.reward(reaction(choice.label_or("")));
         self.note(event, Some(&choice), &app.bandana.status());
     }

@@ -44,7 +44,7 @@ fn main() -> anyhow::Result<()> {
         hear(&mut tasks)?;
     }
     for _ in 0..choices {
-        drop(experiment.choose());
+        drop(experiment.draw());
     }
     tasks.write();
     let status = bandana.status();

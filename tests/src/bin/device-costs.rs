@@ -151,9 +151,9 @@ fn wait_for(what: &str, mut reached: impl FnMut() -> bool) -> anyhow::Result<Dur
 fn choose(bandana: &Bandana, experiments: u32, each: u32) -> anyhow::Result<()> {
     for number in 0..experiments {
         let experiment = bandana.experiment(&format!("costs-{number}"))?;
-        wait_for("a policy", || experiment.choose().assignment().is_some())?;
+        wait_for("a policy", || experiment.draw().assignment().is_some())?;
         for _ in 1..each {
-            drop(experiment.choose());
+            drop(experiment.draw());
         }
     }
     Ok(())
@@ -252,7 +252,7 @@ fn files(directory: &Path) -> anyhow::Result<()> {
     // Seen by the tracer as the beginning and the end.
     drop(fs::metadata("/begin"));
     for _ in 0..ASSIGNMENTS {
-        experiment.choose().reward(1.0);
+        experiment.draw().reward(1.0);
         thread::sleep(Duration::from_millis(100));
         // The report of a past assignment is due.
         clock.0.fetch_add(600, Ordering::SeqCst);

@@ -46,7 +46,7 @@ fn main() -> anyhow::Result<()> {
     if rest.is_empty() {
         let mut output = std::io::stdout().lock();
         loop {
-            let choice = experiment.choose();
+            let choice = experiment.draw();
             choice.reward(1.0);
             if let Some(assignment) = choice.assignment() {
                 let second = seconds.0.fetch_add(1, Ordering::SeqCst);

@@ -125,7 +125,7 @@ fn a_blocking_host_sends_every_report_once_over_answers_that_get_lost() -> anyho
     introduce(&recorder.url(), directory.path(), &clock)?;
     let bandana = app(Transport::to(&recorder.url())?, directory.path(), &clock)?.start()?;
     for _ in 0..20 {
-        bandana.experiment("driven")?.choose().reward(1.0);
+        bandana.experiment("driven")?.draw().reward(1.0);
     }
     recorder.plan([
         Answer::Error(Code::Unavailable, None),
@@ -176,7 +176,7 @@ fn the_end_waits_for_what_is_written_while_it_begins() -> anyhow::Result<()> {
     for round in 0..200 {
         let builder = app(Transport::to(&recorder.url())?, directory.path(), &clock)?;
         let bandana = builder.clock(Arc::new(LateHands(Arc::clone(&clock)))).start()?;
-        bandana.experiment("driven")?.choose().reward(1.0);
+        bandana.experiment("driven")?.draw().reward(1.0);
         clock.forward(100);
         assert!(bandana.shutdown(PATIENCE));
         let status = bandana.status();
@@ -211,7 +211,7 @@ async fn a_writer_that_is_gone_holds_nothing_up() -> anyhow::Result<()> {
     let experiment = bandana.experiment("driven")?;
     experiment.wait_until_ready(PATIENCE)?;
     for number in 1..=5 {
-        experiment.choose().reward(1.0);
+        experiment.draw().reward(1.0);
         clock.forward(100);
         bandana.wake();
         tokio::time::timeout(PATIENCE, recorder.arrived(number)).await?;
@@ -239,7 +239,7 @@ fn a_key_that_is_refused_costs_no_report() -> anyhow::Result<()> {
     };
     let bandana = start()?;
     for _ in 0..5 {
-        bandana.experiment("driven")?.choose().reward(1.0);
+        bandana.experiment("driven")?.draw().reward(1.0);
     }
     recorder.plan([Answer::Error(Code::Unauthenticated, None)]);
     clock.forward(100);
@@ -278,7 +278,7 @@ async fn an_async_host_runs_the_driver_until_it_shuts_down() -> anyhow::Result<(
         app(Transport::to(&url)?, directory.path(), &clock)?.driver()
     };
     let work = tokio::spawn(driver.run());
-    bandana.experiment("driven")?.choose().reward(1.0);
+    bandana.experiment("driven")?.draw().reward(1.0);
     clock.forward(100);
     bandana.wake();
     tokio::time::timeout(PATIENCE, recorder.arrived(1)).await?;
@@ -295,7 +295,7 @@ async fn a_server_that_hangs_does_not_hold_up_the_end() -> anyhow::Result<()> {
     introduce(&recorder.url(), directory.path(), &clock)?;
     recorder.plan([Answer::Hang]);
     let bandana = app(Transport::to(&recorder.url())?, directory.path(), &clock)?.start()?;
-    bandana.experiment("driven")?.choose().reward(1.0);
+    bandana.experiment("driven")?.draw().reward(1.0);
     clock.forward(100);
     bandana.wake();
     tokio::time::timeout(PATIENCE, recorder.arrived(1)).await?;
@@ -377,7 +377,7 @@ async fn an_upload_has_a_connection_of_its_own_which_ends_with_it() -> anyhow::R
         if exchange < 3 {
             // In two hours the server's day is asked for before the reports are sent.
             for _ in 0..3 {
-                experiment.choose().reward(1.0);
+                experiment.draw().reward(1.0);
             }
             clock.forward(7200);
             bandana.wake();
@@ -423,7 +423,7 @@ fn tls_is_trusted_by_the_given_roots_only() -> anyhow::Result<()> {
         let bandana = app(transport, directory.path(), &clock)?.start()?;
         bandana.experiment("driven")?;
         anyhow::ensure!(bandana.shutdown(PATIENCE), "the driver does not end");
-        Ok(bandana.experiment("driven")?.choose().assignment().is_some())
+        Ok(bandana.experiment("driven")?.draw().assignment().is_some())
     };
     assert!(!asked(Transport::to(&recorder.url())?)?, "the system does not know this root");
     assert!(asked(Transport::with_roots(&recorder.url(), roots.as_bytes())?)?);
@@ -444,7 +444,7 @@ async fn a_clone_of_a_transport_does_not_share_the_connection_of_an_upload() -> 
     let closed = connections.wait_for(|connections| *connections == (1, 0));
     tokio::time::timeout(PATIENCE, closed).await??;
     recorder.plan([Answer::Hang]);
-    experiment.choose().reward(1.0);
+    experiment.draw().reward(1.0);
     clock.forward(100);
     bandana.wake();
     tokio::time::timeout(PATIENCE, recorder.arrived(1)).await?;
@@ -563,7 +563,7 @@ async fn an_opt_out_gives_up_the_call_under_way() -> anyhow::Result<()> {
     recorder.plan([Answer::Hang]);
     let bandana = app(Transport::to(&recorder.url())?, directory.path(), &clock)?.start()?;
     for _ in 0..3 {
-        bandana.experiment("driven")?.choose().reward(1.0);
+        bandana.experiment("driven")?.draw().reward(1.0);
     }
     clock.forward(100);
     bandana.wake();

@@ -67,7 +67,7 @@ async fn the_server_learns_the_arm_that_users_like() -> anyhow::Result<()> {
         let client = Mutex::new(client);
         run_until(&client, &mut transport, &clock, soon()).await?;
         let mut client = client.into_inner()?;
-        let assignment = client.choose(&id, clock())?;
+        let assignment = client.draw(&id, clock())?;
         let likes = assignment.label() == "green";
         let reward = Reward::new(f64::from(u8::from(likes)))?;
         client.reward(assignment.id(), reward, clock())?;
@@ -159,14 +159,14 @@ async fn the_client_is_the_judge() -> anyhow::Result<()> {
     };
     assert_eq!(refusal, Refusal::Epsilon { offered: 1.0, accepted: 0.5 });
     let mut client = client.into_inner()?;
-    assert!(matches!(client.choose(&id, clock()), Err(ClientError::NoPolicy { .. })));
+    assert!(matches!(client.draw(&id, clock()), Err(ClientError::NoPolicy { .. })));
     assert_eq!(client.statistics().answers_refused, 1);
     // Reproducible noise is for simulated experiments only.
     let mut simulated = SimulatedClient::seeded(1, 1);
     simulated.enroll(id.clone(), acceptance(1.0)?);
     let simulated = Mutex::new(simulated);
     assert!(run_until(&simulated, &mut transport, &clock, soon()).await.is_err());
-    assert!(simulated.into_inner()?.choose(&id, clock()).is_err());
+    assert!(simulated.into_inner()?.draw(&id, clock()).is_err());
     // An unknown experiment is no network failure.
     let unknown = ExperimentId::new("unknown")?;
     let mut lost = Client::new(Budget::UNLIMITED);
@@ -196,7 +196,7 @@ async fn a_report_leaves_after_its_window_whatever_happens_in_between() -> anyho
         run_until(&client, &mut transport, &clock, clock().after(Duration::from_secs(1))).await
     };
     run().await?;
-    let assignment = client.lock().map_err(|e| anyhow::anyhow!("{e}"))?.choose(&id, clock())?;
+    let assignment = client.lock().map_err(|e| anyhow::anyhow!("{e}"))?.draw(&id, clock())?;
     let sent = || client.lock().map(|client| client.statistics().uploads_accepted).ok();
     for (passed, expected) in [(0, 0), (1800, 0), (1799, 0), (602, 1), (100_000, 1)] {
         seconds.fetch_add(passed, Ordering::SeqCst);

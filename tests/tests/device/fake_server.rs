@@ -65,7 +65,7 @@ async fn run(client: Client, transport: &mut Transport) -> anyhow::Result<Client
 
 /// Makes a report and returns its upload task.
 fn upload_task(client: &mut Client, name: &str) -> anyhow::Result<UploadTask> {
-    let assignment = client.choose(&ExperimentId::new(name)?, clock())?;
+    let assignment = client.draw(&ExperimentId::new(name)?, clock())?;
     client.reward(assignment.id(), Reward::new(1.0)?, clock())?;
     match client.next_task(clock())? {
         Task::Upload(task) => Ok(task),

@@ -107,7 +107,7 @@ async fn simulate(
         let client = Mutex::new(client);
         run_until(&client, &mut transport, &clock, soon).await?;
         let mut client = client.into_inner()?;
-        let assignment = client.choose(&id, clock())?;
+        let assignment = client.draw(&id, clock())?;
         let reward = reaction(assignment.arm().get(), user);
         client.reward(assignment.id(), Reward::new(reward)?, clock())?;
         let client = Mutex::new(client);

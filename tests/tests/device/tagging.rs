@@ -72,7 +72,7 @@ fn tag(
             let experiment = bandana.experiment("driven")?;
             experiment.wait_until_ready(Duration::from_mins(1))?;
             for _ in 0..3 {
-                experiment.choose().reward(1.0);
+                experiment.draw().reward(1.0);
             }
             clock.forward(100);
             assert!(bandana.shutdown(Duration::from_mins(1)));

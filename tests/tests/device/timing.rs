@@ -56,7 +56,7 @@ fn times(keeps: bool, is_late: bool, directory: &Path) -> anyhow::Result<[Vec<Du
     let mut times = [Vec::new(), Vec::new()];
     while times.iter().any(|times| times.len() < uploads(keeps)) {
         let is_rewarded = random.random_bool(0.5);
-        let choice = experiment.choose();
+        let choice = experiment.draw();
         ensure!(choice.assignment().is_some(), "{:?}", bandana.status());
         if is_late {
             std::thread::sleep(PAUSE);

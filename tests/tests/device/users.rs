@@ -46,7 +46,7 @@ impl User {
         client.enroll(id.clone(), acceptance);
         let mut user = Self { client, now: SystemClock.now() };
         while user.step(transport).await?.is_none() {}
-        let assignment = user.client.choose(&id, user.now)?;
+        let assignment = user.client.draw(&id, user.now)?;
         user.client.reward(assignment.id(), Reward::new(1.0)?, user.now)?;
         Ok(user)
     }

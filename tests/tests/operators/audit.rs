@@ -119,7 +119,7 @@ async fn record(
         client.enroll(id.clone(), acceptance);
         carry_out(&mut client, &mut transport, start).await?;
         for _ in 0..USERS_PER_CLIENT {
-            let assignment = client.choose(id, start)?;
+            let assignment = client.draw(id, start)?;
             for _ in 0..reactions {
                 client.reward(assignment.id(), Reward::new(reward)?, start)?;
             }

@@ -216,7 +216,7 @@ async fn keeps_reports(own: AggregatorProcess, wrong: AggregatorProcess) -> anyh
     let after = |minutes| begin.after(Duration::from_mins(minutes));
     turn(&mut client, &mut right, begin).await?;
     for _ in 0..3 {
-        let chosen = client.choose(&id, begin)?;
+        let chosen = client.draw(&id, begin)?;
         client.reward(chosen.id(), Reward::new(1.0)?, begin)?;
     }
     for minutes in 1..4 {
@@ -394,7 +394,7 @@ async fn sent(stores: [Option<StoreId>; 2]) -> anyhow::Result<(Vec<Vec<u8>>, Vec
         let now = now.after(Duration::from_hours(2 * hours));
         turn(&mut client, &mut transport, now).await?;
         recorder.set_store(stores[usize::from(hours < 2)]);
-        client.choose(&id, now)?;
+        client.draw(&id, now)?;
     }
     let uploads = recorder.uploads();
     // The name of an upload is random for every seed: a tag, a length, and 16 bytes.

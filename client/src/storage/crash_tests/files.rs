@@ -14,7 +14,7 @@ fn files_of_another_time_are_refused() -> Result<(), Failure> {
     let mut device = Device::start(disk.clone(), 6, false)?;
     let mut versions = Vec::new();
     for second in [0, 30, 60, 90, 120] {
-        device.core.choose(&id()?, at(second))?;
+        device.core.draw(&id()?, at(second))?;
         device.write(second);
         // What is handed out is synced.
         device.core.next_task(at(second + 20))?;
@@ -64,7 +64,7 @@ fn a_loss_is_no_first_start_wherever_the_first_write_was_cut() -> Result<(), Fai
             if disk.has_crashed() {
                 device.restart(1)?;
             }
-            device.core.choose(&id()?, at(1))?;
+            device.core.draw(&id()?, at(1))?;
             device.write(1);
             assert!(disk.content(INSTALLED).is_some(), "operation {operation}, seed {seed}");
             let mut files: Box<dyn Files> = Box::new(disk.clone());
@@ -84,7 +84,7 @@ fn ids_are_never_given_twice() -> Result<(), Failure> {
     for start in 0..5 {
         for _ in 0..10 {
             // Most of the assignments never report, and are in no file.
-            let chosen = device.core.choose(&id()?, at(start))?;
+            let chosen = device.core.draw(&id()?, at(start))?;
             assert!(given.insert(chosen.id()), "{:?} was given twice", chosen.id());
         }
         device.write(start);
@@ -105,7 +105,7 @@ fn an_opt_out_that_was_cut_off_is_completed_by_the_next_start() -> Result<(), Fa
     for operation in 0..16 {
         let disk = Disk::new(u64::from(operation), None);
         let mut device = Device::start(disk.clone(), 1, true)?;
-        let chosen = device.core.choose(&id()?, at(0))?;
+        let chosen = device.core.draw(&id()?, at(0))?;
         device.core.reward(chosen.id(), Reward::new(1.0)?, at(0))?;
         device.write(0);
         device.core.opt_out();
@@ -137,7 +137,7 @@ fn an_opt_out_leaves_a_tombstone_with_what_was_spent() -> Result<(), Failure> {
     let disk = Disk::new(4, None);
     let mut device = Device::start(disk.clone(), 4, true)?;
     for second in 0..3 {
-        let chosen = device.core.choose(&id()?, at(second))?;
+        let chosen = device.core.draw(&id()?, at(second))?;
         device.core.reward(chosen.id(), Reward::new(1.0)?, at(second))?;
     }
     device.write(3);
@@ -173,8 +173,8 @@ fn an_experiment_that_no_server_knows_holds_up_no_other() -> Result<(), Failure>
     let (signatures, day, store) = (Vec::new(), at(0).day(), None);
     let fetched = Fetched { specification, signatures, policy, day, store };
     device.core.on_fetched(&FetchTask::new(gone.clone()), fetched, at(0))?;
-    device.core.choose(&gone, at(0))?;
-    device.core.choose(&id()?, at(1))?;
+    device.core.draw(&gone, at(0))?;
+    device.core.draw(&id()?, at(1))?;
     device.write(2);
     // Two hours later the server's day is no longer known.
     let mut sent = 0;
@@ -213,7 +213,7 @@ fn an_assignment_by_itself_costs_two_syncs() -> Result<(), Failure> {
     let mut syncs = Vec::new();
     for number in 0..7 {
         let (second, before) = (number * 100, disk.syncs());
-        device.core.choose(&id()?, at(second))?;
+        device.core.draw(&id()?, at(second))?;
         device.write(second);
         // Its window ends, it is released, sent and settled, each with a write.
         for later in [5, 10, 20, 21, 22] {

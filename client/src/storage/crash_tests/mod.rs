@@ -255,7 +255,7 @@ impl Device {
         let mut given = Vec::new();
         for second in 0..SECONDS {
             if second % 4 == 0
-                && let Ok(chosen) = self.core.choose(&id()?, at(second))
+                && let Ok(chosen) = self.core.draw(&id()?, at(second))
             {
                 given.push(chosen.id());
             }
@@ -348,7 +348,7 @@ fn an_error_and_then_a_crash() -> Result<(), Failure> {
             // The crash comes `later` operations after the error.
             let mut second = 0;
             while disk.operations() <= operation && second < SECONDS {
-                device.core.choose(&id()?, at(second)).ok();
+                device.core.draw(&id()?, at(second)).ok();
                 device.write(second);
                 device.send(second)?;
                 second += 1;
@@ -367,7 +367,7 @@ fn a_killed_process_and_then_a_power_cut() -> Result<(), Failure> {
         for seed in 0..16 {
             let disk = Disk::new(seed, None);
             let mut device = Device::start(disk.clone(), seed, false)?;
-            device.core.choose(&id()?, at(0))?;
+            device.core.draw(&id()?, at(0))?;
             device.write(0);
             disk.fail_at(Some((disk.operations() + operation, Fault::Crash)));
             // Privatized and sealed in one write.
@@ -409,7 +409,7 @@ fn many_deaths(seed: u64, first: Fault) -> Result<(), Failure> {
     let mut deaths = 0;
     for second in 0..SECONDS {
         if second.is_multiple_of(4) {
-            device.core.choose(&id()?, at(second)).ok();
+            device.core.draw(&id()?, at(second)).ok();
         }
         device.write(second);
         if !disk.has_crashed() {

@@ -15,7 +15,7 @@ fn kept_rewards_survive_the_end_of_the_process_and_are_erased_with_the_bit() -> 
     // The noise is so small that the bit equals the reward.
     let disk = Disk::new(3, None);
     let mut device = Device::start(disk.clone(), 3, true)?;
-    let chosen = device.core.choose(&id()?, at(0))?;
+    let chosen = device.core.draw(&id()?, at(0))?;
     device.core.reward(chosen.id(), Reward::new(1.0)?, at(1))?;
     device.write(1);
     assert!(disk.content(REWARDS).is_some());
@@ -25,7 +25,7 @@ fn kept_rewards_survive_the_end_of_the_process_and_are_erased_with_the_bit() -> 
     device.write(6);
     assert!(disk.content(REWARDS).is_none(), "the bit is there, the reward gone");
     // Without the app's setting nothing is kept, and earlier sums are removed.
-    let chosen = device.core.choose(&id()?, at(10))?;
+    let chosen = device.core.draw(&id()?, at(10))?;
     device.core.reward(chosen.id(), Reward::new(1.0)?, at(10))?;
     device.write(10);
     assert!(disk.content(REWARDS).is_some());
@@ -42,7 +42,7 @@ fn nothing_is_left_of_rewards_wherever_the_process_is_killed() -> Result<(), Fai
         for keeps_rewards in [true, false] {
             let disk = Disk::new(u64::from(operation), None);
             let mut device = Device::start(disk.clone(), 3, true)?;
-            let chosen = device.core.choose(&id()?, at(0))?;
+            let chosen = device.core.draw(&id()?, at(0))?;
             device.write(0);
             disk.fail_at(Some((disk.operations() + operation, Fault::Crash)));
             device.core.reward(chosen.id(), Reward::new(1.0)?, at(1))?;
@@ -70,7 +70,7 @@ fn writes_and_their_sizes_are_the_same_with_and_without_rewards() -> Result<(), 
         let mut device = Device::start(disk.clone(), 1, true)?;
         let mut steps = Vec::new();
         for number in 0..4 {
-            let chosen = device.core.choose(&id()?, at(number))?;
+            let chosen = device.core.draw(&id()?, at(number))?;
             device.write(number);
             let before = (disk.operations(), disk.syncs());
             if rewarded.is_some_and(|last| number <= last) {
@@ -99,7 +99,7 @@ fn writes_and_their_sizes_are_the_same_with_and_without_rewards() -> Result<(), 
 fn a_file_of_an_older_version_is_read() -> Result<(), Failure> {
     let mut disk = Disk::new(2, None);
     let mut device = Device::start(disk.clone(), 2, true)?;
-    let chosen = device.core.choose(&id()?, at(0))?;
+    let chosen = device.core.draw(&id()?, at(0))?;
     device.write(0);
     let older = PendingReward { assignment: chosen.id().get(), sum: 1.0 };
     disk.create(REWARDS, &stored::to_bytes(&PendingRewards(vec![older]))?)?;
@@ -116,7 +116,7 @@ fn a_file_of_an_older_version_is_read() -> Result<(), Failure> {
 fn what_is_not_there_is_not_removed_again() -> Result<(), Failure> {
     let disk = Disk::new(1, None);
     let mut device = Device::start(disk.clone(), 1, true)?;
-    device.core.choose(&id()?, at(0))?;
+    device.core.draw(&id()?, at(0))?;
     device.write(0);
     device.core.next_task(at(6))?;
     device.write(6);
@@ -176,9 +176,9 @@ fn rewards_that_can_not_be_kept_hold_nothing_up() -> Result<(), Failure> {
         let mut device = Device::start(disk.clone(), 1, true)?;
         device.write(0);
         device.storage = Storage::open(Box::new(Full(disk)), true, true)?.0;
-        device.core.choose(&id()?, at(0))?;
+        device.core.draw(&id()?, at(0))?;
         device.write(0);
-        let later = device.core.choose(&id()?, at(19))?;
+        let later = device.core.draw(&id()?, at(19))?;
         device.write(19);
         if let Some(reward) = reward {
             device.core.reward(later.id(), Reward::new(reward)?, at(20))?;
@@ -200,7 +200,7 @@ fn nothing_printed_tells_whether_there_was_a_reward() -> Result<(), Failure> {
     for reward in [None, Some(1.0), Some(0.0), Some(5.0)] {
         let disk = Disk::new(1, None);
         let mut device = Device::start(disk, 1, true)?;
-        let chosen = device.core.choose(&id()?, at(0))?;
+        let chosen = device.core.draw(&id()?, at(0))?;
         device.write(0);
         if let Some(reward) = reward {
             device.core.reward(chosen.id(), Reward::new(reward)?, at(1)).ok();
