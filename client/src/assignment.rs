@@ -144,6 +144,15 @@ pub enum Unreported {
     StorageUnusable,
 }
 
+/// The number before the first id of a start of which nothing is written yet: some way on, so that
+/// ids that an earlier start gave and could not write hardly come again.
+#[cfg(feature = "storage")]
+pub(crate) fn epoch_after(last_assignment: u64) -> u64 {
+    let step = u64::from(getrandom::u32().unwrap_or_default() & 0xffff);
+    let epoch = (last_assignment >> 32).saturating_add(1 + step).min(u64::from(u32::MAX));
+    (epoch << 32).max(last_assignment)
+}
+
 /// The upper half of ids that no start with a storage gives, and hardly another start without one.
 pub(crate) fn random_epoch() -> u64 {
     // Without randomness it is one for all.

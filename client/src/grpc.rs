@@ -17,7 +17,6 @@
 //! ```
 
 mod answers;
-mod app_key;
 mod connection;
 #[cfg(feature = "relay")]
 mod relay;
@@ -35,20 +34,22 @@ use bandana_shared::wire::v1::{
 use prost::Message as _;
 use thiserror::Error;
 use tokio::time::Instant;
+use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 #[cfg(feature = "trusted")]
-pub(crate) use answers::LATER;
+pub(crate) use crate::messages::LATER;
+use answers::outcome_of_error;
 #[cfg(feature = "relay")]
 use answers::outcome_of_relay_error;
-use answers::{fetched, outcome_of_error, outcome_of_response};
 pub(crate) use answers::{is_about_the_question, pushback};
-pub use app_key::{AppKey, AppKeyError};
 pub use connection::EndpointError;
 use connection::{Connection, Unanswered};
 
+pub use crate::app_key::{AppKey, AppKeyError};
 use crate::core::{ClientError, Core, FetchTask, Fetched, Task};
+use crate::messages::{fetched, outcome_of_response};
 use crate::noise::NoiseSource;
 use crate::outbox::{UploadOutcome, UploadTask};
 use crate::shuffled_task::ShuffledTask;
@@ -247,7 +248,11 @@ impl Transport {
     pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(key) = &self.app_key {
-            key.show(request.metadata_mut());
+            // An app key has visible ASCII characters only.
+            if let Ok(mut value) = key.expose().parse::<AsciiMetadataValue>() {
+                value.set_sensitive(true);
+                request.metadata_mut().insert(crate::app_key::HEADER, value);
+            }
         }
         request
     }

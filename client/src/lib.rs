@@ -179,6 +179,8 @@
 //! them there are neither tokio, tonic nor prost.
 
 mod acceptance;
+#[cfg(feature = "messages")]
+mod app_key;
 mod assignment;
 mod budget;
 mod core;
@@ -192,9 +194,12 @@ pub mod fuzzing;
 #[cfg(feature = "grpc")]
 pub mod grpc;
 mod ledger;
+#[cfg(feature = "messages")]
+mod messages;
 mod noise;
 mod outbox;
 mod privatizer;
+mod process;
 mod reward;
 mod sdk;
 mod shuffled;
@@ -207,6 +212,8 @@ mod time;
 pub mod trusted;
 
 pub use acceptance::{Acceptance, Refusal};
+#[cfg(feature = "messages")]
+pub use app_key::{AppKey, AppKeyError};
 pub use assignment::{AssignmentId, Chosen, Unreported};
 pub use budget::{Budget, BudgetError, Spent};
 #[cfg(feature = "simulation")]
@@ -219,6 +226,8 @@ pub use noise::{BulkNoise, EntropyError, NoiseSource, OsNoise};
 pub use outbox::{UploadOutcome, UploadTask};
 pub use privatizer::{PrivateReport, PrivatizeError, Privatizer};
 pub use reward::{Reward, RewardError};
+#[cfg(feature = "messages")]
+pub use sdk::{Answer, Call, CallId, NextCall};
 pub use sdk::{
     Assignment, Bandana, Builder, Choice, Consent, DefaultReason, Experiment, ExperimentError,
     HostTransport, NotReady, Ready, Reporting, Status, Tasks, WantsAcceptance, WantsBudget,
@@ -226,6 +235,8 @@ pub use sdk::{
 };
 #[cfg(feature = "grpc")]
 pub use sdk::{Driver, StartError};
+#[cfg(feature = "storage")]
+pub use sdk::{HostWrite, Kept, Slot};
 pub use shuffled::Shuffled;
 #[cfg(feature = "relay")]
 pub use shuffled_task::SealError;

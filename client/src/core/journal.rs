@@ -57,6 +57,8 @@ struct Stored {
     durable: u64,
     /// Changes not yet handed out in a write.
     pending: Vec<Change>,
+    /// Number of changes after which the whole state is written; 0: with each.
+    changes_max: usize,
     /// Changes in the storage after its last whole state.
     appended: usize,
     /// Number of the next synced write.
@@ -110,6 +112,17 @@ pub(crate) enum Content {
     Changes(Vec<Change>),
     /// A whole state to replace the stored one.
     Whole(Box<StoredState>),
+}
+
+#[cfg(feature = "storage")]
+impl Write {
+    /// The whole state, encoded; `None`: it can't be.
+    pub(crate) fn whole(&self) -> Option<Vec<u8>> {
+        match &self.content {
+            Content::Whole(state) => bandana_shared::stored::to_bytes(&**state).ok(),
+            Content::Changes(_) => None,
+        }
+    }
 }
 
 impl Journal {
@@ -218,10 +231,11 @@ fn is_waiting(end: Timestamp, now: Timestamp) -> bool {
 #[cfg(feature = "storage")]
 impl Journal {
     /// The journal of a client whose state a storage holds, up to the write before `next_write`.
-    fn stored(next_write: u64, keeps_rewards: bool) -> Self {
+    fn stored(next_write: u64, keeps_rewards: bool, changes_max: usize) -> Self {
         let stored = Stored {
             durable: 0,
             pending: Vec::new(),
+            changes_max,
             appended: 0,
             next_write,
             // The whole state replaces a write torn by a crash before anything is appended.
@@ -258,7 +272,23 @@ impl<N: NoiseSource> Core<N> {
         keeps_rewards: bool,
     ) -> Self {
         let (state, next_write) = restored;
-        Self::with(noise, budget, state, Journal::stored(next_write, keeps_rewards))
+        Self::with(
+            noise,
+            budget,
+            state,
+            Journal::stored(next_write, keeps_rewards, CHANGES_PER_STATE),
+        )
+    }
+
+    /// A client with the state that its host has kept, which writes it as a whole each time.
+    pub(crate) fn restored_by_host(
+        noise: N,
+        budget: Budget,
+        restored: (State, u64),
+        keeps_rewards: bool,
+    ) -> Self {
+        let (state, next_write) = restored;
+        Self::with(noise, budget, state, Journal::stored(next_write, keeps_rewards, 0))
     }
 
     /// A client whose storage can't be used: it draws arms and never reports.
@@ -276,7 +306,8 @@ impl<N: NoiseSource> Core<N> {
         let (state, next_write) = restored;
         let before = std::mem::replace(&mut self.state, state);
         let closed = self.journal.closed;
-        self.journal = Journal { closed, ..Journal::stored(next_write, keeps_rewards) };
+        self.journal =
+            Journal { closed, ..Journal::stored(next_write, keeps_rewards, CHANGES_PER_STATE) };
         if before.opted_out || self.is_opted_out() {
             let opted_out = before.opted_out || self.state.opted_out;
             self.state.opt_out();
@@ -312,7 +343,7 @@ impl<N: NoiseSource> Core<N> {
             _ => false,
         });
         let number = stored.next_write;
-        let content = if stored.whole || stored.appended + changes.len() > CHANGES_PER_STATE {
+        let content = if stored.whole || stored.appended + changes.len() > stored.changes_max {
             stored.appended = 0;
             is_synced = true;
             Content::Whole(Box::new(StoredState::new(&self.state, number, N::SIMULATED)))

@@ -161,7 +161,7 @@ fn binary_request(
     );
     request.put_header("content-type", "application/proto");
     if let Some(key) = app_key {
-        request.put_header(super::app_key::METADATA, key.as_bytes());
+        request.put_header(crate::app_key::HEADER, key.expose());
     }
     request.write_content(message);
     let mut bytes = Vec::with_capacity(REQUEST_BYTES_MIN.max(message.len() + 512));

@@ -169,8 +169,11 @@ impl<T> std::fmt::Debug for Ready<T> {
 /// # assert!(matches!(tasks.next_task()?, bandana_client::Task::Done));
 /// # Ok::<(), Failure>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
-pub struct HostTransport(());
+#[derive(Clone, Debug, Default)]
+pub struct HostTransport {
+    #[cfg(feature = "messages")]
+    app_key: Option<crate::app_key::AppKey>,
+}
 
 impl Builder<WantsTransport> {
     /// Talks to the aggregator at this address, see [`Transport::to`]. Nothing is connected yet.
@@ -226,7 +229,7 @@ impl Builder<WantsTransport> {
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn host_transport(self) -> Builder<WantsStorage<HostTransport>> {
-        Builder { step: WantsStorage(HostTransport(())) }
+        Builder { step: WantsStorage(HostTransport::default()) }
     }
 }
 
@@ -278,6 +281,32 @@ impl<T> Builder<WantsStorage<T>> {
     /// The spent budget starts from zero at every start, so the caps hold for one run only.
     pub fn in_memory(self) -> Builder<WantsAcceptance<T>> {
         Builder { step: WantsAcceptance(self.step.0, Place::Memory) }
+    }
+}
+
+#[cfg(feature = "storage")]
+impl Builder<WantsStorage<HostTransport>> {
+    /// Leaves the storage to the host, which gives what it has kept, and makes the writes that
+    /// [`Tasks::next_write`] gives: for hosts without files, such as a web page with `IndexedDB`. One
+    /// client at a time may use what is kept.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::{Bandana, Kept, Reporting};
+    ///
+    /// // What was kept can't be read: nothing is known of the budget, so nothing is reported.
+    /// let kept = Kept { state: Some(b"damaged".to_vec()), rewards: None };
+    /// # let builder = Bandana::builder().host_transport().host_storage(kept);
+    /// # let (bandana, _tasks) = agree(builder)?.build();
+    /// assert!(matches!(bandana.status().reporting, Reporting::StorageUnusable(_)));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// The host answers for what a directory does by itself: a write that it calls durable survives,
+    /// and no older state comes back.
+    pub fn host_storage(self, kept: super::Kept) -> Builder<WantsAcceptance<HostTransport>> {
+        Builder { step: WantsAcceptance(self.step.0, Place::Host(kept)) }
     }
 }
 
@@ -376,6 +405,7 @@ impl<T> Builder<WantsConsent<T>> {
             budget,
             consent,
             keeps_rewards: false,
+            on_work: None,
             clock: Arc::new(SystemClock),
         };
         Builder { step: Ready { transport, settings } }
@@ -471,6 +501,60 @@ impl<T> Builder<Ready<T>> {
 }
 
 impl Builder<Ready<HostTransport>> {
+    /// Sends this key with every call that [`Tasks::next_call`] gives.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::{AppKey, Bandana, NextCall};
+    ///
+    /// # let ready = agree(Bandana::builder().host_transport().in_memory())?;
+    /// let key = AppKey::new("bndk_AbM1pBHC0jRT1SXPrVgFzWAM5dqMKJkdPDo3ueZ8oA0")?;
+    /// let (bandana, mut tasks) = ready.app_key(key).build();
+    /// bandana.experiment("button-colour")?;
+    /// let NextCall::Call(call) = tasks.next_call()? else { return Err("nothing to call".into()) };
+    /// assert!(call.headers().any(|(name, _)| name == "bandana-app-key"));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// See [`AppKey`](crate::AppKey): all installations must have the same key.
+    #[cfg(feature = "messages")]
+    pub fn app_key(mut self, key: crate::app_key::AppKey) -> Self {
+        self.step.transport.app_key = Some(key);
+        self
+    }
+
+    /// Has this function called when there may be work: an arm was drawn, an experiment named, the
+    /// user opted in or out, or the app woke the client. It is called once until the next
+    /// [`Tasks::next_task`] or [`Tasks::next_call`], on the thread of whoever made the work.
+    ///
+    /// It may only schedule: wake a thread, post an event, set a timer. It must not call the client,
+    /// and should hold no [`Bandana`], which would keep the client alive.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::sync::mpsc::channel;
+    /// use bandana_client::Bandana;
+    ///
+    /// let (work, there_is_work) = channel();
+    /// # let ready = agree(Bandana::builder().host_transport().in_memory())?;
+    /// let (bandana, mut tasks) = ready.on_work(move || work.send(()).unwrap_or(())).build();
+    /// bandana.experiment("button-colour")?;
+    /// // In the thread of the host:
+    /// there_is_work.recv()?;
+    /// tasks.next_task()?;
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// It is never called because of a reward, so calls that it leads to tell nothing of one. Sums of
+    /// rewards that are kept ([`Builder::keep_pending_rewards`]) are written with the next task, or by
+    /// [`Tasks::write`].
+    pub fn on_work(mut self, schedule: impl Fn() + Send + Sync + 'static) -> Self {
+        self.step.settings.on_work = Some(Box::new(schedule));
+        self
+    }
+
     /// Builds the handle for the app, and the tasks that the host carries out.
     ///
     /// ```
@@ -487,9 +571,12 @@ impl Builder<Ready<HostTransport>> {
     /// A directory that can't be used is not an error here: the app draws arms without reports, see
     /// [`crate::Status::reporting`].
     pub fn build(self) -> (Bandana, Tasks) {
-        let Ready { transport: HostTransport(()), settings } = self.step;
+        let Ready { transport, settings } = self.step;
         let bandana = Bandana::new(Shared::new(settings));
-        let tasks = Tasks::new(&bandana);
+        #[cfg(feature = "messages")]
+        let tasks = Tasks::new(&bandana, transport.app_key);
+        #[cfg(not(feature = "messages"))]
+        let (HostTransport {}, tasks) = (transport, Tasks::new(&bandana));
         (bandana, tasks)
     }
 }

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::host_storage::{Kept, restore};
 use super::settings::Settings;
 use crate::assignment::random_epoch;
 use crate::core::Core;
 use crate::noise::OsNoise;
+use crate::process;
 use crate::storage::{Directory, OPTED_OUT, Storage, StorageError};
 use crate::time::{Clock, Timestamp};
 
@@ -16,13 +18,15 @@ use crate::time::{Clock, Timestamp};
 pub(super) enum Place {
     Memory,
     Directory(PathBuf),
+    Host(Kept),
 }
 
 impl Place {
     /// Whether an opt-out is marked here, even if the other files can't be used.
     fn has_opt_out(&self) -> bool {
         match self {
-            Self::Memory => false,
+            // What a host has kept of it is in its state.
+            Self::Memory | Self::Host(_) => false,
             Self::Directory(path) => path.join(OPTED_OUT).exists(),
         }
     }
@@ -48,6 +52,8 @@ enum Kind {
     /// Another client has the directory; it is tried again.
     InUse(Retry),
     Directory,
+    /// The host makes the writes.
+    Host,
 }
 
 /// A directory that is to be opened.
@@ -82,13 +88,28 @@ impl Disk {
             kind: Mutex::new(kind),
             storage: Mutex::new(storage),
             trouble: Mutex::new(trouble.map(Arc::new)),
-            process: std::process::id(),
+            process: process::id(),
         };
         let (budget, keeps) = (settings.budget, settings.keeps_rewards);
-        let Place::Directory(path) = &settings.place else {
-            let mut core = Core::new(budget);
-            core.begin_epoch(random_epoch());
-            return (core, disk(Kind::None, None, None));
+        let path = match &settings.place {
+            Place::Memory => {
+                let mut core = Core::new(budget);
+                core.begin_epoch(random_epoch());
+                return (core, disk(Kind::None, None, None));
+            }
+            Place::Host(kept) => {
+                return match restore(kept, keeps) {
+                    Ok(restored) => {
+                        let core = Core::restored_by_host(OsNoise, budget, restored, keeps);
+                        (core, disk(Kind::Host, None, None))
+                    }
+                    Err(error) => {
+                        let core = Core::without_reports(OsNoise, budget);
+                        (core, disk(Kind::Unusable, None, Some(error)))
+                    }
+                };
+            }
+            Place::Directory(path) => path,
         };
         let opened =
             Directory::lock(path).and_then(|files| Storage::open(Box::new(files), false, keeps));
@@ -126,7 +147,7 @@ impl Disk {
     ) -> bool {
         // A forked process has a copy of everything; only the process that opened the storage may
         // use it.
-        if std::process::id() != self.process {
+        if process::id() != self.process {
             return false;
         }
         let mut storage = lock(&self.storage);
@@ -206,7 +227,7 @@ impl Disk {
         clock: &dyn Clock,
         allow: &dyn Fn(),
     ) -> Result<(), Arc<StorageError>> {
-        if std::process::id() != self.process {
+        if process::id() != self.process {
             return Err(Arc::new(StorageError::Forked));
         }
         if matches!(*lock(&self.kind), Kind::Directory) && lock(&self.storage).is_none() {
@@ -215,6 +236,17 @@ impl Disk {
         lock(core).write_now();
         self.write(core, clock, allow);
         lock(&self.trouble).clone().map_or(Ok(()), Err)
+    }
+
+    /// Whether the host makes the writes.
+    pub(super) fn is_of_host(&self) -> bool {
+        matches!(*lock(&self.kind), Kind::Host)
+    }
+
+    /// Records how a write of the host ended.
+    pub(super) fn host_wrote(&self, is_durable: bool) {
+        let trouble = (!is_durable).then(|| Arc::new(StorageError::Host));
+        *lock(&self.trouble) = trouble;
     }
 
     /// Whether the directory can't be used at all, and the last error.

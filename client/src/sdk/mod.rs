@@ -1,15 +1,20 @@
 //! The SDK: the type that an app holds, and its parts.
 
 mod builder;
+#[cfg(feature = "messages")]
+mod calls;
 #[cfg_attr(not(feature = "storage"), path = "no_disk.rs")]
 mod disk;
 #[cfg(feature = "grpc")]
 mod driver;
 mod experiment;
+#[cfg(feature = "storage")]
+mod host_storage;
 mod notifier;
 mod settings;
 mod shared;
 mod tasks;
+mod work;
 #[cfg(feature = "grpc")]
 mod writer;
 
@@ -30,9 +35,13 @@ pub use builder::{
     Builder, HostTransport, Ready, WantsAcceptance, WantsBudget, WantsConsent, WantsStorage,
     WantsTransport,
 };
+#[cfg(feature = "messages")]
+pub use calls::{Answer, Call, CallId, NextCall};
 #[cfg(feature = "grpc")]
 pub use driver::{Driver, StartError};
 pub use experiment::{Assignment, Choice, DefaultReason, Experiment, NotReady};
+#[cfg(feature = "storage")]
+pub use host_storage::{HostWrite, Kept, Slot};
 pub use settings::Consent;
 pub(crate) use shared::Shared;
 pub use tasks::Tasks;
@@ -221,7 +230,7 @@ impl Bandana {
     pub fn opt_out(&self) -> Result<(), Arc<StorageError>> {
         self.shared.core().opt_out();
         // A call under way is given up.
-        self.shared.network.wake();
+        self.shared.wake_network();
         self.shared.note_heard(None);
         self.shared.write_now()
     }
@@ -246,7 +255,7 @@ impl Bandana {
     #[cfg(feature = "storage")]
     pub fn opt_in(&self) -> Result<(), Arc<StorageError>> {
         self.shared.core().opt_in();
-        self.shared.network.wake();
+        self.shared.wake_network();
         self.shared.write_now()
     }
 
@@ -259,7 +268,7 @@ impl Bandana {
     pub fn opt_out(&self) -> Result<(), std::convert::Infallible> {
         self.shared.core().opt_out();
         // A call under way is given up.
-        self.shared.network.wake();
+        self.shared.wake_network();
         self.shared.note_heard(None);
         Ok(())
     }
@@ -271,7 +280,7 @@ impl Bandana {
     #[cfg(not(feature = "storage"))]
     pub fn opt_in(&self) -> Result<(), std::convert::Infallible> {
         self.shared.core().opt_in();
-        self.shared.network.wake();
+        self.shared.wake_network();
         Ok(())
     }
 
@@ -303,7 +312,7 @@ impl Bandana {
             self.shared.network_changed.store(true, Ordering::SeqCst);
         }
         self.shared.writes.wake();
-        self.shared.network.wake();
+        self.shared.wake_network();
     }
 
     /// Asks the driver to send due uploads and end within `patience`, without waiting. With a

@@ -5,6 +5,8 @@ use std::task::Waker;
 #[cfg(feature = "grpc")]
 use std::{future::poll_fn, task::Poll};
 
+use crate::process;
+
 /// Wakes one waiting task. A wake without a waiting task ends the next wait.
 #[derive(Debug)]
 pub(crate) struct Notifier {
@@ -15,7 +17,7 @@ pub(crate) struct Notifier {
 
 impl Default for Notifier {
     fn default() -> Self {
-        Self { state: Mutex::default(), process: std::process::id() }
+        Self { state: Mutex::default(), process: process::id() }
     }
 }
 
@@ -28,7 +30,7 @@ struct State {
 impl Notifier {
     /// Ends the current or the next wait.
     pub(crate) fn wake(&self) {
-        if std::process::id() != self.process {
+        if process::id() != self.process {
             return;
         }
         let waker = {

@@ -76,5 +76,6 @@ pub(super) struct Settings {
     pub(super) consent: Consent,
     #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "read by a storage"))]
     pub(super) keeps_rewards: bool,
+    pub(super) on_work: Option<Box<dyn Fn() + Send + Sync>>,
     pub(super) clock: Arc<dyn Clock>,
 }

@@ -9,9 +9,11 @@ use bandana_shared::identity::ExperimentId;
 use super::disk::Disk;
 use super::notifier::Notifier;
 use super::settings::{Acceptances, Consent, Settings};
+use super::work::Work;
 use crate::budget::Budget;
 use crate::core::Core;
 use crate::noise::OsNoise;
+use crate::process;
 #[cfg(feature = "storage")]
 use crate::storage::StorageError;
 use crate::time::{Clock, Timestamp};
@@ -26,6 +28,8 @@ pub(crate) struct Shared {
     acceptances: Acceptances,
     pub(super) budget: Budget,
     clock: Arc<dyn Clock>,
+    /// Tells a host that brings its own network.
+    pub(super) work: Work,
     /// Woken when a write may be pending.
     pub(crate) network_changed: AtomicBool,
     pub(crate) writes: Notifier,
@@ -63,11 +67,12 @@ impl Shared {
         let shared = Self {
             core: Mutex::new(core),
             disk,
-            process: std::process::id(),
+            process: process::id(),
             empty: OnceLock::new(),
             acceptances: settings.acceptances,
             budget: settings.budget,
             clock: settings.clock,
+            work: Work::new(settings.on_work),
             network_changed: AtomicBool::new(false),
             writes: Notifier::default(),
             network: Notifier::default(),
@@ -109,7 +114,7 @@ impl Shared {
     /// Whether the process is a copy of the one that has the client. Nothing of the client may be
     /// waited for then: the threads that held its locks are not there.
     pub(crate) fn is_forked(&self) -> bool {
-        std::process::id() != self.process
+        process::id() != self.process
     }
 
     /// The client of a copy of the process: it draws arms, if nobody held it at the fork, and never
@@ -139,9 +144,28 @@ impl Shared {
         if !core.is_enrolled(experiment_id) {
             core.enroll(experiment_id.clone(), acceptance.clone());
             drop(core);
-            self.network.wake();
+            self.wake_network();
         }
         true
+    }
+
+    /// Wakes whoever carries out tasks: the driver, or the host.
+    pub(super) fn wake_network(&self) {
+        self.network.wake();
+        self.tell_host();
+    }
+
+    fn tell_host(&self) {
+        if !self.is_forked() {
+            self.work.arose();
+        }
+    }
+
+    /// Wakes whoever makes the writes after an arm was drawn: the driver's writer, or the host, which
+    /// is to know of the end of the window too.
+    pub(super) fn wake_after_draw(&self) {
+        self.writes.wake();
+        self.tell_host();
     }
 
     /// Records the end of a fetch, with the reason if it failed.
@@ -175,6 +199,18 @@ impl Shared {
     /// Blocks on the disk.
     pub(crate) fn write_pending(&self) -> bool {
         self.disk.write(&self.core, &*self.clock, &|| self.network.wake())
+    }
+
+    /// Whether the host makes the writes.
+    #[cfg(feature = "storage")]
+    pub(super) fn is_stored_by_host(&self) -> bool {
+        self.disk.is_of_host()
+    }
+
+    /// Records how a write of the host ended.
+    #[cfg(feature = "storage")]
+    pub(super) fn host_wrote(&self, is_durable: bool) {
+        self.disk.host_wrote(is_durable);
     }
 
     /// The time of the next write, if one is pending.
@@ -228,7 +264,7 @@ impl Shared {
         let mut end = lock(&self.end);
         end.patience = Some(end.patience.map_or(patience, |earlier| earlier.min(patience)));
         drop(end);
-        self.network.wake();
+        self.wake_network();
         self.writes.wake();
     }
 

@@ -42,12 +42,29 @@ use crate::outbox::UploadOutcome;
 /// ```
 #[derive(Debug)]
 pub struct Tasks {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
+    #[cfg(feature = "storage")]
+    pub(super) writes: super::host_storage::HostWrites,
+    #[cfg(feature = "messages")]
+    pub(super) awaited: super::calls::Awaited,
+    #[cfg(feature = "messages")]
+    pub(super) app_key: Option<crate::app_key::AppKey>,
 }
 
 impl Tasks {
-    pub(super) fn new(bandana: &Bandana) -> Self {
-        Self { shared: Arc::clone(&bandana.shared) }
+    pub(super) fn new(
+        bandana: &Bandana,
+        #[cfg(feature = "messages")] app_key: Option<crate::app_key::AppKey>,
+    ) -> Self {
+        Self {
+            shared: Arc::clone(&bandana.shared),
+            #[cfg(feature = "storage")]
+            writes: super::host_storage::HostWrites::default(),
+            #[cfg(feature = "messages")]
+            awaited: super::calls::Awaited::default(),
+            #[cfg(feature = "messages")]
+            app_key,
+        }
     }
 
     /// The next task. Ask when a [`Task::Wait`] ends, when the app starts, or at intervals. A task
@@ -73,6 +90,7 @@ impl Tasks {
         if self.shared.is_forked() {
             return Ok(Task::Done);
         }
+        self.shared.work.taken();
         loop {
             self.shared.write_pending();
             let task = self.shared.core().next_task(self.shared.now())?;
@@ -83,6 +101,10 @@ impl Tasks {
             }
             // A failed write is tried again.
             let again = self.shared.next_write();
+            // What the host can write at once is no reason to come again.
+            #[cfg(feature = "storage")]
+            let again =
+                again.filter(|time| !self.shared.is_stored_by_host() || *time > self.shared.now());
             return Ok(match (task, again) {
                 (Task::Wait(time), Some(again)) => Task::Wait(time.min(again)),
                 (Task::Done, Some(again)) => Task::Wait(again),
@@ -133,8 +155,17 @@ impl Tasks {
         task: &FetchTask,
         retry_after: Option<Duration>,
     ) -> Result<(), ClientError> {
+        self.fetch_failed(task, retry_after, "the host could not ask".to_owned())
+    }
+
+    pub(super) fn fetch_failed(
+        &mut self,
+        task: &FetchTask,
+        retry_after: Option<Duration>,
+        why: String,
+    ) -> Result<(), ClientError> {
         let told = self.shared.core().on_fetch_failed(task, retry_after, self.shared.now());
-        self.shared.note_heard(Some("the host could not ask".to_owned()));
+        self.shared.note_heard(Some(why));
         told
     }
 
@@ -155,8 +186,28 @@ impl Tasks {
     /// # Errors
     /// As for [`crate::Core::on_fetch_refused`].
     pub fn on_fetch_refused(&mut self, task: &FetchTask) -> Result<(), ClientError> {
+        self.fetch_refused(task, "the server refused to answer".to_owned())
+    }
+
+    pub(super) fn fetch_refused(
+        &mut self,
+        task: &FetchTask,
+        why: String,
+    ) -> Result<(), ClientError> {
         let told = self.shared.core().on_fetch_refused(task, self.shared.now());
-        self.shared.note_heard(Some("the server refused to answer".to_owned()));
+        self.shared.note_heard(Some(why));
+        told
+    }
+
+    /// Records that a server's answer breaks the protocol.
+    #[cfg(feature = "messages")]
+    pub(super) fn answer_invalid(
+        &mut self,
+        task: &FetchTask,
+        why: String,
+    ) -> Result<(), ClientError> {
+        let told = self.shared.core().on_answer_invalid(task, self.shared.now());
+        self.shared.note_heard(Some(why));
         told
     }
 

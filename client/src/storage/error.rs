@@ -109,6 +109,9 @@ pub enum StorageError {
         /// Version known.
         known: u16,
     },
+    /// The host could not make a write; it is made again.
+    #[error("the host could not store Bandana's state")]
+    Host,
     /// The client has been shut down.
     #[error("the client has been shut down, so nothing can be stored any more")]
     Closed,

@@ -124,13 +124,10 @@ impl Storage {
         }
         state.last_assignment = storage.begin_epoch(state.last_assignment)?;
         let rewards = storage.read_file(REWARDS)?;
-        if let Some(bytes) = rewards.as_ref().filter(|_| keeps_rewards) {
-            // Older versions replaced the file as a whole.
-            let framed = split_frame(bytes).map_or(&bytes[..], |(frame, _)| frame);
-            // Damaged rewards are lost, as in a restart without the file.
-            if let Ok(rewards) = stored::from_bytes::<PendingRewards>(framed) {
-                rewards.restore(&mut state);
-            }
+        // Damaged rewards are lost, as in a restart without the file.
+        let readable = rewards.as_deref().filter(|_| keeps_rewards).and_then(unpadded_rewards);
+        if let Some(rewards) = readable {
+            rewards.restore(&mut state);
         }
         // An empty file is one, too.
         storage.rewards_size = rewards.as_ref().map_or(0, |bytes| bytes.len().max(1));
@@ -253,8 +250,7 @@ impl Storage {
         if rewards.is_empty() {
             return if self.rewards_size == 0 { Ok(()) } else { self.remove_rewards(false) };
         }
-        let mut bytes = frame(rewards)?;
-        bytes.resize(bytes.len().next_multiple_of(REWARDS_BLOCK).max(self.rewards_size), 0);
+        let bytes = padded_rewards(rewards, self.rewards_size)?;
         // Also if the write is done in part: what is written of old sums is written over.
         self.rewards_size = bytes.len();
         let written = self.files.write_at(REWARDS, 0, &bytes);
@@ -317,6 +313,23 @@ pub(crate) fn failed(doing: &'static str, file: &'static str, source: io::Error)
 
 fn damaged(file: &'static str) -> StorageError {
     StorageError::Damaged { file }
+}
+
+/// Sums of rewards in whole blocks, at least `size` bytes: how many there are is all that shows.
+pub(crate) fn padded_rewards(
+    rewards: &PendingRewards,
+    size: usize,
+) -> Result<Vec<u8>, StoredError> {
+    let mut bytes = frame(rewards)?;
+    bytes.resize(bytes.len().next_multiple_of(REWARDS_BLOCK).max(size), 0);
+    Ok(bytes)
+}
+
+/// Reads what [`padded_rewards`] made; `None` when it is damaged.
+pub(crate) fn unpadded_rewards(bytes: &[u8]) -> Option<PendingRewards> {
+    // Older versions replaced the file as a whole.
+    let framed = split_frame(bytes).map_or(bytes, |(frame, _)| frame);
+    stored::from_bytes(framed).ok()
 }
 
 /// Encodes a value with a length prefix.

@@ -60,7 +60,9 @@ fn an_arm_that_never_reports_stays_too_until_there_is_room() -> Result<(), Failu
     let experiment = bandana.experiment(NAME)?;
     drop(experiment.draw());
     let unreported = experiment.draw();
-    let why = |choice: &bandana_client::Choice| choice.assignment().and_then(|a| a.unreported());
+    let why = |choice: &bandana_client::Choice| {
+        choice.assignment().and_then(bandana_client::Assignment::unreported)
+    };
     assert_eq!(why(&unreported), Some(Unreported::WindowSpent));
     for _ in 0..20 {
         assert_eq!(experiment.choose().label_or(""), unreported.label_or(""));

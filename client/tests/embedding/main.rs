@@ -1,11 +1,13 @@
 //! The client as an app holds it: one handle, a directory, and a clock that tests set.
 
+mod calls;
 mod choose;
 mod consent;
 mod damage;
 #[cfg(feature = "grpc")]
 mod driver;
 mod handle;
+mod host_storage;
 mod life;
 mod once;
 mod time;

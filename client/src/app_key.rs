@@ -3,10 +3,9 @@
 use std::fmt;
 
 use thiserror::Error;
-use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
-/// Metadata in which a key is sent.
-pub(super) const METADATA: &str = "bandana-app-key";
+/// Header, and metadata of gRPC, in which a key is sent.
+pub(crate) const HEADER: &str = "bandana-app-key";
 
 /// Longest key, in bytes: far longer than the keys that `bandana app-key` makes.
 const BYTES_MAX: usize = 256;
@@ -16,25 +15,25 @@ const BYTES_MAX: usize = 256;
 /// others. The key is not secret: every copy of the app contains it.
 ///
 /// ```
-/// use bandana_client::grpc::AppKey;
+/// use bandana_client::AppKey;
 ///
 /// // Part of the app.
 /// let key = AppKey::new("bndk_AbM1pBHC0jRT1SXPrVgFzWAM5dqMKJkdPDo3ueZ8oA0")?;
 /// assert_eq!(format!("{key:?}"), "AppKey(<private>)");
-/// # Ok::<(), bandana_client::grpc::AppKeyError>(())
+/// # Ok::<(), bandana_client::AppKeyError>(())
 /// ```
 ///
 /// # Privacy
 /// Give all installations of an app the same key. A key per installation would name the device in
 /// every call, and link all its reports.
 #[derive(Clone)]
-pub struct AppKey(MetadataValue<Ascii>);
+pub struct AppKey(String);
 
 impl AppKey {
     /// A key from its text.
     ///
     /// ```
-    /// use bandana_client::grpc::AppKey;
+    /// use bandana_client::AppKey;
     /// assert!(AppKey::new("bndk_AbM1pBHC0jRT1SXPrVgFzWAM5dqMKJkdPDo3ueZ8oA0").is_ok());
     /// assert!(AppKey::new("with a line\n").is_err());
     /// ```
@@ -44,21 +43,12 @@ impl AppKey {
     pub fn new(key: &str) -> Result<Self, AppKeyError> {
         let fits =
             (1..=BYTES_MAX).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
-        let mut value: MetadataValue<Ascii> =
-            key.parse().ok().filter(|_| fits).ok_or(AppKeyError)?;
-        value.set_sensitive(true);
-        Ok(Self(value))
+        if fits { Ok(Self(key.to_owned())) } else { Err(AppKeyError) }
     }
 
-    /// The bytes of the key.
-    #[cfg(feature = "relay")]
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        self.0.as_encoded_bytes()
-    }
-
-    /// Adds the key to the metadata of a call.
-    pub(super) fn show(&self, metadata: &mut MetadataMap) {
-        metadata.insert(METADATA, self.0.clone());
+    /// The text of the key.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
     }
 }
 
@@ -71,7 +61,7 @@ impl fmt::Debug for AppKey {
 /// A text that is not a valid key.
 ///
 /// ```
-/// use bandana_client::grpc::{AppKey, AppKeyError};
+/// use bandana_client::{AppKey, AppKeyError};
 /// let error: AppKeyError = AppKey::new("").unwrap_err();
 /// assert!(error.to_string().contains("bandana app-key new"));
 /// ```

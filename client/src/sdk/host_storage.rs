@@ -1,0 +1,201 @@
+//! Storage by the host: what a start reads, and the writes that it makes.
+
+use bandana_shared::stored::{self, StoredError};
+
+use super::Tasks;
+use crate::assignment::epoch_after;
+use crate::core::{PendingRewards, State, StoredState};
+use crate::storage::{Restored, StorageError, padded_rewards, unpadded_rewards};
+
+/// What a host has kept of an installation: the last bytes of each slot that were written.
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::{Bandana, Kept, Slot};
+///
+/// # let start = |kept: Kept| start(Bandana::builder().host_transport().host_storage(kept));
+/// // The first start finds nothing.
+/// let (bandana, mut tasks, _clock) = start(Kept::default())?;
+/// let shown = bandana.experiment("button-colour")?.choose().label_or("blue").to_owned();
+/// let mut state = None;
+/// while let Some(write) = tasks.next_write() {
+///     assert_eq!(write.slot(), Slot::State);
+///     // In one transaction of the host's store, which replaces what the slot had.
+///     state = Some(write.bytes().to_vec());
+///     tasks.written(write.number(), true);
+/// }
+/// drop((bandana, tasks));
+///
+/// // The next start has the same arm, and knows what was spent.
+/// let (bandana, _tasks, _clock) = start(Kept { state, rewards: None })?;
+/// assert_eq!(bandana.experiment("button-colour")?.choose().label_or("blue"), shown);
+/// assert_eq!(bandana.status().spent.lifetime.get(), 1_000_000_000);
+/// # Ok::<(), Failure>(())
+/// ```
+///
+/// # Privacy
+/// Without `state` a start is a first one, and nothing is spent yet: a host that loses it, or restores
+/// an older one, spends the budget again.
+#[derive(Clone, Default)]
+pub struct Kept {
+    /// The last bytes of [`Slot::State`]; `None`: nothing was ever written.
+    pub state: Option<Vec<u8>>,
+    /// The last bytes of [`Slot::Rewards`]; `None`, or no bytes: there are none.
+    pub rewards: Option<Vec<u8>>,
+}
+
+/// Prints nothing that is kept: private bits, and sums of rewards.
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kept").finish_non_exhaustive()
+    }
+}
+
+/// A place of a host's store, which each write replaces as a whole.
+///
+/// ```
+/// use bandana_client::Slot;
+///
+/// /// The key in the store of a web page.
+/// fn key(slot: Slot) -> &'static str {
+///     match slot {
+///         Slot::State => "bandana-state",
+///         Slot::Rewards => "bandana-rewards",
+///     }
+/// }
+/// assert_ne!(key(Slot::State), key(Slot::Rewards));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Slot {
+    /// Everything but the sums of rewards.
+    State,
+    /// The sums of rewards of open assignments; only with
+    /// [`Builder::keep_pending_rewards`](crate::Builder::keep_pending_rewards).
+    Rewards,
+}
+
+/// A write of a host: [`Self::bytes`] replace what the slot had, as a whole or not at all. See [`Kept`].
+#[derive(Clone, PartialEq, Eq)]
+pub struct HostWrite {
+    number: u64,
+    slot: Slot,
+    bytes: Vec<u8>,
+}
+
+impl std::fmt::Debug for HostWrite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("HostWrite");
+        shown.field("number", &self.number).field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
+
+impl HostWrite {
+    /// The number by which [`Tasks::written`] knows the write.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The place.
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// What the slot is to hold. Sums of rewards that are to be erased are no bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The writes that a host has under way: at most one for each slot.
+#[derive(Debug, Default)]
+pub(super) struct HostWrites {
+    last: u64,
+    state: Option<u64>,
+    rewards: Option<u64>,
+    /// Size of the sums of rewards so far, which does not shrink while there are any.
+    rewards_size: usize,
+}
+
+/// Reads what a host has kept.
+///
+/// # Errors
+/// [`StorageError::Damaged`] and [`StorageError::Version`] when it can't be used.
+pub(super) fn restore(kept: &Kept, keeps_rewards: bool) -> Result<Restored, StorageError> {
+    let Some(bytes) = &kept.state else {
+        let state = State { last_assignment: epoch_after(0), ..State::default() };
+        return Ok((state, 1));
+    };
+    let stored = stored::from_bytes::<StoredState>(bytes).map_err(|error| match error {
+        StoredError::Newer { found, known } | StoredError::Outdated { found, known } => {
+            StorageError::Version { file: "state", found, known }
+        }
+        _ => StorageError::Damaged { file: "state" },
+    })?;
+    let damaged = StorageError::Damaged { file: "state" };
+    let (mut state, number) = stored.into_state(false).ok_or(damaged)?;
+    state.last_assignment = epoch_after(state.last_assignment);
+    // Damaged rewards are lost, as in a restart without them.
+    let rewards = kept.rewards.as_deref().filter(|_| keeps_rewards);
+    if let Some(rewards) = rewards.and_then(unpadded_rewards) {
+        rewards.restore(&mut state);
+    }
+    Ok((state, number + 1))
+}
+
+impl Tasks {
+    /// The next write of a host that has the storage ([`crate::Builder::host_storage`]). Reports wait
+    /// until what they follow from is written, so ask whenever there may be work, before and after
+    /// each task; with [`crate::Builder::keep_pending_rewards`] also after a reward. At most one
+    /// write is under way for each slot.
+    ///
+    /// # Privacy
+    /// Asking sends nothing: unlike a task, it may follow a reward.
+    pub fn next_write(&mut self) -> Option<HostWrite> {
+        if self.shared.is_forked() || !self.shared.is_stored_by_host() {
+            return None;
+        }
+        let now = self.shared.now();
+        let write = self.shared.core().take_write(now);
+        if let Some(write) = write {
+            let Some(bytes) = write.whole() else {
+                self.shared.core().on_written(false, now);
+                return None;
+            };
+            self.writes.last += 1;
+            self.writes.state = Some(self.writes.last);
+            return Some(HostWrite { number: self.writes.last, slot: Slot::State, bytes });
+        }
+        let rewards: PendingRewards = self.shared.core().take_rewards(now)?;
+        let bytes = if rewards.is_empty() {
+            self.writes.rewards_size = 0;
+            Vec::new()
+        } else {
+            padded_rewards(&rewards, self.writes.rewards_size).unwrap_or_default()
+        };
+        self.writes.rewards_size = bytes.len();
+        self.writes.last += 1;
+        self.writes.rewards = Some(self.writes.last);
+        Some(HostWrite { number: self.writes.last, slot: Slot::Rewards, bytes })
+    }
+
+    /// Records the end of a write: whether it would survive a power cut. One that failed is made
+    /// again, with all that has changed since. The number of another write than the last of its
+    /// slot is ignored.
+    pub fn written(&mut self, number: u64, is_durable: bool) {
+        let now = self.shared.now();
+        if self.writes.state == Some(number) {
+            self.writes.state = None;
+            self.shared.core().on_written(is_durable, now);
+            self.shared.host_wrote(is_durable);
+            self.shared.wake_network();
+        } else if self.writes.rewards == Some(number) {
+            self.writes.rewards = None;
+            self.shared.core().on_rewards_written(is_durable, now);
+        }
+    }
+
+    /// Whether nothing is to be written, or being written.
+    pub fn is_written(&self) -> bool {
+        self.shared.is_written()
+    }
+}
