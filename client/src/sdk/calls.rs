@@ -79,6 +79,18 @@ impl Call {
     }
 
     /// Names and values of the headers.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::NextCall;
+    /// # let (bandana, mut tasks, _clock) = started()?;
+    /// # bandana.experiment("font-size")?;
+    /// let NextCall::Call(call) = tasks.next_call()? else { return Err("nothing to call".into()) };
+    /// // No app key was given.
+    /// let headers: Vec<_> = call.headers().collect();
+    /// assert_eq!(headers, [("content-type", "application/proto")]);
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let key = self.app_key.as_deref().map(|key| (HEADER, key));
         std::iter::once(("content-type", PROTO)).chain(key)
@@ -119,6 +131,11 @@ pub struct CallId(u64);
 
 impl CallId {
     /// The id with this number.
+    ///
+    /// ```
+    /// use bandana_client::CallId;
+    /// assert_eq!(CallId::new(7).get(), 7);
+    /// ```
     pub fn new(number: u64) -> Self {
         Self(number)
     }
@@ -345,6 +362,18 @@ impl Tasks {
     }
 
     /// Records that a call failed without an answer: there is no network, or no answer came in time.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::NextCall;
+    /// # let (bandana, mut tasks, _clock) = started()?;
+    /// # bandana.experiment("font-size")?;
+    /// let NextCall::Call(call) = tasks.next_call()? else { return Err("nothing to call".into()) };
+    /// tasks.unanswered(&call)?;
+    /// // After a random wait it is made again.
+    /// assert!(matches!(tasks.next_call()?, NextCall::Wait(_)));
+    /// # Ok::<(), Failure>(())
+    /// ```
     ///
     /// # Errors
     /// As for [`Self::answered`].

@@ -75,6 +75,19 @@ pub enum Slot {
 }
 
 /// A write of a host: [`Self::bytes`] replace what the slot had, as a whole or not at all. See [`Kept`].
+///
+/// ```
+#[doc = include_str!("../example.txt")]
+/// use bandana_client::{Bandana, Kept, Slot};
+/// # let builder = Bandana::builder().host_transport().host_storage(Kept::default());
+/// # let (bandana, mut tasks, _clock) = start(builder)?;
+/// let _shown = bandana.experiment("button-colour")?.choose();
+/// let write = tasks.next_write().ok_or("nothing to write")?;
+/// assert_eq!((write.slot(), write.bytes().is_empty()), (Slot::State, false));
+/// assert!(!format!("{write:?}").contains("bytes"), "private bits are not printed");
+/// # tasks.written(write.number(), true);
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct HostWrite {
     number: u64,
@@ -148,6 +161,20 @@ impl Tasks {
     /// each task; with [`crate::Builder::keep_pending_rewards`] also after a reward. At most one
     /// write is under way for each slot.
     ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::{Bandana, Kept, Slot};
+    /// # let builder = Bandana::builder().host_transport().host_storage(Kept::default());
+    /// # let (bandana, mut tasks, _clock) = start(builder)?;
+    /// let _shown = bandana.experiment("button-colour")?.choose();
+    /// let write = tasks.next_write().ok_or("nothing to write")?;
+    /// // It is under way.
+    /// assert_eq!(tasks.next_write(), None);
+    /// tasks.written(write.number(), true);
+    /// assert!(tasks.is_written());
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
     /// # Privacy
     /// Asking sends nothing: unlike a task, it may follow a reward.
     pub fn next_write(&mut self) -> Option<HostWrite> {
@@ -181,6 +208,20 @@ impl Tasks {
     /// Records the end of a write: whether it would survive a power cut. One that failed is made
     /// again, with all that has changed since. The number of another write than the last of its
     /// slot is ignored.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::{Bandana, Kept, Slot};
+    /// # let builder = Bandana::builder().host_transport().host_storage(Kept::default());
+    /// # let (bandana, mut tasks, _clock) = start(builder)?;
+    /// let _shown = bandana.experiment("button-colour")?.choose();
+    /// let write = tasks.next_write().ok_or("nothing to write")?;
+    /// // The store is full.
+    /// tasks.written(write.number(), false);
+    /// assert!(!tasks.is_written());
+    /// assert_eq!(bandana.status().statistics.writes_failed, 1);
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn written(&mut self, number: u64, is_durable: bool) {
         let now = self.shared.now();
         if self.writes.state == Some(number) {
