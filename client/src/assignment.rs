@@ -1,5 +1,6 @@
 //! Assignments: a chosen arm, and its rewards until its report.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -144,6 +145,23 @@ pub enum Unreported {
     StorageUnusable,
 }
 
+impl fmt::Display for Unreported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::WindowSpent => "the budget of the window is spent",
+            Self::LifetimeSpent => "the budget of the installation is spent",
+            Self::CentralWindowSpent => "the central budget of the window is spent",
+            Self::CentralLifetimeSpent => "the central budget of the installation is spent",
+            Self::OutboxFull => "too many reports wait",
+            Self::ReportedOnce => "this arm has reported",
+            Self::ShutDown => "the client was shut down",
+            Self::Forked => "the process is a copy of the one that has the client",
+            Self::ClockDisagrees => "the clock does not agree with the server's day",
+            Self::StorageUnusable => "the storage can't be used",
+        })
+    }
+}
+
 /// The number before the first id of a start of which nothing is written yet: some way on, so that
 /// ids that an earlier start gave and could not write hardly come again.
 #[cfg(feature = "storage")]
@@ -175,8 +193,8 @@ pub(crate) struct OpenAssignment {
 }
 
 /// Does not reveal whether a reward was added: that alone can reveal the reward.
-impl std::fmt::Debug for OpenAssignment {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for OpenAssignment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenAssignment")
             .field("arm", &self.arm)
             .field("release_at", &self.release_at)

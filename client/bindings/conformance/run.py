@@ -1,0 +1,522 @@
+#!/usr/bin/env python3
+"""Drives the program of each language through the same cases against one real server."""
+
+import argparse
+import contextlib
+import http.client
+import http.server
+import json
+import os
+import pathlib
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+PATIENCE = 30.0
+FETCH = "/bandana.v1.Device/GetExperiment"
+UPLOAD = "/bandana.v1.Device/SubmitUpload"
+
+
+class Failure(Exception):
+    """A case that a program does not pass."""
+
+
+def expect(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def until(is_so, what):
+    """Polls for something that another process does."""
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        expect(time.monotonic() < end, f"{what} within {PATIENCE:.0f} seconds")
+        time.sleep(0.02)
+
+
+class Proxy:
+    """Stands between the program and the server, and fails as it is told."""
+
+    def __init__(self, host, port):
+        self.answer = None  # None: forwards; else (status, headers, body), or "cut"
+        self.seen = []  # (path, connection) of each call
+        proxy = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["content-length"]))
+                proxy.seen.append((self.path, self.client_address[1], dict(self.headers)))
+                if proxy.answer == "cut":
+                    self.close_connection = True
+                    self.connection.close()
+                    return
+                if proxy.answer is not None:
+                    status, headers, text = proxy.answer
+                else:
+                    connection = http.client.HTTPConnection(host, port, timeout=PATIENCE)
+                    wanted = ("content-type", "bandana-app-key")
+                    sent = {k: v for k, v in self.headers.items() if k.lower() in wanted}
+                    connection.request("POST", self.path, body, sent)
+                    answer = connection.getresponse()
+                    status, text = answer.status, answer.read()
+                    kept = ("content-type", "retry-after")
+                    headers = {k: v for k, v in answer.getheaders() if k.lower() in kept}
+                    connection.close()
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("content-length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_):
+                pass  # The program has gone.
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @contextlib.contextmanager
+    def failing(self, answer):
+        self.answer = answer
+        try:
+            yield
+        finally:
+            self.answer = None
+
+    def count(self, path):
+        return sum(1 for seen, *_ in self.seen if seen == path)
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Program:
+    """The program of a language, under way."""
+
+    def __init__(self, command, variables=None):
+        # Its standard error is ours, where a failure is looked for.
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(variables or {})},
+        )
+        self.lines = queue.Queue()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.put(line.rstrip("\n"))
+        self.lines.put(None)
+
+    def ask(self, *words):
+        try:
+            self.process.stdin.write("\t".join(str(word) for word in words) + "\n")
+            self.process.stdin.flush()
+            answer = self.lines.get(timeout=4 * PATIENCE)
+        except (BrokenPipeError, queue.Empty):
+            answer = None
+        expect(answer is not None, f"the program does not answer {words}")
+        return answer
+
+    def tell(self, *words):
+        """Asks for what must succeed."""
+        answer = self.ask(*words)
+        expect(answer in ("ok", "ready", "yes"), f"{words}: {answer}")
+
+    def arm(self, way, name):
+        """(label, assignment, whether it is reported) of an arm."""
+        answer = self.ask(way, name)
+        words = answer.split("\t")
+        expect(words[0] == "arm", f"{way} {name}: {answer}")
+        return words[1], int(words[2]), words[3] == "reported"
+
+    def status(self):
+        words = self.ask("status").split("\t")
+        names = ("standing", "spent", "waiting", "open", "accepted", "failed", "refused")
+        status = dict(zip(names, words))
+        return {k: v if k == "standing" else float(v) for k, v in status.items()}
+
+    def end(self):
+        """Ends it by closing its standard input. Returns its exit code."""
+        self.process.stdin.close()
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise Failure("the program does not end") from None
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class World:
+    """The server, its experiments, and directories for programs."""
+
+    def __init__(self, server, scratch):
+        self.scratch = pathlib.Path(scratch)
+        self.binary = server
+        log = open(self.scratch / "server.log", "w", encoding="utf-8")
+        command = [server, "serve", "--init", "--data-dir", str(self.scratch / "data")]
+        command += ["--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        addresses = dict(self.process.stdout.readline().strip().split("=") for _ in range(2))
+        self.operator = f"http://{addresses['operator']}"
+        host, port = addresses["device"].rsplit(":", 1)
+        self.host, self.port = host, int(port)
+        self.key = self.scratch / "operator.key"
+        printed = self.run("keys", "generate", "--out", str(self.key))
+        self.public_key = printed.split()[-1]
+        for name in ("short", "other", "signed"):
+            self.create(name, 1)
+        self.create("long", 600)
+        self.run(
+            "sign", "--key", str(self.key), "--expires-days", "1", "--experiment", "signed", "--yes"
+        )
+        self.directories = 0
+
+    def run(self, *arguments):
+        variables = {**os.environ, "BANDANA_OPERATOR_URL": self.operator if hasattr(self, "operator") else ""}
+        done = subprocess.run(
+            [self.binary, *arguments], env=variables, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise SystemExit(f"bandana {' '.join(arguments)}: {done.stderr}")
+        return done.stdout
+
+    def create(self, name, window):
+        arms = ["--arm", "blue", "--arm", "green", "--epsilon", "1"]
+        window = ["--attribution-window-seconds", str(window), "--release-delay-seconds-max", "0"]
+        self.run("experiment", "create", name, *arms, *window)
+
+    def reports(self, name):
+        answer = json.loads(self.run("estimate", name, "--json"))
+        return sum(arm["reports"] for arm in answer["arms"])
+
+    def directory(self):
+        self.directories += 1
+        return self.scratch / f"app-{self.directories}"
+
+    def stop(self):
+        self.process.terminate()
+        expect(self.process.wait(PATIENCE) == 0, "the server does not end")
+
+
+class Case:
+    """What a case works with."""
+
+    def __init__(self, world, command):
+        self.world = world
+        self.command = command
+        self.proxy = Proxy(world.host, world.port)
+        self.programs = []
+
+    def program(self, variables=None):
+        program = Program(self.command, variables)
+        self.programs.append(program)
+        return program
+
+    def start(
+        self, directory=None, *, consent=1, lifetime=1000, signer="-", url=None, variables=None
+    ):
+        program = self.program(variables)
+        directory = directory or self.world.directory()
+        program.tell("start", url or self.proxy.url, directory, consent, lifetime, signer)
+        return program
+
+    def close(self):
+        for program in self.programs:
+            if program.process.poll() is None:
+                program.kill()
+        self.proxy.close()
+
+
+CASES = []
+
+
+def case(function):
+    CASES.append(function)
+    return function
+
+
+@case
+def hundred_choices_and_uploads(world, it):
+    program = it.start()
+    program.tell("join", "short")
+    program.tell("ready", "short", PATIENCE)
+    before = world.reports("short")
+    for _ in range(100):
+        _, assignment, reported = program.arm("draw", "short")
+        expect(reported, "an arm without a report")
+        program.tell("reward", assignment, 1)
+    until(lambda: program.status()["accepted"] == 100, "100 uploads are accepted")
+    expect(program.status()["waiting"] == 0, "reports still wait")
+    expect(world.reports("short") == before + 100, "the server has counted others")
+    connections = [port for path, port, _ in it.proxy.seen if path == UPLOAD]
+    expect(len(set(connections)) == len(connections), "two uploads share a connection")
+    headers = [headers for *_, headers in it.proxy.seen]
+    expect(not any("cookie" in map(str.lower, one) for one in headers), "a cookie was sent")
+    program.tell("close")
+
+
+@case
+def one_assignment_until_its_window_ends(world, it):
+    program = it.start()
+    program.tell("join", "long")
+    program.tell("ready", "long", PATIENCE)
+    shown = {program.arm("choose", "long") for _ in range(100)}
+    expect(len(shown) == 1, f"{len(shown)} assignments")
+    expect(program.status()["spent"] == 1.0, "more than one report was paid for")
+    other = program.arm("draw", "long")
+    expect(other not in shown, "a draw gives another assignment")
+
+
+@case
+def offline_and_retry(world, it):
+    program = it.start()
+    program.tell("join", "other")
+    program.tell("ready", "other", PATIENCE)
+    for broken in ("cut", (502, {"content-type": "text/html"}, b"<html>Bad gateway</html>")):
+        accepted = program.status()["accepted"]
+        with it.proxy.failing(broken):
+            _, assignment, _ = program.arm("draw", "other")
+            program.tell("reward", assignment, 1)
+            seen = it.proxy.count(UPLOAD)
+            until(lambda: it.proxy.count(UPLOAD) > seen, "an upload is tried")
+            expect(program.status()["accepted"] == accepted, "it counts as accepted")
+        program.tell("wake")
+        until(lambda: program.status()["accepted"] == accepted + 1, "the report arrives")
+
+
+@case
+def answers_that_are_no_success(world, it):
+    program = it.start()
+    program.tell("join", "nowhere")
+    until(lambda: "404" in program.ask("ready", "nowhere", 0), "404 is the reason")
+    expect(program.ask("choose", "nowhere").startswith("default\t"), "the default")
+    # A network that wants a login answers with a page.
+    program = it.start()
+    with it.proxy.failing((200, {"content-type": "text/html"}, b"<html>Log in</html>")):
+        program.tell("join", "other")
+        until(lambda: program.status()["failed"] > 0, "a login page is no answer")
+    program.tell("wake")
+    program.tell("ready", "other", PATIENCE)
+    for status in (429, 503):
+        # Of calls of `wake`, one in ten seconds counts.
+        program = it.start()
+        program.tell("join", "other")
+        program.tell("ready", "other", PATIENCE)
+        json_type = {"content-type": "application/json", "retry-after": "3600"}
+        with it.proxy.failing((status, json_type, b'{"code":"unavailable"}')):
+            program.arm("draw", "other")
+            seen = it.proxy.count(UPLOAD)
+            until(lambda: it.proxy.count(UPLOAD) > seen, "an upload is tried")
+            time.sleep(1.5)
+            expect(it.proxy.count(UPLOAD) == seen + 1, "it does not wait for an hour")
+        program.tell("wake")
+        until(lambda: program.status()["accepted"] == 1, "it arrives after a wake")
+
+
+@case
+def restart(world, it):
+    directory = world.directory()
+    program = it.start(directory)
+    program.tell("join", "long")
+    program.tell("ready", "long", PATIENCE)
+    shown = program.arm("choose", "long")
+    program.tell("close")
+    expect(program.end() == 0, "the program does not end with 0")
+    program = it.start(directory)
+    program.tell("join", "long")
+    expect(program.arm("choose", "long") == shown, "another arm after a restart")
+    expect(program.status()["spent"] == 1.0, "another budget after a restart")
+    # A process that is killed has forgotten nothing either.
+    program.kill()
+    program = it.start(directory)
+    program.tell("join", "long")
+    expect(program.arm("choose", "long") == shown, "another arm after a kill")
+    expect(program.status()["spent"] == 1.0, "another budget after a kill")
+
+
+@case
+def budget(world, it):
+    program = it.start(lifetime=2)
+    program.tell("join", "long")
+    program.tell("ready", "long", PATIENCE)
+    reported = [program.arm("draw", "long")[2] for _ in range(4)]
+    expect(reported == [True, True, False, False], f"{reported}")
+    expect(program.status()["spent"] == 2.0, "the budget is exceeded")
+
+
+@case
+def opt_out(world, it):
+    directory = world.directory()
+    program = it.start(directory)
+    program.tell("join", "long")
+    program.tell("ready", "long", PATIENCE)
+    program.arm("choose", "long")
+    program.tell("opt-out")
+    expect(program.ask("choose", "long").startswith("default\t"), "an arm after the opt-out")
+    program.tell("close")
+    program.end()
+    program = it.start(directory)
+    program.tell("join", "long")
+    expect(program.status()["standing"] == "opted-out", "the opt-out is forgotten")
+    program.tell("opt-in")
+    program.tell("ready", "long", PATIENCE)
+    expect(program.status()["spent"] == 1.0, "what was spent is forgotten")
+    program = it.start(consent=0)
+    program.tell("join", "long")
+    time.sleep(0.3)
+    seen = len(it.proxy.seen)
+    expect(program.status()["standing"] == "opted-out", "it takes part without consent")
+    time.sleep(0.3)
+    expect(len(it.proxy.seen) == seen, "it calls without consent")
+
+
+@case
+def signatures(world, it):
+    program = it.start(signer=world.public_key)
+    program.tell("join", "signed")
+    program.tell("ready", "signed", PATIENCE)
+    program.tell("join", "long")
+    until(lambda: "sign" in program.ask("ready", "long", 0), "unsigned is the reason")
+    expect(program.ask("choose", "long").startswith("default\t"), "an arm of nobody's")
+    library = shutil.which("faketime") and next(
+        iter(pathlib.Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None
+    )
+    expect(library, "faketime is not installed")
+    # A device whose clock is past the signature's end. Timeouts are of the true clock.
+    later = {"LD_PRELOAD": str(library), "FAKETIME": "+36h", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    program = it.start(signer=world.public_key, variables=later)
+    program.tell("join", "signed")
+    until(lambda: "expire" in program.ask("ready", "signed", 0), "it has expired")
+    expect(program.ask("choose", "signed").startswith("default\t"), "an arm by an old signature")
+
+
+@case
+def bad_settings_and_names(world, it):
+    program = it.program()
+    for settings, what in (
+        ((it.proxy.url, world.directory(), 1, -1, "-"), "budget"),
+        ((it.proxy.url, world.directory(), 1, 10, "nonsense"), "signers"),
+    ):
+        answer = program.ask("start", *settings)
+        expect(answer.startswith("error\t") and what in answer, answer)
+    program = it.start()
+    for name in ("", "With Capitals", "x" * 65, "naïve"):
+        answer = program.ask("join", name)
+        expect(answer.startswith("error\t"), f"{name!r}: {answer}")
+        expect(program.ask("choose", name).startswith("default\t"), f"{name!r} has an arm")
+
+
+@case
+def close(world, it):
+    directory = world.directory()
+    program = it.start(directory)
+    program.tell("join", "long")
+    program.tell("ready", "long", PATIENCE)
+    _, assignment, _ = program.arm("choose", "long")
+    for _ in range(2):
+        program.tell("close")
+    expect(program.ask("choose", "long").startswith("default\t"), "an arm after the end")
+    expect(program.ask("reward", assignment, 1) == "no", "a reward after the end")
+    expect(program.status()["standing"] == "closed", "it is not closed")
+    # The directory is free at once, for another program too.
+    other = it.start(directory)
+    until(lambda: other.status()["standing"] == "on", "the directory is free")
+
+
+@case
+def eight_threads(world, it):
+    program = it.start()
+    program.tell("join", "short")
+    program.tell("ready", "short", PATIENCE)
+    expect(program.ask("threads", 8, "short", 25) == "200", "assignments are missing")
+    until(lambda: program.status()["accepted"] == 200, "200 uploads are accepted")
+
+
+def seconds_of_choose(world, command):
+    """Microseconds of a choice, and of a draw's first half."""
+    it = Case(world, command)
+    try:
+        program = it.start()
+        program.tell("join", "long")
+        program.tell("ready", "long", PATIENCE)
+        return float(program.ask("time", "long", 5000))
+    finally:
+        it.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", required=True, help="the program `bandana`")
+    parser.add_argument(
+        "--language",
+        action="append",
+        required=True,
+        metavar="NAME=WORD,WORD...",
+        help="a language, and the command of its program; repeat it for each",
+    )
+    parser.add_argument("--case", action="append", help="only these cases")
+    parser.add_argument("--json", help="a file for the results")
+    arguments = parser.parse_args()
+    languages = dict(language.split("=", 1) for language in arguments.language)
+    results, times = {}, {}
+    failed = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        world = World(str(pathlib.Path(arguments.server).resolve()), scratch)
+        try:
+            for language, words in languages.items():
+                command = words.split(",")
+                for function in CASES:
+                    if arguments.case and function.__name__ not in arguments.case:
+                        continue
+                    begin = time.monotonic()
+                    it = Case(world, command)
+                    try:
+                        function(world, it)
+                        outcome = "passed"
+                    except Failure as why:
+                        outcome = f"failed: {why}"
+                        failed += 1
+                    finally:
+                        it.close()
+                    results.setdefault(function.__name__, {})[language] = outcome
+                    took = time.monotonic() - begin
+                    print(f"{language:8} {function.__name__:40} {took:5.1f} s  {outcome}", flush=True)
+                times[language] = seconds_of_choose(world, command)
+        finally:
+            world.stop()
+    names = list(languages)
+    print(f"\n{'':40}" + "".join(f"{name:>10}" for name in names))
+    for name, outcomes in results.items():
+        shown = "".join(f"{outcomes[one].split(':')[0]:>10}" for one in names)
+        print(f"{name.replace('_', ' '):40}{shown}")
+    print(f"{'choose, microseconds':40}" + "".join(f"{times[one]:>10.1f}" for one in names))
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump({"cases": results, "choose_us": times}, file, indent=2)
+    passed = sum(one == "passed" for outcomes in results.values() for one in outcomes.values())
+    print(f"\n{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+//! The settings of a client, as a record.
+
+use std::time::Duration;
+
+use bandana_client::{
+    Acceptance, AppKey, Bandana, Budget, Builder, Consent, HostTransport, Kept, Ready, Signers,
+};
+use bandana_shared::accounting::loss::PrivacyLoss;
+use bandana_shared::alphabet::Alphabet;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::rewards::{RewardRange, Rewards};
+use thiserror::Error;
+
+/// The settings of a client. They have no defaults but those of [`Self::new`].
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// The place of the ledger, open assignments and unsent reports.
+    pub store: Store,
+    /// The rewards of the app's experiments.
+    pub rewards: RewardTerms,
+    /// The largest ε of a report that the app accepts, in nats.
+    pub epsilon_max: f64,
+    /// Public keys that must have signed every experiment, in hexadecimal: none, the operator's, or the
+    /// operator's and a witness's.
+    pub signers: Vec<String>,
+    /// The most that all reports of `window_days` may cost, in nats.
+    pub window_budget: f64,
+    /// Days of the window, 1 to 31.
+    pub window_days: u32,
+    /// The most that all reports of the installation may cost, in nats.
+    pub lifetime_budget: f64,
+    /// Whether the user consents. Without, nothing is fetched, kept or sent.
+    pub consent: bool,
+    /// The key of the app, if the operator has given it one: the same for all installations.
+    pub app_key: Option<String>,
+    /// Whether the sums of rewards are kept in the store, so that a restart does not lose them.
+    pub keep_pending_rewards: bool,
+    /// The shortest release delay that the app accepts, in seconds; `None`: that of the library.
+    pub least_release_delay_seconds: Option<u64>,
+    /// Whether an arm reports once in so many days, 0: once for ever; `None`: each assignment reports.
+    pub report_once_days: Option<u32>,
+}
+
+impl Configuration {
+    /// Binary rewards, at most ε = 1 for a report, at most 5 nats in 7 days and 20 in all, of
+    /// experiments that nobody signs.
+    pub fn new(store: Store, consent: bool) -> Self {
+        Self {
+            store,
+            rewards: RewardTerms::Binary,
+            epsilon_max: 1.0,
+            signers: Vec::new(),
+            window_budget: 5.0,
+            window_days: 7,
+            lifetime_budget: 20.0,
+            consent,
+            app_key: None,
+            keep_pending_rewards: false,
+            least_release_delay_seconds: None,
+            report_once_days: None,
+        }
+    }
+
+    /// The client's builder with these settings.
+    pub(crate) fn into_builder(self) -> Result<Builder<Ready<HostTransport>>, SetupError> {
+        let acceptance = self.acceptance()?;
+        let budget = self.budget()?;
+        let app_key = self.app_key.as_deref().map(AppKey::new).transpose();
+        let app_key = app_key.map_err(|error| SetupError::AppKey { message: error.to_string() })?;
+        let builder = Bandana::builder().host_transport();
+        let builder = match self.store {
+            Store::Memory => builder.in_memory(),
+            Store::Directory { path } => builder.directory(path),
+            Store::Host { state, rewards } => builder.host_storage(Kept { state, rewards }),
+        };
+        let consent = if self.consent { Consent::Given } else { Consent::Withheld };
+        let mut ready = builder.accept(acceptance).budget(budget).consent(consent);
+        if self.keep_pending_rewards {
+            ready = ready.keep_pending_rewards();
+        }
+        Ok(match app_key {
+            Some(key) => ready.app_key(key),
+            None => ready,
+        })
+    }
+
+    fn acceptance(&self) -> Result<Acceptance, SetupError> {
+        let epsilon = Epsilon::new(self.epsilon_max);
+        let epsilon = epsilon.map_err(|e| SetupError::Epsilon { message: e.to_string() })?;
+        let rewards = self.rewards.to_rewards()?;
+        let mut acceptance = match self.signers()? {
+            Some(signers) => Acceptance::signed(epsilon, rewards, signers),
+            None => Acceptance::unsigned(epsilon, rewards),
+        };
+        if let Some(seconds) = self.least_release_delay_seconds {
+            acceptance = acceptance.least_release_delay(Duration::from_secs(seconds));
+        }
+        Ok(match self.report_once_days {
+            Some(days) => acceptance.report_once(days),
+            None => acceptance,
+        })
+    }
+
+    fn signers(&self) -> Result<Option<Signers>, SetupError> {
+        let refused = |message: String| SetupError::Signers { message };
+        let keys: Result<Vec<_>, _> = self.signers.iter().map(|key| key.parse()).collect();
+        let keys =
+            keys.map_err(|error: bandana_shared::signing::KeyError| refused(error.to_string()))?;
+        match &keys[..] {
+            [] => Ok(None),
+            [operator] => Ok(Some(Signers::key(*operator))),
+            [operator, witness] => Signers::operator_and_witness(*operator, *witness)
+                .map(Some)
+                .map_err(|error| refused(error.to_string())),
+            more => Err(refused(format!(
+                "{} keys are given; give the operator's, or the operator's and a witness's",
+                more.len()
+            ))),
+        }
+    }
+
+    fn budget(&self) -> Result<Budget, SetupError> {
+        let refused = |message: String| SetupError::Budget { message };
+        let loss = |nats: f64| PrivacyLoss::new(nats).map_err(|error| refused(error.to_string()));
+        let (window, lifetime) = (loss(self.window_budget)?, loss(self.lifetime_budget)?);
+        Budget::new(window, self.window_days, lifetime).map_err(|error| refused(error.to_string()))
+    }
+}
+
+/// The place of a client's state.
+#[derive(Clone)]
+pub enum Store {
+    /// Nothing is kept: the budget begins anew with each start.
+    Memory,
+    /// A directory of the app's own, for one client at a time, left out of backups.
+    Directory {
+        /// The path.
+        path: String,
+    },
+    /// The host makes the writes: see [`crate::Write`].
+    Host {
+        /// The last bytes of [`crate::Slot::State`]; `None`: nothing was ever written.
+        state: Option<Vec<u8>>,
+        /// The last bytes of [`crate::Slot::Rewards`], if there are any.
+        rewards: Option<Vec<u8>>,
+    },
+}
+
+/// Prints nothing that is kept.
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Memory => f.write_str("Memory"),
+            Self::Directory { path } => write!(f, "Directory({path:?})"),
+            Self::Host { .. } => f.write_str("Host"),
+        }
+    }
+}
+
+/// The rewards of an app's experiments, which a server's must equal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RewardTerms {
+    /// 0 or 1; without a reward 0.
+    Binary,
+    /// `low` to `high`, clamped; without a reward `low`.
+    Bounded {
+        /// The least reward.
+        low: f64,
+        /// The largest reward.
+        high: f64,
+    },
+    /// 0, 1, ... up to `categories` - 1; without a reward 0.
+    Categorical {
+        /// The number of categories.
+        categories: u32,
+    },
+}
+
+impl RewardTerms {
+    fn to_rewards(self) -> Result<Rewards, SetupError> {
+        let refused = |message: String| SetupError::Rewards { message };
+        match self {
+            Self::Binary => Ok(Rewards::binary()),
+            Self::Bounded { low, high } => {
+                let range = RewardRange::new(low, high);
+                range.map(Rewards::bounded).map_err(|error| refused(error.to_string()))
+            }
+            Self::Categorical { categories } => {
+                let alphabet = Alphabet::new(categories);
+                alphabet.map(Rewards::categorical).map_err(|error| refused(error.to_string()))
+            }
+        }
+    }
+}
+
+/// A setting that can't be used.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum SetupError {
+    /// The largest ε of a report.
+    #[error("epsilon_max: {message}")]
+    Epsilon {
+        /// What was wrong, and what was expected.
+        message: String,
+    },
+    /// The rewards.
+    #[error("rewards: {message}")]
+    Rewards {
+        /// What was wrong, and what was expected.
+        message: String,
+    },
+    /// The keys of signers.
+    #[error("signers: {message}")]
+    Signers {
+        /// What was wrong, and what was expected.
+        message: String,
+    },
+    /// The budget.
+    #[error("budget: {message}")]
+    Budget {
+        /// What was wrong, and what was expected.
+        message: String,
+    },
+    /// The app's key.
+    #[error("app_key: {message}")]
+    AppKey {
+        /// What was wrong, and what was expected.
+        message: String,
+    },
+    /// The name of an experiment.
+    #[error("experiment: {message}")]
+    Experiment {
+        /// What was wrong, and what was expected.
+        message: String,
+    },
+    /// The client was closed.
+    #[error("the client was closed; start another one")]
+    Closed,
+}

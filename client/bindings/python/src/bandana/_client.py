@@ -1,0 +1,327 @@
+"""The client as an app holds it, and the thread that carries out its steps."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Optional, Sequence, Type, Union
+
+from . import _core
+from ._core import SetupError, Status
+from ._transport import Answer, Posts, Transport
+
+__all__ = [
+    "Answer",
+    "Bandana",
+    "Binary",
+    "Bounded",
+    "Budget",
+    "Categorical",
+    "Choice",
+    "Experiment",
+    "NotReady",
+    "SetupError",
+    "Transport",
+]
+
+# The longest wait of the thread in seconds: the system takes no longer ones.
+_WAIT_MAX = 86_400.0
+
+# How often a waiting app looks, in seconds.
+_GLANCE = 0.01
+
+
+# The generated enums have no types.
+_untyped: Any = _core
+
+
+@dataclass(frozen=True)
+class Binary:
+    """Rewards of 0 or 1; without a reward, 0."""
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Rewards from ``low`` to ``high``, clamped; without a reward, ``low``."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """Rewards 0, 1, ... up to ``categories`` - 1; without a reward, 0."""
+
+    categories: int
+
+
+Rewards = Union[Binary, Bounded, Categorical]
+
+
+def _terms(rewards: Rewards) -> Any:
+    if isinstance(rewards, Binary):
+        return _untyped.RewardTerms.BINARY()
+    if isinstance(rewards, Bounded):
+        return _untyped.RewardTerms.BOUNDED(low=rewards.low, high=rewards.high)
+    return _untyped.RewardTerms.CATEGORICAL(categories=rewards.categories)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that reports may cost an installation, in nats: in any ``days`` days, and in all."""
+
+    window: float = 5.0
+    days: int = 7
+    lifetime: float = 20.0
+
+
+class NotReady(Exception):
+    """An experiment gives no arms yet; the text says why."""
+
+
+class _Worker(_core.Worker):
+    """Wakes the thread. The client has it, and it must not have the client."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def work_arose(self) -> None:
+        self.event.set()
+
+
+class Choice:
+    """What to show: an arm, or the app's own default."""
+
+    def __init__(self, core: _core.Core, choice: _core.Choice) -> None:
+        self._core = core
+        self._choice = choice
+
+    @property
+    def label(self) -> Optional[str]:
+        """The label of the arm; ``None``: show the default."""
+        return self._choice.label
+
+    @property
+    def arm(self) -> Optional[int]:
+        """The index of the arm; ``None``: show the default."""
+        return self._choice.arm
+
+    @property
+    def assignment(self) -> Optional[int]:
+        """The number for :meth:`Bandana.reward`, also after a restart; ``None``: the default."""
+        return self._choice.assignment
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether there will be a report, whatever the user does."""
+        return self._choice.is_reported
+
+    @property
+    def reason(self) -> Optional[str]:
+        """Why it is the default, or why there will be no report."""
+        return self._choice.reason
+
+    def label_or(self, default: str) -> str:
+        """The label of the arm, or ``default``."""
+        return default if self._choice.label is None else self._choice.label
+
+    def reward(self, reward: float) -> bool:
+        """Adds a reward, while the window lasts. Returns whether it does; of the default, it does
+        not. All rewards of an assignment make one report."""
+        if self._choice.assignment is None:
+            return False
+        return self._core.reward(self._choice.assignment, reward)
+
+    def __repr__(self) -> str:
+        return f"Choice(label={self.label!r}, reason={self.reason!r})"
+
+
+class Experiment:
+    """One experiment of an app."""
+
+    def __init__(self, client: Bandana, name: str) -> None:
+        self._client = client
+        self._core = client._core
+        self.name = name
+
+    def is_ready(self) -> bool:
+        """Whether there is a policy, so that :meth:`choose` gives arms."""
+        return self._core.is_ready(self.name)
+
+    def wait_until_ready(self, patience: float) -> None:
+        """Waits until :meth:`is_ready`, for so many seconds: for the first start of a program that
+        has nothing else to do. An app shows its default meanwhile.
+
+        Raises :class:`NotReady` after that time, with what is in the way.
+        """
+        end = time.monotonic() + patience
+        while (why := self._core.why_not_ready(self.name)) is not None:
+            if time.monotonic() >= end:
+                raise NotReady(f"{self.name}: {why}")
+            time.sleep(_GLANCE)
+
+    def choose(self) -> Choice:
+        """The arm to show: that of the assignment whose attribution window lasts, also after a
+        restart, or else a new one. Never waits, never fails."""
+        return Choice(self._core, self._core.choose(self.name))
+
+    def draw(self) -> Choice:
+        """Draws an arm anew, also while the window of another assignment lasts. Each is paid for."""
+        return Choice(self._core, self._core.draw(self.name))
+
+
+class Bandana:
+    """The client of an app, and a thread that talks to the aggregator at ``url``.
+
+    ``consent`` says whether the user consents; without, nothing is fetched, kept or sent.
+    ``directory`` keeps the ledger, open assignments and unsent reports: it must be the app's own,
+    used by one client at a time, and left out of backups. With ``directory=None`` everything is in
+    memory, and the budget begins anew with each start.
+
+    ``epsilon_max`` is the largest privacy loss of a report that the app accepts, ``rewards`` what
+    its rewards are, and ``signers`` the public keys that must have signed each experiment: none,
+    the operator's, or the operator's and a witness's. Whatever a server asks beyond that is
+    refused.
+
+    Raises :class:`SetupError` or :class:`ValueError` for settings that can't be used.
+    """
+
+    def __init__(
+        self,
+        url: Union[str, Transport],
+        *,
+        consent: bool,
+        directory: Union[str, "os.PathLike[str]", None],
+        epsilon_max: float = 1.0,
+        rewards: Rewards = Binary(),
+        signers: Sequence[str] = (),
+        budget: Budget = Budget(),
+        app_key: Optional[str] = None,
+        keep_pending_rewards: bool = False,
+        least_release_delay: Optional[int] = None,
+        report_once_days: Optional[int] = None,
+        ssl_context: Optional[ssl.SSLContext] = None,
+        in_the_clear: bool = False,
+    ) -> None:
+        transport: Transport
+        if isinstance(url, str):
+            transport = Posts(url, context=ssl_context, in_the_clear=in_the_clear)
+        else:
+            transport = url
+        store = (
+            _untyped.Store.MEMORY()
+            if directory is None
+            else _untyped.Store.DIRECTORY(path=os.fspath(directory))
+        )
+        configuration = _core.Configuration(
+            store=store,
+            rewards=_terms(rewards),
+            epsilon_max=epsilon_max,
+            signers=list(signers),
+            window_budget=budget.window,
+            window_days=budget.days,
+            lifetime_budget=budget.lifetime,
+            consent=consent,
+            app_key=app_key,
+            keep_pending_rewards=keep_pending_rewards,
+            least_release_delay_seconds=least_release_delay,
+            report_once_days=report_once_days,
+        )
+        self._worker = _Worker()
+        self._core = _core.Core.start(configuration, self._worker)
+        self._process = os.getpid()
+        self._thread = threading.Thread(
+            target=_carry_out,
+            args=(self._core, self._worker.event, transport),
+            name="bandana",
+            daemon=True,
+        )
+        self._thread.start()
+        # An app that forgets to close ends its thread all the same.
+        self._end = weakref.finalize(self, _close, self._core, self._worker.event, self._process)
+
+    def experiment(self, name: str) -> Experiment:
+        """The experiment of this name, which is fetched if it is not yet known.
+
+        Raises :class:`SetupError` when no experiment can have this name.
+        """
+        self._core.join(name)
+        return Experiment(self, name)
+
+    def reward(self, assignment: int, reward: float) -> bool:
+        """Adds a reward to an assignment (:attr:`Choice.assignment`), also after a restart. Returns
+        whether its window lasts."""
+        return self._core.reward(assignment, reward)
+
+    def status(self) -> Status:
+        """How the client stands."""
+        return self._core.status()
+
+    def opt_out(self) -> bool:
+        """Opts the user out: nothing is fetched, kept or sent, and what waited is erased, except
+        what was spent. Returns whether that is stored."""
+        return self._core.opt_out()
+
+    def opt_in(self) -> bool:
+        """Opts the user in again. Returns whether that is stored."""
+        return self._core.opt_in()
+
+    def wake(self) -> None:
+        """Ends waits for the server: call it when the network has changed or the app came to the
+        foreground, never because the user reacted."""
+        self._core.wake()
+
+    def close(self) -> None:
+        """Ends everything: what is pending is written, the directory is free, and a call under way
+        is left to itself. Reports that wait leave after the next start."""
+        self._end()
+
+    def __enter__(self) -> Bandana:
+        return self
+
+    def __exit__(
+        self,
+        _kind: Optional[Type[BaseException]],
+        _error: Optional[BaseException],
+        _trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+
+def _close(core: _core.Core, event: threading.Event, process: int) -> None:
+    # In a copy of the process there is no thread, and nothing to end.
+    if os.getpid() == process:
+        core.close()
+        event.set()
+
+
+def _carry_out(core: _core.Core, event: threading.Event, transport: Transport) -> None:
+    """Takes the steps of a client until it is closed."""
+    while True:
+        event.clear()
+        step = core.next_step()
+        if isinstance(step, _core.Step.CALL):
+            _call(core, step[0], transport)
+        elif isinstance(step, _core.Step.WAIT):
+            event.wait(min(step.milliseconds / 1000, _WAIT_MAX))
+        elif isinstance(step, _core.Step.DONE):
+            event.wait(_WAIT_MAX)
+        else:
+            return
+
+
+def _call(core: _core.Core, call: _core.Call, transport: Transport) -> None:
+    headers = {header.name: header.value for header in call.headers}
+    try:
+        answer = transport(call.path, headers, call.body)
+    except Exception:  # A transport of the app's; its failure is no answer.
+        answer = None
+    if answer is None:
+        core.unanswered(call.id)
+    else:
+        core.answered(call.id, answer.status, answer.content_type, answer.retry_after, answer.body)

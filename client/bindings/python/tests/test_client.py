@@ -1,0 +1,189 @@
+"""What the package adds to the client: its thread, its transport, its errors.
+
+What the client itself does is tested by `../conformance`, against a real server.
+"""
+
+import gc
+import http.server
+import os
+import threading
+import time
+
+import bandana
+import pytest
+from bandana._transport import Posts
+
+PATIENCE = 10.0
+
+
+def until(is_so):
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def nobody(_path, _headers, _body):
+    """There is no network."""
+    return None
+
+
+def start(transport=nobody, **settings):
+    settings = {"consent": True, "directory": None, **settings}
+    return bandana.Bandana(transport, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"epsilon_max": -1.0}, "epsilon_max"),
+        ({"epsilon_max": float("nan")}, "epsilon_max"),
+        ({"budget": bandana.Budget(days=0)}, "budget"),
+        ({"budget": bandana.Budget(window=-1.0)}, "budget"),
+        ({"signers": ["abc"]}, "signers"),
+        ({"signers": ["00" * 32] * 3}, "signers"),
+        ({"app_key": "two words"}, "app_key"),
+        ({"rewards": bandana.Bounded(1.0, 0.0)}, "rewards"),
+        ({"rewards": bandana.Categorical(1)}, "rewards"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_named(settings, what):
+    with pytest.raises(bandana.SetupError, match=what):
+        start(**settings)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:7301", "ftp://localhost", "http://bandana.example.org", "https://a.b/path", ""],
+)
+def test_an_address_that_cannot_be_used_is_refused(url):
+    with pytest.raises(ValueError, match="(?i)give"):
+        start(url)
+
+
+def test_a_transport_that_fails_is_no_network():
+    failures = iter([OSError("no route"), RuntimeError("a bug of the app's"), None])
+    called = []
+
+    def transport(path, headers, body):
+        called.append((path, dict(headers), body))
+        failure = next(failures, None)
+        if failure is not None:
+            raise failure
+
+    with start(transport) as app:
+        experiment = app.experiment("button-colour")
+        until(lambda: app.status().fetches_failed == 1)
+        for failed in (2, 3):
+            # Of calls of `wake`, one in ten seconds counts; a wait is up to a few seconds.
+            app.wake()
+            until(lambda n=failed: app.status().fetches_failed >= n)
+        assert experiment.choose().label_or("blue") == "blue"
+        with pytest.raises(bandana.NotReady, match="button-colour: .*no answer"):
+            experiment.wait_until_ready(0)
+    path, headers, body = called[0]
+    assert path == "/bandana.v1.Device/GetExperiment"
+    assert headers == {"content-type": "application/proto"}
+    assert b"button-colour" in body
+
+
+def test_a_client_that_is_forgotten_ends_its_thread():
+    app = start()
+    thread = app._thread
+    assert thread.is_alive()
+    del app
+    gc.collect()
+    until(lambda: not thread.is_alive())
+
+
+def test_an_experiment_keeps_its_client():
+    experiment = start().experiment("button-colour")
+    gc.collect()
+    assert experiment.choose().reason != "the client was closed; start another one"
+    experiment._client.close()
+    assert experiment.choose().reason == "the client was closed; start another one"
+
+
+def test_the_copy_of_a_process_gives_defaults_and_the_client_goes_on(tmp_path):
+    with start(directory=tmp_path / "app") as app:
+        experiment = app.experiment("button-colour")
+        until(lambda: app.status().fetches_failed > 0)
+        child = os.fork()
+        if child == 0:
+            # pytest is not told of the copy.
+            shown = experiment.choose().label is None
+            stands = app.status().standing == bandana.Standing.FORKED
+            app.close()
+            os._exit(0 if shown and stands else 1)
+        end = time.monotonic() + PATIENCE
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            assert time.monotonic() < end, "the copy hangs"
+            time.sleep(0.01)
+        assert ended[1] == 0
+        assert app.status().standing == bandana.Standing.ON
+
+
+def test_two_clients_do_not_share_a_directory(tmp_path):
+    with start(directory=tmp_path) as one, start(directory=tmp_path) as other:
+        assert one.status().standing == bandana.Standing.ON
+        status = other.status()
+        assert status.standing == bandana.Standing.STORAGE_UNUSABLE
+        assert "in use" in status.trouble
+    assert not (tmp_path / "state").stat().st_mode & 0o077
+
+
+class Server(http.server.HTTPServer):
+    """Answers each call with what it is told."""
+
+    def __init__(self, status, headers=(), body=b""):
+        calls = self.calls = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["content-length"]))
+                calls.append((self.path, dict(self.headers)))
+                self.send_response(status)
+                for name, value in headers:
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_POST
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.01,))
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
+
+
+def test_an_answer_is_given_as_it_came():
+    headers = [("content-type", "application/json"), ("retry-after", "7")]
+    with Server(429, headers, b"{}") as server:
+        answer = Posts(server.url)("/a", {"x": "y"}, b"body")
+    assert answer == bandana.Answer(429, "application/json", "7", b"{}")
+    ((path, sent),) = server.calls
+    assert path == "/a"
+    names = {name.lower() for name in sent}
+    assert not names & {"cookie", "authorization", "accept-language"}
+    assert "ython" not in str(sent), "the version of Python is nobody's business"
+
+
+def test_no_redirect_is_followed_and_no_endless_answer_read():
+    with Server(200, [], b"x" * (2 << 20)) as endless:
+        assert Posts(endless.url)("/a", {}, b"") is None
+        with Server(302, [("location", endless.url)]) as server:
+            assert Posts(server.url)("/a", {}, b"").status == 302
+        assert len(endless.calls) == 1
+    # Nobody listens any more.
+    assert Posts(endless.url)("/a", {}, b"") is None

@@ -1,0 +1,239 @@
+//! The library behind the Python, Kotlin and Swift packages: [`bandana_bindings`] for UniFFI.
+//!
+//! It has no logic. The records are those of [`bandana_bindings`], told to UniFFI a second time,
+//! since a crate can't derive for the types of another; a difference does not compile.
+
+use std::sync::Arc;
+
+use bandana_bindings::{
+    Call, Choice, Configuration, Header, RewardTerms, SetupError, Slot, Standing, Status, Step,
+    Store, Write,
+};
+
+uniffi::setup_scaffolding!("bandana_core");
+
+#[uniffi::remote(Record)]
+pub struct Configuration {
+    pub store: Store,
+    pub rewards: RewardTerms,
+    pub epsilon_max: f64,
+    pub signers: Vec<String>,
+    pub window_budget: f64,
+    pub window_days: u32,
+    pub lifetime_budget: f64,
+    pub consent: bool,
+    pub app_key: Option<String>,
+    pub keep_pending_rewards: bool,
+    pub least_release_delay_seconds: Option<u64>,
+    pub report_once_days: Option<u32>,
+}
+
+#[uniffi::remote(Enum)]
+pub enum Store {
+    Memory,
+    Directory { path: String },
+    Host { state: Option<Vec<u8>>, rewards: Option<Vec<u8>> },
+}
+
+#[uniffi::remote(Enum)]
+pub enum RewardTerms {
+    Binary,
+    Bounded { low: f64, high: f64 },
+    Categorical { categories: u32 },
+}
+
+#[uniffi::remote(Error)]
+#[uniffi(flat_error)]
+pub enum SetupError {
+    Epsilon { message: String },
+    Rewards { message: String },
+    Signers { message: String },
+    Budget { message: String },
+    AppKey { message: String },
+    Experiment { message: String },
+    Closed,
+}
+
+#[uniffi::remote(Record)]
+pub struct Choice {
+    pub label: Option<String>,
+    pub arm: Option<u32>,
+    pub assignment: Option<u64>,
+    pub is_reported: bool,
+    pub reason: Option<String>,
+}
+
+#[uniffi::remote(Enum)]
+pub enum Standing {
+    On,
+    OptedOut,
+    ClockDisagrees,
+    Forked,
+    StorageUnusable,
+    StorageFailing,
+    Closed,
+}
+
+#[uniffi::remote(Record)]
+pub struct Status {
+    pub standing: Standing,
+    pub trouble: Option<String>,
+    pub window_spent: f64,
+    pub lifetime_spent: f64,
+    pub open_assignments: u64,
+    pub waiting_reports: u64,
+    pub reports_made: u64,
+    pub uploads_accepted: u64,
+    pub uploads_refused: u64,
+    pub fetches_failed: u64,
+    pub answers_refused: u64,
+    pub rewards_refused: u64,
+}
+
+#[uniffi::remote(Enum)]
+pub enum Slot {
+    State,
+    Rewards,
+}
+
+#[uniffi::remote(Record)]
+pub struct Header {
+    pub name: String,
+    pub value: String,
+}
+
+#[uniffi::remote(Record)]
+pub struct Call {
+    pub id: u64,
+    pub path: String,
+    pub headers: Vec<Header>,
+    pub body: Vec<u8>,
+    pub is_upload: bool,
+}
+
+#[uniffi::remote(Record)]
+pub struct Write {
+    pub number: u64,
+    pub slot: Slot,
+    pub bytes: Vec<u8>,
+}
+
+#[uniffi::remote(Enum)]
+pub enum Step {
+    Call(Call),
+    Write(Write),
+    Wait { milliseconds: u64 },
+    Done,
+    Closed,
+}
+
+/// Told when there may be a step to take.
+#[uniffi::export(with_foreign)]
+pub trait Worker: Send + Sync {
+    /// It may only schedule: wake a thread, set an event. Never called because of a reward.
+    fn work_arose(&self);
+}
+
+/// The client of an app. All calls may come from any thread.
+#[derive(Debug, uniffi::Object)]
+pub struct Core(bandana_bindings::Bandana);
+
+#[uniffi::export]
+impl Core {
+    /// Starts a client.
+    #[uniffi::constructor]
+    pub fn start(
+        configuration: Configuration,
+        worker: Arc<dyn Worker>,
+    ) -> Result<Arc<Self>, SetupError> {
+        let started = bandana_bindings::Bandana::start(configuration, move || worker.work_arose());
+        Ok(Arc::new(Self(started?)))
+    }
+
+    /// Takes part in an experiment.
+    pub fn join(&self, experiment: &str) -> Result<(), SetupError> {
+        self.0.join(experiment)
+    }
+
+    /// Whether there is a policy, so that `choose` gives arms.
+    pub fn is_ready(&self, experiment: &str) -> bool {
+        self.0.is_ready(experiment)
+    }
+
+    /// Reason why `choose` gives no arms; none: it does.
+    pub fn why_not_ready(&self, experiment: &str) -> Option<String> {
+        self.0.why_not_ready(experiment)
+    }
+
+    /// The arm to show: that of the assignment whose window lasts, or else a new one.
+    pub fn choose(&self, experiment: &str) -> Choice {
+        self.0.choose(experiment)
+    }
+
+    /// Draws an arm anew. Each is paid for.
+    pub fn draw(&self, experiment: &str) -> Choice {
+        self.0.draw(experiment)
+    }
+
+    /// Adds a reward to an assignment. Returns whether its window lasts.
+    pub fn reward(&self, assignment: u64, reward: f64) -> bool {
+        self.0.reward(assignment, reward)
+    }
+
+    /// How the client stands.
+    pub fn status(&self) -> Status {
+        self.0.status()
+    }
+
+    /// Opts the user out. Returns whether that is stored.
+    pub fn opt_out(&self) -> bool {
+        self.0.opt_out()
+    }
+
+    /// Opts the user in again. Returns whether that is stored.
+    pub fn opt_in(&self) -> bool {
+        self.0.opt_in()
+    }
+
+    /// Ends waits for the server. Never call it because the user reacted.
+    pub fn wake(&self) {
+        self.0.wake();
+    }
+
+    /// The next step.
+    pub fn next_step(&self) -> Step {
+        self.0.next_step()
+    }
+
+    /// The next write, and no call.
+    pub fn next_write(&self) -> Option<Write> {
+        self.0.next_write()
+    }
+
+    /// Tells the answer to a call.
+    pub fn answered(
+        &self,
+        call: u64,
+        status: u16,
+        content_type: Option<String>,
+        retry_after: Option<String>,
+        body: &[u8],
+    ) {
+        self.0.answered(call, status, content_type.as_deref(), retry_after.as_deref(), body);
+    }
+
+    /// Tells that a call had no answer.
+    pub fn unanswered(&self, call: u64) {
+        self.0.unanswered(call);
+    }
+
+    /// Tells the end of a write.
+    pub fn written(&self, number: u64, is_durable: bool) {
+        self.0.written(number, is_durable);
+    }
+
+    /// Ends everything.
+    pub fn close(&self) {
+        self.0.close();
+    }
+}
