@@ -529,7 +529,8 @@ impl Builder<Ready<HostTransport>> {
     /// [`Tasks::next_task`] or [`Tasks::next_call`], on the thread of whoever made the work.
     ///
     /// It may only schedule: wake a thread, post an event, set a timer. It must not call the client,
-    /// and should hold no [`Bandana`], which would keep the client alive.
+    /// and should hold no [`Bandana`], which would keep the client alive. Once the [`Tasks`] are
+    /// dropped no call is under way, and none comes.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

@@ -281,6 +281,7 @@ impl Shared {
             return;
         }
         self.core().close();
+        self.work.end();
         self.disk.close();
         lock(&self.end).reached = true;
         self.ended.notify_all();

@@ -209,5 +209,10 @@ fn a_host_is_told_of_work_once_and_never_of_a_reward() -> Result<(), Failure> {
     assert_eq!(since(&mut tasks)?, 1);
     bandana.opt_out()?;
     assert_eq!(since(&mut tasks)?, 1);
+    drop(tasks);
+    bandana.wake();
+    drop(shown);
+    drop((bandana, choice));
+    assert_eq!(told.load(Ordering::SeqCst), 0, "nobody is there any more");
     Ok(())
 }

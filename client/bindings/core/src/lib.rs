@@ -51,7 +51,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Bandana {
     /// Starts a client. `on_work` is called when there may be a step to take: it may only schedule, on
-    /// whichever thread it comes, and is never called because of a reward.
+    /// whichever thread it comes, and is never called because of a reward, nor after [`Self::close`].
     ///
     /// # Errors
     /// [`SetupError`] when a setting is not valid. A store that can't be used is no error: arms are

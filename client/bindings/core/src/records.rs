@@ -70,7 +70,8 @@ pub struct Status {
 }
 
 impl Status {
-    pub(crate) fn closed() -> Self {
+    /// That of a client that was closed.
+    pub fn closed() -> Self {
         Self {
             standing: Standing::Closed,
             trouble: None,

@@ -1,0 +1,57 @@
+// Five minutes to the first choice: shows an arm, rewards it, and waits until the report has left.
+
+#include "host.h"
+
+#include <stdio.h>
+#include <time.h>
+
+int main(int count, char **arguments) {
+  const char *url = count > 1 ? arguments[1] : "http://127.0.0.1:7301";
+  host *host = host_new(url);
+  if (host == NULL) {
+    return 1;
+  }
+  bandana_settings settings = bandana_default_settings();
+  settings.consent = true; // the user was asked
+  settings.directory = "app-data/bandana";
+  settings.least_release_delay_seconds = 0; // here; an app hides when its user reacted
+  host_prepare(host, &settings);
+
+  char *error = NULL;
+  bandana_client *client = bandana_start(&settings, &error);
+  if (client == NULL || !bandana_join(client, "button-colour", &error) || !host_run(host, client)) {
+    fprintf(stderr, "%s\n", error == NULL ? "there is no thread" : error);
+    bandana_text_free(error);
+    bandana_free(client);
+    host_free(host);
+    return 1;
+  }
+
+  // An app shows its default meanwhile; this one has nothing else to do.
+  const struct timespec glance = {0, 10 * 1000 * 1000};
+  for (int i = 0; i < 500; i++) {
+    char *why = bandana_why_not_ready(client, "button-colour");
+    if (why == NULL) {
+      break;
+    }
+    bandana_text_free(why);
+    nanosleep(&glance, NULL);
+  }
+  bandana_choice *choice = bandana_choose(client, "button-colour");
+  const char *label = bandana_choice_label(choice);
+  printf("show %s\n", label == NULL ? "blue" : label);
+  bandana_reward(client, bandana_choice_assignment(choice), 1.0); // when the user reacts
+  bandana_choice_free(choice);
+
+  bandana_status status = bandana_status_of(client);
+  while (status.open_assignments + status.waiting_reports > 0) {
+    nanosleep(&glance, NULL);
+    status = bandana_status_of(client);
+  }
+  printf("reports counted: %llu\n", (unsigned long long)status.uploads_accepted);
+
+  bandana_close(client);
+  host_free(host);
+  bandana_free(client);
+  return 0;
+}

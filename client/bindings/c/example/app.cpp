@@ -1,0 +1,42 @@
+// The same app in C++.
+
+#include "bandana.hpp"
+#include "host.h"
+
+#include <chrono>
+#include <iostream>
+#include <thread>
+
+int main(int count, char **arguments) {
+  using std::chrono::milliseconds;
+  using std::chrono::steady_clock;
+  host *host = host_new(count > 1 ? arguments[1] : "http://127.0.0.1:7301");
+  bandana_settings settings = bandana_default_settings();
+  settings.consent = true; // the user was asked
+  settings.directory = "app-data/bandana";
+  settings.least_release_delay_seconds = 0; // here; an app hides when its user reacted
+  host_prepare(host, &settings);
+  try {
+    bandana::client client(settings);
+    client.join("button-colour");
+    host_run(host, client.get());
+    const auto end = steady_clock::now() + std::chrono::seconds(5);
+    while (client.why_not_ready("button-colour") && steady_clock::now() < end) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    const auto choice = client.choose("button-colour");
+    std::cout << "show " << choice.label_or("blue") << std::endl;
+    client.reward(choice.assignment(), 1.0); // when the user reacts
+    while (client.status().open_assignments + client.status().waiting_reports > 0) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    std::cout << "reports counted: " << client.status().uploads_accepted << std::endl;
+    client.close();
+    host_free(host);
+    return 0;
+  } catch (const bandana::setup_error &error) {
+    std::cerr << error.what() << std::endl;
+    host_free(host);
+    return 1;
+  }
+}

@@ -1,0 +1,121 @@
+// The client of Bandana for C++17: the functions of bandana.h with owners. Nothing is thrown but by the
+// constructor and `join`.
+
+#ifndef BANDANA_HPP
+#define BANDANA_HPP
+
+#include "bandana.h"
+
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+namespace bandana {
+
+// A setting that can't be used.
+class setup_error : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+namespace detail {
+
+struct free_text {
+  void operator()(char *text) const { bandana_text_free(text); }
+};
+struct free_client {
+  void operator()(bandana_client *client) const { bandana_free(client); }
+};
+struct free_choice {
+  void operator()(bandana_choice *choice) const { bandana_choice_free(choice); }
+};
+struct free_step {
+  void operator()(bandana_step *step) const { bandana_step_free(step); }
+};
+
+using text = std::unique_ptr<char, free_text>;
+
+inline std::optional<std::string> optional(const char *text) {
+  return text == nullptr ? std::nullopt : std::optional<std::string>(text);
+}
+
+} // namespace detail
+
+// A step of the host: see `bandana_step_kind`.
+using step = std::unique_ptr<bandana_step, detail::free_step>;
+
+// What to show: an arm, or the app's own default.
+class choice {
+public:
+  explicit choice(bandana_choice *taken) : choice_(taken) {}
+
+  // The label of the arm, or `otherwise`.
+  std::string label_or(const std::string &otherwise) const {
+    return label().value_or(otherwise);
+  }
+  std::optional<std::string> label() const {
+    return detail::optional(bandana_choice_label(choice_.get()));
+  }
+  // Why it is the default, or why there will be no report.
+  std::optional<std::string> reason() const {
+    return detail::optional(bandana_choice_reason(choice_.get()));
+  }
+  // For `client::reward`, also after a restart; 0: none.
+  std::uint64_t assignment() const { return bandana_choice_assignment(choice_.get()); }
+  bool is_reported() const { return bandana_choice_is_reported(choice_.get()); }
+
+private:
+  std::unique_ptr<bandana_choice, detail::free_choice> choice_;
+};
+
+// The client of an app. All functions may be called from any thread.
+class client {
+public:
+  explicit client(const bandana_settings &settings) {
+    char *error = nullptr;
+    client_.reset(bandana_start(&settings, &error));
+    if (client_ == nullptr) {
+      fail(error);
+    }
+  }
+
+  void join(const std::string &experiment) {
+    char *error = nullptr;
+    if (!bandana_join(client_.get(), experiment.c_str(), &error)) {
+      fail(error);
+    }
+  }
+  // Why `choose` gives no arms; nothing: it does.
+  std::optional<std::string> why_not_ready(const std::string &experiment) const {
+    detail::text why(bandana_why_not_ready(client_.get(), experiment.c_str()));
+    return detail::optional(why.get());
+  }
+  bandana::choice choose(const std::string &experiment) const {
+    return bandana::choice(bandana_choose(client_.get(), experiment.c_str()));
+  }
+  bandana::choice draw(const std::string &experiment) const {
+    return bandana::choice(bandana_draw(client_.get(), experiment.c_str()));
+  }
+  bool reward(std::uint64_t assignment, double reward) const {
+    return bandana_reward(client_.get(), assignment, reward);
+  }
+  bandana_status status() const { return bandana_status_of(client_.get()); }
+  bool opt_out() const { return bandana_opt_out(client_.get()); }
+  bool opt_in() const { return bandana_opt_in(client_.get()); }
+  void wake() const { bandana_wake(client_.get()); }
+  bandana::step next_step() const { return bandana::step(bandana_next_step(client_.get())); }
+  void close() const { bandana_close(client_.get()); }
+  // For the functions of bandana.h.
+  bandana_client *get() const { return client_.get(); }
+
+private:
+  [[noreturn]] static void fail(char *error) {
+    detail::text text(error);
+    throw setup_error(error == nullptr ? "no memory" : error);
+  }
+  std::unique_ptr<bandana_client, detail::free_client> client_;
+};
+
+} // namespace bandana
+
+#endif // BANDANA_HPP
