@@ -181,7 +181,6 @@ impl Bandana {
             Reporting::On => (Standing::On, None),
             Reporting::OptedOut => (Standing::OptedOut, None),
             Reporting::ClockDisagrees => (Standing::ClockDisagrees, None),
-            Reporting::ShutDown => (Standing::Closed, None),
             Reporting::Forked => (Standing::Forked, None),
             Reporting::StorageUnusable(error) => {
                 (Standing::StorageUnusable, Some(in_words(&**error)))
@@ -189,6 +188,7 @@ impl Bandana {
             Reporting::StorageFailing(error) => {
                 (Standing::StorageFailing, Some(in_words(&**error)))
             }
+            // `ShutDown`, and what is added later.
             _ => (Standing::Closed, None),
         };
         let nats = |nano: u64| nano as f64 / NANO;

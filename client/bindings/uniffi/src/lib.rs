@@ -141,6 +141,9 @@ pub struct Core(bandana_bindings::Bandana);
 #[uniffi::export]
 impl Core {
     /// Starts a client.
+    ///
+    /// # Errors
+    /// When a setting is not valid.
     #[uniffi::constructor]
     pub fn start(
         configuration: Configuration,
@@ -151,6 +154,9 @@ impl Core {
     }
 
     /// Takes part in an experiment.
+    ///
+    /// # Errors
+    /// When no experiment can have this name, or the client was closed.
     pub fn join(&self, experiment: &str) -> Result<(), SetupError> {
         self.0.join(experiment)
     }
@@ -211,6 +217,7 @@ impl Core {
     }
 
     /// Tells the answer to a call.
+    #[expect(clippy::needless_pass_by_value, reason = "UniFFI has no reference in an option")]
     pub fn answered(
         &self,
         call: u64,

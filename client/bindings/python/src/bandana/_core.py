@@ -534,7 +534,7 @@ def _uniffi_check_api_checksums(lib):
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_is_ready() != 41668:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
-    if lib.uniffi_bandana_ffi_checksum_method_core_join() != 34544:
+    if lib.uniffi_bandana_ffi_checksum_method_core_join() != 13872:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_next_step() != 6771:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
@@ -556,7 +556,7 @@ def _uniffi_check_api_checksums(lib):
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_written() != 26281:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
-    if lib.uniffi_bandana_ffi_checksum_constructor_core_start() != 20074:
+    if lib.uniffi_bandana_ffi_checksum_constructor_core_start() != 36331:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_worker_work_arose() != 25760:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
@@ -2264,6 +2264,9 @@ class CoreProtocol(typing.Protocol):
     def join(self, experiment: str) -> None:
         """
         Takes part in an experiment.
+
+        # Errors
+        When no experiment can have this name, or the client was closed.
 """
         raise NotImplementedError
     def next_step(self, ) -> Step:
@@ -2327,6 +2330,9 @@ class Core(CoreProtocol):
     def start(cls, configuration: Configuration,worker: Worker) -> Core:
         """
         Starts a client.
+
+        # Errors
+        When a setting is not valid.
 """
         
         _UniffiFfiConverterTypeConfiguration.check_lower(configuration)
@@ -2467,6 +2473,9 @@ class Core(CoreProtocol):
     def join(self, experiment: str) -> None:
         """
         Takes part in an experiment.
+
+        # Errors
+        When no experiment can have this name, or the client was closed.
 """
         
         _UniffiFfiConverterString.check_lower(experiment)
