@@ -183,7 +183,7 @@ class World:
         self.key = self.scratch / "operator.key"
         printed = self.run("keys", "generate", "--out", str(self.key))
         self.public_key = printed.split()[-1]
-        for name in ("short", "other", "signed"):
+        for name in ("short", "other", "signed", "button-colour"):
             self.create(name, 1)
         self.create("long", 600)
         self.run(
@@ -192,7 +192,7 @@ class World:
         self.directories = 0
 
     def run(self, *arguments):
-        variables = {**os.environ, "BANDANA_OPERATOR_URL": self.operator if hasattr(self, "operator") else ""}
+        variables = {**os.environ, "BANDANA_OPERATOR_URL": self.operator}
         done = subprocess.run(
             [self.binary, *arguments], env=variables, capture_output=True, text=True, check=False
         )
@@ -452,8 +452,8 @@ def eight_threads(world, it):
     until(lambda: program.status()["accepted"] == 200, "200 uploads are accepted")
 
 
-def seconds_of_choose(world, command):
-    """Microseconds of a choice, and of a draw's first half."""
+def microseconds_of_choose(world, command):
+    """Microseconds of a choice."""
     it = Case(world, command)
     try:
         program = it.start()
@@ -462,6 +462,20 @@ def seconds_of_choose(world, command):
         return float(program.ask("time", "long", 5000))
     finally:
         it.close()
+
+
+def run_app(world, command):
+    """Runs an app of the documentation, as a newcomer does."""
+    directory = world.directory()
+    directory.mkdir()
+    address = f"http://{world.host}:{world.port}"
+    done = subprocess.run(
+        [*command, address], cwd=directory, capture_output=True, text=True, timeout=120, check=False
+    )
+    lines = done.stdout.splitlines()
+    if done.returncode != 0 or len(lines) != 2 or lines[1] != "reports counted: 1":
+        raise SystemExit(f"{command} ended with {done.returncode}: {done.stdout}{done.stderr}")
+    print(f"{' '.join(command)}: {lines[0]}, {lines[1]}", flush=True)
 
 
 def main():
@@ -473,6 +487,13 @@ def main():
         required=True,
         metavar="NAME=WORD,WORD...",
         help="a language, and the command of its program; repeat it for each",
+    )
+    parser.add_argument(
+        "--app",
+        action="append",
+        default=[],
+        metavar="WORD,WORD...",
+        help="an app of the documentation, which is given the address and counts one report",
     )
     parser.add_argument("--case", action="append", help="only these cases")
     parser.add_argument("--json", help="a file for the results")
@@ -501,7 +522,9 @@ def main():
                     results.setdefault(function.__name__, {})[language] = outcome
                     took = time.monotonic() - begin
                     print(f"{language:8} {function.__name__:40} {took:5.1f} s  {outcome}", flush=True)
-                times[language] = seconds_of_choose(world, command)
+                times[language] = microseconds_of_choose(world, command)
+            for words in arguments.app:
+                run_app(world, words.split(","))
         finally:
             world.stop()
     names = list(languages)

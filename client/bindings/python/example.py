@@ -1,0 +1,27 @@
+"""Five minutes to the first choice: shows an arm, rewards it, and waits until the report has left."""
+
+import sys
+import time
+
+import bandana
+
+url = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:7301"
+with bandana.Bandana(
+    url,
+    consent=True,  # the user was asked
+    directory="app-data/bandana",
+    least_release_delay=0,  # here; an app hides when its user reacted
+) as app:
+    experiment = app.experiment("button-colour")
+    try:
+        experiment.wait_until_ready(10)
+    except bandana.NotReady as why:
+        print(f"no arm yet, so the app shows its default: {why}", file=sys.stderr)
+    choice = experiment.choose()  # at once, offline too
+    print("show", choice.label_or("blue"))
+    choice.reward(1.0)  # when the user reacts
+
+    # An app goes on; this one waits until its report has left.
+    while (status := app.status()).open_assignments + status.waiting_reports > 0:
+        time.sleep(0.01)
+    print("reports counted:", status.uploads_accepted)
