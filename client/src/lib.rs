@@ -23,6 +23,7 @@
 //! | the network address | no | use a proxy or a mix network if it matters |
 //! | the time of the next start | partly | an upload that fell due while the app was closed leaves at its next start |
 //! | an installation that is made anew, or restored from a backup | no | it has forgotten what it spent; keep the directory out of backups |
+//! | an installation whose host has the storage, and loses it | no | the same, and the client can't notice; browsers delete what a page stores, so give a small lifetime budget |
 //!
 //! The guarantee is stated for ideal randomness. The source is the operating system's,
 //! and its failure is an error, never weaker noise.
@@ -61,13 +62,14 @@
 //! ```
 //!
 //! `https` needs the feature `tls`. A host that talks to the aggregator by other means
-//! takes `host_transport()` and carries out [`Tasks`].
+//! takes `host_transport()` and carries out [`Tasks`]; with the feature `messages` these are bytes to
+//! post, and it tells the answers.
 //!
 //! # The life of an assignment
 //!
-//! 1. [`Experiment::choose`] draws an arm by the policy last received, offline too. It debits the
-//!    budget and draws the release time: the end of the experiment's attribution window plus a
-//!    random delay. If the budget has no room, the arm is drawn all the same, and that assignment
+//! 1. [`Experiment::choose`] gives the assignment whose attribution window lasts. Without one it draws
+//!    an arm by the policy last received, offline too, debits the budget and draws the release time:
+//!    the end of the experiment's attribution window plus a random delay. If the budget has no room, the arm is drawn all the same, and that assignment
 //!    never reports ([`Assignment::unreported`]).
 //! 2. Off the caller's thread, the assignment is written to the state, where it survives the end of
 //!    the process.
@@ -171,7 +173,8 @@
 //!
 //! # Features
 //!
-//! `grpc` (on): transport and driver. `storage` (on): the directory. `tls`: `https`, with
+//! `grpc` (on): transport and driver. `messages`: calls as bytes, for hosts with plain HTTP; part of
+//! `grpc`. `storage` (on): the directory, and storage by the host. `tls`: `https`, with
 //! the system's roots or given ones. `relay`: calls through a relay, and reports that it shuffles:
 //! without it, experiments of shuffled reports are refused. `simulation`: clients with seeded noise, which
 //! take part only in experiments that are marked as simulations. `trusted`: experiments in
