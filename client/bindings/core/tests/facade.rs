@@ -1,0 +1,170 @@
+//! The facade as a host in another language drives it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bandana_bindings::{
+    Bandana, Call, Configuration, RewardTerms, SetupError, Slot, Standing, Step, Store,
+};
+use bandana_client::{Clock as _, SystemClock};
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::ExperimentId;
+use bandana_shared::policy::Weights;
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+use bandana_shared::wire::v1::{Experiment, GetExperimentResponse, Policy};
+use prost::Message as _;
+
+type Failure = Box<dyn std::error::Error>;
+
+const NAME: &str = "button-colour";
+
+/// A server's answer, with a window of ten minutes.
+fn experiment() -> Result<Vec<u8>, Failure> {
+    let specification = Specification::first(
+        ExperimentId::new(NAME)?,
+        Epsilon::new(1.0)?,
+        Rewards::binary(),
+        Mechanism::RandomizedResponse,
+        vec![Arm::new("red")?, Arm::new("green")?],
+        ReleaseTiming { attribution_window_seconds: 600, release_delay_seconds_max: 3600 },
+    )?;
+    let weights = Weights::uniform(&specification.active_arms())?;
+    let policy = bandana_shared::policy::Policy { version: 1, weights, time_to_live_seconds: 60 };
+    let response = GetExperimentResponse {
+        experiment: Some(Experiment::from(&specification)),
+        policy: Some(Policy::from(&policy)),
+        server_day: SystemClock.now().day().get(),
+        ..GetExperimentResponse::default()
+    };
+    Ok(response.encode_to_vec())
+}
+
+/// What a host has kept.
+#[derive(Clone, Default)]
+struct Kept {
+    state: Option<Vec<u8>>,
+    rewards: Option<Vec<u8>>,
+}
+
+fn start(kept: &Kept) -> Result<Bandana, SetupError> {
+    let Kept { state, rewards } = kept.clone();
+    let settings = Configuration::new(Store::Host { state, rewards }, true);
+    Bandana::start(Configuration { keep_pending_rewards: true, ..settings }, || {})
+}
+
+/// Makes the writes that are due, and returns the first other step.
+fn step(bandana: &Bandana, kept: &mut Kept) -> Step {
+    loop {
+        match bandana.next_step() {
+            Step::Write(write) => {
+                let bytes = Some(write.bytes).filter(|bytes| !bytes.is_empty());
+                match write.slot {
+                    Slot::State => kept.state = bytes,
+                    Slot::Rewards => kept.rewards = bytes,
+                }
+                bandana.written(write.number, true);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn call(bandana: &Bandana, kept: &mut Kept) -> Result<Call, Failure> {
+    match step(bandana, kept) {
+        Step::Call(call) => Ok(call),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+#[test]
+fn a_reload_keeps_arm_reward_and_budget() -> Result<(), Failure> {
+    let mut kept = Kept::default();
+    let bandana = start(&kept)?;
+    bandana.join(NAME)?;
+    let fetch = call(&bandana, &mut kept)?;
+    bandana.answered(fetch.id, 200, Some("application/proto"), None, &experiment()?);
+    let shown = bandana.choose(NAME);
+    assert!(shown.is_reported && shown.reason.is_none(), "{shown:?}");
+    let Step::Wait { milliseconds } = step(&bandana, &mut kept) else {
+        return Err("a step".into());
+    };
+    assert!((590_000..=600_001).contains(&milliseconds), "until the window ends: {milliseconds}");
+    assert!(bandana.reward(shown.assignment.ok_or("no arm")?, 1.0));
+    assert!(kept.rewards.is_some());
+    let before = kept.rewards.clone();
+    while let Some(write) = bandana.next_write() {
+        assert_eq!(write.slot, Slot::Rewards, "a reward is no reason for a call or another write");
+        kept.rewards = Some(write.bytes);
+        bandana.written(write.number, true);
+    }
+    assert_ne!(kept.rewards, before);
+    bandana.close();
+
+    let again = start(&kept)?;
+    assert_eq!(again.choose(NAME), shown);
+    assert!((again.status().lifetime_spent - 1.0).abs() < 1e-9);
+    Ok(())
+}
+
+#[test]
+fn what_is_closed_gives_defaults_and_no_step() -> Result<(), Failure> {
+    let told = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&told);
+    let settings = Configuration::new(Store::Memory, true);
+    let bandana = Bandana::start(settings, move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+    })?;
+    bandana.join(NAME)?;
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+    bandana.close();
+    bandana.close();
+    assert_eq!(bandana.next_step(), Step::Closed);
+    assert_eq!(bandana.next_write(), None);
+    assert_eq!(bandana.join(NAME), Err(SetupError::Closed));
+    let choice = bandana.choose(NAME);
+    assert!(choice.label.is_none() && choice.reason.is_some(), "{choice:?}");
+    assert!(!bandana.reward(1, 1.0) && !bandana.opt_out() && !bandana.is_ready(NAME));
+    assert_eq!(bandana.status().standing, Standing::Closed);
+    bandana.wake();
+    bandana.answered(1, 200, None, None, b"");
+    bandana.unanswered(1);
+    bandana.written(1, true);
+    assert!(told.load(Ordering::SeqCst) <= 2, "nobody is told after the end");
+    Ok(())
+}
+
+#[test]
+fn a_setting_that_can_not_be_used_is_named() {
+    let refused = |change: fn(&mut Configuration)| {
+        let mut settings = Configuration::new(Store::Memory, true);
+        change(&mut settings);
+        Bandana::start(settings, || {}).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    assert_eq!(refused(|_| {}), "");
+    assert!(refused(|s| s.epsilon_max = 0.0).starts_with("epsilon_max: "));
+    assert!(
+        refused(|s| s.rewards = RewardTerms::Bounded { low: 1.0, high: f64::NAN })
+            .starts_with("rewards: ")
+    );
+    assert!(refused(|s| s.window_days = 32).starts_with("budget: "));
+    assert!(refused(|s| s.app_key = Some(String::new())).starts_with("app_key: "));
+    assert!(refused(|s| s.signers = vec!["z".into()]).starts_with("signers: "));
+    let mut twice = Configuration::new(Store::Memory, true);
+    twice.signers = vec![key.to_owned(), key.to_owned()];
+    let refused = Bandana::start(twice, || {}).err().map(|error| error.to_string());
+    assert!(refused.is_some_and(|why| why.starts_with("signers: ")));
+}
+
+#[test]
+fn without_consent_there_is_nothing_to_do() -> Result<(), Failure> {
+    let bandana = Bandana::start(Configuration::new(Store::Memory, false), || {})?;
+    bandana.join(NAME)?;
+    assert_eq!(bandana.next_step(), Step::Done);
+    assert_eq!(bandana.status().standing, Standing::OptedOut);
+    assert!(bandana.opt_in());
+    assert!(matches!(bandana.next_step(), Step::Call(_)));
+    Ok(())
+}
