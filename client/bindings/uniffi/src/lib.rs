@@ -217,16 +217,16 @@ impl Core {
     }
 
     /// Tells the answer to a call.
-    #[expect(clippy::needless_pass_by_value, reason = "UniFFI has no reference in an option")]
+    #[expect(clippy::needless_pass_by_value, reason = "UniFFI has few references")]
     pub fn answered(
         &self,
         call: u64,
         status: u16,
         content_type: Option<String>,
         retry_after: Option<String>,
-        body: &[u8],
+        body: Vec<u8>,
     ) {
-        self.0.answered(call, status, content_type.as_deref(), retry_after.as_deref(), body);
+        self.0.answered(call, status, content_type.as_deref(), retry_after.as_deref(), &body);
     }
 
     /// Tells that a call had no answer.
@@ -239,8 +239,8 @@ impl Core {
         self.0.written(number, is_durable);
     }
 
-    /// Ends everything.
-    pub fn close(&self) {
+    /// Ends everything. In Kotlin `close` is what frees the object.
+    pub fn end(&self) {
         self.0.close();
     }
 }

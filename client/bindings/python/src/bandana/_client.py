@@ -296,7 +296,7 @@ class Bandana:
 def _close(core: _core.Core, event: threading.Event, process: int) -> None:
     # In a copy of the process there is no thread, and nothing to end.
     if os.getpid() == process:
-        core.close()
+        core.end()
         event.set()
 
 

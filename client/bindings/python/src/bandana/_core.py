@@ -524,13 +524,13 @@ def _uniffi_check_contract_api_version(lib):
         raise InternalError("UniFFI contract version mismatch: try cleaning and rebuilding your project")
 
 def _uniffi_check_api_checksums(lib):
-    if lib.uniffi_bandana_ffi_checksum_method_core_answered() != 53136:
+    if lib.uniffi_bandana_ffi_checksum_method_core_answered() != 41112:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_choose() != 31740:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
-    if lib.uniffi_bandana_ffi_checksum_method_core_close() != 18366:
-        raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_draw() != 41113:
+        raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
+    if lib.uniffi_bandana_ffi_checksum_method_core_end() != 55511:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_is_ready() != 41668:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
@@ -595,12 +595,12 @@ _UniffiLib.uniffi_bandana_ffi_checksum_method_core_answered.restype = ctypes.c_u
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_choose.argtypes = (
 )
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_choose.restype = ctypes.c_uint16
-_UniffiLib.uniffi_bandana_ffi_checksum_method_core_close.argtypes = (
-)
-_UniffiLib.uniffi_bandana_ffi_checksum_method_core_close.restype = ctypes.c_uint16
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_draw.argtypes = (
 )
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_draw.restype = ctypes.c_uint16
+_UniffiLib.uniffi_bandana_ffi_checksum_method_core_end.argtypes = (
+)
+_UniffiLib.uniffi_bandana_ffi_checksum_method_core_end.restype = ctypes.c_uint16
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_is_ready.argtypes = (
 )
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_is_ready.restype = ctypes.c_uint16
@@ -649,7 +649,7 @@ _UniffiLib.uniffi_bandana_ffi_fn_method_core_answered.argtypes = (
     ctypes.c_uint16,
     _UniffiRustBuffer,
     _UniffiRustBuffer,
-    _UniffiForeignBytes,
+    _UniffiRustBuffer,
     ctypes.POINTER(_UniffiRustCallStatus),
 )
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_answered.restype = None
@@ -659,17 +659,17 @@ _UniffiLib.uniffi_bandana_ffi_fn_method_core_choose.argtypes = (
     ctypes.POINTER(_UniffiRustCallStatus),
 )
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_choose.restype = _UniffiRustBuffer
-_UniffiLib.uniffi_bandana_ffi_fn_method_core_close.argtypes = (
-    ctypes.c_uint64,
-    ctypes.POINTER(_UniffiRustCallStatus),
-)
-_UniffiLib.uniffi_bandana_ffi_fn_method_core_close.restype = None
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_draw.argtypes = (
     ctypes.c_uint64,
     _UniffiRustBuffer,
     ctypes.POINTER(_UniffiRustCallStatus),
 )
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_draw.restype = _UniffiRustBuffer
+_UniffiLib.uniffi_bandana_ffi_fn_method_core_end.argtypes = (
+    ctypes.c_uint64,
+    ctypes.POINTER(_UniffiRustCallStatus),
+)
+_UniffiLib.uniffi_bandana_ffi_fn_method_core_end.restype = None
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_is_ready.argtypes = (
     ctypes.c_uint64,
     _UniffiRustBuffer,
@@ -2246,14 +2246,14 @@ class CoreProtocol(typing.Protocol):
         The arm to show: that of the assignment whose window lasts, or else a new one.
 """
         raise NotImplementedError
-    def close(self, ) -> None:
-        """
-        Ends everything.
-"""
-        raise NotImplementedError
     def draw(self, experiment: str) -> Choice:
         """
         Draws an arm anew. Each is paid for.
+"""
+        raise NotImplementedError
+    def end(self, ) -> None:
+        """
+        Ends everything. In Kotlin `close` is what frees the object.
 """
         raise NotImplementedError
     def is_ready(self, experiment: str) -> bool:
@@ -2384,14 +2384,14 @@ class Core(CoreProtocol):
 
         _UniffiFfiConverterOptionalString.check_lower(retry_after)
 
-        _UniffiFfiConverterByRefBytes.check_lower(body)
+        _UniffiFfiConverterBytes.check_lower(body)
         _uniffi_lowered_args = (
             self._uniffi_clone_handle(),
             _UniffiFfiConverterUInt64.lower(call),
             _UniffiFfiConverterUInt16.lower(status),
             _UniffiFfiConverterOptionalString.lower(content_type),
             _UniffiFfiConverterOptionalString.lower(retry_after),
-            _UniffiFfiConverterByRefBytes.lower(body),
+            _UniffiFfiConverterBytes.lower(body),
         )
         _uniffi_lift_return = lambda val: None
         _uniffi_error_converter = None
@@ -2419,21 +2419,6 @@ class Core(CoreProtocol):
             *_uniffi_lowered_args,
         )
         return _uniffi_lift_return(_uniffi_ffi_result)
-    def close(self, ) -> None:
-        """
-        Ends everything.
-"""
-        _uniffi_lowered_args = (
-            self._uniffi_clone_handle(),
-        )
-        _uniffi_lift_return = lambda val: None
-        _uniffi_error_converter = None
-        _uniffi_ffi_result = _uniffi_rust_call_with_error(
-            _uniffi_error_converter,
-            _UniffiLib.uniffi_bandana_ffi_fn_method_core_close,
-            *_uniffi_lowered_args,
-        )
-        return _uniffi_lift_return(_uniffi_ffi_result)
     def draw(self, experiment: str) -> Choice:
         """
         Draws an arm anew. Each is paid for.
@@ -2449,6 +2434,21 @@ class Core(CoreProtocol):
         _uniffi_ffi_result = _uniffi_rust_call_with_error(
             _uniffi_error_converter,
             _UniffiLib.uniffi_bandana_ffi_fn_method_core_draw,
+            *_uniffi_lowered_args,
+        )
+        return _uniffi_lift_return(_uniffi_ffi_result)
+    def end(self, ) -> None:
+        """
+        Ends everything. In Kotlin `close` is what frees the object.
+"""
+        _uniffi_lowered_args = (
+            self._uniffi_clone_handle(),
+        )
+        _uniffi_lift_return = lambda val: None
+        _uniffi_error_converter = None
+        _uniffi_ffi_result = _uniffi_rust_call_with_error(
+            _uniffi_error_converter,
+            _UniffiLib.uniffi_bandana_ffi_fn_method_core_end,
             *_uniffi_lowered_args,
         )
         return _uniffi_lift_return(_uniffi_ffi_result)

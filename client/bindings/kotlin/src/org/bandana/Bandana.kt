@@ -1,0 +1,202 @@
+package org.bandana
+
+import java.io.File
+import java.util.concurrent.locks.ReentrantLock
+import kotlin.concurrent.withLock
+import org.bandana.core.Call
+import org.bandana.core.Configuration
+import org.bandana.core.Core
+import org.bandana.core.RewardTerms
+import org.bandana.core.SetupException
+import org.bandana.core.Status
+import org.bandana.core.Step
+import org.bandana.core.Store
+import org.bandana.core.Worker
+
+/** The most that reports may cost an installation, in nats: in any [days] days, and in all. */
+data class Budget(val window: Double = 5.0, val days: Int = 7, val lifetime: Double = 20.0)
+
+/** Settings of a [Bandana]. */
+data class Settings(
+    /** Whether the user consents. Without, nothing is fetched, kept or sent. */
+    val consent: Boolean,
+    /**
+     * The app's own directory, for one client at a time, left out of backups (`noBackupFilesDir` on
+     * Android); `null`: everything is in memory, and the budget begins anew with each start.
+     */
+    val directory: File?,
+    /** The largest privacy loss of a report that the app accepts, whatever a server asks. */
+    val epsilonMax: Double = 1.0,
+    /** What rewards are. */
+    val rewards: RewardTerms = RewardTerms.Binary,
+    /** Public keys that must have signed each experiment: none, the operator's, or a witness's too. */
+    val signers: List<String> = emptyList(),
+    val budget: Budget = Budget(),
+    /** The key of the app, the same for all installations. */
+    val appKey: String? = null,
+    /** Whether sums of rewards are kept in the directory, so that a restart does not lose them. */
+    val keepPendingRewards: Boolean = false,
+    /** The shortest release delay that the app accepts, in seconds; `null`: the library's. */
+    val leastReleaseDelaySeconds: Long? = null,
+    /** Whether an arm reports once in so many days, 0: once for ever; `null`: each time. */
+    val reportOnceDays: Int? = null,
+)
+
+/** What to show: an arm, or the app's own default. */
+class Choice internal constructor(private val client: Bandana, private val of: org.bandana.core.Choice) {
+    /** The label of the arm; `null`: show the default. */
+    val label: String? get() = of.label
+
+    /** The index of the arm; `null`: show the default. */
+    val arm: Int? get() = of.arm?.toInt()
+
+    /** The number for [Bandana.reward], also after a restart; `null`: the default. */
+    val assignment: ULong? get() = of.assignment
+
+    /** Whether there will be a report, whatever the user does. */
+    val isReported: Boolean get() = of.isReported
+
+    /** Why it is the default, or why there will be no report. */
+    val reason: String? get() = of.reason
+
+    /** The label of the arm, or [default]. */
+    fun labelOr(default: String): String = of.label ?: default
+
+    /** Adds a reward, while the window lasts. Returns whether it does; of the default, it does not. */
+    fun reward(reward: Double): Boolean = of.assignment?.let { client.reward(it, reward) } ?: false
+}
+
+/** One experiment of an app. */
+class Experiment internal constructor(private val client: Bandana, val name: String) {
+    /** Whether there is a policy, so that [choose] gives arms. */
+    val isReady: Boolean get() = whyNotReady == null
+
+    /** Why [choose] gives no arms, in words; `null`: it does. */
+    val whyNotReady: String? get() = client.core.whyNotReady(name)
+
+    /**
+     * The arm to show: that of the assignment whose attribution window lasts, also after a restart, or
+     * else a new one. Never waits, never fails.
+     */
+    fun choose(): Choice = Choice(client, client.core.choose(name))
+
+    /** Draws an arm anew, also while the window of another assignment lasts. Each is paid for. */
+    fun draw(): Choice = Choice(client, client.core.draw(name))
+}
+
+/**
+ * The client of an app, with a thread that talks to the aggregator by [transport]. All functions may be
+ * called from any thread.
+ *
+ * @throws SetupException for a setting that can't be used, with what to give.
+ */
+class Bandana(private val transport: Transport, settings: Settings) : AutoCloseable {
+    private val lock = ReentrantLock()
+    private val changed = lock.newCondition()
+    private var hasWork = false
+
+    internal val core: Core
+
+    init {
+        fun days(days: Int, what: String): UInt {
+            require(days >= 0) { "$what: $days is below 0" }
+            return days.toUInt()
+        }
+        val delay = settings.leastReleaseDelaySeconds
+        require(delay == null || delay >= 0) { "leastReleaseDelaySeconds: $delay is below 0" }
+        val configuration = Configuration(
+            store = settings.directory?.let { Store.Directory(it.path) } ?: Store.Memory,
+            rewards = settings.rewards,
+            epsilonMax = settings.epsilonMax,
+            signers = settings.signers,
+            windowBudget = settings.budget.window,
+            windowDays = days(settings.budget.days, "budget"),
+            lifetimeBudget = settings.budget.lifetime,
+            consent = settings.consent,
+            appKey = settings.appKey,
+            keepPendingRewards = settings.keepPendingRewards,
+            leastReleaseDelaySeconds = delay?.toULong(),
+            reportOnceDays = settings.reportOnceDays?.let { days(it, "reportOnceDays") },
+        )
+        val worker = object : Worker {
+            override fun workArose() = lock.withLock {
+                hasWork = true
+                changed.signal()
+            }
+        }
+        core = Core.start(configuration, worker)
+        Thread(::carryOut, "bandana").apply { isDaemon = true }.start()
+    }
+
+    /**
+     * The experiment of this name, which is fetched if it is not yet known.
+     *
+     * @throws SetupException when no experiment can have this name.
+     */
+    fun experiment(name: String): Experiment {
+        core.join(name)
+        return Experiment(this, name)
+    }
+
+    /** An experiment that was joined before: its choices are defaults if no experiment can have the name. */
+    fun experimentOrDefault(name: String): Experiment = Experiment(this, name)
+
+    /** Adds a reward to an assignment ([Choice.assignment]). Returns whether its window lasts. */
+    fun reward(assignment: ULong, reward: Double): Boolean = core.reward(assignment, reward)
+
+    /** How the client stands. */
+    fun status(): Status = core.status()
+
+    /** Opts the user out: nothing is fetched, kept or sent. Returns whether that is stored. */
+    fun optOut(): Boolean = core.optOut()
+
+    /** Opts the user in again. Returns whether that is stored. */
+    fun optIn(): Boolean = core.optIn()
+
+    /** The network has changed, or the app came to the foreground; never because the user reacted. */
+    fun wake() = core.wake()
+
+    /** Ends everything: what is pending is written, and the directory is free. */
+    override fun close() {
+        core.end()
+        lock.withLock {
+            hasWork = true
+            changed.signal()
+        }
+    }
+
+    private fun carryOut() {
+        while (true) {
+            lock.withLock { hasWork = false }
+            when (val step = core.nextStep()) {
+                is Step.Call -> call(step.v1)
+                is Step.Wait -> await(step.milliseconds.coerceAtMost(DAY_MS).toLong())
+                is Step.Done -> await(DAY_MS.toLong())
+                // No host has the storage here.
+                is Step.Write -> core.written(step.v1.number, false)
+                is Step.Closed -> return
+            }
+        }
+    }
+
+    private fun await(milliseconds: Long) = lock.withLock {
+        var left = milliseconds * 1_000_000
+        while (!hasWork && left > 0) left = changed.awaitNanos(left)
+    }
+
+    private fun call(call: Call) {
+        val headers = call.headers.associate { it.name to it.value }
+        // A transport of the app's may fail in any way; that is no answer.
+        val answer = runCatching { transport.post(call.path, headers, call.body) }.getOrNull()
+        if (answer == null || answer.status !in 0..65535) {
+            core.unanswered(call.id)
+        } else {
+            val status = answer.status.toUShort()
+            core.answered(call.id, status, answer.contentType, answer.retryAfter, answer.body)
+        }
+    }
+
+    private companion object {
+        val DAY_MS = 86_400_000UL
+    }
+}
