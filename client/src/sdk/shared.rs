@@ -187,7 +187,8 @@ impl Shared {
 
     /// Waits until `is_so` holds for the core, or the driver has ended.
     pub(super) fn wait_until(&self, patience: Duration, is_so: impl Fn(&Core<OsNoise>) -> bool) {
-        if self.is_forked() {
+        // A page can't wait, and has no clock for it.
+        if self.is_forked() || patience.is_zero() {
             return;
         }
         let waits = |core: &mut Core<OsNoise>| !is_so(core) && !lock(&self.end).reached;

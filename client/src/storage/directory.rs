@@ -43,6 +43,7 @@ pub(crate) struct Directory {
     #[cfg(unix)]
     handle: File,
     /// Holds the lock.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "it is locked as long as it is open"))]
     lock: File,
     /// The files that were written.
     open: BTreeMap<String, File>,
@@ -75,12 +76,13 @@ impl Directory {
         };
         #[cfg(not(unix))]
         let directory = {
-            let lock = OpenOptions::new().create(true).truncate(false).write(true);
+            let mut options = OpenOptions::new();
+            let lock = options.create(true).truncate(false).write(true);
             let lock = lock.open(path.join(LOCK)).map_err(unusable)?;
             match lock.try_lock() {
                 Ok(()) => {}
-                Err(std::fs::TryLockError::WouldBlock) => return Err(in_use()),
-                Err(std::fs::TryLockError::Error(source)) => return Err(unusable(source)),
+                Err(fs::TryLockError::WouldBlock) => return Err(in_use()),
+                Err(fs::TryLockError::Error(source)) => return Err(unusable(source)),
             }
             Self { path: path.to_owned(), lock, open: BTreeMap::new() }
         };

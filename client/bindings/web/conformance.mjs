@@ -1,0 +1,106 @@
+// The program of JavaScript, in Node, for ../conformance/run.py.
+
+import { createInterface } from "node:readline";
+
+import { Bandana, DirectoryStore, Experiment } from "./dist/index.js";
+
+let app;
+
+async function start([url, directory, consent, lifetime, signer]) {
+  const nats = Number(lifetime);
+  app = await Bandana.start({
+    server: url,
+    store: new DirectoryStore(directory),
+    consent: consent === "1",
+    budget: { window: nats, days: 7, lifetime: nats },
+    ...(signer !== "-" && { operatorKey: signer }),
+    leastReleaseDelaySeconds: 0,
+  });
+  return "ok";
+}
+
+function shown(choice) {
+  if (choice.label === null) {
+    return `default\t${choice.reason}`;
+  }
+  const stands = choice.reported ? "reported" : `unreported\t${choice.reason}`;
+  return `arm\t${choice.label}\t${choice.assignment}\t${stands}`;
+}
+
+async function threads([count, name, times]) {
+  // A page has one thread: these take turns.
+  const seen = new Set();
+  const draw = async () => {
+    for (let i = 0; i < Number(times); i++) {
+      const choice = app.experiment(name).draw();
+      choice.reward(1);
+      seen.add(choice.assignment);
+      await null;
+    }
+  };
+  await Promise.all(Array.from({ length: Number(count) }, draw));
+  return String(seen.size);
+}
+
+function time([name, times]) {
+  const experiment = app.experiment(name);
+  const begin = performance.now();
+  for (let i = 0; i < Number(times); i++) {
+    experiment.choose();
+  }
+  return String(((performance.now() - begin) / Number(times)) * 1000);
+}
+
+async function carryOut(command, words) {
+  switch (command) {
+    case "start":
+      return start(words);
+    case "join":
+      app.experiment(words[0]);
+      return "ok";
+    case "ready":
+      try {
+        await new Experiment(app, words[0]).ready(Number(words[1]));
+        return "ready";
+      } catch (error) {
+        return `not-ready\t${error.message}`;
+      }
+    case "choose":
+    case "draw":
+      return shown(app[command](words[0]));
+    case "reward":
+      return app.reward(BigInt(words[0]), Number(words[1])) ? "yes" : "no";
+    case "threads":
+      return threads(words);
+    case "time":
+      return time(words);
+    case "status": {
+      const s = app.status();
+      const figures = [s.lifetimeSpent, s.waitingReports, s.openAssignments];
+      const counts = [s.uploadsAccepted, s.fetchesFailed, s.uploadsRefused];
+      return [s.standing, ...figures, ...counts].join("\t");
+    }
+    case "opt-out":
+      return (await app.optOut()) ? "ok" : "failed";
+    case "opt-in":
+      return (await app.optIn()) ? "ok" : "failed";
+    case "wake":
+      app.wake();
+      return "ok";
+    default:
+      await app.close();
+      return "ok";
+  }
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const [command, ...words] = line.split("\t");
+  let answer;
+  try {
+    answer = await carryOut(command, words);
+  } catch (error) {
+    answer = `error\t${error.message}`;
+  }
+  console.log(answer);
+}
+await app?.close();
