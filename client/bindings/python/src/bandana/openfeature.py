@@ -1,0 +1,142 @@
+"""A provider for OpenFeature: a flag is an experiment, its variant the arm, and ``track`` the reward.
+
+    from openfeature import api
+    from bandana.openfeature import BandanaProvider
+
+    api.set_provider(BandanaProvider(app, rewards={"purchase": ["button-colour"]}))
+    client = api.get_client()
+    colour = client.get_string_value("button-colour", "blue")
+    client.track("purchase")
+
+The evaluation context is not looked at, and never leaves: arms are drawn by the device alone. Needs
+``pip install bandana-client[openfeature]``.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar, Union
+
+from openfeature.evaluation_context import EvaluationContext
+from openfeature.exception import ErrorCode
+from openfeature.flag_evaluation import FlagResolutionDetails, Reason
+from openfeature.provider import AbstractProvider, Metadata
+from openfeature.track import TrackingEventDetails
+
+from ._client import Bandana, Choice
+from ._core import SetupError
+
+Value = TypeVar("Value")
+
+_BOOLEANS = {"true": True, "on": True, "false": False, "off": False}
+
+
+def _boolean(label: str) -> bool:
+    return _BOOLEANS[label.lower()]
+
+
+class BandanaProvider(AbstractProvider):
+    """Gives the arms of a client as flags.
+
+    A text flag has the arm's label as its value; a number flag the number that the label is; a
+    boolean one true for the labels ``true`` and ``on``, false for ``false`` and ``off``. ``rewards``
+    says for which experiments an event is a reward: its value, or 1. Only arms that this provider
+    has given are rewarded.
+    """
+
+    def __init__(self, client: Bandana, *, rewards: Mapping[str, Sequence[str]]) -> None:
+        super().__init__()
+        self._client = client
+        self._rewards = {event: list(names) for event, names in rewards.items()}
+        self._shown: Dict[str, Choice] = {}
+        self._lock = threading.Lock()
+        for names in self._rewards.values():
+            for name in names:
+                client.experiment(name)
+
+    def get_metadata(self) -> Metadata:
+        return Metadata(name="bandana")
+
+    def _resolve(
+        self, flag_key: str, default: Value, convert: Callable[[str], Value]
+    ) -> FlagResolutionDetails[Value]:
+        try:
+            choice = self._client.experiment(flag_key).choose()
+        except SetupError as error:
+            return FlagResolutionDetails(
+                default, ErrorCode.FLAG_NOT_FOUND, str(error), Reason.ERROR
+            )
+        if choice.label is None:
+            return FlagResolutionDetails(
+                default, reason=Reason.DEFAULT, flag_metadata={"why": choice.reason or ""}
+            )
+        try:
+            value = convert(choice.label)
+        except (ValueError, KeyError):
+            return FlagResolutionDetails(
+                default,
+                ErrorCode.TYPE_MISMATCH,
+                f"the arm {choice.label!r} is no {type(default).__name__}",
+                Reason.ERROR,
+            )
+        with self._lock:
+            self._shown[flag_key] = choice
+        return FlagResolutionDetails(value, reason=Reason.SPLIT, variant=choice.label)
+
+    def resolve_boolean_details(
+        self,
+        flag_key: str,
+        default_value: bool,
+        evaluation_context: Optional[EvaluationContext] = None,
+    ) -> FlagResolutionDetails[bool]:
+        return self._resolve(flag_key, default_value, _boolean)
+
+    def resolve_string_details(
+        self,
+        flag_key: str,
+        default_value: str,
+        evaluation_context: Optional[EvaluationContext] = None,
+    ) -> FlagResolutionDetails[str]:
+        return self._resolve(flag_key, default_value, str)
+
+    def resolve_integer_details(
+        self,
+        flag_key: str,
+        default_value: int,
+        evaluation_context: Optional[EvaluationContext] = None,
+    ) -> FlagResolutionDetails[int]:
+        return self._resolve(flag_key, default_value, int)
+
+    def resolve_float_details(
+        self,
+        flag_key: str,
+        default_value: float,
+        evaluation_context: Optional[EvaluationContext] = None,
+    ) -> FlagResolutionDetails[float]:
+        return self._resolve(flag_key, default_value, float)
+
+    def resolve_object_details(
+        self,
+        flag_key: str,
+        default_value: Union[Sequence[Any], Mapping[str, Any]],
+        evaluation_context: Optional[EvaluationContext] = None,
+    ) -> FlagResolutionDetails[Union[Sequence[Any], Mapping[str, Any]]]:
+        return FlagResolutionDetails(
+            default_value,
+            ErrorCode.TYPE_MISMATCH,
+            "an arm has a label: ask for a text, a number or a boolean",
+            Reason.ERROR,
+        )
+
+    def track(
+        self,
+        tracking_event_name: str,
+        evaluation_context: Optional[EvaluationContext] = None,
+        tracking_event_details: Optional[TrackingEventDetails] = None,
+    ) -> None:
+        value = None if tracking_event_details is None else tracking_event_details.value
+        names: List[str] = self._rewards.get(tracking_event_name, [])
+        with self._lock:
+            shown = [self._shown[name] for name in names if name in self._shown]
+        for choice in shown:
+            choice.reward(1.0 if value is None else float(value))

@@ -1,0 +1,103 @@
+"""The provider, under the SDK of OpenFeature, with answers of a real server's form."""
+
+import time
+
+import bandana
+import pytest
+from openfeature import api
+from openfeature.exception import ErrorCode
+from openfeature.flag_evaluation import Reason
+from openfeature.track import TrackingEventDetails
+
+
+@pytest.fixture(name="client")
+def _client():
+    def nobody(_path, _headers, _body):
+        return None
+
+    from bandana.openfeature import BandanaProvider
+
+    with bandana.Bandana(nobody, consent=True, directory=None) as app:
+        provider = BandanaProvider(app, rewards={"purchase": ["button-colour"]})
+        api.set_provider(provider)
+        yield api.get_client(), provider
+    api.clear_providers()
+
+
+def test_without_a_policy_each_flag_has_the_default_of_the_app(client):
+    client, _ = client
+    details = client.get_string_details("button-colour", "blue")
+    assert (details.value, details.reason) == ("blue", Reason.DEFAULT)
+    assert "no server has told" in details.flag_metadata["why"]
+    assert client.get_boolean_value("new-checkout", True) is True
+    assert client.get_integer_value("items", 7) == 7
+
+
+def test_a_name_that_no_experiment_can_have_is_an_error(client):
+    client, _ = client
+    details = client.get_string_details("Button Colour", "blue")
+    assert (details.value, details.error_code) == ("blue", ErrorCode.FLAG_NOT_FOUND)
+
+
+def test_an_object_is_refused(client):
+    client, _ = client
+    details = client.get_object_details("button-colour", {"a": 1})
+    assert (details.value, details.error_code) == ({"a": 1}, ErrorCode.TYPE_MISMATCH)
+
+
+class Shown:
+    """A choice whose rewards are looked at."""
+
+    def __init__(self, label):
+        self.label, self.reason, self.rewards = label, None, []
+
+    def reward(self, reward):
+        self.rewards.append(reward)
+        return True
+
+
+class App:
+    """A client that has these arms to show."""
+
+    def __init__(self, **labels):
+        self.shown = {name: Shown(label) for name, label in labels.items()}
+        self.name = None
+
+    def experiment(self, name):
+        self.name = name
+        return self
+
+    def choose(self):
+        return self.shown[self.name]
+
+
+def test_an_arm_is_a_variant_and_an_event_its_reward():
+    from bandana.openfeature import BandanaProvider
+
+    app = App(colour="green", checkout="on", items="12", price="0.5", other="red")
+    api.set_provider(BandanaProvider(app, rewards={"purchase": ["colour", "checkout", "other"]}))
+    client = api.get_client()
+    details = client.get_string_details("colour", "blue")
+    assert (details.value, details.variant, details.reason) == ("green", "green", Reason.SPLIT)
+    assert client.get_boolean_value("checkout", False) is True
+    assert client.get_integer_value("items", 7) == 12
+    assert client.get_float_value("price", 1.0) == 0.5
+    details = client.get_integer_details("colour", 3)
+    assert (details.value, details.error_code) == (3, ErrorCode.TYPE_MISMATCH)
+    client.track("purchase")
+    client.track("purchase", tracking_event_details=TrackingEventDetails(value=0.25))
+    client.track("page-view")
+    assert app.shown["colour"].rewards == [1.0, 0.25]
+    assert app.shown["checkout"].rewards == [1.0, 0.25]
+    assert app.shown["items"].rewards == []
+    assert app.shown["other"].rewards == [], "nobody has seen it"
+    api.clear_providers()
+
+
+def test_a_fetch_follows_an_evaluation(client):
+    client, provider = client
+    client.get_string_value("font-size", "12")
+    end = time.monotonic() + 10
+    while provider._client.status().fetches_failed == 0:
+        assert time.monotonic() < end
+        time.sleep(0.005)

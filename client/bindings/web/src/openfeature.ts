@@ -1,0 +1,98 @@
+// A provider for OpenFeature: a flag is an experiment, its variant the arm, and `track` the reward.
+
+import type {
+  ErrorCode,
+  EvaluationContext,
+  JsonValue,
+  Provider,
+  ResolutionDetails,
+  TrackingEventDetails,
+} from "@openfeature/web-sdk";
+
+import type { Bandana, Choice } from "./index.js";
+
+const BOOLEANS = new Map([
+  ["true", true],
+  ["on", true],
+  ["false", false],
+  ["off", false],
+]);
+
+/**
+ * Gives the arms of a client as flags. A text flag has the arm's label as its value; a number flag the
+ * number that the label is; a boolean one true for the labels `true` and `on`, false for `false` and
+ * `off`. The evaluation context is not looked at, and never leaves: arms are drawn by the device alone.
+ *
+ * `rewards` says for which experiments an event is a reward: its value, or 1. Only arms that this
+ * provider has given are rewarded.
+ */
+export class BandanaProvider implements Provider {
+  readonly metadata = { name: "bandana" };
+  readonly runsOn = "client";
+  readonly #client: Bandana;
+  readonly #rewards: ReadonlyMap<string, readonly string[]>;
+  readonly #shown = new Map<string, Choice>();
+
+  constructor(client: Bandana, { rewards }: { rewards: Record<string, readonly string[]> }) {
+    this.#client = client;
+    this.#rewards = new Map(Object.entries(rewards));
+    for (const name of [...this.#rewards.values()].flat()) {
+      client.experiment(name);
+    }
+  }
+
+  #resolve<T>(
+    flag: string,
+    otherwise: T,
+    convert: (label: string) => T | undefined,
+  ): ResolutionDetails<T> {
+    let choice: Choice;
+    try {
+      choice = this.#client.experiment(flag).choose();
+    } catch (error) {
+      return failed(otherwise, "FLAG_NOT_FOUND", (error as Error).message);
+    }
+    if (choice.label === null) {
+      const why = choice.reason ?? "";
+      return { value: otherwise, reason: "DEFAULT", flagMetadata: { why } };
+    }
+    const value = convert(choice.label);
+    if (value === undefined) {
+      const type = typeof otherwise;
+      return failed(otherwise, "TYPE_MISMATCH", `the arm "${choice.label}" is no ${type}`);
+    }
+    this.#shown.set(flag, choice);
+    return { value, variant: choice.label, reason: "SPLIT" };
+  }
+
+  resolveBooleanEvaluation(flag: string, otherwise: boolean): ResolutionDetails<boolean> {
+    return this.#resolve(flag, otherwise, (label) => BOOLEANS.get(label.toLowerCase()));
+  }
+
+  resolveStringEvaluation(flag: string, otherwise: string): ResolutionDetails<string> {
+    return this.#resolve(flag, otherwise, (label) => label);
+  }
+
+  resolveNumberEvaluation(flag: string, otherwise: number): ResolutionDetails<number> {
+    const convert = (label: string) => {
+      const number = Number(label);
+      return label.trim() === "" || Number.isNaN(number) ? undefined : number;
+    };
+    return this.#resolve(flag, otherwise, convert);
+  }
+
+  resolveObjectEvaluation<T extends JsonValue>(_flag: string, otherwise: T): ResolutionDetails<T> {
+    const message = "an arm has a label: ask for a text, a number or a boolean";
+    return failed(otherwise, "TYPE_MISMATCH", message);
+  }
+
+  track(event: string, _context?: EvaluationContext, details?: TrackingEventDetails): void {
+    for (const name of this.#rewards.get(event) ?? []) {
+      this.#shown.get(name)?.reward(details?.value ?? 1);
+    }
+  }
+}
+
+function failed<T>(value: T, code: string, errorMessage: string): ResolutionDetails<T> {
+  return { value, reason: "ERROR", errorCode: code as ErrorCode, errorMessage };
+}
