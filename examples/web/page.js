@@ -10,6 +10,7 @@ const bandana = await Bandana.start({
   server: asked.get("server") ?? "http://127.0.0.1:7301",
   consent: true, // a real page asks; the box below opts out
   store: "shop",
+  keepPendingRewards: true, // a shop's pages are reloaded between seeing and buying
   leastReleaseDelaySeconds: 0, // here; a page hides when its user reacted
 });
 const experiment = bandana.experiment(name);

@@ -40,7 +40,10 @@ export interface Settings {
   budget?: { window: number; days: number; lifetime: number };
   /** The key of the app, the same for all installations. */
   appKey?: string;
-  /** Whether sums of rewards are kept in the store, so that a reload does not lose them. Default: true. */
+  /**
+   * Whether sums of rewards are kept in the store while their windows last, so that a reload does not
+   * lose them. They then lie on the disk as they are. Default: false.
+   */
   keepPendingRewards?: boolean;
   /** The shortest release delay that the app accepts, in seconds. */
   leastReleaseDelaySeconds?: number;
@@ -504,7 +507,7 @@ function flat(settings: Settings): Record<string, unknown> {
     windowDays: budget.days,
     lifetimeBudget: budget.lifetime,
     appKey: settings.appKey,
-    keepPendingRewards: settings.keepPendingRewards ?? true,
+    keepPendingRewards: settings.keepPendingRewards ?? false,
     leastReleaseDelaySeconds: settings.leastReleaseDelaySeconds,
     reportOnceDays: settings.reportOnceDays,
   };
