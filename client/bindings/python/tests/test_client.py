@@ -3,9 +3,13 @@
 What the client itself does is tested by `../conformance`, against a real server.
 """
 
+import contextlib
 import gc
 import http.server
 import os
+import socket
+import ssl
+import subprocess
 import threading
 import time
 
@@ -87,6 +91,29 @@ def test_a_transport_that_fails_is_no_network():
     assert b"button-colour" in body
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        bandana.Answer(0, None, None, b""),
+        bandana.Answer(-1, "application/json", None, b""),
+        bandana.Answer(70_000, "application/json", None, b""),
+        bandana.Answer(999, "application/proto", "1e9", b"\xff"),
+        bandana.Answer(503, "application/json", "9" * 40, b"{}"),
+        bandana.Answer(404, "application/json", None, b"\xff" * 100_000),
+        bandana.Answer("200", "application/proto", None, b""),
+        bandana.Answer(200, 5, None, b""),
+        bandana.Answer(200, "application/proto", None, None),
+        "no answer at all",
+        5,
+    ],
+)
+def test_whatever_a_transport_returns_the_thread_goes_on(answer):
+    with start(lambda *_: answer) as app:
+        app.experiment("button-colour")
+        until(lambda: app.status().fetches_failed == 1)
+        assert app._thread.is_alive()
+
+
 def test_a_client_that_is_forgotten_ends_its_thread():
     app = start()
     thread = app._thread
@@ -157,6 +184,9 @@ class Server(http.server.HTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.thread = threading.Thread(target=self.serve_forever, args=(0.01,))
 
+    def handle_error(self, *_):
+        pass  # A caller that goes away.
+
     def __enter__(self):
         self.thread.start()
         return self
@@ -177,6 +207,50 @@ def test_an_answer_is_given_as_it_came():
     names = {name.lower() for name in sent}
     assert not names & {"cookie", "authorization", "accept-language"}
     assert "ython" not in str(sent), "the version of Python is nobody's business"
+
+
+@pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_a_server_that_sends_a_byte_now_and_then_holds_nobody(begin, monkeypatch):
+    monkeypatch.setattr("bandana._transport.PATIENCE", 0.5)
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip():
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(begin)
+                while not ended.wait(0.05):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        began = time.monotonic()
+        try:
+            assert Posts(f"http://127.0.0.1:{listener.getsockname()[1]}")("/a", {}, b"") is None
+        finally:
+            ended.set()
+        assert time.monotonic() - began < PATIENCE
+        thread.join(PATIENCE)
+
+
+def test_a_certificate_is_checked(tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    command += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificate, key)
+    with Server(200, [("content-type", "application/proto")], b"ok") as server:
+        server.socket = own.wrap_socket(server.socket, server_side=True)
+        url = f"https://localhost:{server.server_port}"
+        assert Posts(url)("/a", {}, b"") is None, "nobody vouches for it"
+        trusted = ssl.create_default_context(cafile=str(certificate))
+        answer = Posts(url, context=trusted)("/a", {}, b"")
+        assert answer == bandana.Answer(200, "application/proto", None, b"ok")
+        # Another name than the certificate's.
+        other = f"https://127.0.0.1:{server.server_port}"
+        assert Posts(other, context=trusted)("/a", {}, b"") is None
 
 
 def test_no_redirect_is_followed_and_no_endless_answer_read():

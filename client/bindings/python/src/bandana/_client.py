@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 import threading
@@ -28,6 +29,8 @@ __all__ = [
     "SetupError",
     "Transport",
 ]
+
+_log = logging.getLogger("bandana")
 
 # The longest wait of the thread in seconds: the system takes no longer ones.
 _WAIT_MAX = 86_400.0
@@ -319,9 +322,10 @@ def _call(core: _core.Core, call: _core.Call, transport: Transport) -> None:
     headers = {header.name: header.value for header in call.headers}
     try:
         answer = transport(call.path, headers, call.body)
-    except Exception:  # A transport of the app's; its failure is no answer.
-        answer = None
-    if answer is None:
-        core.unanswered(call.id)
-    else:
-        core.answered(call.id, answer.status, answer.content_type, answer.retry_after, answer.body)
+        if answer is not None:
+            content_type, retry_after = answer.content_type, answer.retry_after
+            core.answered(call.id, answer.status, content_type, retry_after, answer.body)
+            return
+    except Exception as error:  # A transport of the app's; its failure is no answer.
+        _log.warning("a call had no answer: %s", type(error).__name__)
+    core.unanswered(call.id)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import socket
 import ssl
-import urllib.error
+import threading
 import urllib.parse
-import urllib.request
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional, Protocol
+from typing import Mapping, Optional, Protocol
 
 # Longer answers are no answers of an aggregator.
 BYTES_MAX = 1 << 20
 
 # Seconds that a call may take.
 PATIENCE = 30.0
+
+# The headers of an answer that count.
+HEADERS = ("content-type", "retry-after")
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
@@ -40,16 +44,9 @@ class Transport(Protocol):
     ) -> Optional[Answer]: ...
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A call goes where the app has said, or nowhere."""
-
-    def redirect_request(self, *_arguments: Any, **_named: Any) -> None:
-        return None
-
-
 class Posts:
     """A transport to an address. Each call has a connection of its own, so that none is linked to
-    another by it."""
+    another by it; no redirect is followed, and no proxy of the environment is used."""
 
     def __init__(
         self, url: str, *, context: Optional[ssl.SSLContext] = None, in_the_clear: bool = False
@@ -64,31 +61,57 @@ class Posts:
                 f"{url!r} is not encrypted: everybody on the way can forge answers. Give https, "
                 "or in_the_clear=True in a network of your own"
             )
-        self._url = f"{address.scheme}://{address.netloc}"
-        self._opener = urllib.request.build_opener(
-            _NoRedirect, urllib.request.HTTPSHandler(context=context)
-        )
-        # One text for all installations: that of the library tells the version of Python.
-        self._opener.addheaders = [("user-agent", "bandana")]
+        self._host, is_secure = address.hostname, address.scheme == "https"
+        self._port = address.port or (443 if is_secure else 80)
+        self._context = (context or ssl.create_default_context()) if is_secure else None
 
     def __call__(self, path: str, headers: Mapping[str, str], body: bytes) -> Optional[Answer]:
-        request = urllib.request.Request(self._url + path, body, dict(headers), method="POST")
         try:
-            with self._opener.open(request, timeout=PATIENCE) as response:
-                return _answer(response)
-        except urllib.error.HTTPError as error:
-            with error:
-                return _answer(error)
+            line = socket.create_connection((self._host, self._port), PATIENCE)
+        except OSError:
+            return None
+        # The limit of a socket is one for each piece: whoever sends a byte now and then would hold the
+        # client for ever.
+        is_over = threading.Event()
+        try:
+            if self._context is not None:
+                line = self._context.wrap_socket(
+                    line, server_hostname=self._host, do_handshake_on_connect=False
+                )
+            limit = threading.Timer(PATIENCE, _cut, (line, is_over))
+            limit.daemon = True
+            limit.start()
+            try:
+                answer = self._post(line, path, headers, body)
+            finally:
+                limit.cancel()
         except (OSError, http.client.HTTPException, ValueError):
             return None
+        finally:
+            line.close()
+        # What was cut off looks like an answer that ends.
+        return None if is_over.is_set() or len(answer.body) > BYTES_MAX else answer
+
+    def _post(
+        self, line: socket.socket, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Answer:
+        if isinstance(line, ssl.SSLSocket):
+            line.do_handshake()
+        connection = http.client.HTTPConnection(self._host, self._port)
+        connection.sock = line
+        connection.default_port = 443 if self._context is not None else 80
+        # One text for all installations: no version of Python or of the system.
+        sent = {"user-agent": "bandana", "connection": "close", **headers}
+        connection.request("POST", path, body, sent)
+        response = connection.getresponse()
+        content = response.read(BYTES_MAX + 1)
+        content_type, retry_after = (response.headers[name] for name in HEADERS)
+        return Answer(response.status, content_type, retry_after, content)
 
 
-def _answer(response: Any) -> Optional[Answer]:
-    try:
-        body = response.read(BYTES_MAX + 1)
-    except (OSError, http.client.HTTPException):
-        return None
-    if len(body) > BYTES_MAX:
-        return None
-    headers = response.headers
-    return Answer(response.status, headers["content-type"], headers["retry-after"], body)
+def _cut(line: socket.socket, is_over: threading.Event) -> None:
+    """Ends a connection under its reader."""
+    is_over.set()
+    with contextlib.suppress(OSError):
+        # Not that of TLS, which would wait for the other end.
+        socket.socket.shutdown(line, socket.SHUT_RDWR)

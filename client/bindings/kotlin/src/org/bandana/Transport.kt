@@ -6,6 +6,8 @@ import java.io.InputStream
 import java.net.CookieHandler
 import java.net.HttpURLConnection
 import java.net.URI
+import java.util.Timer
+import java.util.TimerTask
 
 /** The answer to a call, as HTTP has it. */
 class Answer(
@@ -32,6 +34,7 @@ fun interface Transport {
  */
 class HttpTransport(url: String, inTheClear: Boolean = false) : Transport {
     private val base: String
+    private val limits = Timer("bandana-limits", true)
 
     init {
         val address = runCatching { URI(url) }.getOrNull()
@@ -51,6 +54,12 @@ class HttpTransport(url: String, inTheClear: Boolean = false) : Transport {
     override fun post(path: String, headers: Map<String, String>, body: ByteArray): Answer? {
         check(CookieHandler.getDefault() == null) { "the app's CookieHandler would add cookies" }
         val connection = URI(base + path).toURL().openConnection() as HttpURLConnection
+        // The limits of a connection are ones for each piece: whoever sends a byte now and then would hold
+        // the client for ever.
+        val limit = object : TimerTask() {
+            override fun run() = connection.disconnect()
+        }
+        limits.schedule(limit, PATIENCE_MS.toLong())
         try {
             connection.requestMethod = "POST"
             connection.instanceFollowRedirects = false
@@ -74,6 +83,7 @@ class HttpTransport(url: String, inTheClear: Boolean = false) : Transport {
                 answered,
             )
         } finally {
+            limit.cancel()
             connection.disconnect()
         }
     }
