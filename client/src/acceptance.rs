@@ -203,15 +203,16 @@ impl Acceptance {
         Self { signers: Some(signers), ..self }
     }
 
-    /// Reports at most once for every arm in each period of `days` days (UTC, counted from
-    /// 1970-01-01). If `days` is 0, each arm reports once ever. Further assignments of the arm do
-    /// not report.
+    /// Reports at most once in each period of `days` days (UTC, counted from 1970-01-01), whichever
+    /// arm. If `days` is 0, the installation reports once ever. Further assignments of the
+    /// experiment do not report. [Sticky](bandana_shared::participation::Sticky) experiments have
+    /// such a period themselves; then both hold.
     ///
     /// # Privacy
-    /// A user who sees an arm a hundred times then loses ε once, not a hundred times. The first bit
-    /// is resent if need be, never drawn again. Opting out forgets which arms have reported, like
-    /// everything but the spent budget. So a user who opts in again may report an arm a second time
-    /// in the period.
+    /// A user who sees arms a hundred times then loses ε once, not a hundred times. The first bit
+    /// is resent if need be, never drawn again. Opting out forgets that the experiment was
+    /// reported, like everything but the spent budget. So a user who opts in again may report a
+    /// second time in the period.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -221,14 +222,8 @@ impl Acceptance {
     /// client.enroll(id.clone(), acceptance()?.report_once(30));
     /// let first = client.draw(&id, now())?;
     /// assert_eq!(first.unreported(), None);
-    /// // The next time that the same arm is drawn:
-    /// let second = loop {
-    ///     let chosen = client.draw(&id, now())?;
-    ///     if chosen.arm() == first.arm() {
-    ///         break chosen;
-    ///     }
-    /// };
-    /// assert_eq!(second.unreported(), Some(Unreported::ReportedOnce));
+    /// // The next time, whichever arm is drawn:
+    /// assert_eq!(client.draw(&id, now())?.unreported(), Some(Unreported::ReportedOnce));
     /// # Ok::<(), Failure>(())
     /// ```
     #[must_use]
@@ -289,7 +284,7 @@ impl Acceptance {
         self.signers.is_some()
     }
 
-    /// Length in days of the periods in which each arm reports once; `None`: no such limit.
+    /// Length in days of the periods in which the installation reports once; `None`: no such limit.
     pub(crate) fn once_days(&self) -> Option<u32> {
         self.once_days
     }
@@ -379,8 +374,8 @@ impl Acceptance {
     }
 }
 
-/// Refuses a change that no revision may make. A later revision may append and retire arms and
-/// change nothing else; within one revision nothing may change.
+/// Refuses a change that no revision may make. A later revision may append and retire arms, change
+/// the share that is enrolled, and nothing else; within one revision nothing may change.
 fn judge_change(offered: &Specification, held: &Specification) -> Result<(), Refusal> {
     if offered.digest() == held.digest() {
         return Ok(());
@@ -396,6 +391,7 @@ fn judge_change(offered: &Specification, held: &Specification) -> Result<(), Ref
     expected.revision = offered_parts.revision;
     let old_arms = std::mem::take(&mut expected.arms);
     expected.arms.clone_from(&offered_parts.arms);
+    expected.participation.enrolment = offered_parts.participation.enrolment;
     let kept = old_arms.len() <= offered_parts.arms.len()
         && old_arms.iter().zip(&offered_parts.arms).all(|(old, new)| {
             old.label() == new.label() && (new.is_retired() || !old.is_retired())
@@ -513,9 +509,9 @@ pub enum Refusal {
         /// The revision held.
         held: u32,
     },
-    /// Something other than the arms changed, or arms were renamed, reordered
-    /// or revived.
-    #[error("a new revision may add and retire arms and change nothing else")]
+    /// Something other than the arms and the share that is enrolled changed, or arms were renamed,
+    /// reordered or revived.
+    #[error("a new revision may add and retire arms, enrol another share, and change nothing else")]
     Changed,
     /// The answer is about another experiment.
     #[error("the server answered with another experiment than the one asked for")]

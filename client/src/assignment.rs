@@ -132,7 +132,7 @@ pub enum Unreported {
     /// The experiment, or the client as a whole, has the largest number of unsent reports and open
     /// assignments that a client keeps: 1500 for one experiment, 10 000 in all.
     OutboxFull,
-    /// The experiment reports once, and this arm has reported in this period.
+    /// The installation reports the experiment once in a period, and has done so in this one.
     ReportedOnce,
     /// The client has been shut down.
     ShutDown,
@@ -153,7 +153,7 @@ impl fmt::Display for Unreported {
             Self::CentralWindowSpent => "the central budget of the window is spent",
             Self::CentralLifetimeSpent => "the central budget of the installation is spent",
             Self::OutboxFull => "too many reports wait",
-            Self::ReportedOnce => "this arm has reported",
+            Self::ReportedOnce => "the experiment was reported in this period",
             Self::ShutDown => "the client was shut down",
             Self::Forked => "the process is a copy of the one that has the client",
             Self::ClockDisagrees => "the clock does not agree with the server's day",

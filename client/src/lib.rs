@@ -123,8 +123,7 @@
 //! the client refuses every specification that is not a later revision of it, also from the honest
 //! server. An impostor that named the honest server's store (its id is public) costs the reports
 //! until the first of them arrives: that store does not know the specification, and the client
-//! forgets it, unless an arm has already reported under [`Acceptance::report_once`]. The debits
-//! stay. An impostor that named a store of its own, or none, is not detected: the client keeps the
+//! forgets it. The debits stay, and so does that the experiment was reported. An impostor that named a store of its own, or none, is not detected: the client keeps the
 //! specification, and sends each report for 60 days before dropping it. Pin signatures where
 //! answers may be forged, or use `https`.
 //!
@@ -197,6 +196,7 @@ pub mod fuzzing;
 #[cfg(feature = "grpc")]
 pub mod grpc;
 mod ledger;
+mod membership;
 #[cfg(feature = "messages")]
 mod messages;
 mod noise;

@@ -24,12 +24,11 @@ impl ExperimentId {
     /// [`IdentityError::ExperimentId`] when `name` breaks the rule above.
     pub fn new(name: impl Into<String>) -> Result<Self, IdentityError> {
         let name = name.into();
-        let bytes = name.as_bytes();
-        let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-        let valid = bytes.len() <= EXPERIMENT_ID_CHARS_MAX
-            && bytes.first().is_some_and(plain)
-            && bytes.iter().all(|b| plain(b) || b"._-".contains(b));
-        if valid { Ok(Self(name)) } else { Err(IdentityError::ExperimentId(name)) }
+        if is_name(&name, EXPERIMENT_ID_CHARS_MAX) {
+            Ok(Self(name))
+        } else {
+            Err(IdentityError::ExperimentId(name))
+        }
     }
 
     /// The name.
@@ -42,6 +41,15 @@ impl fmt::Display for ExperimentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Whether `name` has 1 to `chars_max` characters of `[a-z0-9._-]`, the first one a letter or a digit.
+pub(crate) fn is_name(name: &str, chars_max: usize) -> bool {
+    let bytes = name.as_bytes();
+    let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    bytes.len() <= chars_max
+        && bytes.first().is_some_and(plain)
+        && bytes.iter().all(|b| plain(b) || b"._-".contains(b))
 }
 
 /// The index of an arm in its specification, below [`ARMS_MAX`].

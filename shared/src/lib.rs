@@ -4,7 +4,7 @@
 //!   integers; the curves of the Bernoulli mechanisms; and k-ary randomized response.
 //! - [`tally`], [`sample`], [`estimate`], [`interval`], [`confidence`]: a server's statistics of
 //!   rewards from private reports.
-//! - [`specification`], [`upload`], [`policy`]: the validated form of the messages. The features
+//! - [`specification`], [`participation`], [`upload`], [`policy`]: the validated form of the messages. The features
 //!   `messages` and `services` add the protobuf messages and the gRPC stubs generated from
 //!   `proto/`, and the only conversions between the two forms.
 //! - `signing`, with the features `signatures` (to verify) and `signing` (to sign): specifications
@@ -42,6 +42,7 @@ mod hex;
 pub mod identity;
 pub mod interval;
 pub mod limits;
+pub mod participation;
 pub mod policy;
 pub mod rewards;
 pub mod sample;

@@ -10,6 +10,13 @@ pub const LABEL_BYTES_MAX: usize = 128;
 /// Largest number of characters of an experiment's id.
 pub const EXPERIMENT_ID_CHARS_MAX: usize = 64;
 
+/// Largest number of characters of a layer's name, as of an experiment's id.
+pub const LAYER_NAME_CHARS_MAX: usize = EXPERIMENT_ID_CHARS_MAX;
+
+/// Longest period in which an installation reports once, in days: ten years. One that never ends is
+/// asked for by 0.
+pub const REPORT_DAYS_MAX: u32 = 3650;
+
 /// Largest number of reports in one upload: 2 KiB of bits, 8 KiB of symbols. Larger batches gain
 /// nothing, since the fixed part of an upload is already below one hundredth of its size.
 pub const REPORTS_PER_UPLOAD_MAX: usize = 16_384;

@@ -14,8 +14,10 @@ use crate::epsilon::Epsilon;
 use crate::estimate::Estimand;
 use crate::identity::{ArmIndex, Digest, ExperimentId, Revision};
 use crate::limits::{
-    ARMS_MAX, ATTRIBUTION_WINDOW_SECONDS_MAX, LABEL_BYTES_MAX, RELEASE_DELAY_SECONDS_MAX,
+    ARMS_MAX, ATTRIBUTION_WINDOW_SECONDS_MAX, LABEL_BYTES_MAX, LAYER_NAME_CHARS_MAX,
+    RELEASE_DELAY_SECONDS_MAX,
 };
+use crate::participation::{Millionths, Participation, ParticipationError};
 use crate::rewards::{OutOfRange, RewardKind, Rewards};
 use crate::shuffling::BatchSize;
 
@@ -94,7 +96,7 @@ impl ReleaseTiming {
 pub struct SpecificationParts {
     /// Name of the experiment.
     pub experiment_id: ExperimentId,
-    /// The revision, 1 and up: each change of the arms adds 1.
+    /// The revision, 1 and up: each change of the arms or of the enrolment adds 1.
     pub revision: Revision,
     /// Whether the users are simulated.
     pub simulation: bool,
@@ -112,6 +114,8 @@ pub struct SpecificationParts {
     pub timing: ReleaseTiming,
     /// The reports that a relay shuffles and hands on together. None: reports are not shuffled.
     pub batch: Option<BatchSize>,
+    /// Who takes part, and how long each installation keeps its arm.
+    pub participation: Participation,
 }
 
 /// A valid, immutable experiment.
@@ -157,6 +161,7 @@ impl Specification {
             _ => Floor::verify(parts.floor, parts.epsilon)?.into(),
         };
         check_arms(&parts.arms)?;
+        parts.participation.check()?;
         check_mechanism(parts.mechanism, parts.rewards)?;
         if parts.batch.is_some() && matches!(parts.mechanism, Mechanism::Kary(_)) {
             return Err(SpecificationError::BatchNeedsBits);
@@ -200,7 +205,31 @@ impl Specification {
             arms,
             timing,
             batch: None,
+            participation: Participation::EVERYONE,
         })
+    }
+
+    /// The same experiment, for these installations.
+    ///
+    /// # Errors
+    /// [`SpecificationError::Participation`] when nobody would take part.
+    pub fn for_part(&self, participation: Participation) -> Result<Self, SpecificationError> {
+        Self::new(SpecificationParts { participation, ..self.parts.clone() })
+    }
+
+    /// The next revision, with another share of installations enrolled.
+    ///
+    /// # Errors
+    /// [`SpecificationError::SameEnrolment`] when that share is enrolled already;
+    /// [`SpecificationError::Participation`] for none.
+    pub fn with_enrolment(&self, enrolment: Millionths) -> Result<Self, SpecificationError> {
+        let mut parts = self.parts.clone();
+        if parts.participation.enrolment == enrolment {
+            return Err(SpecificationError::SameEnrolment { share: enrolment.share() });
+        }
+        parts.revision = parts.revision.next();
+        parts.participation.enrolment = enrolment;
+        Self::new(parts)
     }
 
     /// The same experiment, with reports that reach the aggregator in shuffled batches only.
@@ -262,7 +291,7 @@ impl Specification {
         &self.parts.experiment_id
     }
 
-    /// The revision, 1 and up: each change of the arms adds 1.
+    /// The revision, 1 and up: each change of the arms or of the enrolment adds 1.
     pub fn revision(&self) -> Revision {
         self.parts.revision
     }
@@ -327,6 +356,11 @@ impl Specification {
     /// The reports that a relay shuffles and hands on together. None: reports are not shuffled.
     pub fn batch(&self) -> Option<BatchSize> {
         self.parts.batch
+    }
+
+    /// Who takes part, and how long each installation keeps its arm.
+    pub fn participation(&self) -> &Participation {
+        &self.parts.participation
     }
 }
 
@@ -420,7 +454,29 @@ fn encode(parts: &SpecificationParts) -> Vec<u8> {
     writer.varint(16, u64::from(parts.timing.attribution_window_seconds));
     writer.varint(17, u64::from(parts.timing.release_delay_seconds_max));
     writer.varint(18, parts.batch.map_or(0, |batch| batch.get().into()));
+    write_participation(&mut writer, &parts.participation);
     buffer
+}
+
+fn write_participation(writer: &mut Writer<'_>, participation: &Participation) {
+    let Participation { sticky, layer, enrolment } = participation;
+    if let Some(sticky) = sticky {
+        let mut inner = Vec::with_capacity(8);
+        let mut sticky_writer = Writer::new(&mut inner);
+        sticky_writer.varint(1, sticky.until_weight_below.get().into());
+        sticky_writer.varint(2, sticky.report_days.into());
+        writer.message(19, &inner);
+    }
+    if let Some(layer) = layer {
+        let mut inner = Vec::with_capacity(LAYER_NAME_CHARS_MAX + 10);
+        let mut layer_writer = Writer::new(&mut inner);
+        layer_writer.bytes(1, layer.name().as_str().as_bytes());
+        layer_writer.varint(2, layer.from().get().into());
+        layer_writer.varint(3, layer.to().get().into());
+        writer.message(20, &inner);
+    }
+    let is_all = *enrolment == Millionths::ALL;
+    writer.varint(21, if is_all { 0 } else { enrolment.get().into() });
 }
 
 /// Parts that do not make a valid specification.
@@ -496,6 +552,15 @@ pub enum SpecificationError {
         "only bits are shuffled, and k-ary randomized response sends symbols; take another mechanism, or no batches"
     )]
     BatchNeedsBits,
+    /// Nobody would take part, or for too long.
+    #[error(transparent)]
+    Participation(#[from] ParticipationError),
+    /// The same share is enrolled already.
+    #[error("a share of {share} is enrolled already")]
+    SameEnrolment {
+        /// The share.
+        share: f64,
+    },
     /// The times are beyond the limits.
     #[error(
         "attribution window and release delay must be at most {} and {} seconds; got {} and {}",

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bandana_shared::identity::{ArmIndex, ExperimentId};
+use bandana_shared::policy::Weights;
 use bandana_shared::specification::Specification;
 
-use super::{Change, ClientError, Core, Draw, Epoch, release};
+use super::{Change, ClientError, Core, Draw, release};
 use crate::assignment::{AssignmentId, Chosen, OpenAssignment, Unreported};
 use crate::budget::Exhausted;
+use crate::membership::Secret;
 use crate::noise::NoiseSource;
 use crate::outbox::{REPORTS_IN_ALL_MAX, REPORTS_MAX};
 use crate::reward::Reward;
@@ -18,6 +20,7 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 pub(super) struct Shown {
     draw: Draw,
+    periods: Periods,
     specification: Arc<Specification>,
 }
 
@@ -27,6 +30,10 @@ impl Shown {
         self.draw.chosen_at <= now && now < self.draw.rewards_until
     }
 }
+
+/// The lengths in days of the periods in which the installation reports once: the app's, and the
+/// experiment's. 0: the only period never ends.
+type Periods = [Option<u32>; 2];
 
 impl<N: NoiseSource> Core<N> {
     /// The assignment of an experiment: the one whose attribution window lasts, or else a new one, as
@@ -72,7 +79,7 @@ impl<N: NoiseSource> Core<N> {
     fn current(&self, experiment_id: &ExperimentId, now: Timestamp) -> Option<Chosen> {
         if let Some(shown) = self.unreported.get(experiment_id).filter(|one| one.lasts(now)) {
             // Once there is no reason any more, the next arm reports.
-            let unreported = Some(self.why_unreported(&shown.draw, now)?);
+            let unreported = Some(self.why_unreported(&shown.draw, shown.periods, now)?);
             return self.shown(shown.draw.id, &shown.specification, shown.draw.arm, unreported);
         }
         // What the process was copied with reports for the other one.
@@ -103,8 +110,9 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// Draws an arm by the policy last received, and fixes whether and when its report will be
-    /// released, also while the window of another assignment lasts. Never waits for a network or a
-    /// disk.
+    /// released, also while the window of another assignment lasts. In a
+    /// [sticky](bandana_shared::participation::Sticky) experiment it is the arm that the installation
+    /// keeps, as long as it does. Never waits for a network or a disk.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -122,8 +130,8 @@ impl<N: NoiseSource> Core<N> {
     ///
     /// # Errors
     /// [`ClientError::NotEnrolled`]; [`ClientError::NoPolicy`] before an answer of a server within
-    /// the acceptance; [`ClientError::SignaturesExpired`]; [`ClientError::OptedOut`];
-    /// [`ClientError::Entropy`]. Nothing is debited then.
+    /// the acceptance; [`ClientError::NotSampled`]; [`ClientError::SignaturesExpired`];
+    /// [`ClientError::OptedOut`]; [`ClientError::Entropy`]. Nothing is debited then.
     pub fn draw(
         &mut self,
         experiment_id: &ExperimentId,
@@ -135,7 +143,15 @@ impl<N: NoiseSource> Core<N> {
         let (held, acceptance, price) = self.use_held(experiment_id, now)?;
         let (specification, once_days) = (held.specification.clone(), acceptance.once_days());
         let weights = held.policy.weights.clone();
-        let arm = weights.draw((self.noise.word()? >> 32) as u32);
+        if !self.takes_part(&specification)? {
+            return Err(ClientError::NotSampled { experiment_id: experiment_id.clone() });
+        }
+        let arm = match self.kept_arm(&specification, &weights) {
+            Some(kept) => kept,
+            None => weights.draw((self.noise.word()? >> 32) as u32),
+        };
+        let sticky = specification.participation().sticky;
+        let periods = [once_days, sticky.map(|sticky| sticky.report_days)];
         let timing = specification.timing();
         let window = Duration::from_secs(u64::from(timing.attribution_window_seconds));
         let rewards_until = now.after(window);
@@ -147,9 +163,6 @@ impl<N: NoiseSource> Core<N> {
         let release_at = release::draw(rewards_until, delay_seconds_max, seed, &mut self.noise)?;
 
         let id = AssignmentId::new(self.state.last_assignment.saturating_add(1));
-        // What is drawn before a server has told its day counts in the later period.
-        let day = self.state.day().max(now.day());
-        let once = once_days.map(|days| Epoch::at(days, day));
         let draw = Draw {
             id,
             digest: specification.digest(),
@@ -159,9 +172,10 @@ impl<N: NoiseSource> Core<N> {
             rewards_until,
             release_at,
             price,
-            once,
+            // What is drawn before a server has told its day counts in the later period.
+            day: Some(self.state.day().max(now.day())),
         };
-        let unreported = self.why_unreported(&draw, now);
+        let unreported = self.why_unreported(&draw, periods, now);
         let label = specification.arms()[arm.get()].label().to_owned();
         self.statistics.assignments += 1;
         if unreported.is_none() {
@@ -170,13 +184,55 @@ impl<N: NoiseSource> Core<N> {
         } else {
             self.state.last_assignment = id.get();
             self.statistics.assignments_without_report += 1;
-            self.unreported.insert(experiment_id.clone(), Shown { draw, specification });
+            if sticky.is_some() {
+                self.keep(experiment_id, arm);
+            }
+            let shown = Shown { draw, periods, specification };
+            self.unreported.insert(experiment_id.clone(), shown);
         }
         Ok(Chosen { id, experiment_id: experiment_id.clone(), arm, label, unreported })
     }
 
+    /// Whether the installation is one of those that an experiment is for.
+    fn takes_part(&mut self, specification: &Specification) -> Result<bool, ClientError> {
+        let participation = specification.participation();
+        if participation.is_for_all() {
+            return Ok(true);
+        }
+        if self.state.secret.is_none() {
+            let secret = Secret::draw(&mut self.noise)?;
+            // Reports follow it in the journal, so none leaves that another secret would not make.
+            match self.journal.why_unreported() {
+                None => self.record(Change::SecretDrawn(secret)),
+                Some(_) => self.state.secret = Some(secret),
+            }
+        }
+        let secret = self.state.secret.as_ref();
+        Ok(secret.is_some_and(|own| own.takes_part(specification.experiment_id(), participation)))
+    }
+
+    /// The arm that the installation keeps in an experiment, if it does.
+    fn kept_arm(&self, specification: &Specification, weights: &Weights) -> Option<ArmIndex> {
+        let sticky = specification.participation().sticky?;
+        let arm = *self.state.kept.get(specification.experiment_id())?;
+        let in_play = specification.arms().get(arm.get()).is_some_and(|arm| !arm.is_retired());
+        (in_play && sticky.keeps(weights, arm.get())).then_some(arm)
+    }
+
+    /// Keeps an arm that does not report.
+    fn keep(&mut self, experiment_id: &ExperimentId, arm: ArmIndex) {
+        if self.state.kept.get(experiment_id) == Some(&arm) {
+            return;
+        }
+        let experiment_id = experiment_id.clone();
+        match self.journal.why_unreported() {
+            None => self.record(Change::Kept { experiment_id, arm }),
+            Some(_) => drop(self.state.kept.insert(experiment_id, arm)),
+        }
+    }
+
     /// Reason why a draw is not to report, if it is not.
-    fn why_unreported(&self, draw: &Draw, now: Timestamp) -> Option<Unreported> {
+    fn why_unreported(&self, draw: &Draw, periods: Periods, now: Timestamp) -> Option<Unreported> {
         if let Some(why) = self.journal.why_unreported() {
             return Some(why);
         }
@@ -185,11 +241,11 @@ impl<N: NoiseSource> Core<N> {
         if in_all >= REPORTS_IN_ALL_MAX || reports.is_some_and(|own| *own >= REPORTS_MAX) {
             return Some(Unreported::OutboxFull);
         }
-        let reports = |epoch: Epoch| {
-            let first = Epoch::at(epoch.days, self.state.day()).min(epoch);
-            self.state.reports_once(&draw.experiment_id, draw.arm, first)
+        let has_drawn = |days: u32| {
+            let day = draw.day.map_or(self.state.day(), |day| day.min(self.state.day()));
+            self.state.has_drawn(&draw.experiment_id, days, day)
         };
-        if draw.once.is_some_and(reports) {
+        if periods.into_iter().flatten().any(has_drawn) {
             return Some(Unreported::ReportedOnce);
         }
         if !self.clock_agrees(now) {

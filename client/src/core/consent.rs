@@ -5,8 +5,9 @@ use crate::noise::NoiseSource;
 
 impl<N: NoiseSource> Core<N> {
     /// Opts the user out: stops everything, and forgets everything but the spent budget. Unsent
-    /// reports are never sent. Which arms have reported is forgotten too, see
-    /// [`Acceptance::report_once`](crate::Acceptance::report_once).
+    /// reports are never sent. Which experiments have been reported is forgotten too, see
+    /// [`Acceptance::report_once`](crate::Acceptance::report_once), and so are the arms that were kept
+    /// and the installation's positions in layers.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

@@ -50,6 +50,15 @@ pub enum ClientError {
         /// The experiment.
         experiment_id: ExperimentId,
     },
+    /// The experiment is for a part of the installations, and this is not one of them.
+    #[error(
+        "experiment {experiment_id} is for a part of the installations, and this is not one of \
+         them; show a default"
+    )]
+    NotSampled {
+        /// The experiment.
+        experiment_id: ExperimentId,
+    },
     /// The user has opted out.
     #[error("the user has opted out; show a default")]
     OptedOut,

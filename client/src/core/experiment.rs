@@ -245,8 +245,8 @@ impl<N: NoiseSource> Core<N> {
     /// change that no revision may make. Debits, assignments and reports stay as they are.
     ///
     /// The specification is kept where signers are pinned, since their word is better than a
-    /// store's. It is also kept where an arm has reported once, since the next specification might
-    /// number the same arm differently.
+    /// store's. The arm that the installation keeps is forgotten with it, since the next
+    /// specification might number the same arm differently; that it has reported is not.
     pub(super) fn forget_disowned(
         &mut self,
         experiment_id: &ExperimentId,
@@ -258,12 +258,13 @@ impl<N: NoiseSource> Core<N> {
             self.state.cached.get(experiment_id).is_some_and(|held| {
                 held.specification.digest() == digest && held.store == Some(store)
             });
-        if !unsigned || !is_held || self.state.has_reported_once(experiment_id) {
+        if !unsigned || !is_held {
             return;
         }
         enrolled.accepted = None;
         enrolled.wanted = true;
         self.state.cached.remove(experiment_id);
+        self.state.kept.remove(experiment_id);
         self.journal.replace();
     }
 }

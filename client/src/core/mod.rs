@@ -51,9 +51,7 @@ pub(crate) use rewards::PendingRewards;
 use server_wait::ServerWait;
 #[cfg(feature = "storage")]
 pub(crate) use state::CachedExperiment;
-#[cfg(feature = "storage")]
-pub(crate) use state::Once;
-pub(crate) use state::{Change, Draw, Epoch, State};
+pub(crate) use state::{Change, Draw, State};
 pub use statistics::Statistics;
 
 /// The client of a device.

@@ -1,6 +1,6 @@
 //! The durable state of a client, and the changes to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, StoreId};
@@ -11,6 +11,7 @@ use bandana_shared::specification::Specification;
 use crate::assignment::{AssignmentId, OpenAssignment};
 use crate::debit::Debit;
 use crate::ledger::Ledger;
+use crate::membership::Secret;
 use crate::outbox::{Attempts, Outbox, PendingReport, Sealed};
 use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
@@ -26,8 +27,13 @@ pub(crate) struct State {
     pub(crate) outbox: Outbox,
     /// For each experiment, the number of its open assignments and unsent reports.
     pub(crate) reports: BTreeMap<ExperimentId, usize>,
-    /// Arms that have reported and are not to report again in their period.
-    pub(crate) once: BTreeSet<Once>,
+    /// The server's day, or the device's if that was later, of the last draw that reports, for each
+    /// experiment.
+    pub(crate) last_draws: BTreeMap<ExperimentId, Day>,
+    /// The arm that the installation keeps, for each experiment in which it keeps one.
+    pub(crate) kept: BTreeMap<ExperimentId, ArmIndex>,
+    /// None: no experiment was only for a part of the installations yet.
+    pub(crate) secret: Option<Secret>,
     /// Whether the user has opted out: then only the ledger and the assignments' count are left.
     pub(crate) opted_out: bool,
 }
@@ -43,32 +49,10 @@ pub(crate) struct CachedExperiment {
     pub(crate) store: Option<StoreId>,
 }
 
-/// An arm that reported in an epoch.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Once {
-    pub(crate) experiment_id: ExperimentId,
-    pub(crate) arm: ArmIndex,
-    pub(crate) epoch: Epoch,
-}
-
-/// A period in which an arm reports at most once: its number, counted in periods of `days` days
-/// since 1970-01-01. If `days` is 0, the only period never ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Epoch {
-    pub(crate) days: u32,
-    pub(crate) number: u32,
-}
-
-impl Epoch {
-    /// The period of this length that contains `day`.
-    pub(crate) fn at(days: u32, day: Day) -> Self {
-        Self { days, number: day.get().checked_div(days).unwrap_or(0) }
-    }
-
-    /// Whether the period is over on `day`.
-    fn is_over(self, day: Day) -> bool {
-        self.number < Self::at(self.days, day).number
-    }
+/// The number of the period of `days` days that contains `day`, counted from 1970-01-01. If `days` is
+/// 0, the only period never ends.
+fn period(days: u32, day: Day) -> u32 {
+    day.get().checked_div(days).unwrap_or(0)
 }
 
 /// A drawn arm, with all parts of its report except the bit.
@@ -82,7 +66,8 @@ pub(crate) struct Draw {
     pub(crate) rewards_until: Timestamp,
     pub(crate) release_at: Timestamp,
     pub(crate) price: Debit,
-    pub(crate) once: Option<Epoch>,
+    /// The day that the draw counts on; `None`: one of an app without a limit, by an earlier version.
+    pub(crate) day: Option<Day>,
 }
 
 /// One change of a state. Live changes and those replayed after a restart go through the same
@@ -106,6 +91,10 @@ pub(crate) enum Change {
     Sealed { id: AssignmentId, sealed: Sealed },
     /// A report needs no further attempt.
     Settled { id: AssignmentId },
+    /// The installation got its secret.
+    SecretDrawn(Secret),
+    /// An arm was drawn that does not report, and is kept.
+    Kept { experiment_id: ExperimentId, arm: ArmIndex },
 }
 
 /// A change that does not follow from the state it is applied to.
@@ -143,6 +132,17 @@ impl State {
                     *reports = reports.saturating_sub(1);
                 }
             }
+            Change::SecretDrawn(secret) => match &self.secret {
+                None => self.secret = Some(secret.clone()),
+                Some(_) => return Err(Inconsistent),
+            },
+            Change::Kept { experiment_id, arm } => {
+                let held = self.cached.get(experiment_id).ok_or(Inconsistent)?;
+                if arm.get() >= held.specification.arms().len() {
+                    return Err(Inconsistent);
+                }
+                self.kept.insert(experiment_id.clone(), *arm);
+            }
         }
         Ok(())
     }
@@ -163,13 +163,14 @@ impl State {
         }
         self.last_assignment = draw.id.get();
         self.ledger.debit(draw.price);
-        let day = self.day();
-        self.once.retain(|once| !once.epoch.is_over(day));
-        if let Some(epoch) = draw.once {
-            let experiment_id = draw.experiment_id.clone();
-            self.once.insert(Once { experiment_id, arm: draw.arm, epoch });
+        if let Some(day) = draw.day {
+            let last = self.last_draws.entry(draw.experiment_id.clone()).or_insert(day);
+            *last = day.max(*last);
         }
         let specification = Arc::clone(&held.specification);
+        if specification.participation().sticky.is_some() {
+            self.kept.insert(draw.experiment_id.clone(), draw.arm);
+        }
         let (until, release) = (draw.rewards_until, draw.release_at);
         let open = OpenAssignment::new(specification, draw.arm, until, release);
         let open = open.of_store(held.store).at_price(draw.price);
@@ -203,22 +204,11 @@ impl State {
         Ok(())
     }
 
-    /// Whether an arm of an experiment must not report again for now.
-    pub(super) fn has_reported_once(&self, experiment_id: &ExperimentId) -> bool {
-        let day = self.day();
-        let mut once = self.once.iter().filter(|once| once.experiment_id == *experiment_id);
-        once.any(|once| !once.epoch.is_over(day))
-    }
-
-    /// Whether an arm reports in this period already, or in a later one.
-    pub(super) fn reports_once(
-        &self,
-        experiment_id: &ExperimentId,
-        arm: ArmIndex,
-        now: Epoch,
-    ) -> bool {
-        let mut once = self.once.iter().filter(|once| once.experiment_id == *experiment_id);
-        once.any(|once| once.arm == arm && once.epoch.days == now.days && once.epoch >= now)
+    /// Whether the installation has drawn a report of an experiment in the period of `days` days that
+    /// contains `day`, or in a later one.
+    pub(super) fn has_drawn(&self, experiment_id: &ExperimentId, days: u32, day: Day) -> bool {
+        let last = self.last_draws.get(experiment_id);
+        last.is_some_and(|last| period(days, *last) >= period(days, day))
     }
 
     /// The server's day as last accepted; the first day of all before that.
@@ -236,15 +226,11 @@ impl State {
     /// Accepts the server's day, for the debits that were settled when it was asked for.
     pub(crate) fn hear_day(&mut self, day: Day, settled: Debit) {
         self.ledger.hear(day, settled.min(self.settled()));
-        // Periods of a day that was a lie count as this one.
+        // A day that was a lie counts as this one.
         let today = self.day();
-        let once = std::mem::take(&mut self.once).into_iter();
-        self.once = once
-            .map(|once| {
-                let epoch = once.epoch.min(Epoch::at(once.epoch.days, today));
-                Once { epoch, ..once }
-            })
-            .collect();
+        for day in self.last_draws.values_mut() {
+            *day = today.min(*day);
+        }
     }
 
     /// Forgets everything but the spent budget and the assignments' count.

@@ -4,13 +4,14 @@ use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
+use bandana_shared::participation::{Layer, LayerName, Millionths, Participation, Sticky};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use serde::{Deserialize, Serialize};
 
-/// The parts of a specification, but for its batch, which is kept beside it: earlier versions had
-/// none.
+/// The parts of a specification, but for its batch and its participation, which are kept beside it:
+/// earlier versions had none.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredSpecification {
     digest: [u8; 16],
@@ -37,6 +38,45 @@ enum StoredMechanism {
     Exponential,
     RandomizedResponse,
     Kary(u8),
+}
+
+/// Who takes part in an experiment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StoredParticipation {
+    /// Weight in millionths, and days.
+    sticky: Option<(u32, u32)>,
+    /// Name, begin and end in millionths.
+    layer: Option<(String, u32, u32)>,
+    enrolment_millionths: u32,
+}
+
+impl StoredParticipation {
+    pub(crate) fn new(participation: &Participation) -> Self {
+        let Participation { sticky, layer, enrolment } = participation;
+        let sticky = sticky.map(|one| (one.until_weight_below.get(), one.report_days));
+        let layer = layer.as_ref();
+        let layer = layer.map(|one| (one.name().to_string(), one.from().get(), one.to().get()));
+        Self { sticky, layer, enrolment_millionths: enrolment.get() }
+    }
+
+    /// What was stored, or `None` if it is not valid.
+    pub(crate) fn into_participation(self) -> Option<Participation> {
+        let millionths = |parts| Millionths::new(parts).ok();
+        let sticky = match self.sticky {
+            Some((weight, report_days)) => {
+                Some(Sticky { until_weight_below: millionths(weight)?, report_days })
+            }
+            None => None,
+        };
+        let layer = match self.layer {
+            Some((name, from, to)) => {
+                let name = LayerName::new(name).ok()?;
+                Some(Layer::new(name, millionths(from)?, millionths(to)?).ok()?)
+            }
+            None => None,
+        };
+        Some(Participation { sticky, layer, enrolment: millionths(self.enrolment_millionths)? })
+    }
 }
 
 impl StoredSpecification {
@@ -72,8 +112,12 @@ impl StoredSpecification {
         }
     }
 
-    /// The specification with this batch, if it is valid and has the stored digest.
-    pub(crate) fn into_specification(self, batch: Option<BatchSize>) -> Option<Specification> {
+    /// The specification with this batch and participation, if it is valid and has the stored digest.
+    pub(crate) fn into_specification(
+        self,
+        batch: Option<BatchSize>,
+        participation: Participation,
+    ) -> Option<Specification> {
         let kind = match self.kind {
             0 => RewardKind::Bounded,
             1 => RewardKind::Binary,
@@ -110,6 +154,7 @@ impl StoredSpecification {
                 release_delay_seconds_max: self.release_delay_seconds_max,
             },
             batch,
+            participation,
         });
         specification.ok().filter(|s| *s.digest().as_bytes() == self.digest)
     }

@@ -3,6 +3,7 @@
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{Day, Revision};
+use bandana_shared::participation::Participation;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
@@ -27,6 +28,7 @@ fn fetched(id: &ExperimentId) -> Result<Fetched, Failure> {
         arms: vec![Arm::new("a")?, Arm::new("b")?],
         timing: ReleaseTiming { release_delay_seconds_max: 5, ..ReleaseTiming::IMMEDIATE },
         batch: None,
+        participation: Participation::EVERYONE,
     })?;
     let weights = Weights::uniform(&[true, true])?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };

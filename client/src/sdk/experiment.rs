@@ -165,6 +165,7 @@ impl Experiment {
             (Err(ClientError::SignaturesExpired { .. }), _) => {
                 Choice::Default(DefaultReason::SignaturesExpired)
             }
+            (Err(ClientError::NotSampled { .. }), _) => Choice::Default(DefaultReason::NotSampled),
             (Err(_), Some(refusal)) => Choice::Default(DefaultReason::Refused(refusal)),
             (Err(_), None) => Choice::Default(DefaultReason::NoPolicyYet),
         }
@@ -308,6 +309,9 @@ pub enum DefaultReason {
     /// The signatures of the experiment have expired.
     #[error("the experiment's signatures have expired")]
     SignaturesExpired,
+    /// The experiment is for a part of the installations, and this is not one of them.
+    #[error("the experiment is for a part of the installations, and this is not one of them")]
+    NotSampled,
     /// The user has opted out, or has not consented yet.
     #[error("the user does not take part")]
     OptedOut,

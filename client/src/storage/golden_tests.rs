@@ -75,6 +75,41 @@ fn golden_bytes_of_what_is_shuffled() -> Result<(), Failure> {
     Ok(())
 }
 
+#[test]
+fn golden_bytes_of_what_is_for_a_part() -> Result<(), Failure> {
+    let state = state_of(&partial_changes()?)?;
+    let bytes_of_state = stored::to_bytes(&StoredState::new(&state, 4, true))?;
+    assert_eq!(hex(&bytes_of_state), STATE_PARTIAL);
+    let bytes_of_changes = stored::to_bytes(&StoredChanges::new(5, &partial_changes()?))?;
+    assert_eq!(hex(&bytes_of_changes), CHANGES_PARTIAL);
+
+    let (read, _) =
+        stored::from_bytes::<StoredState>(&bytes_of_state)?.into_state(true).ok_or("no state")?;
+    let mut replayed = State::default();
+    let changes: StoredChanges = stored::from_bytes(&bytes_of_changes)?;
+    changes.apply(&mut replayed).ok_or("changes that do not apply")?;
+    for read in [read, replayed] {
+        assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, bytes_of_state);
+        assert_eq!((&read.secret, &read.kept), (&state.secret, &state.kept));
+        assert_eq!(read.last_draws, state.last_draws);
+        let held = read.cached.values().map(|held| held.specification.participation().clone());
+        assert!(
+            held.eq(state.cached.values().map(|held| held.specification.participation().clone()))
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn shuffled_state_of_version_4_is_read() -> Result<(), Failure> {
+    let read: StoredState = stored::from_bytes(&bytes(STATE_SHUFFLED_4)?)?;
+    let (read, _) = read.into_state(true).ok_or("not a state")?;
+    let expected = state_of(&shuffled_changes()?)?;
+    let expected = stored::to_bytes(&StoredState::new(&expected, 4, true))?;
+    assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, expected);
+    Ok(())
+}
+
 #[cfg(feature = "trusted")]
 #[test]
 fn golden_bytes_of_disclosures() -> Result<(), Failure> {
@@ -104,9 +139,12 @@ fn golden_bytes_of_disclosures() -> Result<(), Failure> {
 
 #[test]
 fn earlier_versions_are_read() -> Result<(), Failure> {
-    for (version, bytes_of_state, bytes_of_changes) in
-        [(1, STATE_1, CHANGES_1), (2, STATE_2, CHANGES_2), (3, STATE_3, CHANGES_3)]
-    {
+    for (version, bytes_of_state, bytes_of_changes) in [
+        (1, STATE_1, CHANGES_1),
+        (2, STATE_2, CHANGES_2),
+        (3, STATE_3, CHANGES_3),
+        (4, STATE_4, CHANGES_4),
+    ] {
         let read: StoredState = stored::from_bytes(&bytes(bytes_of_state)?)?;
         let (mut read, number) = read.into_state(true).ok_or("not a state")?;
         let mut replayed = State::default();

@@ -10,6 +10,7 @@ use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{
     ArmIndex, Day, ExperimentId, Revision, StoreId, UnixSeconds, UploadId,
 };
+use bandana_shared::participation::{Layer, Millionths, Participation, Sticky};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::shuffling::BatchSize;
@@ -17,9 +18,10 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 
 use crate::assignment::AssignmentId;
-use crate::core::{CachedExperiment, Change, Draw, Epoch, State};
+use crate::core::{CachedExperiment, Change, Draw, State};
 use crate::debit::Debit;
 use crate::ledger::Ledger;
+use crate::membership::Secret;
 use crate::outbox::{Sealed, UploadTask};
 use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
@@ -61,6 +63,7 @@ pub(super) fn held(signed: bool) -> Result<CachedExperiment, Failure> {
         arms: vec![Arm::new("old")?.retired(), Arm::new("new")?],
         timing: ReleaseTiming { attribution_window_seconds: 60, release_delay_seconds_max: 9 },
         batch: None,
+        participation: Participation::EVERYONE,
     })?;
     // The public key of the first test of RFC 8032; the signature need not be valid.
     let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a".parse()?;
@@ -78,6 +81,9 @@ pub(super) fn held(signed: bool) -> Result<CachedExperiment, Failure> {
 /// The price of a report of the golden experiment.
 pub(super) const PRICE: Debit = Debit::unshuffled(NanoNats::new(500_000_000));
 
+/// The last day of the fifth period of 30 days, which earlier versions stored in place of a day.
+pub(super) const LAST_DAY: Day = Day::new(149);
+
 pub(super) fn direct() -> Sealed {
     Sealed::Direct(UploadTask::from_parts(UploadId::new([9; 16]), vec![1, 2]))
 }
@@ -89,13 +95,13 @@ pub(super) fn report(number: u8) -> Result<PrivateReport, Failure> {
 /// Every kind of change, starting from an empty state.
 pub(super) fn changes() -> Result<Vec<Change>, Failure> {
     let held = held(true)?;
-    let draw = |id, once| draw(id, &held.specification, PRICE, once);
+    let draw = |id, day| draw(id, &held.specification, PRICE, day);
     let id = AssignmentId::new(1);
     let again = CachedExperiment { heard_at: at(99), ..held.clone() };
     Ok(vec![
         Change::Heard { held: held.clone(), anew: true },
         draw(1, None)?,
-        draw(2, Some(Epoch { days: 30, number: 4 }))?,
+        draw(2, Some(LAST_DAY))?,
         draw(3, None)?,
         Change::Privatized { id, report: report(1)? },
         Change::Sealed { id, sealed: direct() },
@@ -149,6 +155,26 @@ pub(super) fn shuffled_changes() -> Result<Vec<Change>, Failure> {
     ])
 }
 
+/// Every kind of change of an experiment that is for a part of the installations, starting from an
+/// empty state.
+pub(super) fn partial_changes() -> Result<Vec<Change>, Failure> {
+    let held = held(false)?;
+    let specification = held.specification.for_part(Participation {
+        sticky: Some(Sticky { report_days: 28, ..Sticky::DEFAULT }),
+        layer: Some("checkout:0.25-0.75".parse::<Layer>()?),
+        enrolment: Millionths::from_share(0.5)?,
+    })?;
+    let held = CachedExperiment { specification: Arc::new(specification), ..held };
+    let experiment_id = held.specification.experiment_id().clone();
+    let draw = draw(1, &held.specification, PRICE, Some(Day::new(20_000)))?;
+    Ok(vec![
+        Change::Heard { held, anew: true },
+        Change::SecretDrawn(Secret::from_bytes([3; 32])),
+        draw,
+        Change::Kept { experiment_id, arm: ArmIndex::new(0)? },
+    ])
+}
+
 pub(super) fn state_of(changes: &[Change]) -> Result<State, Failure> {
     let mut state = State::default();
     for change in changes {
@@ -162,7 +188,7 @@ pub(super) fn draw(
     id: u64,
     specification: &Specification,
     price: Debit,
-    once: Option<Epoch>,
+    day: Option<Day>,
 ) -> Result<Change, Failure> {
     Ok(Change::Drawn(Draw {
         id: AssignmentId::new(id),
@@ -173,6 +199,6 @@ pub(super) fn draw(
         rewards_until: at(60_100),
         release_at: at(61_000),
         price,
-        once,
+        day,
     }))
 }

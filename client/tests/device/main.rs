@@ -18,6 +18,7 @@ use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{Day, ExperimentId, Revision, StoreId};
+use bandana_shared::participation::Participation;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
@@ -75,6 +76,7 @@ fn parts(epsilon: f64, rewards: Rewards) -> Result<SpecificationParts, Failure> 
         arms: vec![Arm::new("red")?, Arm::new("green")?, Arm::new("blue")?],
         timing: ReleaseTiming::IMMEDIATE,
         batch: None,
+        participation: Participation::EVERYONE,
     })
 }
 

@@ -15,6 +15,7 @@ use bandana_shared::accounting::shuffling::Shuffling;
 use bandana_shared::channel::Floor;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::gateway::GatewayKeys;
+use bandana_shared::participation::Participation;
 use bandana_shared::rewards::Rewards;
 use bandana_shared::shuffling::{BatchSize, Envelope, Permille, ShuffledReport};
 use bandana_shared::specification::{Arm, Specification, SpecificationParts};
@@ -330,6 +331,7 @@ fn a_transport_without_a_relay_holds_up_nothing_else() -> Result<(), Failure> {
     let direct = Specification::new(SpecificationParts {
         experiment_id: other.clone(),
         batch: None,
+        participation: Participation::EVERYONE,
         ..shuffled(1.0)?.to_parts()
     })?;
     client.enroll(other.clone(), acceptance(&direct));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bandana_client::{FetchTask, Fetched, Signers, Task, UploadOutcome, UploadTask};
+use bandana_client::{FetchTask, Fetched, Signers, Task, Unreported, UploadOutcome, UploadTask};
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::signing::SigningKey;
 
@@ -119,11 +119,11 @@ fn what_a_liar_told_is_forgotten_once_the_store_that_it_named_disowns_it() -> Re
 }
 
 #[test]
-fn signers_and_what_was_reported_once_outlast_a_stores_word() -> Result<(), Failure> {
+fn signers_outlast_a_stores_word_and_so_does_that_something_was_reported() -> Result<(), Failure> {
     let operator = SigningKey::from_secret(&[1; 32]);
     for lie in lies()? {
         let signed = acceptance(&lie).signed_by(Signers::key(operator.public_key()));
-        for acceptance in [signed, acceptance(&lie).report_once(0)] {
+        for (acceptance, stays) in [(signed, true), (acceptance(&lie).report_once(0), false)] {
             let mut client = Client::new(Budget::UNLIMITED);
             client.enroll(id()?, acceptance);
             let expires = UnixSeconds::new(at(0).unix_ms() / 1000).after_days(30);
@@ -135,7 +135,14 @@ fn signers_and_what_was_reported_once_outlast_a_stores_word() -> Result<(), Fail
                 return Err("no upload".into());
             };
             client.on_upload_result(task.id(), &unknown(Some(STORE)), at(2))?;
-            assert_eq!((client.specification(&id()?), client.waiting_reports()), (Some(&lie), 0));
+            assert_eq!(client.waiting_reports(), 0);
+            assert_eq!(client.specification(&id()?), stays.then_some(&lie));
+            if !stays {
+                let honest = Fetched { store: Some(STORE), ..answer(lie.clone(), 10)? };
+                client.on_fetched(&FetchTask::new(id()?), honest, at(3))?;
+                let why = client.draw(&id()?, at(4))?.unreported();
+                assert_eq!(why, Some(Unreported::ReportedOnce));
+            }
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ mod handle;
 mod host_storage;
 mod life;
 mod once;
+mod sticky;
 mod time;
 
 use std::path::Path;

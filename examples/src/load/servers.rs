@@ -10,6 +10,7 @@ use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId, Revision, UploadId};
+use bandana_shared::participation::Participation;
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use bandana_shared::upload::{PackedReports, Upload};
@@ -289,6 +290,7 @@ async fn create(operator: &mut Client) -> anyhow::Result<Specification> {
         arms: arms.collect::<Result<_, _>>()?,
         timing: ReleaseTiming::IMMEDIATE,
         batch: None,
+        participation: Participation::EVERYONE,
     })?;
     let request = CreateExperimentRequest {
         specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),

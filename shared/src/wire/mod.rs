@@ -12,6 +12,9 @@ use crate::curve::{Curvature, CurvatureError, Mechanism};
 use crate::epsilon::{Epsilon, EpsilonError};
 use crate::estimate::Estimand;
 use crate::identity::{Day, Digest, ExperimentId, IdentityError, Revision, UploadId};
+use crate::participation::{
+    Layer, LayerName, Millionths, Participation, ParticipationError, Sticky,
+};
 use crate::policy::{Policy, PolicyError, Weights};
 use crate::rewards::{OutOfRange, RewardKind, RewardRange, Rewards, RewardsError};
 use crate::shuffling::{BatchSize, BatchSizeError};
@@ -101,8 +104,25 @@ impl TryFrom<&v1::Specification> for SpecificationParts {
                 0 => None,
                 reports => Some(BatchSize::new(reports)?),
             },
+            participation: participation(message)?,
         })
     }
+}
+
+fn participation(message: &v1::Specification) -> Result<Participation, WireError> {
+    let sticky = message.sticky.map(|sticky| {
+        let until_weight_below = Millionths::new(sticky.until_weight_below)?;
+        Ok::<_, WireError>(Sticky { until_weight_below, report_days: sticky.report_days })
+    });
+    let layer = message.layer.as_ref().map(|layer| {
+        let (from, to) = (Millionths::new(layer.from)?, Millionths::new(layer.to)?);
+        Layer::new(LayerName::new(layer.name.clone())?, from, to)
+    });
+    let enrolment = match message.enrolment_millionths {
+        0 => Millionths::ALL,
+        parts => Millionths::new(parts)?,
+    };
+    Ok(Participation { sticky: sticky.transpose()?, layer: layer.transpose()?, enrolment })
 }
 
 fn rewards(message: &v1::Specification) -> Result<Rewards, WireError> {
@@ -177,6 +197,19 @@ impl From<&Specification> for v1::Specification {
             attribution_window_seconds: specification.timing().attribution_window_seconds,
             release_delay_seconds_max: specification.timing().release_delay_seconds_max,
             shuffle_batch: specification.batch().map_or(0, BatchSize::get),
+            sticky: specification.participation().sticky.map(|sticky| v1::Sticky {
+                until_weight_below: sticky.until_weight_below.get(),
+                report_days: sticky.report_days,
+            }),
+            layer: specification.participation().layer.as_ref().map(|layer| v1::Layer {
+                name: layer.name().to_string(),
+                from: layer.from().get(),
+                to: layer.to().get(),
+            }),
+            enrolment_millionths: match specification.participation().enrolment {
+                Millionths::ALL => 0,
+                share => share.get(),
+            },
             mechanism: Some(match specification.mechanism() {
                 Mechanism::Linear => Wire::Linear(v1::Linear {}),
                 Mechanism::Quadratic(curvature) => {
@@ -330,6 +363,9 @@ pub enum WireError {
     /// The size of batches is invalid.
     #[error(transparent)]
     Batch(#[from] BatchSizeError),
+    /// Who takes part is not declared validly.
+    #[error(transparent)]
+    Participation(#[from] ParticipationError),
     /// The declaration of rewards is invalid.
     #[error(transparent)]
     Rewards(#[from] RewardsError),

@@ -6,6 +6,7 @@ use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, Revision, UploadId};
+use bandana_shared::participation::Participation;
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::specification::{
@@ -94,6 +95,7 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
             release_delay_seconds_max: 3600,
         },
         batch: None,
+        participation: Participation::EVERYONE,
     };
     let mut flat = full.clone();
     flat.mechanism = Mechanism::Quadratic(Curvature::from_units(0)?);

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{Day, Digest, ExperimentId, StoreId, UploadId};
+use bandana_shared::participation::Participation;
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
-use super::super::stored_specification::StoredSpecification;
-use super::super::{CachedExperiment, Change, Draw, Epoch, State};
+use super::super::stored_specification::{StoredParticipation, StoredSpecification};
+use super::super::{CachedExperiment, Change, Draw, State};
 use super::ledger::StoredDebit;
-use super::{StoredPolicy, StoredSignature, arm_index, signatures};
+use super::{StoredPolicy, StoredSignature, arm_index, last_day, signatures};
 use crate::assignment::AssignmentId;
 use crate::debit::Debit;
+use crate::membership::Secret;
 use crate::outbox::{Sealed, UploadTask};
 use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
@@ -27,13 +29,16 @@ pub(crate) struct StoredChanges {
 
 impl Stored for StoredChanges {
     const MAGIC: [u8; 4] = *b"BDch";
-    const VERSION: u16 = 4;
+    const VERSION: u16 = 5;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
         // Earlier versions lacked only the last kinds of changes.
-        Ok(if older.version() < 4 { Some(older.decode()?) } else { None })
+        Ok(if older.version() < Self::VERSION { Some(older.decode()?) } else { None })
     }
 }
+
+/// The batch and the participation of specifications of early versions.
+const PLAIN: (Option<BatchSize>, Participation) = (None, Participation::EVERYONE);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum StoredChange {
@@ -72,6 +77,13 @@ enum StoredChange {
         upload_id: [u8; 16],
         day: u32,
     },
+    /// A specification was heard that is not for everyone, or sticky: with its batch, 0 for none.
+    HeardForPart(Option<[u8; 16]>, StoredHeard, u32, StoredParticipation),
+    SecretDrawn([u8; 32]),
+    Kept {
+        experiment_id: String,
+        arm: u32,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -85,6 +97,7 @@ struct StoredDraw {
     release_at_ms: u64,
     /// In the local account.
     price: u64,
+    /// A period of so many days, and its number. Since version 5 one day.
     once: Option<(u32, u32)>,
 }
 
@@ -99,7 +112,7 @@ impl StoredDraw {
             rewards_until_ms: draw.rewards_until.unix_ms(),
             release_at_ms: draw.release_at.unix_ms(),
             price: draw.price.local.get(),
-            once: draw.once.map(|epoch| (epoch.days, epoch.number)),
+            once: draw.day.map(|day| (1, day.get())),
         }
     }
 
@@ -113,7 +126,7 @@ impl StoredDraw {
             rewards_until: Timestamp::from_unix_ms(self.rewards_until_ms),
             release_at: Timestamp::from_unix_ms(self.release_at_ms),
             price,
-            once: self.once.map(|(days, number)| Epoch { days, number }),
+            day: self.once.map(|(days, number)| last_day(days, number)),
         }))
     }
 }
@@ -144,13 +157,14 @@ impl StoredHeard {
     fn into_change(
         self,
         store: Option<StoreId>,
-        batch: Option<BatchSize>,
+        (batch, participation): (Option<BatchSize>, Participation),
         state: &State,
     ) -> Option<Change> {
         let experiment_id = ExperimentId::new(self.experiment_id).ok()?;
         let anew = self.specification.is_some();
         let (specification, signatures) = if let Some((stored, signed)) = self.specification {
-            (Arc::new(stored.into_specification(batch)?), signatures(signed)?)
+            let specification = stored.into_specification(batch, participation)?;
+            (Arc::new(specification), signatures(signed)?)
         } else {
             let held = state.cached.get(&experiment_id)?;
             (Arc::clone(&held.specification), held.signatures.clone())
@@ -189,9 +203,16 @@ impl StoredChange {
             Change::Heard { held, anew } => {
                 let store = held.store.map(|store| *store.as_bytes());
                 let heard = StoredHeard::new(held, *anew);
-                match held.specification.batch() {
-                    None => Self::HeardFrom(store, heard),
-                    Some(batch) => Self::HeardShuffled(store, heard, batch.get()),
+                let specification = &held.specification;
+                match (specification.participation(), specification.batch()) {
+                    (&Participation::EVERYONE, None) => Self::HeardFrom(store, heard),
+                    (&Participation::EVERYONE, Some(batch)) => {
+                        Self::HeardShuffled(store, heard, batch.get())
+                    }
+                    (part, batch) => {
+                        let batch = batch.map_or(0, BatchSize::get);
+                        Self::HeardForPart(store, heard, batch, StoredParticipation::new(part))
+                    }
                 }
             }
             Change::DayHeard { day, settled } => {
@@ -216,19 +237,27 @@ impl StoredChange {
                 Self::SealedShuffled { id, upload_id, day: day.get() }
             }
             Change::Settled { id } => Self::Settled { id: id.get() },
+            Change::SecretDrawn(secret) => Self::SecretDrawn(*secret.as_bytes()),
+            Change::Kept { experiment_id, arm } => {
+                Self::Kept { experiment_id: experiment_id.to_string(), arm: arm.to_u32() }
+            }
         }
     }
 
     /// The change, given the state before it.
     fn into_change(self, state: &State) -> Option<Change> {
         Some(match self {
-            Self::Heard(heard) => heard.into_change(None, None, state)?,
+            Self::Heard(heard) => heard.into_change(None, PLAIN, state)?,
             Self::HeardFrom(store, heard) => {
-                heard.into_change(store.map(StoreId::new), None, state)?
+                heard.into_change(store.map(StoreId::new), PLAIN, state)?
             }
             Self::HeardShuffled(store, heard, batch) => {
-                let batch = BatchSize::new(batch).ok()?;
-                heard.into_change(store.map(StoreId::new), Some(batch), state)?
+                let kind = (Some(BatchSize::new(batch).ok()?), Participation::EVERYONE);
+                heard.into_change(store.map(StoreId::new), kind, state)?
+            }
+            Self::HeardForPart(store, heard, batch, part) => {
+                let kind = (super::batch_size(batch)?, part.into_participation()?);
+                heard.into_change(store.map(StoreId::new), kind, state)?
             }
             Self::Drawn(draw) => {
                 let price = Debit::unshuffled(NanoNats::new(draw.price));
@@ -249,6 +278,11 @@ impl StoredChange {
                 Change::Sealed { id: AssignmentId::new(id), sealed }
             }
             Self::Settled { id } => Change::Settled { id: AssignmentId::new(id) },
+            Self::SecretDrawn(bytes) => Change::SecretDrawn(Secret::from_bytes(bytes)),
+            Self::Kept { experiment_id, arm } => {
+                let experiment_id = ExperimentId::new(experiment_id).ok()?;
+                Change::Kept { experiment_id, arm: arm_index(arm)? }
+            }
             Self::DayHeard { day, settled } => {
                 let settled = Debit::unshuffled(NanoNats::new(settled));
                 Change::DayHeard { day: Day::new(day), settled }

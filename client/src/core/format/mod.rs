@@ -5,8 +5,9 @@ mod changes;
 mod ledger;
 mod state;
 
-use bandana_shared::identity::{ArmIndex, UnixSeconds};
+use bandana_shared::identity::{ArmIndex, Day, UnixSeconds};
 use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::shuffling::BatchSize;
 use bandana_shared::signing::{PublicKey, Signature};
 use serde::{Deserialize, Serialize};
 
@@ -59,4 +60,17 @@ fn signatures(stored: Vec<StoredSignature>) -> Option<Vec<Signature>> {
 
 fn arm_index(arm: u32) -> Option<ArmIndex> {
     ArmIndex::new(usize::try_from(arm).ok()?).ok()
+}
+
+/// The batch of this size, if any is: 0 stands for none. The outer `None`: there is no such batch.
+#[expect(clippy::option_option, reason = "a missing batch is valid")]
+fn batch_size(size: u32) -> Option<Option<BatchSize>> {
+    if size == 0 { Some(None) } else { BatchSize::new(size).ok().map(Some) }
+}
+
+/// The last day of a period of `days` days, counted from 1970-01-01. The only period of 0 days never
+/// ends.
+fn last_day(days: u32, number: u32) -> Day {
+    let end = number.checked_add(1).and_then(|next| next.checked_mul(days));
+    Day::new(end.and_then(|end| end.checked_sub(1)).unwrap_or(u32::MAX))
 }

@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{Day, Digest, ExperimentId, StoreId, UploadId};
+use bandana_shared::participation::Participation;
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::specification::Specification;
 use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
-use super::super::stored_specification::StoredSpecification;
-use super::super::{CachedExperiment, Epoch, Once, State};
+use super::super::stored_specification::{StoredParticipation, StoredSpecification};
+use super::super::{CachedExperiment, State};
 use super::ledger::{LedgerRecord, LedgerRecord1, LedgerRecord2, StoredDebit};
-use super::{StoredPolicy, StoredSignature, arm_index, signatures};
+use super::{StoredPolicy, StoredSignature, arm_index, batch_size, last_day, signatures};
 use crate::assignment::{AssignmentId, OpenAssignment};
 use crate::debit::Debit;
+use crate::membership::Secret;
 use crate::outbox::{Attempts, Outbox, PendingReport, Sealed, UploadTask};
 use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
@@ -29,6 +31,45 @@ pub(crate) struct StoredState {
     /// The price of each parcel in the local account, in nano-nats. Versions 1 and 2 had none.
     prices: Vec<u64>,
     shuffling: StoredShuffling,
+    membership: StoredMembership,
+}
+
+/// What the installation takes part in, and the arms that it keeps. Before version 5 all took part,
+/// and none were kept.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredMembership {
+    /// Who takes part under each specification; `None`: everyone.
+    participations: Vec<Option<StoredParticipation>>,
+    secret: Option<[u8; 32]>,
+    /// Experiments and arms.
+    kept: Vec<(String, u32)>,
+}
+
+impl StoredMembership {
+    fn new(participations: Vec<Option<StoredParticipation>>, state: &State) -> Self {
+        let kept = state.kept.iter().map(|(id, arm)| (id.to_string(), arm.to_u32()));
+        let secret = state.secret.as_ref().map(|secret| *secret.as_bytes());
+        Self { participations, secret, kept: kept.collect() }
+    }
+
+    fn none(parts: &StoredParts<LedgerRecord>) -> Self {
+        let participations = parts.specifications.iter().map(|_| None).collect();
+        Self { participations, secret: None, kept: Vec::new() }
+    }
+
+    /// Restores the secret and the arms; `None`: an arm of no experiment that the state holds.
+    fn restore(self, state: &mut State) -> Option<()> {
+        state.secret = self.secret.map(Secret::from_bytes);
+        for (id, arm) in self.kept {
+            let (id, arm) = (ExperimentId::new(id).ok()?, arm_index(arm)?);
+            let held = state.cached.get(&id)?;
+            if arm.get() >= held.specification.arms().len() {
+                return None;
+            }
+            state.kept.insert(id, arm);
+        }
+        Some(())
+    }
 }
 
 /// What is shuffled. Before version 4 nothing was.
@@ -139,12 +180,14 @@ struct StoredParts<L> {
     held: Vec<StoredHeld>,
     open: Vec<StoredOpen>,
     parcels: Vec<StoredParcel>,
+    /// Experiments with the period of their last draw: its days, and its number. The second number
+    /// was an arm before version 5; since then it is 0, and periods have one day.
     once: Vec<(String, u32, u32, u32)>,
 }
 
 impl Stored for StoredState {
     const MAGIC: [u8; 4] = *b"BDst";
-    const VERSION: u16 = 4;
+    const VERSION: u16 = 5;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
         type Parts<L> = StoredParts<L>;
@@ -161,10 +204,17 @@ impl Stored for StoredState {
                 let (parts, stores, prices): (Parts<LedgerRecord2>, _, _) = older.decode()?;
                 (parts.with_ledger(), stores, prices)
             }
+            4 => {
+                let (parts, stores, prices, shuffling): (Parts<LedgerRecord>, _, _, _) =
+                    older.decode()?;
+                let membership = StoredMembership::none(&parts);
+                return Ok(Some(Self { parts, stores, prices, shuffling, membership }));
+            }
             _ => return Ok(None),
         };
         let shuffling = StoredShuffling::none(&parts);
-        Ok(Some(Self { parts, stores, prices, shuffling }))
+        let membership = StoredMembership::none(&parts);
+        Ok(Some(Self { parts, stores, prices, shuffling, membership }))
     }
 }
 
@@ -229,6 +279,8 @@ struct Mentioned {
     specifications: Vec<StoredSpecification>,
     /// The batch of each; 0: none.
     batches: Vec<u32>,
+    /// Who takes part under each; `None`: everyone.
+    participations: Vec<Option<StoredParticipation>>,
 }
 
 impl Mentioned {
@@ -237,6 +289,9 @@ impl Mentioned {
         *self.places.entry(*specification.digest().as_bytes()).or_insert_with(|| {
             self.specifications.push(StoredSpecification::new(specification));
             self.batches.push(specification.batch().map_or(0, BatchSize::get));
+            let part = specification.participation();
+            let is_partial = *part != Participation::EVERYONE;
+            self.participations.push(is_partial.then(|| StoredParticipation::new(part)));
             next
         })
     }
@@ -260,10 +315,7 @@ impl StoredState {
             release_at_ms: open.release_at.unix_ms(),
         });
         let open = open.collect();
-        let once = state.once.iter().map(|once| {
-            let Epoch { days, number } = once.epoch;
-            (once.experiment_id.to_string(), once.arm.to_u32(), days, number)
-        });
+        let once = state.last_draws.iter().map(|(id, day)| (id.to_string(), 0, 1, day.get()));
         let stores = state.cached.values().map(|held| held.store);
         let stores = stores.chain(state.open.values().map(|open| open.store));
         let stores = stores.chain(state.outbox.parcels.values().map(|parcel| parcel.store));
@@ -282,21 +334,27 @@ impl StoredState {
         };
         let prices = state.outbox.parcels.values().map(|parcel| parcel.price.local.get());
         let shuffling = StoredShuffling::new(&mentioned.batches, state);
-        Self { parts, stores, prices: prices.collect(), shuffling }
+        let membership = StoredMembership::new(mentioned.participations, state);
+        Self { parts, stores, prices: prices.collect(), shuffling, membership }
     }
 
     /// The state and its number; `None` when the content is not valid.
     pub(crate) fn into_state(self, simulated: bool) -> Option<(State, u64)> {
-        let Self { parts, stores, prices, shuffling } = self;
-        if parts.simulated != simulated || !shuffling.fits(&parts) {
+        let Self { parts, stores, prices, shuffling, mut membership } = self;
+        let fits = membership.participations.len() == parts.specifications.len();
+        if parts.simulated != simulated || !fits || !shuffling.fits(&parts) {
             return None;
         }
         let count = parts.held.len() + parts.open.len() + parts.parcels.len();
         let mut stores = stores.into_stores(count)?;
+        let participations = std::mem::take(&mut membership.participations);
         let specifications = parts.specifications.into_iter().zip(shuffling.batches);
-        let specifications = specifications.map(|(stored, batch)| {
-            let batch = if batch == 0 { None } else { Some(BatchSize::new(batch).ok()?) };
-            stored.into_specification(batch).map(Arc::new)
+        let specifications = specifications.zip(participations).map(|((stored, batch), part)| {
+            let part = match part {
+                Some(part) => part.into_participation()?,
+                None => Participation::EVERYONE,
+            };
+            stored.into_specification(batch_size(batch)?, part).map(Arc::new)
         });
         let specifications: Vec<Arc<Specification>> = specifications.collect::<Option<_>>()?;
         let find = |place: u32| specifications.get(usize::try_from(place).ok()?).map(Arc::clone);
@@ -345,11 +403,13 @@ impl StoredState {
         for experiment_id in open.chain(waiting) {
             *state.reports.entry(experiment_id.clone()).or_default() += 1;
         }
-        for (experiment_id, arm, days, number) in parts.once {
+        for (experiment_id, _, days, number) in parts.once {
+            let day = last_day(days, number);
             let experiment_id = ExperimentId::new(experiment_id).ok()?;
-            let epoch = Epoch { days, number };
-            state.once.insert(Once { experiment_id, arm: arm_index(arm)?, epoch });
+            let last = state.last_draws.entry(experiment_id).or_insert(day);
+            *last = day.max(*last);
         }
+        membership.restore(&mut state)?;
         Some((state, parts.number))
     }
 }

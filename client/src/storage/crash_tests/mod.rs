@@ -9,6 +9,7 @@ use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, ExperimentId, Revision, StoreId, UploadId};
+use bandana_shared::participation::Participation;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
@@ -57,6 +58,7 @@ fn specification() -> Result<Specification, Failure> {
         arms: vec![Arm::new("a")?, Arm::new("b")?],
         timing: ReleaseTiming { attribution_window_seconds: 5, release_delay_seconds_max: 10 },
         batch: None,
+        participation: Participation::EVERYONE,
     })?)
 }
 

@@ -15,7 +15,8 @@ pub struct Specification {
     /// letter or a digit.
     #[prost(string, tag = "1")]
     pub experiment_id: ::prost::alloc::string::String,
-    /// 1 and up. A new revision may change `arms` and nothing else.
+    /// 1 and up. A new revision may change `arms` and `enrolment_millionths`, and nothing
+    /// else.
     #[prost(uint32, tag = "2")]
     pub revision: u32,
     /// True for experiments whose users are simulated with seeded noise. A real
@@ -66,6 +67,19 @@ pub struct Specification {
     /// shuffled.
     #[prost(uint32, tag = "18")]
     pub shuffle_batch: u32,
+    /// An installation keeps its arm, and reports it at most once in each period. Not set: an
+    /// arm is drawn anew for each assignment, and every assignment can report.
+    #[prost(message, optional, tag = "19")]
+    pub sticky: ::core::option::Option<Sticky>,
+    /// Only installations with a position in this part of a layer take part. Not set: all that
+    /// are enrolled.
+    #[prost(message, optional, tag = "20")]
+    pub layer: ::core::option::Option<Layer>,
+    /// The share of installations that take part, in millionths: 1 to 999999. Each draws one
+    /// position in an experiment, from 0 to 999999, and takes part if it is below this, so
+    /// those of a share are also those of each larger one. 0: all of them.
+    #[prost(uint32, tag = "21")]
+    pub enrolment_millionths: u32,
     /// The curve g that is applied to the reward r, scaled to \[0, 1\], before
     /// randomized response: P(1) = (floor + g(r) (2^64 - 2 floor)) / 2^64. How to
     /// compute it to the last bit is in tests/vectors. Or k-ary randomized response,
@@ -90,6 +104,35 @@ pub mod specification {
         #[prost(message, tag = "14")]
         RandomizedResponse(super::RandomizedResponse),
     }
+}
+/// How long an installation keeps its arm. It draws another one, by the policy that it
+/// then holds, when its own is retired or weighs less than `until_weight_below`. Which arm
+/// it is depends on policies and the device's own randomness only.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Sticky {
+    /// The least weight of an arm that is kept, in millionths of the traffic: 0 to 1000000.
+    /// 0: an arm is kept whatever it weighs.
+    #[prost(uint32, tag = "1")]
+    pub until_weight_below: u32,
+    /// An installation makes one report of the experiment, whatever its arm, in each period of
+    /// so many days (UTC, counted from 1970-01-01): 0 to 3650. 0: one ever.
+    #[prost(uint32, tag = "2")]
+    pub report_days: u32,
+}
+/// A part of a layer. An installation draws one position in each layer, from 0 to 999999,
+/// which it keeps and never sends, so experiments with parts of one layer that do not
+/// overlap have no installation in common.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Layer {
+    /// Name of the layer: 1 to 64 characters of \[a-z0-9.\_-\], the first one a letter or a
+    /// digit.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The first position of the part, and the first one after it: 0 \<= from \< to \<= 1000000.
+    #[prost(uint32, tag = "2")]
+    pub from: u32,
+    #[prost(uint32, tag = "3")]
+    pub to: u32,
 }
 /// g(r) = r: the estimate is the mean reward.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
