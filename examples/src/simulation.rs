@@ -13,6 +13,7 @@ use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::gateway::GatewayKeys;
 use bandana_shared::identity::{ExperimentId, Revision};
+use bandana_shared::participation::Participation;
 use bandana_shared::shuffling::{BatchSize, Permille};
 use bandana_shared::specification::{
     Arm, ReleaseTiming, Specification, SpecificationParts, smallest_floor,
@@ -293,6 +294,7 @@ async fn create(
         arms: arms.collect::<Result<_, _>>()?,
         timing: ReleaseTiming::IMMEDIATE,
         batch: settings.batch,
+        participation: Participation::EVERYONE,
     })?;
     let request = CreateExperimentRequest {
         specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),

@@ -53,6 +53,8 @@ pub enum Arrival {
     Single,
     /// In batches, each of one arm.
     Batches,
+    /// Each by itself, of arms that may have been drawn long before.
+    OfKeptArms,
 }
 
 /// The state of an experiment when monitoring begins.
@@ -98,7 +100,7 @@ impl ExperimentMonitor {
         let balance = || Balance::new(now, delay, earlier == 0);
         Self {
             asked: ServedShares::new(now, delay, beginning.is_history_known),
-            ratio: (!in_batches).then(|| SampleRatio::new(initial_arms)),
+            ratio: (beginning.arrival == Arrival::Single).then(|| SampleRatio::new(initial_arms)),
             traffic: Traffic::new(now, earlier),
             favourite: (!beginning.explores).then(Favourite::default),
             balance: (beginning.counts_selections && !in_batches).then(balance),

@@ -33,9 +33,9 @@
 //! # False alarms
 //! The probability is 1e-4 for each experiment in each run of a server, if reports come as
 //! [assumed](super::ServedShares): whatever came before, each comes later than that with a
-//! probability of at most 5%, and regardless of the arm that was drawn. The client's
-//! `Acceptance::report_once` violates the latter, and the alarm then rings without a fault; the
-//! server can't tell.
+//! probability of at most 5%, and regardless of the arm that was drawn. The
+//! `Acceptance::report_once` of early clients violates the latter, and the alarm then rings without a
+//! fault; the server can't tell.
 //!
 //! # End of the alarm
 //! After a repair the evidence falls again, over about as many reports as came with the fault, or
@@ -227,8 +227,7 @@ impl SampleRatio {
                 "arm {place} ({}) has {} of {of} reports, and the policies asked for {asked}, in \
                  the last {days:.1} days: look whether users of some arm fail to report, whether \
                  the app plays the arms it is told, and whether somebody sends reports on their \
-                 own; an app with report_once makes reports that depend on the arm, and rings it \
-                 though nothing is wrong",
+                 own",
                 label(place),
                 share(reports as f64),
             ),

@@ -10,9 +10,10 @@
 //! They are among these few as long as they return one by one. When an outage of more than a week
 //! ends for many devices at once, the assumption fails.
 //!
-//! It is also assumed that reports are made regardless of the arm that was drawn. The client's
-//! `Acceptance::report_once` violates this: an arm reports only when it is first drawn in a period,
-//! so arms with little traffic have a larger share of the reports than of the draws.
+//! It is also assumed that reports are made regardless of the arm that was drawn. An early version of
+//! the client's `Acceptance::report_once` violates this: it reports an arm only when that is first
+//! drawn in a period, so arms with little traffic have a larger share of the reports than of the
+//! draws.
 //!
 //! Times exclude pauses of the experiment. During a pause devices keep their reports, so the
 //! policies before it count for as much longer.

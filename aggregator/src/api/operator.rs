@@ -12,6 +12,7 @@ use bandana_shared::estimate::Estimand;
 use bandana_shared::identity::{ArmIndex, Digest, ExperimentId, Revision, UnixSeconds};
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::limits::SIGNATURE_DAYS_MAX;
+use bandana_shared::participation::Millionths;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, Specification, SpecificationParts, smallest_floor};
 use bandana_shared::wire::v1::create_experiment_request::Memory as WireMemory;
@@ -20,7 +21,8 @@ use bandana_shared::wire::v1::{
     self, AddArmRequest, AddSignatureRequest, CreateExperimentRequest, DeleteExperimentResponse,
     Estimates, EstimatesRequest, ExperimentName, ExperimentStatus, ExportTalliesRequest,
     ListAuditEntriesRequest, ListAuditEntriesResponse, ListExperimentsRequest,
-    ListExperimentsResponse, RefreshPolicyResponse, RetireArmRequest, experiment_status,
+    ListExperimentsResponse, RefreshPolicyResponse, RetireArmRequest, SetEnrolmentRequest,
+    experiment_status,
 };
 use futures_util::{Stream, StreamExt as _};
 use tokio_stream::wrappers::WatchStream;
@@ -239,6 +241,7 @@ pub(super) fn decline(error: &ExperimentChangeError) -> Status {
         }
         ExperimentChangeError::Gone(_) => Status::not_found(message),
         ExperimentChangeError::State { .. }
+        | ExperimentChangeError::LayerOverlap { .. }
         | ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::TooManySignatures)) => {
             Status::failed_precondition(message)
         }
@@ -323,6 +326,7 @@ fn audit_entry(record: AuditRecord) -> v1::AuditEntry {
         AuditAction::Stop => v1::AuditAction::Stop,
         AuditAction::AddArm => v1::AuditAction::AddArm,
         AuditAction::RetireArm => v1::AuditAction::RetireArm,
+        AuditAction::SetEnrolment => v1::AuditAction::SetEnrolment,
         AuditAction::AddSignature => v1::AuditAction::AddSignature,
         AuditAction::RegisterDataSet => v1::AuditAction::RegisterDataSet,
         AuditAction::RefuseDataSet => v1::AuditAction::RefuseDataSet,
@@ -452,6 +456,19 @@ impl Operator for OperatorService {
         let arm = ArmIndex::new(request.arm as usize)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let change = Revise::Retire(arm);
+        self.administer(act, ExperimentChange::Revise { experiment, change }).await
+    }
+
+    async fn set_enrolment(
+        &self,
+        request: Request<SetEnrolmentRequest>,
+    ) -> Result<Response<ExperimentStatus>, Status> {
+        let act = AuditedAction::new("enrolment set", &request);
+        let request = request.into_inner();
+        let experiment = find(&self.registry, request.experiment_id).await?;
+        let share = Millionths::new(request.enrolment_millionths)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let change = Revise::Enrol(share);
         self.administer(act, ExperimentChange::Revise { experiment, change }).await
     }
 

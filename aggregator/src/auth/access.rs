@@ -53,6 +53,7 @@ const METHODS: &[(&str, Access)] = &[
     ("/bandana.v1.Operator/DeleteExperiment", ADMINISTRATORS),
     ("/bandana.v1.Operator/AddArm", EXPERIMENTERS),
     ("/bandana.v1.Operator/RetireArm", EXPERIMENTERS),
+    ("/bandana.v1.Operator/SetEnrolment", EXPERIMENTERS),
     ("/bandana.v1.Operator/AddSignature", EXPERIMENTERS),
     ("/bandana.v1.Operator/GetEstimates", VIEWERS),
     ("/bandana.v1.Operator/WatchEstimates", VIEWERS),

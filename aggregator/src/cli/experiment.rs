@@ -4,9 +4,10 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use bandana_shared::identity::ExperimentId;
+use bandana_shared::participation::{Millionths, ParticipationError};
 use bandana_shared::wire::v1::{
     AddArmRequest, Arm, ExperimentName, ExperimentStatus, ExperimentView as Extent,
-    RetireArmRequest,
+    RetireArmRequest, SetEnrolmentRequest,
 };
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
@@ -109,6 +110,16 @@ pub(super) enum Experiment {
         #[arg(long, conflicts_with = "arm")]
         index: Option<u32>,
     },
+    /// Enrol another share of the installations, in a new revision: those of a share are also those
+    /// of each larger one.
+    ///
+    /// A signed experiment must be signed anew.
+    Enrol {
+        #[command(flatten)]
+        named: Named,
+        /// The share that takes part from now on: above 0, at most 1.
+        share: f64,
+    },
     Export(Export),
 }
 
@@ -206,6 +217,16 @@ pub(super) fn run(experiment: Experiment) -> anyhow::Result<()> {
             named.changed(async |mut client, name| {
                 let ExperimentName { experiment_id } = name;
                 client.retire_arm(RetireArmRequest { experiment_id, arm }).await
+            })
+        }
+        Experiment::Enrol { named, share } => {
+            let refused = |error: ParticipationError| Failure::Refused(error.to_string());
+            let share = Millionths::from_share(share).map_err(refused)?;
+            named.changed(async |mut client, name| {
+                let (experiment_id, enrolment_millionths) = (name.experiment_id, share.get());
+                client
+                    .set_enrolment(SetEnrolmentRequest { experiment_id, enrolment_millionths })
+                    .await
             })
         }
         Experiment::Export(wanted) => export(&wanted),

@@ -152,6 +152,7 @@ impl Writer {
         let state = if is_draft { ExperimentState::Draft } else { ExperimentState::Running };
         // Nothing is stored unless the learner can work with it.
         beginning(specification, config)?;
+        self.check_layer(specification)?;
         let detail = format!(
             "{}, epsilon {}, {} arms, learner {}{}{}, digest {}",
             state.name(),
@@ -165,6 +166,24 @@ impl Writer {
         let id = specification.experiment_id();
         let entry = self.entry(caller, AuditAction::Create, id, detail);
         Ok(self.store.create_experiment(specification, config, state, &entry)?)
+    }
+
+    /// Checks that no experiment that can still get reports has the same installations by its layer.
+    fn check_layer(&self, specification: &Specification) -> Result<(), ExperimentChangeError> {
+        let Some(part) = &specification.participation().layer else { return Ok(()) };
+        for experiment in self.registry.all() {
+            let serving = experiment.serving();
+            let other = serving.specification.participation().layer.as_ref();
+            let other = other.filter(|other| OPEN.contains(&serving.state) && other.overlaps(part));
+            if let Some(other_part) = other {
+                return Err(ExperimentChangeError::LayerOverlap {
+                    part: part.clone(),
+                    other: experiment.id().clone(),
+                    other_part: other_part.clone(),
+                });
+            }
+        }
+        Ok(())
     }
 
     fn set_state(
@@ -222,18 +241,29 @@ impl Writer {
             return Err(ExperimentChangeError::State { state: serving.state, from: OPEN });
         }
         let current = &serving.specification;
-        let (action, arm, revised) = match change {
-            Revise::Add(arm) => (AuditAction::AddArm, current.arms().len(), current.with_arm(arm)?),
-            Revise::Retire(arm) => (AuditAction::RetireArm, arm.get(), current.without_arm(arm)?),
+        let labelled = |of: &Specification, arm: usize| {
+            let label = of.arms().get(arm).map(|arm| arm.label().to_owned()).unwrap_or_default();
+            format!("arm {arm} ({label})")
+        };
+        let (action, revised, what) = match change {
+            Revise::Add(arm) => {
+                let revised = current.with_arm(arm)?;
+                let what = labelled(&revised, current.arms().len());
+                (AuditAction::AddArm, revised, what)
+            }
+            Revise::Retire(arm) => {
+                let revised = current.without_arm(arm)?;
+                (AuditAction::RetireArm, revised, labelled(current, arm.get()))
+            }
+            Revise::Enrol(share) => {
+                let what = format!("a share of {} enrolled", share.share());
+                (AuditAction::SetEnrolment, current.with_enrolment(share)?, what)
+            }
         };
         let config = experiment.config();
         beginning(&revised, config)?;
-        let label = revised.arms().get(arm).map(|arm| arm.label().to_owned()).unwrap_or_default();
-        let detail = format!(
-            "arm {arm} ({label}), revision {}, digest {}",
-            revised.revision().get(),
-            revised.digest()
-        );
+        let (number, digest) = (revised.revision().get(), revised.digest());
+        let detail = format!("{what}, revision {number}, digest {digest}");
         let entry = self.entry(caller, action, experiment.id(), detail);
         Ok(self.store.add_revision(expected(experiment.key(), &serving), &revised, &entry)?)
     }

@@ -10,6 +10,7 @@ mod room;
 mod writer;
 
 use bandana_shared::identity::ExperimentId;
+use bandana_shared::participation::Layer;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use thiserror::Error;
@@ -118,13 +119,15 @@ impl ExperimentChange {
     }
 }
 
-/// A change of the arms.
+/// A change of the arms, or of who takes part.
 #[derive(Clone, Debug)]
 pub enum Revise {
     /// Append an arm.
     Add(bandana_shared::specification::Arm),
     /// Retire an arm.
     Retire(bandana_shared::identity::ArmIndex),
+    /// Enrol another share of the installations.
+    Enrol(bandana_shared::participation::Millionths),
 }
 
 /// A handle to the queue. Cheap to clone.
@@ -295,6 +298,19 @@ pub enum ExperimentChangeError {
         /// States that would allow the change.
         from: &'static [ExperimentState],
     },
+    /// Both experiments could be given to the same installation, and their layer is to keep them apart.
+    #[error(
+        "the part {part} overlaps with {other_part}, of experiment {other}; take another part, or \
+         stop that experiment"
+    )]
+    LayerOverlap {
+        /// The part that was asked for.
+        part: Layer,
+        /// An experiment that has not been stopped.
+        other: ExperimentId,
+        /// Its part.
+        other_part: Layer,
+    },
     /// The experiment was deleted.
     #[error("there is no experiment {0} any more")]
     Gone(ExperimentId),
@@ -307,7 +323,13 @@ impl ExperimentChangeError {
     /// Whether the change was refused because of this process's view of the experiment, which
     /// another replica may have changed since.
     pub(crate) fn is_by_what_was_known(&self) -> bool {
-        matches!(self, Self::State { .. } | Self::Specification(_) | Self::Learner(_))
+        matches!(
+            self,
+            Self::State { .. }
+                | Self::Specification(_)
+                | Self::Learner(_)
+                | Self::LayerOverlap { .. }
+        )
     }
 }
 

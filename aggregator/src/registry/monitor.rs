@@ -36,13 +36,19 @@ pub(crate) fn monitor_of(
         explores: config.learner == Learner::LdpUcb,
         // Where other replicas compute policies, they draw arms too.
         counts_selections: policy.is_none(),
-        arrival: match serving.specification.batch() {
-            None => Arrival::Single,
-            Some(_) => Arrival::Batches,
-        },
+        arrival: arrival(&serving.specification),
     });
     monitor.serve(serving.policy_since, &shares(&serving.policy.weights));
     monitor
+}
+
+fn arrival(specification: &Specification) -> Arrival {
+    match (specification.batch(), specification.participation().sticky) {
+        (Some(_), _) => Arrival::Batches,
+        // An installation reports the arm that it keeps in one period after the other.
+        (None, Some(sticky)) if sticky.report_days > 0 => Arrival::OfKeptArms,
+        (None, _) => Arrival::Single,
+    }
 }
 
 /// The probability that an arm is best by all reports. `None` if it is not defined.

@@ -32,11 +32,13 @@ pub enum AuditAction {
     Delete,
     /// An experiment was unarchived: lists show it again.
     Unarchive,
+    /// Another share of the installations was enrolled.
+    SetEnrolment,
 }
 
 impl AuditAction {
     /// Every action.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Create,
         Self::Start,
         Self::Pause,
@@ -50,6 +52,7 @@ impl AuditAction {
         Self::Archive,
         Self::Delete,
         Self::Unarchive,
+        Self::SetEnrolment,
     ];
 
     /// The action's name in the store, in messages and for people.
@@ -68,6 +71,7 @@ impl AuditAction {
             Self::Archive => "archive",
             Self::Delete => "delete",
             Self::Unarchive => "unarchive",
+            Self::SetEnrolment => "set-enrolment",
         }
     }
 

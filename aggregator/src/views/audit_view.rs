@@ -50,6 +50,7 @@ fn action(action: AuditAction) -> &'static str {
         AuditAction::Archive => "archive",
         AuditAction::Delete => "delete",
         AuditAction::Unarchive => "unarchive",
+        AuditAction::SetEnrolment => "set-enrolment",
         AuditAction::Unspecified => "unknown",
     }
 }

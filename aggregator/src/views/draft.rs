@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use bandana_learners::Learner;
 use bandana_shared::curve::Curvature;
+use bandana_shared::participation::{Layer, Millionths, ParticipationError, Sticky};
 use bandana_shared::wire::v1::create_experiment_request::Memory;
 use bandana_shared::wire::v1::{self, CreateExperimentRequest, specification};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -107,6 +108,27 @@ pub(crate) struct Draft {
     /// than those of the next one, a factor between 0 and 1 [default: none].
     #[arg(long, value_name = "FACTOR")]
     discount_per_day: Option<f64>,
+    /// Draw an arm anew for each assignment, and let each be reported. Otherwise an installation keeps
+    /// its arm, and makes one report.
+    #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
+          require_equals = true)]
+    redraw: Option<bool>,
+    /// Least share of the traffic of an arm that installations keep: 0 to 1 [default: 0.01]. Those
+    /// that have an arm with less draw another one; 0: none does.
+    #[arg(long, value_name = "SHARE")]
+    until_weight_below: Option<f64>,
+    /// An installation makes one report in each period of so many days: 0 to 3650, 0 for one ever
+    /// [default: 0].
+    #[arg(long, value_name = "DAYS")]
+    report_days: Option<u32>,
+    /// Only installations in this part of a layer take part: NAME:FROM-TO, such as checkout:0-0.5
+    /// [default: all]. Experiments with parts of one layer have no installation in common.
+    #[arg(long, value_name = "PART")]
+    layer: Option<String>,
+    /// Share of the installations that take part: above 0, at most 1 [default: 1]. `bandana
+    /// experiment enrol` changes it later.
+    #[arg(long, value_name = "SHARE")]
+    enrolment_share: Option<f64>,
     /// For simulated users only, with noise that can be repeated.
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
@@ -180,6 +202,11 @@ impl Draft {
             discount_per_day: self
                 .discount_per_day
                 .or(file.discount_per_day.filter(|_| self.window_days.is_none())),
+            redraw: self.redraw.or(file.redraw),
+            until_weight_below: self.until_weight_below.or(file.until_weight_below),
+            report_days: self.report_days.or(file.report_days),
+            layer: self.layer.or(file.layer),
+            enrolment_share: self.enrolment_share.or(file.enrolment_share),
             simulation: self.simulation.or(file.simulation),
         }
     }
@@ -211,6 +238,7 @@ impl Draft {
         let kind = self.kind()?;
         let mechanism = self.mechanism(kind)?;
         let memory = self.memory()?;
+        let participation = self.participation()?;
         let reward_low = self.reward_low.unwrap_or(0.0);
         let last = self.categories.map_or(1.0, |categories| f64::from(categories) - 1.0);
         let default_learner = match kind {
@@ -241,7 +269,7 @@ impl Draft {
             attribution_window_seconds: self.attribution_window_seconds.unwrap_or(0),
             release_delay_seconds_max,
             shuffle_batch: self.shuffle_batch.unwrap_or(0),
-            ..Default::default()
+            ..participation
         };
         Ok(CreateExperimentRequest {
             specification: Some(specification),
@@ -279,6 +307,45 @@ impl Draft {
             (None, Some(factor)) => Ok(Some(Memory::DiscountPerDay(factor))),
             (None, None) => Ok(None),
         }
+    }
+
+    /// A specification that says who takes part, and nothing else.
+    fn participation(&self) -> Result<v1::Specification, Failure> {
+        let refused = |error: ParticipationError| Failure::Refused(error.to_string());
+        let redraws = self.redraw.unwrap_or(false);
+        if redraws && (self.until_weight_below.is_some() || self.report_days.is_some()) {
+            return Err(Failure::Refused(
+                "arms that are drawn anew are not kept; leave out either --redraw (`redraw`), or \
+                 --until-weight-below and --report-days"
+                    .to_owned(),
+            ));
+        }
+        let Sticky { until_weight_below, report_days } = Sticky::DEFAULT;
+        let until_weight_below = match self.until_weight_below {
+            Some(share) => Millionths::from_share(share).map_err(refused)?,
+            None => until_weight_below,
+        };
+        let layer = self.layer.as_deref().map(str::parse::<Layer>).transpose().map_err(refused)?;
+        let enrolment = Millionths::from_share(self.enrolment_share.unwrap_or(1.0));
+        let enrolment = match enrolment.map_err(refused)? {
+            // On the wire 0 stands for all.
+            Millionths::NONE => return Err(refused(ParticipationError::NobodyEnrolled)),
+            Millionths::ALL => 0,
+            share => share.get(),
+        };
+        Ok(v1::Specification {
+            sticky: (!redraws).then(|| v1::Sticky {
+                until_weight_below: until_weight_below.get(),
+                report_days: self.report_days.unwrap_or(report_days),
+            }),
+            layer: layer.map(|part| v1::Layer {
+                name: part.name().to_string(),
+                from: part.from().get(),
+                to: part.to().get(),
+            }),
+            enrolment_millionths: enrolment,
+            ..Default::default()
+        })
     }
 
     /// Checks that all fields without a default are present.

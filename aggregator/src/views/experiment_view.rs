@@ -29,7 +29,8 @@ unless k-ary), rewards (kind: binary, bounded or categorical, low, high, out_of_
 clamp, default), estimand (mean_reward, mean_curved_reward or frequencies), \
 attribution_window_seconds, release_delay_seconds_max, shuffled (null unless reports are: batch, \
 delta, central_epsilon: of a report among its batch, in nats, central_epsilon_with_colluders: the same if a tenth \
-of the batch colludes with the server), arms (arm: its index, label, retired), signatures (public_key, \
+of the batch colludes with the server), sticky (null if arms are drawn anew: until_weight_below, \
+report_days, 0: once), layer (null, or name, from, to), enrolment_share, arms (arm: its index, label, retired), signatures (public_key, \
 expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
 seen: in the measure of the alarm), archived (whether lists leave it out). Fields may be added; none changes its meaning.";
 
@@ -59,6 +60,9 @@ pub(crate) struct ExperimentView {
     attribution_window_seconds: u32,
     release_delay_seconds_max: u32,
     shuffled: Option<ShuffledView>,
+    sticky: Option<StickyView>,
+    layer: Option<LayerView>,
+    enrolment_share: f64,
     arms: Vec<ArmView>,
     signatures: Vec<SignatureView>,
     alarms: Vec<AlarmView>,
@@ -90,6 +94,31 @@ impl ShuffledView {
             self.central_epsilon, self.delta, self.central_epsilon_with_colluders
         )
     }
+}
+
+/// Stable JSON form of how long arms are kept.
+#[derive(Debug, Serialize)]
+struct StickyView {
+    until_weight_below: f64,
+    report_days: u32,
+}
+
+impl StickyView {
+    fn describe(&self) -> String {
+        let reports = match self.report_days {
+            0 => "one report".to_owned(),
+            days => format!("one report in each {days} days"),
+        };
+        format!("kept until one weighs less than {}; {reports}", self.until_weight_below)
+    }
+}
+
+/// Stable JSON form of a part of a layer.
+#[derive(Debug, Serialize)]
+struct LayerView {
+    name: String,
+    from: f64,
+    to: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -169,6 +198,16 @@ impl ExperimentView {
             attribution_window_seconds: timing.attribution_window_seconds,
             release_delay_seconds_max: timing.release_delay_seconds_max,
             shuffled: shuffled(&specification).map(Into::into),
+            sticky: specification.participation().sticky.map(|sticky| StickyView {
+                until_weight_below: sticky.until_weight_below.share(),
+                report_days: sticky.report_days,
+            }),
+            layer: specification.participation().layer.as_ref().map(|part| LayerView {
+                name: part.name().to_string(),
+                from: part.from().share(),
+                to: part.to().share(),
+            }),
+            enrolment_share: specification.participation().enrolment.share(),
             arms: arms(&specification),
             signatures,
             alarms: status.alarms.iter().cloned().map(Into::into).collect(),
@@ -222,7 +261,20 @@ impl ExperimentView {
             ("attribution window", format!("{} s", self.attribution_window_seconds)),
             ("release delay", format!("up to {} s more", self.release_delay_seconds_max)),
             ("policy", self.policy_version.clone()),
+            (
+                "arms",
+                match &self.sticky {
+                    Some(sticky) => sticky.describe(),
+                    None => {
+                        "drawn anew for each assignment, which can be reported each time".to_owned()
+                    }
+                },
+            ),
+            ("enrolled", format!("{} of the installations", self.enrolment_share)),
         ];
+        if let Some(LayerView { name, from, to }) = &self.layer {
+            rows.push(("layer", format!("{name}, {from} to {to}")));
+        }
         if let Some(shuffled) = &self.shuffled {
             rows.push(("shuffled", format!("in batches of {}, by a relay", shuffled.batch)));
             rows.push(("central epsilon", shuffled.describe()));

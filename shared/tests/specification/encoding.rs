@@ -8,6 +8,7 @@ use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, ExperimentId};
 use bandana_shared::limits::ARMS_MAX;
+use bandana_shared::participation::{Layer, Millionths, Participation, Sticky};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
@@ -92,11 +93,11 @@ fn unknown_fields_inside_arms_and_mechanisms_are_refused() {
     let specification = Specification::new(full()).unwrap();
     let bytes = specification.canonical_bytes();
     let parts = fields(&bytes);
-    // Keys of the length-delimited fields 12 and 15.
-    for key in [0x62, 0x7a] {
-        let place = parts.iter().position(|field| field[0] == key).unwrap();
-        let [_, length, ref content @ ..] = *parts[place] else { panic!("a short field") };
-        let longer = [&[key, length + 2], content, &[0x50, 0x01]].concat();
+    // Keys of the length-delimited fields 12, 15, 19 and 20.
+    for key in [&[0x62][..], &[0x7a], &[0x9a, 0x01], &[0xa2, 0x01]] {
+        let place = parts.iter().position(|field| field.starts_with(key)).unwrap();
+        let [length, ref content @ ..] = parts[place][key.len()..] else { panic!("a short field") };
+        let longer = [key, &[length + 2], content, &[0x50, 0x01]].concat();
         let changed = [parts[..place].concat(), longer, parts[place + 1..].concat()].concat();
         assert_not_canonical(&changed, &specification, "nested");
     }
@@ -204,6 +205,16 @@ fn single_changes() -> Vec<SpecificationParts> {
     let kary = |symbols| {
         changed(&|parts| (parts.mechanism, parts.batch) = (Mechanism::Kary(symbols), None))
     };
+    let participation = |part: Participation| changed(&|parts| parts.participation = part.clone());
+    let sticky = |one| participation(Participation { sticky: Some(one), ..full().participation });
+    let layer = |text: &str| {
+        let layer = Some(text.parse::<Layer>().unwrap());
+        participation(Participation { layer, ..full().participation })
+    };
+    let enrolment = |parts| {
+        let enrolment = Millionths::new(parts).unwrap();
+        participation(Participation { enrolment, ..full().participation })
+    };
     vec![
         full(),
         changed(&|parts| parts.experiment_id = ExperimentId::new("checkout2").unwrap()),
@@ -236,6 +247,20 @@ fn single_changes() -> Vec<SpecificationParts> {
         changed(&|parts| parts.timing.release_delay_seconds_max = 0),
         changed(&|parts| parts.batch = BatchSize::new(1001).ok()),
         changed(&|parts| parts.batch = None),
+        participation(Participation { sticky: None, ..full().participation }),
+        sticky(Sticky { report_days: 29, ..Sticky::DEFAULT }),
+        sticky(Sticky::DEFAULT),
+        sticky(Sticky { until_weight_below: Millionths::NONE, report_days: 28 }),
+        sticky(Sticky { until_weight_below: Millionths::NONE, report_days: 0 }),
+        participation(Participation { layer: None, ..full().participation }),
+        layer("pages:0.25-0.75"),
+        layer("page:0.25-0.750001"),
+        layer("page:0.250001-0.75"),
+        layer("page:0-0.75"),
+        layer("page:0.25-1"),
+        enrolment(300_001),
+        enrolment(1),
+        enrolment(1_000_000),
     ]
 }
 
@@ -244,14 +269,14 @@ fn every_change_changes_the_digest() {
     let mut changes = single_changes();
     // A list in which all arms are retired is not an experiment.
     changes.retain(|parts| parts.arms.iter().any(|arm| !arm.is_retired()));
-    assert_eq!(changes.len(), 30);
+    assert_eq!(changes.len(), 44);
     let digests: HashSet<_> =
         changes.iter().map(|parts| Specification::new(parts.clone()).unwrap().digest()).collect();
     assert_eq!(digests.len(), changes.len());
 }
 
 #[test]
-fn revisions_change_arms_and_nothing_else() {
+fn revisions_change_arms_and_enrolment_and_nothing_else() {
     let first = Specification::first(
         ExperimentId::new("ab").unwrap(),
         Epsilon::new(1.0).unwrap(),
@@ -267,9 +292,13 @@ fn revisions_change_arms_and_nothing_else() {
     assert_eq!(third.active_arms(), [true, false, true]);
     let labels: Vec<&str> = third.arms().iter().map(Arm::label).collect();
     assert_eq!(labels, ["x", "y", "z"]);
-    let mut parts = third.to_parts();
+    let half = Millionths::from_share(0.5).unwrap();
+    let fourth = third.with_enrolment(half).unwrap();
+    assert_eq!((fourth.revision().get(), fourth.participation().enrolment), (4, half));
+    let mut parts = fourth.to_parts();
     parts.arms = first.arms().to_vec();
     parts.revision = first.revision();
+    parts.participation = Participation::EVERYONE;
     assert_eq!(Specification::new(parts).unwrap(), first);
 }
 

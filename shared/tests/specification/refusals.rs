@@ -6,7 +6,9 @@ use bandana_shared::curve::Mechanism;
 use bandana_shared::identity::{ArmIndex, IdentityError};
 use bandana_shared::limits::{
     ARMS_MAX, ATTRIBUTION_WINDOW_SECONDS_MAX, LABEL_BYTES_MAX, RELEASE_DELAY_SECONDS_MAX,
+    REPORT_DAYS_MAX,
 };
+use bandana_shared::participation::{Millionths, Participation, ParticipationError, Sticky};
 use bandana_shared::policy::{Policy, PolicyError};
 use bandana_shared::rewards::{Rewards, RewardsError};
 use bandana_shared::specification::{Arm, Specification, SpecificationError, SpecificationParts};
@@ -82,7 +84,22 @@ fn every_specification_error_has_its_cause() {
         late(0, RELEASE_DELAY_SECONDS_MAX + 1),
         E::Timing(timing) if timing.release_delay_seconds_max > RELEASE_DELAY_SECONDS_MAX
     ));
+    let part = |part: Participation| after(|parts| parts.participation = part.clone());
+    assert_eq!(
+        part(Participation { enrolment: Millionths::NONE, ..Participation::EVERYONE }),
+        E::Participation(ParticipationError::NobodyEnrolled)
+    );
+    let sticky = Some(Sticky { report_days: REPORT_DAYS_MAX + 1, ..Sticky::DEFAULT });
+    assert_eq!(
+        part(Participation { sticky, ..Participation::EVERYONE }),
+        E::Participation(ParticipationError::ReportDays(REPORT_DAYS_MAX + 1))
+    );
     let specification = Specification::new(full()).unwrap();
+    let enrolled = specification.participation().enrolment;
+    assert_eq!(
+        specification.with_enrolment(enrolled),
+        Err(E::SameEnrolment { share: enrolled.share() })
+    );
     assert_eq!(
         specification.without_arm(ArmIndex::new(2).unwrap()),
         Err(E::UnknownArm { arm: 2, arms: 2 })
@@ -142,6 +159,23 @@ fn every_wire_error_of_a_message_has_its_cause() {
     for default_reward in [4.5, -1.5, f64::NAN] {
         let error = after_wire(|m| m.default_reward = default_reward);
         assert!(matches!(error, E::Rewards(RewardsError::Default { .. })), "{default_reward}");
+    }
+    let layer = |name: &str, from, to| {
+        let layer = v1::Layer { name: name.to_owned(), from, to };
+        after_wire(|m| m.layer = Some(layer.clone()))
+    };
+    for error in [
+        layer("Page", 0, 1),
+        layer("", 0, 1),
+        layer("page", 7, 7),
+        layer("page", 8, 7),
+        layer("page", 0, 1_000_001),
+        after_wire(|m| m.enrolment_millionths = 1_000_001),
+        after_wire(|m| {
+            m.sticky = Some(v1::Sticky { until_weight_below: 1_000_001, report_days: 0 });
+        }),
+    ] {
+        assert!(matches!(error, E::Participation(_)), "{error}");
     }
     let binary = v1::RewardKind::Binary.into();
     assert!(matches!(

@@ -5,7 +5,10 @@ use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
-use bandana_shared::limits::{ATTRIBUTION_WINDOW_SECONDS_MAX, RELEASE_DELAY_SECONDS_MAX};
+use bandana_shared::limits::{
+    ATTRIBUTION_WINDOW_SECONDS_MAX, RELEASE_DELAY_SECONDS_MAX, REPORT_DAYS_MAX,
+};
+use bandana_shared::participation::{Layer, LayerName, Millionths, Participation, Sticky};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::specification::{
@@ -92,6 +95,21 @@ fn arms() -> impl Strategy<Value = Vec<Arm>> {
     )
 }
 
+fn participations() -> impl Strategy<Value = Participation> {
+    let parts = || (0..=1_000_000_u32).prop_map(|parts| Millionths::new(parts).unwrap());
+    let days = prop_oneof![0..=REPORT_DAYS_MAX, Just(0)];
+    let sticky = (prop_oneof![parts(), Just(Millionths::NONE)], days)
+        .prop_map(|(until_weight_below, report_days)| Sticky { until_weight_below, report_days });
+    let part = ("[a-z0-9][a-z0-9._-]{0,63}", parts(), parts());
+    let layer = part.prop_filter_map("a part with positions", |(name, a, b)| {
+        Layer::new(LayerName::new(name).unwrap(), a.min(b), a.max(b)).ok()
+    });
+    let enrolment = parts().prop_filter("somebody", |share| *share != Millionths::NONE);
+    let enrolment = prop_oneof![enrolment, Just(Millionths::ALL)];
+    (proptest::option::of(sticky), proptest::option::of(layer), enrolment)
+        .prop_map(|(sticky, layer, enrolment)| Participation { sticky, layer, enrolment })
+}
+
 pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
     let timing = (
         prop_oneof![0..=ATTRIBUTION_WINDOW_SECONDS_MAX, Just(0)],
@@ -100,8 +118,16 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
     let name = ("[a-z0-9][a-z0-9._-]{0,63}", 1..=u32::MAX, any::<bool>());
     // Every second one is not shuffled.
     let timing = (timing.0, timing.1, prop_oneof![0..=16_384_u32, Just(0)]);
+    let timing = (timing, participations());
     (name, (epsilons(), 0..1000_u64), rewards(), mechanisms(), arms(), timing).prop_map(
-        |((id, revision, simulation), (epsilon, extra), rewards, mechanism, arms, timing)| {
+        |(
+            (id, revision, simulation),
+            (epsilon, extra),
+            rewards,
+            mechanism,
+            arms,
+            (timing, participation),
+        )| {
             let binary = rewards.kind() == RewardKind::Binary;
             let mechanism = match (mechanism, rewards.categories()) {
                 (_, Some(categories)) => Mechanism::Kary(categories),
@@ -125,6 +151,7 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
                     release_delay_seconds_max: timing.1,
                 },
                 batch: BatchSize::new(timing.2).ok().filter(|_| !is_kary),
+                participation,
             })
             .unwrap()
         },
@@ -149,5 +176,10 @@ pub(crate) fn full() -> SpecificationParts {
             release_delay_seconds_max: 3600,
         },
         batch: Some(BatchSize::new(1000).unwrap()),
+        participation: Participation {
+            sticky: Some(Sticky { report_days: 28, ..Sticky::DEFAULT }),
+            layer: Some("page:0.25-0.75".parse().unwrap()),
+            enrolment: Millionths::new(300_000).unwrap(),
+        },
     }
 }

@@ -6,7 +6,7 @@ use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, Revision, UploadId};
-use bandana_shared::participation::Participation;
+use bandana_shared::participation::{Layer, Millionths, Participation, Sticky};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::specification::{
@@ -45,8 +45,27 @@ struct SpecificationVector {
     attribution_window_seconds: u32,
     release_delay_seconds_max: u32,
     shuffle_batch: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sticky: Option<StickyVector>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layer: Option<LayerVector>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enrolment_millionths: Option<u32>,
     bytes: String,
     digest: String,
+}
+
+#[derive(Serialize)]
+struct StickyVector {
+    until_weight_below: u32,
+    report_days: u32,
+}
+
+#[derive(Serialize)]
+struct LayerVector {
+    name: String,
+    from: u32,
+    to: u32,
 }
 
 #[derive(Serialize)]
@@ -112,13 +131,25 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     levels.floor = smallest_floor(levels.mechanism, epsilon);
     let shuffled = SpecificationParts { batch: Some(BatchSize::new(1000)?), ..linear.clone() };
     let categories = SpecificationParts { rewards: Rewards::categorical(six), ..levels.clone() };
-    let others = [full, flat, linear, exponential, many, levels, categories, shuffled]
-        .map(Specification::new);
+    let partial = Participation {
+        sticky: Some(Sticky { report_days: 28, ..Sticky::DEFAULT }),
+        layer: Some("checkout:0.25-0.75".parse::<Layer>()?),
+        enrolment: Millionths::from_share(0.5)?,
+    };
+    let partial = SpecificationParts { participation: partial, ..shuffled.clone() };
+    // Its two fields have their default values, and the message is there all the same.
+    let for_ever = Sticky { until_weight_below: Millionths::NONE, report_days: 0 };
+    let for_ever = Participation { sticky: Some(for_ever), ..Participation::EVERYONE };
+    let kept = SpecificationParts { participation: for_ever, ..linear.clone() };
+    let others =
+        [full, flat, linear, exponential, many, levels, categories, shuffled, partial, kept]
+            .map(Specification::new);
     std::iter::once(Ok(plain)).chain(others).map(|specification| Ok(specification?)).collect()
 }
 
 fn specification_vector(specification: &Specification) -> SpecificationVector {
     let rewards = specification.rewards();
+    let participation = specification.participation();
     let (mechanism, curvature_units) = match specification.mechanism() {
         Mechanism::Linear => ("linear", None),
         Mechanism::Quadratic(curvature) => ("quadratic", Some(curvature.units())),
@@ -155,6 +186,17 @@ fn specification_vector(specification: &Specification) -> SpecificationVector {
         attribution_window_seconds: specification.timing().attribution_window_seconds,
         release_delay_seconds_max: specification.timing().release_delay_seconds_max,
         shuffle_batch: specification.batch().map_or(0, BatchSize::get),
+        sticky: participation.sticky.map(|sticky| StickyVector {
+            until_weight_below: sticky.until_weight_below.get(),
+            report_days: sticky.report_days,
+        }),
+        layer: participation.layer.as_ref().map(|part| LayerVector {
+            name: part.name().to_string(),
+            from: part.from().get(),
+            to: part.to().get(),
+        }),
+        enrolment_millionths: (participation.enrolment != Millionths::ALL)
+            .then_some(participation.enrolment.get()),
         bytes: hex(&specification.canonical_bytes()),
         digest: specification.digest().to_string(),
     }

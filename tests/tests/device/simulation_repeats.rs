@@ -8,7 +8,6 @@ use bandana_examples::simulation::{self, Connections, Settings};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::ExperimentId;
-use bandana_shared::participation::Participation;
 use bandana_shared::wire::v1::{self, ExperimentState, Learner};
 use bandana_studies::instance::{Instance, RewardDistribution, SimulatedArm};
 use bandana_tests::harness::{Aggregator, three_arms};
@@ -18,7 +17,6 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 async fn simulate(process: &AggregatorProcess, seed: u64) -> anyhow::Result<Report> {
     let settings = Settings {
         batch: None,
-        participation: Participation::EVERYONE,
         users: 600,
         refresh: 150,
         connections: 8,
@@ -85,7 +83,6 @@ async fn users_take_part_in_an_experiment_that_is_theirs_and_leave_it_running() 
     assert_eq!((found.digest(), learner), (theirs.digest(), Learner::LdpTs));
     let settings = Settings {
         batch: None,
-        participation: Participation::EVERYONE,
         users: 100,
         refresh: 50,
         connections: 2,

@@ -37,17 +37,25 @@ export async function create({ main, signal, announce, ready }) {
     floor: number({ id: "floor_weight", min: "0", max: "1", value: "0" }),
     burnIn: number({ id: "burn_in_reports", min: "0", max: "4294967295", step: "1", value: "0" }),
     holdout: number({ id: "holdout_share", min: "0", max: "1", value: "0" }),
+    keeping: choice("redraw", [["false", "kept by each installation, which reports once"], ["true", "drawn anew each time, and each reported"]]),
+    weight: number({ id: "until_weight_below", min: "0", max: "1", value: "0.01" }),
+    days: number({ id: "report_days", min: "0", max: "3650", step: "1", value: "0" }),
+    layer: element("input", { id: "layer", autocomplete: "off", spellcheck: "false" }),
+    enrolment: number({ id: "enrolment_share", min: "0.000001", max: "1", value: "1" }),
   };
   const simulation = check("simulation", "The users are simulated: their noise can be repeated, and protects nobody");
   const nonlinear = check("accept_nonlinear_estimand",
     "I know that the server learns the mean of g(reward), and may prefer an arm whose mean reward is lower");
   const draft = check("draft", "Only make a draft: devices see nothing of it until it is started");
   const curvature = field("Curvature", inputs.curvature, "-1 to 1, convex above 0");
+  const weight = field("Kept until it weighs less than", inputs.weight, "Share of the traffic, 0 to 1: those who have an arm with less draw another one");
+  const days = field("One report in so many days", inputs.days, "0 for one ever");
   const trouble = element("div");
   const adapt = () => {
     const kind = inputs.kind.value;
     const mechanism = inputs.mechanism.value;
     curvature.hidden = mechanism !== "quadratic";
+    weight.hidden = days.hidden = inputs.keeping.value === "true";
     const isCurved = mechanism === "exponential" || (mechanism === "quadratic" && inputs.curvature.value !== "0");
     nonlinear.row.hidden = !(isCurved && kind === "bounded");
   };
@@ -87,6 +95,10 @@ export async function create({ main, signal, announce, ready }) {
       field("Rewards out of range", inputs.outOfRange),
       field("Attribution window, in seconds", inputs.window, "How long after a choice rewards count; 3600 is an hour. 0 is for simulated users."),
       field("Random delay of reports, in seconds", inputs.delay, "At most so long: 0 to 604800")),
+    element("fieldset", {}, element("legend", {}, "Who takes part"),
+      field("An arm is", inputs.keeping), weight, days,
+      field("Enrolled share", inputs.enrolment, "Share of the installations, above 0, at most 1; it can be changed later"),
+      field("Part of a layer", inputs.layer, "name:from-to, such as checkout:0-0.5; experiments with parts of one layer have no installation in common. Empty: none")),
     element("fieldset", {}, element("legend", {}, "Learning"),
       field("Learner", inputs.learner),
       field("Floor weight", inputs.floor, "Least share of the traffic for every arm: 0 to 1 / number of arms"),
@@ -119,6 +131,11 @@ function described(inputs, simulation) {
     floor_weight: value(inputs.floor),
     burn_in_reports: value(inputs.burnIn),
     holdout_share: value(inputs.holdout),
+    redraw: inputs.keeping.value === "true",
+    until_weight_below: inputs.keeping.value === "true" ? undefined : value(inputs.weight),
+    report_days: inputs.keeping.value === "true" ? undefined : value(inputs.days),
+    layer: inputs.layer.value.trim() || undefined,
+    enrolment_share: value(inputs.enrolment),
     simulation: simulation || undefined,
   };
 }

@@ -18,6 +18,9 @@ export function about() {
       ["Holdout", now.holdout_share ? `${plain(now.holdout_share)} of the traffic` : "none"],
       ["Attribution window", duration(now.attribution_window_seconds)],
       ["Release delay", now.release_delay_seconds_max ? `up to ${duration(now.release_delay_seconds_max)} more` : "none"],
+      ["Arms", now.sticky ? kept(now.sticky) : "drawn anew for each assignment, which can be reported each time"],
+      ["Enrolled", `${plain(now.enrolment_share)} of the installations`],
+      ...(now.layer ? [["Layer", `${now.layer.name}, ${plain(now.layer.from)} to ${plain(now.layer.to)}`]] : []),
       ["Revision", String(now.revision)],
       ["Digest", element("code", {}, now.digest)],
       ...(signed.length ? signed : [["Signed", "by nobody"]]),
@@ -27,6 +30,12 @@ export function about() {
     before = key;
   };
   return { section, show };
+}
+
+/** How long installations keep their arm. */
+function kept({ until_weight_below: weight, report_days: days }) {
+  const reports = days ? `one report in each ${plain(days)} days` : "one report";
+  return `kept until one weighs less than ${plain(weight)}; ${reports}`;
 }
 
 /** The section on changes, and what brings it up to date. */

@@ -562,7 +562,8 @@ pub struct ExperimentName {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CreateExperimentRequest {
     /// The experiment, with `revision` 0 or 1 and `floor` 0: the server computes
-    /// the floor from epsilon.
+    /// the floor from epsilon. FAILED_PRECONDITION: an experiment that has not been
+    /// stopped has a part of the same layer that overlaps.
     #[prost(message, optional, tag = "1")]
     pub specification: ::core::option::Option<Specification>,
     /// Who chooses the arms.
@@ -739,6 +740,15 @@ pub struct RetireArmRequest {
     /// Index into Specification.arms.
     #[prost(uint32, tag = "2")]
     pub arm: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetEnrolmentRequest {
+    /// See Specification.experiment_id.
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+    /// 1 to 1000000; the last is all. Those of a share are also those of each larger one.
+    #[prost(uint32, tag = "2")]
+    pub enrolment_millionths: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AddSignatureRequest {
@@ -1138,6 +1148,8 @@ pub enum AuditAction {
     Archive = 11,
     Delete = 12,
     Unarchive = 13,
+    /// Another share of the installations was enrolled.
+    SetEnrolment = 14,
 }
 impl AuditAction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1160,6 +1172,7 @@ impl AuditAction {
             Self::Archive => "AUDIT_ACTION_ARCHIVE",
             Self::Delete => "AUDIT_ACTION_DELETE",
             Self::Unarchive => "AUDIT_ACTION_UNARCHIVE",
+            Self::SetEnrolment => "AUDIT_ACTION_SET_ENROLMENT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1179,6 +1192,7 @@ impl AuditAction {
             "AUDIT_ACTION_ARCHIVE" => Some(Self::Archive),
             "AUDIT_ACTION_DELETE" => Some(Self::Delete),
             "AUDIT_ACTION_UNARCHIVE" => Some(Self::Unarchive),
+            "AUDIT_ACTION_SET_ENROLMENT" => Some(Self::SetEnrolment),
             _ => None,
         }
     }

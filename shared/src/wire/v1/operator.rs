@@ -402,6 +402,31 @@ pub mod operator_client {
                 .insert(GrpcMethod::new("bandana.v1.Operator", "RetireArm"));
             self.inner.unary(req, path, codec).await
         }
+        /// Enrols another share of the installations, in a new revision.
+        pub async fn set_enrolment(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::wire::v1::SetEnrolmentRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::ExperimentStatus>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Operator/SetEnrolment",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Operator", "SetEnrolment"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Adds a signature to a revision, in place of an older one by the same key.
         /// From now on devices get it with that revision, until it expires. Adding the
         /// same signature again changes nothing.
@@ -684,6 +709,14 @@ pub mod operator_server {
         async fn retire_arm(
             &self,
             request: tonic::Request<crate::wire::v1::RetireArmRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::ExperimentStatus>,
+            tonic::Status,
+        >;
+        /// Enrols another share of the installations, in a new revision.
+        async fn set_enrolment(
+            &self,
+            request: tonic::Request<crate::wire::v1::SetEnrolmentRequest>,
         ) -> std::result::Result<
             tonic::Response<crate::wire::v1::ExperimentStatus>,
             tonic::Status,
@@ -1372,6 +1405,51 @@ pub mod operator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RetireArmSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Operator/SetEnrolment" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetEnrolmentSvc<T: Operator>(pub Arc<T>);
+                    impl<
+                        T: Operator,
+                    > tonic::server::UnaryService<crate::wire::v1::SetEnrolmentRequest>
+                    for SetEnrolmentSvc<T> {
+                        type Response = crate::wire::v1::ExperimentStatus;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::wire::v1::SetEnrolmentRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Operator>::set_enrolment(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetEnrolmentSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
