@@ -201,7 +201,7 @@ class World:
         return done.stdout
 
     def create(self, name, window):
-        arms = ["--arm", "blue", "--arm", "green", "--epsilon", "1"]
+        arms = ["--arm", "blue", "--arm", "green", "--epsilon", "1", "--redraw"]
         window = ["--attribution-window-seconds", str(window), "--release-delay-seconds-max", "0"]
         self.run("experiment", "create", name, *arms, *window)
 

@@ -59,6 +59,21 @@ impl Experiment {
         !core.is_opted_out() && core.specification(&self.id).is_some()
     }
 
+    /// The labels of the arms in play; none before there is a policy.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// assert_eq!(bandana.experiment("button-colour")?.labels(), ["red", "green"]);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    pub fn labels(&self) -> Vec<String> {
+        let core = self.bandana.shared.core();
+        let arms = core.specification(&self.id).map(|specification| specification.arms());
+        let in_play = arms.unwrap_or_default().iter().filter(|arm| !arm.is_retired());
+        in_play.map(|arm| arm.label().to_owned()).collect()
+    }
+
     /// Waits until [`Self::is_ready`], for at most `patience`. Blocks, so it is for the first start
     /// of a program that has nothing else to do: a later start reads the experiment from its
     /// directory, and an app shows its default meanwhile.

@@ -3,7 +3,8 @@
 //! - [`instance`]: arms and their rewards, from papers and from files.
 //! - [`study`]: learners on private bits, as `regret-study` runs them.
 //! - [`curator`]: bandits with a trusted curator, as `curator-study` runs them.
-//! - [`program`]: progress and Ctrl-C, for both.
+//! - [`visits`]: users who come back, as `visits-study` runs them.
+//! - [`program`]: progress and Ctrl-C, for all.
 //!
 //! Nothing here needs a server or a network.
 
@@ -11,3 +12,4 @@ pub mod curator;
 pub mod instance;
 pub mod program;
 pub mod study;
+pub mod visits;

@@ -45,6 +45,7 @@ const METHODS: &[(&str, &str)] = &[
     ("Operator/DeleteExperiment", ""),
     ("Operator/AddArm", "e"),
     ("Operator/RetireArm", "e"),
+    ("Operator/SetEnrolment", "e"),
     ("Operator/AddSignature", "e"),
     ("Operator/GetEstimates", "ve"),
     ("Operator/WatchEstimates", "ve"),

@@ -1,5 +1,7 @@
 // Five minutes to the first choice: shows an arm, rewards it, and waits until the report has left.
 
+#define _POSIX_C_SOURCE 200809L
+
 #include "host.h"
 
 #include <stdio.h>

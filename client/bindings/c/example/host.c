@@ -152,6 +152,8 @@ static void call(host *host, const bandana_step *step) {
   CURLcode end = CURLE_OUT_OF_MEMORY;
   if (curl != NULL && headers != NULL) {
     curl_easy_setopt(curl, CURLOPT_URL, address);
+    // None of the environment.
+    curl_easy_setopt(curl, CURLOPT_PROXY, "");
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(curl, CURLOPT_POSTFIELDS, (const char *)body);
     curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)size);

@@ -56,6 +56,16 @@ typedef enum {
   BANDANA_SLOT_REWARDS,
 } bandana_slot;
 
+// What the rewards of an app's experiments are.
+typedef enum {
+  // 0 or 1; without a reward, 0.
+  BANDANA_REWARDS_BINARY,
+  // From `reward_low` to `reward_high`, clamped; without a reward, `reward_low`.
+  BANDANA_REWARDS_BOUNDED,
+  // 0, 1, ... up to `categories` - 1; without a reward, 0.
+  BANDANA_REWARDS_CATEGORICAL,
+} bandana_rewards;
+
 // What to show: an arm, or the app's own default.
 typedef struct bandana_choice bandana_choice;
 
@@ -110,8 +120,8 @@ typedef struct {
   // The shortest release delay that the app accepts, in seconds; below 0, the default: the
   // library's.
   int64_t least_release_delay_seconds;
-  // Whether an arm reports once in so many days, 0: once for ever; below 0, the default: each
-  // assignment reports.
+  // Whether an experiment is reported once in so many days, whichever arm, 0: once for ever; below
+  // 0, the default: as the experiment says.
   int64_t report_once_days;
   // Called with `context` when there may be a step to take; NULL, the default: nobody is told. It may
   // only schedule, comes on any thread, and never because of a reward. It must not call the

@@ -136,8 +136,8 @@ pub struct bandana_settings {
     /// The shortest release delay that the app accepts, in seconds; below 0, the default: the
     /// library's.
     pub least_release_delay_seconds: i64,
-    /// Whether an arm reports once in so many days, 0: once for ever; below 0, the default: each
-    /// assignment reports.
+    /// Whether an experiment is reported once in so many days, whichever arm, 0: once for ever; below
+    /// 0, the default: as the experiment says.
     pub report_once_days: i64,
     /// Called with `context` when there may be a step to take; NULL, the default: nobody is told. It may
     /// only schedule, comes on any thread, and never because of a reward. It must not call the

@@ -117,6 +117,12 @@ impl Bandana {
         }
     }
 
+    /// The labels of the arms in play; none before there is a policy.
+    pub fn labels(&self, experiment: &str) -> Vec<String> {
+        let experiment = self.handle().and_then(|handle| handle.experiment(experiment).ok());
+        experiment.map(|experiment| experiment.labels()).unwrap_or_default()
+    }
+
     /// The arm to show: that of the assignment whose attribution window lasts, or else a new one.
     /// Never waits, never fails.
     pub fn choose(&self, experiment: &str) -> Choice {

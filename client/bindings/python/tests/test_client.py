@@ -3,10 +3,14 @@
 What the client itself does is tested by `../conformance`, against a real server.
 """
 
+import asyncio
 import contextlib
+import copy
 import gc
 import http.server
 import os
+import pickle
+import signal
 import socket
 import ssl
 import subprocess
@@ -112,6 +116,80 @@ def test_whatever_a_transport_returns_the_thread_goes_on(answer):
         app.experiment("button-colour")
         until(lambda: app.status().fetches_failed == 1)
         assert app._thread.is_alive()
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_belongs_to_a_client_is_not_copied(way):
+    with start() as app:
+        for held in (app.experiment("button-colour").choose(), app._core):
+            with pytest.raises(TypeError, match="copied|pickle"):
+                way(held)
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_a_transport_that_ends_its_thread_does_not_end_the_clients(ending):
+    def transport(*_):
+        raise ending
+
+    with start(transport) as app:
+        app.experiment("button-colour")
+        until(lambda: app.status().fetches_failed == 1)
+        assert app._thread.is_alive()
+
+
+def test_a_signal_in_the_middle_of_a_call_holds_nothing_up():
+    with start() as app:
+        experiments = [app.experiment(name) for name in ("one", "other")]
+        calls = []
+
+        def on_signal(*_):
+            calls.append([experiment.choose() for experiment in experiments])
+            app.wake()
+
+        before = signal.signal(signal.SIGALRM, on_signal)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.000_7)
+        try:
+            while len(calls) < 500:
+                experiments[0].choose()
+                app.wake()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+def test_a_reward_that_is_no_number_raises_nothing():
+    with start() as app:
+        choice = app.experiment("button-colour").choose()
+        for reward in (None, "1", [1], 10**400, float("nan"), object()):
+            assert choice.reward(reward) is False
+            assert app.reward(choice.assignment, reward) is False
+        for assignment in (-1, 1 << 64, None, 7):
+            assert app.reward(assignment, 1.0) is False
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"consent": "yes"},
+        {"consent": None},
+        {"consent": 2},
+        {"budget": None},
+        {"rewards": "binary"},
+    ],
+)
+def test_a_setting_of_another_type_is_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        start(**wrong)
+
+
+def test_what_is_no_address_and_no_name_is_refused():
+    for url in (5, None, b"https://localhost", "https://exa\nmple.org", "https://\ud800.org"):
+        with pytest.raises(ValueError, match="(?i)give|neither"):
+            start(url)
+    with start() as app:
+        for name in (None, 5, "Button Colour", ""):
+            with pytest.raises(bandana.SetupError):
+                app.experiment(name)
 
 
 def test_a_client_that_is_forgotten_ends_its_thread():

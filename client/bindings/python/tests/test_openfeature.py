@@ -62,12 +62,17 @@ class App:
     def __init__(self, **labels):
         self.shown = {name: Shown(label) for name, label in labels.items()}
         self.name = None
+        self.drawn = []
 
     def experiment(self, name):
         self.name = name
         return self
 
+    def labels(self):
+        return [self.shown[self.name].label]
+
     def choose(self):
+        self.drawn.append(self.name)
         return self.shown[self.name]
 
 
@@ -84,11 +89,13 @@ def test_an_arm_is_a_variant_and_an_event_its_reward():
     assert client.get_float_value("price", 1.0) == 0.5
     details = client.get_integer_details("colour", 3)
     assert (details.value, details.error_code) == (3, ErrorCode.TYPE_MISMATCH)
+    assert app.drawn == ["colour", "checkout", "items", "price"], "nobody would see its arm"
     client.track("purchase")
     client.track("purchase", tracking_event_details=TrackingEventDetails(value=0.25))
     client.track("page-view")
-    assert app.shown["colour"].rewards == [1.0, 0.25]
-    assert app.shown["checkout"].rewards == [1.0, 0.25]
+    client.track("purchase", tracking_event_details=TrackingEventDetails(value="x"))
+    assert app.shown["colour"].rewards == [1.0, 0.25, "x"], "the client refuses it"
+    assert app.shown["checkout"].rewards == [1.0, 0.25, "x"]
     assert app.shown["items"].rewards == []
     assert app.shown["other"].rewards == [], "nobody has seen it"
     api.clear_providers()

@@ -460,13 +460,7 @@ fileprivate final class UniffiHandleMap<T>: @unchecked Sendable {
 
 
 // Public interface members begin here.
-// Magic number for the Rust proxy to call using the same mechanism as every other method,
-// to free the callback once it's dropped by Rust.
-private let IDX_CALLBACK_FREE: Int32 = 0
-// Callback return codes
-private let UNIFFI_CALLBACK_SUCCESS: Int32 = 0
-private let UNIFFI_CALLBACK_ERROR: Int32 = 1
-private let UNIFFI_CALLBACK_UNEXPECTED_ERROR: Int32 = 2
+
 
 #if swift(>=5.8)
 @_documentation(visibility: private)
@@ -662,6 +656,11 @@ public protocol CoreProtocol: AnyObject, Sendable {
     func join(experiment: String) throws 
     
     /**
+     * The labels of the arms in play; none before there is a policy.
+     */
+    func labels(experiment: String)  -> [String]
+    
+    /**
      * The next step.
      */
     func nextStep()  -> Step
@@ -695,6 +694,12 @@ public protocol CoreProtocol: AnyObject, Sendable {
      * Tells that a call had no answer.
      */
     func unanswered(call: UInt64) 
+    
+    /**
+     * Waits until there may be a step to take, for at most so long; at once if there was one since the
+     * last wait. Never ends because of a reward.
+     */
+    func waitForWork(milliseconds: UInt64) 
     
     /**
      * Ends waits for the server. Never call it because the user reacted.
@@ -772,12 +777,11 @@ open class Core: CoreProtocol, @unchecked Sendable {
      * # Errors
      * When a setting is not valid.
      */
-public static func start(configuration: Configuration, worker: Worker)throws  -> Core  {
+public static func start(configuration: Configuration)throws  -> Core  {
     return try  FfiConverterTypeCore_lift(try rustCallWithError(FfiConverterTypeSetupError_lift) {
         uniffiCallStatus in
     uniffi_bandana_ffi_fn_constructor_core_start(
-        FfiConverterTypeConfiguration_lower(configuration),
-        FfiConverterTypeWorker_lower(worker),uniffiCallStatus
+        FfiConverterTypeConfiguration_lower(configuration),uniffiCallStatus
     )
 })
 }
@@ -863,6 +867,19 @@ open func join(experiment: String)throws   {try rustCallWithError(FfiConverterTy
         FfiConverterString.lower(experiment),uniffiCallStatus
     )
 }
+}
+    
+    /**
+     * The labels of the arms in play; none before there is a policy.
+     */
+open func labels(experiment: String) -> [String]  {
+    return try!  FfiConverterSequenceString.lift(try! rustCall() {
+        uniffiCallStatus in
+    uniffi_bandana_ffi_fn_method_core_labels(
+            self.uniffiCloneHandle(),
+        FfiConverterString.lower(experiment),uniffiCallStatus
+    )
+})
 }
     
     /**
@@ -952,6 +969,19 @@ open func unanswered(call: UInt64)  {try! rustCall() {
 }
     
     /**
+     * Waits until there may be a step to take, for at most so long; at once if there was one since the
+     * last wait. Never ends because of a reward.
+     */
+open func waitForWork(milliseconds: UInt64)  {try! rustCall() {
+        uniffiCallStatus in
+    uniffi_bandana_ffi_fn_method_core_wait_for_work(
+            self.uniffiCloneHandle(),
+        FfiConverterUInt64.lower(milliseconds),uniffiCallStatus
+    )
+}
+}
+    
+    /**
      * Ends waits for the server. Never call it because the user reacted.
      */
 open func wake()  {try! rustCall() {
@@ -1031,213 +1061,6 @@ public func FfiConverterTypeCore_lift(_ handle: UInt64) throws -> Core {
 #endif
 public func FfiConverterTypeCore_lower(_ value: Core) -> UInt64 {
     return FfiConverterTypeCore.lower(value)
-}
-
-
-
-
-
-
-/**
- * Told when there may be a step to take.
- */
-public protocol Worker: AnyObject, Sendable {
-    
-    /**
-     * It may only schedule: wake a thread, set an event. Never called because of a reward.
-     */
-    func workArose() 
-    
-}
-/**
- * Told when there may be a step to take.
- */
-open class WorkerImpl: Worker, @unchecked Sendable {
-    fileprivate let handle: UInt64
-
-    /// Used to instantiate a [FFIObject] without an actual handle, for fakes in tests, mostly.
-#if swift(>=5.8)
-    @_documentation(visibility: private)
-#endif
-    public struct NoHandle {
-        public init() {}
-    }
-
-    // TODO: We'd like this to be `private` but for Swifty reasons,
-    // we can't implement `FfiConverter` without making this `required` and we can't
-    // make it `required` without making it `public`.
-#if swift(>=5.8)
-    @_documentation(visibility: private)
-#endif
-    required public init(unsafeFromHandle handle: UInt64) {
-        self.handle = handle
-    }
-
-    // This constructor can be used to instantiate a fake object.
-    // - Parameter noHandle: Placeholder value so we can have a constructor separate from the default empty one that may be implemented for classes extending [FFIObject].
-    //
-    // - Warning:
-    //     Any object instantiated with this constructor cannot be passed to an actual Rust-backed object. Since there isn't a backing handle the FFI lower functions will crash.
-#if swift(>=5.8)
-    @_documentation(visibility: private)
-#endif
-    public init(noHandle: NoHandle) {
-        self.handle = 0
-    }
-
-#if swift(>=5.8)
-    @_documentation(visibility: private)
-#endif
-    public func uniffiCloneHandle() -> UInt64 {
-        return try! rustCall { uniffi_bandana_ffi_fn_clone_worker(self.handle, $0) }
-    }
-    // No primary constructor declared for this class.
-
-    deinit {
-        if handle == 0 {
-            // Mock objects have handle=0 don't try to free them
-            return
-        }
-
-        try! rustCall { uniffi_bandana_ffi_fn_free_worker(handle, $0) }
-    }
-
-    
-
-    
-    /**
-     * It may only schedule: wake a thread, set an event. Never called because of a reward.
-     */
-open func workArose()  {try! rustCall() {
-        uniffiCallStatus in
-    uniffi_bandana_ffi_fn_method_worker_work_arose(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-}
-}
-    
-
-    
-}
-
-
-
-// Put the implementation in a struct so we don't pollute the top-level namespace
-fileprivate struct UniffiCallbackInterfaceWorker {
-
-    // Create the VTable using a series of closures.
-    // Swift automatically converts these into C callback functions.
-    //
-    // Store the vtable directly.
-    static let vtable: UniffiVTableCallbackInterfaceWorker = UniffiVTableCallbackInterfaceWorker(
-        uniffiFree: { (uniffiHandle: UInt64) -> () in
-            do {
-                try FfiConverterTypeWorker.handleMap.remove(handle: uniffiHandle)
-            } catch {
-                print("Uniffi callback interface Worker: handle missing in uniffiFree")
-            }
-        },
-        uniffiClone: { (uniffiHandle: UInt64) -> UInt64 in
-            do {
-                return try FfiConverterTypeWorker.handleMap.clone(handle: uniffiHandle)
-            } catch {
-                fatalError("Uniffi callback interface Worker: handle missing in uniffiClone")
-            }
-        },
-        workArose: { (
-            uniffiHandle: UInt64,
-            uniffiOutReturn: UnsafeMutableRawPointer,
-            uniffiCallStatus: UnsafeMutablePointer<RustCallStatus>
-        ) in
-            let makeCall = {
-                () throws -> () in
-                guard let uniffiObj = try? FfiConverterTypeWorker.handleMap.get(handle: uniffiHandle) else {
-                    throw UniffiInternalError.unexpectedStaleHandle
-                }
-                return uniffiObj.workArose(
-                )
-            }
-
-            
-            let writeReturn = { () }
-            uniffiTraitInterfaceCall(
-                callStatus: uniffiCallStatus,
-                makeCall: makeCall,
-                writeReturn: writeReturn
-            )
-        }
-    )
-
-    // Rust stores this pointer for future callback invocations, so it must live
-    // for the process lifetime (not just for the init function call).
-    //
-    // `nonisolated(unsafe)` is needed under Swift 6 strict concurrency.
-    // This is safe because the pointee is initialized once during static init
-    // and never mutated by either side of the FFI.  Its fields are C function pointers.
-    nonisolated(unsafe) static let vtablePtr: UnsafePointer<UniffiVTableCallbackInterfaceWorker> = {
-        let ptr = UnsafeMutablePointer<UniffiVTableCallbackInterfaceWorker>.allocate(capacity: 1)
-        ptr.initialize(to: vtable)
-        return UnsafePointer(ptr)
-    }()
-}
-
-private func uniffiCallbackInitWorker() {
-    uniffi_bandana_ffi_fn_init_callback_vtable_worker(UniffiCallbackInterfaceWorker.vtablePtr)
-}
-
-#if swift(>=5.8)
-@_documentation(visibility: private)
-#endif
-public struct FfiConverterTypeWorker: FfiConverter {
-    fileprivate static let handleMap = UniffiHandleMap<Worker>()
-
-    typealias FfiType = UInt64
-    typealias SwiftType = Worker
-
-    public static func lift(_ handle: UInt64) throws -> Worker {
-        if ((handle & 1) == 0) {
-            // Rust-generated handle, construct a new class that uses the handle to implement the
-            // interface
-            return WorkerImpl(unsafeFromHandle: handle)
-        } else {
-            // Swift-generated handle, get the object from the handle map
-            return try handleMap.remove(handle: handle)
-        }
-    }
-
-    public static func lower(_ value: Worker) -> UInt64 {
-         if let rustImpl = value as? WorkerImpl {
-             // Rust-implemented object.  Clone the handle and return it
-            return rustImpl.uniffiCloneHandle()
-         } else {
-            // Swift object, generate a new vtable handle and return that.
-            return handleMap.insert(obj: value)
-         }
-    }
-
-    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> Worker {
-        let handle: UInt64 = try readInt(&buf)
-        return try lift(handle)
-    }
-
-    public static func write(_ value: Worker, into buf: inout [UInt8]) {
-        writeInt(&buf, lower(value))
-    }
-}
-
-
-#if swift(>=5.8)
-@_documentation(visibility: private)
-#endif
-public func FfiConverterTypeWorker_lift(_ handle: UInt64) throws -> Worker {
-    return try FfiConverterTypeWorker.lift(handle)
-}
-
-#if swift(>=5.8)
-@_documentation(visibility: private)
-#endif
-public func FfiConverterTypeWorker_lower(_ value: Worker) -> UInt64 {
-    return FfiConverterTypeWorker.lower(value)
 }
 
 
@@ -2423,6 +2246,9 @@ private let initializationResult: InitializationResult = {
     if (uniffi_bandana_ffi_checksum_method_core_join() != 13872) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_bandana_ffi_checksum_method_core_labels() != 27563) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_bandana_ffi_checksum_method_core_next_step() != 6771) {
         return InitializationResult.apiChecksumMismatch
     }
@@ -2444,6 +2270,9 @@ private let initializationResult: InitializationResult = {
     if (uniffi_bandana_ffi_checksum_method_core_unanswered() != 18485) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_bandana_ffi_checksum_method_core_wait_for_work() != 52388) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_bandana_ffi_checksum_method_core_wake() != 7205) {
         return InitializationResult.apiChecksumMismatch
     }
@@ -2453,14 +2282,10 @@ private let initializationResult: InitializationResult = {
     if (uniffi_bandana_ffi_checksum_method_core_written() != 26281) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_bandana_ffi_checksum_method_worker_work_arose() != 25760) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_bandana_ffi_checksum_constructor_core_start() != 36331) {
+    if (uniffi_bandana_ffi_checksum_constructor_core_start() != 563) {
         return InitializationResult.apiChecksumMismatch
     }
 
-    uniffiCallbackInitWorker()
     return InitializationResult.ok
 }()
 

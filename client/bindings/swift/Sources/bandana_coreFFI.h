@@ -243,22 +243,6 @@ typedef void (*UniffiForeignFutureCompleteVoid)(uint64_t, UniffiForeignFutureRes
     );
 
 #endif
-#ifndef UNIFFI_FFIDEF_CALLBACK_INTERFACE_WORKER_METHOD0
-#define UNIFFI_FFIDEF_CALLBACK_INTERFACE_WORKER_METHOD0
-typedef void (*UniffiCallbackInterfaceWorkerMethod0)(uint64_t, void* _Nonnull, 
-        RustCallStatus *_Nonnull uniffiCallStatus
-    );
-
-#endif
-#ifndef UNIFFI_FFIDEF_V_TABLE_CALLBACK_INTERFACE_WORKER
-#define UNIFFI_FFIDEF_V_TABLE_CALLBACK_INTERFACE_WORKER
-typedef struct UniffiVTableCallbackInterfaceWorker {
-    UniffiCallbackInterfaceFree _Nonnull uniffiFree;
-    UniffiCallbackInterfaceClone _Nonnull uniffiClone;
-    UniffiCallbackInterfaceWorkerMethod0 _Nonnull workArose;
-} UniffiVTableCallbackInterfaceWorker;
-
-#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_CLONE_CORE
 #define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_CLONE_CORE
 uint64_t uniffi_bandana_ffi_fn_clone_core(uint64_t handle, RustCallStatus *_Nonnull out_status
@@ -271,7 +255,7 @@ void uniffi_bandana_ffi_fn_free_core(uint64_t handle, RustCallStatus *_Nonnull o
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_CONSTRUCTOR_CORE_START
 #define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_CONSTRUCTOR_CORE_START
-uint64_t uniffi_bandana_ffi_fn_constructor_core_start(RustBuffer configuration, uint64_t worker, RustCallStatus *_Nonnull out_status
+uint64_t uniffi_bandana_ffi_fn_constructor_core_start(RustBuffer configuration, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_ANSWERED
@@ -302,6 +286,11 @@ int8_t uniffi_bandana_ffi_fn_method_core_is_ready(uint64_t ptr, RustBuffer exper
 #ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_JOIN
 #define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_JOIN
 void uniffi_bandana_ffi_fn_method_core_join(uint64_t ptr, RustBuffer experiment, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_LABELS
+#define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_LABELS
+RustBuffer uniffi_bandana_ffi_fn_method_core_labels(uint64_t ptr, RustBuffer experiment, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_NEXT_STEP
@@ -339,6 +328,11 @@ RustBuffer uniffi_bandana_ffi_fn_method_core_status(uint64_t ptr, RustCallStatus
 void uniffi_bandana_ffi_fn_method_core_unanswered(uint64_t ptr, uint64_t call, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_WAIT_FOR_WORK
+#define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_WAIT_FOR_WORK
+void uniffi_bandana_ffi_fn_method_core_wait_for_work(uint64_t ptr, uint64_t milliseconds, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_WAKE
 #define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_WAKE
 void uniffi_bandana_ffi_fn_method_core_wake(uint64_t ptr, RustCallStatus *_Nonnull out_status
@@ -352,26 +346,6 @@ RustBuffer uniffi_bandana_ffi_fn_method_core_why_not_ready(uint64_t ptr, RustBuf
 #ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_WRITTEN
 #define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_WRITTEN
 void uniffi_bandana_ffi_fn_method_core_written(uint64_t ptr, uint64_t number, int8_t is_durable, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_CLONE_WORKER
-#define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_CLONE_WORKER
-uint64_t uniffi_bandana_ffi_fn_clone_worker(uint64_t handle, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_FREE_WORKER
-#define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_FREE_WORKER
-void uniffi_bandana_ffi_fn_free_worker(uint64_t handle, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_INIT_CALLBACK_VTABLE_WORKER
-#define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_INIT_CALLBACK_VTABLE_WORKER
-void uniffi_bandana_ffi_fn_init_callback_vtable_worker(const UniffiVTableCallbackInterfaceWorker* _Nonnull vtable
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_WORKER_WORK_AROSE
-#define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_WORKER_WORK_AROSE
-void uniffi_bandana_ffi_fn_method_worker_work_arose(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_FFI_BANDANA_FFI_RUSTBUFFER_ALLOC
@@ -670,6 +644,12 @@ uint16_t uniffi_bandana_ffi_checksum_method_core_join(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_LABELS
+#define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_LABELS
+uint16_t uniffi_bandana_ffi_checksum_method_core_labels(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_NEXT_STEP
 #define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_NEXT_STEP
 uint16_t uniffi_bandana_ffi_checksum_method_core_next_step(void
@@ -712,6 +692,12 @@ uint16_t uniffi_bandana_ffi_checksum_method_core_unanswered(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_WAIT_FOR_WORK
+#define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_WAIT_FOR_WORK
+uint16_t uniffi_bandana_ffi_checksum_method_core_wait_for_work(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_WAKE
 #define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_WAKE
 uint16_t uniffi_bandana_ffi_checksum_method_core_wake(void
@@ -727,12 +713,6 @@ uint16_t uniffi_bandana_ffi_checksum_method_core_why_not_ready(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_WRITTEN
 #define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_WRITTEN
 uint16_t uniffi_bandana_ffi_checksum_method_core_written(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_WORKER_WORK_AROSE
-#define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_WORKER_WORK_AROSE
-uint16_t uniffi_bandana_ffi_checksum_method_worker_work_arose(void
     
 );
 #endif

@@ -3,7 +3,8 @@
 //! It has no logic. The records are those of [`bandana_bindings`], told to UniFFI a second time,
 //! since a crate can't derive for the types of another; a difference does not compile.
 
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use bandana_bindings::{
     Call, Choice, Configuration, Header, RewardTerms, SetupError, Slot, Standing, Status, Step,
@@ -127,16 +128,34 @@ pub enum Step {
     Closed,
 }
 
-/// Told when there may be a step to take.
-#[uniffi::export(with_foreign)]
-pub trait Worker: Send + Sync {
-    /// It may only schedule: wake a thread, set an event. Never called because of a reward.
-    fn work_arose(&self);
+/// Whether there may be a step to take. A host waits for it in a call: code of its own would be called
+/// in the middle of `choose`, with whatever signal handlers and locks it has.
+#[derive(Debug, Default)]
+struct Signal {
+    has_work: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    fn raise(&self) {
+        *self.has_work.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is raised, for at most `patience`, and lowers it.
+    fn wait(&self, patience: Duration) {
+        let has_work = self.has_work.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(has_work, patience, |has_work| !*has_work);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
 }
 
 /// The client of an app. All calls may come from any thread.
 #[derive(Debug, uniffi::Object)]
-pub struct Core(bandana_bindings::Bandana);
+pub struct Core {
+    client: bandana_bindings::Bandana,
+    signal: Arc<Signal>,
+}
 
 #[uniffi::export]
 impl Core {
@@ -145,12 +164,17 @@ impl Core {
     /// # Errors
     /// When a setting is not valid.
     #[uniffi::constructor]
-    pub fn start(
-        configuration: Configuration,
-        worker: Arc<dyn Worker>,
-    ) -> Result<Arc<Self>, SetupError> {
-        let started = bandana_bindings::Bandana::start(configuration, move || worker.work_arose());
-        Ok(Arc::new(Self(started?)))
+    pub fn start(configuration: Configuration) -> Result<Arc<Self>, SetupError> {
+        let signal = Arc::new(Signal::default());
+        let raised = Arc::clone(&signal);
+        let client = bandana_bindings::Bandana::start(configuration, move || raised.raise())?;
+        Ok(Arc::new(Self { client, signal }))
+    }
+
+    /// Waits until there may be a step to take, for at most so long; at once if there was one since the
+    /// last wait. Never ends because of a reward.
+    pub fn wait_for_work(&self, milliseconds: u64) {
+        self.signal.wait(Duration::from_millis(milliseconds));
     }
 
     /// Takes part in an experiment.
@@ -158,62 +182,67 @@ impl Core {
     /// # Errors
     /// When no experiment can have this name, or the client was closed.
     pub fn join(&self, experiment: &str) -> Result<(), SetupError> {
-        self.0.join(experiment)
+        self.client.join(experiment)
     }
 
     /// Whether there is a policy, so that `choose` gives arms.
     pub fn is_ready(&self, experiment: &str) -> bool {
-        self.0.is_ready(experiment)
+        self.client.is_ready(experiment)
     }
 
     /// Reason why `choose` gives no arms; none: it does.
     pub fn why_not_ready(&self, experiment: &str) -> Option<String> {
-        self.0.why_not_ready(experiment)
+        self.client.why_not_ready(experiment)
+    }
+
+    /// The labels of the arms in play; none before there is a policy.
+    pub fn labels(&self, experiment: &str) -> Vec<String> {
+        self.client.labels(experiment)
     }
 
     /// The arm to show: that of the assignment whose window lasts, or else a new one.
     pub fn choose(&self, experiment: &str) -> Choice {
-        self.0.choose(experiment)
+        self.client.choose(experiment)
     }
 
     /// Draws an arm anew. Each is paid for.
     pub fn draw(&self, experiment: &str) -> Choice {
-        self.0.draw(experiment)
+        self.client.draw(experiment)
     }
 
     /// Adds a reward to an assignment. Returns whether its window lasts.
     pub fn reward(&self, assignment: u64, reward: f64) -> bool {
-        self.0.reward(assignment, reward)
+        self.client.reward(assignment, reward)
     }
 
     /// How the client stands.
     pub fn status(&self) -> Status {
-        self.0.status()
+        self.client.status()
     }
 
     /// Opts the user out. Returns whether that is stored.
     pub fn opt_out(&self) -> bool {
-        self.0.opt_out()
+        self.client.opt_out()
     }
 
     /// Opts the user in again. Returns whether that is stored.
     pub fn opt_in(&self) -> bool {
-        self.0.opt_in()
+        self.client.opt_in()
     }
 
     /// Ends waits for the server. Never call it because the user reacted.
     pub fn wake(&self) {
-        self.0.wake();
+        self.client.wake();
     }
 
     /// The next step.
     pub fn next_step(&self) -> Step {
-        self.0.next_step()
+        self.client.next_step()
     }
 
     /// The next write, and no call.
     pub fn next_write(&self) -> Option<Write> {
-        self.0.next_write()
+        self.client.next_write()
     }
 
     /// Tells the answer to a call.
@@ -226,21 +255,22 @@ impl Core {
         retry_after: Option<String>,
         body: Vec<u8>,
     ) {
-        self.0.answered(call, status, content_type.as_deref(), retry_after.as_deref(), &body);
+        self.client.answered(call, status, content_type.as_deref(), retry_after.as_deref(), &body);
     }
 
     /// Tells that a call had no answer.
     pub fn unanswered(&self, call: u64) {
-        self.0.unanswered(call);
+        self.client.unanswered(call);
     }
 
     /// Tells the end of a write.
     pub fn written(&self, number: u64, is_durable: bool) {
-        self.0.written(number, is_durable);
+        self.client.written(number, is_durable);
     }
 
     /// Ends everything. In Kotlin `close` is what frees the object.
     pub fn end(&self) {
-        self.0.close();
+        self.client.close();
+        self.signal.raise();
     }
 }

@@ -47,7 +47,7 @@ export interface Settings {
   keepPendingRewards?: boolean;
   /** The shortest release delay that the app accepts, in seconds. */
   leastReleaseDelaySeconds?: number;
-  /** Whether an arm reports once in so many days, 0: once for ever. */
+  /** Whether an experiment is reported once in so many days, whichever arm, 0: once for ever. */
   reportOnceDays?: number;
 }
 
@@ -110,6 +110,11 @@ export class Experiment {
   constructor(client: Bandana, name: string) {
     this.#client = client;
     this.name = name;
+  }
+
+  /** The labels of the arms in play; none before there is a policy. */
+  get labels(): string[] {
+    return this.#client.labels(this.name);
   }
 
   /** Why {@link choose} gives no arms, in words; `null`: it does. */
@@ -276,6 +281,11 @@ export class Bandana {
     this.#core.join(name);
     this.#experiments.add(name);
     return new Experiment(this, name);
+  }
+
+  /** See {@link Experiment.labels}. */
+  labels(name: string): string[] {
+    return this.#core.labels(name);
   }
 
   /** Why {@link choose} gives no arms, in words; `null`: it does. */

@@ -9,7 +9,7 @@ import type {
   TrackingEventDetails,
 } from "@openfeature/web-sdk";
 
-import type { Bandana, Choice } from "./index.js";
+import type { Bandana, Choice, Experiment } from "./index.js";
 
 const BOOLEANS = new Map([
   ["true", true],
@@ -46,20 +46,22 @@ export class BandanaProvider implements Provider {
     otherwise: T,
     convert: (label: string) => T | undefined,
   ): ResolutionDetails<T> {
-    let choice: Choice;
+    let experiment: Experiment;
     try {
-      choice = this.#client.experiment(flag).choose();
+      experiment = this.#client.experiment(flag);
     } catch (error) {
       return failed(otherwise, "FLAG_NOT_FOUND", (error as Error).message);
     }
-    if (choice.label === null) {
+    // Before an arm is drawn: its report would be of an arm that is not shown.
+    const other = experiment.labels.find((label) => convert(label) === undefined);
+    if (other !== undefined) {
+      return failed(otherwise, "TYPE_MISMATCH", `the arm "${other}" is no ${typeof otherwise}`);
+    }
+    const choice = experiment.choose();
+    const value = choice.label === null ? undefined : convert(choice.label);
+    if (choice.label === null || value === undefined) {
       const why = choice.reason ?? "";
       return { value: otherwise, reason: "DEFAULT", flagMetadata: { why } };
-    }
-    const value = convert(choice.label);
-    if (value === undefined) {
-      const type = typeof otherwise;
-      return failed(otherwise, "TYPE_MISMATCH", `the arm "${choice.label}" is no ${type}`);
     }
     this.#shown.set(flag, choice);
     return { value, variant: choice.label, reason: "SPLIT" };

@@ -170,9 +170,14 @@ test("a flag is an experiment, and an event its reward", async () => {
   // Arms of a client that has some.
   const arms = { colour: "green", checkout: "on", items: "12" };
   const rewards = [];
+  const drawn = [];
   const shown = {
     experiment: (name) => ({
-      choose: () => ({ label: arms[name], reason: null, reward: (r) => rewards.push([name, r]) }),
+      labels: [arms[name]],
+      choose: () => {
+        drawn.push(name);
+        return { label: arms[name], reason: null, reward: (r) => rewards.push([name, r]) };
+      },
     }),
   };
   const provider = new BandanaProvider(shown, { rewards: { buy: ["colour", "items"] } });
@@ -180,6 +185,7 @@ test("a flag is an experiment, and an event its reward", async () => {
   assert.equal(client.getStringDetails("colour", "blue").variant, "green");
   assert.equal(client.getBooleanValue("checkout", false), true);
   assert.equal(client.getNumberDetails("colour", 1).errorCode, "TYPE_MISMATCH");
+  assert.deepEqual(drawn, ["colour", "checkout"], "nobody would see its arm");
   client.track("buy");
   client.track("buy", { value: 0.5 });
   assert.deepEqual(rewards, [["colour", 1], ["colour", 0.5]], "only what was shown");

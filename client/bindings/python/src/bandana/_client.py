@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import ssl
 import threading
@@ -10,7 +11,7 @@ import time
 import weakref
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Optional, Sequence, Type, Union
+from typing import Any, List, Optional, Sequence, Type, Union
 
 from . import _core
 from ._core import SetupError, Status
@@ -32,8 +33,8 @@ __all__ = [
 
 _log = logging.getLogger("bandana")
 
-# The longest wait of the thread in seconds: the system takes no longer ones.
-_WAIT_MAX = 86_400.0
+# The longest wait of the thread.
+_WAIT_MAX_MS = 86_400_000
 
 # How often a waiting app looks, in seconds.
 _GLANCE = 0.01
@@ -71,7 +72,9 @@ def _terms(rewards: Rewards) -> Any:
         return _untyped.RewardTerms.BINARY()
     if isinstance(rewards, Bounded):
         return _untyped.RewardTerms.BOUNDED(low=rewards.low, high=rewards.high)
-    return _untyped.RewardTerms.CATEGORICAL(categories=rewards.categories)
+    if isinstance(rewards, Categorical):
+        return _untyped.RewardTerms.CATEGORICAL(categories=rewards.categories)
+    raise ValueError(f"rewards are {rewards!r}; give Binary(), Bounded(...) or Categorical(...)")
 
 
 @dataclass(frozen=True)
@@ -87,18 +90,21 @@ class NotReady(Exception):
     """An experiment gives no arms yet; the text says why."""
 
 
-class _Worker(_core.Worker):
-    """Wakes the thread. The client has it, and it must not have the client."""
+def _refuse_copy(held: object, *_: object) -> Any:
+    raise TypeError(
+        f"a {type(held).__name__} can't be copied or pickled: it belongs to the client of this "
+        "process; keep its label and its assignment"
+    )
 
-    def __init__(self) -> None:
-        self.event = threading.Event()
 
-    def work_arose(self) -> None:
-        self.event.set()
+# What is generated would copy the number of an object that is freed once for each copy.
+_untyped.Core.__reduce_ex__ = _refuse_copy
 
 
 class Choice:
-    """What to show: an arm, or the app's own default."""
+    """What to show: an arm, or the app's own default. It can't be copied or pickled."""
+
+    __reduce_ex__ = _refuse_copy
 
     def __init__(self, core: _core.Core, choice: _core.Choice) -> None:
         self._core = core
@@ -136,9 +142,7 @@ class Choice:
     def reward(self, reward: float) -> bool:
         """Adds a reward, while the window lasts. Returns whether it does; of the default, it does
         not. All rewards of an assignment make one report."""
-        if self._choice.assignment is None:
-            return False
-        return self._core.reward(self._choice.assignment, reward)
+        return _reward(self._core, self._choice.assignment, reward)
 
     def __repr__(self) -> str:
         return f"Choice(label={self.label!r}, reason={self.reason!r})"
@@ -155,6 +159,10 @@ class Experiment:
     def is_ready(self) -> bool:
         """Whether there is a policy, so that :meth:`choose` gives arms."""
         return self._core.is_ready(self.name)
+
+    def labels(self) -> List[str]:
+        """The labels of the arms in play; none before there is a policy."""
+        return list(self._core.labels(self.name))
 
     def wait_until_ready(self, patience: float) -> None:
         """Waits until :meth:`is_ready`, for so many seconds: for the first start of a program that
@@ -214,8 +222,14 @@ class Bandana:
         transport: Transport
         if isinstance(url, str):
             transport = Posts(url, context=ssl_context, in_the_clear=in_the_clear)
-        else:
+        elif callable(url):
             transport = url
+        else:
+            raise ValueError(f"{url!r} is neither an address nor a transport")
+        if not isinstance(consent, bool):
+            raise ValueError(f"consent is {consent!r}; give True if the user consents, or False")
+        if not isinstance(budget, Budget):
+            raise ValueError(f"budget is {budget!r}; give a bandana.Budget")
         store = (
             _untyped.Store.MEMORY()
             if directory is None
@@ -235,31 +249,29 @@ class Bandana:
             least_release_delay_seconds=least_release_delay,
             report_once_days=report_once_days,
         )
-        self._worker = _Worker()
-        self._core = _core.Core.start(configuration, self._worker)
+        self._core = _core.Core.start(configuration)
         self._process = os.getpid()
         self._thread = threading.Thread(
-            target=_carry_out,
-            args=(self._core, self._worker.event, transport),
-            name="bandana",
-            daemon=True,
+            target=_carry_out, args=(self._core, transport), name="bandana", daemon=True
         )
         self._thread.start()
         # An app that forgets to close ends its thread all the same.
-        self._end = weakref.finalize(self, _close, self._core, self._worker.event, self._process)
+        self._end = weakref.finalize(self, _close, self._core, self._process)
 
     def experiment(self, name: str) -> Experiment:
         """The experiment of this name, which is fetched if it is not yet known.
 
         Raises :class:`SetupError` when no experiment can have this name.
         """
+        if not isinstance(name, str):
+            raise _untyped.SetupError.Experiment(f"{name!r} is no name of an experiment; give a text")
         self._core.join(name)
         return Experiment(self, name)
 
-    def reward(self, assignment: int, reward: float) -> bool:
+    def reward(self, assignment: Optional[int], reward: float) -> bool:
         """Adds a reward to an assignment (:attr:`Choice.assignment`), also after a restart. Returns
-        whether its window lasts."""
-        return self._core.reward(assignment, reward)
+        whether its window lasts. What is no number counts as a reward that is refused."""
+        return _reward(self._core, assignment, reward)
 
     def status(self) -> Status:
         """How the client stands."""
@@ -296,24 +308,33 @@ class Bandana:
         self.close()
 
 
-def _close(core: _core.Core, event: threading.Event, process: int) -> None:
+def _reward(core: _core.Core, assignment: Optional[int], reward: float) -> bool:
+    if assignment is None or not 0 <= assignment < 1 << 64:
+        return False
+    try:
+        number = float(reward)
+    except (TypeError, ValueError, OverflowError):
+        # The client counts it as refused.
+        number = math.nan
+    return core.reward(assignment, number)
+
+
+def _close(core: _core.Core, process: int) -> None:
     # In a copy of the process there is no thread, and nothing to end.
     if os.getpid() == process:
         core.end()
-        event.set()
 
 
-def _carry_out(core: _core.Core, event: threading.Event, transport: Transport) -> None:
+def _carry_out(core: _core.Core, transport: Transport) -> None:
     """Takes the steps of a client until it is closed."""
     while True:
-        event.clear()
         step = core.next_step()
         if isinstance(step, _core.Step.CALL):
             _call(core, step[0], transport)
         elif isinstance(step, _core.Step.WAIT):
-            event.wait(min(step.milliseconds / 1000, _WAIT_MAX))
+            core.wait_for_work(min(step.milliseconds, _WAIT_MAX_MS))
         elif isinstance(step, _core.Step.DONE):
-            event.wait(_WAIT_MAX)
+            core.wait_for_work(_WAIT_MAX_MS)
         else:
             return
 
@@ -326,6 +347,6 @@ def _call(core: _core.Core, call: _core.Call, transport: Transport) -> None:
             content_type, retry_after = answer.content_type, answer.retry_after
             core.answered(call.id, answer.status, content_type, retry_after, answer.body)
             return
-    except Exception as error:  # A transport of the app's; its failure is no answer.
+    except BaseException as error:  # A transport of the app's; its failure is no answer.
         _log.warning("a call had no answer: %s", type(error).__name__)
     core.unanswered(call.id)

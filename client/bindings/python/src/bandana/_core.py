@@ -536,6 +536,8 @@ def _uniffi_check_api_checksums(lib):
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_join() != 13872:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
+    if lib.uniffi_bandana_ffi_checksum_method_core_labels() != 27563:
+        raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_next_step() != 6771:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_next_write() != 28182:
@@ -550,15 +552,15 @@ def _uniffi_check_api_checksums(lib):
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_unanswered() != 18485:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
+    if lib.uniffi_bandana_ffi_checksum_method_core_wait_for_work() != 52388:
+        raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_wake() != 7205:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_why_not_ready() != 27281:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_written() != 26281:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
-    if lib.uniffi_bandana_ffi_checksum_constructor_core_start() != 36331:
-        raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
-    if lib.uniffi_bandana_ffi_checksum_method_worker_work_arose() != 25760:
+    if lib.uniffi_bandana_ffi_checksum_constructor_core_start() != 563:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
 
 # A ctypes library to expose the extern-C FFI definitions.
@@ -607,6 +609,9 @@ _UniffiLib.uniffi_bandana_ffi_checksum_method_core_is_ready.restype = ctypes.c_u
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_join.argtypes = (
 )
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_join.restype = ctypes.c_uint16
+_UniffiLib.uniffi_bandana_ffi_checksum_method_core_labels.argtypes = (
+)
+_UniffiLib.uniffi_bandana_ffi_checksum_method_core_labels.restype = ctypes.c_uint16
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_next_step.argtypes = (
 )
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_next_step.restype = ctypes.c_uint16
@@ -628,6 +633,9 @@ _UniffiLib.uniffi_bandana_ffi_checksum_method_core_status.restype = ctypes.c_uin
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_unanswered.argtypes = (
 )
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_unanswered.restype = ctypes.c_uint16
+_UniffiLib.uniffi_bandana_ffi_checksum_method_core_wait_for_work.argtypes = (
+)
+_UniffiLib.uniffi_bandana_ffi_checksum_method_core_wait_for_work.restype = ctypes.c_uint16
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_wake.argtypes = (
 )
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_wake.restype = ctypes.c_uint16
@@ -640,9 +648,6 @@ _UniffiLib.uniffi_bandana_ffi_checksum_method_core_written.restype = ctypes.c_ui
 _UniffiLib.uniffi_bandana_ffi_checksum_constructor_core_start.argtypes = (
 )
 _UniffiLib.uniffi_bandana_ffi_checksum_constructor_core_start.restype = ctypes.c_uint16
-_UniffiLib.uniffi_bandana_ffi_checksum_method_worker_work_arose.argtypes = (
-)
-_UniffiLib.uniffi_bandana_ffi_checksum_method_worker_work_arose.restype = ctypes.c_uint16
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_answered.argtypes = (
     ctypes.c_uint64,
     ctypes.c_uint64,
@@ -682,6 +687,12 @@ _UniffiLib.uniffi_bandana_ffi_fn_method_core_join.argtypes = (
     ctypes.POINTER(_UniffiRustCallStatus),
 )
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_join.restype = None
+_UniffiLib.uniffi_bandana_ffi_fn_method_core_labels.argtypes = (
+    ctypes.c_uint64,
+    _UniffiRustBuffer,
+    ctypes.POINTER(_UniffiRustCallStatus),
+)
+_UniffiLib.uniffi_bandana_ffi_fn_method_core_labels.restype = _UniffiRustBuffer
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_next_step.argtypes = (
     ctypes.c_uint64,
     ctypes.POINTER(_UniffiRustCallStatus),
@@ -720,6 +731,12 @@ _UniffiLib.uniffi_bandana_ffi_fn_method_core_unanswered.argtypes = (
     ctypes.POINTER(_UniffiRustCallStatus),
 )
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_unanswered.restype = None
+_UniffiLib.uniffi_bandana_ffi_fn_method_core_wait_for_work.argtypes = (
+    ctypes.c_uint64,
+    ctypes.c_uint64,
+    ctypes.POINTER(_UniffiRustCallStatus),
+)
+_UniffiLib.uniffi_bandana_ffi_fn_method_core_wait_for_work.restype = None
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_wake.argtypes = (
     ctypes.c_uint64,
     ctypes.POINTER(_UniffiRustCallStatus),
@@ -740,15 +757,9 @@ _UniffiLib.uniffi_bandana_ffi_fn_method_core_written.argtypes = (
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_written.restype = None
 _UniffiLib.uniffi_bandana_ffi_fn_constructor_core_start.argtypes = (
     _UniffiRustBuffer,
-    ctypes.c_uint64,
     ctypes.POINTER(_UniffiRustCallStatus),
 )
 _UniffiLib.uniffi_bandana_ffi_fn_constructor_core_start.restype = ctypes.c_uint64
-_UniffiLib.uniffi_bandana_ffi_fn_method_worker_work_arose.argtypes = (
-    ctypes.c_uint64,
-    ctypes.POINTER(_UniffiRustCallStatus),
-)
-_UniffiLib.uniffi_bandana_ffi_fn_method_worker_work_arose.restype = None
 _UniffiLib.uniffi_bandana_ffi_fn_clone_core.argtypes = (
     ctypes.c_uint64,
     ctypes.POINTER(_UniffiRustCallStatus),
@@ -759,33 +770,6 @@ _UniffiLib.uniffi_bandana_ffi_fn_free_core.argtypes = (
     ctypes.POINTER(_UniffiRustCallStatus),
 )
 _UniffiLib.uniffi_bandana_ffi_fn_free_core.restype = None
-_UniffiLib.uniffi_bandana_ffi_fn_clone_worker.argtypes = (
-    ctypes.c_uint64,
-    ctypes.POINTER(_UniffiRustCallStatus),
-)
-_UniffiLib.uniffi_bandana_ffi_fn_clone_worker.restype = ctypes.c_uint64
-_UniffiLib.uniffi_bandana_ffi_fn_free_worker.argtypes = (
-    ctypes.c_uint64,
-    ctypes.POINTER(_UniffiRustCallStatus),
-)
-_UniffiLib.uniffi_bandana_ffi_fn_free_worker.restype = None
-_UNIFFI_CALLBACK_INTERFACE_BANDANA_CORE_WORKER_METHOD0 = ctypes.CFUNCTYPE(None,ctypes.c_uint64,ctypes.c_void_p,
-    ctypes.POINTER(_UniffiRustCallStatus),
-)
-_UNIFFI_CALLBACK_INTERFACE_CLONE_BANDANA_CORE_WORKER = ctypes.CFUNCTYPE(ctypes.c_uint64,ctypes.c_uint64,
-)
-_UNIFFI_CALLBACK_INTERFACE_FREE_BANDANA_CORE_WORKER = ctypes.CFUNCTYPE(None,ctypes.c_uint64,
-)
-class _UniffiVTableCallbackInterfaceBandanaCoreWorker(ctypes.Structure):
-    _fields_ = [
-        ("uniffi_free", _UNIFFI_CALLBACK_INTERFACE_FREE_BANDANA_CORE_WORKER),
-        ("uniffi_clone", _UNIFFI_CALLBACK_INTERFACE_CLONE_BANDANA_CORE_WORKER),
-        ("work_arose", _UNIFFI_CALLBACK_INTERFACE_BANDANA_CORE_WORKER_METHOD0),
-    ]
-_UniffiLib.uniffi_bandana_ffi_fn_init_callback_vtable_worker.argtypes = (
-    ctypes.POINTER(_UniffiVTableCallbackInterfaceBandanaCoreWorker),
-)
-_UniffiLib.uniffi_bandana_ffi_fn_init_callback_vtable_worker.restype = None
 
 _uniffi_check_contract_api_version(_UniffiLib)
 # _uniffi_check_api_checksums(_UniffiLib)
@@ -2269,6 +2253,11 @@ class CoreProtocol(typing.Protocol):
         When no experiment can have this name, or the client was closed.
 """
         raise NotImplementedError
+    def labels(self, experiment: str) -> typing.List[str]:
+        """
+        The labels of the arms in play; none before there is a policy.
+"""
+        raise NotImplementedError
     def next_step(self, ) -> Step:
         """
         The next step.
@@ -2304,6 +2293,12 @@ class CoreProtocol(typing.Protocol):
         Tells that a call had no answer.
 """
         raise NotImplementedError
+    def wait_for_work(self, milliseconds: int) -> None:
+        """
+        Waits until there may be a step to take, for at most so long; at once if there was one since the
+        last wait. Never ends because of a reward.
+"""
+        raise NotImplementedError
     def wake(self, ) -> None:
         """
         Ends waits for the server. Never call it because the user reacted.
@@ -2327,7 +2322,7 @@ class Core(CoreProtocol):
     
     _handle: ctypes.c_uint64
     @classmethod
-    def start(cls, configuration: Configuration,worker: Worker) -> Core:
+    def start(cls, configuration: Configuration) -> Core:
         """
         Starts a client.
 
@@ -2336,11 +2331,8 @@ class Core(CoreProtocol):
 """
         
         _UniffiFfiConverterTypeConfiguration.check_lower(configuration)
-
-        _UniffiFfiConverterTypeWorker.check_lower(worker)
         _uniffi_lowered_args = (
             _UniffiFfiConverterTypeConfiguration.lower(configuration),
-            _UniffiFfiConverterTypeWorker.lower(worker),
         )
         _uniffi_lift_return = _UniffiFfiConverterTypeCore.lift
         _uniffi_error_converter = _UniffiFfiConverterTypeSetupError
@@ -2491,6 +2483,24 @@ class Core(CoreProtocol):
             *_uniffi_lowered_args,
         )
         return _uniffi_lift_return(_uniffi_ffi_result)
+    def labels(self, experiment: str) -> typing.List[str]:
+        """
+        The labels of the arms in play; none before there is a policy.
+"""
+        
+        _UniffiFfiConverterString.check_lower(experiment)
+        _uniffi_lowered_args = (
+            self._uniffi_clone_handle(),
+            _UniffiFfiConverterString.lower(experiment),
+        )
+        _uniffi_lift_return = _UniffiFfiConverterSequenceString.lift
+        _uniffi_error_converter = None
+        _uniffi_ffi_result = _uniffi_rust_call_with_error(
+            _uniffi_error_converter,
+            _UniffiLib.uniffi_bandana_ffi_fn_method_core_labels,
+            *_uniffi_lowered_args,
+        )
+        return _uniffi_lift_return(_uniffi_ffi_result)
     def next_step(self, ) -> Step:
         """
         The next step.
@@ -2605,6 +2615,25 @@ class Core(CoreProtocol):
             *_uniffi_lowered_args,
         )
         return _uniffi_lift_return(_uniffi_ffi_result)
+    def wait_for_work(self, milliseconds: int) -> None:
+        """
+        Waits until there may be a step to take, for at most so long; at once if there was one since the
+        last wait. Never ends because of a reward.
+"""
+        
+        _UniffiFfiConverterUInt64.check_lower(milliseconds)
+        _uniffi_lowered_args = (
+            self._uniffi_clone_handle(),
+            _UniffiFfiConverterUInt64.lower(milliseconds),
+        )
+        _uniffi_lift_return = lambda val: None
+        _uniffi_error_converter = None
+        _uniffi_ffi_result = _uniffi_rust_call_with_error(
+            _uniffi_error_converter,
+            _UniffiLib.uniffi_bandana_ffi_fn_method_core_wait_for_work,
+            *_uniffi_lowered_args,
+        )
+        return _uniffi_lift_return(_uniffi_ffi_result)
     def wake(self, ) -> None:
         """
         Ends waits for the server. Never call it because the user reacted.
@@ -2689,142 +2718,6 @@ class _UniffiFfiConverterTypeCore:
     def write(cls, value: Core, buf: _UniffiRustBuffer):
         buf.write_u64(cls.lower(value))
 
-
-class Worker():
-    """
-    Told when there may be a step to take.
-"""
-    
-    def work_arose(self, ) -> None:
-        """
-        It may only schedule: wake a thread, set an event. Never called because of a reward.
-"""
-        raise NotImplementedError
-
-class WorkerImpl(Worker):
-    """
-    Told when there may be a step to take.
-"""
-    
-    _handle: ctypes.c_uint64
-    
-    def __init__(self, *args, **kwargs):
-        raise ValueError("This class has no default constructor")
-
-    def __del__(self):
-        # In case of partial initialization of instances.
-        handle = getattr(self, "_handle", None)
-        if handle is not None:
-            _uniffi_rust_call(_UniffiLib.uniffi_bandana_ffi_fn_free_worker, handle)
-
-    def _uniffi_clone_handle(self):
-        return _uniffi_rust_call(_UniffiLib.uniffi_bandana_ffi_fn_clone_worker, self._handle)
-
-    # Used by alternative constructors or any methods which return this type.
-    @classmethod
-    def _uniffi_make_instance(cls, handle):
-        # Lightly yucky way to bypass the usual __init__ logic
-        # and just create a new instance with the required handle.
-        inst = cls.__new__(cls)
-        inst._handle = handle
-        return inst
-    def work_arose(self, ) -> None:
-        """
-        It may only schedule: wake a thread, set an event. Never called because of a reward.
-"""
-        _uniffi_lowered_args = (
-            self._uniffi_clone_handle(),
-        )
-        _uniffi_lift_return = lambda val: None
-        _uniffi_error_converter = None
-        _uniffi_ffi_result = _uniffi_rust_call_with_error(
-            _uniffi_error_converter,
-            _UniffiLib.uniffi_bandana_ffi_fn_method_worker_work_arose,
-            *_uniffi_lowered_args,
-        )
-        return _uniffi_lift_return(_uniffi_ffi_result)
-
-
-
-
-# Put all the bits inside a class to keep the top-level namespace clean
-class _UniffiTraitImplWorkerImpl:
-    # For each method, generate a callback function to pass to Rust
-
-    @_UNIFFI_CALLBACK_INTERFACE_BANDANA_CORE_WORKER_METHOD0
-    def work_arose(
-            uniffi_handle,
-            uniffi_out_return,
-            uniffi_call_status_ptr,
-        ):
-        uniffi_obj = _UniffiFfiConverterTypeWorker._handle_map.get(uniffi_handle)
-        def make_call():
-            uniffi_args = ()
-            uniffi_method = uniffi_obj.work_arose
-            return uniffi_method(*uniffi_args)
-        write_return_value = lambda v: None
-        _uniffi_trait_interface_call(
-                uniffi_call_status_ptr.contents,
-                make_call,
-                write_return_value,
-        )
-
-    @_UNIFFI_CALLBACK_INTERFACE_FREE_BANDANA_CORE_WORKER
-    def _uniffi_free(uniffi_handle):
-        _UniffiFfiConverterTypeWorker._handle_map.remove(uniffi_handle)
-
-    @_UNIFFI_CALLBACK_INTERFACE_CLONE_BANDANA_CORE_WORKER
-    def _uniffi_clone(uniffi_handle):
-        return _UniffiFfiConverterTypeWorker._handle_map.clone(uniffi_handle)
-
-    # Generate the FFI VTable.  This has a field for each callback interface method.
-    _uniffi_vtable = _UniffiVTableCallbackInterfaceBandanaCoreWorker(
-        _uniffi_free,
-        _uniffi_clone,
-        work_arose,
-    )
-    # Send Rust a pointer to the VTable.  Note: this means we need to keep the struct alive forever,
-    # or else bad things will happen when Rust tries to access it.
-    _UniffiLib.uniffi_bandana_ffi_fn_init_callback_vtable_worker(ctypes.byref(_uniffi_vtable))
-
-class _UniffiFfiConverterTypeWorker:
-    _handle_map = _UniffiHandleMap()
-
-    @staticmethod
-    def lift(value: int):
-        if (value & 1) == 0:
-            # Rust-generated handle, construct a new class that uses the handle to implement the
-            # interface
-            return WorkerImpl._uniffi_make_instance(value)
-        else:
-            # Python-generated handle, get the object from the handle map
-            return _UniffiFfiConverterTypeWorker._handle_map.remove(value)
-
-    @staticmethod
-    def check_lower(value: Worker):
-        if not isinstance(value, Worker):
-            raise TypeError("Expected Worker subclass, {} found".format(type(value).__name__))
-
-    @staticmethod
-    def lower(value: Worker):
-         if isinstance(value, WorkerImpl):
-            # Rust-implementated object.  Clone the handle and return it
-            return value._uniffi_clone_handle()
-         else:
-            # Python-implementated object, generate a new vtable handle and return that.
-            return _UniffiFfiConverterTypeWorker._handle_map.insert(value)
-
-    @classmethod
-    def read(cls, buf: _UniffiRustBuffer):
-        ptr = buf.read_u64()
-        if ptr == 0:
-            raise InternalError("Raw handle value was null")
-        return cls.lift(ptr)
-
-    @classmethod
-    def write(cls, value: Worker, buf: _UniffiRustBuffer):
-        buf.write_u64(cls.lower(value))
-
 __all__ = [
     "InternalError",
     "Store",
@@ -2841,6 +2734,4 @@ __all__ = [
     "Write",
     "Core",
     "CoreProtocol",
-    "WorkerImpl",
-    "Worker",
 ]

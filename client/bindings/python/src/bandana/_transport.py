@@ -52,7 +52,8 @@ class Posts:
         self, url: str, *, context: Optional[ssl.SSLContext] = None, in_the_clear: bool = False
     ) -> None:
         address = urllib.parse.urlsplit(url)
-        if address.scheme not in ("http", "https") or not address.hostname:
+        readable = all(33 <= ord(letter) < 127 for letter in url)
+        if address.scheme not in ("http", "https") or not address.hostname or not readable:
             raise ValueError(f"{url!r} is no address; give one like https://bandana.example.org")
         if address.path.strip("/") or address.query or address.fragment or address.username:
             raise ValueError(f"{url!r} has more than a host and a port; give these alone")
@@ -105,6 +106,8 @@ class Posts:
         connection.request("POST", path, body, sent)
         response = connection.getresponse()
         content = response.read(BYTES_MAX + 1)
+        if response.length:
+            raise http.client.IncompleteRead(content)
         content_type, retry_after = (response.headers[name] for name in HEADERS)
         return Answer(response.status, content_type, retry_after, content)
 

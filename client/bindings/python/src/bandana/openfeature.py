@@ -61,24 +61,26 @@ class BandanaProvider(AbstractProvider):
         self, flag_key: str, default: Value, convert: Callable[[str], Value]
     ) -> FlagResolutionDetails[Value]:
         try:
-            choice = self._client.experiment(flag_key).choose()
+            experiment = self._client.experiment(flag_key)
+            # Before an arm is drawn: its report would be of an arm that is not shown.
+            values = {label: convert(label) for label in experiment.labels()}
         except SetupError as error:
             return FlagResolutionDetails(
                 default, ErrorCode.FLAG_NOT_FOUND, str(error), Reason.ERROR
             )
-        if choice.label is None:
-            return FlagResolutionDetails(
-                default, reason=Reason.DEFAULT, flag_metadata={"why": choice.reason or ""}
-            )
-        try:
-            value = convert(choice.label)
         except (ValueError, KeyError):
             return FlagResolutionDetails(
                 default,
                 ErrorCode.TYPE_MISMATCH,
-                f"the arm {choice.label!r} is no {type(default).__name__}",
+                f"an arm of {flag_key!r} has a label that is no {type(default).__name__}",
                 Reason.ERROR,
             )
+        choice = experiment.choose()
+        if choice.label is None or choice.label not in values:
+            return FlagResolutionDetails(
+                default, reason=Reason.DEFAULT, flag_metadata={"why": choice.reason or ""}
+            )
+        value = values[choice.label]
         with self._lock:
             self._shown[flag_key] = choice
         return FlagResolutionDetails(value, reason=Reason.SPLIT, variant=choice.label)
@@ -139,4 +141,4 @@ class BandanaProvider(AbstractProvider):
         with self._lock:
             shown = [self._shown[name] for name in names if name in self._shown]
         for choice in shown:
-            choice.reward(1.0 if value is None else float(value))
+            choice.reward(1.0 if value is None else value)

@@ -264,6 +264,10 @@ impl Core {
     }
 
     /// Why `choose` gives no arms; none: it does.
+    pub fn labels(&self, experiment: &str) -> Vec<String> {
+        self.client.labels(experiment)
+    }
+
     pub fn why_not_ready(&self, experiment: &str) -> Option<String> {
         self.client.why_not_ready(experiment)
     }

@@ -1,8 +1,6 @@
 package org.bandana
 
 import java.io.File
-import java.util.concurrent.locks.ReentrantLock
-import kotlin.concurrent.withLock
 import org.bandana.core.Call
 import org.bandana.core.Configuration
 import org.bandana.core.Core
@@ -11,7 +9,6 @@ import org.bandana.core.SetupException
 import org.bandana.core.Status
 import org.bandana.core.Step
 import org.bandana.core.Store
-import org.bandana.core.Worker
 
 /** The most that reports may cost an installation, in nats: in any [days] days, and in all. */
 data class Budget(val window: Double = 5.0, val days: Int = 7, val lifetime: Double = 20.0)
@@ -38,7 +35,7 @@ data class Settings(
     val keepPendingRewards: Boolean = false,
     /** The shortest release delay that the app accepts, in seconds; `null`: the library's. */
     val leastReleaseDelaySeconds: Long? = null,
-    /** Whether an arm reports once in so many days, 0: once for ever; `null`: each time. */
+    /** Whether an experiment is reported once in so many days, whichever arm, 0: once for ever; `null`: each time. */
     val reportOnceDays: Int? = null,
 )
 
@@ -71,6 +68,9 @@ class Experiment internal constructor(private val client: Bandana, val name: Str
     /** Whether there is a policy, so that [choose] gives arms. */
     val isReady: Boolean get() = whyNotReady == null
 
+    /** The labels of the arms in play; none before there is a policy. */
+    val labels: List<String> get() = client.core.labels(name)
+
     /** Why [choose] gives no arms, in words; `null`: it does. */
     val whyNotReady: String? get() = client.core.whyNotReady(name)
 
@@ -91,10 +91,6 @@ class Experiment internal constructor(private val client: Bandana, val name: Str
  * @throws SetupException for a setting that can't be used, with what to give.
  */
 class Bandana(private val transport: Transport, settings: Settings) : AutoCloseable {
-    private val lock = ReentrantLock()
-    private val changed = lock.newCondition()
-    private var hasWork = false
-
     internal val core: Core
 
     init {
@@ -118,13 +114,7 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
             leastReleaseDelaySeconds = delay?.toULong(),
             reportOnceDays = settings.reportOnceDays?.let { days(it, "reportOnceDays") },
         )
-        val worker = object : Worker {
-            override fun workArose() = lock.withLock {
-                hasWork = true
-                changed.signal()
-            }
-        }
-        core = Core.start(configuration, worker)
+        core = Core.start(configuration)
         Thread(::carryOut, "bandana").apply { isDaemon = true }.start()
     }
 
@@ -157,31 +147,19 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
     fun wake() = core.wake()
 
     /** Ends everything: what is pending is written, and the directory is free. */
-    override fun close() {
-        core.end()
-        lock.withLock {
-            hasWork = true
-            changed.signal()
-        }
-    }
+    override fun close() = core.end()
 
     private fun carryOut() {
         while (true) {
-            lock.withLock { hasWork = false }
             when (val step = core.nextStep()) {
                 is Step.Call -> call(step.v1)
-                is Step.Wait -> await(step.milliseconds.coerceAtMost(DAY_MS).toLong())
-                is Step.Done -> await(DAY_MS.toLong())
+                is Step.Wait -> core.waitForWork(step.milliseconds.coerceAtMost(DAY_MS))
+                is Step.Done -> core.waitForWork(DAY_MS)
                 // No host has the storage here.
                 is Step.Write -> core.written(step.v1.number, false)
                 is Step.Closed -> return
             }
         }
-    }
-
-    private fun await(milliseconds: Long) = lock.withLock {
-        var left = milliseconds * 1_000_000
-        while (!hasWork && left > 0) left = changed.awaitNanos(left)
     }
 
     private fun call(call: Call) {

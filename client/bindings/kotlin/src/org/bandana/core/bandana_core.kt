@@ -650,28 +650,6 @@ internal open class UniffiForeignFutureResultVoid(
 internal interface UniffiForeignFutureCompleteVoid : com.sun.jna.Callback {
     fun callback(`callbackData`: Long,`result`: UniffiForeignFutureResultVoid.UniffiByValue,)
 }
-internal interface UniffiCallbackInterfaceWorkerMethod0 : com.sun.jna.Callback {
-    fun callback(`uniffiHandle`: Long,`uniffiOutReturn`: Pointer,uniffiCallStatus: UniffiRustCallStatus,)
-}
-@Structure.FieldOrder("uniffiFree", "uniffiClone", "workArose")
-internal open class UniffiVTableCallbackInterfaceWorker(
-    @JvmField internal var `uniffiFree`: UniffiCallbackInterfaceFree? = null,
-    @JvmField internal var `uniffiClone`: UniffiCallbackInterfaceClone? = null,
-    @JvmField internal var `workArose`: UniffiCallbackInterfaceWorkerMethod0? = null,
-) : Structure() {
-    class UniffiByValue(
-        `uniffiFree`: UniffiCallbackInterfaceFree? = null,
-        `uniffiClone`: UniffiCallbackInterfaceClone? = null,
-        `workArose`: UniffiCallbackInterfaceWorkerMethod0? = null,
-    ): UniffiVTableCallbackInterfaceWorker(`uniffiFree`,`uniffiClone`,`workArose`,), Structure.ByValue
-
-   internal fun uniffiSetValue(other: UniffiVTableCallbackInterfaceWorker) {
-        `uniffiFree` = other.`uniffiFree`
-        `uniffiClone` = other.`uniffiClone`
-        `workArose` = other.`workArose`
-    }
-
-}
 
 // A JNA Library to expose the extern-C FFI definitions.
 // This is an implementation detail which will be called internally by the public API.
@@ -709,6 +687,8 @@ internal object IntegrityCheckingUniffiLib {
     ): Int
     external fun uniffi_bandana_ffi_checksum_method_core_join(
     ): Int
+    external fun uniffi_bandana_ffi_checksum_method_core_labels(
+    ): Int
     external fun uniffi_bandana_ffi_checksum_method_core_next_step(
     ): Int
     external fun uniffi_bandana_ffi_checksum_method_core_next_write(
@@ -723,13 +703,13 @@ internal object IntegrityCheckingUniffiLib {
     ): Int
     external fun uniffi_bandana_ffi_checksum_method_core_unanswered(
     ): Int
+    external fun uniffi_bandana_ffi_checksum_method_core_wait_for_work(
+    ): Int
     external fun uniffi_bandana_ffi_checksum_method_core_wake(
     ): Int
     external fun uniffi_bandana_ffi_checksum_method_core_why_not_ready(
     ): Int
     external fun uniffi_bandana_ffi_checksum_method_core_written(
-    ): Int
-    external fun uniffi_bandana_ffi_checksum_method_worker_work_arose(
     ): Int
     external fun uniffi_bandana_ffi_checksum_constructor_core_start(
     ): Int
@@ -749,7 +729,6 @@ internal object UniffiLib {
 
     init {
         Native.register(UniffiLib::class.java, findLibraryName(componentName = "bandana_core"))
-        uniffiCallbackInterfaceWorker.register(this)
         
     }
 
@@ -758,7 +737,7 @@ internal object UniffiLib {
     ): Long
     external fun uniffi_bandana_ffi_fn_free_core(`handle`: Long,uniffi_out_err: UniffiRustCallStatus, 
     ): Unit
-    external fun uniffi_bandana_ffi_fn_constructor_core_start(`configuration`: RustBuffer.ByValue,`worker`: Long,uniffi_out_err: UniffiRustCallStatus, 
+    external fun uniffi_bandana_ffi_fn_constructor_core_start(`configuration`: RustBuffer.ByValue,uniffi_out_err: UniffiRustCallStatus, 
     ): Long
     external fun uniffi_bandana_ffi_fn_method_core_answered(`ptr`: Long,`call`: Long,`status`: Short,`contentType`: RustBuffer.ByValue,`retryAfter`: RustBuffer.ByValue,`body`: RustBuffer.ByValue,uniffi_out_err: UniffiRustCallStatus, 
     ): Unit
@@ -772,6 +751,8 @@ internal object UniffiLib {
     ): Byte
     external fun uniffi_bandana_ffi_fn_method_core_join(`ptr`: Long,`experiment`: RustBuffer.ByValue,uniffi_out_err: UniffiRustCallStatus, 
     ): Unit
+    external fun uniffi_bandana_ffi_fn_method_core_labels(`ptr`: Long,`experiment`: RustBuffer.ByValue,uniffi_out_err: UniffiRustCallStatus, 
+    ): RustBuffer.ByValue
     external fun uniffi_bandana_ffi_fn_method_core_next_step(`ptr`: Long,uniffi_out_err: UniffiRustCallStatus, 
     ): RustBuffer.ByValue
     external fun uniffi_bandana_ffi_fn_method_core_next_write(`ptr`: Long,uniffi_out_err: UniffiRustCallStatus, 
@@ -786,19 +767,13 @@ internal object UniffiLib {
     ): RustBuffer.ByValue
     external fun uniffi_bandana_ffi_fn_method_core_unanswered(`ptr`: Long,`call`: Long,uniffi_out_err: UniffiRustCallStatus, 
     ): Unit
+    external fun uniffi_bandana_ffi_fn_method_core_wait_for_work(`ptr`: Long,`milliseconds`: Long,uniffi_out_err: UniffiRustCallStatus, 
+    ): Unit
     external fun uniffi_bandana_ffi_fn_method_core_wake(`ptr`: Long,uniffi_out_err: UniffiRustCallStatus, 
     ): Unit
     external fun uniffi_bandana_ffi_fn_method_core_why_not_ready(`ptr`: Long,`experiment`: RustBuffer.ByValue,uniffi_out_err: UniffiRustCallStatus, 
     ): RustBuffer.ByValue
     external fun uniffi_bandana_ffi_fn_method_core_written(`ptr`: Long,`number`: Long,`isDurable`: Byte,uniffi_out_err: UniffiRustCallStatus, 
-    ): Unit
-    external fun uniffi_bandana_ffi_fn_clone_worker(`handle`: Long,uniffi_out_err: UniffiRustCallStatus, 
-    ): Long
-    external fun uniffi_bandana_ffi_fn_free_worker(`handle`: Long,uniffi_out_err: UniffiRustCallStatus, 
-    ): Unit
-    external fun uniffi_bandana_ffi_fn_init_callback_vtable_worker(`vtable`: UniffiVTableCallbackInterfaceWorker,
-    ): Unit
-    external fun uniffi_bandana_ffi_fn_method_worker_work_arose(`ptr`: Long,uniffi_out_err: UniffiRustCallStatus, 
     ): Unit
     external fun ffi_bandana_ffi_rustbuffer_alloc(`size`: Long,uniffi_out_err: UniffiRustCallStatus, 
     ): RustBuffer.ByValue
@@ -937,6 +912,9 @@ private fun uniffiCheckApiChecksums(lib: IntegrityCheckingUniffiLib) {
     if ((lib.uniffi_bandana_ffi_checksum_method_core_join() and 0xFFFF) != 13872) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
+    if ((lib.uniffi_bandana_ffi_checksum_method_core_labels() and 0xFFFF) != 27563) {
+        throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
+    }
     if ((lib.uniffi_bandana_ffi_checksum_method_core_next_step() and 0xFFFF) != 6771) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
@@ -958,6 +936,9 @@ private fun uniffiCheckApiChecksums(lib: IntegrityCheckingUniffiLib) {
     if ((lib.uniffi_bandana_ffi_checksum_method_core_unanswered() and 0xFFFF) != 18485) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
+    if ((lib.uniffi_bandana_ffi_checksum_method_core_wait_for_work() and 0xFFFF) != 52388) {
+        throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
+    }
     if ((lib.uniffi_bandana_ffi_checksum_method_core_wake() and 0xFFFF) != 7205) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
@@ -967,10 +948,7 @@ private fun uniffiCheckApiChecksums(lib: IntegrityCheckingUniffiLib) {
     if ((lib.uniffi_bandana_ffi_checksum_method_core_written() and 0xFFFF) != 26281) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
-    if ((lib.uniffi_bandana_ffi_checksum_method_worker_work_arose() and 0xFFFF) != 25760) {
-        throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
-    }
-    if ((lib.uniffi_bandana_ffi_checksum_constructor_core_start() and 0xFFFF) != 36331) {
+    if ((lib.uniffi_bandana_ffi_checksum_constructor_core_start() and 0xFFFF) != 563) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
 }
@@ -1064,38 +1042,7 @@ object UniffiWithHandle
  *
  * @suppress
  * */
-object NoHandle// Magic number for the Rust proxy to call using the same mechanism as every other method,
-// to free the callback once it's dropped by Rust.
-internal const val IDX_CALLBACK_FREE = 0
-// Callback return codes
-internal const val UNIFFI_CALLBACK_SUCCESS = 0
-internal const val UNIFFI_CALLBACK_ERROR = 1
-internal const val UNIFFI_CALLBACK_UNEXPECTED_ERROR = 2
-
-/**
- * @suppress
- */
-public abstract class FfiConverterCallbackInterface<CallbackInterface: Any>: FfiConverter<CallbackInterface, Long> {
-    internal val handleMap = UniffiHandleMap<CallbackInterface>()
-
-    internal fun drop(handle: Long) {
-        handleMap.remove(handle)
-    }
-
-    override fun lift(value: Long): CallbackInterface {
-        return handleMap.get(value)
-    }
-
-    override fun read(buf: ByteBuffer) = lift(buf.getLong())
-
-    override fun lower(value: CallbackInterface) = handleMap.insert(value)
-
-    override fun allocationSize(value: CallbackInterface) = 8UL
-
-    override fun write(value: CallbackInterface, buf: ByteBuffer) {
-        buf.putLong(lower(value))
-    }
-}
+object NoHandle
 /**
  * The cleaner interface for Object finalization code to run.
  * This is the entry point to any implementation that we're using.
@@ -1491,6 +1438,11 @@ public interface CoreInterface {
     fun `join`(`experiment`: kotlin.String)
     
     /**
+     * The labels of the arms in play; none before there is a policy.
+     */
+    fun `labels`(`experiment`: kotlin.String): List<kotlin.String>
+    
+    /**
      * The next step.
      */
     fun `nextStep`(): Step
@@ -1524,6 +1476,12 @@ public interface CoreInterface {
      * Tells that a call had no answer.
      */
     fun `unanswered`(`call`: kotlin.ULong)
+    
+    /**
+     * Waits until there may be a step to take, for at most so long; at once if there was one since the
+     * last wait. Never ends because of a reward.
+     */
+    fun `waitForWork`(`milliseconds`: kotlin.ULong)
     
     /**
      * Ends waits for the server. Never call it because the user reacted.
@@ -1755,6 +1713,23 @@ open class Core: Disposable, AutoCloseable, CoreInterface
 
     
     /**
+     * The labels of the arms in play; none before there is a policy.
+     */override fun `labels`(`experiment`: kotlin.String): List<kotlin.String> {
+            return FfiConverterSequenceString.lift(
+    callWithHandle {
+    uniffiRustCall() { _status ->
+    UniffiLib.uniffi_bandana_ffi_fn_method_core_labels(
+        it,
+        
+        FfiConverterString.lower(`experiment`),_status)
+}
+    }
+    )
+    }
+    
+
+    
+    /**
      * The next step.
      */override fun `nextStep`(): Step {
             return FfiConverterTypeStep.lift(
@@ -1869,6 +1844,23 @@ open class Core: Disposable, AutoCloseable, CoreInterface
 
     
     /**
+     * Waits until there may be a step to take, for at most so long; at once if there was one since the
+     * last wait. Never ends because of a reward.
+     */override fun `waitForWork`(`milliseconds`: kotlin.ULong)
+        = 
+    callWithHandle {
+    uniffiRustCall() { _status ->
+    UniffiLib.uniffi_bandana_ffi_fn_method_core_wait_for_work(
+        it,
+        
+        FfiConverterULong.lower(`milliseconds`),_status)
+}
+    }
+    
+    
+
+    
+    /**
      * Ends waits for the server. Never call it because the user reacted.
      */override fun `wake`()
         = 
@@ -1930,14 +1922,13 @@ open class Core: Disposable, AutoCloseable, CoreInterface
      * # Errors
      * When a setting is not valid.
      */
-    @Throws(SetupException::class) fun `start`(`configuration`: Configuration, `worker`: Worker): Core {
+    @Throws(SetupException::class) fun `start`(`configuration`: Configuration): Core {
             return FfiConverterTypeCore.lift(
     uniffiRustCallWithError(SetupException) { _status ->
     UniffiLib.uniffi_bandana_ffi_fn_constructor_core_start(
     
         
-        FfiConverterTypeConfiguration.lower(`configuration`),
-        FfiConverterTypeWorker.lower(`worker`),_status)
+        FfiConverterTypeConfiguration.lower(`configuration`),_status)
 }
     )
     }
@@ -1968,327 +1959,6 @@ public object FfiConverterTypeCore: FfiConverter<Core, Long> {
     override fun allocationSize(value: Core) = 8UL
 
     override fun write(value: Core, buf: ByteBuffer) {
-        buf.putLong(lower(value))
-    }
-}
-
-
-// This template implements a class for working with a Rust struct via a handle
-// to the live Rust struct on the other side of the FFI.
-//
-// There's some subtlety here, because we have to be careful not to operate on a Rust
-// struct after it has been dropped, and because we must expose a public API for freeing
-// theq Kotlin wrapper object in lieu of reliable finalizers. The core requirements are:
-//
-//   * Each instance holds an opaque handle to the underlying Rust struct.
-//     Method calls need to read this handle from the object's state and pass it in to
-//     the Rust FFI.
-//
-//   * When an instance is no longer needed, its handle should be passed to a
-//     special destructor function provided by the Rust FFI, which will drop the
-//     underlying Rust struct.
-//
-//   * Given an instance, calling code is expected to call the special
-//     `destroy` method in order to free it after use, either by calling it explicitly
-//     or by using a higher-level helper like the `use` method. Failing to do so risks
-//     leaking the underlying Rust struct.
-//
-//   * We can't assume that calling code will do the right thing, and must be prepared
-//     to handle Kotlin method calls executing concurrently with or even after a call to
-//     `destroy`, and to handle multiple (possibly concurrent!) calls to `destroy`.
-//
-//   * We must never allow Rust code to operate on the underlying Rust struct after
-//     the destructor has been called, and must never call the destructor more than once.
-//     Doing so may trigger memory unsafety.
-//
-//   * To mitigate many of the risks of leaking memory and use-after-free unsafety, a `Cleaner`
-//     is implemented to call the destructor when the Kotlin object becomes unreachable.
-//     This is done in a background thread. This is not a panacea, and client code should be aware that
-//      1. the thread may starve if some there are objects that have poorly performing
-//     `drop` methods or do significant work in their `drop` methods.
-//      2. the thread is shared across the whole library. This can be tuned by using `android_cleaner = true`,
-//         or `android = true` in the [`kotlin` section of the `uniffi.toml` file](https://mozilla.github.io/uniffi-rs/kotlin/configuration.html).
-//
-// If we try to implement this with mutual exclusion on access to the handle, there is the
-// possibility of a race between a method call and a concurrent call to `destroy`:
-//
-//    * Thread A starts a method call, reads the value of the handle, but is interrupted
-//      before it can pass the handle over the FFI to Rust.
-//    * Thread B calls `destroy` and frees the underlying Rust struct.
-//    * Thread A resumes, passing the already-read handle value to Rust and triggering
-//      a use-after-free.
-//
-// One possible solution would be to use a `ReadWriteLock`, with each method call taking
-// a read lock (and thus allowed to run concurrently) and the special `destroy` method
-// taking a write lock (and thus blocking on live method calls). However, we aim not to
-// generate methods with any hidden blocking semantics, and a `destroy` method that might
-// block if called incorrectly seems to meet that bar.
-//
-// So, we achieve our goals by giving each instance an associated `AtomicLong` counter to track
-// the number of in-flight method calls, and an `AtomicBoolean` flag to indicate whether `destroy`
-// has been called. These are updated according to the following rules:
-//
-//    * The initial value of the counter is 1, indicating a live object with no in-flight calls.
-//      The initial value for the flag is false.
-//
-//    * At the start of each method call, we atomically check the counter.
-//      If it is 0 then the underlying Rust struct has already been destroyed and the call is aborted.
-//      If it is nonzero them we atomically increment it by 1 and proceed with the method call.
-//
-//    * At the end of each method call, we atomically decrement and check the counter.
-//      If it has reached zero then we destroy the underlying Rust struct.
-//
-//    * When `destroy` is called, we atomically flip the flag from false to true.
-//      If the flag was already true we silently fail.
-//      Otherwise we atomically decrement and check the counter.
-//      If it has reached zero then we destroy the underlying Rust struct.
-//
-// Astute readers may observe that this all sounds very similar to the way that Rust's `Arc<T>` works,
-// and indeed it is, with the addition of a flag to guard against multiple calls to `destroy`.
-//
-// The overall effect is that the underlying Rust struct is destroyed only when `destroy` has been
-// called *and* all in-flight method calls have completed, avoiding violating any of the expectations
-// of the underlying Rust code.
-//
-// This makes a cleaner a better alternative to _not_ calling `destroy()` as
-// and when the object is finished with, but the abstraction is not perfect: if the Rust object's `drop`
-// method is slow, and/or there are many objects to cleanup, and it's on a low end Android device, then the cleaner
-// thread may be starved, and the app will leak memory.
-//
-// In this case, `destroy`ing manually may be a better solution.
-//
-// The cleaner can live side by side with the manual calling of `destroy`. In the order of responsiveness, uniffi objects
-// with Rust peers are reclaimed:
-//
-// 1. By calling the `destroy` method of the object, which calls `rustObject.free()`. If that doesn't happen:
-// 2. When the object becomes unreachable, AND the Cleaner thread gets to call `rustObject.free()`. If the thread is starved then:
-// 3. The memory is reclaimed when the process terminates.
-//
-// [1] https://stackoverflow.com/questions/24376768/can-java-finalize-an-object-when-it-is-still-in-scope/24380219
-//
-
-
-/**
- * Told when there may be a step to take.
- */
-public interface Worker {
-    
-    /**
-     * It may only schedule: wake a thread, set an event. Never called because of a reward.
-     */
-    fun `workArose`()
-    
-    companion object
-}
-
-/**
- * Told when there may be a step to take.
- */
-open class WorkerImpl: Disposable, AutoCloseable, Worker
-{
-
-    @Suppress("UNUSED_PARAMETER")
-    /**
-     * @suppress
-     */
-    constructor(withHandle: UniffiWithHandle, handle: Long) {
-        this.handle = handle
-        this.cleanable = UniffiLib.CLEANER.register(this, UniffiCleanAction(handle))
-    }
-
-    /**
-     * @suppress
-     *
-     * This constructor can be used to instantiate a fake object. Only used for tests. Any
-     * attempt to actually use an object constructed this way will fail as there is no
-     * connected Rust object.
-     */
-    @Suppress("UNUSED_PARAMETER")
-    constructor(noHandle: NoHandle) {
-        this.handle = 0
-        this.cleanable = null
-    }
-
-    protected val handle: Long
-    protected val cleanable: UniffiCleaner.Cleanable?
-
-    private val wasDestroyed = AtomicBoolean(false)
-    private val callCounter = AtomicLong(1)
-
-    /**
-     * Whether the current object has been destroyed and its reference is gone in the Rust side.
-     */
-    val uniffiIsDestroyed: Boolean get() = wasDestroyed.get()
-
-    override fun destroy() {
-        // Only allow a single call to this method.
-        // TODO: maybe we should log a warning if called more than once?
-        if (this.wasDestroyed.compareAndSet(false, true)) {
-            // This decrement always matches the initial count of 1 given at creation time.
-            if (this.callCounter.decrementAndGet() == 0L) {
-                cleanable?.clean()
-            }
-        }
-    }
-
-    @Synchronized
-    override fun close() {
-        this.destroy()
-    }
-
-    internal inline fun <R> callWithHandle(block: (handle: Long) -> R): R {
-        // Check and increment the call counter, to keep the object alive.
-        // This needs a compare-and-set retry loop in case of concurrent updates.
-        do {
-            val c = this.callCounter.get()
-            if (c == 0L) {
-                throw IllegalStateException("${this.javaClass.simpleName} object has already been destroyed")
-            }
-            if (c == Long.MAX_VALUE) {
-                throw IllegalStateException("${this.javaClass.simpleName} call counter would overflow")
-            }
-        } while (! this.callCounter.compareAndSet(c, c + 1L))
-        // Now we can safely do the method call without the handle being freed concurrently.
-        try {
-            return block(this.uniffiCloneHandle())
-        } finally {
-            // This decrement always matches the increment we performed above.
-            if (this.callCounter.decrementAndGet() == 0L) {
-                cleanable?.clean()
-            }
-        }
-    }
-
-    // Use a static inner class instead of a closure so as not to accidentally
-    // capture `this` as part of the cleanable's action.
-    private class UniffiCleanAction(private val handle: Long) : Runnable {
-        override fun run() {
-            if (handle == 0.toLong()) {
-                // Fake object created with `NoHandle`, don't try to free.
-                return;
-            }
-            uniffiRustCall { status ->
-                UniffiLib.uniffi_bandana_ffi_fn_free_worker(handle, status)
-            }
-        }
-    }
-
-    /**
-     * @suppress
-     */
-    fun uniffiCloneHandle(): Long {
-        if (handle == 0.toLong()) {
-            throw InternalException("uniffiCloneHandle() called on NoHandle object");
-        }
-        return uniffiRustCall() { status ->
-            UniffiLib.uniffi_bandana_ffi_fn_clone_worker(handle, status)
-        }
-    }
-
-    
-    /**
-     * It may only schedule: wake a thread, set an event. Never called because of a reward.
-     */override fun `workArose`()
-        = 
-    callWithHandle {
-    uniffiRustCall() { _status ->
-    UniffiLib.uniffi_bandana_ffi_fn_method_worker_work_arose(
-        it,
-        _status)
-}
-    }
-    
-    
-
-    
-
-    
-
-
-    
-    
-    /**
-     * @suppress
-     */
-    companion object
-    
-}
-
-
-
-// Put the implementation in an object so we don't pollute the top-level namespace
-internal object uniffiCallbackInterfaceWorker {
-    internal object `workArose`: UniffiCallbackInterfaceWorkerMethod0 {
-        override fun callback(`uniffiHandle`: Long,`uniffiOutReturn`: Pointer,uniffiCallStatus: UniffiRustCallStatus,) {
-            val uniffiObj = FfiConverterTypeWorker.handleMap.get(uniffiHandle)
-            val makeCall = { ->
-                uniffiObj.`workArose`(
-                )
-            }
-            val writeReturn = { _: Unit -> Unit }
-            uniffiTraitInterfaceCall(uniffiCallStatus, makeCall, writeReturn)
-        }
-    }
-
-    internal object uniffiFree: UniffiCallbackInterfaceFree {
-        override fun callback(handle: Long) {
-            FfiConverterTypeWorker.handleMap.remove(handle)
-        }
-    }
-
-    internal object uniffiClone: UniffiCallbackInterfaceClone {
-        override fun callback(handle: Long): Long {
-            return FfiConverterTypeWorker.handleMap.clone(handle)
-        }
-    }
-
-    internal var vtable = UniffiVTableCallbackInterfaceWorker.UniffiByValue(
-        uniffiFree,
-        uniffiClone,
-        `workArose`,
-    )
-
-    // Registers the foreign callback with the Rust side.
-    // This method is generated for each callback interface.
-    internal fun register(lib: UniffiLib) {
-        lib.uniffi_bandana_ffi_fn_init_callback_vtable_worker(vtable)
-    }
-}
-
-/**
- * @suppress
- */
-public object FfiConverterTypeWorker: FfiConverter<Worker, Long> {
-    internal val handleMap = UniffiHandleMap<Worker>()
-
-    override fun lower(value: Worker): Long {
-        if (value is WorkerImpl) {
-             // Rust-implemented object.  Clone the handle and return it
-            return value.uniffiCloneHandle()
-         } else {
-            // Kotlin object, generate a new vtable handle and return that.
-            return handleMap.insert(value)
-         }
-    }
-
-    override fun lift(value: Long): Worker {
-        if ((value and 1.toLong()) == 0.toLong()) {
-            // Rust-generated handle, construct a new class that uses the handle to implement the
-            // interface
-            return WorkerImpl(UniffiWithHandle, value)
-        } else {
-            // Kotlin-generated handle, get the object from the handle map
-            return handleMap.remove(value)
-        }
-    }
-
-    override fun read(buf: ByteBuffer): Worker {
-        return lift(buf.getLong())
-    }
-
-    override fun allocationSize(value: Worker) = 8UL
-
-    override fun write(value: Worker, buf: ByteBuffer) {
         buf.putLong(lower(value))
     }
 }

@@ -1,0 +1,102 @@
+//! Users who come back, in simulation: what keeping their arm costs, and what it saves.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, ensure};
+use bandana_learners::Learner;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::participation::Millionths;
+use bandana_studies::instance::Instance;
+use bandana_studies::program::watched;
+use bandana_studies::visits::{Assignment, VisitsStudy};
+use clap::Parser;
+
+/// Users who come back, in simulation: regret, changes of arm and privacy loss, by how devices
+/// assign arms.
+///
+/// Arms are drawn anew for each visit, with each visit reported or the first one only, or kept,
+/// with one report. Ctrl-C ends it with what is finished.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// The arms, as `regret-study` has them.
+    #[arg(long, default_value = "paper-20")]
+    instance: String,
+    /// Privacy loss bounds of one report, in nats, with commas.
+    #[arg(long, value_delimiter = ',', default_value = "0.5")]
+    epsilon: Vec<f64>,
+    /// The weights below which an arm is no longer kept, 0 to 1, with commas; 0: it always is.
+    #[arg(long, value_delimiter = ',', default_value = "0,0.01")]
+    until_weight_below: Vec<f64>,
+    /// Who chooses the arms.
+    #[arg(long, default_value = "ldp-ts")]
+    learner: Learner,
+    /// Number of users.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
+    users: u32,
+    /// Visits of each user.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    visits: u32,
+    /// Visits between two policies.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// Trials of each row.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    trials: u32,
+    /// Everything random follows from it.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Threads.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=512))]
+    threads: u16,
+    /// Where the result goes as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("visits-study: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let kept = arguments.until_weight_below.iter();
+    let kept = kept.map(|weight| Ok(Assignment::Sticky(Millionths::from_share(*weight)?)));
+    let mut assignments = vec![Assignment::Redrawn, Assignment::RedrawnReportedOnce];
+    assignments.extend(kept.collect::<anyhow::Result<Vec<_>>>()?);
+    let epsilons = arguments.epsilon.iter().map(|epsilon| Epsilon::new(*epsilon));
+    let study = VisitsStudy {
+        name: arguments.instance.clone(),
+        instance: Instance::named(&arguments.instance)?,
+        epsilons: epsilons.collect::<Result<_, _>>()?,
+        assignments,
+        learner: arguments.learner,
+        users: arguments.users as usize,
+        visits: arguments.visits as usize,
+        batch: arguments.batch as usize,
+        trials: arguments.trials as usize,
+        seed: arguments.seed,
+        threads: usize::from(arguments.threads),
+    };
+    let outcome = watched(study.trial_count(), |stop, progress| study.run(stop, progress))?;
+    ensure!(!outcome.rows.is_empty(), "interrupted before a trial was finished");
+    print!("{}", outcome.table());
+    if let Some(path) = &arguments.json {
+        let json = serde_json::to_string_pretty(&outcome)? + "\n";
+        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
+        println!("json: {}", path.display());
+    }
+    if outcome.interrupted {
+        eprintln!("interrupted; this is what was finished");
+        return Ok(ExitCode::from(130));
+    }
+    Ok(ExitCode::SUCCESS)
+}
