@@ -375,3 +375,62 @@ async fn a_taken_port_is_told_with_the_flag_that_changes_it() -> anyhow::Result<
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn operators_say_who_takes_part() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let url = aggregator.process.operator_url.clone();
+    let create = async |rest: &str| {
+        let arms = "--arm a --arm b --epsilon 1 --attribution-window-seconds 60 --json";
+        let words = format!("experiment create {rest} {arms}");
+        object(&url, &words.split_whitespace().collect::<Vec<_>>()).await
+    };
+    let plain = create("plain").await?;
+    assert_eq!(plain["sticky"], serde_json::json!({"until_weight_below": 0.01, "report_days": 0}));
+    assert_eq!((&plain["layer"], &plain["enrolment_share"]), (&Value::Null, &1.0.into()));
+    assert_eq!(create("redrawn --redraw").await?["sticky"], Value::Null);
+    let first = "first --layer page:0-0.25 --enrolment-share 0.05 --report-days 28";
+    let first = create(first).await?;
+    assert_eq!(first["layer"], serde_json::json!({"name": "page", "from": 0.0, "to": 0.25}));
+    assert_eq!(first["sticky"]["report_days"], 28);
+
+    let arms = ["--arm", "a", "--epsilon", "1", "--attribution-window-seconds", "60"];
+    let refuses = async |rest: &[&str], code: i32, parts: &[&str]| {
+        let words = [&["experiment", "create"], rest, &arms].concat();
+        refused(&url, &words, code, parts).await
+    };
+    refuses(&["x", "--layer", "page:0.2-0.5"], 4, &["page:0-0.25", "experiment first"]).await?;
+    refuses(&["x", "--layer", "page"], 4, &["checkout:0-0.5"]).await?;
+    refuses(&["x", "--layer", "page:0.5-0.5"], 4, &["ends after it begins"]).await?;
+    refuses(&["x", "--enrolment-share", "0"], 4, &["above 0"]).await?;
+    refuses(&["x", "--enrolment-share", "1.5"], 4, &["from 0 to 1"]).await?;
+    refuses(&["x", "--redraw", "--report-days", "1"], 4, &["--redraw"]).await?;
+    create("second --layer page:0.25-1").await?;
+    create("elsewhere --layer search:0-1").await?;
+    // What has ended gets no reports any more.
+    printed(&url, &["experiment", "stop", "first", "--yes"]).await?;
+    create("third --layer page:0-0.25").await?;
+
+    let grown = ["experiment", "enrol", "second", "0.5", "--json"];
+    let before = create("fourth --enrolment-share 0.5").await?["digest"].clone();
+    let grown = object(&url, &grown).await?;
+    assert_eq!((&grown["revision"], &grown["enrolment_share"]), (&2.into(), &0.5.into()));
+    refused(&url, &["experiment", "enrol", "second", "0.5"], 4, &["enrolled already"]).await?;
+    refused(&url, &["experiment", "enrol", "second", "0"], 4, &["nobody"]).await?;
+    let audit = printed(&url, &["audit", "second"]).await?;
+    assert!(audit.contains("set-enrolment") && audit.contains("a share of 0.5"), "{audit}");
+    // A draft too has its part of a layer; and all of it outlasts the server.
+    printed(&url, &["experiment", "enrol", "fourth", "1"]).await?;
+    aggregator = aggregator.kill_and_restart().await?;
+    let url = aggregator.process.operator_url.clone();
+    let shown = object(&url, &["experiment", "show", "fourth", "--json"]).await?;
+    assert_eq!((&shown["revision"], &shown["enrolment_share"]), (&2.into(), &1.0.into()));
+    assert_ne!(shown["digest"], before);
+    let words = printed(&url, &["experiment", "show", "second"]).await?;
+    for part in
+        ["page, 0.25 to 1", "0.5 of the installations", "kept until one weighs less than 0.01"]
+    {
+        assert!(words.contains(part), "{part:?} is not in: {words}");
+    }
+    aggregator.process.stop().await
+}

@@ -77,7 +77,8 @@ typedef struct bandana_step bandana_step;
 
 // The settings of a client. Begin with `bandana_default_settings`.
 typedef struct {
-  // Whether the user consents. Without, nothing is fetched, kept or sent. Default: false.
+  // Whether the user consents. Without, nothing is fetched or sent, and nothing about the user is
+  // kept. Default: false.
   bool consent;
   // A directory of the app's own, for one client at a time, left out of backups. NULL, the default:
   // the host has the storage, or nothing is kept and the budget begins anew with each start.

@@ -93,7 +93,8 @@ pub enum bandana_slot {
 #[repr(C)]
 #[derive(Debug)]
 pub struct bandana_settings {
-    /// Whether the user consents. Without, nothing is fetched, kept or sent. Default: false.
+    /// Whether the user consents. Without, nothing is fetched or sent, and nothing about the user is
+    /// kept. Default: false.
     pub consent: bool,
     /// A directory of the app's own, for one client at a time, left out of backups. NULL, the default:
     /// the host has the storage, or nothing is kept and the budget begins anew with each start.

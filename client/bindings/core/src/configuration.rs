@@ -29,7 +29,7 @@ pub struct Configuration {
     pub window_days: u32,
     /// The most that all reports of the installation may cost, in nats.
     pub lifetime_budget: f64,
-    /// Whether the user consents. Without, nothing is fetched, kept or sent.
+    /// Whether the user consents. Without, nothing is fetched or sent, and nothing about the user is kept.
     pub consent: bool,
     /// The key of the app, if the operator has given it one: the same for all installations.
     pub app_key: Option<String>,

@@ -17,7 +17,7 @@ export type Rewards =
 export interface Settings {
   /** The aggregator's address, or a transport of the app's. */
   server: string | Transport;
-  /** Whether the user consents. Without, nothing is fetched, kept or sent. */
+  /** Whether the user consents. Without, nothing is fetched or sent, and nothing about the user is kept. */
   consent: boolean;
   /**
    * Where the state is kept: a name in the page's IndexedDB, a store, or `null` for nowhere, so that the
@@ -175,6 +175,9 @@ async function load(): Promise<void> {
 /** How long a start waits for a store, in milliseconds. */
 const PATIENCE_MS = 250;
 
+/** The wait before a store that could not be read is read again, in milliseconds. */
+const RETRY_MS = 2_000;
+
 /** The longest that a timer takes, in milliseconds. */
 const TIMER_MAX = 86_400_000;
 
@@ -191,6 +194,10 @@ export class Bandana {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #scheduled = false;
   #writing: Promise<void> = Promise.resolve();
+  #sums: Promise<void> = Promise.resolve();
+  /** What the user has chosen since the start, for a store that comes later. */
+  #wish: "in" | "out" | null = null;
+  #channel: BroadcastChannel | undefined;
   #carrying = false;
   #again = false;
   #closed: Promise<void> | undefined;
@@ -230,21 +237,14 @@ export class Bandana {
 
   /** Takes the store if nobody else has it; else when it is free. */
   async #own(store: Store): Promise<void> {
-    const owned = store.own(this.#end.signal).then(async () => {
-      let kept: { state?: Uint8Array; rewards?: Uint8Array };
-      try {
-        const [state, rewards] = [await store.read("state"), await store.read("rewards")];
-        kept = { ...(state && { state }), ...(rewards && { rewards }) };
-      } catch {
-        // It can't be read: what was spent is not known, and nothing is reported.
-        kept = { state: new Uint8Array([0]) };
-      }
-      if (this.#closed === undefined) {
-        const before = this.#core;
-        this.#core = this.#start(kept);
-        before.end();
-        for (const name of this.#experiments) {
-          this.#core.join(name);
+    this.#tellEachOther(store);
+    const owned = store.own(this.#end.signal, () => this.#lose()).then(async () => {
+      const kept = await this.#read(store);
+      if (this.#closed === undefined && kept !== undefined) {
+        this.#replace(this.#start(kept));
+        // The choice of a user who was asked meanwhile.
+        if (this.#wish !== null) {
+          this.#choose(this.#wish);
         }
         this.#without = null;
         this.#schedule();
@@ -257,6 +257,58 @@ export class Bandana {
     const late = new Promise<void>((resolve) => setTimeout(resolve, PATIENCE_MS));
     this.#without = { standing: "in-use", trouble: "another tab or process has the store" };
     await Promise.race([settled, late]);
+  }
+
+  /** What is kept, once it can be read: what was spent is not known before. `undefined`: closed. */
+  async #read(store: Store): Promise<{ state?: Uint8Array; rewards?: Uint8Array } | undefined> {
+    this.#without = { standing: "storage-unusable", trouble: "the store has not answered yet" };
+    while (this.#closed === undefined) {
+      try {
+        const [state, rewards] = [await store.read("state"), await store.read("rewards")];
+        return { ...(state && { state }), ...(rewards && { rewards }) };
+      } catch (error) {
+        this.#without = { standing: "storage-unusable", trouble: String(error) };
+        await new Promise<void>((resolve) => unref(setTimeout(resolve, RETRY_MS)));
+      }
+    }
+    return undefined;
+  }
+
+  /** Goes on with another core. */
+  #replace(core: Core): void {
+    const before = this.#core;
+    this.#core = core;
+    before.end();
+    for (const name of this.#experiments) {
+      core.join(name);
+    }
+  }
+
+  /** Somebody else has the store now: nothing is reported any more. */
+  #lose(): void {
+    if (this.#closed === undefined) {
+      this.#replace(this.#start({ state: new Uint8Array([0]) }));
+      this.#without = { standing: "in-use", trouble: "somebody else has taken the store" };
+    }
+  }
+
+  /** The pages of an origin follow the user's choice, whichever of them was told. */
+  #tellEachOther(store: Store): void {
+    if (store.channel !== undefined && typeof BroadcastChannel === "function") {
+      this.#channel = new BroadcastChannel(store.channel);
+      this.#channel.onmessage = ({ data }) => {
+        if (data === "in" || data === "out") {
+          this.#choose(data);
+          void this.#write();
+        }
+      };
+    }
+  }
+
+  /** Applies the user's choice. Returns whether the client could. */
+  #choose(wish: "in" | "out"): boolean {
+    this.#wish = wish;
+    return wish === "out" ? this.#core.opt_out() : this.#core.opt_in();
   }
 
   /** A page whose network is back, or that is shown again, may have what to send. */
@@ -278,29 +330,29 @@ export class Bandana {
    * @throws Error when no experiment can have this name.
    */
   experiment(name: string): Experiment {
-    this.#core.join(name);
+    this.#core.join(text(name));
     this.#experiments.add(name);
     return new Experiment(this, name);
   }
 
   /** See {@link Experiment.labels}. */
   labels(name: string): string[] {
-    return this.#core.labels(name);
+    return this.#core.labels(text(name));
   }
 
   /** Why {@link choose} gives no arms, in words; `null`: it does. */
   whyNotReady(name: string): string | null {
-    return this.#core.why_not_ready(name) ?? null;
+    return this.#core.why_not_ready(text(name)) ?? null;
   }
 
   /** See {@link Experiment.choose}. */
   choose(name: string): Choice {
-    return this.#choice(this.#core.choose(name));
+    return this.#choice(this.#core.choose(text(name)));
   }
 
   /** See {@link Experiment.draw}. */
   draw(name: string): Choice {
-    return this.#choice(this.#core.draw(name));
+    return this.#choice(this.#core.draw(text(name)));
   }
 
   #choice(choice: ReturnType<Core["choose"]>): Choice {
@@ -320,7 +372,10 @@ export class Bandana {
 
   /** Adds a reward to an assignment. Returns whether its window lasts. */
   reward(assignment: bigint, reward: number): boolean {
-    const counts = this.#core.reward(assignment, reward);
+    if (typeof assignment !== "bigint") {
+      return false;
+    }
+    const counts = this.#core.reward(assignment, typeof reward === "number" ? reward : NaN);
     // It is kept, and no call is made because of it.
     void this.#write();
     return counts;
@@ -347,16 +402,22 @@ export class Bandana {
     return shown;
   }
 
-  /** Opts the user out: nothing is fetched, kept or sent. Resolves to whether that is stored. */
+  /**
+   * Opts the user out: nothing is fetched or sent, and what waited is erased. Resolves to whether that is
+   * stored. Where another tab has the store, that one follows; without one it holds as long as this
+   * client, and is stored once this client has the store.
+   */
   async optOut(): Promise<boolean> {
-    const taken = this.#core.opt_out();
+    this.#channel?.postMessage("out");
+    const taken = this.#choose("out");
     await this.#write();
     return taken && this.status().standing === "opted-out";
   }
 
   /** Opts the user in again. Resolves to whether that is stored. */
   async optIn(): Promise<boolean> {
-    const taken = this.#core.opt_in();
+    this.#channel?.postMessage("in");
+    const taken = this.#choose("in");
     await this.#write();
     return taken && ["on", "clock-disagrees"].includes(this.status().standing);
   }
@@ -369,13 +430,16 @@ export class Bandana {
   /** Resolves when what is pending is written, where it can be. */
   async written(): Promise<void> {
     await this.#write();
+    await this.#sums;
   }
 
   /** Ends everything: what is pending is written, and the store is free for another client. */
   close(): Promise<void> {
     this.#closed ??= (async () => {
       clearTimeout(this.#timer);
+      this.#channel?.close();
       await this.#write();
+      await this.#sums;
       this.#core.end();
       this.#end.abort();
       // The lock is given back by what listens to the signal.
@@ -410,13 +474,15 @@ export class Bandana {
     try {
       do {
         this.#again = false;
-        await this.#write();
+        await this.#writing;
         while (this.#closed === undefined) {
           const core = this.#core;
           const step = core.next_step();
           const { kind, milliseconds } = step;
           if (kind === "write") {
-            await this.#make(core, step);
+            // Whoever closes waits for it.
+            this.#writing = this.#writing.then(() => this.#made(core, step));
+            await this.#writing;
           } else if (kind === "call") {
             // Further calls go on meanwhile.
             void this.#call(core, step);
@@ -444,7 +510,7 @@ export class Bandana {
       headers[flat[i]!] = flat[i + 1]!;
     }
     try {
-      const answer = await this.#transport(path, headers, body);
+      const answer = await this.#transport(path, headers, body, this.#end.signal);
       if (answer === null) {
         core.unanswered(number);
       } else {
@@ -463,10 +529,18 @@ export class Bandana {
     this.#writing = this.#writing.then(async () => {
       const core = this.#core;
       for (let step = core.next_write(); step !== undefined; step = core.next_write()) {
-        await this.#make(core, step);
+        await this.#made(core, step);
       }
     });
     return this.#writing;
+  }
+
+  /** Makes a write. Sums of rewards are written beside all else, so that no report waits for them. */
+  async #made(core: Core, step: HostStep): Promise<void> {
+    if (step.slot !== "rewards") {
+      return this.#make(core, step);
+    }
+    this.#sums = this.#make(core, step).then(() => void (core === this.#core && this.#write()));
   }
 
   async #make(core: Core, step: HostStep): Promise<void> {
@@ -481,6 +555,11 @@ export class Bandana {
     }
     core.written(number, isDurable);
   }
+}
+
+/** A name, or one that no experiment can have. */
+function text(name: unknown): string {
+  return typeof name === "string" ? name : "";
 }
 
 /** A timer does not keep a program of Node alive. */

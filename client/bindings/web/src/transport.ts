@@ -16,6 +16,8 @@ export type Transport = (
   path: string,
   headers: Record<string, string>,
   body: Uint8Array<ArrayBuffer>,
+  /** Aborts when the client is closed. */
+  until?: AbortSignal,
 ) => Promise<Answer | null>;
 
 // Longer answers are no answers of an aggregator.
@@ -56,7 +58,7 @@ declare const importScripts: unknown;
 // A page can't choose its connections: uploads may share one, which tells that they are of one device.
 const byFetch =
   (origin: string): Transport =>
-  async (path, headers, body) => {
+  async (path, headers, body, until) => {
     const answer = await fetch(origin + path, {
       method: "POST",
       headers,
@@ -66,7 +68,7 @@ const byFetch =
       cache: "no-store",
       redirect: "error",
       referrerPolicy: "no-referrer",
-      signal: AbortSignal.timeout(PATIENCE_MS),
+      signal: limited(until),
     });
     const bytes = await read(answer);
     return {
@@ -80,14 +82,19 @@ const byFetch =
 // Each call has a connection of its own. No redirect is followed.
 const byNode =
   (origin: string): Transport =>
-  async (path, headers, body) => {
+  async (path, headers, body, until) => {
     const { request } = origin.startsWith("https:")
       ? await import("node:https")
       : await import("node:http");
     return new Promise((resolve, reject) => {
-      const signal = AbortSignal.timeout(PATIENCE_MS);
+      const signal = limited(until);
+      signal.addEventListener("abort", () => reject(new Error("no answer in time")));
       const call = request(origin + path, { method: "POST", agent: false, headers, signal });
       call.on("error", reject);
+      call.on("upgrade", (_answer, socket) => {
+        socket.destroy();
+        reject(new TypeError("an answer of another protocol"));
+      });
       call.on("response", (answer) => {
         const pieces: Buffer[] = [];
         let size = 0;
@@ -111,6 +118,12 @@ const byNode =
       call.end(body);
     });
   };
+
+/** A signal that aborts after the longest time for a call, or with `until`. */
+function limited(until?: AbortSignal): AbortSignal {
+  const limit = AbortSignal.timeout(PATIENCE_MS);
+  return until === undefined ? limit : AbortSignal.any([until, limit]);
+}
 
 async function read(answer: Response): Promise<Uint8Array> {
   const reader = answer.body?.getReader();

@@ -3,8 +3,10 @@
 // What the client itself does is tested by ../conformance, against a real server.
 
 import assert from "node:assert/strict";
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { spawn } from "node:child_process";
+import { mkdtemp, readdir, readFile, rm, utimes, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
+import { createServer as createSocketServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -111,7 +113,7 @@ test("a directory is for one client at a time, and what is damaged is not used",
   await until(() => second.status().standing === "opted-out");
   assert.equal(await second.optIn(), true);
   await second.close();
-  assert.deepEqual((await readdir(path)).sort(), ["state"]);
+  assert.deepEqual((await readdir(path)).sort(), ["lock.2", "state"]);
   const kept = await readFile(join(path, "state"));
   kept[kept.length >> 1] ^= 1;
   await writeFile(join(path, "state"), kept);
@@ -124,11 +126,159 @@ test("a directory is for one client at a time, and what is damaged is not used",
 test("a process that has died gives its directory free", async () => {
   const path = join(scratch, "dead");
   await (await start({ store: new DirectoryStore(path) })).close();
-  // No process has this number.
-  await writeFile(join(path, "lock"), "4194305");
-  const app = await start({ store: new DirectoryStore(path) });
+  const first = await start({ store: new DirectoryStore(path) });
+  const mine = JSON.parse(await readFile(join(path, "lock.2"), "utf8"));
+  await first.close();
+  for (const [number, owner, age, standing] of [
+    // No process has this number; one that had this one was started at another time.
+    [3, { ...mine, pid: 4194305 }, 0, "on"],
+    [5, { ...mine, started: "1" }, 0, "on"],
+    // Nothing is said; it is a process that can't be seen from here.
+    [7, undefined, 0, "on"],
+    [9, { ...mine, place: "elsewhere" }, 10, "in-use"],
+    [9, { ...mine, place: "elsewhere" }, 61, "on"],
+  ]) {
+    const lock = join(path, `lock.${number}`);
+    await writeFile(lock, owner === undefined ? "" : JSON.stringify(owner));
+    const then = new Date(Date.now() - age * 1000);
+    await utimes(lock, then, then);
+    const app = await start({ store: new DirectoryStore(path) });
+    assert.equal(app.status().standing, standing, JSON.stringify([number, owner]));
+    await app.close();
+  }
+});
+
+test("of processes that start after a crash, one has the directory", async () => {
+  const program = join(scratch, "owner.mjs");
+  const place = JSON.stringify(new URL("../dist/store.js", import.meta.url).href);
+  await writeFile(
+    program,
+    `const { DirectoryStore } = await import(${place});
+    setTimeout(() => process.exit(), 30_000);
+    await new DirectoryStore(process.argv[2]).own(new AbortController().signal);
+    console.log("mine");`,
+  );
+  const path = join(scratch, "race");
+  const owners = new Set();
+  const starts = () => {
+    const child = spawn(process.execPath, [program, path], { stdio: ["ignore", "pipe", "inherit"] });
+    child.stdout.on("data", () => owners.add(child));
+    return child;
+  };
+  const running = new Set([starts(), starts(), starts()]);
+  for (let round = 0; round < 6; round += 1) {
+    await until(() => owners.size > 0);
+    // Whoever has it is killed, and two more come at the same time.
+    assert.equal(owners.size, 1);
+    const [owner] = owners;
+    owners.delete(owner);
+    running.delete(owner);
+    owner.kill("SIGKILL");
+    running.add(starts());
+    running.add(starts());
+  }
+  await until(() => owners.size > 0);
+  // The others have looked again and again meanwhile.
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  assert.equal(owners.size, 1);
+  for (const child of running) {
+    child.kill("SIGKILL");
+  }
+});
+
+/** A store in memory that several clients want. */
+function shared() {
+  const kept = new Map();
+  let free = Promise.resolve();
+  return () => {
+    const store = { lost: undefined, writes: 0 };
+    return Object.assign(store, {
+      read: async (slot) => kept.get(slot),
+      write: async (slot, bytes) => {
+        store.writes += 1;
+        kept.set(slot, bytes);
+      },
+      own: async (end, lost) => {
+        store.lost = lost;
+        const before = free;
+        free = before.then(() => new Promise((resolve) => end.addEventListener("abort", resolve)));
+        await before;
+      },
+    });
+  };
+}
+
+test("a choice of the user outlasts the wait for a store", async () => {
+  const store = shared();
+  const first = await start({ store: store() });
+  const second = await start({ store: store() });
+  assert.deepEqual([first.status().standing, second.status().standing], ["on", "in-use"]);
+  assert.equal(await second.optOut(), false, "it is not stored yet");
+  await first.close();
+  await until(() => second.status().standing === "opted-out");
+  await second.close();
+  const third = await start({ store: store() });
+  assert.equal(third.status().standing, "opted-out");
+  await third.close();
+});
+
+test("tabs of a page follow the user's choice", async () => {
+  const store = shared();
+  const channel = "bandana-test";
+  const first = await start({ store: { ...store(), channel } });
+  const second = await start({ store: { ...store(), channel } });
+  assert.equal(await second.optOut(), false, "the other tab stores it");
+  await until(() => first.status().standing === "opted-out");
+  await first.optIn();
+  await until(() => first.status().standing === "on");
+  await first.close();
+  await until(() => second.status().standing === "on");
+  await second.close();
+});
+
+test("who has lost the store reports nothing", async () => {
+  const store = shared()();
+  const app = await start({ store });
   assert.equal(app.status().standing, "on");
+  store.lost();
+  assert.equal(app.status().standing, "in-use");
+  const before = store.writes;
+  app.experiment("button-colour");
+  await app.optOut();
+  assert.equal(store.writes, before);
   await app.close();
+});
+
+test("what is no name and no number gives defaults and throws nothing", async () => {
+  const app = await start();
+  for (const name of [undefined, null, 5, {}, [], Symbol("x"), "\ud800", "x".repeat(100_000)]) {
+    assert.equal(app.choose(name).label, null);
+    assert.equal(app.draw(name).label, null);
+    assert.equal(typeof app.whyNotReady(name), "string");
+    assert.deepEqual(app.labels(name), []);
+    assert.equal(app.reward(name, 1), false);
+    assert.equal(app.reward(1n, name), false);
+  }
+  await app.close();
+});
+
+test("an answer of another protocol is no answer, and a client that ends waits for none", async () => {
+  const server = createSocketServer((socket) => {
+    socket.once("data", (head) => {
+      if (String(head).startsWith("POST /other")) {
+        socket.write("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n");
+      }
+    });
+    socket.on("error", () => {});
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const post = posts(`http://127.0.0.1:${server.address().port}`);
+  await assert.rejects(post("/other", {}, new Uint8Array([1])), /protocol/);
+  const end = new AbortController();
+  const hangs = post("/hangs", {}, new Uint8Array([1]), end.signal);
+  end.abort();
+  await assert.rejects(hangs);
+  server.close();
 });
 
 test("a store that fails holds reports back, and says so", async () => {

@@ -14,7 +14,7 @@ use crate::instance::Instance;
 use crate::program::on_threads;
 use outcome::Summed;
 pub use outcome::{VisitsOutcome, VisitsRow};
-use trial::{Course, Ended};
+use trial::Course;
 
 /// How a device assigns arms to its visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -189,7 +189,8 @@ class Experiment:
 class Bandana:
     """The client of an app, and a thread that talks to the aggregator at ``url``.
 
-    ``consent`` says whether the user consents; without, nothing is fetched, kept or sent.
+    ``consent`` says whether the user consents; without, nothing is fetched or sent, and nothing about
+    the user is kept.
     ``directory`` keeps the ledger, open assignments and unsent reports: it must be the app's own,
     used by one client at a time, and left out of backups. With ``directory=None`` everything is in
     memory, and the budget begins anew with each start.

@@ -263,11 +263,12 @@ impl Core {
         self.client.join(experiment).map_err(|error| JsError::new(&error.to_string()))
     }
 
-    /// Why `choose` gives no arms; none: it does.
+    /// The labels of the arms in play; none before there is a policy.
     pub fn labels(&self, experiment: &str) -> Vec<String> {
         self.client.labels(experiment)
     }
 
+    /// Why `choose` gives no arms; none: it does.
     pub fn why_not_ready(&self, experiment: &str) -> Option<String> {
         self.client.why_not_ready(experiment)
     }

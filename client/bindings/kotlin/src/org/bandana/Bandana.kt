@@ -15,7 +15,7 @@ data class Budget(val window: Double = 5.0, val days: Int = 7, val lifetime: Dou
 
 /** Settings of a [Bandana]. */
 data class Settings(
-    /** Whether the user consents. Without, nothing is fetched, kept or sent. */
+    /** Whether the user consents. Without, nothing is fetched or sent, and nothing about the user is kept. */
     val consent: Boolean,
     /**
      * The app's own directory, for one client at a time, left out of backups (`noBackupFilesDir` on
@@ -63,8 +63,14 @@ class Choice internal constructor(private val client: Bandana, private val of: o
     fun reward(reward: Double): Boolean = of.assignment?.let { client.reward(it, reward) } ?: false
 }
 
+/** A text without halves of characters, which no other language takes. */
+private fun plain(text: String): String = String(text.toByteArray())
+
 /** One experiment of an app. */
-class Experiment internal constructor(private val client: Bandana, val name: String) {
+class Experiment internal constructor(private val client: Bandana, name: String) {
+    /** The name, with what is no Unicode in it replaced. */
+    val name: String = plain(name)
+
     /** Whether there is a policy, so that [choose] gives arms. */
     val isReady: Boolean get() = whyNotReady == null
 
@@ -100,16 +106,18 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
         }
         val delay = settings.leastReleaseDelaySeconds
         require(delay == null || delay >= 0) { "leastReleaseDelaySeconds: $delay is below 0" }
+        val path = settings.directory?.path
+        require(path == null || plain(path) == path) { "directory: \"$path\" is no path" }
         val configuration = Configuration(
             store = settings.directory?.let { Store.Directory(it.path) } ?: Store.Memory,
             rewards = settings.rewards,
             epsilonMax = settings.epsilonMax,
-            signers = settings.signers,
+            signers = settings.signers.map(::plain),
             windowBudget = settings.budget.window,
             windowDays = days(settings.budget.days, "budget"),
             lifetimeBudget = settings.budget.lifetime,
             consent = settings.consent,
-            appKey = settings.appKey,
+            appKey = settings.appKey?.let(::plain),
             keepPendingRewards = settings.keepPendingRewards,
             leastReleaseDelaySeconds = delay?.toULong(),
             reportOnceDays = settings.reportOnceDays?.let { days(it, "reportOnceDays") },
@@ -124,7 +132,7 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
      * @throws SetupException when no experiment can have this name.
      */
     fun experiment(name: String): Experiment {
-        core.join(name)
+        core.join(plain(name))
         return Experiment(this, name)
     }
 
@@ -166,11 +174,13 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
         val headers = call.headers.associate { it.name to it.value }
         // A transport of the app's may fail in any way; that is no answer.
         val answer = runCatching { transport.post(call.path, headers, call.body) }.getOrNull()
+        // What interrupted it was not meant for the client.
+        Thread.interrupted()
         if (answer == null || answer.status !in 0..65535) {
             core.unanswered(call.id)
         } else {
-            val status = answer.status.toUShort()
-            core.answered(call.id, status, answer.contentType, answer.retryAfter, answer.body)
+            val (type, after) = listOf(answer.contentType, answer.retryAfter).map { it?.let(::plain) }
+            core.answered(call.id, answer.status.toUShort(), type, after, answer.body)
         }
     }
 
