@@ -184,8 +184,11 @@ class World:
         printed = self.run("keys", "generate", "--out", str(self.key))
         self.public_key = printed.split()[-1]
         for name in ("short", "other", "signed", "button-colour"):
-            self.create(name, 1)
-        self.create("long", 600)
+            self.create(name, 1, "--redraw")
+        self.create("long", 600, "--redraw")
+        self.create("kept", 1)
+        self.create("one-half", 1, "--layer", "page:0-0.5")
+        self.create("other-half", 1, "--layer", "page:0.5-1")
         self.run(
             "sign", "--key", str(self.key), "--expires-days", "1", "--experiment", "signed", "--yes"
         )
@@ -200,10 +203,10 @@ class World:
             raise SystemExit(f"bandana {' '.join(arguments)}: {done.stderr}")
         return done.stdout
 
-    def create(self, name, window):
-        arms = ["--arm", "blue", "--arm", "green", "--epsilon", "1", "--redraw"]
+    def create(self, name, window, *participation):
+        arms = ["--arm", "blue", "--arm", "green", "--epsilon", "1"]
         window = ["--attribution-window-seconds", str(window), "--release-delay-seconds-max", "0"]
-        self.run("experiment", "create", name, *arms, *window)
+        self.run("experiment", "create", name, *arms, *window, *participation)
 
     def reports(self, name):
         answer = json.loads(self.run("estimate", name, "--json"))
@@ -352,6 +355,37 @@ def restart(world, it):
     program.tell("join", "long")
     expect(program.arm("choose", "long") == shown, "another arm after a kill")
     expect(program.status()["spent"] == 1.0, "another budget after a kill")
+
+
+@case
+def kept_arms_and_layers(world, it):
+    directory = world.directory()
+    halves = ("one-half", "other-half")
+    shown, sampled, reports = set(), set(), 0
+    for start in range(3):
+        program = it.start(directory)
+        for name in ("kept", *halves):
+            program.tell("join", name)
+            until(lambda n=name: not_waiting(program.ask("ready", n, 0)), f"{name} is known")
+        for _ in range(40):
+            label, _, reported = program.arm("draw", "kept")
+            shown.add(label)
+            reports += reported
+        for name in halves:
+            answer = program.ask("draw", name)
+            expect(answer.startswith("arm") or "part of the installations" in answer, answer)
+            if answer.startswith("arm"):
+                sampled.add(name)
+        # The report leaves with what it follows from on the disk.
+        until(lambda: program.status()["waiting"] + program.status()["open"] == 0, "reports leave")
+        program.kill()
+    expect(len(shown) == 1, f"an installation keeps its arm: {shown}")
+    expect(reports == 1, f"{reports} reports of an experiment that is reported once")
+    expect(len(sampled) == 1, f"one position in a layer is in one half: {sampled}")
+
+
+def not_waiting(answer):
+    return answer == "ready" or "no server has told" not in answer
 
 
 @case
