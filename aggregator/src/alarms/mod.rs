@@ -19,6 +19,7 @@
 mod collapsed;
 pub(crate) mod ids_full;
 mod monitor;
+mod never;
 mod outgrown;
 mod refusals;
 mod sample_ratio;
@@ -41,6 +42,8 @@ pub enum AlarmName {
     SampleRatioMismatch,
     /// Reports used to come, and have stopped.
     StalledReporting,
+    /// No report has ever come.
+    NeverReported,
     /// One arm gets nearly all traffic, and the reports do not justify that.
     CollapsedEntropy,
     /// There are more reports than selections of arms.
@@ -55,9 +58,10 @@ pub enum AlarmName {
 
 impl AlarmName {
     /// The alarms of an experiment.
-    pub const OF_EXPERIMENTS: [Self; 5] = [
+    pub const OF_EXPERIMENTS: [Self; 6] = [
         Self::SampleRatioMismatch,
         Self::StalledReporting,
+        Self::NeverReported,
         Self::CollapsedEntropy,
         Self::ReportsOutgrowSelections,
         Self::ReportSurge,
@@ -68,6 +72,7 @@ impl AlarmName {
         match self {
             Self::SampleRatioMismatch => "sample-ratio-mismatch",
             Self::StalledReporting => "stalled-reporting",
+            Self::NeverReported => "never-reported",
             Self::CollapsedEntropy => "collapsed-entropy",
             Self::ReportsOutgrowSelections => "reports-outgrow-selections",
             Self::ReportSurge => "report-surge",

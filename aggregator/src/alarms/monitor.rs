@@ -7,7 +7,7 @@ use super::outgrown::Balance;
 use super::sample_ratio::SampleRatio;
 use super::served_shares::ServedShares;
 use super::traffic::Traffic;
-use super::{Alarm, stalled, surge};
+use super::{Alarm, never, stalled, surge};
 
 /// Monitors an experiment. All times are those of one monotonic clock.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct ExperimentMonitor {
     open: OpenTime,
     /// The reports of each arm that were already observed.
     known: Vec<u64>,
+    /// The longest time after which a device in use would report; `None` if reports come in batches.
+    due: Option<Duration>,
 }
 
 /// A clock that stands still while reports are refused. Devices keep them meanwhile, so a duration
@@ -106,6 +108,7 @@ impl ExperimentMonitor {
             balance: (beginning.counts_selections && !in_batches).then(balance),
             open: OpenTime { seen: now, is_running: true, passed: now },
             known: reports.to_vec(),
+            due: (!in_batches).then_some(delay),
         }
     }
 
@@ -161,6 +164,7 @@ impl ExperimentMonitor {
         [
             self.ratio.as_ref().and_then(|ratio| ratio.alarm(now, &label)),
             while_running(stalled::alarm(&self.traffic, open)),
+            while_running(self.due.and_then(|delay| never::alarm(&self.traffic, delay, open))),
             while_running(favourite.and_then(|one| one.alarm(now, reports, best, &label))),
             while_running(balance.and_then(|balance| balance.alarm(now))),
             // A batch that fills slowly looks like one.

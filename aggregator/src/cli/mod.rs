@@ -8,6 +8,7 @@ mod connection;
 mod consent;
 mod descriptors;
 mod disclosure;
+mod doctor;
 mod estimate;
 mod experiment;
 mod export;
@@ -71,6 +72,7 @@ enum Command {
     Estimate(estimate::Estimate),
     Watch(estimate::Watch),
     Plan(plan::Plan),
+    Doctor(Box<doctor::Doctor>),
     Audit(audit::Audit),
     /// Create, show and change experiments whose users disclose their rewards to the server.
     ///
@@ -141,6 +143,7 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::Estimate(estimate) => estimate::run(&estimate),
         Command::Watch(watch) => estimate::watch(&watch),
         Command::Plan(plan) => plan::run(&plan),
+        Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Audit(audit) => audit::run(&audit),
         Command::Trusted(wanted) => trusted::run(wanted),
         Command::Query(query) => query::run(*query),

@@ -20,7 +20,7 @@ pub use bearer::{Bearer, TokenSource};
 pub use tls::TlsSource;
 
 /// Timeout of connecting, and of a call.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Most bytes of an answer to a relay: a specification with the most arms.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;

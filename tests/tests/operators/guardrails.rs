@@ -143,6 +143,7 @@ async fn ringing(aggregator: &Aggregator, id: &str) -> anyhow::Result<Vec<&'stat
     for name in [
         "sample-ratio-mismatch",
         "stalled-reporting",
+        "never-reported",
         "collapsed-entropy",
         "reports-outgrow-selections",
         "report-surge",

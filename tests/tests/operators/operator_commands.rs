@@ -434,3 +434,50 @@ async fn operators_say_who_takes_part() -> anyhow::Result<()> {
     }
     aggregator.process.stop().await
 }
+
+#[tokio::test]
+async fn the_doctor_tells_whether_devices_take_part_and_why_not() -> anyhow::Result<()> {
+    let aggregator = Aggregator::start(PROGRAM).await?;
+    let url = aggregator.process.operator_url.clone();
+    let create = "experiment create colour --epsilon 1 --arm a --arm b \
+                  --attribution-window-seconds 60 --release-delay-seconds-max 60";
+    printed(&url, &create.split_whitespace().collect::<Vec<_>>()).await?;
+    let server = aggregator.process.device_url.clone();
+    let doctor = |rest: &[&'static str]| {
+        let words = ["doctor", "colour", "--server", &server].map(str::to_owned);
+        words.into_iter().chain(rest.iter().map(|word| (*word).to_owned())).collect::<Vec<_>>()
+    };
+    let asks = async |rest: &[&'static str]| {
+        let words = doctor(rest);
+        bandana(&url, &words.iter().map(String::as_str).collect::<Vec<_>>()).await
+    };
+    let fitting = asks(&["--least-release-delay-seconds", "60"]).await?;
+    let text = String::from_utf8(fitting.stdout)?;
+    assert!(fitting.status.success() && text.ends_with("terms take part\n"), "{text}");
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    for (rest, check) in [
+        (&[][..], "release-delay"),
+        (&["--epsilon-max", "0.5"], "epsilon"),
+        (&["--reward-kind", "bounded"], "rewards"),
+        (&["--range", "-1:1"], "rewards"),
+        (&["--signer", key], "signatures"),
+        (&["--shuffled"], "shuffling"),
+    ] {
+        let delay = ["--least-release-delay-seconds", "60", "--json"];
+        let given = if rest.is_empty() { vec!["--json"] } else { [rest, &delay].concat() };
+        let unfit = asks(&given).await?;
+        assert_eq!(unfit.status.code(), Some(4), "{rest:?}");
+        assert!(String::from_utf8(unfit.stderr)?.contains(check), "{rest:?}");
+        let view: Value = serde_json::from_slice(&unfit.stdout)?;
+        let findings = view["findings"].as_array().context("findings")?.iter();
+        let bad = findings.filter(|one| one["good"] == false).map(|one| &one["check"]);
+        assert_eq!(bad.collect::<Vec<_>>(), [check], "{view}");
+    }
+    // An experiment that nobody made, and a server that is not there.
+    let absent = bandana(&url, &["doctor", "absent", "--server", &server]).await?;
+    assert_eq!(absent.status.code(), Some(4));
+    assert!(String::from_utf8(absent.stdout)?.contains("NotFound"));
+    let nowhere = bandana(&url, &["doctor", "colour", "--server", "http://127.0.0.1:1"]).await?;
+    assert_eq!(nowhere.status.code(), Some(5));
+    Ok(())
+}

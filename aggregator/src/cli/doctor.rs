@@ -1,0 +1,331 @@
+//! `bandana doctor`: what a device sees of an experiment, and whether it would take part.
+
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{Day, ExperimentId, UnixSeconds};
+use bandana_shared::participation::{Participation, Sticky};
+use bandana_shared::policy::Policy;
+use bandana_shared::rewards::{OutOfRange, RewardKind, Rewards};
+use bandana_shared::signing::{PublicKey, Signature};
+use bandana_shared::specification::{ReleaseTiming, Specification};
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::{GetExperimentRequest, GetExperimentResponse};
+use bandana_shared::wire::{signatures, v1};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+use tonic::Request;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Endpoint, Uri};
+
+use super::connection::{block_on, experiment_id};
+use super::{say, say_json};
+use crate::auth::APP_KEY_HEADER;
+use crate::clock::{Clock as _, SystemClock};
+use crate::explain::explain;
+use crate::operator_client::{ConnectError, PATIENCE, TlsSource};
+use crate::views::failure::Failure;
+
+/// Tell whether a device would take part in an experiment, as it sees the server.
+///
+/// It asks the device port what a device asks, and compares the answer with what the app accepts,
+/// as its code says it. Nothing is sent but the name of the experiment.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Fields with --json: experiment_id, takes_part, findings (check: server, specification, simulation, \
+epsilon, rewards, attribution-window, release-delay, shuffling, signatures, participation, policy or \
+clock; good; says). The exit code is 4 if a device would not take part.")]
+pub(super) struct Doctor {
+    /// Id of the experiment.
+    #[arg(value_name = "ID", value_parser = experiment_id)]
+    experiment: ExperimentId,
+    /// URL of the device service.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7301",
+          value_hint = ValueHint::Url)]
+    server: Uri,
+    #[command(flatten)]
+    tls: TlsSource,
+    /// Key of the app, where the server asks for one.
+    #[arg(long, value_name = "KEY")]
+    app_key: Option<MetadataValue<Ascii>>,
+    /// The largest privacy loss of a report that the app accepts, in nats.
+    #[arg(long, value_name = "NATS", default_value_t = 1.0)]
+    epsilon_max: f64,
+    /// What rewards are, for the app.
+    #[arg(long, value_enum, default_value_t = Kind::Binary)]
+    reward_kind: Kind,
+    /// The ends of the app's rewards, LOW:HIGH; of categories the last one is HIGH [default: 0:1].
+    #[arg(long, value_name = "LOW:HIGH", allow_hyphen_values = true)]
+    range: Option<String>,
+    /// The shortest random delay of reports that the app accepts, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    least_release_delay_seconds: u32,
+    /// A public key that the app pins; repeat it for a witness's.
+    #[arg(long = "signer", value_name = "KEY")]
+    signers: Vec<PublicKey>,
+    /// The app believes a relay that shuffles.
+    #[arg(long)]
+    shuffled: bool,
+    /// Print a JSON object for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    Binary,
+    Bounded,
+    Categorical,
+}
+
+impl Kind {
+    fn of(kind: RewardKind) -> Self {
+        match kind {
+            RewardKind::Binary => Self::Binary,
+            RewardKind::Bounded => Self::Bounded,
+            RewardKind::Categorical => Self::Categorical,
+        }
+    }
+}
+
+/// One thing that a device looks at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    good: bool,
+    says: String,
+}
+
+/// Stable JSON form of what was found.
+#[derive(Debug, Serialize)]
+struct DoctorView {
+    experiment_id: String,
+    takes_part: bool,
+    findings: Vec<Finding>,
+}
+
+impl DoctorView {
+    fn new(experiment: &ExperimentId) -> Self {
+        Self { experiment_id: experiment.to_string(), takes_part: true, findings: Vec::new() }
+    }
+
+    fn note(&mut self, check: &'static str, good: bool, says: impl Into<String>) {
+        self.takes_part &= good;
+        self.findings.push(Finding { check, good, says: says.into() });
+    }
+
+    fn describe(&self) -> String {
+        let line = |one: &Finding| {
+            let mark = if one.good { "good" } else { "BAD " };
+            format!("{mark}  {:<19}{}\n", one.check, one.says)
+        };
+        let verdict = if self.takes_part {
+            "devices with these terms take part"
+        } else {
+            "devices with these terms show their default, and report nothing"
+        };
+        self.findings.iter().map(line).chain([format!("{verdict}\n")]).collect()
+    }
+}
+
+pub(super) fn run(doctor: &Doctor) -> anyhow::Result<()> {
+    let terms = doctor.terms()?;
+    let mut view = DoctorView::new(&doctor.experiment);
+    let answer = block_on(async { Ok(doctor.ask().await?) })?;
+    match answer {
+        Ok(answer) => doctor.examine(&answer, terms, &mut view),
+        Err(status) => {
+            let says = format!("it answers {:?}: {}", status.code(), status.message());
+            view.note("server", false, says);
+        }
+    }
+    if doctor.json {
+        say_json(&view)?;
+    } else {
+        say(&view.describe())?;
+    }
+    if view.takes_part {
+        return Ok(());
+    }
+    let bad = view.findings.iter().filter(|one| !one.good).map(|one| one.check);
+    let bad = bad.collect::<Vec<_>>().join(", ");
+    Err(Failure::Refused(format!("a device would not take part; look at: {bad}")).into())
+}
+
+impl Doctor {
+    /// The rewards that the app declares, and its epsilon.
+    fn terms(&self) -> Result<(Epsilon, (f64, f64)), Failure> {
+        let epsilon = Epsilon::new(self.epsilon_max);
+        let epsilon = epsilon.map_err(|error| Failure::Incomplete(error.to_string()))?;
+        let Some(range) = &self.range else { return Ok((epsilon, (0.0, 1.0))) };
+        let ends =
+            range.split_once(':').map(|(low, high)| (low.trim().parse(), high.trim().parse()));
+        match ends {
+            Some((Ok(low), Ok(high))) => Ok((epsilon, (low, high))),
+            _ => Err(Failure::Incomplete(format!("--range {range:?} is not LOW:HIGH, as 0:1 is"))),
+        }
+    }
+
+    /// Asks for the experiment, as a device does.
+    async fn ask(&self) -> Result<Result<GetExperimentResponse, tonic::Status>, ConnectError> {
+        let endpoint = self.tls.apply(Endpoint::from(self.server.clone()))?;
+        let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
+        let channel = endpoint
+            .connect()
+            .await
+            .map_err(|source| ConnectError::Unreachable { url: self.server.to_string(), source })?;
+        let experiment_id = self.experiment.to_string();
+        let mut request = Request::new(GetExperimentRequest { experiment_id });
+        if let Some(key) = &self.app_key {
+            request.metadata_mut().insert(APP_KEY_HEADER, key.clone());
+        }
+        let answer = DeviceClient::new(channel).get_experiment(request).await;
+        Ok(answer.map(tonic::Response::into_inner))
+    }
+
+    fn examine(
+        &self,
+        answer: &GetExperimentResponse,
+        (epsilon_max, range): (Epsilon, (f64, f64)),
+        view: &mut DoctorView,
+    ) {
+        view.note("server", true, "it is there, and gives the experiment");
+        let no_experiment = v1::Experiment::default();
+        let experiment = answer.experiment.as_ref().unwrap_or(&no_experiment);
+        let specification = match Specification::try_from(experiment) {
+            Ok(specification) => specification,
+            Err(error) => return view.note("specification", false, explain(&error)),
+        };
+        let revision = specification.revision().get();
+        view.note(
+            "specification",
+            true,
+            format!("revision {revision}, {}", specification.digest()),
+        );
+        if specification.is_simulation() {
+            view.note(
+                "simulation",
+                false,
+                "it is for simulated users; clients of real ones refuse it",
+            );
+        }
+        let epsilon = specification.epsilon();
+        view.note(
+            "epsilon",
+            epsilon <= epsilon_max,
+            format!("a report costs {}; the app accepts {}", epsilon.get(), epsilon_max.get()),
+        );
+        self.examine_rewards(specification.rewards(), range, view);
+        self.examine_timing(specification.timing(), view);
+        self.examine_shuffling(&specification, view);
+        let signed = signatures(&experiment.signatures);
+        self.examine_signatures(&specification, &signed, view);
+        view.note("participation", true, participation(specification.participation()));
+        let arms = specification.arms().len();
+        match answer.policy.as_ref().map(Policy::try_from) {
+            Some(Ok(policy)) if policy.weights.len() == arms => {
+                let seconds = policy.time_to_live_seconds;
+                view.note(
+                    "policy",
+                    true,
+                    format!("{arms} arms, to be asked for again in {seconds} s"),
+                );
+            }
+            Some(Ok(policy)) => {
+                view.note(
+                    "policy",
+                    false,
+                    format!("{} weights, {arms} arms", policy.weights.len()),
+                );
+            }
+            Some(Err(error)) => view.note("policy", false, explain(&error)),
+            None => view.note("policy", false, "there is none"),
+        }
+        examine_day(Day::new(answer.server_day), view);
+    }
+
+    fn examine_rewards(&self, rewards: Rewards, (low, high): (f64, f64), view: &mut DoctorView) {
+        let kind = Kind::of(rewards.kind());
+        let own = (rewards.range().low(), rewards.range().high());
+        let same = kind == self.reward_kind && own == (low, high);
+        let out_of_range = match rewards.out_of_range() {
+            OutOfRange::Refuse => "refused",
+            OutOfRange::Clamp => "clamped",
+        };
+        let says = format!(
+            "{kind:?}, {} to {}, {} without one, {out_of_range} out of range; the app has {:?}, {low} \
+             to {high}, and must have the rest too",
+            own.0,
+            own.1,
+            rewards.default_reward(),
+            self.reward_kind
+        );
+        view.note("rewards", same, says);
+    }
+
+    fn examine_timing(&self, timing: ReleaseTiming, view: &mut DoctorView) {
+        let window = timing.attribution_window_seconds;
+        view.note("attribution-window", window > 0, format!("{window} s; apps accept 1 or more"));
+        let (delay, least) = (timing.release_delay_seconds_max, self.least_release_delay_seconds);
+        view.note(
+            "release-delay",
+            delay >= least,
+            format!(
+                "up to {delay} s; the app accepts {least} or more, 600 unless it says otherwise"
+            ),
+        );
+    }
+
+    fn examine_shuffling(&self, specification: &Specification, view: &mut DoctorView) {
+        match (specification.batch(), self.shuffled) {
+            (Some(batch), shuffled) => view.note(
+                "shuffling",
+                shuffled,
+                format!("a relay shuffles {} reports; the app must believe it", batch.get()),
+            ),
+            (None, true) => {
+                view.note("shuffling", false, "the app wants a relay to shuffle, and none does");
+            }
+            (None, false) => {}
+        }
+    }
+
+    fn examine_signatures(
+        &self,
+        specification: &Specification,
+        signed: &[Signature],
+        view: &mut DoctorView,
+    ) {
+        let now = UnixSeconds::new(SystemClock::new().unix_seconds());
+        for key in &self.signers {
+            let by_key = signed.iter().filter(|signature| signature.key() == *key);
+            let good = by_key.filter(|signature| signature.verify(specification, now).is_ok());
+            if let Some(expires) = good.map(Signature::expires).max() {
+                view.note("signatures", true, format!("{key} has signed until {expires}"));
+            } else {
+                let says = format!("no valid signature by {key}; see `bandana sign`");
+                view.note("signatures", false, says);
+            }
+        }
+    }
+}
+
+fn examine_day(day: Day, view: &mut DoctorView) {
+    let own = Day::of_unix_seconds(SystemClock::new().unix_seconds());
+    let apart = own.get().abs_diff(day.get());
+    let says = format!("the server's day is {apart} days from that of this computer");
+    view.note("clock", apart <= 1, says);
+}
+
+/// Who takes part, in words.
+fn participation(participation: &Participation) -> String {
+    let Participation { sticky, layer, enrolment } = participation;
+    let share = format!("{} of the installations", enrolment.share());
+    let part = layer.as_ref().map_or(String::new(), |part| format!(", those in {part}"));
+    let reports = match sticky {
+        None => "an arm for each assignment, each reported".to_owned(),
+        Some(Sticky { report_days: 0, .. }) => "an arm is kept, and reported once".to_owned(),
+        Some(Sticky { report_days, .. }) => {
+            format!("an arm is kept, and reported once in {report_days} days")
+        }
+    };
+    format!("{share}{part}; {reports}")
+}
