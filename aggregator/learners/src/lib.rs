@@ -48,6 +48,7 @@
 
 mod ada_kl;
 pub mod bounds;
+mod challengers;
 mod config;
 pub mod divergence;
 pub mod guardrails;
@@ -60,6 +61,7 @@ pub mod plan;
 mod posterior;
 pub mod shuffle_plan;
 mod thompson_sampler;
+mod top_two;
 mod truncated_sampler;
 pub mod window;
 
@@ -147,6 +149,17 @@ pub enum Learner {
     /// For reports with more than two symbols the variance v is known too, and the index is `p +
     /// sqrt(2 v c max(0, ln(t/H))/N)`, p the mean with the first symbol at 0 and the last one at 1.
     RandAdaKl,
+    /// Top-two Thompson sampling (Russo, "Simple Bayesian Algorithms for Best-Arm Identification",
+    /// 2020, arXiv 1602.08448), for a verdict which arm is best rather than for rewards: in half of
+    /// the rounds the arm that is best in a sample of the posterior of [`Self::LdpTs`], in the
+    /// other half the best of the next sample in which another arm is. With p the probabilities of
+    /// being best, the weight of an arm is `p_a (1/2 + 1/2 sum over b != a of p_b / (1 - p_b))`.
+    ///
+    /// The best arm gets half of the traffic in the long run, however certain it is, and the others
+    /// such shares that all are told from it at the same time, which is the fastest for these
+    /// halves. Two arms always get the same. The weights are exact to within `1e-6`, with the
+    /// conditional probabilities of arms far behind as precise as those of others.
+    TopTwo,
     /// The same share for every arm in play: for comparing arms with equal certainty, and
     /// for categories, whose arms have no order.
     Uniform,
@@ -154,8 +167,14 @@ pub enum Learner {
 
 impl Learner {
     /// All learners.
-    pub const ALL: [Self; 5] =
-        [Self::LdpTs, Self::LdpUcb, Self::TruncatedTs, Self::RandAdaKl, Self::Uniform];
+    pub const ALL: [Self; 6] = [
+        Self::LdpTs,
+        Self::LdpUcb,
+        Self::TruncatedTs,
+        Self::RandAdaKl,
+        Self::TopTwo,
+        Self::Uniform,
+    ];
 
     /// The name in configuration files and on command lines.
     pub fn name(self) -> &'static str {
@@ -164,6 +183,7 @@ impl Learner {
             Self::LdpUcb => "ldp-ucb",
             Self::TruncatedTs => "truncated-ts",
             Self::RandAdaKl => "rand-ada-kl",
+            Self::TopTwo => "top-two",
             Self::Uniform => "uniform",
         }
     }
@@ -230,6 +250,7 @@ impl Learner {
                 ldp_ts::truncated_shares(&as_bits(&contenders), channel.highest_log_odds())
             }
             Self::RandAdaKl => ada_kl::shares_ahead(contenders, scale_max(channel), input.ahead),
+            Self::TopTwo => top_two::shares(&as_bits(&contenders)),
             Self::Uniform => vec![1.0 / contenders.len() as f64; contenders.len()],
         }
     }
@@ -248,6 +269,7 @@ impl Learner {
             Self::LdpUcb => v1::Learner::LdpUcb,
             Self::TruncatedTs => v1::Learner::TruncatedTs,
             Self::RandAdaKl => v1::Learner::RandAdaKl,
+            Self::TopTwo => v1::Learner::TopTwo,
             Self::Uniform => v1::Learner::Uniform,
         }
     }
@@ -354,7 +376,7 @@ mod tests {
         }
         let message = "LDP-TS".parse::<Learner>().unwrap_err().to_string();
         assert!(message.contains("\"LDP-TS\""), "{message}");
-        let names = "ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl, uniform";
+        let names = "ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl, top-two, uniform";
         assert!(message.contains(names), "{message}");
     }
 
@@ -392,8 +414,12 @@ mod tests {
         let all = tallies(&[(1_000_000, 1), (1_000_000, 900_000), (1_000_000, 2)]);
         for learner in Learner::ALL.into_iter().filter(|learner| *learner != Learner::Uniform) {
             let weights = learner.weights(&input(&all, &[true; 3], 0.05)).unwrap();
-            for (arm, expected) in [0.05, 0.90, 0.05].into_iter().enumerate() {
-                assert!((weights.share(arm) - expected).abs() < 1e-9, "{learner:?}");
+            // Top-two sampling gives half of the rest to the nearest rival.
+            let (of_rival, tolerance) =
+                if learner == Learner::TopTwo { (0.425, 1e-5) } else { (0.0, 1e-9) };
+            let shares = [0.05, 0.90 - of_rival, 0.05 + of_rival];
+            for (arm, expected) in shares.into_iter().enumerate() {
+                assert!((weights.share(arm) - expected).abs() < tolerance, "{learner:?}");
             }
             let uniform = learner.weights(&input(&all, &[true; 3], 1.0 / 3.0)).unwrap();
             assert!(uniform.iter().all(|w| w.abs_diff(Weights::TOTAL / 3) <= 1));

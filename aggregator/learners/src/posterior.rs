@@ -43,6 +43,16 @@ impl Jet {
         }
     }
 
+    /// The jet of the exponential function of this one.
+    pub(super) fn exp(self) -> Self {
+        let value = libm::exp(self.value);
+        Self {
+            value,
+            first: value * self.first,
+            second: value * (self.second + self.first * self.first),
+        }
+    }
+
     /// The integral of a function over an interval of the given width, from its
     /// jets at both ends: exact for polynomials of degree 5, the integral of the
     /// quintic Hermite interpolant.
@@ -130,6 +140,14 @@ impl Posterior {
         Self { peak: 1.0 / mass, ..cut }
     }
 
+    /// The whole density, written relative to its value at the log-odds `y`: near there its falls
+    /// keep their digits, however deep in a tail that is.
+    pub(super) fn seen_from(self, y: f64) -> Self {
+        let share = 1.0 / (1.0 + libm::exp(-self.sign * y));
+        let tilt = self.sum * share - self.minor;
+        Self { centre: y, share, tilt, peak: 1.0, ..self }
+    }
+
     /// The length scale of the density.
     pub(super) fn scale(&self) -> f64 {
         self.scale
@@ -148,6 +166,22 @@ impl Posterior {
     /// Depth of the density at the log-odds `y` below its peak, in nats.
     pub(super) fn fall(&self, y: f64) -> f64 {
         self.depth(self.sign * (y - self.centre)).value
+    }
+
+    /// [`Self::fall`] with its derivatives.
+    pub(super) fn falls(&self, y: f64) -> Jet {
+        self.falls_beyond(y - self.centre)
+    }
+
+    /// [`Self::falls`] at this distance from the centre, which keeps the digits of small distances.
+    pub(super) fn falls_beyond(&self, distance: f64) -> Jet {
+        let depth = self.depth(self.sign * distance);
+        Jet { first: self.sign * depth.first, ..depth }
+    }
+
+    /// The logarithm of the density at its centre.
+    pub(super) fn log_peak(&self) -> f64 {
+        libm::log(self.peak)
     }
 
     /// The interval of log-odds within [`DEPTH`] of the peak.

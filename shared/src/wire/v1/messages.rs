@@ -985,6 +985,9 @@ pub enum Learner {
     RandAdaKl = 4,
     /// The same for every arm in play. Needed for categories, which have no order.
     Uniform = 5,
+    /// Top-two Thompson sampling on private bits (Russo 2020), for a verdict rather than
+    /// for rewards: the best arm gets half of the traffic, its rivals the other half.
+    TopTwo = 6,
 }
 impl Learner {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -999,6 +1002,7 @@ impl Learner {
             Self::TruncatedTs => "LEARNER_TRUNCATED_TS",
             Self::RandAdaKl => "LEARNER_RAND_ADA_KL",
             Self::Uniform => "LEARNER_UNIFORM",
+            Self::TopTwo => "LEARNER_TOP_TWO",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1010,6 +1014,7 @@ impl Learner {
             "LEARNER_TRUNCATED_TS" => Some(Self::TruncatedTs),
             "LEARNER_RAND_ADA_KL" => Some(Self::RandAdaKl),
             "LEARNER_UNIFORM" => Some(Self::Uniform),
+            "LEARNER_TOP_TWO" => Some(Self::TopTwo),
             _ => None,
         }
     }
