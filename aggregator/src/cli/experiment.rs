@@ -16,7 +16,7 @@ use tonic::{Response, Status};
 use super::connection::{Client, Connection, block_on, experiment_id};
 use super::consent::{Consent, Prompt};
 use super::export::{Export, export};
-use super::{say, say_json, warn};
+use super::{say, say_json, verdict, warn};
 use crate::views::draft::Draft;
 use crate::views::experiment_view::{ExperimentView, FIELDS};
 use crate::views::failure::Failure;
@@ -336,7 +336,11 @@ async fn create(wanted: Create) -> anyhow::Result<()> {
     let mut client = wanted.reach.connection.connect().await?;
     let status = client.create_experiment(request).await.map_err(Failure::from)?;
     let view = ExperimentView::new(status.get_ref())?;
-    wanted.reach.print(&view, |view| view.describe(terminal_columns()))
+    wanted.reach.print(&view, |view| view.describe(terminal_columns()))?;
+    if let (false, Some(expected)) = (wanted.reach.json, verdict::expected(status.get_ref())) {
+        warn(&expected);
+    }
+    Ok(())
 }
 
 #[derive(Debug, Serialize)]

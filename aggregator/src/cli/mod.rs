@@ -34,6 +34,7 @@ mod store_source;
 mod token;
 mod token_file;
 mod trusted;
+mod verdict;
 mod verification_view;
 mod verify;
 mod watermark;

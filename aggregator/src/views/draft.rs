@@ -83,9 +83,13 @@ pub(crate) struct Draft {
     /// Curvature of the quadratic mechanism: -1 to 1, convex above 0.
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
     curvature: Option<f64>,
-    /// Who chooses the arms [default: ldp-ts, or uniform for categories].
+    /// Who chooses the arms [default: by the goal, or uniform for categories].
     #[arg(long, value_parser = learner())]
     learner: Option<Learner>,
+    /// What the traffic is for: rewards, by ldp-ts, or a verdict which arm is best, by top-two.
+    /// It stands for a learner, so not with --learner [default: earn].
+    #[arg(long, conflicts_with = "learner")]
+    goal: Option<Goal>,
     /// Least share of the traffic for every arm in play: 0 to 1 / (number of arms)
     /// [default: 0].
     #[arg(long, value_name = "SHARE")]
@@ -143,6 +147,26 @@ enum RewardKind {
     Categorical,
 }
 
+/// What the traffic of an experiment is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Goal {
+    /// Rewards: users get the arm that seems best, and there may never be a verdict.
+    #[default]
+    Earn,
+    /// A verdict which arm is best, from as few users as possible.
+    Decide,
+}
+
+impl Goal {
+    fn learner(self) -> Learner {
+        match self {
+            Self::Earn => Learner::LdpTs,
+            Self::Decide => Learner::TopTwo,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum OutOfRange {
@@ -191,7 +215,9 @@ impl Draft {
             curvature: self.curvature.or(file.curvature),
             levels: self.levels.or(file.levels),
             categories: self.categories.or(file.categories),
-            learner: self.learner.or(file.learner),
+            // A goal stands for a learner, so either flag overrides both in the file.
+            learner: self.learner.or(file.learner.filter(|_| self.goal.is_none())),
+            goal: self.goal.or(file.goal.filter(|_| self.learner.is_none())),
             floor_weight: self.floor_weight.or(file.floor_weight),
             burn_in_reports: self.burn_in_reports.or(file.burn_in_reports),
             holdout_share: self.holdout_share.or(file.holdout_share),
@@ -241,10 +267,7 @@ impl Draft {
         let participation = self.participation()?;
         let reward_low = self.reward_low.unwrap_or(0.0);
         let last = self.categories.map_or(1.0, |categories| f64::from(categories) - 1.0);
-        let default_learner = match kind {
-            RewardKind::Categorical => Learner::Uniform,
-            RewardKind::Binary | RewardKind::Bounded => Learner::default(),
-        };
+        let learner = self.learner(kind)?;
         let is_simulation = self.simulation.unwrap_or(false);
         let release_delay_seconds_max =
             self.release_delay_seconds_max.unwrap_or(if is_simulation { 0 } else { RELEASE_DELAY });
@@ -273,7 +296,7 @@ impl Draft {
         };
         Ok(CreateExperimentRequest {
             specification: Some(specification),
-            learner: self.learner.unwrap_or(default_learner).to_wire().into(),
+            learner: learner.to_wire().into(),
             floor_weight: self.floor_weight.unwrap_or(0.0),
             accept_nonlinear_estimand,
             draft: false,
@@ -295,6 +318,21 @@ impl Draft {
                 "only categorical rewards have a number of categories; leave it out".into(),
             )),
             (Some(kind), None) => Ok(kind),
+        }
+    }
+
+    fn learner(&self, kind: RewardKind) -> Result<Learner, Failure> {
+        match (self.learner, self.goal, kind) {
+            (Some(_), Some(_), _) => {
+                Err(Failure::Refused("a goal stands for a learner; leave one of them out".into()))
+            }
+            (None, Some(Goal::Decide), RewardKind::Categorical) => Err(Failure::Refused(
+                "categories have no order, so none of their arms is the best; leave the goal out"
+                    .into(),
+            )),
+            (None, None | Some(Goal::Earn), RewardKind::Categorical) => Ok(Learner::Uniform),
+            (Some(learner), None, _) => Ok(learner),
+            (None, goal, _) => Ok(goal.unwrap_or_default().learner()),
         }
     }
 
@@ -536,6 +574,23 @@ mod tests {
         assert_eq!(over.request(false).unwrap().memory, days);
         let both = draft(&format!("{COMPLETE}discount_per_day = 0.9\nwindow_days = 7"));
         assert!(both.request(false).is_err());
+    }
+
+    #[test]
+    fn a_goal_stands_for_a_learner() {
+        let of = |text: &str| draft(&format!("{COMPLETE}{text}"));
+        let learner = |draft: Draft| draft.request(false).map(|request| request.learner());
+        assert_eq!(learner(of("goal = \"decide\"")).unwrap(), v1::Learner::TopTwo);
+        assert_eq!(learner(of("goal = \"earn\"")).unwrap(), v1::Learner::LdpTs);
+        let both = learner(of("goal = \"decide\"\nlearner = \"uniform\"")).unwrap_err();
+        assert!(both.to_string().contains("one of them"), "{both}");
+        assert!(learner(of("goal = \"decide\"\ncategories = 5")).is_err());
+        assert_eq!(learner(of("goal = \"earn\"\ncategories = 5")).unwrap(), v1::Learner::Uniform);
+        // A flag replaces the other setting of the file too.
+        let over = draft("goal = \"decide\"").over(of("learner = \"uniform\""));
+        assert_eq!(learner(over).unwrap(), v1::Learner::TopTwo);
+        let over = draft("learner = \"uniform\"").over(of("goal = \"decide\""));
+        assert_eq!(learner(over).unwrap(), v1::Learner::Uniform);
     }
 
     #[test]

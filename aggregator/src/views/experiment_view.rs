@@ -19,7 +19,7 @@ use crate::central::shuffled;
 /// Help text on the fields.
 pub(crate) const FIELDS: &str = "\
 Fields with --json: experiment_id, revision, digest (hexadecimal), state (draft, running, \
-paused or stopped), learner (ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl or uniform), floor_weight, \
+paused or stopped), learner (ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl, top-two or uniform), floor_weight, \
 window_days, discount_per_day (what the learner forgets; both null: nothing), burn_in_reports, \
 holdout_share, reports, \
 policy_version (a string: numbers of this size lose digits in some programs), simulation, epsilon, \

@@ -151,6 +151,7 @@ impl Instance {
         };
         let rewards: Vec<RewardDistribution> = match name {
             "paper-20" => return Ok(Self::paper_20()),
+            "two-arms" => one_against(Bernoulli(0.9), 1, &Bernoulli(0.5)),
             "five-arms" => one_against(Bernoulli(0.75), 4, &Bernoulli(0.7)),
             "close-arms" => one_against(Bernoulli(0.52), 4, &Bernoulli(0.5)),
             "variance-trap" => one_against(Uniform(0.55, 0.65), 4, &Bernoulli(0.5)),

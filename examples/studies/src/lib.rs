@@ -1,14 +1,16 @@
-//! Studies of learners in simulation: regret on private bits, and with a trusted curator.
+//! Studies of learners in simulation: regret and verdicts on private bits, and a trusted curator.
 //!
 //! - [`instance`]: arms and their rewards, from papers and from files.
 //! - [`study`]: learners on private bits, as `regret-study` runs them.
 //! - [`curator`]: bandits with a trusted curator, as `curator-study` runs them.
 //! - [`visits`]: users who come back, as `visits-study` runs them.
+//! - [`decision`]: users until a verdict, as `decision-study` counts them.
 //! - [`program`]: progress and Ctrl-C, for all.
 //!
 //! Nothing here needs a server or a network.
 
 pub mod curator;
+pub mod decision;
 pub mod instance;
 pub mod program;
 pub mod study;

@@ -5,7 +5,8 @@ import { check, choice, field, number } from "./forms.js";
 import { get, post } from "./server.js";
 
 const LEARNERS = [
-  ["ldp-ts", "ldp-ts: Thompson sampling"],
+  ["ldp-ts", "ldp-ts: Thompson sampling, to earn rewards"],
+  ["top-two", "top-two: top-two Thompson sampling, to decide which arm is best"],
   ["rand-ada-kl", "rand-ada-kl: less regret in the mean, without a proof"],
   ["truncated-ts", "truncated-ts: Thompson sampling with a prior that is cut"],
   ["ldp-ucb", "ldp-ucb: upper confidence bounds, for comparison"],

@@ -1,0 +1,5 @@
+//! Decisions in simulation: users until a verdict which arm is best.
+
+pub mod outcome;
+pub mod runner;
+pub mod trial;
