@@ -29,8 +29,12 @@ fn input(case: &Value) -> anyhow::Result<LearnerInput> {
 }
 
 /// Learners, and the number of cases of each in the reference.
-const LEARNERS: [(Learner, usize); 3] =
-    [(Learner::LdpTs, 33), (Learner::TruncatedTs, 33), (Learner::RandAdaKl, 46)];
+const LEARNERS: [(Learner, usize); 4] = [
+    (Learner::LdpTs, 33),
+    (Learner::TruncatedTs, 33),
+    (Learner::RandAdaKl, 46),
+    (Learner::TopTwo, 7),
+];
 
 #[test]
 fn weights_are_those_of_the_reference() -> anyhow::Result<()> {

@@ -38,7 +38,7 @@ dishonest reports from which on the two best arms can be exchanged).
 
 With --goal decide, users under top-two sampling are forecast too (`bandana experiment create --goal decide`), \
 beside those of even traffic. For two arms both are the same. Simulated runs of equal rivals took up \
-to an eighth more, and rivals that are further behind take less. Further fields are in decision: typical_users, users, ratio (of users to \
+to a seventh more, and rivals that are further behind take less. Further fields are in decision: typical_users, users, ratio (of users to \
 those of even traffic).
 
 With --shuffle, a relay (`bandana relay --shuffle`, run by somebody else) collects reports of one \
