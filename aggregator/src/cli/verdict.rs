@@ -31,7 +31,7 @@ pub(super) fn expected(status: &ExperimentStatus) -> Option<String> {
 /// `least` is the least share of every arm.
 fn sentence(plan: Plan, learner: Learner, least: f64, arms: usize) -> String {
     let users = |of: Result<(u64, u64), PlanError>| match of {
-        Ok((typical, users)) => format!("about {typical} users, {users} in nine of ten cases"),
+        Ok((typical, users)) => format!("{typical} users, {users} in nine of ten cases"),
         Err(_) => "more than 10^15 users".to_owned(),
     };
     let decision = || users(plan.decision().map(|found| (found.typical_users, found.users)));
@@ -40,15 +40,15 @@ fn sentence(plan: Plan, learner: Learner, least: f64, arms: usize) -> String {
     let if_gap = format!("if the best arm's mean reward is ahead by {GAP} of the range");
     let verdict = "a verdict which arm is best";
     match learner {
-        Learner::TopTwo => format!("expect {verdict} after {}, {if_gap}", decision()),
-        Learner::Uniform => format!("expect {verdict} after {}, {if_gap}", forecast(plan)),
+        Learner::TopTwo => format!("expect {verdict} after about {}, {if_gap}", decision()),
+        Learner::Uniform => format!("expect {verdict} after about {}, {if_gap}", forecast(plan)),
         _ if least > 0.0 => {
             let floored = plan.with_floor_weight(least.min(1.0 / arms as f64)).unwrap_or(plan);
             format!("expect {verdict} after at most {}, {if_gap}", forecast(floored))
         }
         _ => format!(
             "a learner that earns rewards seldom gives {verdict}; with --goal decide expect one \
-             after {}, {if_gap}",
+             after about {}, {if_gap}",
             decision()
         ),
     }
