@@ -111,8 +111,8 @@ const NODES: [(f64, f64); 4] = [
 /// Ends of the panels of [`tail`], in local length scales.
 const TAIL_ENDS: [f64; 8] = [0.0, 0.75, 1.5, 3.0, 6.0, 12.0, 24.0, 45.0];
 
-/// The integral of the density beyond the point that it is seen from, in this direction, which leads
-/// down, over the density there; and the mean growth of the slope, under the density beyond.
+/// The integral of the density beyond the point that it is seen from, in this direction, which
+/// leads down, over the density there; and the mean growth of the slope, under the density beyond.
 fn tail(here: &Posterior, direction: f64) -> (f64, f64) {
     let at = here.falls_beyond(0.0);
     let scale = 1.0 / libm::sqrt(at.first * at.first + at.second);
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn the_integral_of_a_tail_is_that_of_a_power_law() {
-        // Beta(a, 1) has the distribution function x^a, and in log-odds a density a (1 - x) times it.
+        // Beta(a, 1) has the distribution function x^a, and in log-odds the density a (1 - x) x^a.
         for (ones, y) in [(0.0, -30.0), (5.0, -2.0), (1e6, 1.0), (1e12, 3.0)] {
             let here = Posterior::of(Evidence::new(ones, 0.0)).seen_from(y);
             let (ratio, bend) = tail(&here, -1.0);

@@ -120,15 +120,16 @@ impl Plan {
         })
     }
 
-    /// The users until the verdict under [`Learner::TopTwo`](crate::Learner::TopTwo), whatever floor
-    /// weight this plan has.
+    /// The users until the verdict under [`Learner::TopTwo`](crate::Learner::TopTwo), whatever
+    /// floor weight this plan has.
     ///
     /// The learner gives half of the traffic to the best arm, and to every rival as much as makes
     /// the evidence against all of them equal: one that looks closer by chance gets more, and the
     /// others need not wait for it with as many users each. So the rivals' luck is spread over the
     /// quantiles of its law here, and the forecast has the sum of what they need, where that of
-    /// [`Self::forecast`] has the largest times their number. Simulated runs took about a tenth more
-    /// where it is a few thousand users, and within 3% of it where it is a hundred thousand or more.
+    /// [`Self::forecast`] has the largest times their number. Simulated runs took about a tenth
+    /// more where it is a few thousand users, and were within 3% of it where it is a hundred
+    /// thousand or more.
     ///
     /// # Errors
     /// [`PlanError::TooMany`] beyond [`Self::USERS_MAX`] users.

@@ -80,7 +80,8 @@ impl DecisionOutcome {
     /// The table for people.
     pub fn table(&self) -> String {
         let mut table = format!(
-            "epsilon {}, confidence {}, {} users at most\n{:14}{:14}{:>6}{:>10}{:>7}{:>10}{:>10}{:>18}\n",
+            "epsilon {}, confidence {}, {} users at most\n\
+             {:14}{:14}{:>6}{:>10}{:>7}{:>10}{:>10}{:>18}\n",
             self.epsilon,
             self.confidence,
             self.horizon,

@@ -99,9 +99,9 @@ mod tests {
     #[test]
     fn top_two_sampling_decides_where_thompson_sampling_earns() {
         let setting = Setting {
-            epsilon: Epsilon::new(2.0).unwrap(),
+            epsilon: Epsilon::new(5.0).unwrap(),
             alpha: ErrorLevel::FIVE_PERCENT,
-            horizon: 8_000,
+            horizon: 50_000,
         };
         let study = DecisionStudy {
             instances: vec![("five-arms".to_owned(), Instance::named("five-arms").unwrap())],

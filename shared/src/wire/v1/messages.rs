@@ -679,8 +679,8 @@ pub mod experiment_status {
 /// the server that answers, and begins anew with it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Alarm {
-    /// Which: "sample-ratio-mismatch", "stalled-reporting", "collapsed-entropy",
-    /// "reports-outgrow-selections", "report-surge" or, of the server and not of the
+    /// Which: "sample-ratio-mismatch", "stalled-reporting", "never-reported",
+    /// "collapsed-entropy", "reports-outgrow-selections", "report-surge" or, of the server and not of the
     /// experiment, "refusals-jump" and "ids-full". There may be others one day.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
