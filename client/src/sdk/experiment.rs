@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bandana_shared::identity::{ArmIndex, ExperimentId};
+use bandana_shared::specification::Specification;
 use thiserror::Error;
 
 use super::Bandana;
@@ -69,7 +70,7 @@ impl Experiment {
     /// ```
     pub fn labels(&self) -> Vec<String> {
         let core = self.bandana.shared.core();
-        let arms = core.specification(&self.id).map(|specification| specification.arms());
+        let arms = core.specification(&self.id).map(Specification::arms);
         let in_play = arms.unwrap_or_default().iter().filter(|arm| !arm.is_retired());
         in_play.map(|arm| arm.label().to_owned()).collect()
     }

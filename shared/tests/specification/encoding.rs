@@ -205,16 +205,6 @@ fn single_changes() -> Vec<SpecificationParts> {
     let kary = |symbols| {
         changed(&|parts| (parts.mechanism, parts.batch) = (Mechanism::Kary(symbols), None))
     };
-    let participation = |part: Participation| changed(&|parts| parts.participation = part.clone());
-    let sticky = |one| participation(Participation { sticky: Some(one), ..full().participation });
-    let layer = |text: &str| {
-        let layer = Some(text.parse::<Layer>().unwrap());
-        participation(Participation { layer, ..full().participation })
-    };
-    let enrolment = |parts| {
-        let enrolment = Millionths::new(parts).unwrap();
-        participation(Participation { enrolment, ..full().participation })
-    };
     vec![
         full(),
         changed(&|parts| parts.experiment_id = ExperimentId::new("checkout2").unwrap()),
@@ -247,6 +237,22 @@ fn single_changes() -> Vec<SpecificationParts> {
         changed(&|parts| parts.timing.release_delay_seconds_max = 0),
         changed(&|parts| parts.batch = BatchSize::new(1001).ok()),
         changed(&|parts| parts.batch = None),
+    ]
+}
+
+/// Every change of who takes part in [`full`].
+fn changes_of_participation() -> Vec<SpecificationParts> {
+    let participation = |part: Participation| SpecificationParts { participation: part, ..full() };
+    let sticky = |one| participation(Participation { sticky: Some(one), ..full().participation });
+    let layer = |text: &str| {
+        let layer = Some(text.parse::<Layer>().unwrap());
+        participation(Participation { layer, ..full().participation })
+    };
+    let enrolment = |parts| {
+        let enrolment = Millionths::new(parts).unwrap();
+        participation(Participation { enrolment, ..full().participation })
+    };
+    vec![
         participation(Participation { sticky: None, ..full().participation }),
         sticky(Sticky { report_days: 29, ..Sticky::DEFAULT }),
         sticky(Sticky::DEFAULT),
@@ -267,6 +273,7 @@ fn single_changes() -> Vec<SpecificationParts> {
 #[test]
 fn every_change_changes_the_digest() {
     let mut changes = single_changes();
+    changes.extend(changes_of_participation());
     // A list in which all arms are retired is not an experiment.
     changes.retain(|parts| parts.arms.iter().any(|arm| !arm.is_retired()));
     assert_eq!(changes.len(), 44);

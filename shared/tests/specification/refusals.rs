@@ -84,6 +84,17 @@ fn every_specification_error_has_its_cause() {
         late(0, RELEASE_DELAY_SECONDS_MAX + 1),
         E::Timing(timing) if timing.release_delay_seconds_max > RELEASE_DELAY_SECONDS_MAX
     ));
+    let specification = Specification::new(full()).unwrap();
+    assert_eq!(
+        specification.without_arm(ArmIndex::new(2).unwrap()),
+        Err(E::UnknownArm { arm: 2, arms: 2 })
+    );
+    assert_eq!(specification.without_arm(ArmIndex::new(0).unwrap()), Err(E::NoActiveArm));
+}
+
+#[test]
+fn somebody_takes_part_and_not_for_longer_than_there_are_days() {
+    use SpecificationError as E;
     let part = |part: Participation| after(|parts| parts.participation = part.clone());
     assert_eq!(
         part(Participation { enrolment: Millionths::NONE, ..Participation::EVERYONE }),
@@ -100,11 +111,6 @@ fn every_specification_error_has_its_cause() {
         specification.with_enrolment(enrolled),
         Err(E::SameEnrolment { share: enrolled.share() })
     );
-    assert_eq!(
-        specification.without_arm(ArmIndex::new(2).unwrap()),
-        Err(E::UnknownArm { arm: 2, arms: 2 })
-    );
-    assert_eq!(specification.without_arm(ArmIndex::new(0).unwrap()), Err(E::NoActiveArm));
 }
 
 #[test]
