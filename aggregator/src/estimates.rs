@@ -1,7 +1,7 @@
 //! Estimates of the arms from the committed reports.
 
 use bandana_shared::channel::{Channel, KaryChannel};
-use bandana_shared::confidence::{NormalMixture, best_among};
+use bandana_shared::confidence::{Lead, NormalMixture, best_among, lead_among, reports_left};
 use bandana_shared::estimate::{Estimand, manipulation_gain, manipulation_shift};
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::tally::Tally;
@@ -63,6 +63,17 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         Estimand::Frequencies => None,
         _ => best_among(&tallies, channel.alphabet(), &active, initial, settings.alpha),
     };
+    let weights = &serving.policy.weights;
+    let shares: Vec<f64> = (0..weights.len()).map(|arm| weights.share(arm)).collect();
+    let (alphabet, alpha) = (channel.alphabet(), settings.alpha);
+    let lead = match estimand {
+        Estimand::Frequencies => None,
+        _ => lead_among(&tallies, alphabet, &active, initial, alpha),
+    };
+    let lead = lead.map(|lead| v1::Lead {
+        reports_left: reports_left(&tallies, alphabet, (&active, &shares), initial, alpha),
+        ..lead_in_units(&lead, channel, estimand)
+    });
     v1::Estimates {
         experiment_id: experiment.id().to_string(),
         estimand: v1::Estimand::from(estimand).into(),
@@ -75,6 +86,27 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         alarms: Vec::new(),
         epsilon: specification.epsilon().get(),
         shuffled: shuffled(specification),
+        lead,
+    }
+}
+
+/// A lead, debiased, in the units of the estimand.
+fn lead_in_units(lead: &Lead, channel: Channel, estimand: Estimand) -> v1::Lead {
+    let Lead { leader, rival, difference, interval } = *lead;
+    let range = estimand.range();
+    let widest = range.high() - range.low();
+    // One report moves a debiased sum by the reciprocal of the channel's contrast.
+    let debiased = |private: f64| {
+        estimand.difference_from_unit(private * manipulation_gain(channel)).clamp(-widest, widest)
+    };
+    let index = |arm| u32::try_from(arm).unwrap_or(u32::MAX);
+    v1::Lead {
+        arm: index(leader),
+        rival: index(rival),
+        difference: debiased(difference),
+        low: debiased(interval.low()),
+        high: debiased(interval.high()),
+        reports_left: None,
     }
 }
 

@@ -116,15 +116,31 @@ impl NormalMixture {
         let (Some(a), Some(b)) = (a, b) else {
             return f64::NEG_INFINITY;
         };
-        let (mean_a, mean_b) = (a.mean(), b.mean());
-        if mean_a <= mean_b {
+        let difference = a.mean() - b.mean();
+        if difference <= 0.0 {
             return f64::NEG_INFINITY;
         }
+        let distance = difference.powi(2) * self.joint_precision(a, b) / 2.0;
+        distance + self.log_normalisation(a.reports()) + self.log_normalisation(b.reports())
+    }
+
+    /// The precision of the difference of two means, in the mixtures' exponent.
+    fn joint_precision(&self, a: Sample, b: Sample) -> f64 {
         let precision = |n: f64| n * n / (VARIANCE_PROXY * n + self.rho);
-        let (n_a, n_b) = (a.reports(), b.reports());
-        let (p_a, p_b) = (precision(n_a), precision(n_b));
-        let distance = (mean_a - mean_b).powi(2) * p_a * p_b / (2.0 * (p_a + p_b));
-        distance + self.log_normalisation(n_a) + self.log_normalisation(n_b)
+        let (p_a, p_b) = (precision(a.reports()), precision(b.reports()));
+        p_a * p_b / (p_a + p_b)
+    }
+
+    /// The interval for the difference of two arms' means, each scaled to 0..=1: the differences that
+    /// the product of both arms' martingales, minimised over means that differ so, does not reject.
+    /// That product is a martingale at the true means, so the interval holds at all times at once. It
+    /// is above 0 where the verdict of this pair is reached.
+    fn difference(&self, a: Sample, b: Sample) -> Interval {
+        let logs = self.log_normalisation(a.reports()) + self.log_normalisation(b.reports());
+        let needed = -libm::log(self.alpha) - logs;
+        let radius = (2.0 * needed / self.joint_precision(a, b)).sqrt();
+        let difference = a.mean() - b.mean();
+        Interval::between(difference - radius, difference + radius)
     }
 }
 
@@ -179,6 +195,109 @@ pub fn best_among(
         rival == best || sequence.evidence_above(*leader, *sample) >= -libm::log(alpha.get())
     };
     contenders().all(ahead).then_some(best)
+}
+
+/// The lead of an arm over the rival that is most in the way of a verdict.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lead {
+    /// The arm with the largest mean of its reports.
+    pub leader: usize,
+    /// Of the others, the one whose distance from it has the lowest bound.
+    pub rival: usize,
+    /// The difference of the two means, each scaled to 0..=1, before it is debiased.
+    pub difference: f64,
+    /// An interval for it.
+    pub interval: Interval,
+}
+
+/// The lead among the active arms, as [`best_among`] compares them. `None` unless two of them have
+/// reports.
+///
+/// With probability at least 1 - α the intervals of all pairs hold, at whatever times and whichever
+/// pairs are looked at. [`best_among`] has a verdict exactly when the interval is above 0 and every
+/// active arm has reports.
+pub fn lead_among(
+    tallies: &[Tally],
+    alphabet: Alphabet,
+    active: &[bool],
+    initial: usize,
+    alpha: ErrorLevel,
+) -> Option<Lead> {
+    let samples = samples(tallies, alphabet, active);
+    let reported =
+        || samples.iter().enumerate().filter_map(|(arm, sample)| Some((arm, (*sample)?)));
+    let (leader, best) = reported().max_by(|(_, a), (_, b)| a.mean().total_cmp(&b.mean()))?;
+    let against = |(rival, sample): (usize, Sample)| {
+        let sequence = NormalMixture::new(alpha.part(pair_share(initial, leader.max(rival))));
+        let (difference, interval) =
+            (best.mean() - sample.mean(), sequence.difference(best, sample));
+        Lead { leader, rival, difference, interval }
+    };
+    let leads = reported().filter(|(rival, _)| *rival != leader).map(against);
+    leads.min_by(|a, b| a.interval.low().total_cmp(&b.interval.low()))
+}
+
+/// Most further reports that [`reports_left`] counts.
+const REPORTS_LEFT_MAX: f64 = 1e15;
+
+/// Further reports of all arms until [`best_among`] has a verdict, if means stay as they are and each arm
+/// has its share of `shares`, to within a hundredth. 0 with a verdict; `None` if there will be none.
+pub fn reports_left(
+    tallies: &[Tally],
+    alphabet: Alphabet,
+    (active, shares): (&[bool], &[f64]),
+    initial: usize,
+    alpha: ErrorLevel,
+) -> Option<u64> {
+    let samples = samples(tallies, alphabet, active);
+    let now: Vec<(usize, Sample)> = (samples.iter().enumerate().zip(active))
+        .filter(|(_, active)| **active)
+        .map(|((arm, sample), _)| sample.map(|sample| (arm, sample)))
+        .collect::<Option<_>>()?;
+    let (leader, best) = *now.iter().max_by(|(_, a), (_, b)| a.mean().total_cmp(&b.mean()))?;
+    first_certain(|more| {
+        let grown = |arm: usize, sample: Sample| {
+            let share = shares.get(arm).copied().unwrap_or(0.0);
+            Some(sample.grown_to(sample.reports() + more * share))
+        };
+        now.iter().filter(|(rival, _)| *rival != leader).all(|(rival, sample)| {
+            let alpha = alpha.part(pair_share(initial, leader.max(*rival)));
+            let (best, sample) = (grown(leader, best), grown(*rival, *sample));
+            let evidence = NormalMixture::new(alpha).evidence_above(best, sample);
+            evidence >= -libm::log(alpha.get())
+        })
+    })
+}
+
+/// The samples of the active arms; `None` for the others, and without reports.
+fn samples(tallies: &[Tally], alphabet: Alphabet, active: &[bool]) -> Vec<Option<Sample>> {
+    let of = |(tally, active): (&Tally, &bool)| Sample::of(tally, alphabet).filter(|_| *active);
+    tallies.iter().zip(active).map(of).collect()
+}
+
+/// The least number for which `is_certain` holds, to within a hundredth.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number from 0 to 1e15"
+)]
+fn first_certain(is_certain: impl Fn(f64) -> bool) -> Option<u64> {
+    if is_certain(0.0) {
+        return Some(0);
+    }
+    let mut high = 1.0;
+    while !is_certain(high) {
+        high *= 2.0;
+        if high > REPORTS_LEFT_MAX {
+            return None;
+        }
+    }
+    let mut low = high / 2.0;
+    while high - low > (0.01 * high).max(1.0) {
+        let middle = f64::midpoint(low, high);
+        if is_certain(middle) { high = middle } else { low = middle }
+    }
+    Some(high.ceil() as u64)
 }
 
 /// The total share of α of the pairs of the first arms.

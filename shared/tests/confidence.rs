@@ -6,8 +6,11 @@
 #![cfg(test)]
 #![expect(clippy::float_cmp, reason = "results that are exact are compared exactly")]
 
+use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::Floor;
-use bandana_shared::confidence::{BetaBinomialMixture, NormalMixture, best_active_arm, best_arm};
+use bandana_shared::confidence::{
+    BetaBinomialMixture, Lead, NormalMixture, best_active_arm, best_arm, lead_among, reports_left,
+};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::interval::{ErrorLevel, ErrorLevelError, Interval, wilson};
 use bandana_shared::tally::{Tally, TallyError};
@@ -330,6 +333,98 @@ fn a_clear_best_arm_is_found() {
         let verdict = first_verdict(seed, 4000, |_| [0.4, 0.7, 0.4], rule);
         assert_eq!(verdict.map(|(named, _)| named), Some(1), "{seed}");
     }
+}
+
+/// The lead among arms that are all active and were there from the start, with even traffic.
+fn lead(tallies: &[Tally], alpha: f64) -> Option<Lead> {
+    let active = vec![true; tallies.len()];
+    lead_among(tallies, Alphabet::BITS, &active, tallies.len(), level(alpha))
+}
+
+/// The further reports of these arms with even traffic.
+fn left(tallies: &[Tally], alpha: f64) -> Option<u64> {
+    let (active, arms) = (vec![true; tallies.len()], tallies.len());
+    let even = vec![1.0 / arms as f64; arms];
+    reports_left(tallies, Alphabet::BITS, (&active, &even), arms, level(alpha))
+}
+
+#[test]
+fn leads_cover_the_difference_of_the_arms_at_every_step() {
+    // A rule that stops when the interval misses the difference of the running means.
+    fn misses<const K: usize>(
+        seed: u64,
+        means: impl Fn(u32) -> [f64; K],
+        interval: impl Fn(&[Tally; K]) -> Option<(usize, usize, Interval)>,
+    ) -> bool {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let (mut tallies, mut sums) = ([Tally::EMPTY; K], [0.0; K]);
+        (0..1500).any(|step| {
+            let looks = |arm: &usize| tallies[*arm].private_mean().unwrap_or(1.0);
+            let leader = (0..K).max_by(|a, b| looks(a).total_cmp(&looks(b))).unwrap();
+            let arm = if random.random_bool(0.5) { leader } else { random.random_range(0..K) };
+            let mean = means(step)[arm];
+            tallies[arm] += Tally::of_bit(random.random_bool(mean));
+            sums[arm] += mean;
+            let running = |arm: usize| sums[arm] / tallies[arm].reports() as f64;
+            interval(&tallies).is_some_and(|(leader, rival, interval)| {
+                !interval.contains(running(leader) - running(rival))
+            })
+        })
+    }
+    const RUNS: u64 = 400;
+    let shown = |tallies: &[Tally]| lead(tallies, 0.1).map(|l| (l.leader, l.rival, l.interval));
+    let pair = |step: u32| {
+        if (step / 100).is_multiple_of(2) { [0.55, 0.45] } else { [0.45, 0.55] }
+    };
+    let two = (0..RUNS).filter(|seed| misses(*seed, pair, |t| shown(t))).count() as u64;
+    let four = |_| [0.6, 0.5, 0.5, 0.4];
+    let four = (0..RUNS).filter(|seed| misses(*seed, four, |t| shown(t))).count() as u64;
+    assert!(two.max(four) <= allowed(RUNS, 0.1), "{two} {four}");
+
+    // The same simulation finds fault with an interval for a single look.
+    let naive = |tallies: &[Tally; 2]| {
+        let [a, b] = tallies.map(|tally| tally.private_mean().zip(Some(tally.reports() as f64)));
+        let ((a, n_a), (b, n_b)) = (a?, b?);
+        let radius = 1.645 * (0.25 / n_a + 0.25 / n_b).sqrt();
+        Some((0, 1, Interval::between(a - b - radius, a - b + radius)))
+    };
+    let naive = (0..RUNS).filter(|seed| misses(*seed, |_| [0.5; 2], naive)).count() as u64;
+    assert!(naive > allowed(RUNS, 0.1), "{naive}");
+}
+
+#[test]
+fn a_lead_is_certain_exactly_with_the_verdict_and_tells_when() {
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    let mut certain = 0;
+    for _ in 0..2000 {
+        let arms = random.random_range(2..6_u64);
+        let mut draw = |_| {
+            let reports = random.random_range(1..20_000_u64);
+            tally(reports, random.random_range(reports * 3 / 10..=reports * 7 / 10))
+        };
+        let tallies: Vec<Tally> = (0..arms).map(&mut draw).collect();
+        let (lead, verdict) = (lead(&tallies, 0.05).unwrap(), best_arm(&tallies, level(0.05)));
+        assert_eq!(verdict.is_some(), lead.interval.low() > 0.0, "{tallies:?}");
+        let left = left(&tallies, 0.05);
+        assert_eq!(verdict.is_some(), left == Some(0));
+        certain += u32::from(verdict.is_some());
+        let Some(left) = left.filter(|left| (5000..1_000_000_000).contains(left)) else { continue };
+        // With as many more reports at the same means there is a verdict, and with fewer not; ones are
+        // whole numbers.
+        let after = |percent: u64| {
+            let grown = tallies.iter().map(|one| {
+                let reports = one.reports() + left * percent / 100 / arms;
+                tally(reports, (one.ones() * reports + one.reports() / 2) / one.reports())
+            });
+            best_arm(&grown.collect::<Vec<_>>(), level(0.05))
+        };
+        assert_eq!((after(105), after(93)), (Some(lead.leader), None), "{left} {tallies:?}");
+    }
+    assert!((400..1800).contains(&certain), "{certain}");
+    assert_eq!(lead(&[tally(10, 5), Tally::EMPTY], 0.05), None);
+    // Of two arms that are alike none will be certain.
+    assert!(lead(&[tally(10, 5), tally(20, 10)], 0.05).is_some());
+    assert_eq!(left(&[tally(10, 5), tally(20, 10)], 0.05), None);
 }
 
 #[test]

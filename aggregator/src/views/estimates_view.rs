@@ -1,6 +1,6 @@
 //! Views of estimates, as text and as JSON.
 
-use bandana_shared::wire::v1::{ArmEstimate, Estimand, Estimates, SymbolEstimate};
+use bandana_shared::wire::v1::{ArmEstimate, Estimand, Estimates, Lead, SymbolEstimate};
 use serde::Serialize;
 
 use super::alarm_view::{self, AlarmView};
@@ -14,7 +14,9 @@ Fields with --json: experiment_id, estimand (mean_reward: in the units of the re
 mean_curved_reward: the mean of g(reward), rewards scaled to 0..1, or frequencies: the share of \
 each category), reports, epsilon (in nats for each report), shuffled (as of `experiment show`), alpha, \
 manipulation_gain, best_arm (an index; null while none is best with confidence 1 - alpha), \
-policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
+lead (null, or of the arm with the largest estimate over the rival that is most in the way of a verdict: \
+arm, rival, difference, low, high, reports_left: further ones until best_arm is known if all stays as it \
+is, null: never), summary (a sentence), policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
 without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, \
 symbols: empty unless k-ary, else for each symbol count: reports that say it, frequency: its \
 debiased share among the true ones, low, high), alarms (name, message, since_unix_seconds: null \
@@ -31,6 +33,8 @@ pub(crate) struct EstimatesView {
     alpha: f64,
     manipulation_gain: f64,
     best_arm: Option<u32>,
+    lead: Option<LeadView>,
+    summary: String,
     policy_version: String,
     arms: Vec<ArmEstimateView>,
     alarms: Vec<AlarmView>,
@@ -51,6 +55,24 @@ struct ArmEstimateView {
     symbols: Vec<SymbolView>,
 }
 
+/// Stable JSON form of the lead of an arm.
+#[derive(Debug, Serialize)]
+struct LeadView {
+    arm: u32,
+    rival: u32,
+    difference: f64,
+    low: f64,
+    high: f64,
+    reports_left: Option<u64>,
+}
+
+impl From<Lead> for LeadView {
+    fn from(lead: Lead) -> Self {
+        let Lead { arm, rival, difference, low, high, reports_left } = lead;
+        Self { arm, rival, difference, low, high, reports_left }
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct SymbolView {
     count: u64,
@@ -69,6 +91,8 @@ impl From<SymbolEstimate> for SymbolView {
 impl From<Estimates> for EstimatesView {
     fn from(estimates: Estimates) -> Self {
         Self {
+            summary: summary(&estimates),
+            lead: estimates.lead.map(Into::into),
             estimand: match estimates.estimand() {
                 Estimand::MeanReward => "mean_reward",
                 Estimand::MeanCurvedReward => "mean_curved_reward",
@@ -110,8 +134,7 @@ impl From<ArmEstimate> for ArmEstimateView {
 impl EstimatesView {
     /// The table of estimates, preceded by the estimand and followed by the best arm.
     pub(crate) fn describe(&self, columns: Option<usize>) -> String {
-        let percent = 100.0 * (1.0 - self.alpha);
-        let confidence = format!("{}%", (percent * 1e6).round() / 1e6);
+        let confidence = confidence(self.alpha);
         let mut table = Table::new([
             ("arm", Side::Right),
             ("label", Side::Left),
@@ -149,8 +172,9 @@ impl EstimatesView {
             format!("shuffled in batches of {}: {}\n", shuffled.batch, shuffled.describe())
         });
         format!(
-            "{}: {} reports, policy {}\nepsilon: {} nats for each report\n{}estimated: {}\nlow and high: bounds that hold at all times \
+            "{}\n\n{}: {} reports, policy {}\nepsilon: {} nats for each report\n{}estimated: {}\nlow and high: bounds that hold at all times \
              at once, each arm with confidence {confidence}\n\n{}\n{best}\n",
+            self.summary,
             self.experiment_id,
             self.reports,
             self.policy_version,
@@ -257,6 +281,93 @@ impl EstimatesView {
     }
 }
 
+/// One sentence for whoever has to decide.
+fn summary(estimates: &Estimates) -> String {
+    if estimates.estimand() == Estimand::Frequencies {
+        return "Categories have no order: look at the shares of each below.".to_owned();
+    }
+    let Some(lead) = &estimates.lead else {
+        return match estimates.reports {
+            0 => "There are no reports yet.".to_owned(),
+            _ => "Only one arm has reports yet, so there is nothing to compare.".to_owned(),
+        };
+    };
+    let label = |place: u32| {
+        let found = estimates.arms.iter().find(|arm| arm.arm == place);
+        found.map_or_else(|| place.to_string(), |arm| visible(&arm.label))
+    };
+    let (leader, rival) = (label(lead.arm), label(lead.rival));
+    let percent = confidence(estimates.alpha);
+    let apart =
+        format!("{} ({} to {})", number(lead.difference), number(lead.low), number(lead.high));
+    match (estimates.best_arm, lead.reports_left) {
+        (Some(_), _) => {
+            format!("{leader} is best, ahead of {rival} by {apart}, with confidence {percent}.")
+        }
+        (None, Some(left)) => format!(
+            "{leader} seems ahead of {rival} by {apart}; about {} more reports until that is certain with \
+             confidence {percent}, if it stays so.",
+            about(left)
+        ),
+        (None, None) => format!(
+            "{leader} seems ahead of {rival} by {apart}; as the traffic is, that will not become certain \
+             with confidence {percent}."
+        ),
+    }
+}
+
+/// A confidence level, in percent.
+fn confidence(alpha: f64) -> String {
+    let percent = 100.0 * (1.0 - alpha);
+    format!("{}%", (percent * 1e6).round() / 1e6)
+}
+
+/// A number with two digits that count, and commas.
+fn about(number: u64) -> String {
+    let unit = 10_u64.pow(number.max(1).ilog10().saturating_sub(1));
+    let digits = (number.div_ceil(unit) * unit).to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.char_indices() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 fn number(value: f64) -> String {
     format!("{value:.4}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(best_arm: Option<u32>, reports_left: Option<u64>) -> String {
+        let arm = |arm, label: &str| ArmEstimate { arm, label: label.into(), ..Default::default() };
+        let (difference, low, high) = (0.104, -0.0061, 0.2141);
+        let lead = Lead { arm: 1, rival: 0, difference, low, high, reports_left };
+        summary(&Estimates {
+            arms: vec![arm(0, "blue"), arm(1, "gr\u{202e}een")],
+            reports: 7,
+            alpha: 0.05,
+            best_arm,
+            lead: Some(lead),
+            ..Default::default()
+        })
+    }
+
+    #[test]
+    fn a_sentence_says_who_leads_and_what_is_missing() {
+        let leads = "seems ahead of blue by 0.1040 (-0.0061 to 0.2141)";
+        let missing = told(None, Some(8_912));
+        assert!(missing.contains(leads) && !missing.contains('\u{202e}'), "{missing}");
+        assert!(missing.contains("about 9,000 more reports until that is certain"), "{missing}");
+        assert!(told(None, None).contains("will not become certain with confidence 95%"));
+        assert!(told(Some(1), Some(0)).contains("is best, ahead of blue by 0.1040"));
+        assert_eq!(summary(&Estimates::default()), "There are no reports yet.");
+        let numbers = [0, 7, 42, 99, 101, 1_234_567].map(about);
+        assert_eq!(numbers, ["0", "7", "42", "99", "110", "1,300,000"]);
+    }
 }

@@ -30,12 +30,13 @@ export function arms({ signal }) {
     ...[["0.1", "90%"], ["0.05", "95%"], ["0.01", "99%"]].map(([value, title]) =>
       element("option", { value, selected: value === "0.05" }, title)));
   const share = element("input", { id: "dishonest", type: "number", min: "0", max: "100", step: "any", value: "0", class: "short" });
+  const lead = element("p", { id: "lead" });
   const summary = element("p", { id: "summary" });
   const caption = element("figcaption");
   const figure = element("figure", {}, plot.place, caption);
   const shares = symbols();
   const section = element("section", { "aria-labelledby": "arms-title" },
-    element("h2", { id: "arms-title" }, "Arms"), summary,
+    element("h2", { id: "arms-title" }, "Arms"), lead, summary,
     element("div", { class: "row" },
       element("label", { for: "level" }, "Confidence"), level,
       element("label", { for: "dishonest" }, "Dishonest reports, in percent"), share),
@@ -61,6 +62,7 @@ export function arms({ signal }) {
     }
     const confidence = `${plain(100 * (1 - estimates.alpha))}%`;
     shares.show(estimates, confidence);
+    lead.replaceChildren(...leads(estimates, confidence));
     const leader = estimates.arms.find((arm) => arm.arm === estimates.best_arm);
     summary.replaceChildren(
       element("data", { id: "reports", value: String(estimates.reports) }, `${count(estimates.reports)} reports. `),
@@ -82,4 +84,15 @@ export function arms({ signal }) {
   };
   const changed = (then) => [level, share].forEach((input) => input.addEventListener("change", then));
   return { section, show, changed, share: dishonest, query: () => `alpha=${level.value}&dishonest_share=${dishonest()}` };
+}
+
+/** Who leads by how much, and how many reports are missing, for whoever has to decide. */
+function leads({ lead, arms, best_arm: best }, confidence) {
+  if (!lead) return [];
+  const labelled = (place) => element("bdi", {}, visible(arms.find((arm) => arm.arm === place)?.label ?? String(place)));
+  const apart = ` by ${estimate(lead.difference)} (${estimate(lead.low)} to ${estimate(lead.high)})`;
+  const names = [element("strong", {}, labelled(lead.arm)), best === null ? " seems ahead of " : " is best, ahead of ", labelled(lead.rival), apart];
+  if (best !== null) return [...names, `, with confidence ${confidence}.`];
+  if (lead.reports_left === null) return [...names, "; as the traffic is, that will not become certain."];
+  return [...names, `; about ${count(Number(lead.reports_left.toPrecision(2)))} more reports until that is certain, if it stays so.`];
 }

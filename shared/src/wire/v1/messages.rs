@@ -812,6 +812,31 @@ pub struct Estimates {
     /// What shuffling adds. Left out: reports are not shuffled.
     #[prost(message, optional, tag = "11")]
     pub shuffled: ::core::option::Option<Shuffled>,
+    /// The lead of the arm with the largest estimate. Left out: fewer than two arms in play
+    /// have reports, or there is no order.
+    #[prost(message, optional, tag = "12")]
+    pub lead: ::core::option::Option<Lead>,
+}
+/// The lead of an arm over the rival that is most in the way of a verdict.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Lead {
+    /// Indices into Specification.arms.
+    #[prost(uint32, tag = "1")]
+    pub arm: u32,
+    #[prost(uint32, tag = "2")]
+    pub rival: u32,
+    /// By how much the estimate is larger, in units of the estimand, and bounds that hold for
+    /// all pairs of arms at every time at once, with confidence 1 - alpha.
+    #[prost(double, tag = "3")]
+    pub difference: f64,
+    #[prost(double, tag = "4")]
+    pub low: f64,
+    #[prost(double, tag = "5")]
+    pub high: f64,
+    /// Further reports, of all arms, until `best_arm` is known, if estimates and traffic stay as
+    /// they are. 0 once it is. Left out: it will not be.
+    #[prost(uint64, optional, tag = "6")]
+    pub reports_left: ::core::option::Option<u64>,
 }
 /// The privacy of a report that the aggregator sees among a batch only: (central_epsilon,
 /// delta)-differential privacy, as long as the relay does not collude with the aggregator.
