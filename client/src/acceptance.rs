@@ -210,9 +210,7 @@ impl Acceptance {
     ///
     /// # Privacy
     /// A user who sees arms a hundred times then loses ε once, not a hundred times. The first bit
-    /// is resent if need be, never drawn again. Opting out forgets that the experiment was
-    /// reported, like everything but the spent budget. So a user who opts in again may report a
-    /// second time in the period.
+    /// is resent if need be, never drawn again. Opting out and in again is no way to a second report.
     ///
     /// ```
     #[doc = include_str!("example.txt")]

@@ -1,6 +1,6 @@
 //! The secret of an installation, from which its positions in layers and experiments follow.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::participation::{LayerName, Millionths, Participation};
@@ -72,6 +72,27 @@ impl Secret {
         // The remainder is below the whole. What can't be is in no part of any layer.
         Millionths::new(parts).unwrap_or(Millionths::ALL)
     }
+}
+
+/// Begin of a pseudonym.
+const PSEUDONYM: &str = "opted-out.";
+
+/// What stands for an experiment's name after an opt-out: a hash of it, with the form of a name. Whoever
+/// has the device can test a name, and read none. A pseudonym is its own.
+pub(crate) fn pseudonym(id: &ExperimentId) -> ExperimentId {
+    if id.as_str().starts_with(PSEUDONYM) {
+        return id.clone();
+    }
+    let mut hasher = Sha256::new();
+    hasher.update(b"bandana.v1.pseudonym\0");
+    hasher.update(id.as_str().as_bytes());
+    let hash: [u8; 32] = hasher.finalize().into();
+    let hex = hash.iter().take(16).fold(PSEUDONYM.to_owned(), |mut text, byte| {
+        // Writing to a string does not fail.
+        write!(text, "{byte:02x}").ok();
+        text
+    });
+    ExperimentId::new(hex).unwrap_or_else(|_| id.clone())
 }
 
 #[cfg(test)]

@@ -112,6 +112,14 @@ impl ExperimentMonitor {
         }
     }
 
+    /// The same monitor of an experiment that takes no reports yet, such as a draft: its time stands
+    /// still.
+    #[must_use]
+    pub fn waiting(mut self) -> Self {
+        self.open.is_running = false;
+        self
+    }
+
     /// Records the shares by which arms are drawn from now on.
     pub fn serve(&mut self, now: Duration, shares: &[f64]) {
         self.asked.serve(self.open.at(now), shares);

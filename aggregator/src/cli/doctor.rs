@@ -4,7 +4,7 @@ use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{Day, ExperimentId, UnixSeconds};
 use bandana_shared::participation::{Participation, Sticky};
 use bandana_shared::policy::Policy;
-use bandana_shared::rewards::{OutOfRange, RewardKind, Rewards};
+use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::signing::{PublicKey, Signature};
 use bandana_shared::specification::{ReleaseTiming, Specification};
 use bandana_shared::wire::v1::device_client::DeviceClient;
@@ -26,8 +26,9 @@ use crate::views::failure::Failure;
 
 /// Tell whether a device would take part in an experiment, as it sees the server.
 ///
-/// It asks the device port what a device asks, and compares the answer with what the app accepts,
-/// as its code says it. Nothing is sent but the name of the experiment.
+/// It asks the device port what a device asks, by gRPC, and compares the answer with what the app
+/// accepts, as its code says it. Nothing is sent but the name of the experiment. It does not know what
+/// a device has spent, nor whether the experiment was stopped: `bandana experiment show` does.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Fields with --json: experiment_id, takes_part, findings (check: server, specification, simulation, \
@@ -151,15 +152,35 @@ pub(super) fn run(doctor: &Doctor) -> anyhow::Result<()> {
 }
 
 impl Doctor {
-    /// The rewards that the app declares, and its epsilon.
-    fn terms(&self) -> Result<(Epsilon, (f64, f64)), Failure> {
-        let epsilon = Epsilon::new(self.epsilon_max);
-        let epsilon = epsilon.map_err(|error| Failure::Incomplete(error.to_string()))?;
-        let Some(range) = &self.range else { return Ok((epsilon, (0.0, 1.0))) };
+    /// The epsilon that the app accepts, and the rewards that it declares.
+    fn terms(&self) -> Result<(Epsilon, Rewards), Failure> {
+        let unusable = |error: &dyn std::error::Error| Failure::Incomplete(error.to_string());
+        let epsilon = Epsilon::new(self.epsilon_max).map_err(|error| unusable(&error))?;
+        let (low, high) = self.ends()?;
+        let range = RewardRange::new(low, high).map_err(|error| unusable(&error))?;
+        let rewards = match self.reward_kind {
+            Kind::Binary => Rewards::new(RewardKind::Binary, range, OutOfRange::Refuse, low),
+            Kind::Bounded => Rewards::new(RewardKind::Bounded, range, OutOfRange::Refuse, low),
+            Kind::Categorical => {
+                Rewards::new(RewardKind::Categorical, range, OutOfRange::Refuse, low)
+            }
+        };
+        let rewards = rewards.map_err(|error| unusable(&error))?;
+        let mut signers = self.signers.clone();
+        signers.sort_unstable_by_key(|key| *key.as_bytes());
+        signers.dedup();
+        if signers.len() < self.signers.len() {
+            return Err(Failure::Incomplete("a signer is given twice; give each once".to_owned()));
+        }
+        Ok((epsilon, rewards))
+    }
+
+    fn ends(&self) -> Result<(f64, f64), Failure> {
+        let Some(range) = &self.range else { return Ok((0.0, 1.0)) };
         let ends =
             range.split_once(':').map(|(low, high)| (low.trim().parse(), high.trim().parse()));
         match ends {
-            Some((Ok(low), Ok(high))) => Ok((epsilon, (low, high))),
+            Some((Ok(low), Ok(high))) => Ok((low, high)),
             _ => Err(Failure::Incomplete(format!("--range {range:?} is not LOW:HIGH, as 0:1 is"))),
         }
     }
@@ -184,7 +205,7 @@ impl Doctor {
     fn examine(
         &self,
         answer: &GetExperimentResponse,
-        (epsilon_max, range): (Epsilon, (f64, f64)),
+        (epsilon_max, declared): (Epsilon, Rewards),
         view: &mut DoctorView,
     ) {
         view.note("server", true, "it is there, and gives the experiment");
@@ -213,7 +234,7 @@ impl Doctor {
             epsilon <= epsilon_max,
             format!("a report costs {}; the app accepts {}", epsilon.get(), epsilon_max.get()),
         );
-        self.examine_rewards(specification.rewards(), range, view);
+        examine_rewards(specification.rewards(), declared, view);
         self.examine_timing(specification.timing(), view);
         self.examine_shuffling(&specification, view);
         let signed = signatures(&experiment.signatures);
@@ -240,25 +261,6 @@ impl Doctor {
             None => view.note("policy", false, "there is none"),
         }
         examine_day(Day::new(answer.server_day), view);
-    }
-
-    fn examine_rewards(&self, rewards: Rewards, (low, high): (f64, f64), view: &mut DoctorView) {
-        let kind = Kind::of(rewards.kind());
-        let own = (rewards.range().low(), rewards.range().high());
-        let same = kind == self.reward_kind && own == (low, high);
-        let out_of_range = match rewards.out_of_range() {
-            OutOfRange::Refuse => "refused",
-            OutOfRange::Clamp => "clamped",
-        };
-        let says = format!(
-            "{kind:?}, {} to {}, {} without one, {out_of_range} out of range; the app has {:?}, {low} \
-             to {high}, and must have the rest too",
-            own.0,
-            own.1,
-            rewards.default_reward(),
-            self.reward_kind
-        );
-        view.note("rewards", same, says);
     }
 
     fn examine_timing(&self, timing: ReleaseTiming, view: &mut DoctorView) {
@@ -306,6 +308,20 @@ impl Doctor {
             }
         }
     }
+}
+
+fn examine_rewards(rewards: Rewards, declared: Rewards, view: &mut DoctorView) {
+    let words = |rewards: Rewards| {
+        let (kind, range) = (Kind::of(rewards.kind()), rewards.range());
+        let beyond = match rewards.out_of_range() {
+            OutOfRange::Refuse => "refused",
+            OutOfRange::Clamp => "clamped",
+        };
+        let (low, high, default) = (range.low(), range.high(), rewards.default_reward());
+        format!("{kind:?}, {low} to {high}, {default} without one, {beyond} beyond")
+    };
+    let says = format!("{}; the app has {}", words(rewards), words(declared));
+    view.note("rewards", rewards == declared, says);
 }
 
 fn examine_day(day: Day, view: &mut DoctorView) {

@@ -8,7 +8,7 @@ use bandana_shared::tally::Tally;
 
 use super::{PublishedExperiment, shares};
 use crate::alarms::{AlarmBaseline, Arrival, ExperimentMonitor};
-use crate::store::ExperimentRecord;
+use crate::store::{ExperimentRecord, ExperimentState};
 
 /// A monitor that begins with the state served now.
 pub(crate) fn monitor_of(
@@ -39,7 +39,7 @@ pub(crate) fn monitor_of(
         arrival: arrival(&serving.specification),
     });
     monitor.serve(serving.policy_since, &shares(&serving.policy.weights));
-    monitor
+    if serving.state == ExperimentState::Running { monitor } else { monitor.waiting() }
 }
 
 fn arrival(specification: &Specification) -> Arrival {

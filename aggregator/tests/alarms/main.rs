@@ -159,3 +159,30 @@ fn a_policy_that_is_surer_than_all_reports_rings_as_collapsed() -> Result<(), Fa
     };
     rings(&forgetful, AlarmName::CollapsedEntropy, 30.0)
 }
+
+#[test]
+fn the_time_as_a_draft_is_no_silence() {
+    use bandana_aggregator::alarms::{AlarmBaseline, AlarmQuery, Arrival, ExperimentMonitor};
+    use std::time::Duration;
+
+    let hours = Duration::from_hours;
+    let mut draft = ExperimentMonitor::new(AlarmBaseline {
+        now: hours(0),
+        delay: hours(1),
+        reports: &[0; 2],
+        initial_arms: 2,
+        is_history_known: true,
+        explores: false,
+        counts_selections: true,
+        arrival: Arrival::Single,
+    })
+    .waiting();
+    let mut look = |hour: u64| {
+        draft.observe(hours(hour), &[0; 2], 0, true);
+        let (best, label) = (|_| None, |arm: usize| arm.to_string());
+        let query = AlarmQuery { now: hours(hour), is_running: true, best, label };
+        draft.alarms(query).iter().any(|alarm| alarm.name == AlarmName::NeverReported)
+    };
+    // It is started ten hours after it was made; a report can come an hour later.
+    assert_eq!([10, 11, 12].map(&mut look), [false, false, true]);
+}

@@ -5,9 +5,9 @@ use crate::noise::NoiseSource;
 
 impl<N: NoiseSource> Core<N> {
     /// Opts the user out: stops everything, and forgets everything but the spent budget. Unsent
-    /// reports are never sent. Which experiments have been reported is forgotten too, see
-    /// [`Acceptance::report_once`](crate::Acceptance::report_once), and so are the arms that were kept
-    /// and the installation's positions in layers.
+    /// reports are never sent. Arms that were kept are forgotten. Hashes of the names of experiments
+    /// that were reported stay, so that opting in again buys no second report, and so do the
+    /// installation's positions in layers.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

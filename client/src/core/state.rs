@@ -11,7 +11,7 @@ use bandana_shared::specification::Specification;
 use crate::assignment::{AssignmentId, OpenAssignment};
 use crate::debit::Debit;
 use crate::ledger::Ledger;
-use crate::membership::Secret;
+use crate::membership::{Secret, pseudonym};
 use crate::outbox::{Attempts, Outbox, PendingReport, Sealed};
 use crate::privatizer::PrivateReport;
 use crate::time::Timestamp;
@@ -34,7 +34,7 @@ pub(crate) struct State {
     pub(crate) kept: BTreeMap<ExperimentId, ArmIndex>,
     /// None: no experiment was only for a part of the installations yet.
     pub(crate) secret: Option<Secret>,
-    /// Whether the user has opted out: then only the ledger and the assignments' count are left.
+    /// Whether the user has opted out: then only what [`Self::opt_out`] keeps is left.
     pub(crate) opted_out: bool,
 }
 
@@ -208,7 +208,8 @@ impl State {
     /// contains `day`, or in a later one.
     pub(super) fn has_drawn(&self, experiment_id: &ExperimentId, days: u32, day: Day) -> bool {
         let last = self.last_draws.get(experiment_id);
-        last.is_some_and(|last| period(days, *last) >= period(days, day))
+        let before_opt_out = self.last_draws.get(&pseudonym(experiment_id));
+        last.max(before_opt_out).is_some_and(|last| period(days, *last) >= period(days, day))
     }
 
     /// The server's day as last accepted; the first day of all before that.
@@ -233,11 +234,18 @@ impl State {
         }
     }
 
-    /// Forgets everything but the spent budget and the assignments' count.
+    /// Forgets everything but the spent budget, the assignments' count, and what keeps the user from
+    /// paying anew after opting in again: pseudonyms of the experiments that were reported, and the
+    /// secret.
     pub(crate) fn opt_out(&mut self) {
         *self = Self {
             ledger: std::mem::take(&mut self.ledger),
             last_assignment: self.last_assignment,
+            last_draws: std::mem::take(&mut self.last_draws)
+                .into_iter()
+                .map(|(id, day)| (pseudonym(&id), day))
+                .collect(),
+            secret: self.secret.take(),
             opted_out: true,
             ..Self::default()
         };

@@ -228,3 +228,40 @@ fn those_who_are_enrolled_stay_so_as_the_share_grows() -> Result<(), Failure> {
     assert!(counts[0] < 36 && counts[1] > 24 && counts[2] == 60, "{counts:?}");
     Ok(())
 }
+
+#[test]
+fn opting_out_and_in_is_no_way_to_a_second_report_or_position() -> Result<(), Failure> {
+    let half = Participation { layer: Some("page:0-0.5".parse()?), ..sticky() };
+    let offered = specification()?.for_part(half)?;
+    let (mut reports, mut sampled) = (0, 0);
+    for _device in 0..20 {
+        let directory = tempfile::tempdir()?;
+        let clock = Hands::new();
+        let mut is_in = BTreeSet::new();
+        let mut of_device = 0;
+        for start in 0..4 {
+            let (bandana, mut tasks) = started(directory.path(), &clock)?;
+            for _ in 0..3 {
+                hear(&mut tasks, &clock, &offered, &[0.5, 0.5])?;
+                match bandana.experiment(NAME)?.choose() {
+                    Choice::Arm(assignment) => {
+                        is_in.insert(true);
+                        of_device += usize::from(assignment.unreported().is_none());
+                    }
+                    Choice::Default(why) => {
+                        assert_eq!(why, DefaultReason::NotSampled, "start {start}");
+                        is_in.insert(false);
+                    }
+                }
+                bandana.opt_out()?;
+                bandana.opt_in()?;
+                tasks.write();
+            }
+        }
+        assert!(is_in.len() == 1 && of_device <= 1, "{is_in:?}, {of_device} reports");
+        reports += of_device;
+        sampled += usize::from(is_in.contains(&true));
+    }
+    assert!(reports == sampled && (3..18).contains(&sampled), "{reports} of {sampled}");
+    Ok(())
+}

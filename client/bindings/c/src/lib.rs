@@ -35,7 +35,7 @@ pub struct bandana_step {
 pub enum bandana_rewards {
     /// 0 or 1; without a reward, 0.
     BINARY,
-    /// From `reward_low` to `reward_high`, clamped; without a reward, `reward_low`.
+    /// From `reward_low` to `reward_high`, others are refused; without a reward, `reward_low`.
     BOUNDED,
     /// 0, 1, ... up to `categories` - 1; without a reward, 0.
     CATEGORICAL,

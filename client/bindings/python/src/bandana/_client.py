@@ -51,7 +51,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class Bounded:
-    """Rewards from ``low`` to ``high``, clamped; without a reward, ``low``."""
+    """Rewards from ``low`` to ``high``, others are refused; without a reward, ``low``."""
 
     low: float
     high: float
