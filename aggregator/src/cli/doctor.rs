@@ -77,16 +77,6 @@ enum Kind {
     Categorical,
 }
 
-impl Kind {
-    fn of(kind: RewardKind) -> Self {
-        match kind {
-            RewardKind::Binary => Self::Binary,
-            RewardKind::Bounded => Self::Bounded,
-            RewardKind::Categorical => Self::Categorical,
-        }
-    }
-}
-
 /// One thing that a device looks at.
 #[derive(Debug, Serialize)]
 struct Finding {
@@ -158,13 +148,12 @@ impl Doctor {
         let epsilon = Epsilon::new(self.epsilon_max).map_err(|error| unusable(&error))?;
         let (low, high) = self.ends()?;
         let range = RewardRange::new(low, high).map_err(|error| unusable(&error))?;
-        let rewards = match self.reward_kind {
-            Kind::Binary => Rewards::new(RewardKind::Binary, range, OutOfRange::Refuse, low),
-            Kind::Bounded => Rewards::new(RewardKind::Bounded, range, OutOfRange::Refuse, low),
-            Kind::Categorical => {
-                Rewards::new(RewardKind::Categorical, range, OutOfRange::Refuse, low)
-            }
+        let kind = match self.reward_kind {
+            Kind::Binary => RewardKind::Binary,
+            Kind::Bounded => RewardKind::Bounded,
+            Kind::Categorical => RewardKind::Categorical,
         };
+        let rewards = Rewards::new(kind, range, OutOfRange::Refuse, low);
         let rewards = rewards.map_err(|error| unusable(&error))?;
         let mut signers = self.signers.clone();
         signers.sort_unstable_by_key(|key| *key.as_bytes());
@@ -312,7 +301,7 @@ impl Doctor {
 
 fn examine_rewards(rewards: Rewards, declared: Rewards, view: &mut DoctorView) {
     let words = |rewards: Rewards| {
-        let (kind, range) = (Kind::of(rewards.kind()), rewards.range());
+        let (kind, range) = (rewards.kind(), rewards.range());
         let beyond = match rewards.out_of_range() {
             OutOfRange::Refuse => "refused",
             OutOfRange::Clamp => "clamped",

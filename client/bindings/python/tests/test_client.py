@@ -163,7 +163,7 @@ def test_a_reward_that_is_no_number_raises_nothing():
         for reward in (None, "1", [1], 10**400, float("nan"), object()):
             assert choice.reward(reward) is False
             assert app.reward(choice.assignment, reward) is False
-        for assignment in (-1, 1 << 64, None, 7):
+        for assignment in (-1, 1 << 64, None, 7, "7", 7.0):
             assert app.reward(assignment, 1.0) is False
 
 

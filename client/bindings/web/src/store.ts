@@ -205,9 +205,14 @@ export class DirectoryStore implements Store {
       // There is none, it was given back, or it says nothing.
       return false;
     }
+    const tells = age < BEATS_MISSED * BEAT_MS;
     if (owner.place !== me.place) {
       // A process that can't be seen from here, as in another container, tells that it runs.
-      return age < BEATS_MISSED * BEAT_MS;
+      return tells;
+    }
+    if (owner.started === null) {
+      // The number may be another process's by now.
+      return isRunning(owner.pid) && tells;
     }
     return isRunning(owner.pid) && owner.started === (await startOf(owner.pid));
   }

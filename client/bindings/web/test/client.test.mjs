@@ -135,8 +135,11 @@ test("a process that has died gives its directory free", async () => {
     [5, { ...mine, started: "1" }, 0, "on"],
     // Nothing is said; it is a process that can't be seen from here.
     [7, undefined, 0, "on"],
-    [9, { ...mine, place: "elsewhere" }, 10, "in-use"],
-    [9, { ...mine, place: "elsewhere" }, 61, "on"],
+    // Systems that don't tell when a process was started.
+    [9, { ...mine, started: null }, 10, "in-use"],
+    [9, { ...mine, started: null }, 61, "on"],
+    [11, { ...mine, place: "elsewhere" }, 10, "in-use"],
+    [11, { ...mine, place: "elsewhere" }, 61, "on"],
   ]) {
     const lock = join(path, `lock.${number}`);
     await writeFile(lock, owner === undefined ? "" : JSON.stringify(owner));

@@ -310,7 +310,7 @@ class Bandana:
 
 
 def _reward(core: _core.Core, assignment: Optional[int], reward: float) -> bool:
-    if assignment is None or not 0 <= assignment < 1 << 64:
+    if not isinstance(assignment, int) or not 0 <= assignment < 1 << 64:
         return False
     try:
         number = float(reward)
