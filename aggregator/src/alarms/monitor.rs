@@ -176,7 +176,7 @@ impl ExperimentMonitor {
             while_running(favourite.and_then(|one| one.alarm(now, reports, best, &label))),
             while_running(balance.and_then(|balance| balance.alarm(now))),
             // A batch that fills slowly looks like one.
-            while_running(self.ratio.as_ref().and_then(|_| surge::alarm(&self.traffic, open))),
+            while_running(self.due.and_then(|_| surge::alarm(&self.traffic, open))),
         ]
         .into_iter()
         .flatten()

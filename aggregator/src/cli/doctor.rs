@@ -178,10 +178,11 @@ impl Doctor {
     async fn ask(&self) -> Result<Result<GetExperimentResponse, tonic::Status>, ConnectError> {
         let endpoint = self.tls.apply(Endpoint::from(self.server.clone()))?;
         let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
-        let channel = endpoint
-            .connect()
-            .await
-            .map_err(|source| ConnectError::Unreachable { url: self.server.to_string(), source })?;
+        let channel = endpoint.connect().await.map_err(|source| ConnectError::Unreachable {
+            service: "device service",
+            url: self.server.to_string(),
+            source,
+        })?;
         let experiment_id = self.experiment.to_string();
         let mut request = Request::new(GetExperimentRequest { experiment_id });
         if let Some(key) = &self.app_key {

@@ -103,7 +103,7 @@ impl Connection {
         let channel = endpoint.connect().await;
         channel.map(|channel| (channel, bearer)).map_err(|source| {
             let url = self.operator_url.to_string();
-            ConnectError::Unreachable { url, source }
+            ConnectError::Unreachable { service: "operators' service", url, source }
         })
     }
 
@@ -147,8 +147,10 @@ pub enum ConnectError {
     #[error("{0}")]
     Unusable(String),
     /// The server does not respond, or not with the expected protocol.
-    #[error("can't reach the operators' service at {url}; is the server or tunnel up?")]
+    #[error("can't reach the {service} at {url}; is the server or tunnel up?")]
     Unreachable {
+        /// Which of the server's services.
+        service: &'static str,
         /// The server's URL.
         url: String,
         /// The cause.

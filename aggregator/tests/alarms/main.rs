@@ -26,6 +26,7 @@ fn healthy() -> World {
         defect: Defect::Nothing,
         days: 60,
         batch: 1,
+        keeps_arms: false,
     }
 }
 
@@ -144,7 +145,8 @@ fn reports_on_somebodys_own_ring_as_too_many_for_the_selections_or_for_the_past(
     rings(&drawn_here, AlarmName::ReportsOutgrowSelections, 15.0)?;
     let flood = Defect::Unsolicited(400);
     let by_devices = World { defect: flood, days: 33, ..healthy() };
-    rings(&by_devices, AlarmName::ReportSurge, 2.0)
+    rings(&by_devices, AlarmName::ReportSurge, 2.0)?;
+    rings(&World { keeps_arms: true, ..by_devices }, AlarmName::ReportSurge, 2.0)
 }
 
 #[test]

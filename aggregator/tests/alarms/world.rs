@@ -51,6 +51,8 @@ pub(crate) struct World {
     pub(crate) days: u32,
     /// Reports of an arm that arrive together.
     pub(crate) batch: usize,
+    /// Whether devices report the arm that they keep in one period after the other.
+    pub(crate) keeps_arms: bool,
 }
 
 /// The defect, from [`DEFECT_DAY`] on.
@@ -156,7 +158,11 @@ impl World {
             is_history_known,
             explores: self.learner == Learner::LdpUcb,
             counts_selections: self.server_draws > 0.0,
-            arrival: if self.batch > 1 { Arrival::Batches } else { Arrival::Single },
+            arrival: match (self.batch, self.keeps_arms) {
+                (1, false) => Arrival::Single,
+                (1, true) => Arrival::OfKeptArms,
+                _ => Arrival::Batches,
+            },
         })
     }
 

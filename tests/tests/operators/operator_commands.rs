@@ -479,5 +479,6 @@ async fn the_doctor_tells_whether_devices_take_part_and_why_not() -> anyhow::Res
     assert!(String::from_utf8(absent.stdout)?.contains("NotFound"));
     let nowhere = bandana(&url, &["doctor", "colour", "--server", "http://127.0.0.1:1"]).await?;
     assert_eq!(nowhere.status.code(), Some(5));
+    assert!(String::from_utf8(nowhere.stderr)?.contains("can't reach the device service"));
     Ok(())
 }
