@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::cells::{Measurement, Segmentation};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::Digest;
 use bandana_shared::rewards::{RewardKind, Rewards};
@@ -42,6 +43,9 @@ pub struct Acceptance {
     least_release_delay: Duration,
     /// None: reports go to the aggregator itself.
     shuffled: Option<Shuffled>,
+    /// The segmentations that the app agrees to, each with the user's value.
+    segments: Vec<(String, String)>,
+    metrics: Vec<(String, Rewards)>,
 }
 
 /// What an app has accepted of a specification.
@@ -117,6 +121,8 @@ impl Acceptance {
             least_attribution_window: ATTRIBUTION_WINDOW_MIN,
             least_release_delay: RELEASE_DELAY_MIN,
             shuffled: None,
+            segments: Vec::new(),
+            metrics: Vec::new(),
         }
     }
 
@@ -272,6 +278,92 @@ impl Acceptance {
         Self { shuffled: Some(terms), ..self }
     }
 
+    /// Accepts experiments that divide installations by this property, such as `platform`, of which
+    /// this one has this value. Without it an app takes part in no such experiment. Where the value
+    /// is none of the experiment's, the installation does not take part, as one outside of a sample.
+    ///
+    /// # Privacy
+    /// The value is not private: it comes with each report of such an experiment. Name what you would
+    /// tell in public, and what many share; not an age, not a place.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::{Fetched, Refusal};
+    /// use bandana_shared::cells::{Measurement, Segmentation};
+    ///
+    /// # let (mut client, id) = (bandana_client::Client::new(budget()?), specification()?.experiment_id().clone());
+    /// let platforms = Segmentation::new("platform", ["ios", "android"])?;
+    /// let segments = Measurement { segmentation: Some(platforms), ..Measurement::REWARDS_ONLY };
+    /// let specification = specification()?.measuring(segments)?;
+    /// # let weights = answer(now())?.policy.weights;
+    /// # let weights = weights.clone().with_segments(&[weights.clone(), weights])?;
+    /// # let policy = bandana_shared::policy::Policy { weights, ..answer(now())?.policy };
+    /// # let answer = Fetched { specification, policy, ..answer(now())? };
+    /// let task = FetchTask::new(id.clone());
+    /// client.enroll(id.clone(), acceptance()?);
+    /// assert!(client.on_fetched(&task, answer.clone(), now()).is_err());
+    /// let name = "platform".to_owned();
+    /// assert_eq!(client.refusal(&id), Some(&Refusal::Segmentation { name }));
+    ///
+    /// client.enroll(id.clone(), acceptance()?.segment("platform", "ios"));
+    /// client.on_fetched(&task, answer, now())?;
+    /// client.draw(&id, now())?;
+    /// # Ok::<(), Failure>(())
+    /// ```
+    #[must_use]
+    pub fn segment(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        let (name, value) = (name.into(), value.into());
+        self.segments.retain(|(known, _)| *known != name);
+        self.segments.push((name, value));
+        self
+    }
+
+    /// Accepts experiments that measure this beside the rewards: a metric with exactly these values.
+    /// Without it an app takes part in no experiment with such a metric. An experiment need not have
+    /// it.
+    ///
+    /// # Privacy
+    /// Costs nothing: an assignment reports its rewards or one metric, once.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::{Fetched, Refusal, Reward};
+    /// use bandana_shared::cells::{Measurement, Metric};
+    /// use bandana_shared::{participation::Millionths, rewards::Rewards};
+    ///
+    /// # let (mut client, id) = (bandana_client::Client::new(budget()?), specification()?.experiment_id().clone());
+    /// let fifth = Millionths::from_share(0.2)?;
+    /// let metrics = vec![Metric::new("returned", Rewards::binary(), fifth)?];
+    /// let measurement = Measurement { metrics, ..Measurement::REWARDS_ONLY };
+    /// let specification = specification()?.measuring(measurement)?;
+    /// # let answer = Fetched { specification, ..answer(now())? };
+    /// let task = FetchTask::new(id.clone());
+    /// client.enroll(id.clone(), acceptance()?);
+    /// assert!(client.on_fetched(&task, answer.clone(), now()).is_err());
+    /// assert_eq!(client.refusal(&id), Some(&Refusal::Metric { name: "returned".to_owned() }));
+    ///
+    /// client.enroll(id.clone(), acceptance()?.metric("returned", Rewards::binary()));
+    /// client.on_fetched(&task, answer, now())?;
+    /// let chosen = client.draw(&id, now())?;
+    /// client.reward(chosen.id(), Reward::new(1.0)?, now())?;
+    /// client.measure(chosen.id(), "returned", Reward::new(0.0)?, now())?;
+    /// assert_eq!(client.spent().lifetime.get(), 1_000_000_000);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    #[must_use]
+    pub fn metric(mut self, name: impl Into<String>, values: Rewards) -> Self {
+        let name = name.into();
+        self.metrics.retain(|(known, _)| *known != name);
+        self.metrics.push((name, values));
+        self
+    }
+
+    /// The segment of this installation; `None`: it has none of the values.
+    pub(crate) fn segment_of(&self, segmentation: &Segmentation) -> Option<usize> {
+        let own = self.segments.iter().find(|(name, _)| name == segmentation.name());
+        own.and_then(|(_, value)| segmentation.place_of(value))
+    }
+
     /// The relay that the app believes, if it does.
     pub(crate) fn relay(&self) -> Option<&Shuffled> {
         self.shuffled.as_ref()
@@ -319,6 +411,7 @@ impl Acceptance {
         if self.digests.as_ref().is_some_and(|known| !known.contains(&offered.digest())) {
             return Err(Refusal::Digest(offered.digest()));
         }
+        self.judge_measurement(offered.measurement())?;
         match (offered.batch(), &self.shuffled) {
             (Some(batch), None) => return Err(Refusal::NoRelay { batch: batch.get() }),
             (None, Some(_)) => return Err(Refusal::NotShuffled),
@@ -354,6 +447,22 @@ impl Acceptance {
             return Err(Refusal::CentralEpsilon { offered, accepted });
         }
         Ok(terms.price(offered, central))
+    }
+
+    fn judge_measurement(&self, offered: &Measurement) -> Result<(), Refusal> {
+        if let Some(segmentation) = &offered.segmentation {
+            let name = segmentation.name();
+            if !self.segments.iter().any(|(known, _)| known == name) {
+                return Err(Refusal::Segmentation { name: name.to_owned() });
+            }
+        }
+        for metric in &offered.metrics {
+            let (name, values) = (metric.name(), metric.values());
+            if !self.metrics.iter().any(|known| (&*known.0, known.1) == (name, values)) {
+                return Err(Refusal::Metric { name: name.to_owned() });
+            }
+        }
+        Ok(())
     }
 
     fn judge_timing(&self, offered: ReleaseTiming) -> Result<(), Refusal> {
@@ -472,6 +581,19 @@ pub enum Refusal {
          the app declared"
     )]
     Rewards,
+    /// Installations are divided by a property that the app has not agreed to: see
+    /// [`Acceptance::segment`].
+    #[error("the experiment divides installations by {name:?}, which the app has not agreed to")]
+    Segmentation {
+        /// The name of the segmentation.
+        name: String,
+    },
+    /// A metric that the app has not declared, or with other values: see [`Acceptance::metric`].
+    #[error("the experiment's metric {name:?} is not one that the app has declared like this")]
+    Metric {
+        /// The name of the metric.
+        name: String,
+    },
     /// A shorter time for rewards than the app accepts.
     #[error(
         "the experiment's attribution window is {offered:?}; the app accepts {accepted:?} or more"
@@ -514,6 +636,14 @@ pub enum Refusal {
     /// The answer is about another experiment.
     #[error("the server answered with another experiment than the one asked for")]
     OtherExperiment,
+    /// The policy has weights for another number of segments.
+    #[error("the policy has weights for {lists} segments of {segments}")]
+    PolicySegments {
+        /// Number of segments with weights.
+        lists: usize,
+        /// Number of the experiment's segments; 0 without a segmentation.
+        segments: usize,
+    },
     /// Weights and arms differ in number.
     #[error("the policy has {weights} weights for {arms} arms")]
     PolicyArms {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
-use bandana_shared::identity::{ArmIndex, ExperimentId, StoreId};
+use bandana_shared::identity::{ArmIndex, CellIndex, ExperimentId, StoreId};
 use bandana_shared::rewards::RewardKind;
 use bandana_shared::specification::Specification;
 
@@ -181,7 +181,8 @@ pub(crate) fn random_epoch() -> u64 {
 /// was drawn, and no reward changes them.
 pub(crate) struct OpenAssignment {
     pub(crate) specification: Arc<Specification>,
-    pub(crate) arm: ArmIndex,
+    /// Arm, segment and metric.
+    pub(crate) cell: CellIndex,
     pub(crate) rewards_until: Timestamp,
     pub(crate) release_at: Timestamp,
     /// The store that the specification came from; `None`: unknown.
@@ -196,7 +197,7 @@ pub(crate) struct OpenAssignment {
 impl fmt::Debug for OpenAssignment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenAssignment")
-            .field("arm", &self.arm)
+            .field("cell", &self.cell)
             .field("release_at", &self.release_at)
             .field("sum", &format_args!("<private>"))
             .finish_non_exhaustive()
@@ -206,12 +207,12 @@ impl fmt::Debug for OpenAssignment {
 impl OpenAssignment {
     pub(crate) fn new(
         specification: Arc<Specification>,
-        arm: ArmIndex,
+        cell: CellIndex,
         rewards_until: Timestamp,
         release_at: Timestamp,
     ) -> Self {
         let price = Debit::unshuffled(NanoNats::from_epsilon(specification.epsilon()));
-        Self { specification, arm, rewards_until, release_at, store: None, price, sum: None }
+        Self { specification, cell, rewards_until, release_at, store: None, price, sum: None }
     }
 
     /// The same assignment, with another price than that of a report that is not shuffled.
@@ -222,6 +223,20 @@ impl OpenAssignment {
     /// The same assignment, with the store that its specification came from.
     pub(crate) fn of_store(self, store: Option<StoreId>) -> Self {
         Self { store, ..self }
+    }
+
+    /// The metric that is reported, by its number; 0 stands for the rewards.
+    pub(crate) fn metric(&self) -> usize {
+        self.specification.cells().cell(self.cell).map_or(0, |cell| cell.metric)
+    }
+
+    /// The arm that is shown.
+    pub(crate) fn arm(&self) -> ArmIndex {
+        self.specification.cells().cell(self.cell).map_or(self.cell, |cell| cell.arm)
+    }
+
+    fn privatizer(&self) -> Privatizer {
+        Privatizer::of_metric(&self.specification, self.metric())
     }
 
     /// Whether rewards no longer count. An end that lies further ahead than the window is long was
@@ -239,12 +254,15 @@ impl OpenAssignment {
         Duration::from_secs(window + u64::from(timing.release_delay_seconds_max))
     }
 
-    /// Adds a reward. Binary rewards count as the higher value once any of them has it. Of
-    /// categorical rewards the last one counts. Bounded rewards are summed, and the report clamps
-    /// the sum to the range.
-    pub(crate) fn add(&mut self, reward: &Reward) -> Result<(), PrivatizeError> {
-        let admitted = Privatizer::new(&self.specification).admit(reward)?;
-        let sum = match (&self.sum, self.specification.rewards().kind()) {
+    /// Adds a reward, or a value of a metric with this number from 1 up. It changes nothing if another
+    /// one is reported. Binary values count as the higher one once any of them is that. Of categories
+    /// the last one counts. Others are summed, and the report clamps the sum to the range.
+    pub(crate) fn add(&mut self, metric: usize, reward: &Reward) -> Result<(), PrivatizeError> {
+        let admitted = Privatizer::of_metric(&self.specification, metric).admit(reward)?;
+        if metric != self.metric() {
+            return Ok(());
+        }
+        let sum = match (&self.sum, self.specification.values_of(metric).kind()) {
             (None, _) | (Some(_), RewardKind::Categorical) => admitted,
             (Some(sum), RewardKind::Binary) => sum.expose().max(admitted),
             (Some(sum), RewardKind::Bounded) => {
@@ -261,11 +279,11 @@ impl OpenAssignment {
         &self,
         noise: &mut impl NoiseSource,
     ) -> Result<PrivateReport, PrivatizeError> {
-        let rewards = self.specification.rewards();
+        let rewards = self.specification.values_of(self.metric());
         let range = rewards.range();
         let total = self.sum.as_ref().map_or(rewards.default_reward(), Reward::expose);
         let clamped = total.clamp(range.low(), range.high());
-        Privatizer::new(&self.specification).privatize_admitted(clamped, noise)
+        self.privatizer().privatize_admitted(clamped, noise)
     }
 
     /// The sum of the rewards, for the rewards file, the only place where raw values may be stored.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bandana_shared::gateway::GatewayKeys;
-use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, StoreId, UploadId};
+use bandana_shared::identity::{CellIndex, Day, Digest, ExperimentId, StoreId, UploadId};
 use bandana_shared::shuffling::{BatchSize, ShuffledReport};
 use bandana_shared::upload::Upload;
 
@@ -163,7 +163,8 @@ pub enum UploadOutcome {
 pub(crate) struct PendingReport {
     pub(crate) experiment_id: ExperimentId,
     pub(crate) digest: Digest,
-    pub(crate) arm: ArmIndex,
+    /// Arm, segment and metric.
+    pub(crate) cell: CellIndex,
     pub(crate) report: PrivateReport,
     /// The debit for it.
     pub(crate) price: Debit,
@@ -240,7 +241,7 @@ impl PendingReport {
         }
         let mut bytes = Vec::with_capacity(UPLOAD_BYTES);
         let names = (id, self.digest, day);
-        Upload::encode_single_into(names, (self.arm, self.report.get()), &mut bytes);
+        Upload::encode_single_into(names, (self.cell, self.report.get()), &mut bytes);
         Sealed::Direct(UploadTask { id, bytes })
     }
 
@@ -257,7 +258,7 @@ impl PendingReport {
             (Sealed::Shuffled { id, day }, Some(batch)) => {
                 let relay = relays(&self.experiment_id)?.clone();
                 let bit = self.report.get().get() != 0;
-                let report = ShuffledReport { digest: self.digest, arm: self.arm, bit };
+                let report = ShuffledReport { digest: self.digest, arm: self.cell, bit };
                 Some(Outgoing::Shuffled(ShuffledTask::new((*id, *day), report, batch, relay)))
             }
             (Sealed::Direct(_), Some(_)) | (Sealed::Shuffled { .. }, None) => None,

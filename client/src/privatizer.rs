@@ -84,9 +84,15 @@ impl Privatizer {
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn new(specification: &Specification) -> Self {
+        Self::of_metric(specification, 0)
+    }
+
+    /// The privatizer of the metric with this number from 1 up; 0 stands for the rewards.
+    pub(crate) fn of_metric(specification: &Specification, metric: usize) -> Self {
+        let mechanism = specification.mechanism_of(metric);
         Self {
-            rewards: specification.rewards(),
-            curve: specification.curve(),
+            rewards: specification.values_of(metric),
+            curve: Curve::new(mechanism, specification.epsilon()),
             channel: specification.channel(),
             simulation: specification.is_simulation(),
         }

@@ -56,7 +56,14 @@ pub(crate) fn is_name(name: &str, chars_max: usize) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ArmIndex(u16);
 
+/// The index of a cell in its specification, below [`ARMS_MAX`]; see
+/// [`Cells`](crate::cells::Cells). That of an arm in an experiment whose cells are its arms.
+pub type CellIndex = ArmIndex;
+
 impl ArmIndex {
+    /// The number of arms or cells that an experiment can have.
+    pub const LIMIT: usize = ARMS_MAX;
+
     /// Checks the range that the protocol allows. The owner of the specification checks that it has
     /// the arm.
     ///

@@ -32,6 +32,7 @@
 pub mod accounting;
 pub mod alphabet;
 pub mod canonical;
+pub mod cells;
 pub mod channel;
 pub mod confidence;
 pub mod curve;

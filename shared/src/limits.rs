@@ -4,6 +4,9 @@
 /// Thompson weights take milliseconds to compute.
 pub const ARMS_MAX: usize = 1024;
 
+/// Largest number of weights of a policy: of all arms, and of all arms in each segment.
+pub const WEIGHTS_MAX: usize = 2 * ARMS_MAX;
+
 /// Largest size of an arm's label, in bytes.
 pub const LABEL_BYTES_MAX: usize = 128;
 
@@ -12,6 +15,16 @@ pub const EXPERIMENT_ID_CHARS_MAX: usize = 64;
 
 /// Largest number of characters of a layer's name, as of an experiment's id.
 pub const LAYER_NAME_CHARS_MAX: usize = EXPERIMENT_ID_CHARS_MAX;
+
+/// Largest number of characters of the name of a metric or a segmentation, as of an experiment's id.
+pub const NAME_CHARS_MAX: usize = EXPERIMENT_ID_CHARS_MAX;
+
+/// Largest number of segments: each divides the reports of an arm, and what a segment says of a user
+/// is public.
+pub const SEGMENTS_MAX: usize = 16;
+
+/// Largest number of metrics beside the rewards: each takes reports from the others.
+pub const METRICS_MAX: usize = 15;
 
 /// Longest period in which an installation reports once, in days: ten years. One that never ends is
 /// asked for by 0.

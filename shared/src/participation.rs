@@ -92,12 +92,12 @@ impl Sticky {
     /// ```
     /// use bandana_shared::{participation::Sticky, policy::Weights};
     /// let weights = Weights::from_shares(&[0.995, 0.005])?;
-    /// assert_eq!([0, 1].map(|arm| Sticky::DEFAULT.keeps(&weights, arm)), [true, false]);
+    /// assert_eq!([0, 1].map(|arm| Sticky::DEFAULT.keeps(weights.get(arm))), [true, false]);
     /// # Ok::<(), bandana_shared::policy::PolicyError>(())
     /// ```
-    pub fn keeps(self, weights: &Weights, arm: usize) -> bool {
+    pub fn keeps(self, weight: u64) -> bool {
         let needed = u128::from(self.until_weight_below.0) * u128::from(Weights::TOTAL);
-        u128::from(weights.get(arm)) * u128::from(Millionths::ALL.0) >= needed
+        u128::from(weight) * u128::from(Millionths::ALL.0) >= needed
     }
 }
 

@@ -3,9 +3,10 @@
 use thiserror::Error;
 
 use crate::identity::ArmIndex;
-use crate::limits::ARMS_MAX;
+use crate::limits::{ARMS_MAX, WEIGHTS_MAX};
 
-/// Weights over the arms, integers that sum to `2^32` exactly.
+/// Weights over the arms, integers that sum to `2^32` exactly: for all installations, and in an
+/// experiment with segments, for those of each segment too.
 ///
 /// ```
 /// use bandana_shared::policy::Weights;
@@ -16,7 +17,9 @@ use crate::limits::ARMS_MAX;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weights {
-    /// `cumulative[i]` is the sum of the weights of arms 0..=i.
+    arms: usize,
+    /// `cumulative[i]` is the sum of the weights of arms 0..=i. The sums of each segment follow, and
+    /// begin at 0 again.
     cumulative: Vec<u64>,
 }
 
@@ -24,24 +27,62 @@ impl Weights {
     /// The sum of the weights.
     pub const TOTAL: u64 = 1 << 32;
 
-    /// Checks that the weights sum to [`Self::TOTAL`].
+    /// Checks that the weights sum to [`Self::TOTAL`]; or, if they are those of `arms` arms for all
+    /// installations and then for each segment, that each of these lists does. The number of lists
+    /// follows from the sum.
     ///
     /// # Errors
     /// [`PolicyError::ArmCount`] without arms or with more than [`ARMS_MAX`],
     /// [`PolicyError::Sum`] for another sum.
     pub fn new(weights: &[u64]) -> Result<Self, PolicyError> {
-        if weights.is_empty() || weights.len() > ARMS_MAX {
-            return Err(PolicyError::ArmCount { arms: weights.len() });
+        let sum = weights.iter().fold(0_u64, |sum, weight| sum.saturating_add(*weight));
+        let lists = usize::try_from(sum / Self::TOTAL).unwrap_or(usize::MAX);
+        let is_even = sum % Self::TOTAL == 0 && lists > 0 && weights.len().is_multiple_of(lists);
+        let arms = if is_even { weights.len() / lists } else { weights.len() };
+        if arms == 0 || arms > ARMS_MAX || weights.len() > WEIGHTS_MAX {
+            return Err(PolicyError::ArmCount { arms });
         }
-        let mut sum = 0_u64;
-        let cumulative: Vec<u64> = weights
-            .iter()
-            .map(|weight| {
+        if !is_even {
+            return Err(PolicyError::Sum { sum });
+        }
+        let mut cumulative = Vec::with_capacity(weights.len());
+        for list in weights.chunks(arms) {
+            let mut sum = 0_u64;
+            for weight in list {
                 sum = sum.saturating_add(*weight);
-                sum
-            })
-            .collect();
-        if sum == Self::TOTAL { Ok(Self { cumulative }) } else { Err(PolicyError::Sum { sum }) }
+                cumulative.push(sum);
+            }
+            if sum != Self::TOTAL {
+                return Err(PolicyError::Sum { sum });
+            }
+        }
+        Ok(Self { arms, cumulative })
+    }
+
+    /// The same weights for all installations, and these for those of each segment.
+    ///
+    /// ```
+    /// use bandana_shared::policy::Weights;
+    /// let [even, one] = [[1.0, 1.0], [0.0, 1.0]].map(|shares| Weights::from_shares(&shares));
+    /// let weights = even?.with_segments(&[one.clone()?, one?])?;
+    /// assert_eq!((weights.len(), weights.segments()), (2, 2));
+    /// assert_eq!([weights.get(0), weights.get_in(Some(1), 0)], [1 << 31, 0]);
+    /// # Ok::<(), bandana_shared::policy::PolicyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`PolicyError::ArmCount`] unless each has as many arms, and for too many in all.
+    pub fn with_segments(mut self, segments: &[Self]) -> Result<Self, PolicyError> {
+        for segment in segments {
+            if segment.cumulative.len() != self.arms {
+                return Err(PolicyError::ArmCount { arms: segment.cumulative.len() });
+            }
+            self.cumulative.extend_from_slice(&segment.cumulative);
+        }
+        if self.cumulative.len() > WEIGHTS_MAX {
+            return Err(PolicyError::ArmCount { arms: self.cumulative.len() });
+        }
+        Ok(self)
     }
 
     /// The nearest weights to the given shares, which need not sum to 1. The cumulative shares are
@@ -85,7 +126,7 @@ impl Weights {
 
     /// Number of arms.
     pub fn len(&self) -> usize {
-        self.cumulative.len()
+        self.arms
     }
 
     /// Always false: there is at least one arm.
@@ -93,15 +134,39 @@ impl Weights {
         self.cumulative.is_empty()
     }
 
+    /// Number of segments with weights of their own.
+    pub fn segments(&self) -> usize {
+        self.cumulative.len() / self.arms - 1
+    }
+
+    /// The sums of a segment's weights; those of all installations without one, and for a segment
+    /// that has no weights of its own.
+    fn sums(&self, segment: Option<usize>) -> &[u64] {
+        let mut lists = self.cumulative.chunks_exact(self.arms);
+        let place = segment.filter(|segment| *segment < self.segments()).map_or(0, |one| one + 1);
+        lists.nth(place).unwrap_or_default()
+    }
+
     /// The weight of an arm; 0 for an index beyond the last arm.
     pub fn get(&self, arm: usize) -> u64 {
-        let before = arm.checked_sub(1).and_then(|a| self.cumulative.get(a)).copied();
-        self.cumulative.get(arm).map_or(0, |end| end - before.unwrap_or(0))
+        self.get_in(None, arm)
+    }
+
+    /// The weight of an arm in a segment, or with `None` for all installations.
+    pub fn get_in(&self, segment: Option<usize>, arm: usize) -> u64 {
+        let sums = self.sums(segment);
+        let before = arm.checked_sub(1).and_then(|a| sums.get(a)).copied();
+        sums.get(arm).map_or(0, |end| end - before.unwrap_or(0))
     }
 
     /// The weight of an arm as a fraction, 0 to 1.
     pub fn share(&self, arm: usize) -> f64 {
         self.get(arm) as f64 / Self::TOTAL as f64
+    }
+
+    /// [`Self::get_in`] as a fraction, 0 to 1.
+    pub fn share_in(&self, segment: Option<usize>, arm: usize) -> f64 {
+        self.get_in(segment, arm) as f64 / Self::TOTAL as f64
     }
 
     /// Entropy of the shares, in nats: 0 when one arm gets all traffic, `ln k` when `k`
@@ -119,15 +184,21 @@ impl Weights {
         shares.map(|share| share * libm::log(share.recip())).sum()
     }
 
-    /// All weights, in the order of the arms.
+    /// All weights, in the order of the arms, and then those of each segment.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        (0..self.len()).map(|arm| self.get(arm))
+        let lists = [None].into_iter().chain((0..self.segments()).map(Some));
+        lists.flat_map(move |segment| (0..self.arms).map(move |arm| self.get_in(segment, arm)))
     }
 
     /// The arm for a uniformly random number.
     pub fn draw(&self, uniform: u32) -> ArmIndex {
+        self.draw_in(None, uniform)
+    }
+
+    /// The arm for a uniformly random number and an installation of a segment.
+    pub fn draw_in(&self, segment: Option<usize>, uniform: u32) -> ArmIndex {
         let uniform = u64::from(uniform);
-        let arm = self.cumulative.partition_point(|end| *end <= uniform);
+        let arm = self.sums(segment).partition_point(|end| *end <= uniform);
         ArmIndex::new(arm).unwrap_or_else(|_| unreachable!("weights have at most ARMS_MAX arms"))
     }
 }

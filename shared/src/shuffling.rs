@@ -91,7 +91,7 @@ impl Permille {
 pub struct ShuffledReport {
     /// The digest of the specification.
     pub digest: Digest,
-    /// The arm.
+    /// The arm, or the cell in an experiment with segments or metrics.
     pub arm: ArmIndex,
     /// The private bit.
     pub bit: bool,
@@ -135,7 +135,7 @@ pub struct Envelope {
     pub day: Day,
     /// The digest of the specification.
     pub digest: Digest,
-    /// The arm.
+    /// The arm, or the cell in an experiment with segments or metrics.
     pub arm: ArmIndex,
     /// The reports of a batch, as the specification has it.
     pub batch: BatchSize,

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::alphabet::Alphabet;
 use crate::canonical::Writer;
+use crate::cells::{Cells, CellsError, Limit, Measurement, Metric, Segmentation};
 use crate::channel::{Channel, Floor, FloorError, KaryChannel};
 use crate::curve::{Curve, Mechanism};
 use crate::epsilon::Epsilon;
@@ -116,6 +117,8 @@ pub struct SpecificationParts {
     pub batch: Option<BatchSize>,
     /// Who takes part, and how long each installation keeps its arm.
     pub participation: Participation,
+    /// The segments of installations, and the metrics beside the rewards.
+    pub measurement: Measurement,
 }
 
 /// A valid, immutable experiment.
@@ -162,6 +165,10 @@ impl Specification {
         };
         check_arms(&parts.arms)?;
         parts.participation.check()?;
+        parts.measurement.check(parts.arms.len())?;
+        if !parts.measurement.metrics.is_empty() && matches!(parts.mechanism, Mechanism::Kary(_)) {
+            return Err(CellsError::MetricsNeedBits.into());
+        }
         check_mechanism(parts.mechanism, parts.rewards)?;
         if parts.batch.is_some() && matches!(parts.mechanism, Mechanism::Kary(_)) {
             return Err(SpecificationError::BatchNeedsBits);
@@ -206,6 +213,7 @@ impl Specification {
             timing,
             batch: None,
             participation: Participation::EVERYONE,
+            measurement: Measurement::REWARDS_ONLY,
         })
     }
 
@@ -215,6 +223,14 @@ impl Specification {
     /// [`SpecificationError::Participation`] when nobody would take part.
     pub fn for_part(&self, participation: Participation) -> Result<Self, SpecificationError> {
         Self::new(SpecificationParts { participation, ..self.parts.clone() })
+    }
+
+    /// The same experiment, with these segments and metrics.
+    ///
+    /// # Errors
+    /// [`SpecificationError::Cells`] when there are too many, or metrics that don't fit.
+    pub fn measuring(&self, measurement: Measurement) -> Result<Self, SpecificationError> {
+        Self::new(SpecificationParts { measurement, ..self.parts.clone() })
     }
 
     /// The next revision, with another share of installations enrolled.
@@ -334,8 +350,7 @@ impl Specification {
 
     /// The quantity that a server can estimate.
     pub fn estimand(&self) -> Estimand {
-        let rewards = self.parts.rewards;
-        Estimand::of(self.parts.mechanism.is_linear(), rewards.kind(), rewards.range())
+        self.estimand_of(0)
     }
 
     /// The arms.
@@ -361,6 +376,37 @@ impl Specification {
     /// Who takes part, and how long each installation keeps its arm.
     pub fn participation(&self) -> &Participation {
         &self.parts.participation
+    }
+
+    /// The segments of installations, and the metrics beside the rewards.
+    pub fn measurement(&self) -> &Measurement {
+        &self.parts.measurement
+    }
+
+    /// The cells that reports are counted in.
+    pub fn cells(&self) -> Cells {
+        self.parts.measurement.cells(self.parts.arms.len())
+    }
+
+    /// The metric with a number from 1 up; `None` for 0, which stands for the rewards.
+    pub fn metric(&self, metric: usize) -> Option<&Metric> {
+        self.parts.measurement.metrics.get(metric.checked_sub(1)?)
+    }
+
+    /// The kind and range of what reports of a metric are about; 0 stands for the rewards.
+    pub fn values_of(&self, metric: usize) -> Rewards {
+        self.metric(metric).map_or(self.parts.rewards, Metric::values)
+    }
+
+    /// The mechanism of the reports of a metric; 0 stands for the rewards.
+    pub fn mechanism_of(&self, metric: usize) -> Mechanism {
+        if self.metric(metric).is_some() { Mechanism::Linear } else { self.parts.mechanism }
+    }
+
+    /// The quantity that a server can estimate of a metric; 0 stands for the rewards.
+    pub fn estimand_of(&self, metric: usize) -> Estimand {
+        let values = self.values_of(metric);
+        Estimand::of(self.mechanism_of(metric).is_linear(), values.kind(), values.range())
     }
 }
 
@@ -409,26 +455,12 @@ fn check_arms(arms: &[Arm]) -> Result<(), SpecificationError> {
 fn encode(parts: &SpecificationParts) -> Vec<u8> {
     let mut buffer = Vec::with_capacity(128 + 32 * parts.arms.len());
     let mut writer = Writer::new(&mut buffer);
-    let rewards = parts.rewards;
     writer.bytes(1, parts.experiment_id.as_str().as_bytes());
     writer.varint(2, u64::from(parts.revision.get()));
     writer.varint(3, u64::from(parts.simulation));
     writer.double(4, parts.epsilon.get());
     writer.fixed64(5, parts.floor);
-    let kind = match rewards.kind() {
-        RewardKind::Binary => 1,
-        RewardKind::Bounded => 2,
-        RewardKind::Categorical => 3,
-    };
-    writer.varint(6, kind);
-    writer.double(7, rewards.range().low());
-    writer.double(8, rewards.range().high());
-    let out_of_range = match rewards.out_of_range() {
-        OutOfRange::Refuse => 1,
-        OutOfRange::Clamp => 2,
-    };
-    writer.varint(9, out_of_range);
-    writer.double(10, rewards.default_reward());
+    write_rewards(&mut writer, 6, parts.rewards);
     match parts.mechanism {
         Mechanism::Linear => writer.message(11, &[]),
         Mechanism::Quadratic(curvature) => {
@@ -455,7 +487,58 @@ fn encode(parts: &SpecificationParts) -> Vec<u8> {
     writer.varint(17, u64::from(parts.timing.release_delay_seconds_max));
     writer.varint(18, parts.batch.map_or(0, |batch| batch.get().into()));
     write_participation(&mut writer, &parts.participation);
+    if let Some(segmentation) = &parts.measurement.segmentation {
+        write_segmentation(&mut writer, segmentation);
+    }
+    for metric in &parts.measurement.metrics {
+        write_metric(&mut writer, metric);
+    }
     buffer
+}
+
+/// Writes kind, range and default of rewards, as five fields from `first` on.
+fn write_rewards(writer: &mut Writer<'_>, first: u32, rewards: Rewards) {
+    let kind = match rewards.kind() {
+        RewardKind::Binary => 1,
+        RewardKind::Bounded => 2,
+        RewardKind::Categorical => 3,
+    };
+    writer.varint(first, kind);
+    writer.double(first + 1, rewards.range().low());
+    writer.double(first + 2, rewards.range().high());
+    let out_of_range = match rewards.out_of_range() {
+        OutOfRange::Refuse => 1,
+        OutOfRange::Clamp => 2,
+    };
+    writer.varint(first + 3, out_of_range);
+    writer.double(first + 4, rewards.default_reward());
+}
+
+fn write_segmentation(writer: &mut Writer<'_>, segmentation: &Segmentation) {
+    let mut inner = Vec::with_capacity(256);
+    let mut inner_writer = Writer::new(&mut inner);
+    inner_writer.bytes(1, segmentation.name().as_bytes());
+    for value in segmentation.values() {
+        inner_writer.bytes(2, value.as_bytes());
+    }
+    writer.message(22, &inner);
+}
+
+fn write_metric(writer: &mut Writer<'_>, metric: &Metric) {
+    let mut inner = Vec::with_capacity(128);
+    let mut inner_writer = Writer::new(&mut inner);
+    inner_writer.bytes(1, metric.name().as_bytes());
+    write_rewards(&mut inner_writer, 2, metric.values());
+    inner_writer.varint(7, metric.share().get().into());
+    // A limit of 0 is a limit too, so a message holds it.
+    let mut limit = Vec::with_capacity(9);
+    Writer::new(&mut limit).double(1, metric.limit().map_or(0.0, Limit::mean));
+    match metric.limit() {
+        None => {}
+        Some(Limit::AtMost(_)) => inner_writer.message(8, &limit),
+        Some(Limit::AtLeast(_)) => inner_writer.message(9, &limit),
+    }
+    writer.message(23, &inner);
 }
 
 fn write_participation(writer: &mut Writer<'_>, participation: &Participation) {
@@ -555,6 +638,9 @@ pub enum SpecificationError {
     /// Nobody would take part, or for too long.
     #[error(transparent)]
     Participation(#[from] ParticipationError),
+    /// Segments or metrics do not fit.
+    #[error(transparent)]
+    Cells(#[from] CellsError),
     /// The same share is enrolled already.
     #[error("a share of {share} is enrolled already")]
     SameEnrolment {

@@ -7,7 +7,7 @@ use bandana_shared::tally::Tally;
 
 use super::guardrails::Guardrails;
 use super::window::{Days, Memory};
-use super::{Evidence, Learner, LearnerError, LearnerInput};
+use super::{Evidence, Learner, LearnerError, LearnerInput, harm, segments};
 
 /// Minimum number of new reports that triggers a new policy.
 const REPORTS_PER_POLICY_MIN: u64 = 100;
@@ -32,8 +32,9 @@ impl LearnerConfig {
         Self { learner, floor_weight: 0.0, memory, guardrails }
     }
 
-    /// The weights of the arms of a specification, given the pending selections of each arm. The
-    /// first `initial_arms` arms were there from the start.
+    /// The weights of the arms of a specification, given the pending selections of each arm; for all
+    /// installations, and for each [segment](segments). The first `initial_arms` arms were there from
+    /// the start. Arms that do [harm] get none.
     ///
     /// # Errors
     /// [`LearnerError`], as for [`Learner::weights`].
@@ -44,25 +45,57 @@ impl LearnerConfig {
         snapshot: &TallySnapshot,
         pending: &[f64],
     ) -> Result<Weights, LearnerError> {
-        let active = specification.active_arms();
-        let channel = specification.channel();
-        let TallySnapshot { tallies, days } = snapshot;
-        let arms = active.len().max(tallies.len());
-        let evidence = if self.memory.is_everything() {
-            // Arms without reports have no tally.
-            let tally = |arm| tallies.get(arm).copied().unwrap_or(Tally::EMPTY);
-            (0..arms).map(|arm| Evidence::of(&tally(arm), channel.alphabet())).collect()
-        } else {
-            self.memory.evidence(days, arms, channel.alphabet())
+        let active = harm::allowed(specification, &snapshot.tallies);
+        let cells = specification.cells();
+        let of_arms = cells.of_arms(&snapshot.tallies, 0, None);
+        let burning_in = self.guardrails.burning_in(&of_arms, &active, initial_arms);
+        let ahead = reports_until_policy(snapshot.reports()) as f64;
+        let weigh = |evidence: Vec<Evidence>, share: f64| {
+            let pending: Vec<f64> = pending.iter().map(|pending| share * pending).collect();
+            let input = LearnerInput::of(evidence, &active, specification.channel())
+                .with_pending(&pending)
+                .with_ahead(share * ahead)
+                .with_floor_weight(self.floor_weight)
+                .with_burning_in(burning_in.clone())
+                .with_holdout_share(self.guardrails.holdout_share);
+            self.learner.weights(&input)
         };
-        let burning_in = self.guardrails.burning_in(tallies, &active, initial_arms);
-        let input = LearnerInput::of(evidence, &active, channel)
-            .with_pending(pending)
-            .with_ahead(reports_until_policy(snapshot.reports()) as f64)
-            .with_floor_weight(self.floor_weight)
-            .with_burning_in(burning_in)
-            .with_holdout_share(self.guardrails.holdout_share);
-        self.learner.weights(&input)
+        let weights = weigh(self.evidence(specification, snapshot, None), 1.0)?;
+        if cells.segments() == 1 {
+            return Ok(weights);
+        }
+        let mut evidence: Vec<Vec<Evidence>> = (0..cells.segments())
+            .map(|segment| self.evidence(specification, snapshot, Some(segment)))
+            .collect();
+        let reports = |own: &Vec<Evidence>| own.iter().map(|arm| arm.reports()).sum::<f64>();
+        // A segment without reports is taken for one of average size.
+        let shares: Vec<f64> = evidence.iter().map(|own| 1.0 + reports(own)).collect();
+        let all: f64 = shares.iter().sum();
+        segments::shrink(&mut evidence);
+        let of_segments = evidence.into_iter().zip(shares);
+        let of_segments: Vec<Weights> = of_segments
+            .map(|(own, share)| weigh(own, share / all))
+            .collect::<Result<_, LearnerError>>()?;
+        Ok(weights.with_segments(&of_segments)?)
+    }
+
+    /// The evidence on each arm: of the rewards, in one segment or, with `None`, in all of them.
+    fn evidence(
+        self,
+        specification: &Specification,
+        snapshot: &TallySnapshot,
+        segment: Option<usize>,
+    ) -> Vec<Evidence> {
+        let (cells, alphabet) = (specification.cells(), specification.channel().alphabet());
+        let TallySnapshot { tallies, days } = snapshot;
+        if self.memory.is_everything() {
+            let of_arms = cells.of_arms(tallies, 0, segment);
+            return of_arms.iter().map(|tally| Evidence::of(tally, alphabet)).collect();
+        }
+        let of_day =
+            |(day, tallies): (&Day, &Vec<Tally>)| (*day, cells.of_arms(tallies, 0, segment));
+        let days = days.iter().map(of_day).collect();
+        self.memory.evidence(&days, cells.arms(), alphabet)
     }
 }
 
@@ -75,14 +108,14 @@ pub fn reports_until_policy(used: u64) -> u64 {
 /// The committed tallies of an experiment.
 #[derive(Clone, Debug, Default)]
 pub struct TallySnapshot {
-    /// Tallies of every arm, over all days.
+    /// Tallies of every cell, over all days.
     pub tallies: Vec<Tally>,
     /// Tallies by day, for the days within the memory; empty if the memory is unlimited.
     pub days: Days,
 }
 
 impl TallySnapshot {
-    /// Number of reports of all arms.
+    /// Number of reports of all cells.
     pub fn reports(&self) -> u64 {
         self.tallies.iter().copied().sum::<Tally>().reports()
     }

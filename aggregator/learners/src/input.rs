@@ -61,6 +61,19 @@ impl Evidence {
         Self { pending: count(pending), ..self }
     }
 
+    /// Adds a prior: so many reports with this mean, and with the variance that the evidence has.
+    #[must_use]
+    pub fn with_prior(self, mean: f64, reports: f64) -> Self {
+        let reports = count(reports);
+        let variance = self.variance().unwrap_or_default();
+        Self {
+            ones: self.ones + reports * mean,
+            zeros: self.zeros + reports * (1.0 - mean),
+            squares: self.squares.map(|squares| squares + reports * variance),
+            ..self
+        }
+    }
+
     /// Number of bits that are 1.
     pub fn ones(self) -> f64 {
         self.ones

@@ -122,8 +122,14 @@ impl ExperimentMonitor {
 
     /// Records the shares by which arms are drawn from now on.
     pub fn serve(&mut self, now: Duration, shares: &[f64]) {
-        self.asked.serve(self.open.at(now), shares);
-        if let Some(favourite) = &mut self.favourite {
+        self.serve_lists(now, &[shares.to_vec()]);
+    }
+
+    /// Records the shares by which arms are drawn from now on: for all installations first, then for
+    /// those of each segment.
+    pub fn serve_lists(&mut self, now: Duration, lists: &[Vec<f64>]) {
+        self.asked.serve_lists(self.open.at(now), lists);
+        if let (Some(favourite), [shares, ..]) = (&mut self.favourite, lists) {
             favourite.serve(shares);
         }
     }

@@ -46,7 +46,7 @@ pub struct ServedShares {
     is_complete: bool,
     slots: VecDeque<(Duration, Ranges)>,
     ever: Ranges,
-    serving: Vec<f64>,
+    serving: Vec<Vec<f64>>,
 }
 
 /// The least and the greatest share of each arm; both are 0 for an arm that is not listed.
@@ -54,8 +54,11 @@ pub struct ServedShares {
 struct Ranges(Vec<(f64, f64)>);
 
 impl Ranges {
-    fn of(shares: &[f64]) -> Self {
-        Self(shares.iter().map(|share| (*share, *share)).collect())
+    fn of(lists: &[Vec<f64>]) -> Self {
+        let first = lists.first().map_or(&[][..], |shares| shares);
+        let mut ranges = Self(first.iter().map(|share| (*share, *share)).collect());
+        lists.iter().for_each(|shares| ranges.widen(shares));
+        ranges
     }
 
     fn get(&self, arm: usize) -> (f64, f64) {
@@ -88,15 +91,22 @@ impl ServedShares {
 
     /// Records the shares by which arms are drawn from now on.
     pub fn serve(&mut self, now: Duration, shares: &[f64]) {
+        self.serve_lists(now, &[shares.to_vec()]);
+    }
+
+    /// Records lists of shares. From now on an arm is drawn by one of them, and which one is unknown.
+    pub fn serve_lists(&mut self, now: Duration, lists: &[Vec<f64>]) {
         self.pass(now);
         if self.slots.is_empty() {
-            (self.ever, self.slots) = (Ranges::of(shares), [(now, Ranges::of(shares))].into());
+            (self.ever, self.slots) = (Ranges::of(lists), [(now, Ranges::of(lists))].into());
         }
-        self.ever.widen(shares);
-        if let Some((_, newest)) = self.slots.back_mut() {
-            newest.widen(shares);
+        for shares in lists {
+            self.ever.widen(shares);
+            if let Some((_, newest)) = self.slots.back_mut() {
+                newest.widen(shares);
+            }
         }
-        shares.clone_into(&mut self.serving);
+        lists.clone_into(&mut self.serving);
     }
 
     /// Forgets shares that were served too long ago.

@@ -92,9 +92,9 @@ impl BatchesService {
             ));
         }
         let arm = usize::try_from(batch.arm).ok().and_then(|arm| ArmIndex::new(arm).ok());
-        let Some(arm) = arm.filter(|arm| arm.get() < specification.arms().len()) else {
-            let (arm, arms) = (batch.arm, specification.arms().len());
-            let message = format!("there is no arm {arm}; the specification has {arms} arms");
+        let cells = specification.cells().len();
+        let Some(arm) = arm.filter(|arm| arm.get() < cells) else {
+            let message = super::unknown_cell(batch.arm, &specification);
             return Ok(Err((UploadStatus::UnknownArm, message)));
         };
         let tally = tally(opener, &batch.reports, (digest, arm)).await?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bandana_shared::identity::{Digest, StoreId, UnixSeconds};
 use bandana_shared::limits::REPORTS_PER_UPLOAD_MAX;
+use bandana_shared::specification::Specification;
 use bandana_shared::upload::UploadError;
 use bandana_shared::wire::read_upload;
 use bandana_shared::wire::v1::{
@@ -18,7 +19,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::device_server::Received;
 use super::upload_stream::{Answers, STREAMED_MAX, UploadStream};
-use super::{find, unanswered, unknown};
+use super::{find, unanswered, unknown, unknown_cell};
 use crate::admission::Admission;
 use crate::auth::AppShare;
 use crate::clock::Clock;
@@ -195,9 +196,8 @@ impl DeviceService {
             Err(error) => return Ok(Err(refuse(&error))),
         };
         Ok(match upload.reports.last_arm() {
-            Some(arm) if arm.get() >= revision.specification.arms().len() => {
-                let (arm, arms) = (arm.get(), revision.specification.arms().len());
-                let message = format!("there is no arm {arm}; the specification has {arms} arms");
+            Some(cell) if cell.get() >= revision.specification.cells().len() => {
+                let message = unknown_cell(cell.to_u32(), &revision.specification);
                 Err((UploadStatus::UnknownArm, message))
             }
             _ => Ok(ValidUpload {
@@ -209,6 +209,20 @@ impl DeviceService {
             }),
         })
     }
+}
+
+/// The segment of the installations with a value; `None` for no value.
+fn segment_of(specification: &Specification, value: &str) -> Result<Option<usize>, Status> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let segmentation = specification.measurement().segmentation.as_ref();
+    let place = segmentation.and_then(|segmentation| segmentation.place_of(value));
+    place.map(Some).ok_or_else(|| {
+        let known =
+            segmentation.map_or_else(|| "it has no segments".to_owned(), ToString::to_string);
+        Status::invalid_argument(format!("no segment of the experiment is {value:?}; {known}"))
+    })
 }
 
 /// The answer to a malformed upload.
@@ -295,16 +309,18 @@ impl DeviceService {
         &self,
         request: Request<SelectArmRequest>,
     ) -> Result<Response<SelectArmResponse>, Status> {
-        let (experiment, serving) = self.find(request.into_inner().experiment_id).await?;
+        let SelectArmRequest { experiment_id, segment } = request.into_inner();
+        let (experiment, serving) = self.find(experiment_id).await?;
         if serving.state == ExperimentState::Stopped {
             return Err(Status::failed_precondition("the experiment has ended"));
         }
+        let segment = segment_of(&serving.specification, &segment)?;
         let uniform = getrandom::u32().map_err(|error| {
             let mut status = Status::unavailable("the server's random source failed");
             status.set_source(Arc::new(error));
             status
         })?;
-        let arm = serving.policy.weights.draw(uniform);
+        let arm = serving.policy.weights.draw_in(segment, uniform);
         experiment.count_selection(arm);
         Ok(Response::new(SelectArmResponse {
             arm: arm.to_u32(),

@@ -34,6 +34,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bandana_shared::identity::ExperimentId;
+use bandana_shared::specification::Specification;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use tonic::Status;
 
@@ -62,6 +63,16 @@ async fn find(registry: &Registry, name: String) -> Result<Arc<Experiment>, Stat
 
 fn unanswered(error: &ReplicaUnavailable) -> Status {
     Status::unavailable(error.to_string())
+}
+
+/// The message for a report of a cell that a specification does not have.
+fn unknown_cell(cell: u32, specification: &Specification) -> String {
+    let cells = specification.cells();
+    if cells.len() == cells.arms() {
+        format!("there is no arm {cell}; the specification has {} arms", cells.arms())
+    } else {
+        format!("there is no cell {cell}; the specification has {}, so {cells}", cells.len())
+    }
 }
 
 fn unknown(id: &ExperimentId) -> Status {

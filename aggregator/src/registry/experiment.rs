@@ -158,7 +158,7 @@ impl Experiment {
         &self.answers
     }
 
-    /// The committed tally of every arm.
+    /// The committed tally of every cell; without segments and metrics these are the arms.
     pub fn tallies(&self) -> Vec<Tally> {
         self.counted().tallies.clone()
     }
@@ -213,7 +213,8 @@ impl Experiment {
             return;
         }
         let tallies = self.tallies();
-        let counts = self.selections.iter().take(tallies.len());
+        let arms = self.serving.load().specification.arms().len();
+        let counts = self.selections.iter().take(arms);
         let selections = counts.map(|count| count.load(Ordering::Relaxed)).collect();
         flow.observe(now, reports(&tallies), selections);
     }
@@ -223,7 +224,8 @@ impl Experiment {
     }
 
     fn sample(&self, monitor: &mut ExperimentMonitor, now: Duration) {
-        let reports: Vec<u64> = self.tallies().iter().map(|tally| tally.reports()).collect();
+        let cells = self.serving.load().specification.cells();
+        let reports = cells.reports_of_arms(&self.tallies());
         let selections = self.selections.iter().map(|count| count.load(Ordering::Relaxed)).sum();
         let is_running = self.serving.load().state == ExperimentState::Running;
         monitor.observe(now, &reports, selections, is_running);
@@ -291,8 +293,8 @@ impl Experiment {
     pub(crate) fn set_counted(&self, mut newer: TallySnapshot) {
         let mut counted = self.counted();
         if reports(&newer.tallies) >= reports(&counted.tallies) {
-            let arms = newer.tallies.len().max(counted.tallies.len());
-            newer.tallies.resize(arms, Tally::EMPTY);
+            let cells = newer.tallies.len().max(counted.tallies.len());
+            newer.tallies.resize(cells, Tally::EMPTY);
             *counted = newer;
         }
     }
@@ -302,8 +304,8 @@ impl Experiment {
     pub(crate) fn take_back_counted(&self, known: u64, mut fewer: TallySnapshot) {
         let mut counted = self.counted();
         if reports(&counted.tallies) == known {
-            let arms = fewer.tallies.len().max(counted.tallies.len());
-            fewer.tallies.resize(arms, Tally::EMPTY);
+            let cells = fewer.tallies.len().max(counted.tallies.len());
+            fewer.tallies.resize(cells, Tally::EMPTY);
             *counted = fewer;
         }
     }
@@ -377,8 +379,8 @@ impl Experiment {
             return Ok(());
         }
         let mut known = self.counted();
-        let arms = known.tallies.len().max(newest.arms().len());
-        known.tallies.resize(arms, Tally::EMPTY);
+        let cells = known.tallies.len().max(newest.cells().len());
+        known.tallies.resize(cells, Tally::EMPTY);
         drop(known);
         self.serve(Arc::new(newest), state, signatures.into()).map(drop)
     }
@@ -414,7 +416,7 @@ impl Experiment {
     /// Replaces the served state. Must be called with `computing` held.
     fn publish(&self, serving: PublishedExperiment) -> Arc<PublishedExperiment> {
         let (version, serving) = (serving.policy.version, Arc::new(serving));
-        self.monitor().serve(serving.policy_since, &shares(&serving.policy.weights));
+        self.monitor().serve_lists(serving.policy_since, &lists(&serving.policy.weights));
         let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
         flow.serve(serving.policy_since, shares(&serving.policy.weights));
         drop(flow);
@@ -431,6 +433,13 @@ impl Experiment {
 
 pub(crate) fn shares(weights: &Weights) -> Vec<f64> {
     (0..weights.len()).map(|arm| weights.share(arm)).collect()
+}
+
+/// The shares of the arms: for all installations, then for those of each segment.
+pub(super) fn lists(weights: &Weights) -> Vec<Vec<f64>> {
+    let segments = [None].into_iter().chain((0..weights.segments()).map(Some));
+    let shares = |segment| (0..weights.len()).map(|arm| weights.share_in(segment, arm)).collect();
+    segments.map(shares).collect()
 }
 
 fn reports(tallies: &[Tally]) -> u64 {

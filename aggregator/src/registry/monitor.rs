@@ -6,7 +6,7 @@ use bandana_learners::{Learner, LearnerInput};
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 
-use super::{PublishedExperiment, shares};
+use super::{PublishedExperiment, lists};
 use crate::alarms::{AlarmBaseline, Arrival, ExperimentMonitor};
 use crate::store::{ExperimentRecord, ExperimentState};
 
@@ -16,7 +16,8 @@ pub(crate) fn monitor_of(
     serving: &PublishedExperiment,
 ) -> ExperimentMonitor {
     let ExperimentRecord { config, revisions, tallies, policy, .. } = record;
-    let counts: Vec<u64> = tallies.iter().map(|tally| tally.reports()).collect();
+    let cells = serving.specification.cells();
+    let counts = cells.reports_of_arms(tallies);
     let initial_arms = revisions.first().map_or(0, |first| first.arms().len());
     let timing = serving.specification.timing();
     let seconds = [timing.attribution_window_seconds, timing.release_delay_seconds_max];
@@ -25,7 +26,11 @@ pub(crate) fn monitor_of(
         || counts.iter().all(|reports| *reports == 0)
         || config
             .guardrails
-            .burning_in(tallies, &serving.specification.active_arms(), initial_arms)
+            .burning_in(
+                &cells.of_arms(tallies, 0, None),
+                &serving.specification.active_arms(),
+                initial_arms,
+            )
             .contains(&true);
     let mut monitor = ExperimentMonitor::new(AlarmBaseline {
         now: serving.policy_since,
@@ -38,7 +43,7 @@ pub(crate) fn monitor_of(
         counts_selections: policy.is_none(),
         arrival: arrival(&serving.specification),
     });
-    monitor.serve(serving.policy_since, &shares(&serving.policy.weights));
+    monitor.serve_lists(serving.policy_since, &lists(&serving.policy.weights));
     if serving.state == ExperimentState::Running { monitor } else { monitor.waiting() }
 }
 
@@ -58,8 +63,7 @@ pub(crate) fn probability_best(
     arm: usize,
 ) -> Option<f64> {
     let active = specification.active_arms();
-    let mut tallies = tallies.to_vec();
-    tallies.resize(active.len(), Tally::EMPTY);
+    let tallies = specification.cells().of_arms(tallies, 0, None);
     let input = LearnerInput::new(&tallies, &active, specification.channel());
     Some(Learner::LdpTs.weights(&input).ok()?.share(arm))
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::{ArmIndex, ExperimentId};
+use bandana_shared::cells::Cell;
+use bandana_shared::identity::{ArmIndex, CellIndex, ExperimentId};
 use bandana_shared::policy::Weights;
 use bandana_shared::specification::Specification;
 
@@ -25,6 +26,11 @@ pub(super) struct Shown {
 }
 
 impl Shown {
+    fn arm(&self) -> ArmIndex {
+        let cell = self.specification.cells().cell(self.draw.cell);
+        cell.map_or(self.draw.cell, |cell| cell.arm)
+    }
+
     fn lasts(&self, now: Timestamp) -> bool {
         // A clock that was set back does not make it last longer.
         self.draw.chosen_at <= now && now < self.draw.rewards_until
@@ -80,7 +86,7 @@ impl<N: NoiseSource> Core<N> {
         if let Some(shown) = self.unreported.get(experiment_id).filter(|one| one.lasts(now)) {
             // Once there is no reason any more, the next arm reports.
             let unreported = Some(self.why_unreported(&shown.draw, shown.periods, now)?);
-            return self.shown(shown.draw.id, &shown.specification, shown.draw.arm, unreported);
+            return self.shown(shown.draw.id, &shown.specification, shown.arm(), unreported);
         }
         // What the process was copied with reports for the other one.
         if self.journal.why_unreported() == Some(Unreported::Forked) {
@@ -90,7 +96,7 @@ impl<N: NoiseSource> Core<N> {
         let (id, open) = open.find(|(_, open)| {
             open.specification.experiment_id() == experiment_id && !open.is_over(now)
         })?;
-        self.shown(*id, &open.specification, open.arm, None)
+        self.shown(*id, &open.specification, open.arm(), None)
     }
 
     /// An assignment as it is chosen; `None`: its arm is no longer one of the experiment's.
@@ -143,13 +149,13 @@ impl<N: NoiseSource> Core<N> {
         let (held, acceptance, price) = self.use_held(experiment_id, now)?;
         let (specification, once_days) = (held.specification.clone(), acceptance.once_days());
         let weights = held.policy.weights.clone();
-        if !self.takes_part(&specification)? {
+        let segmentation = specification.measurement().segmentation.as_ref();
+        let segment = segmentation.and_then(|one| acceptance.segment_of(one));
+        let is_in_none = segmentation.is_some() && segment.is_none();
+        if is_in_none || !self.takes_part(&specification)? {
             return Err(ClientError::NotSampled { experiment_id: experiment_id.clone() });
         }
-        let arm = match self.kept_arm(&specification, &weights) {
-            Some(kept) => kept,
-            None => weights.draw((self.noise.word()? >> 32) as u32),
-        };
+        let (cell, arm) = self.draw_cell(&specification, &weights, segment)?;
         let sticky = specification.participation().sticky;
         let periods = [once_days, sticky.map(|sticky| sticky.report_days)];
         let timing = specification.timing();
@@ -167,7 +173,7 @@ impl<N: NoiseSource> Core<N> {
             id,
             digest: specification.digest(),
             experiment_id: experiment_id.clone(),
-            arm,
+            cell,
             chosen_at: now,
             rewards_until,
             release_at,
@@ -193,6 +199,27 @@ impl<N: NoiseSource> Core<N> {
         Ok(Chosen { id, experiment_id: experiment_id.clone(), arm, label, unreported })
     }
 
+    /// Draws an arm by the weights of a segment, unless one is kept, and the metric to report.
+    fn draw_cell(
+        &mut self,
+        specification: &Specification,
+        weights: &Weights,
+        segment: Option<usize>,
+    ) -> Result<(CellIndex, ArmIndex), ClientError> {
+        let arm = match self.kept_arm(specification, weights, segment) {
+            Some(kept) => kept,
+            None => weights.draw_in(segment, (self.noise.word()? >> 32) as u32),
+        };
+        let measurement = specification.measurement();
+        let metric = if measurement.metrics.is_empty() {
+            0
+        } else {
+            measurement.draw((self.noise.word()? >> 32) as u32)
+        };
+        let segment = segment.unwrap_or(0);
+        Ok((specification.cells().index(Cell { arm, segment, metric }), arm))
+    }
+
     /// Whether the installation is one of those that an experiment is for.
     fn takes_part(&mut self, specification: &Specification) -> Result<bool, ClientError> {
         let participation = specification.participation();
@@ -212,11 +239,16 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// The arm that the installation keeps in an experiment, if it does.
-    fn kept_arm(&self, specification: &Specification, weights: &Weights) -> Option<ArmIndex> {
+    fn kept_arm(
+        &self,
+        specification: &Specification,
+        weights: &Weights,
+        segment: Option<usize>,
+    ) -> Option<ArmIndex> {
         let sticky = specification.participation().sticky?;
         let arm = *self.state.kept.get(specification.experiment_id())?;
         let in_play = specification.arms().get(arm.get()).is_some_and(|arm| !arm.is_retired());
-        (in_play && sticky.keeps(weights, arm.get())).then_some(arm)
+        (in_play && sticky.keeps(weights.get_in(segment, arm.get()))).then_some(arm)
     }
 
     /// Keeps an arm that does not report.
@@ -293,10 +325,57 @@ impl<N: NoiseSource> Core<N> {
         reward: Reward,
         now: Timestamp,
     ) -> Result<(), ClientError> {
+        self.add(assignment, None, &reward, now)
+    }
+
+    /// Adds a value of a metric to an assignment, as [`Self::reward`] adds a reward. An assignment
+    /// reports its rewards or one metric, which was drawn with its arm; others change nothing. A
+    /// metric that the experiment does not have is ignored, so an app can tell of more than any
+    /// experiment measures.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use bandana_client::Reward;
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// let chosen = client.draw(&id, now())?;
+    /// client.measure(chosen.id(), "returned", Reward::new(1.0)?, now())?;
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// As of [`Self::reward`]: one report, whatever it is about.
+    ///
+    /// # Errors
+    /// As for [`Self::reward`], whether or not this metric is the one that is reported.
+    #[expect(clippy::needless_pass_by_value, reason = "the raw value is to end here")]
+    pub fn measure(
+        &mut self,
+        assignment: AssignmentId,
+        metric: &str,
+        value: Reward,
+        now: Timestamp,
+    ) -> Result<(), ClientError> {
+        self.add(assignment, Some(metric), &value, now)
+    }
+
+    /// Adds a reward, or a value of a metric.
+    fn add(
+        &mut self,
+        assignment: AssignmentId,
+        metric: Option<&str>,
+        value: &Reward,
+        now: Timestamp,
+    ) -> Result<(), ClientError> {
         let in_time = |open: &&mut OpenAssignment| now <= open.rewards_until;
         let open = self.state.open.get_mut(&assignment).filter(in_time);
         let added = match open {
-            Some(open) => open.add(&reward).map_err(ClientError::from),
+            Some(open) => match metric {
+                None => open.add(0, value).map_err(ClientError::from),
+                Some(name) => match open.specification.measurement().number_of(name) {
+                    Some(number) => open.add(number, value).map_err(ClientError::from),
+                    None => return Ok(()),
+                },
+            },
             None => Err(ClientError::NotOpen),
         };
         match &added {
@@ -324,8 +403,9 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     pub fn assigned(&self, id: AssignmentId, now: Timestamp) -> Option<Chosen> {
         let open = self.state.open.get(&id).filter(|open| now <= open.rewards_until)?;
-        let label = open.specification.arms()[open.arm.get()].label().to_owned();
+        let arm = open.arm();
+        let label = open.specification.arms()[arm.get()].label().to_owned();
         let experiment_id = open.specification.experiment_id().clone();
-        Some(Chosen { id, experiment_id, arm: open.arm, label, unreported: None })
+        Some(Chosen { id, experiment_id, arm, label, unreported: None })
     }
 }

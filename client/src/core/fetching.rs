@@ -254,6 +254,11 @@ impl<N: NoiseSource> Core<N> {
         if weights != arms {
             return Err(Refusal::PolicyArms { weights, arms }.into());
         }
+        let values = specification.measurement().segmentation.as_ref();
+        let (lists, segments) = (policy.weights.segments(), values.map_or(0, |s| s.values().len()));
+        if lists != segments {
+            return Err(Refusal::PolicySegments { lists, segments }.into());
+        }
         enrolled.accepted = Some(accepted);
         let anew = same.is_none_or(|held| held.signatures != signatures);
         // A server that does not name its store may have the same one.

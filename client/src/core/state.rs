@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, StoreId};
+use bandana_shared::identity::{ArmIndex, CellIndex, Day, Digest, ExperimentId, StoreId};
 use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
@@ -61,7 +61,8 @@ pub(crate) struct Draw {
     pub(crate) id: AssignmentId,
     pub(crate) digest: Digest,
     pub(crate) experiment_id: ExperimentId,
-    pub(crate) arm: ArmIndex,
+    /// Arm, segment and metric.
+    pub(crate) cell: CellIndex,
     pub(crate) chosen_at: Timestamp,
     pub(crate) rewards_until: Timestamp,
     pub(crate) release_at: Timestamp,
@@ -153,8 +154,8 @@ impl State {
 
     fn draw(&mut self, draw: &Draw) -> Result<(), Inconsistent> {
         let held = self.cached.get(&draw.experiment_id).ok_or(Inconsistent)?;
-        let known = held.specification.digest() == draw.digest
-            && draw.arm.get() < held.specification.arms().len();
+        let cell = held.specification.cells().cell(draw.cell).ok_or(Inconsistent)?;
+        let known = held.specification.digest() == draw.digest;
         // Only a batch makes a report cost less in the central account.
         let is_shuffled = held.specification.batch().is_some();
         let fits = is_shuffled || draw.price == Debit::unshuffled(draw.price.local);
@@ -169,10 +170,10 @@ impl State {
         }
         let specification = Arc::clone(&held.specification);
         if specification.participation().sticky.is_some() {
-            self.kept.insert(draw.experiment_id.clone(), draw.arm);
+            self.kept.insert(draw.experiment_id.clone(), cell.arm);
         }
         let (until, release) = (draw.rewards_until, draw.release_at);
-        let open = OpenAssignment::new(specification, draw.arm, until, release);
+        let open = OpenAssignment::new(specification, draw.cell, until, release);
         let open = open.of_store(held.store).at_price(draw.price);
         self.open.insert(draw.id, open);
         *self.reports.entry(draw.experiment_id.clone()).or_default() += 1;
@@ -189,7 +190,7 @@ impl State {
         let parcel = PendingReport {
             experiment_id: open.specification.experiment_id().clone(),
             digest: open.specification.digest(),
-            arm: open.arm,
+            cell: open.cell,
             report,
             price: open.price,
             batch: open.specification.batch(),

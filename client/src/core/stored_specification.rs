@@ -1,6 +1,7 @@
 //! The stored form of a specification.
 
 use bandana_shared::alphabet::Alphabet;
+use bandana_shared::cells::{Limit, Measurement, Metric, Segmentation};
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
@@ -10,8 +11,7 @@ use bandana_shared::shuffling::BatchSize;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use serde::{Deserialize, Serialize};
 
-/// The parts of a specification, but for its batch and its participation, which are kept beside it:
-/// earlier versions had none.
+/// The parts of a specification, but for what is [`Beside`] it: earlier versions had none of that.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredSpecification {
     digest: [u8; 16],
@@ -29,6 +29,23 @@ pub(crate) struct StoredSpecification {
     arms: Vec<(String, bool)>,
     attribution_window_seconds: u32,
     release_delay_seconds_max: u32,
+}
+
+/// The parts of a specification that later versions have added.
+#[derive(Clone, Debug)]
+pub(crate) struct Beside {
+    pub(crate) batch: Option<BatchSize>,
+    pub(crate) participation: Participation,
+    pub(crate) measurement: Measurement,
+}
+
+impl Beside {
+    /// Those of the specifications of the first version.
+    pub(crate) const NOTHING: Self = Self {
+        batch: None,
+        participation: Participation::EVERYONE,
+        measurement: Measurement::REWARDS_ONLY,
+    };
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -79,6 +96,71 @@ impl StoredParticipation {
     }
 }
 
+/// The segments and metrics of an experiment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StoredMeasurement {
+    /// Name and values.
+    segmentation: Option<(String, Vec<String>)>,
+    metrics: Vec<StoredMetric>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct StoredMetric {
+    name: String,
+    is_binary: bool,
+    range: (f64, f64),
+    clamps: bool,
+    default_value: f64,
+    share_millionths: u32,
+    /// Whether it is a largest mean, and the mean.
+    limit: Option<(bool, f64)>,
+}
+
+impl StoredMeasurement {
+    pub(crate) fn new(measurement: &Measurement) -> Self {
+        let segmentation = measurement.segmentation.as_ref();
+        let metric = |metric: &Metric| StoredMetric {
+            name: metric.name().to_owned(),
+            is_binary: metric.values().kind() == RewardKind::Binary,
+            range: (metric.values().range().low(), metric.values().range().high()),
+            clamps: metric.values().out_of_range() == OutOfRange::Clamp,
+            default_value: metric.values().default_reward(),
+            share_millionths: metric.share().get(),
+            limit: metric.limit().map(|limit| (matches!(limit, Limit::AtMost(_)), limit.mean())),
+        };
+        Self {
+            segmentation: segmentation.map(|one| (one.name().to_owned(), one.values().to_vec())),
+            metrics: measurement.metrics.iter().map(metric).collect(),
+        }
+    }
+
+    /// What was stored, or `None` if it is not valid.
+    pub(crate) fn into_measurement(self) -> Option<Measurement> {
+        let segmentation = match self.segmentation {
+            Some((name, values)) => Some(Segmentation::new(name, values).ok()?),
+            None => None,
+        };
+        let metrics = self.metrics.into_iter().map(StoredMetric::into_metric);
+        Some(Measurement { segmentation, metrics: metrics.collect::<Option<_>>()? })
+    }
+}
+
+impl StoredMetric {
+    fn into_metric(self) -> Option<Metric> {
+        let kind = if self.is_binary { RewardKind::Binary } else { RewardKind::Bounded };
+        let out_of_range = if self.clamps { OutOfRange::Clamp } else { OutOfRange::Refuse };
+        let range = RewardRange::new(self.range.0, self.range.1).ok()?;
+        let values = Rewards::new(kind, range, out_of_range, self.default_value).ok()?;
+        let share = Millionths::new(self.share_millionths).ok()?;
+        let metric = Metric::new(self.name, values, share).ok()?;
+        match self.limit {
+            None => Some(metric),
+            Some((true, mean)) => metric.limited(Limit::AtMost(mean)).ok(),
+            Some((false, mean)) => metric.limited(Limit::AtLeast(mean)).ok(),
+        }
+    }
+}
+
 impl StoredSpecification {
     pub(crate) fn new(specification: &Specification) -> Self {
         let rewards = specification.rewards();
@@ -112,12 +194,9 @@ impl StoredSpecification {
         }
     }
 
-    /// The specification with this batch and participation, if it is valid and has the stored digest.
-    pub(crate) fn into_specification(
-        self,
-        batch: Option<BatchSize>,
-        participation: Participation,
-    ) -> Option<Specification> {
+    /// The specification with the parts that are beside it, if it is valid and has the stored digest.
+    pub(crate) fn into_specification(self, beside: Beside) -> Option<Specification> {
+        let Beside { batch, participation, measurement } = beside;
         let kind = match self.kind {
             0 => RewardKind::Bounded,
             1 => RewardKind::Binary,
@@ -155,6 +234,7 @@ impl StoredSpecification {
             },
             batch,
             participation,
+            measurement,
         });
         specification.ok().filter(|s| *s.digest().as_bytes() == self.digest)
     }

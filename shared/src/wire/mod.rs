@@ -8,6 +8,7 @@ use prost::Message as _;
 use thiserror::Error;
 
 use crate::alphabet::{Alphabet, AlphabetError};
+use crate::cells::{CellsError, Limit, Measurement, Metric, Segmentation};
 use crate::curve::{Curvature, CurvatureError, Mechanism};
 use crate::epsilon::{Epsilon, EpsilonError};
 use crate::estimate::Estimand;
@@ -93,7 +94,11 @@ impl TryFrom<&v1::Specification> for SpecificationParts {
             simulation: message.simulation,
             epsilon: Epsilon::new(message.epsilon)?,
             floor: message.floor,
-            rewards: rewards(message)?,
+            rewards: rewards(
+                (message.reward_kind(), message.out_of_range()),
+                (message.reward_low, message.reward_high),
+                message.default_reward,
+            )?,
             mechanism: mechanism(message)?,
             arms: message.arms.iter().map(arm).collect::<Result<_, WireError>>()?,
             timing: ReleaseTiming {
@@ -105,6 +110,7 @@ impl TryFrom<&v1::Specification> for SpecificationParts {
                 reports => Some(BatchSize::new(reports)?),
             },
             participation: participation(message)?,
+            measurement: measurement(message)?,
         })
     }
 }
@@ -125,20 +131,83 @@ fn participation(message: &v1::Specification) -> Result<Participation, WireError
     Ok(Participation { sticky: sticky.transpose()?, layer: layer.transpose()?, enrolment })
 }
 
-fn rewards(message: &v1::Specification) -> Result<Rewards, WireError> {
-    let kind = match message.reward_kind() {
+fn measurement(message: &v1::Specification) -> Result<Measurement, WireError> {
+    let segmentation = message.segmentation.as_ref();
+    let segmentation =
+        segmentation.map(|one| Segmentation::new(one.name.clone(), one.values.iter().cloned()));
+    let metrics = message.metrics.iter().map(metric).collect::<Result<_, WireError>>()?;
+    Ok(Measurement { segmentation: segmentation.transpose()?, metrics })
+}
+
+fn metric(message: &v1::Metric) -> Result<Metric, WireError> {
+    use v1::metric::Limit as Wire;
+    let values = rewards(
+        (message.kind(), message.out_of_range()),
+        (message.low, message.high),
+        message.default_value,
+    )?;
+    let share = Millionths::new(message.share_millionths)?;
+    let metric = Metric::new(message.name.clone(), values, share)?;
+    let limit = match message.limit {
+        None => return Ok(metric),
+        Some(Wire::AtMost(v1::MeanLimit { mean })) => Limit::AtMost(mean),
+        Some(Wire::AtLeast(v1::MeanLimit { mean })) => Limit::AtLeast(mean),
+    };
+    Ok(metric.limited(limit)?)
+}
+
+fn rewards(
+    (kind, out_of_range): (v1::RewardKind, v1::OutOfRange),
+    (low, high): (f64, f64),
+    default: f64,
+) -> Result<Rewards, WireError> {
+    let kind = match kind {
         v1::RewardKind::Binary => RewardKind::Binary,
         v1::RewardKind::Bounded => RewardKind::Bounded,
         v1::RewardKind::Categorical => RewardKind::Categorical,
         v1::RewardKind::Unspecified => return Err(WireError::Missing("reward_kind")),
     };
-    let out_of_range = match message.out_of_range() {
+    let out_of_range = match out_of_range {
         v1::OutOfRange::Refuse => OutOfRange::Refuse,
         v1::OutOfRange::Clamp => OutOfRange::Clamp,
         v1::OutOfRange::Unspecified => return Err(WireError::Missing("out_of_range")),
     };
-    let range = RewardRange::new(message.reward_low, message.reward_high)?;
-    Ok(Rewards::new(kind, range, out_of_range, message.default_reward)?)
+    Ok(Rewards::new(kind, RewardRange::new(low, high)?, out_of_range, default)?)
+}
+
+/// The names of kind and treatment of rewards on the wire.
+fn wire_rewards(rewards: Rewards) -> (v1::RewardKind, v1::OutOfRange) {
+    let kind = match rewards.kind() {
+        RewardKind::Binary => v1::RewardKind::Binary,
+        RewardKind::Bounded => v1::RewardKind::Bounded,
+        RewardKind::Categorical => v1::RewardKind::Categorical,
+    };
+    let out_of_range = match rewards.out_of_range() {
+        OutOfRange::Refuse => v1::OutOfRange::Refuse,
+        OutOfRange::Clamp => v1::OutOfRange::Clamp,
+    };
+    (kind, out_of_range)
+}
+
+impl From<&Metric> for v1::Metric {
+    fn from(metric: &Metric) -> Self {
+        use v1::metric::Limit as Wire;
+        let values = metric.values();
+        let (kind, out_of_range) = wire_rewards(values);
+        Self {
+            name: metric.name().to_owned(),
+            kind: kind.into(),
+            low: values.range().low(),
+            high: values.range().high(),
+            out_of_range: out_of_range.into(),
+            default_value: values.default_reward(),
+            share_millionths: metric.share().get(),
+            limit: metric.limit().map(|limit| match limit {
+                Limit::AtMost(mean) => Wire::AtMost(v1::MeanLimit { mean }),
+                Limit::AtLeast(mean) => Wire::AtLeast(v1::MeanLimit { mean }),
+            }),
+        }
+    }
 }
 
 fn mechanism(message: &v1::Specification) -> Result<Mechanism, WireError> {
@@ -172,15 +241,7 @@ impl From<&Specification> for v1::Specification {
     fn from(specification: &Specification) -> Self {
         use v1::specification::Mechanism as Wire;
         let rewards = specification.rewards();
-        let kind = match rewards.kind() {
-            RewardKind::Binary => v1::RewardKind::Binary,
-            RewardKind::Bounded => v1::RewardKind::Bounded,
-            RewardKind::Categorical => v1::RewardKind::Categorical,
-        };
-        let out_of_range = match rewards.out_of_range() {
-            OutOfRange::Refuse => v1::OutOfRange::Refuse,
-            OutOfRange::Clamp => v1::OutOfRange::Clamp,
-        };
+        let (kind, out_of_range) = wire_rewards(rewards);
         let arm = |arm: &Arm| v1::Arm { label: arm.label().to_owned(), retired: arm.is_retired() };
         Self {
             experiment_id: specification.experiment_id().to_string(),
@@ -210,6 +271,10 @@ impl From<&Specification> for v1::Specification {
                 Millionths::ALL => 0,
                 share => share.get(),
             },
+            segmentation: specification.measurement().segmentation.as_ref().map(|one| {
+                v1::Segmentation { name: one.name().to_owned(), values: one.values().to_vec() }
+            }),
+            metrics: specification.measurement().metrics.iter().map(v1::Metric::from).collect(),
             mechanism: Some(match specification.mechanism() {
                 Mechanism::Linear => Wire::Linear(v1::Linear {}),
                 Mechanism::Quadratic(curvature) => {
@@ -366,6 +431,9 @@ pub enum WireError {
     /// Who takes part is not declared validly.
     #[error(transparent)]
     Participation(#[from] ParticipationError),
+    /// Segments or metrics are not declared validly.
+    #[error(transparent)]
+    Cells(#[from] CellsError),
     /// The declaration of rewards is invalid.
     #[error(transparent)]
     Rewards(#[from] RewardsError),

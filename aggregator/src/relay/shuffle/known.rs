@@ -34,7 +34,7 @@ pub(super) struct Known {
 /// What reports for an experiment must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Running {
-    pub(super) arms: usize,
+    pub(super) cells: usize,
     pub(super) batch: BatchSize,
 }
 
@@ -107,8 +107,8 @@ impl Experiments {
             let specification = decode_specification(&answer.specification).ok();
             let specification = specification.filter(|found| found.digest() == digest);
             specification.and_then(|specification| {
-                let (arms, batch) = (specification.arms().len(), specification.batch()?);
-                Some(Known { running: Some(Running { arms, batch }), store_id })
+                let (cells, batch) = (specification.cells().len(), specification.batch()?);
+                Some(Known { running: Some(Running { cells, batch }), store_id })
             })
         };
         let Some(known) = known else {

@@ -49,12 +49,12 @@ impl ShufflerService {
             let message = format!("the aggregator has no shuffled experiment of digest {digest}");
             return Ok((UploadStatus::UnknownSpecification, message));
         };
-        let Some(Running { arms, batch: expected }) = known.running else {
+        let Some(Running { cells, batch: expected }) = known.running else {
             return Ok((UploadStatus::Stopped, "the experiment has ended".to_owned()));
         };
-        if arm.get() >= arms {
+        if arm.get() >= cells {
             let arm = arm.get();
-            let message = format!("there is no arm {arm}; the specification has {arms} arms");
+            let message = format!("there is no arm {arm}; the specification has {cells} arms");
             return Ok((UploadStatus::UnknownArm, message));
         }
         if batch != expected {

@@ -59,7 +59,7 @@ impl SqliteStore {
             let newest = revisions
                 .last()
                 .ok_or_else(|| damaged("an experiment without specification".to_owned()))?;
-            let (tallies, days) = self.tallies(key, newest.arms().len(), config.memory)?;
+            let (tallies, days) = self.tallies(key, newest.cells().len(), config.memory)?;
             records.push(ExperimentRecord {
                 key,
                 config,
@@ -95,16 +95,16 @@ impl SqliteStore {
     fn tallies(
         &self,
         key: ExperimentKey,
-        arms: usize,
+        cells: usize,
         memory: Memory,
     ) -> Result<(Vec<Tally>, Days), StoreError> {
-        let (mut sums, mut days) = (vec![Tally::EMPTY; arms], Days::new());
+        let (mut sums, mut days) = (vec![Tally::EMPTY; cells], Days::new());
         let all = Day::new(0)..=Day::new(u32::MAX);
         for DailyTally { day, arm, tally } in daily_tallies(&self.connection, key, &all)? {
             let arm = arm.get();
             *sums.get_mut(arm).ok_or_else(|| damaged(format!("tally of arm {arm}")))? += tally;
             if !memory.is_everything() {
-                days.entry(day).or_insert_with(|| vec![Tally::EMPTY; arms])[arm] += tally;
+                days.entry(day).or_insert_with(|| vec![Tally::EMPTY; cells])[arm] += tally;
             }
         }
         memory.prune(&mut days);

@@ -60,7 +60,7 @@ pub(super) async fn records(
             .ok_or_else(|| damaged("an experiment without specification".to_owned()))?;
         let key = ExperimentKey(key);
         let mut tallies = tallies.get(&key).cloned().unwrap_or_default();
-        tallies.resize(tallies.len().max(newest.arms().len()), Tally::EMPTY);
+        tallies.resize(tallies.len().max(newest.cells().len()), Tally::EMPTY);
         let signatures = signatures.remove(&newest.digest()).unwrap_or_default();
         let days = days.remove(&key).unwrap_or_default();
         records.push(record(&row, key, revisions, signatures, TallySnapshot { tallies, days })?);
@@ -83,7 +83,11 @@ fn record(
     let positive = |number: i64| u64::try_from(number).map_err(|_| damaged("a policy".to_owned()));
     let weights: Vec<u64> = weights.into_iter().map(positive).collect::<Result<_, _>>()?;
     let weights = Weights::new(&weights).map_err(|error| damaged(error.to_string()))?;
-    let fits = revisions.last().is_some_and(|newest| newest.arms().len() == weights.len());
+    let fits = revisions.last().is_some_and(|newest| {
+        let segments = newest.measurement().segmentation.as_ref();
+        let lists = segments.map_or(0, |segments| segments.values().len());
+        (newest.arms().len(), lists) == (weights.len(), weights.segments())
+    });
     if !fits {
         return Err(damaged("a policy for another revision".to_owned()));
     }

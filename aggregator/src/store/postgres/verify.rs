@@ -116,7 +116,7 @@ async fn window(
     Ok(oldest)
 }
 
-/// Checks every experiment with its policy, and returns the id and the number of arms of each.
+/// Checks every experiment with its policy, and returns the id and the number of cells of each.
 async fn experiments(
     client: &impl GenericClient,
     verification: &mut Verification,
@@ -144,13 +144,13 @@ async fn experiments(
                     let is_own = revision.digest().as_bytes()[..] == *digest
                         && [i64::from(revision.revision().get()), stored] == [expected; 2]
                         && revision.experiment_id().as_str() == id
-                        && revision.arms().len() >= known;
+                        && revision.cells().len() >= known;
                     if !is_own {
                         verification.say(format!(
                             "experiment {id}: revision {expected} is not what it is stored as"
                         ));
                     }
-                    known = revision.arms().len();
+                    known = revision.cells().len();
                 }
             }
             Err(error @ StoreError::Damage(DamageError::Data { .. } | DamageError::Stored(_))) => {
@@ -207,7 +207,7 @@ async fn tallies(
             None if row.get(4) => {}
             None => verification.say(format!("{place}: there is no such experiment")),
             Some((_, known)) if usize::try_from(arm).is_ok_and(|arm| arm < *known) => {}
-            Some((_, known)) => verification.say(format!("{place}: it has {known} arms")),
+            Some((_, known)) => verification.say(format!("{place}: it has {known} cells")),
         }
         let is_expired = day < number(oldest);
         if is_expired && replica != 0 {

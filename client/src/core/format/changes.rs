@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::cells::Measurement;
 use bandana_shared::identity::{Day, Digest, ExperimentId, StoreId, UploadId};
 use bandana_shared::participation::Participation;
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
-use super::super::stored_specification::{StoredParticipation, StoredSpecification};
+use super::super::stored_specification::{
+    Beside, StoredMeasurement, StoredParticipation, StoredSpecification,
+};
 use super::super::{CachedExperiment, Change, Draw, State};
 use super::ledger::StoredDebit;
 use super::{StoredPolicy, StoredSignature, arm_index, last_day, signatures};
@@ -29,16 +32,13 @@ pub(crate) struct StoredChanges {
 
 impl Stored for StoredChanges {
     const MAGIC: [u8; 4] = *b"BDch";
-    const VERSION: u16 = 5;
+    const VERSION: u16 = 6;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
         // Earlier versions lacked only the last kinds of changes.
         Ok(if older.version() < Self::VERSION { Some(older.decode()?) } else { None })
     }
 }
-
-/// The batch and the participation of specifications of early versions.
-const PLAIN: (Option<BatchSize>, Participation) = (None, Participation::EVERYONE);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum StoredChange {
@@ -84,6 +84,8 @@ enum StoredChange {
         experiment_id: String,
         arm: u32,
     },
+    /// A specification with segments or metrics was heard: the rest is as in `HeardForPart`.
+    HeardMeasuring(Option<[u8; 16]>, StoredHeard, u32, StoredParticipation, StoredMeasurement),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -91,6 +93,7 @@ struct StoredDraw {
     id: u64,
     digest: [u8; 16],
     experiment_id: String,
+    /// The cell; in experiments without segments and metrics an arm.
     arm: u32,
     chosen_at_ms: u64,
     rewards_until_ms: u64,
@@ -107,7 +110,7 @@ impl StoredDraw {
             id: draw.id.get(),
             digest: *draw.digest.as_bytes(),
             experiment_id: draw.experiment_id.to_string(),
-            arm: draw.arm.to_u32(),
+            arm: draw.cell.to_u32(),
             chosen_at_ms: draw.chosen_at.unix_ms(),
             rewards_until_ms: draw.rewards_until.unix_ms(),
             release_at_ms: draw.release_at.unix_ms(),
@@ -121,7 +124,7 @@ impl StoredDraw {
             id: AssignmentId::new(self.id),
             digest: Digest::new(self.digest),
             experiment_id: ExperimentId::new(self.experiment_id).ok()?,
-            arm: arm_index(self.arm)?,
+            cell: arm_index(self.arm)?,
             chosen_at: Timestamp::from_unix_ms(self.chosen_at_ms),
             rewards_until: Timestamp::from_unix_ms(self.rewards_until_ms),
             release_at: Timestamp::from_unix_ms(self.release_at_ms),
@@ -154,16 +157,11 @@ impl StoredHeard {
     }
 
     /// The change, given the state before it.
-    fn into_change(
-        self,
-        store: Option<StoreId>,
-        (batch, participation): (Option<BatchSize>, Participation),
-        state: &State,
-    ) -> Option<Change> {
+    fn into_change(self, store: Option<StoreId>, beside: Beside, state: &State) -> Option<Change> {
         let experiment_id = ExperimentId::new(self.experiment_id).ok()?;
         let anew = self.specification.is_some();
         let (specification, signatures) = if let Some((stored, signed)) = self.specification {
-            let specification = stored.into_specification(batch, participation)?;
+            let specification = stored.into_specification(beside)?;
             (Arc::new(specification), signatures(signed)?)
         } else {
             let held = state.cached.get(&experiment_id)?;
@@ -204,15 +202,18 @@ impl StoredChange {
                 let store = held.store.map(|store| *store.as_bytes());
                 let heard = StoredHeard::new(held, *anew);
                 let specification = &held.specification;
+                let batch = specification.batch().map_or(0, BatchSize::get);
+                let part = StoredParticipation::new(specification.participation());
+                if !specification.measurement().is_rewards_only() {
+                    let measurement = StoredMeasurement::new(specification.measurement());
+                    return Self::HeardMeasuring(store, heard, batch, part, measurement);
+                }
                 match (specification.participation(), specification.batch()) {
                     (&Participation::EVERYONE, None) => Self::HeardFrom(store, heard),
                     (&Participation::EVERYONE, Some(batch)) => {
                         Self::HeardShuffled(store, heard, batch.get())
                     }
-                    (part, batch) => {
-                        let batch = batch.map_or(0, BatchSize::get);
-                        Self::HeardForPart(store, heard, batch, StoredParticipation::new(part))
-                    }
+                    _ => Self::HeardForPart(store, heard, batch, part),
                 }
             }
             Change::DayHeard { day, settled } => {
@@ -247,17 +248,28 @@ impl StoredChange {
     /// The change, given the state before it.
     fn into_change(self, state: &State) -> Option<Change> {
         Some(match self {
-            Self::Heard(heard) => heard.into_change(None, PLAIN, state)?,
+            Self::Heard(heard) => heard.into_change(None, Beside::NOTHING, state)?,
             Self::HeardFrom(store, heard) => {
-                heard.into_change(store.map(StoreId::new), PLAIN, state)?
+                heard.into_change(store.map(StoreId::new), Beside::NOTHING, state)?
             }
             Self::HeardShuffled(store, heard, batch) => {
-                let kind = (Some(BatchSize::new(batch).ok()?), Participation::EVERYONE);
-                heard.into_change(store.map(StoreId::new), kind, state)?
+                let batch = Some(BatchSize::new(batch).ok()?);
+                let beside = Beside { batch, ..Beside::NOTHING };
+                heard.into_change(store.map(StoreId::new), beside, state)?
             }
             Self::HeardForPart(store, heard, batch, part) => {
-                let kind = (super::batch_size(batch)?, part.into_participation()?);
-                heard.into_change(store.map(StoreId::new), kind, state)?
+                let (batch, participation) =
+                    (super::batch_size(batch)?, part.into_participation()?);
+                let measurement = Measurement::REWARDS_ONLY;
+                let beside = Beside { batch, participation, measurement };
+                heard.into_change(store.map(StoreId::new), beside, state)?
+            }
+            Self::HeardMeasuring(store, heard, batch, part, measurement) => {
+                let (batch, participation) =
+                    (super::batch_size(batch)?, part.into_participation()?);
+                let measurement = measurement.into_measurement()?;
+                let beside = Beside { batch, participation, measurement };
+                heard.into_change(store.map(StoreId::new), beside, state)?
             }
             Self::Drawn(draw) => {
                 let price = Debit::unshuffled(NanoNats::new(draw.price));

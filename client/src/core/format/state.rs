@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::cells::Measurement;
 use bandana_shared::identity::{Day, Digest, ExperimentId, StoreId, UploadId};
 use bandana_shared::participation::Participation;
 use bandana_shared::shuffling::BatchSize;
@@ -12,7 +13,9 @@ use bandana_shared::specification::Specification;
 use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
-use super::super::stored_specification::{StoredParticipation, StoredSpecification};
+use super::super::stored_specification::{
+    Beside, StoredMeasurement, StoredParticipation, StoredSpecification,
+};
 use super::super::{CachedExperiment, State};
 use super::ledger::{LedgerRecord, LedgerRecord1, LedgerRecord2, StoredDebit};
 use super::{StoredPolicy, StoredSignature, arm_index, batch_size, last_day, signatures};
@@ -32,6 +35,9 @@ pub(crate) struct StoredState {
     prices: Vec<u64>,
     shuffling: StoredShuffling,
     membership: StoredMembership,
+    /// The segments and metrics of each specification; `None`: it has none. Before version 6 there
+    /// were none.
+    measurements: Vec<Option<StoredMeasurement>>,
 }
 
 /// What the installation takes part in, and the arms that it keeps. Before version 5 all took part,
@@ -187,7 +193,7 @@ struct StoredParts<L> {
 
 impl Stored for StoredState {
     const MAGIC: [u8; 4] = *b"BDst";
-    const VERSION: u16 = 5;
+    const VERSION: u16 = 6;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
         type Parts<L> = StoredParts<L>;
@@ -208,17 +214,37 @@ impl Stored for StoredState {
                 let (parts, stores, prices, shuffling): (Parts<LedgerRecord>, _, _, _) =
                     older.decode()?;
                 let membership = StoredMembership::none(&parts);
-                return Ok(Some(Self { parts, stores, prices, shuffling, membership }));
+                let measurements = parts.no_measurements();
+                let rest = (shuffling, membership, measurements);
+                return Ok(Some(Self::of(parts, stores, prices, rest)));
+            }
+            5 => {
+                let (parts, stores, prices, shuffling, membership): (
+                    Parts<LedgerRecord>,
+                    _,
+                    _,
+                    _,
+                    _,
+                ) = older.decode()?;
+                let measurements = parts.no_measurements();
+                let rest = (shuffling, membership, measurements);
+                return Ok(Some(Self::of(parts, stores, prices, rest)));
             }
             _ => return Ok(None),
         };
         let shuffling = StoredShuffling::none(&parts);
         let membership = StoredMembership::none(&parts);
-        Ok(Some(Self { parts, stores, prices, shuffling, membership }))
+        let rest = (shuffling, membership, parts.no_measurements());
+        Ok(Some(Self::of(parts, stores, prices, rest)))
     }
 }
 
 impl<L> StoredParts<L> {
+    /// No segments and metrics in any of the specifications.
+    fn no_measurements(&self) -> Vec<Option<StoredMeasurement>> {
+        self.specifications.iter().map(|_| None).collect()
+    }
+
     /// The same parts, with a ledger of this version.
     fn with_ledger(self) -> StoredParts<LedgerRecord>
     where
@@ -254,6 +280,7 @@ struct StoredHeld {
 struct StoredOpen {
     id: u64,
     specification: u32,
+    /// The cell, as in a draw.
     arm: u32,
     rewards_until_ms: u64,
     release_at_ms: u64,
@@ -281,6 +308,8 @@ struct Mentioned {
     batches: Vec<u32>,
     /// Who takes part under each; `None`: everyone.
     participations: Vec<Option<StoredParticipation>>,
+    /// The segments and metrics of each; `None`: it has none.
+    measurements: Vec<Option<StoredMeasurement>>,
 }
 
 impl Mentioned {
@@ -292,12 +321,28 @@ impl Mentioned {
             let part = specification.participation();
             let is_partial = *part != Participation::EVERYONE;
             self.participations.push(is_partial.then(|| StoredParticipation::new(part)));
+            let measurement = specification.measurement();
+            let is_plain = measurement.is_rewards_only();
+            self.measurements.push((!is_plain).then(|| StoredMeasurement::new(measurement)));
             next
         })
     }
 }
 
 impl StoredState {
+    fn of(
+        parts: StoredParts<LedgerRecord>,
+        stores: StoredStores,
+        prices: Vec<u64>,
+        (shuffling, membership, measurements): (
+            StoredShuffling,
+            StoredMembership,
+            Vec<Option<StoredMeasurement>>,
+        ),
+    ) -> Self {
+        Self { parts, stores, prices, shuffling, membership, measurements }
+    }
+
     pub(crate) fn new(state: &State, number: u64, simulated: bool) -> Self {
         let mut mentioned = Mentioned::default();
         let held = state.cached.values().map(|held| StoredHeld {
@@ -310,7 +355,7 @@ impl StoredState {
         let open = state.open.iter().map(|(id, open)| StoredOpen {
             id: id.get(),
             specification: mentioned.place(&open.specification),
-            arm: open.arm.to_u32(),
+            arm: open.cell.to_u32(),
             rewards_until_ms: open.rewards_until.unix_ms(),
             release_at_ms: open.release_at.unix_ms(),
         });
@@ -335,27 +380,36 @@ impl StoredState {
         let prices = state.outbox.parcels.values().map(|parcel| parcel.price.local.get());
         let shuffling = StoredShuffling::new(&mentioned.batches, state);
         let membership = StoredMembership::new(mentioned.participations, state);
-        Self { parts, stores, prices: prices.collect(), shuffling, membership }
+        let measurements = mentioned.measurements;
+        Self { parts, stores, prices: prices.collect(), shuffling, membership, measurements }
     }
 
     /// The state and its number; `None` when the content is not valid.
     pub(crate) fn into_state(self, simulated: bool) -> Option<(State, u64)> {
-        let Self { parts, stores, prices, shuffling, mut membership } = self;
-        let fits = membership.participations.len() == parts.specifications.len();
+        let Self { parts, stores, prices, shuffling, mut membership, measurements } = self;
+        let fits = membership.participations.len() == parts.specifications.len()
+            && measurements.len() == parts.specifications.len();
         if parts.simulated != simulated || !fits || !shuffling.fits(&parts) {
             return None;
         }
         let count = parts.held.len() + parts.open.len() + parts.parcels.len();
         let mut stores = stores.into_stores(count)?;
         let participations = std::mem::take(&mut membership.participations);
-        let specifications = parts.specifications.into_iter().zip(shuffling.batches);
-        let specifications = specifications.zip(participations).map(|((stored, batch), part)| {
-            let part = match part {
-                Some(part) => part.into_participation()?,
-                None => Participation::EVERYONE,
-            };
-            stored.into_specification(batch_size(batch)?, part).map(Arc::new)
-        });
+        let beside = shuffling.batches.into_iter().zip(participations).zip(measurements);
+        let specifications =
+            parts.specifications.into_iter().zip(beside).map(|(stored, beside)| {
+                let ((batch, part), measurement) = beside;
+                let participation = match part {
+                    Some(part) => part.into_participation()?,
+                    None => Participation::EVERYONE,
+                };
+                let measurement = match measurement {
+                    Some(measurement) => measurement.into_measurement()?,
+                    None => Measurement::REWARDS_ONLY,
+                };
+                let beside = Beside { batch: batch_size(batch)?, participation, measurement };
+                stored.into_specification(beside).map(Arc::new)
+            });
         let specifications: Vec<Arc<Specification>> = specifications.collect::<Option<_>>()?;
         let find = |place: u32| specifications.get(usize::try_from(place).ok()?).map(Arc::clone);
         let mut state = State {
@@ -378,8 +432,8 @@ impl StoredState {
         }
         for (open, price) in parts.open.into_iter().zip(shuffling.open) {
             let specification = find(open.specification)?;
-            let arm = arm_index(open.arm)?;
-            if arm.get() >= specification.arms().len() || open.id > parts.last_assignment {
+            let cell = arm_index(open.arm)?;
+            if cell.get() >= specification.cells().len() || open.id > parts.last_assignment {
                 return None;
             }
             let until = Timestamp::from_unix_ms(open.rewards_until_ms);
@@ -388,7 +442,7 @@ impl StoredState {
             if price.is_some() && specification.batch().is_none() {
                 return None;
             }
-            let assignment = OpenAssignment::new(specification, arm, until, release);
+            let assignment = OpenAssignment::new(specification, cell, until, release);
             let price = price.map_or(assignment.price, StoredDebit::into_debit);
             let assignment = assignment.of_store(stores.next()?).at_price(price);
             state.open.insert(AssignmentId::new(open.id), assignment);
@@ -447,7 +501,7 @@ impl StoredParcel {
             id: id.get(),
             experiment_id: parcel.experiment_id.to_string(),
             digest: *parcel.digest.as_bytes(),
-            arm: parcel.arm.to_u32(),
+            arm: parcel.cell.to_u32(),
             symbol: parcel.report.get().get(),
             release_at_ms: parcel.release_at.unix_ms(),
             reach_ms: u64::try_from(parcel.reach.as_millis()).unwrap_or(u64::MAX),
@@ -479,7 +533,7 @@ impl StoredParcel {
         let parcel = PendingReport {
             experiment_id: ExperimentId::new(self.experiment_id).ok()?,
             digest: Digest::new(self.digest),
-            arm: arm_index(self.arm)?,
+            cell: arm_index(self.arm)?,
             report: PrivateReport::restored(self.symbol)?,
             price,
             batch,

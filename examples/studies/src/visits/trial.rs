@@ -70,7 +70,7 @@ pub(super) fn run(
         for &number in batch {
             let user = &mut users[number];
             let keeps = |arm: &usize| {
-                course.assignment.sticky().is_some_and(|sticky| sticky.keeps(&weights, *arm))
+                course.assignment.sticky().is_some_and(|sticky| sticky.keeps(weights.get(*arm)))
             };
             let arm = match user.arm.filter(keeps) {
                 Some(kept) => kept,

@@ -80,6 +80,19 @@ pub struct Specification {
     /// those of a share are also those of each larger one. 0: all of them.
     #[prost(uint32, tag = "21")]
     pub enrolment_millionths: u32,
+    /// A public property of installations, by whose values reports and policies are divided.
+    /// Not set: all installations are in one segment.
+    #[prost(message, optional, tag = "22")]
+    pub segmentation: ::core::option::Option<Segmentation>,
+    /// What is measured beside the rewards, at most 15 metrics with different names, whose
+    /// shares sum to less than a million. Only where reports are bits.
+    ///
+    /// The number of a run of reports (UploadRequest.runs), and of a shuffled report, is that
+    /// of a cell: (arm * segments + segment) * (metrics + 1) + metric, with segments and arms
+    /// counted from 0, segments = 1 if there is no segmentation, and metric 0 for the rewards.
+    /// An experiment has at most 1024 cells.
+    #[prost(message, repeated, tag = "23")]
+    pub metrics: ::prost::alloc::vec::Vec<Metric>,
     /// The curve g that is applied to the reward r, scaled to \[0, 1\], before
     /// randomized response: P(1) = (floor + g(r) (2^64 - 2 floor)) / 2^64. How to
     /// compute it to the last bit is in tests/vectors. Or k-ary randomized response,
@@ -104,6 +117,69 @@ pub mod specification {
         #[prost(message, tag = "14")]
         RandomizedResponse(super::RandomizedResponse),
     }
+}
+/// A public property of installations, such as the platform. Which value an installation has
+/// is seen by whoever sees its reports, so a device takes part only if its app has agreed to
+/// the segmentation by name and said its value, and if that is one of `values`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Segmentation {
+    /// Name of the property: 1 to 64 characters of \[a-z0-9.\_-\], the first one a letter or a
+    /// digit.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// 2 to 16 values, which differ: each 1 to 128 bytes of UTF-8 without control characters.
+    /// The segment of an installation is the place of its value in this list.
+    #[prost(string, repeated, tag = "2")]
+    pub values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Something that is measured beside the rewards: by the linear mechanism, with the floor of
+/// the experiment.
+///
+/// An assignment reports its rewards or one metric, never both. A device draws which together
+/// with the arm, before there is any value: with a uniform number of 32 bits u, it is the
+/// first metric for which u \< floor(2^32 s / 1000000), where s is the sum of the shares of
+/// the metrics up to it; and the rewards if there is none.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Metric {
+    /// Name: 1 to 64 characters of \[a-z0-9.\_-\], the first one a letter or a digit.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Kind and range of its values, as of rewards; not categories. `default_value` is
+    /// reported by an assignment that received none.
+    #[prost(enumeration = "RewardKind", tag = "2")]
+    pub kind: i32,
+    #[prost(double, tag = "3")]
+    pub low: f64,
+    #[prost(double, tag = "4")]
+    pub high: f64,
+    #[prost(enumeration = "OutOfRange", tag = "5")]
+    pub out_of_range: i32,
+    #[prost(double, tag = "6")]
+    pub default_value: f64,
+    /// The share of the assignments that report it, in millionths: 1 to 999999.
+    #[prost(uint32, tag = "7")]
+    pub share_millionths: u32,
+    /// The mean beyond which an arm does harm, between the ends of the range. An arm that
+    /// certainly does harm gets no further traffic. At most one of the two.
+    #[prost(oneof = "metric::Limit", tags = "8, 9")]
+    pub limit: ::core::option::Option<metric::Limit>,
+}
+/// Nested message and enum types in `Metric`.
+pub mod metric {
+    /// The mean beyond which an arm does harm, between the ends of the range. An arm that
+    /// certainly does harm gets no further traffic. At most one of the two.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Limit {
+        #[prost(message, tag = "8")]
+        AtMost(super::MeanLimit),
+        #[prost(message, tag = "9")]
+        AtLeast(super::MeanLimit),
+    }
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct MeanLimit {
+    #[prost(double, tag = "1")]
+    pub mean: f64,
 }
 /// How long an installation keeps its arm. It draws another one, by the policy that it
 /// then holds, when its own is retired or weighs less than `until_weight_below`. Which arm
@@ -338,7 +414,8 @@ pub struct Policy {
     #[prost(uint64, tag = "1")]
     pub version: u64,
     /// One weight per arm of the specification; they sum to 2^32 exactly. Retired
-    /// arms weigh 0.
+    /// arms weigh 0. With a segmentation, the weights for the installations of each segment
+    /// follow, in the order of the segments: as many for each, with the same sum.
     #[prost(uint64, repeated, tag = "2")]
     pub weights: ::prost::alloc::vec::Vec<u64>,
     /// Seconds after which a device should ask again: 1 and up. An older policy
@@ -351,6 +428,10 @@ pub struct SelectArmRequest {
     /// Name of the experiment; see Specification.experiment_id.
     #[prost(string, tag = "1")]
     pub experiment_id: ::prost::alloc::string::String,
+    /// The value of the user's device in the experiment's segmentation. Empty: the weights for
+    /// all installations are used. INVALID_ARGUMENT: no segment has the value.
+    #[prost(string, tag = "2")]
+    pub segment: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SelectArmResponse {
@@ -369,7 +450,8 @@ pub struct SelectArmResponse {
 /// How a device comes to a report:
 ///
 /// 1. It draws an arm by the policy and fixes, then and there, when it will report:
-///    after the attribution window and a random delay (see Specification).
+///    after the attribution window and a random delay (see Specification). If there are
+///    metrics, it draws whether it will report one of them instead of the rewards.
 /// 1. Rewards that come within the window are combined: binary ones to reward_high
 ///    if any of them was that, categories to the last one, others to their sum,
 ///    clamped to the range. If none came, it is default_reward.
@@ -394,8 +476,9 @@ pub struct UploadRequest {
     /// whichever is earlier.
     #[prost(uint32, tag = "3")]
     pub day: u32,
-    /// Pairs (arm, number of reports for it), flattened: strictly ascending arm
-    /// indices, each number at least 1; 1 to 16384 reports in all.
+    /// Pairs (cell, number of reports for it), flattened: strictly ascending indices of
+    /// cells, each number at least 1; 1 to 16384 reports in all. Without segments and metrics
+    /// a cell is an arm; see Specification.metrics.
     #[prost(uint32, repeated, tag = "4")]
     pub runs: ::prost::alloc::vec::Vec<u32>,
     /// The private bits in the order of the runs, eight to a byte, the first in
@@ -440,7 +523,7 @@ pub enum UploadStatus {
     /// the client does not know from which store it has it, send the same bytes again
     /// later, as after UNAVAILABLE: the server may have been started on an empty disk.
     UnknownSpecification = 4,
-    /// An arm index is beyond the specification's arms. Permanent.
+    /// The index of a cell is beyond the specification's. Permanent.
     UnknownArm = 5,
     /// More reports than an upload may carry. Permanent: split it.
     TooManyReports = 6,

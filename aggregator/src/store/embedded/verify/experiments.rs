@@ -17,7 +17,7 @@ use crate::store::{ExperimentState, StoreError, Verification};
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) id: String,
-    /// The number of arms of the newest revision that can be decoded.
+    /// The number of cells of the newest revision that can be decoded.
     pub(super) arms: usize,
     /// Whether the experiment was deleted. Groups of the replay window may still name it.
     pub(super) is_deleted: bool,
@@ -59,7 +59,7 @@ pub(super) fn check(
         }
         check_config(&row, verification);
         let revisions = revisions(connection, &row, verification)?;
-        let arms = revisions.last().map_or(0, |newest| newest.arms().len());
+        let arms = revisions.last().map_or(0, |newest| newest.cells().len());
         if verification.schema_version >= schema::WITH_SIGNATURES {
             for revision in &revisions {
                 if let Err(error) = signatures::read(connection, revision) {

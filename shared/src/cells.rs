@@ -1,0 +1,441 @@
+//! Cells: the groups that reports are counted in, each an arm, a segment and a metric.
+//!
+//! An experiment without segments and further metrics has one cell for each arm, with the arm's
+//! index. The number of a cell is all that a report says beside its bit.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::identity::{ArmIndex, CellIndex, is_name};
+use crate::limits::{LABEL_BYTES_MAX, METRICS_MAX, NAME_CHARS_MAX, SEGMENTS_MAX};
+use crate::participation::Millionths;
+use crate::rewards::{RewardKind, Rewards};
+use crate::tally::Tally;
+
+/// A public property of installations, such as the platform, and the values that it can have.
+///
+/// A device reports which value it has, to whoever sees its reports; so an app must agree to each
+/// segmentation by its name.
+///
+/// ```
+/// use bandana_shared::cells::Segmentation;
+/// let platform = Segmentation::new("platform", ["ios", "android"])?;
+/// assert_eq!(platform.place_of("android"), Some(1));
+/// assert_eq!(platform.place_of("web"), None);
+/// # Ok::<(), bandana_shared::cells::CellsError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Segmentation {
+    name: String,
+    values: Vec<String>,
+}
+
+impl Segmentation {
+    /// A segmentation with 2 to [`SEGMENTS_MAX`] values that differ. Its name follows the rule of
+    /// experiments' ids, its values that of labels.
+    ///
+    /// # Errors
+    /// [`CellsError::Name`]; [`CellsError::Segments`]; [`CellsError::Value`];
+    /// [`CellsError::SameValue`].
+    pub fn new<V: Into<String>>(
+        name: impl Into<String>,
+        values: impl IntoIterator<Item = V>,
+    ) -> Result<Self, CellsError> {
+        let name = checked_name(name)?;
+        let values: Vec<String> = values.into_iter().map(Into::into).collect();
+        if !(2..=SEGMENTS_MAX).contains(&values.len()) {
+            return Err(CellsError::Segments(values.len()));
+        }
+        for (place, value) in values.iter().enumerate() {
+            let length = 1..=LABEL_BYTES_MAX;
+            if !length.contains(&value.len()) || value.chars().any(char::is_control) {
+                return Err(CellsError::Value(value.clone()));
+            }
+            if values[..place].contains(value) {
+                return Err(CellsError::SameValue(value.clone()));
+            }
+        }
+        Ok(Self { name, values })
+    }
+
+    /// The name of the property.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The values, in the order of their segments.
+    pub fn values(&self) -> &[String] {
+        &self.values
+    }
+
+    /// The segment of the installations with this value.
+    pub fn place_of(&self, value: &str) -> Option<usize> {
+        self.values.iter().position(|known| known == value)
+    }
+}
+
+impl fmt::Display for Segmentation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.values.join(", "))
+    }
+}
+
+/// The mean of a metric beyond which an arm does harm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    /// Harm is a mean above this.
+    AtMost(f64),
+    /// Harm is a mean below this.
+    AtLeast(f64),
+}
+
+impl Limit {
+    /// The mean at the limit.
+    pub fn mean(self) -> f64 {
+        match self {
+            Self::AtMost(mean) | Self::AtLeast(mean) => mean,
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(mean) => write!(f, "at most {mean}"),
+            Self::AtLeast(mean) => write!(f, "at least {mean}"),
+        }
+    }
+}
+
+/// Something that is measured beside the rewards, by the mechanism of the experiment's bits and a
+/// linear curve.
+///
+/// An assignment reports either its rewards or one metric. The device draws which before there is
+/// any value, and then reports that one at the full ε.
+///
+/// ```
+/// use bandana_shared::cells::{Limit, Metric};
+/// use bandana_shared::participation::Millionths;
+/// use bandana_shared::rewards::Rewards;
+/// let fifth = Millionths::from_share(0.2)?;
+/// let returned = Metric::new("returned", Rewards::binary(), fifth)?;
+/// let guarded = returned.limited(Limit::AtMost(0.3))?;
+/// assert_eq!(guarded.limit(), Some(Limit::AtMost(0.3)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    name: String,
+    values: Rewards,
+    share: Millionths,
+    limit: Option<Limit>,
+}
+
+impl Metric {
+    /// A metric with these values, reported by this share of the assignments. Its name follows the
+    /// rule of experiments' ids.
+    ///
+    /// # Errors
+    /// [`CellsError::Name`]; [`CellsError::Categories`]; [`CellsError::NoShare`].
+    pub fn new(
+        name: impl Into<String>,
+        values: Rewards,
+        share: Millionths,
+    ) -> Result<Self, CellsError> {
+        let name = checked_name(name)?;
+        if values.kind() == RewardKind::Categorical {
+            return Err(CellsError::Categories { metric: name });
+        }
+        if share == Millionths::NONE || share == Millionths::ALL {
+            return Err(CellsError::NoShare { metric: name });
+        }
+        Ok(Self { name, values, share, limit: None })
+    }
+
+    /// The same metric as a guardrail: an arm whose mean is certainly beyond the limit gets no
+    /// further traffic.
+    ///
+    /// # Errors
+    /// [`CellsError::Limit`] unless the limit lies inside the range of the values.
+    pub fn limited(self, limit: Limit) -> Result<Self, CellsError> {
+        let range = self.values.range();
+        if range.low() < limit.mean() && limit.mean() < range.high() {
+            let limit = match limit {
+                // Not -0, which would have another encoding.
+                Limit::AtMost(mean) => Limit::AtMost(mean + 0.0),
+                Limit::AtLeast(mean) => Limit::AtLeast(mean + 0.0),
+            };
+            Ok(Self { limit: Some(limit), ..self })
+        } else {
+            Err(CellsError::Limit { metric: self.name, limit: limit.mean() })
+        }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The kind and range of its values, and the one of an assignment without any.
+    pub fn values(&self) -> Rewards {
+        self.values
+    }
+
+    /// The share of the assignments that report it.
+    pub fn share(&self) -> Millionths {
+        self.share
+    }
+
+    /// The mean beyond which an arm does harm. None: the metric is only shown.
+    pub fn limit(&self) -> Option<Limit> {
+        self.limit
+    }
+}
+
+/// The segments and metrics of an experiment; neither ever changes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measurement {
+    /// None: all installations are in one segment.
+    pub segmentation: Option<Segmentation>,
+    /// The metrics beside the rewards, at most [`METRICS_MAX`].
+    pub metrics: Vec<Metric>,
+}
+
+impl Measurement {
+    /// No segments, and no metric beside the rewards.
+    pub const REWARDS_ONLY: Self = Self { segmentation: None, metrics: Vec::new() };
+
+    /// Checks the parts, and the number of cells with so many arms.
+    pub(crate) fn check(&self, arms: usize) -> Result<(), CellsError> {
+        if self.metrics.len() > METRICS_MAX {
+            return Err(CellsError::Metrics(self.metrics.len()));
+        }
+        for (place, metric) in self.metrics.iter().enumerate() {
+            if self.metrics[..place].iter().any(|before| before.name == metric.name) {
+                return Err(CellsError::SameMetric(metric.name.clone()));
+            }
+        }
+        if self.share_of_rewards().is_none() {
+            return Err(CellsError::Shares);
+        }
+        let cells = self.cells(arms);
+        if cells.len() <= CellIndex::LIMIT { Ok(()) } else { Err(CellsError::Cells { cells }) }
+    }
+
+    /// The cells with so many arms.
+    pub fn cells(&self, arms: usize) -> Cells {
+        let segments = self.segmentation.as_ref().map_or(1, |one| one.values.len());
+        Cells { arms, segments, metrics: self.metrics.len() + 1 }
+    }
+
+    /// Whether there are neither segments nor further metrics.
+    pub fn is_rewards_only(&self) -> bool {
+        *self == Self::REWARDS_ONLY
+    }
+
+    /// The share of the assignments that report their rewards; `None`: there would be none.
+    fn share_of_rewards(&self) -> Option<Millionths> {
+        let others: u32 = self.metrics.iter().map(|metric| metric.share.get()).sum();
+        let left = Millionths::ALL.get().checked_sub(others).filter(|left| *left > 0)?;
+        Millionths::new(left).ok()
+    }
+
+    /// The share of the assignments that report a metric; 0 stands for the rewards.
+    pub fn share(&self, metric: usize) -> f64 {
+        let share = match metric.checked_sub(1) {
+            None => self.share_of_rewards(),
+            Some(place) => self.metrics.get(place).map(Metric::share),
+        };
+        share.map_or(0.0, Millionths::share)
+    }
+
+    /// The number of the metric with a name, from 1 up.
+    pub fn number_of(&self, name: &str) -> Option<usize> {
+        self.metrics.iter().position(|metric| metric.name == name).map(|place| place + 1)
+    }
+
+    /// The metric for a uniformly random number; 0 stands for the rewards.
+    ///
+    /// ```
+    /// use bandana_shared::cells::{Measurement, Metric};
+    /// use bandana_shared::participation::Millionths;
+    /// use bandana_shared::rewards::Rewards;
+    /// let quarter = Millionths::from_share(0.25)?;
+    /// let metrics = vec![Metric::new("returned", Rewards::binary(), quarter)?];
+    /// let measurement = Measurement { metrics, ..Measurement::REWARDS_ONLY };
+    /// assert_eq!([0, (1 << 30) - 1, 1 << 30].map(|u| measurement.draw(u)), [1, 1, 0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn draw(&self, uniform: u32) -> usize {
+        // Each metric has the numbers below its part of 2^32, rounded down.
+        let mut end = 0_u64;
+        let below = |metric: &Metric| {
+            end += u64::from(metric.share.get());
+            u64::from(uniform) < (end << 32) / u64::from(Millionths::ALL.get())
+        };
+        self.metrics.iter().position(below).map_or(0, |place| place + 1)
+    }
+}
+
+/// The numbers of arms, segments and metrics of an experiment.
+///
+/// The index of a cell is `(arm * segments + segment) * metrics + metric`, so that arms can be
+/// added. Metric 0 are the rewards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cells {
+    arms: usize,
+    segments: usize,
+    metrics: usize,
+}
+
+/// The arm, segment and metric of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The arm.
+    pub arm: ArmIndex,
+    /// The segment, from 0; 0 without segments.
+    pub segment: usize,
+    /// The metric, from 1; 0 stands for the rewards.
+    pub metric: usize,
+}
+
+impl Cells {
+    /// The number of cells.
+    #[expect(clippy::len_without_is_empty, reason = "there is always one")]
+    pub fn len(self) -> usize {
+        self.arms * self.segments * self.metrics
+    }
+
+    /// The number of arms.
+    pub fn arms(self) -> usize {
+        self.arms
+    }
+
+    /// The number of segments, at least 1.
+    pub fn segments(self) -> usize {
+        self.segments
+    }
+
+    /// The number of metrics, the rewards included.
+    pub fn metrics(self) -> usize {
+        self.metrics
+    }
+
+    /// The index of a cell.
+    ///
+    /// # Panics
+    /// When the experiment has no such cell.
+    pub fn index(self, Cell { arm, segment, metric }: Cell) -> CellIndex {
+        assert!(segment < self.segments && metric < self.metrics, "segment or metric too large");
+        let index = (arm.get() * self.segments + segment) * self.metrics + metric;
+        CellIndex::new(index).unwrap_or_else(|_| unreachable!("checked with the specification"))
+    }
+
+    /// The cell with an index; `None`: the experiment has fewer cells.
+    pub fn cell(self, index: CellIndex) -> Option<Cell> {
+        let index = index.get();
+        if index >= self.len() {
+            return None;
+        }
+        let (rest, metric) = (index / self.metrics, index % self.metrics);
+        let arm = ArmIndex::new(rest / self.segments).ok()?;
+        Some(Cell { arm, segment: rest % self.segments, metric })
+    }
+
+    /// The number of reports of each arm, of all metrics in all segments.
+    pub fn reports_of_arms(self, tallies: &[Tally]) -> Vec<u64> {
+        let of_arm = self.segments * self.metrics;
+        let reports =
+            |arm| tallies.iter().skip(arm * of_arm).take(of_arm).map(|tally| tally.reports()).sum();
+        (0..self.arms).map(reports).collect()
+    }
+
+    /// The tally of each arm: of one metric, in one segment or, with `None`, in all of them. Cells
+    /// that `tallies` lacks are empty.
+    pub fn of_arms(self, tallies: &[Tally], metric: usize, segment: Option<usize>) -> Vec<Tally> {
+        let segments = segment.map_or(0..self.segments, |one| one..one + 1);
+        let of_arm = |arm: usize| {
+            let places = segments.clone().map(|one| (arm * self.segments + one) * self.metrics);
+            places.filter_map(|place| tallies.get(place + metric)).copied().sum()
+        };
+        (0..self.arms).map(of_arm).collect()
+    }
+}
+
+impl fmt::Display for Cells {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { arms, segments, metrics } = self;
+        write!(f, "{arms} arms, {segments} segments and {metrics} metrics")
+    }
+}
+
+fn checked_name(name: impl Into<String>) -> Result<String, CellsError> {
+    let name = name.into();
+    if is_name(&name, NAME_CHARS_MAX) { Ok(name) } else { Err(CellsError::Name(name)) }
+}
+
+/// An invalid declaration of segments or metrics.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum CellsError {
+    /// The name breaks the rule.
+    #[error(
+        "{0:?} is not 1 to {max} characters of a-z, 0-9, '.', '_' and '-' that start with a letter \
+         or a digit", max = NAME_CHARS_MAX
+    )]
+    Name(String),
+    /// Too few or too many values.
+    #[error("a segmentation has 2 to {max} values; this one has {0}", max = SEGMENTS_MAX)]
+    Segments(usize),
+    /// The value can't be shown.
+    #[error(
+        "segment {0:?} must have 1 to {max} bytes and no control characters", max = LABEL_BYTES_MAX
+    )]
+    Value(String),
+    /// Two segments have the same value.
+    #[error("two segments are {0:?}; values must differ")]
+    SameValue(String),
+    /// Metrics are numbers.
+    #[error("metric {metric:?} is a number or a yes or no; categories can only be the rewards")]
+    Categories {
+        /// The metric's name.
+        metric: String,
+    },
+    /// No assignment, or each one, would report the metric.
+    #[error("metric {metric:?} needs a share of the assignments above 0 and below 1")]
+    NoShare {
+        /// The metric's name.
+        metric: String,
+    },
+    /// The limit lies at the end of the range or beyond it.
+    #[error("the limit {limit} of metric {metric:?} must lie between the ends of its range")]
+    Limit {
+        /// The metric's name.
+        metric: String,
+        /// The limit.
+        limit: f64,
+    },
+    /// Too many metrics.
+    #[error("an experiment has at most {max} metrics beside its rewards; got {0}",
+        max = METRICS_MAX)]
+    Metrics(usize),
+    /// Two metrics have the same name.
+    #[error("two metrics are named {0:?}; names must differ")]
+    SameMetric(String),
+    /// No assignment would report its rewards.
+    #[error("the shares of the metrics must sum to less than 1, to leave some for the rewards")]
+    Shares,
+    /// Too many cells.
+    #[error("{cells} make {} cells; at most {max} are possible", cells.len(), max = CellIndex::LIMIT)]
+    Cells {
+        /// The numbers of what makes them.
+        cells: Cells,
+    },
+    /// Reports have no room for it.
+    #[error(
+        "only experiments whose reports are bits have metrics, and k-ary randomized response sends \
+         symbols; take another mechanism, or no metrics"
+    )]
+    MetricsNeedBits,
+}
