@@ -1,14 +1,17 @@
 //! Estimates of the arms from the committed reports.
 
+use bandana_learners::harm::harmful;
+use bandana_shared::cells::{Cells, Limit, Metric};
 use bandana_shared::channel::{Channel, KaryChannel};
 use bandana_shared::confidence::{Lead, NormalMixture, best_among, lead_among, reports_left};
 use bandana_shared::estimate::{Estimand, manipulation_gain, manipulation_shift};
 use bandana_shared::interval::ErrorLevel;
+use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1;
 
 use crate::central::shuffled;
-use crate::registry::Experiment;
+use crate::registry::{Experiment, PublishedExperiment};
 
 /// Settings of estimates, beside those of the experiment.
 #[derive(Clone, Copy, Debug)]
@@ -24,40 +27,12 @@ pub struct EstimatesSettings {
 pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Estimates {
     let serving = experiment.serving();
     let specification = &*serving.specification;
-    let mut tallies = experiment.tallies();
-    tallies.resize(specification.arms().len(), Tally::EMPTY);
+    let cells = specification.cells();
+    let counted = experiment.tallies();
+    let tallies = cells.of_arms(&counted, 0, None);
     let channel = specification.channel();
     let estimand = specification.estimand();
-    let sequence = NormalMixture::new(settings.alpha);
-    let range = estimand.range();
-
-    let shift = manipulation_shift(channel, settings.dishonest_share);
-    let arm = |((arm, tally), place): ((&bandana_shared::specification::Arm, &Tally), usize)| {
-        let (mean, interval) = match estimand {
-            Estimand::Frequencies => (None, range),
-            _ => (channel.debiased_mean(tally), sequence.mean_through(channel, tally)),
-        };
-        let interval = estimand.interval_from_unit(interval).clamped(range.low(), range.high());
-        v1::ArmEstimate {
-            arm: u32::try_from(place).unwrap_or(u32::MAX),
-            label: arm.label().to_owned(),
-            retired: arm.is_retired(),
-            reports: tally.reports(),
-            ones: match channel {
-                Channel::Bit(_) => tally.ones(),
-                Channel::Kary(_) => 0,
-            },
-            estimate: mean.map(|mean| estimand.from_unit(mean)),
-            low: interval.low(),
-            high: interval.high(),
-            weight: serving.policy.weights.share(place),
-            manipulation_shift: estimand.difference_from_unit(shift),
-            symbols: match channel {
-                Channel::Bit(_) => Vec::new(),
-                Channel::Kary(kary) => symbols(kary, &sequence, tally),
-            },
-        }
-    };
+    let table = ArmTable { serving: &serving, settings };
     let (active, initial) = (specification.active_arms(), experiment.initial_arms());
     let best = match estimand {
         Estimand::Frequencies => None,
@@ -70,15 +45,16 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         Estimand::Frequencies => None,
         _ => lead_among(&tallies, alphabet, &active, initial, alpha),
     };
-    let lead = lead.map(|lead| v1::Lead {
-        reports_left: reports_left(&tallies, alphabet, (&active, &shares), initial, alpha),
-        ..lead_in_units(&lead, channel, estimand)
+    let lead = lead.map(|lead| {
+        let left = reports_left(&tallies, alphabet, (&active, &shares), initial, alpha);
+        let reports_left = left.map(|left| of_all(left, specification));
+        v1::Lead { reports_left, ..lead_in_units(&lead, channel, estimand) }
     });
     v1::Estimates {
         experiment_id: experiment.id().to_string(),
         estimand: v1::Estimand::from(estimand).into(),
-        arms: specification.arms().iter().zip(&tallies).zip(0..).map(arm).collect(),
-        reports: tallies.iter().copied().sum::<Tally>().reports(),
+        arms: table.arms(0, None, &tallies),
+        reports: counted.iter().copied().sum::<Tally>().reports(),
         alpha: settings.alpha.get(),
         manipulation_gain: estimand.difference_from_unit(manipulation_gain(channel)),
         best_arm: best.and_then(|arm| u32::try_from(arm).ok()),
@@ -87,6 +63,106 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         epsilon: specification.epsilon().get(),
         shuffled: shuffled(specification),
         lead,
+        segments: table.segments(cells, &counted),
+        metrics: table.metrics(cells, &counted),
+    }
+}
+
+/// The reports of rewards and metrics among which so many are of rewards, about.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rounded number from 0 up; too large a one is cut"
+)]
+fn of_all(rewards: u64, specification: &Specification) -> u64 {
+    (rewards as f64 / specification.measurement().share(0)).ceil() as u64
+}
+
+/// What is the same for all estimates of arms.
+#[derive(Clone, Copy)]
+struct ArmTable<'a> {
+    serving: &'a PublishedExperiment,
+    settings: EstimatesSettings,
+}
+
+impl ArmTable<'_> {
+    /// The estimates of a metric, or of the rewards for 0, from the tallies of the arms. `segment` is
+    /// the one whose traffic is told.
+    fn arms(
+        self,
+        metric: usize,
+        segment: Option<usize>,
+        tallies: &[Tally],
+    ) -> Vec<v1::ArmEstimate> {
+        let Self { serving, settings } = self;
+        let (specification, weights) = (&*serving.specification, &serving.policy.weights);
+        let (channel, estimand) = (specification.channel(), specification.estimand_of(metric));
+        let sequence = NormalMixture::new(settings.alpha);
+        let range = estimand.range();
+        let shift = manipulation_shift(channel, settings.dishonest_share);
+        let arm = |((arm, tally), place): ((&Arm, &Tally), usize)| {
+            let (mean, interval) = match estimand {
+                Estimand::Frequencies => (None, range),
+                _ => (channel.debiased_mean(tally), sequence.mean_through(channel, tally)),
+            };
+            let interval = estimand.interval_from_unit(interval).clamped(range.low(), range.high());
+            v1::ArmEstimate {
+                arm: u32::try_from(place).unwrap_or(u32::MAX),
+                label: arm.label().to_owned(),
+                retired: arm.is_retired(),
+                reports: tally.reports(),
+                ones: match channel {
+                    Channel::Bit(_) => tally.ones(),
+                    Channel::Kary(_) => 0,
+                },
+                estimate: mean.map(|mean| estimand.from_unit(mean)),
+                low: interval.low(),
+                high: interval.high(),
+                weight: weights.share_in(segment, place),
+                manipulation_shift: estimand.difference_from_unit(shift),
+                symbols: match channel {
+                    Channel::Bit(_) => Vec::new(),
+                    Channel::Kary(kary) => symbols(kary, &sequence, tally),
+                },
+            }
+        };
+        specification.arms().iter().zip(tallies).zip(0..).map(arm).collect()
+    }
+
+    fn segments(self, cells: Cells, counted: &[Tally]) -> Vec<v1::SegmentEstimates> {
+        let segmentation = self.serving.specification.measurement().segmentation.as_ref();
+        let values = segmentation.map_or(&[][..], |segmentation| segmentation.values());
+        let segment = |(place, value): (usize, &String)| v1::SegmentEstimates {
+            value: value.clone(),
+            arms: self.arms(0, Some(place), &cells.of_arms(counted, 0, Some(place))),
+        };
+        values.iter().enumerate().map(segment).collect()
+    }
+
+    fn metrics(self, cells: Cells, counted: &[Tally]) -> Vec<v1::MetricEstimates> {
+        let specification = &*self.serving.specification;
+        let estimates = |(number, metric): (usize, &Metric)| {
+            let harms = harmful(specification, counted, number);
+            let harmful_arms =
+                harms.iter().zip(0..).filter_map(|(harms, arm)| harms.then_some(arm));
+            v1::MetricEstimates {
+                name: metric.name().to_owned(),
+                share: metric.share().share(),
+                low: metric.values().range().low(),
+                high: metric.values().range().high(),
+                at_most: match metric.limit() {
+                    Some(Limit::AtMost(mean)) => Some(mean),
+                    _ => None,
+                },
+                at_least: match metric.limit() {
+                    Some(Limit::AtLeast(mean)) => Some(mean),
+                    _ => None,
+                },
+                arms: self.arms(number, None, &cells.of_arms(counted, number, None)),
+                harmful_arms: harmful_arms.collect(),
+            }
+        };
+        (1..).zip(&specification.measurement().metrics).map(estimates).collect()
     }
 }
 

@@ -9,6 +9,7 @@ use bandana_client::grpc::{AppKey, Transport, run_until};
 use bandana_client::{Acceptance, Reward, Shuffled, SimulatedClient, Statistics, Timestamp};
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::accounting::loss::PrivacyLoss;
+use bandana_shared::cells::Measurement;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::gateway::GatewayKeys;
@@ -295,6 +296,7 @@ async fn create(
         timing: ReleaseTiming::IMMEDIATE,
         batch: settings.batch,
         participation: Participation::EVERYONE,
+        measurement: Measurement::REWARDS_ONLY,
     })?;
     let request = CreateExperimentRequest {
         specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),

@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::identity::{ArmIndex, CellIndex, is_name};
 use crate::limits::{LABEL_BYTES_MAX, METRICS_MAX, NAME_CHARS_MAX, SEGMENTS_MAX};
 use crate::participation::Millionths;
-use crate::rewards::{RewardKind, Rewards};
+use crate::rewards::{RewardKind, RewardRange, Rewards};
 use crate::tally::Tally;
 
 /// A public property of installations, such as the platform, and the values that it can have.
@@ -77,7 +77,18 @@ impl Segmentation {
 
 impl fmt::Display for Segmentation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.name, self.values.join(", "))
+        write!(f, "{}={}", self.name, self.values.join(","))
+    }
+}
+
+/// Reads `platform=ios,android`.
+impl std::str::FromStr for Segmentation {
+    type Err = CellsError;
+
+    fn from_str(text: &str) -> Result<Self, CellsError> {
+        let unread = || CellsError::SegmentationForm(text.to_owned());
+        let (name, values) = text.split_once('=').ok_or_else(unread)?;
+        Self::new(name.trim(), values.split(',').map(str::trim))
     }
 }
 
@@ -190,6 +201,52 @@ impl Metric {
     /// The mean beyond which an arm does harm. None: the metric is only shown.
     pub fn limit(&self) -> Option<Limit> {
         self.limit
+    }
+}
+
+/// What `FromStr` reads, if values out of range are refused and the default is the least one.
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.name, self.share.share())?;
+        let range = self.values.range();
+        if self.values != Rewards::binary() {
+            write!(f, ":{}..{}", range.low(), range.high())?;
+        }
+        match self.limit {
+            None => Ok(()),
+            Some(Limit::AtMost(mean)) => write!(f, ":at-most={mean}"),
+            Some(Limit::AtLeast(mean)) => write!(f, ":at-least={mean}"),
+        }
+    }
+}
+
+/// Reads `returned:0.1`, a yes or no that a tenth of the assignments report; `minutes:0.1:0..60`, a
+/// number in this range, of which the least is the default; and either with a limit, as in
+/// `returned:0.1:at-most=0.3`.
+impl std::str::FromStr for Metric {
+    type Err = CellsError;
+
+    fn from_str(text: &str) -> Result<Self, CellsError> {
+        let unread = || CellsError::MetricForm(text.to_owned());
+        let number = |text: &str| text.trim().parse::<f64>().map_err(|_| unread());
+        let mut parts = text.split(':');
+        let (name, share) = (parts.next().ok_or_else(unread)?, parts.next().ok_or_else(unread)?);
+        let share = Millionths::from_share(number(share)?).map_err(|_| unread())?;
+        let (mut values, mut limit) = (Rewards::binary(), None);
+        for part in parts {
+            if let Some((low, high)) = part.split_once("..") {
+                let range = RewardRange::new(number(low)?, number(high)?).map_err(|_| unread())?;
+                values = Rewards::bounded(range);
+            } else {
+                limit = Some(match part.split_once('=').ok_or_else(unread)? {
+                    ("at-most", mean) => Limit::AtMost(number(mean)?),
+                    ("at-least", mean) => Limit::AtLeast(number(mean)?),
+                    _ => return Err(unread()),
+                });
+            }
+        }
+        let metric = Self::new(name.trim(), values, share)?;
+        limit.map_or(Ok(metric.clone()), |limit| metric.limited(limit))
     }
 }
 
@@ -385,6 +442,15 @@ pub enum CellsError {
          or a digit", max = NAME_CHARS_MAX
     )]
     Name(String),
+    /// Text that names no segmentation.
+    #[error("{0:?} is not a segmentation; give NAME=VALUE,VALUE, such as platform=ios,android")]
+    SegmentationForm(String),
+    /// Text that names no metric.
+    #[error(
+        "{0:?} is not a metric; give NAME:SHARE, NAME:SHARE:LOW..HIGH, and a limit as \
+         :at-most=MEAN or :at-least=MEAN, such as returned:0.1:at-most=0.3"
+    )]
+    MetricForm(String),
     /// Too few or too many values.
     #[error("a segmentation has 2 to {max} values; this one has {0}", max = SEGMENTS_MAX)]
     Segments(usize),

@@ -166,12 +166,12 @@ impl Specification {
         check_arms(&parts.arms)?;
         parts.participation.check()?;
         parts.measurement.check(parts.arms.len())?;
-        if !parts.measurement.metrics.is_empty() && matches!(parts.mechanism, Mechanism::Kary(_)) {
-            return Err(CellsError::MetricsNeedBits.into());
-        }
         check_mechanism(parts.mechanism, parts.rewards)?;
         if parts.batch.is_some() && matches!(parts.mechanism, Mechanism::Kary(_)) {
             return Err(SpecificationError::BatchNeedsBits);
+        }
+        if !parts.measurement.metrics.is_empty() && matches!(parts.mechanism, Mechanism::Kary(_)) {
+            return Err(CellsError::MetricsNeedBits.into());
         }
         let ReleaseTiming { attribution_window_seconds, release_delay_seconds_max } = parts.timing;
         if attribution_window_seconds > ATTRIBUTION_WINDOW_SECONDS_MAX

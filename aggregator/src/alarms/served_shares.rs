@@ -57,7 +57,9 @@ impl Ranges {
     fn of(lists: &[Vec<f64>]) -> Self {
         let first = lists.first().map_or(&[][..], |shares| shares);
         let mut ranges = Self(first.iter().map(|share| (*share, *share)).collect());
-        lists.iter().for_each(|shares| ranges.widen(shares));
+        for shares in lists {
+            ranges.widen(shares);
+        }
         ranges
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use bandana_learners::Learner;
+use bandana_shared::cells::{CellsError, Metric, Segmentation};
 use bandana_shared::curve::Curvature;
 use bandana_shared::participation::{Layer, Millionths, ParticipationError, Sticky};
 use bandana_shared::wire::v1::create_experiment_request::Memory;
@@ -133,6 +134,19 @@ pub(crate) struct Draft {
     /// experiment enrol` changes it later.
     #[arg(long, value_name = "SHARE")]
     enrolment_share: Option<f64>,
+    /// Divide installations by a public property that the app knows: NAME=VALUE,VALUE, such as
+    /// platform=ios,android [default: not]. 2 to 16 values; the learner weighs each segment by its
+    /// own reports and by what the others tell. Apps must agree to NAME, and each report says its
+    /// segment.
+    #[arg(long, value_name = "SEGMENTS")]
+    segments: Option<String>,
+    /// Something to measure beside the rewards; repeat it for each. NAME:SHARE for a yes or no that
+    /// this share of the assignments report instead of their rewards, NAME:SHARE:LOW..HIGH for a
+    /// number. With :at-most=MEAN or :at-least=MEAN it is a guardrail: an arm whose mean is certainly
+    /// beyond that gets no further traffic. In a file, `metrics` is the list of all.
+    #[arg(long = "metric", value_name = "METRIC")]
+    #[serde(default)]
+    metrics: Vec<String>,
     /// For simulated users only, with noise that can be repeated.
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
@@ -233,6 +247,8 @@ impl Draft {
             report_days: self.report_days.or(file.report_days),
             layer: self.layer.or(file.layer),
             enrolment_share: self.enrolment_share.or(file.enrolment_share),
+            segments: self.segments.or(file.segments),
+            metrics: if self.metrics.is_empty() { file.metrics } else { self.metrics },
             simulation: self.simulation.or(file.simulation),
         }
     }
@@ -265,6 +281,11 @@ impl Draft {
         let mechanism = self.mechanism(kind)?;
         let memory = self.memory()?;
         let participation = self.participation()?;
+        let refused = |error: CellsError| Failure::Refused(error.to_string());
+        let segments = self.segments.as_deref().map(str::parse::<Segmentation>).transpose();
+        let segments = segments.map_err(refused)?;
+        let metrics = self.metrics.iter().map(|text| text.parse::<Metric>()).collect();
+        let metrics: Vec<Metric> = Result::map_err(metrics, refused)?;
         let reward_low = self.reward_low.unwrap_or(0.0);
         let last = self.categories.map_or(1.0, |categories| f64::from(categories) - 1.0);
         let learner = self.learner(kind)?;
@@ -292,6 +313,11 @@ impl Draft {
             attribution_window_seconds: self.attribution_window_seconds.unwrap_or(0),
             release_delay_seconds_max,
             shuffle_batch: self.shuffle_batch.unwrap_or(0),
+            segmentation: segments.map(|segments| v1::Segmentation {
+                name: segments.name().to_owned(),
+                values: segments.values().to_vec(),
+            }),
+            metrics: metrics.iter().map(v1::Metric::from).collect(),
             ..participation
         };
         Ok(CreateExperimentRequest {

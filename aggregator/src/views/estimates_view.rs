@@ -1,11 +1,13 @@
 //! Views of estimates, as text and as JSON.
 
-use bandana_shared::wire::v1::{ArmEstimate, Estimand, Estimates, Lead, SymbolEstimate};
+use bandana_shared::wire::v1::{Estimand, Estimates, Lead};
 use serde::Serialize;
 
 use super::alarm_view::{self, AlarmView};
+use super::arm_estimate_view::{ArmEstimateView, SymbolView, number};
 use super::columns::{Cells, Column};
 use super::experiment_view::{ShuffledView, estimand_in_words};
+use super::measurement_view::{self, MetricEstimatesView, SegmentView};
 use super::table::{Side, Table, visible};
 
 /// Help text on the fields.
@@ -19,7 +21,9 @@ arm, rival, difference, low, high, reports_left: further ones until best_arm is 
 is, null: never), summary (a sentence), policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
 without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, \
 symbols: empty unless k-ary, else for each symbol count: reports that say it, frequency: its \
-debiased share among the true ones, low, high), alarms (name, message, since_unix_seconds: null \
+debiased share among the true ones, low, high), segments (value, arms: as above, with weight of the \
+segment's traffic), metrics (name, share: of the assignments that report it, low, high: of its range, \
+at_most, at_least: limits on its mean or null, arms: as above, harmful_arms: indices), alarms (name, message, since_unix_seconds: null \
 if not known, threshold, seen: in the measure of the alarm). Fields may be added; none changes its meaning.";
 
 /// Stable JSON form of estimates.
@@ -37,22 +41,9 @@ pub(crate) struct EstimatesView {
     summary: String,
     policy_version: String,
     arms: Vec<ArmEstimateView>,
+    segments: Vec<SegmentView>,
+    metrics: Vec<MetricEstimatesView>,
     alarms: Vec<AlarmView>,
-}
-
-#[derive(Debug, Serialize)]
-struct ArmEstimateView {
-    arm: u32,
-    label: String,
-    retired: bool,
-    reports: u64,
-    ones: u64,
-    estimate: Option<f64>,
-    low: f64,
-    high: f64,
-    weight: f64,
-    manipulation_shift: f64,
-    symbols: Vec<SymbolView>,
 }
 
 /// Stable JSON form of the lead of an arm.
@@ -73,25 +64,10 @@ impl From<Lead> for LeadView {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct SymbolView {
-    count: u64,
-    frequency: Option<f64>,
-    low: f64,
-    high: f64,
-}
-
-impl From<SymbolEstimate> for SymbolView {
-    fn from(shown: SymbolEstimate) -> Self {
-        let SymbolEstimate { count, frequency, low, high } = shown;
-        Self { count, frequency, low, high }
-    }
-}
-
 impl From<Estimates> for EstimatesView {
     fn from(estimates: Estimates) -> Self {
         Self {
-            summary: summary(&estimates),
+            summary: summary(&estimates) + &measurement_view::harm(&estimates),
             lead: estimates.lead.map(Into::into),
             estimand: match estimates.estimand() {
                 Estimand::MeanReward => "mean_reward",
@@ -108,25 +84,9 @@ impl From<Estimates> for EstimatesView {
             best_arm: estimates.best_arm,
             policy_version: estimates.policy_version.to_string(),
             arms: estimates.arms.into_iter().map(Into::into).collect(),
+            segments: estimates.segments.into_iter().map(Into::into).collect(),
+            metrics: estimates.metrics.into_iter().map(Into::into).collect(),
             alarms: estimates.alarms.into_iter().map(Into::into).collect(),
-        }
-    }
-}
-
-impl From<ArmEstimate> for ArmEstimateView {
-    fn from(shown: ArmEstimate) -> Self {
-        Self {
-            arm: shown.arm,
-            label: shown.label,
-            retired: shown.retired,
-            reports: shown.reports,
-            ones: shown.ones,
-            estimate: shown.estimate,
-            low: shown.low,
-            high: shown.high,
-            weight: shown.weight,
-            manipulation_shift: shown.manipulation_shift,
-            symbols: shown.symbols.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -183,6 +143,7 @@ impl EstimatesView {
             estimand_in_words(self.estimand),
             table.render(columns),
         ) + &self.frequencies(columns)
+            + &measurement_view::describe(&self.metrics, &self.segments, columns)
             + &alarm_view::describe(&self.alarms)
     }
 
@@ -336,12 +297,10 @@ fn about(number: u64) -> String {
     text
 }
 
-fn number(value: f64) -> String {
-    format!("{value:.4}")
-}
-
 #[cfg(test)]
 mod tests {
+    use bandana_shared::wire::v1::ArmEstimate;
+
     use super::*;
 
     fn told(best_arm: Option<u32>, reports_left: Option<u64>) -> String {

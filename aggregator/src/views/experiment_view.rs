@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use bandana_learners::Learner;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::estimate::Estimand;
-use bandana_shared::rewards::{OutOfRange, RewardKind};
+use bandana_shared::rewards::OutOfRange;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::WireError;
@@ -13,6 +13,7 @@ use bandana_shared::wire::v1::{self, ExperimentState, ExperimentStatus};
 use serde::Serialize;
 
 use super::alarm_view::{self, AlarmView};
+use super::measurement_view::{self, MetricView, SegmentationView};
 use super::table::{Side, Table, visible};
 use crate::central::shuffled;
 
@@ -30,7 +31,9 @@ clamp, default), estimand (mean_reward, mean_curved_reward or frequencies), \
 attribution_window_seconds, release_delay_seconds_max, shuffled (null unless reports are: batch, \
 delta, central_epsilon: of a report among its batch, in nats, central_epsilon_with_colluders: the same if a tenth \
 of the batch colludes with the server), sticky (null if arms are drawn anew: until_weight_below, \
-report_days, 0: once), layer (null, or name, from, to), enrolment_share, arms (arm: its index, label, retired), signatures (public_key, \
+report_days, 0: once), layer (null, or name, from, to), enrolment_share, segmentation (null, or \
+name, values), metrics (name, kind, low, high, share: of the assignments that report it, at_most, \
+at_least: limits on its mean or null), arms (arm: its index, label, retired), signatures (public_key, \
 expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
 seen: in the measure of the alarm), archived (whether lists leave it out). Fields may be added; none changes its meaning.";
 
@@ -63,6 +66,8 @@ pub(crate) struct ExperimentView {
     sticky: Option<StickyView>,
     layer: Option<LayerView>,
     enrolment_share: f64,
+    segmentation: Option<SegmentationView>,
+    metrics: Vec<MetricView>,
     arms: Vec<ArmView>,
     signatures: Vec<SignatureView>,
     alarms: Vec<AlarmView>,
@@ -161,6 +166,7 @@ impl ExperimentView {
         let signatures = status.signatures.iter().map(signature).collect::<Result<_, _>>()?;
         let (mechanism, curvature) = mechanism(&specification);
         let timing = specification.timing();
+        let (segmentation, metrics) = measurement_view::of(specification.measurement());
         Ok(Self {
             experiment_id: specification.experiment_id().to_string(),
             revision: specification.revision().get(),
@@ -208,6 +214,8 @@ impl ExperimentView {
                 to: part.to().share(),
             }),
             enrolment_share: specification.participation().enrolment.share(),
+            segmentation,
+            metrics,
             arms: arms(&specification),
             signatures,
             alarms: status.alarms.iter().cloned().map(Into::into).collect(),
@@ -275,6 +283,7 @@ impl ExperimentView {
         if let Some(LayerView { name, from, to }) = &self.layer {
             rows.push(("layer", format!("{name}, {from} to {to}")));
         }
+        rows.extend(measurement_view::rows(self.segmentation.as_ref(), &self.metrics));
         if let Some(shuffled) = &self.shuffled {
             rows.push(("shuffled", format!("in batches of {}, by a relay", shuffled.batch)));
             rows.push(("central epsilon", shuffled.describe()));
@@ -332,11 +341,7 @@ fn mechanism(specification: &Specification) -> (&'static str, Option<f64>) {
 fn rewards(specification: &Specification) -> RewardsView {
     let rewards = specification.rewards();
     RewardsView {
-        kind: match rewards.kind() {
-            RewardKind::Binary => "binary",
-            RewardKind::Bounded => "bounded",
-            RewardKind::Categorical => "categorical",
-        },
+        kind: measurement_view::kind(rewards),
         low: rewards.range().low(),
         high: rewards.range().high(),
         out_of_range: match rewards.out_of_range() {

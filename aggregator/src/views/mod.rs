@@ -3,6 +3,7 @@
 //! The command line and the dashboard accept the same drafts and show the same fields.
 
 pub(crate) mod alarm_view;
+mod arm_estimate_view;
 pub(crate) mod audit_view;
 pub(crate) mod columns;
 pub(crate) mod date;
@@ -10,6 +11,7 @@ pub(crate) mod draft;
 pub(crate) mod estimates_view;
 pub(crate) mod experiment_view;
 pub(crate) mod failure;
+mod measurement_view;
 pub(crate) mod released_view;
 pub(crate) mod seconds;
 pub(crate) mod summary_view;

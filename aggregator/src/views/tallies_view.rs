@@ -1,9 +1,10 @@
 //! Daily tallies, for analysis.
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
+use bandana_shared::cells::Cell;
 use bandana_shared::channel::Channel;
 use bandana_shared::estimate::Estimand;
-use bandana_shared::identity::Day;
+use bandana_shared::identity::{CellIndex, Day};
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1::DailyTally;
@@ -21,33 +22,49 @@ pub(crate) fn columns(
     let channel = specification.channel();
     let checked: Vec<Tally> =
         tallies.iter().map(|row| tally(row, channel)).collect::<anyhow::Result<_>>()?;
-    let label = |row: &DailyTally| {
-        let arm = specification.arms().get(usize::try_from(row.arm).ok()?)?;
-        Some(arm.label().to_owned())
+    let of_row = |row: &DailyTally| {
+        let index = CellIndex::new(usize::try_from(row.arm).ok()?).ok()?;
+        specification.cells().cell(index)
     };
+    let cells: Vec<Cell> = tallies.iter().map(of_row).collect::<Option<_>>().context(
+        "the server sent a tally of a cell that the specification lacks; update the program",
+    )?;
+    let label = |cell: &Cell| specification.arms()[cell.arm.get()].label().to_owned();
     // Categories have no mean.
     let of = |number: Option<f64>| number.filter(|_| estimand != Estimand::Frequencies);
-    let estimate =
-        |tally: &Tally| of(channel.debiased_mean(tally)).map(|mean| estimand.from_unit(mean));
-    let error = |tally: &Tally| {
+    let estimate = |(tally, cell): (&Tally, &Cell)| {
+        let estimand = specification.estimand_of(cell.metric);
+        of(channel.debiased_mean(tally)).map(|mean| estimand.from_unit(mean))
+    };
+    let error = |(tally, cell): (&Tally, &Cell)| {
+        let estimand = specification.estimand_of(cell.metric);
         of(channel.standard_error(tally)).map(|error| estimand.difference_from_unit(error))
     };
+    let with_cells = || checked.iter().zip(&cells);
     let column = |name: &str, cells| Column { name: name.to_owned(), cells };
     let id = specification.experiment_id().to_string();
     let of = |row: fn(&DailyTally) -> u64| tallies.iter().map(row).collect();
     let mut columns = vec![
         column("experiment_id", Cells::Text(vec![id; tallies.len()])),
         column("day", Cells::Days(tallies.iter().map(|row| Day::new(row.day)).collect())),
-        column("arm", Cells::Places(tallies.iter().map(|row| row.arm).collect())),
-        column(
-            "label",
-            Cells::Text(tallies.iter().map(|r| label(r).unwrap_or_default()).collect()),
-        ),
+        column("arm", Cells::Places(cells.iter().map(|cell| cell.arm.to_u32()).collect())),
+        column("label", Cells::Text(cells.iter().map(label).collect())),
         column("reports", Cells::Counts(of(|row| row.reports))),
         column("ones", Cells::Counts(of(|row| row.ones))),
-        column("estimate", Cells::Estimates(checked.iter().map(estimate).collect())),
-        column("standard_error", Cells::Estimates(checked.iter().map(error).collect())),
+        column("estimate", Cells::Estimates(with_cells().map(estimate).collect())),
+        column("standard_error", Cells::Estimates(with_cells().map(error).collect())),
     ];
+    // Experiments that measure the rewards only have the columns that they always had.
+    if let Some(segmentation) = &specification.measurement().segmentation {
+        let value = |cell: &Cell| segmentation.values()[cell.segment].clone();
+        columns.push(column("segment", Cells::Text(cells.iter().map(value).collect())));
+    }
+    if !specification.measurement().metrics.is_empty() {
+        let name = |cell: &Cell| {
+            specification.metric(cell.metric).map_or("", |metric| metric.name()).to_owned()
+        };
+        columns.push(column("metric", Cells::Text(cells.iter().map(name).collect())));
+    }
     if let Channel::Kary(channel) = channel {
         for symbol in channel.alphabet().symbols() {
             let counts = checked.iter().map(|tally| tally.count(symbol)).collect();

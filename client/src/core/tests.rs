@@ -1,5 +1,6 @@
 //! Clients whose randomness runs out, and calls that are given up.
 
+use bandana_shared::cells::Measurement;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{Day, Revision};
@@ -29,6 +30,7 @@ fn fetched(id: &ExperimentId) -> Result<Fetched, Failure> {
         timing: ReleaseTiming { release_delay_seconds_max: 5, ..ReleaseTiming::IMMEDIATE },
         batch: None,
         participation: Participation::EVERYONE,
+        measurement: Measurement::REWARDS_ONLY,
     })?;
     let weights = Weights::uniform(&[true, true])?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };

@@ -285,6 +285,24 @@ impl Choice {
         }
     }
 
+    /// Adds a value of a metric to the arm's assignment, see [`Assignment::measure`]; without an arm,
+    /// does nothing.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// let choice = bandana.experiment("button-colour")?.choose();
+    /// // The user has sent back what was bought.
+    /// choice.measure("returned", 1.0);
+    /// assert_eq!(bandana.status().statistics.rewards_refused, 0);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    pub fn measure(&self, metric: &str, value: f64) {
+        if let Self::Arm(assignment) = self {
+            assignment.measure(metric, value);
+        }
+    }
+
     /// The assignment, if an arm was drawn.
     ///
     /// ```
@@ -414,12 +432,40 @@ impl Assignment {
     /// Changes only the odds of the private bit: no number of rewards costs more than the report
     /// already debited.
     pub fn reward(&self, reward: f64) {
+        self.add(None, reward);
+    }
+
+    /// Adds a value of a metric that the experiment measures beside its rewards, while the attribution
+    /// window lasts. An assignment reports its rewards or one metric, which was drawn with its arm; so
+    /// tell of all of them. A metric that the experiment does not have is ignored.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// let choice = bandana.experiment("button-colour")?.choose();
+    /// let assignment = choice.assignment().ok_or("no arm")?;
+    /// assignment.reward(1.0);
+    /// assignment.measure("returned", 0.0);
+    /// assert_eq!(bandana.status().statistics.rewards_refused, 0);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// As of [`Self::reward`].
+    pub fn measure(&self, metric: &str, value: f64) {
+        self.add(Some(metric), value);
+    }
+
+    fn add(&self, metric: Option<&str>, value: f64) {
         let now = self.bandana.shared.now();
         let mut core = self.bandana.shared.core();
-        match Reward::new(reward) {
+        match (Reward::new(value), metric) {
             // The core counts refused rewards.
-            Ok(reward) => drop(core.reward(self.chosen.id(), reward, now)),
-            Err(_) => core.refuse_reward(),
+            (Ok(reward), None) => drop(core.reward(self.chosen.id(), reward, now)),
+            (Ok(value), Some(metric)) => {
+                drop(core.measure(self.chosen.id(), metric, value, now));
+            }
+            (Err(_), _) => core.refuse_reward(),
         }
         let keeps = core.keeps_rewards();
         drop(core);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bandana_shared::accounting::delta_units::DeltaUnits;
 use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::cells::Measurement;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
@@ -64,6 +65,7 @@ pub(super) fn held(signed: bool) -> Result<CachedExperiment, Failure> {
         timing: ReleaseTiming { attribution_window_seconds: 60, release_delay_seconds_max: 9 },
         batch: None,
         participation: Participation::EVERYONE,
+        measurement: Measurement::REWARDS_ONLY,
     })?;
     // The public key of the first test of RFC 8032; the signature need not be valid.
     let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a".parse()?;
@@ -194,7 +196,7 @@ pub(super) fn draw(
         id: AssignmentId::new(id),
         digest: specification.digest(),
         experiment_id: specification.experiment_id().clone(),
-        arm: ArmIndex::new(1)?,
+        cell: ArmIndex::new(1)?,
         chosen_at: at(100),
         rewards_until: at(60_100),
         release_at: at(61_000),

@@ -14,6 +14,7 @@ mod stores;
 use bandana_client::{
     Acceptance, Budget, Client, ClientError, FetchTask, Fetched, SimulatedClient, Task, Timestamp,
 };
+use bandana_shared::cells::Measurement;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -77,6 +78,7 @@ fn parts(epsilon: f64, rewards: Rewards) -> Result<SpecificationParts, Failure> 
         timing: ReleaseTiming::IMMEDIATE,
         batch: None,
         participation: Participation::EVERYONE,
+        measurement: Measurement::REWARDS_ONLY,
     })
 }
 

@@ -12,6 +12,7 @@ use bandana_shared::accounting::guarantee::Guarantee;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::accounting::shuffling::Shuffling;
+use bandana_shared::cells::Measurement;
 use bandana_shared::channel::Floor;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::gateway::GatewayKeys;
@@ -332,6 +333,7 @@ fn a_transport_without_a_relay_holds_up_nothing_else() -> Result<(), Failure> {
         experiment_id: other.clone(),
         batch: None,
         participation: Participation::EVERYONE,
+        measurement: Measurement::REWARDS_ONLY,
         ..shuffled(1.0)?.to_parts()
     })?;
     client.enroll(other.clone(), acceptance(&direct));

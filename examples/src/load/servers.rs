@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::operator_client::{Client, Connection, TlsSource};
 use bandana_client::grpc::Transport;
+use bandana_shared::cells::Measurement;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -291,6 +292,7 @@ async fn create(operator: &mut Client) -> anyhow::Result<Specification> {
         timing: ReleaseTiming::IMMEDIATE,
         batch: None,
         participation: Participation::EVERYONE,
+        measurement: Measurement::REWARDS_ONLY,
     })?;
     let request = CreateExperimentRequest {
         specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use bandana_shared::alphabet::Alphabet;
+use bandana_shared::cells::Measurement;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
@@ -122,7 +123,7 @@ fn a_negative_zero_is_not_canonical() {
 
 #[test]
 fn the_largest_specification_survives() {
-    let mut parts = full();
+    let mut parts = SpecificationParts { measurement: Measurement::REWARDS_ONLY, ..full() };
     parts.arms = (0..ARMS_MAX)
         .map(|arm| Arm::new(format!("{arm:0>8}{}", "ß".repeat(60))).unwrap())
         .collect();
@@ -203,7 +204,10 @@ fn single_changes() -> Vec<SpecificationParts> {
     let mechanism = |mechanism| changed(&|parts| parts.mechanism = mechanism);
     // Symbols are not shuffled.
     let kary = |symbols| {
-        changed(&|parts| (parts.mechanism, parts.batch) = (Mechanism::Kary(symbols), None))
+        changed(&|parts| {
+            (parts.mechanism, parts.batch) = (Mechanism::Kary(symbols), None);
+            parts.measurement.metrics.clear();
+        })
     };
     vec![
         full(),
@@ -270,13 +274,47 @@ fn changes_of_participation() -> Vec<SpecificationParts> {
     ]
 }
 
+/// Every change of the segments and metrics in [`full`].
+fn changes_of_measurement() -> Vec<SpecificationParts> {
+    let changed = |change: &dyn Fn(&mut Measurement)| {
+        let mut parts = full();
+        change(&mut parts.measurement);
+        parts
+    };
+    let segments = |text: &'static str| {
+        changed(&move |measurement| measurement.segmentation = Some(text.parse().unwrap()))
+    };
+    let metric = |place: usize, text: &'static str| {
+        changed(&move |measurement| measurement.metrics[place] = text.parse().unwrap())
+    };
+    vec![
+        changed(&|measurement| measurement.segmentation = None),
+        segments("platforms=ios,android"),
+        segments("platform=android,ios"),
+        segments("platform=ios,android,web"),
+        changed(&|measurement| measurement.metrics.clear()),
+        changed(&|measurement| measurement.metrics.swap(0, 1)),
+        metric(0, "returns:0.2:at-most=0.3"),
+        metric(0, "returned:0.200001:at-most=0.3"),
+        metric(0, "returned:0.2:at-most=0.300001"),
+        metric(0, "returned:0.2:at-least=0.3"),
+        metric(0, "returned:0.2"),
+        metric(0, "returned:0.2:0..1:at-most=0.3"),
+        metric(1, "minutes:0.1:-1..61:at-least=0"),
+        metric(1, "minutes:0.1:-2..60:at-least=0"),
+        metric(1, "minutes:0.1:-1..60"),
+        metric(1, "minutes:0.1:-1..60:at-most=0"),
+    ]
+}
+
 #[test]
 fn every_change_changes_the_digest() {
     let mut changes = single_changes();
     changes.extend(changes_of_participation());
+    changes.extend(changes_of_measurement());
     // A list in which all arms are retired is not an experiment.
     changes.retain(|parts| parts.arms.iter().any(|arm| !arm.is_retired()));
-    assert_eq!(changes.len(), 44);
+    assert_eq!(changes.len(), 60);
     let digests: HashSet<_> =
         changes.iter().map(|parts| Specification::new(parts.clone()).unwrap().digest()).collect();
     assert_eq!(digests.len(), changes.len());

@@ -1,6 +1,7 @@
 //! Every refusal of a specification, and random bytes.
 
 use bandana_shared::alphabet::Alphabet;
+use bandana_shared::cells::{CellsError, Measurement, Metric, Segmentation};
 use bandana_shared::channel::{Floor, FloorError};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::identity::{ArmIndex, IdentityError};
@@ -11,7 +12,9 @@ use bandana_shared::limits::{
 use bandana_shared::participation::{Millionths, Participation, ParticipationError, Sticky};
 use bandana_shared::policy::{Policy, PolicyError};
 use bandana_shared::rewards::{Rewards, RewardsError};
-use bandana_shared::specification::{Arm, Specification, SpecificationError, SpecificationParts};
+use bandana_shared::specification::{
+    Arm, Specification, SpecificationError, SpecificationParts, smallest_floor,
+};
 use bandana_shared::wire::{WireError, decode_specification, v1};
 use prost::Message as _;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
@@ -114,6 +117,79 @@ fn somebody_takes_part_and_not_for_longer_than_there_are_days() {
 }
 
 #[test]
+fn segments_and_metrics_follow_their_rules() {
+    let metric = |text: &str| text.parse::<Metric>();
+    let segments = |text: &str| text.parse::<Segmentation>();
+    for (text, complaint) in [
+        ("returned", "not a metric"),
+        ("returned:much", "not a metric"),
+        ("returned:0.1:7", "not a metric"),
+        ("returned:0.1:2..1", "not a metric"),
+        ("returned:0.1:about=0.2", "not a metric"),
+        ("Returned:0.1", "characters of a-z"),
+        ("returned:0", "above 0 and below 1"),
+        ("returned:1", "above 0 and below 1"),
+        ("returned:0.1:at-most=1", "between the ends"),
+        ("returned:0.1:at-least=0", "between the ends"),
+        ("returned:0.1:at-least=nan", "between the ends"),
+    ] {
+        let message = metric(text).unwrap_err().to_string();
+        assert!(message.contains(complaint), "{text}: {message}");
+    }
+    for (text, complaint) in [
+        ("platform", "not a segmentation"),
+        ("platform=ios", "2 to 16 values"),
+        ("platform=ios,", "must have 1 to"),
+        ("platform=ios,web,ios", "values must differ"),
+        ("Platform=ios,web", "characters of a-z"),
+    ] {
+        let message = segments(text).unwrap_err().to_string();
+        assert!(message.contains(complaint), "{text}: {message}");
+    }
+    for text in ["returned:0.1", "minutes:0.25:-1..60:at-least=5", "x:0.5:at-most=0.5"] {
+        assert_eq!(metric(text).unwrap().to_string(), text);
+    }
+    let measuring =
+        |measurement: Measurement| after(|parts| parts.measurement = measurement.clone());
+    let of = |metrics: &[&str]| Measurement {
+        metrics: metrics.iter().map(|text| metric(text).unwrap()).collect(),
+        ..Measurement::REWARDS_ONLY
+    };
+    let many: Vec<String> = (0..16).map(|number| format!("m{number}:0.01")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    use SpecificationError as E;
+    assert_eq!(measuring(of(&many)), E::Cells(CellsError::Metrics(16)));
+    assert_eq!(measuring(of(&["a:0.5", "b:0.5"])), E::Cells(CellsError::Shares));
+    let twice = CellsError::SameMetric("a".to_owned());
+    assert_eq!(measuring(of(&["a:0.1", "a:0.2"])), E::Cells(twice));
+
+    // 64 arms in 16 segments fit, and another metric of each does not.
+    let arms = |count: usize| (0..count).map(|arm| Arm::new(arm.to_string()).unwrap()).collect();
+    let values = (0..16).map(|value| value.to_string());
+    let segmentation = Some(Segmentation::new("version", values).unwrap());
+    let parts = SpecificationParts {
+        arms: arms(64),
+        measurement: Measurement { segmentation, ..of(&[]) },
+        ..full()
+    };
+    assert_eq!(Specification::new(parts.clone()).unwrap().cells().len(), 1024);
+    let metrics = of(&["a:0.1"]).metrics;
+    let measurement = Measurement { metrics: metrics.clone(), ..parts.measurement.clone() };
+    let refused = Specification::new(SpecificationParts { measurement, ..parts.clone() });
+    assert!(refused.unwrap_err().to_string().contains("2048 cells; at most 1024"));
+    let one_more = Specification::new(parts).unwrap().with_arm(Arm::new("more").unwrap());
+    assert!(one_more.unwrap_err().to_string().contains("1040 cells"));
+
+    let six = Mechanism::Kary(Alphabet::new(6).unwrap());
+    let kary = after(|parts| {
+        parts.mechanism = six;
+        parts.floor = smallest_floor(six, parts.epsilon);
+        parts.batch = None;
+    });
+    assert_eq!(kary, E::Cells(CellsError::MetricsNeedBits));
+}
+
+#[test]
 fn labels_follow_their_rule() {
     let longest = "ß".repeat(LABEL_BYTES_MAX / 2);
     for label in ["x", "two words", "日本語", "👍🏽", &longest] {
@@ -183,6 +259,18 @@ fn every_wire_error_of_a_message_has_its_cause() {
     ] {
         assert!(matches!(error, E::Participation(_)), "{error}");
     }
+    let metric = |change: &dyn Fn(&mut v1::Metric)| after_wire(|m| change(&mut m.metrics[0]));
+    for error in [
+        metric(&|metric| metric.name.clear()),
+        metric(&|metric| metric.share_millionths = 0),
+        metric(&|metric| metric.share_millionths = 1_000_000),
+        after_wire(|m| m.segmentation.as_mut().unwrap().values.truncate(1)),
+        after_wire(|m| m.segmentation.as_mut().unwrap().name.push('!')),
+    ] {
+        assert!(matches!(error, E::Cells(_)), "{error}");
+    }
+    assert!(missing(metric(&|metric| metric.kind = 0), "reward_kind"));
+    assert!(matches!(metric(&|metric| metric.default_value = 0.5), E::Rewards(_)));
     let binary = v1::RewardKind::Binary.into();
     assert!(matches!(
         after_wire(|m| m.reward_kind = binary),

@@ -1,6 +1,9 @@
 //! Arbitrary specifications.
 
+use std::collections::HashSet;
+
 use bandana_shared::alphabet::Alphabet;
+use bandana_shared::cells::{Limit, Measurement, Metric, Segmentation};
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
@@ -110,6 +113,34 @@ fn participations() -> impl Strategy<Value = Participation> {
         .prop_map(|(sticky, layer, enrolment)| Participation { sticky, layer, enrolment })
 }
 
+fn measurements() -> impl Strategy<Value = Measurement> {
+    let name = || "[a-z0-9][a-z0-9._-]{0,63}";
+    let values = hash_set("[^\\p{C}]{1,32}", 2..=4);
+    let segmentation =
+        (name(), values).prop_map(|(name, values)| Segmentation::new(name, values).unwrap());
+    let limit = prop_oneof![
+        Just(None),
+        (0.01..0.99).prop_map(|mean| Some(Limit::AtMost(mean))),
+        (0.01..0.99).prop_map(|mean| Some(Limit::AtLeast(mean))),
+    ];
+    let metric = (name(), 1..200_000_u32, any::<bool>(), limit);
+    let metric = metric.prop_map(|(name, share, is_binary, limit)| {
+        let unit = Rewards::bounded(RewardRange::UNIT);
+        let values = if is_binary { Rewards::binary() } else { unit };
+        let metric = Metric::new(name, values, Millionths::new(share).unwrap()).unwrap();
+        limit.map_or(metric.clone(), |limit| metric.limited(limit).unwrap())
+    });
+    let metrics = vec(metric, 0..=4);
+    (proptest::option::of(segmentation), metrics).prop_filter_map(
+        "metrics of different names",
+        |(segmentation, metrics)| {
+            let names: HashSet<_> = metrics.iter().map(|metric| metric.name().to_owned()).collect();
+            let is_valid = names.len() == metrics.len();
+            is_valid.then_some(Measurement { segmentation, metrics })
+        },
+    )
+}
+
 pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
     let timing = (
         prop_oneof![0..=ATTRIBUTION_WINDOW_SECONDS_MAX, Just(0)],
@@ -118,7 +149,7 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
     let name = ("[a-z0-9][a-z0-9._-]{0,63}", 1..=u32::MAX, any::<bool>());
     // Every second one is not shuffled.
     let timing = (timing.0, timing.1, prop_oneof![0..=16_384_u32, Just(0)]);
-    let timing = (timing, participations());
+    let timing = (timing, participations(), measurements());
     (name, (epsilons(), 0..1000_u64), rewards(), mechanisms(), arms(), timing).prop_map(
         |(
             (id, revision, simulation),
@@ -126,7 +157,7 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
             rewards,
             mechanism,
             arms,
-            (timing, participation),
+            (timing, participation, measurement),
         )| {
             let binary = rewards.kind() == RewardKind::Binary;
             let mechanism = match (mechanism, rewards.categories()) {
@@ -136,6 +167,12 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
                 (other, _) => other,
             };
             let is_kary = matches!(mechanism, Mechanism::Kary(_));
+            let metrics = if is_kary { Vec::new() } else { measurement.metrics };
+            let measurement = Measurement { metrics, ..measurement };
+            let measurement = match measurement.cells(arms.len()).len() {
+                0..=1024 => measurement,
+                _ => Measurement::REWARDS_ONLY,
+            };
             Specification::new(SpecificationParts {
                 experiment_id: ExperimentId::new(id).unwrap(),
                 revision: Revision::new(revision).unwrap(),
@@ -152,6 +189,7 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
                 },
                 batch: BatchSize::new(timing.2).ok().filter(|_| !is_kary),
                 participation,
+                measurement,
             })
             .unwrap()
         },
@@ -180,6 +218,14 @@ pub(crate) fn full() -> SpecificationParts {
             sticky: Some(Sticky { report_days: 28, ..Sticky::DEFAULT }),
             layer: Some("page:0.25-0.75".parse().unwrap()),
             enrolment: Millionths::new(300_000).unwrap(),
+        },
+        measurement: Measurement {
+            segmentation: Some("platform=ios,android".parse().unwrap()),
+            metrics: vec![
+                "returned:0.2:at-most=0.3".parse().unwrap(),
+                "minutes:0.1:-1..60:at-least=0".parse().unwrap(),
+                "crashed:0.000001".parse().unwrap(),
+            ],
         },
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::ensure;
 use bandana_shared::alphabet::{Alphabet, Symbol};
+use bandana_shared::cells::{Limit, Measurement, Metric};
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
@@ -51,6 +52,10 @@ struct SpecificationVector {
     layer: Option<LayerVector>,
     #[serde(skip_serializing_if = "Option::is_none")]
     enrolment_millionths: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segmentation: Option<SegmentationVector>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    metrics: Vec<MetricVector>,
     bytes: String,
     digest: String,
 }
@@ -66,6 +71,27 @@ struct LayerVector {
     name: String,
     from: u32,
     to: u32,
+}
+
+#[derive(Serialize)]
+struct SegmentationVector {
+    name: String,
+    values: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct MetricVector {
+    name: String,
+    kind: &'static str,
+    low: Real,
+    high: Real,
+    out_of_range: &'static str,
+    default_value: Real,
+    share_millionths: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_most: Option<Real>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_least: Option<Real>,
 }
 
 #[derive(Serialize)]
@@ -115,6 +141,7 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
         },
         batch: None,
         participation: Participation::EVERYONE,
+        measurement: Measurement::REWARDS_ONLY,
     };
     let mut flat = full.clone();
     flat.mechanism = Mechanism::Quadratic(Curvature::from_units(0)?);
@@ -141,9 +168,29 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     let for_ever = Sticky { until_weight_below: Millionths::NONE, report_days: 0 };
     let for_ever = Participation { sticky: Some(for_ever), ..Participation::EVERYONE };
     let kept = SpecificationParts { participation: for_ever, ..linear.clone() };
-    let others =
-        [full, flat, linear, exponential, many, levels, categories, shuffled, partial, kept]
-            .map(Specification::new);
+    let minutes = "minutes:0.05:-1..60:at-least=0".parse()?;
+    let measurement = Measurement {
+        segmentation: Some("platform=ios,android,日本".parse()?),
+        metrics: vec!["returned:0.2:at-most=0.3".parse()?, minutes, "crashed:0.000001".parse()?],
+    };
+    let measured = SpecificationParts { measurement, ..partial.clone() };
+    let by_platform = Measurement { metrics: Vec::new(), ..measured.measurement.clone() };
+    let by_platform = SpecificationParts { measurement: by_platform, ..levels.clone() };
+    let others = [
+        full,
+        flat,
+        linear,
+        exponential,
+        many,
+        levels,
+        categories,
+        shuffled,
+        partial,
+        kept,
+        measured,
+        by_platform,
+    ]
+    .map(Specification::new);
     std::iter::once(Ok(plain)).chain(others).map(|specification| Ok(specification?)).collect()
 }
 
@@ -167,17 +214,10 @@ fn specification_vector(specification: &Specification) -> SpecificationVector {
         simulation: specification.is_simulation(),
         epsilon: specification.epsilon().get().into(),
         floor: specification.channel().floor().to_string(),
-        reward_kind: match rewards.kind() {
-            RewardKind::Binary => "REWARD_KIND_BINARY",
-            RewardKind::Bounded => "REWARD_KIND_BOUNDED",
-            RewardKind::Categorical => "REWARD_KIND_CATEGORICAL",
-        },
+        reward_kind: reward_kind(rewards.kind()),
         reward_low: rewards.range().low().into(),
         reward_high: rewards.range().high().into(),
-        out_of_range: match rewards.out_of_range() {
-            OutOfRange::Refuse => "OUT_OF_RANGE_REFUSE",
-            OutOfRange::Clamp => "OUT_OF_RANGE_CLAMP",
-        },
+        out_of_range: out_of_range(rewards.out_of_range()),
         default_reward: rewards.default_reward().into(),
         mechanism,
         curvature_units,
@@ -197,8 +237,47 @@ fn specification_vector(specification: &Specification) -> SpecificationVector {
         }),
         enrolment_millionths: (participation.enrolment != Millionths::ALL)
             .then_some(participation.enrolment.get()),
+        segmentation: specification.measurement().segmentation.as_ref().map(|one| {
+            SegmentationVector { name: one.name().to_owned(), values: one.values().to_vec() }
+        }),
+        metrics: specification.measurement().metrics.iter().map(metric_vector).collect(),
         bytes: hex(&specification.canonical_bytes()),
         digest: specification.digest().to_string(),
+    }
+}
+
+fn metric_vector(metric: &Metric) -> MetricVector {
+    let values = metric.values();
+    let (at_most, at_least) = match metric.limit() {
+        None => (None, None),
+        Some(Limit::AtMost(mean)) => (Some(mean.into()), None),
+        Some(Limit::AtLeast(mean)) => (None, Some(mean.into())),
+    };
+    MetricVector {
+        name: metric.name().to_owned(),
+        kind: reward_kind(values.kind()),
+        low: values.range().low().into(),
+        high: values.range().high().into(),
+        out_of_range: out_of_range(values.out_of_range()),
+        default_value: values.default_reward().into(),
+        share_millionths: metric.share().get(),
+        at_most,
+        at_least,
+    }
+}
+
+fn reward_kind(kind: RewardKind) -> &'static str {
+    match kind {
+        RewardKind::Binary => "REWARD_KIND_BINARY",
+        RewardKind::Bounded => "REWARD_KIND_BOUNDED",
+        RewardKind::Categorical => "REWARD_KIND_CATEGORICAL",
+    }
+}
+
+fn out_of_range(treatment: OutOfRange) -> &'static str {
+    match treatment {
+        OutOfRange::Refuse => "OUT_OF_RANGE_REFUSE",
+        OutOfRange::Clamp => "OUT_OF_RANGE_CLAMP",
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::cells::Measurement;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -59,6 +60,7 @@ fn specification() -> Result<Specification, Failure> {
         timing: ReleaseTiming { attribution_window_seconds: 5, release_delay_seconds_max: 10 },
         batch: None,
         participation: Participation::EVERYONE,
+        measurement: Measurement::REWARDS_ONLY,
     })?)
 }
 

@@ -868,7 +868,7 @@ pub struct Estimates {
     /// One per arm, in the order of the arms.
     #[prost(message, repeated, tag = "3")]
     pub arms: ::prost::alloc::vec::Vec<ArmEstimate>,
-    /// Reports committed so far.
+    /// Reports committed so far, those of metrics included.
     #[prost(uint64, tag = "4")]
     pub reports: u64,
     /// Error level of the intervals.
@@ -899,6 +899,50 @@ pub struct Estimates {
     /// have reports, or there is no order.
     #[prost(message, optional, tag = "12")]
     pub lead: ::core::option::Option<Lead>,
+    /// The rewards in each segment; `arms` has them in all. Empty without a segmentation.
+    #[prost(message, repeated, tag = "13")]
+    pub segments: ::prost::alloc::vec::Vec<SegmentEstimates>,
+    /// The metrics beside the rewards, in all segments.
+    #[prost(message, repeated, tag = "14")]
+    pub metrics: ::prost::alloc::vec::Vec<MetricEstimates>,
+}
+/// The rewards in one segment.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SegmentEstimates {
+    /// The value; see Segmentation.values.
+    #[prost(string, tag = "1")]
+    pub value: ::prost::alloc::string::String,
+    /// One per arm, in the order of the arms: `weight` is the share of the segment's traffic.
+    #[prost(message, repeated, tag = "2")]
+    pub arms: ::prost::alloc::vec::Vec<ArmEstimate>,
+}
+/// A metric beside the rewards.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MetricEstimates {
+    /// See Metric.name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The share of the assignments that report it, as a fraction.
+    #[prost(double, tag = "2")]
+    pub share: f64,
+    /// The ends of its range.
+    #[prost(double, tag = "3")]
+    pub low: f64,
+    #[prost(double, tag = "4")]
+    pub high: f64,
+    /// The mean beyond which an arm does harm. At most one of the two.
+    #[prost(double, optional, tag = "5")]
+    pub at_most: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "6")]
+    pub at_least: ::core::option::Option<f64>,
+    /// One per arm, in the order of the arms.
+    #[prost(message, repeated, tag = "7")]
+    pub arms: ::prost::alloc::vec::Vec<ArmEstimate>,
+    /// Indices of the arms that get no traffic since an interval of their mean that holds at
+    /// all times lies beyond the limit. The error level is 0.05 for all arms and limits of the
+    /// experiment together.
+    #[prost(uint32, repeated, tag = "8")]
+    pub harmful_arms: ::prost::alloc::vec::Vec<u32>,
 }
 /// The lead of an arm over the rival that is most in the way of a verdict.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -1064,10 +1108,11 @@ pub struct DailyTally {
     /// The day that the uploads carried, in days since 1970-01-01 (UTC).
     #[prost(uint32, tag = "1")]
     pub day: u32,
-    /// Index into Specification.arms.
+    /// Index of the cell; see Specification.metrics. Without segments and metrics it is that of
+    /// the arm, into Specification.arms.
     #[prost(uint32, tag = "2")]
     pub arm: u32,
-    /// Reports of that day committed for the arm, all revisions; at least 1.
+    /// Reports of that day committed for the cell, all revisions; at least 1.
     #[prost(uint64, tag = "3")]
     pub reports: u64,
     /// Private bits that are 1 among them. 0 with k-ary randomized response.

@@ -1,0 +1,195 @@
+//! Views of segments and metrics, and of the estimates in them.
+
+use bandana_shared::cells::{Limit, Measurement, Metric};
+use bandana_shared::rewards::{RewardKind, Rewards};
+use bandana_shared::wire::v1;
+use serde::Serialize;
+
+use super::arm_estimate_view::{ArmEstimateView, number};
+use super::table::{Side, Table, visible};
+
+/// Stable JSON form of a segmentation.
+#[derive(Debug, Serialize)]
+pub(super) struct SegmentationView {
+    name: String,
+    values: Vec<String>,
+}
+
+/// Stable JSON form of a metric beside the rewards.
+#[derive(Debug, Serialize)]
+pub(super) struct MetricView {
+    name: String,
+    kind: &'static str,
+    low: f64,
+    high: f64,
+    share: f64,
+    at_most: Option<f64>,
+    at_least: Option<f64>,
+}
+
+impl MetricView {
+    fn new(metric: &Metric) -> Self {
+        let (range, limit) = (metric.values().range(), metric.limit());
+        Self {
+            name: metric.name().to_owned(),
+            kind: kind(metric.values()),
+            low: range.low(),
+            high: range.high(),
+            share: metric.share().share(),
+            at_most: limit.and_then(|limit| match limit {
+                Limit::AtMost(mean) => Some(mean),
+                Limit::AtLeast(_) => None,
+            }),
+            at_least: limit.and_then(|limit| match limit {
+                Limit::AtMost(_) => None,
+                Limit::AtLeast(mean) => Some(mean),
+            }),
+        }
+    }
+
+    fn describe(&self) -> String {
+        let Self { name, kind, low, high, share, .. } = self;
+        let limit = limit(self.at_most, self.at_least);
+        format!("{name}, {kind}, {low} to {high}, of a share of {share} of the assignments{limit}")
+    }
+}
+
+/// The name of the kind of rewards.
+pub(super) fn kind(rewards: Rewards) -> &'static str {
+    match rewards.kind() {
+        RewardKind::Binary => "binary",
+        RewardKind::Bounded => "bounded",
+        RewardKind::Categorical => "categorical",
+    }
+}
+
+/// A limit in words, to follow others; empty without one.
+fn limit(at_most: Option<f64>, at_least: Option<f64>) -> String {
+    match (at_most, at_least) {
+        (Some(mean), _) => format!(", at most {mean}"),
+        (_, Some(mean)) => format!(", at least {mean}"),
+        _ => String::new(),
+    }
+}
+
+/// The segments and metrics of an experiment.
+pub(super) fn of(measurement: &Measurement) -> (Option<SegmentationView>, Vec<MetricView>) {
+    let segmentation = measurement
+        .segmentation
+        .as_ref()
+        .map(|one| SegmentationView { name: one.name().to_owned(), values: one.values().to_vec() });
+    (segmentation, measurement.metrics.iter().map(MetricView::new).collect())
+}
+
+/// Rows for the table of an experiment's properties.
+pub(super) fn rows(
+    segmentation: Option<&SegmentationView>,
+    metrics: &[MetricView],
+) -> Vec<(&'static str, String)> {
+    let segments = segmentation.map(|one| {
+        let values: Vec<String> = one.values.iter().map(|value| visible(value)).collect();
+        ("segments", format!("by {}: {}", one.name, values.join(", ")))
+    });
+    let metrics = metrics.iter().map(|metric| ("metric", metric.describe()));
+    segments.into_iter().chain(metrics).collect()
+}
+
+/// Stable JSON form of the rewards in a segment.
+#[derive(Debug, Serialize)]
+pub(super) struct SegmentView {
+    value: String,
+    arms: Vec<ArmEstimateView>,
+}
+
+/// Stable JSON form of the estimates of a metric.
+#[derive(Debug, Serialize)]
+pub(super) struct MetricEstimatesView {
+    name: String,
+    share: f64,
+    low: f64,
+    high: f64,
+    at_most: Option<f64>,
+    at_least: Option<f64>,
+    arms: Vec<ArmEstimateView>,
+    harmful_arms: Vec<u32>,
+}
+
+impl From<v1::SegmentEstimates> for SegmentView {
+    fn from(shown: v1::SegmentEstimates) -> Self {
+        Self { value: shown.value, arms: shown.arms.into_iter().map(Into::into).collect() }
+    }
+}
+
+impl From<v1::MetricEstimates> for MetricEstimatesView {
+    fn from(shown: v1::MetricEstimates) -> Self {
+        let v1::MetricEstimates { name, share, low, high, at_most, at_least, .. } = shown;
+        let arms = shown.arms.into_iter().map(Into::into).collect();
+        let harmful_arms = shown.harmful_arms;
+        Self { name, share, low, high, at_most, at_least, arms, harmful_arms }
+    }
+}
+
+/// Tables of the metrics and of the rewards in each segment; empty without any.
+pub(super) fn describe(
+    metrics: &[MetricEstimatesView],
+    segments: &[SegmentView],
+    columns: Option<usize>,
+) -> String {
+    let mut text = String::new();
+    for metric in metrics {
+        let limit = limit(metric.at_most, metric.at_least);
+        let harms = |arm: &ArmEstimateView| metric.harmful_arms.contains(&arm.arm);
+        let note = |arm: &ArmEstimateView| if harms(arm) { "does harm, no traffic" } else { "" };
+        text.extend(["\nmetric ", &metric.name, &limit, "\n\n"]);
+        text += &table(&metric.arms, false, note).render(columns);
+    }
+    for segment in segments {
+        text.extend(["\nsegment ", &visible(&segment.value), "\n\n"]);
+        text += &table(&segment.arms, true, |_| "").render(columns);
+    }
+    text
+}
+
+fn table(
+    arms: &[ArmEstimateView],
+    with_traffic: bool,
+    note: impl Fn(&ArmEstimateView) -> &'static str,
+) -> Table<7> {
+    let last = if with_traffic { "traffic" } else { "" };
+    let mut table = Table::new([
+        ("arm", Side::Right),
+        ("label", Side::Left),
+        ("reports", Side::Right),
+        ("estimate", Side::Right),
+        ("low", Side::Right),
+        ("high", Side::Right),
+        (last, Side::Left),
+    ]);
+    for arm in arms {
+        let [estimate, low, high] = arm.numbers();
+        table.push([
+            arm.arm.to_string(),
+            visible(&arm.label),
+            arm.reports.to_string(),
+            estimate,
+            low,
+            high,
+            if with_traffic { format!("{:.1}%", 100.0 * arm.weight) } else { note(arm).to_owned() },
+        ]);
+    }
+    table
+}
+
+/// Sentences about the arms that do harm; empty if none does.
+pub(super) fn harm(estimates: &v1::Estimates) -> String {
+    let of_metric = |metric: &v1::MetricEstimates| {
+        let limit = limit(metric.at_most, metric.at_least);
+        let harms = |arm: &&v1::ArmEstimate| metric.harmful_arms.contains(&arm.arm);
+        let sentence = |arm: &v1::ArmEstimate| {
+            let (label, mean) = (visible(&arm.label), number(arm.estimate.unwrap_or_default()));
+            format!(" {label} does harm and gets no traffic: {} is {mean}{limit}.", metric.name)
+        };
+        metric.arms.iter().filter(harms).map(sentence).collect::<String>()
+    };
+    estimates.metrics.iter().map(of_metric).collect()
+}
