@@ -101,6 +101,48 @@ fn golden_bytes_of_what_is_for_a_part() -> Result<(), Failure> {
 }
 
 #[test]
+fn golden_bytes_of_segments_and_metrics() -> Result<(), Failure> {
+    let state = state_of(&measuring_changes()?)?;
+    let bytes_of_state = stored::to_bytes(&StoredState::new(&state, 4, true))?;
+    assert_eq!(hex(&bytes_of_state), STATE_MEASURING);
+    let bytes_of_changes = stored::to_bytes(&StoredChanges::new(5, &measuring_changes()?))?;
+    assert_eq!(hex(&bytes_of_changes), CHANGES_MEASURING);
+
+    let (read, _) =
+        stored::from_bytes::<StoredState>(&bytes_of_state)?.into_state(true).ok_or("no state")?;
+    let mut replayed = State::default();
+    let changes: StoredChanges = stored::from_bytes(&bytes_of_changes)?;
+    changes.apply(&mut replayed).ok_or("changes that do not apply")?;
+    for read in [read, replayed] {
+        assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, bytes_of_state);
+        let open = read.open.values().map(|open| (open.arm().get(), open.metric()));
+        assert_eq!(open.collect::<Vec<_>>(), [(1, 1)]);
+        let held = read.cached.values().next().ok_or("nothing held")?;
+        assert_eq!(held.specification.measurement().metrics.len(), 2);
+        assert_eq!(held.policy.weights.segments(), 2);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_version_5_had_is_read() -> Result<(), Failure> {
+    for (bytes_of_state, bytes_of_changes, changes) in [
+        (STATE_SHUFFLED_5, CHANGES_SHUFFLED_5, shuffled_changes()?),
+        (STATE_PARTIAL_5, CHANGES_PARTIAL_5, partial_changes()?),
+    ] {
+        let expected = stored::to_bytes(&StoredState::new(&state_of(&changes)?, 4, true))?;
+        let read: StoredState = stored::from_bytes(&bytes(bytes_of_state)?)?;
+        let (read, _) = read.into_state(true).ok_or("not a state")?;
+        assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, expected);
+        let mut replayed = State::default();
+        let changes: StoredChanges = stored::from_bytes(&bytes(bytes_of_changes)?)?;
+        changes.apply(&mut replayed).ok_or("changes that do not apply")?;
+        assert_eq!(stored::to_bytes(&StoredState::new(&replayed, 4, true))?, expected);
+    }
+    Ok(())
+}
+
+#[test]
 fn shuffled_state_of_version_4_is_read() -> Result<(), Failure> {
     let read: StoredState = stored::from_bytes(&bytes(STATE_SHUFFLED_4)?)?;
     let (read, _) = read.into_state(true).ok_or("not a state")?;
@@ -144,6 +186,7 @@ fn earlier_versions_are_read() -> Result<(), Failure> {
         (2, STATE_2, CHANGES_2),
         (3, STATE_3, CHANGES_3),
         (4, STATE_4, CHANGES_4),
+        (5, STATE_5, CHANGES_5),
     ] {
         let read: StoredState = stored::from_bytes(&bytes(bytes_of_state)?)?;
         let (mut read, number) = read.into_state(true).ok_or("not a state")?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bandana_shared::accounting::delta_units::DeltaUnits;
 use bandana_shared::accounting::nano_nats::NanoNats;
-use bandana_shared::cells::Measurement;
+use bandana_shared::cells::{Cell, Measurement};
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
@@ -175,6 +175,26 @@ pub(super) fn partial_changes() -> Result<Vec<Change>, Failure> {
         draw,
         Change::Kept { experiment_id, arm: ArmIndex::new(0)? },
     ])
+}
+
+/// Changes of an experiment with segments and metrics, starting from an empty state: the draw is of
+/// the second arm, for the second segment and the first metric.
+pub(super) fn measuring_changes() -> Result<Vec<Change>, Failure> {
+    let held = held(false)?;
+    let specification = held.specification.measuring(Measurement {
+        segmentation: Some("platform=ios,android".parse()?),
+        metrics: vec!["returned:0.2:at-most=0.3".parse()?, "minutes:0.1:-1..60".parse()?],
+    })?;
+    let list = held.policy.weights.clone();
+    let weights = list.clone().with_segments(&[list.clone(), list])?;
+    let policy = Policy { weights, ..held.policy.clone() };
+    let held = CachedExperiment { specification: Arc::new(specification), policy, ..held };
+    let cell = Cell { arm: ArmIndex::new(1)?, segment: 1, metric: 1 };
+    let cell = held.specification.cells().index(cell);
+    let Change::Drawn(draw) = draw(1, &held.specification, PRICE, Some(Day::new(20_000)))? else {
+        return Err("not a draw".into());
+    };
+    Ok(vec![Change::Heard { held, anew: true }, Change::Drawn(Draw { cell, ..draw })])
 }
 
 pub(super) fn state_of(changes: &[Change]) -> Result<State, Failure> {
