@@ -9,6 +9,7 @@ mod driver;
 mod handle;
 mod host_storage;
 mod life;
+mod measuring;
 mod once;
 mod sticky;
 mod time;
@@ -114,10 +115,19 @@ fn builder(
     clock: &Arc<Hands>,
     window: u32,
 ) -> Result<Builder<Ready<HostTransport>>, Failure> {
+    builder_accepting(directory, clock, acceptance()?, window)
+}
+
+fn builder_accepting(
+    directory: &Path,
+    clock: &Arc<Hands>,
+    acceptance: Acceptance,
+    window: u32,
+) -> Result<Builder<Ready<HostTransport>>, Failure> {
     Ok(Bandana::builder()
         .host_transport()
         .directory(directory)
-        .accept(acceptance()?)
+        .accept(acceptance)
         .budget(budget(window)?)
         .consent(Consent::Given)
         .clock(Arc::<Hands>::clone(clock)))

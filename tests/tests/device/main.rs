@@ -1,5 +1,6 @@
 //! Devices: apps with the client library, against real and misbehaving servers.
 
+mod cells;
 mod driver;
 mod embedding;
 mod end_to_end;
