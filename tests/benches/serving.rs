@@ -72,7 +72,8 @@ async fn serving() -> anyhow::Result<()> {
     let (per_second, per_core) = used.rates(BULK_UPLOADS * BULK_REPORTS);
     row("reports in durable uploads of 10,000", per_second, per_core, ">= 5,000,000 per core");
 
-    let selections = vec![SelectArmRequest { experiment_id: "bench".to_owned() }];
+    let selections =
+        vec![SelectArmRequest { experiment_id: "bench".to_owned(), ..Default::default() }];
     let selections: Vec<_> =
         selections.into_iter().cycle().take(usize::try_from(SELECTIONS)?).collect();
     let used = load(&devices, process, Arc::new(selections), select).await?;

@@ -172,7 +172,8 @@ fn know_each_other(server: &Postgres) -> anyhow::Result<()> {
         ensure!(told.status() == UploadStatus::Accepted, "{told:?}");
         let told = one.device.submit_upload(request).await?.into_inner();
         ensure!(told.status() == UploadStatus::Duplicate, "{told:?}");
-        let unknown = SelectArmRequest { experiment_id: "unknown".to_owned() };
+        let unknown =
+            SelectArmRequest { experiment_id: "unknown".to_owned(), ..Default::default() };
         let refused = two.device.select_arm(unknown).await.err().context("selected")?;
         ensure!(refused.code() == Code::NotFound, "{refused}");
         let mut stranger = upload(2, &experiment, day, &[(0, true)])?;

@@ -127,7 +127,7 @@ async fn every_device_is_told_the_same() -> anyhow::Result<()> {
 async fn the_server_draws_arms_for_callers_without_a_policy() -> anyhow::Result<()> {
     let mut aggregator = Aggregator::start(PROGRAM).await?;
     let experiment = aggregator.create(three_arms("draws")).await?;
-    let request = || SelectArmRequest { experiment_id: "draws".to_owned() };
+    let request = || SelectArmRequest { experiment_id: "draws".to_owned(), ..Default::default() };
     let mut given = [0; 3];
     for _ in 0..300 {
         let answer = aggregator.device.select_arm(request()).await?.into_inner();

@@ -170,7 +170,7 @@ async fn alarms_ring_wherever_operators_look() -> anyhow::Result<()> {
 
     let mut drawn = [0; 3];
     for _ in 0..200 {
-        let request = SelectArmRequest { experiment_id: "drawn".into() };
+        let request = SelectArmRequest { experiment_id: "drawn".into(), ..Default::default() };
         let arm = aggregator.device.select_arm(request).await?.into_inner().arm;
         drawn[usize::try_from(arm)?] += 1;
     }

@@ -51,7 +51,7 @@ async fn devices_see_nothing_of_a_draft_until_it_is_started() -> anyhow::Result<
     let absent = aggregator.device.get_experiment(question("never")).await.unwrap_err();
     assert_eq!((hidden.code(), absent.code()), (Code::NotFound, Code::NotFound));
     assert_eq!(hidden.message().replace("later", "never"), absent.message());
-    let select = || SelectArmRequest { experiment_id: "later".to_owned() };
+    let select = || SelectArmRequest { experiment_id: "later".to_owned(), ..Default::default() };
     let hidden = aggregator.device.select_arm(select()).await.unwrap_err();
     assert_eq!(hidden.code(), Code::NotFound);
     for step in [

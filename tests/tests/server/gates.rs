@@ -118,7 +118,7 @@ async fn every_call_of_devices_shows_a_key_and_health_does_not() -> anyhow::Resu
     let experiment = gated.experiment().await?;
     let mut device = gated.device().await?;
 
-    let name = || SelectArmRequest { experiment_id: "gated".to_owned() };
+    let name = || SelectArmRequest { experiment_id: "gated".to_owned(), ..Default::default() };
     let one = UploadRequest::default();
     let many = || tokio_stream::iter([UploadRequest::default()]);
     for (call, outcome) in [
@@ -311,7 +311,7 @@ async fn questions_over_the_rate_are_told_when_to_come_back() -> anyhow::Result<
     let experiment = gated.experiment().await?;
     let (mut busy, mut other) = (gated.device().await?, gated.device().await?);
     let day = day_of(&mut other).await?;
-    let arm = || SelectArmRequest { experiment_id: "gated".to_owned() };
+    let arm = || SelectArmRequest { experiment_id: "gated".to_owned(), ..Default::default() };
     // Either kind of call counts.
     let mut answered = 0;
     let refusal = loop {

@@ -164,7 +164,7 @@ async fn report(
     let answer = device.get_experiment(with(question(), "bandana-app-key", key)?).await?;
     let day = Day::new(answer.into_inner().server_day);
     for name in ["", "unknown", "../../etc/passwd"] {
-        let arm = SelectArmRequest { experiment_id: name.to_owned() };
+        let arm = SelectArmRequest { experiment_id: name.to_owned(), ..Default::default() };
         answers.hear(device.select_arm(with(arm, "bandana-app-key", key)?).await);
     }
     let good = upload(UPLOAD, experiment, day, &[(0, true)])?;
