@@ -6,6 +6,7 @@ pub mod embedding;
 pub mod environment;
 pub mod load;
 pub mod plot;
+pub mod population;
 pub mod process_usage;
 pub mod queries;
 pub mod relay_process;

@@ -3,10 +3,13 @@
 use std::fmt::Write as _;
 
 use bandana_shared::shuffling::BatchSize;
-use bandana_shared::wire::v1::{ArmEstimate, Learner};
+use bandana_shared::wire::v1::{
+    ArmEstimate, Estimates, Learner, MetricEstimates, SegmentEstimates,
+};
 use bandana_studies::instance::{Instance, largest};
 use serde::Serialize;
 
+use crate::population::Population;
 use crate::simulation::{Outcome, Settings};
 
 /// The result of a simulation.
@@ -46,6 +49,36 @@ pub struct Report {
     pub learned_best_arm: usize,
     /// One entry for each arm.
     pub arms: Vec<ArmReport>,
+    /// Number of visits of each user.
+    pub visits: u32,
+    /// One entry for each segment.
+    pub segments: Vec<SegmentReport>,
+    /// One entry for each metric beside the rewards.
+    pub metrics: Vec<MetricReport>,
+}
+
+/// The result for one segment.
+#[derive(Clone, Debug, Serialize)]
+pub struct SegmentReport {
+    /// Its value.
+    pub value: String,
+    /// The arm with the largest mean in it.
+    pub best_arm: usize,
+    /// The arm with the largest share in its last policy.
+    pub learned_best_arm: usize,
+    /// Number of reports of rewards counted in it.
+    pub reports: u64,
+}
+
+/// The result for one metric.
+#[derive(Clone, Debug, Serialize)]
+pub struct MetricReport {
+    /// Its name.
+    pub name: String,
+    /// Number of reports counted for it.
+    pub reports: u64,
+    /// Number of arms whose anytime-valid 95% interval holds the true mean.
+    pub intervals_that_hold: usize,
 }
 
 /// The result for one arm.
@@ -77,7 +110,8 @@ impl Report {
         let truths = instance.true_estimands(estimand, &specification.curve());
         let best = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let gaps = means.iter().map(|mean| best - mean);
-        let uniform_regret = gaps.sum::<f64>() * settings.users as f64 / means.len() as f64;
+        let visits = settings.users as f64 * f64::from(settings.population.visits.max(1));
+        let uniform_regret = gaps.sum::<f64>() * visits / means.len() as f64;
         let weights: Vec<f64> = outcome.estimates.arms.iter().map(|arm| arm.weight).collect();
         let arm = |((arm, true_mean), true_estimand): ((&ArmEstimate, &f64), &f64)| ArmReport {
             arm: arm.arm as usize,
@@ -108,7 +142,28 @@ impl Report {
             best_arm: largest(&means),
             learned_best_arm: largest(&weights),
             arms: outcome.estimates.arms.iter().zip(&means).zip(&truths).map(arm).collect(),
+            visits: settings.population.visits,
+            segments: segments(settings.population, &means, &outcome.estimates),
+            metrics: metrics(&outcome.estimates),
         }
+    }
+
+    /// A line for each segment and each metric.
+    fn cells(&self) -> String {
+        let label = |arm: usize| self.arms.get(arm).map_or("?", |arm| arm.label.as_str());
+        let segment = |one: &SegmentReport| {
+            let (learned, best) = (label(one.learned_best_arm), label(one.best_arm));
+            format!(
+                "group {}: {} reports, learned: {learned}; best: {best}\n",
+                one.value, one.reports
+            )
+        };
+        let metric = |one: &MetricReport| {
+            let (holding, arms) = (one.intervals_that_hold, self.arms.len());
+            format!("{}: {} reports, {holding} of {arms} intervals hold\n", one.name, one.reports)
+        };
+        let segments = self.segments.iter().map(segment);
+        segments.chain(self.metrics.iter().map(metric)).collect()
     }
 
     /// The report as a text table.
@@ -157,7 +212,7 @@ impl Report {
              {shuffled}\
              estimates are of the {}\n\
              regret {:.0}, {:.3} of uniform play ({:.0})\n\
-             learned: {} ({verdict}); best: {}\n",
+             learned: {} ({verdict}); best: {}\n{}",
             self.epsilon,
             self.certified_epsilon,
             self.mechanism,
@@ -168,8 +223,41 @@ impl Report {
             self.uniform_regret,
             label(self.learned_best_arm),
             label(self.best_arm),
+            self.cells(),
         )
     }
+}
+
+fn segments(population: Population, means: &[f64], estimates: &Estimates) -> Vec<SegmentReport> {
+    let of = |(place, segment): (usize, &SegmentEstimates)| {
+        let arms = means.len();
+        let own: Vec<f64> =
+            (0..arms).map(|arm| means[population.taste(place, arm, arms)]).collect();
+        let weights: Vec<f64> = segment.arms.iter().map(|arm| arm.weight).collect();
+        SegmentReport {
+            value: segment.value.clone(),
+            best_arm: largest(&own),
+            learned_best_arm: largest(&weights),
+            reports: segment.arms.iter().map(|arm| arm.reports).sum(),
+        }
+    };
+    estimates.segments.iter().enumerate().map(of).collect()
+}
+
+fn metrics(estimates: &Estimates) -> Vec<MetricReport> {
+    let of = |metric: &MetricEstimates| {
+        let arms = metric.arms.len();
+        let holds = |(place, arm): &(usize, &ArmEstimate)| {
+            let truth = Population::metric_mean(*place, arms);
+            arm.low <= truth && truth <= arm.high
+        };
+        MetricReport {
+            name: metric.name.clone(),
+            reports: metric.arms.iter().map(|arm| arm.reports).sum(),
+            intervals_that_hold: metric.arms.iter().enumerate().filter(holds).count(),
+        }
+    };
+    estimates.metrics.iter().map(of).collect()
 }
 
 /// The option name of a learner: `ldp-ts` for `LEARNER_LDP_TS`.

@@ -30,6 +30,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::aggregator_process::AggregatorProcess;
 use crate::plot;
+use crate::population::Population;
 use crate::relay_process::{AT_ONCE, RelayProcess, ShuffleFlags, gateway_key};
 use crate::report::Report;
 use crate::simulation::{self, Connections, Outcome, Progress, Server, Settings};
@@ -40,7 +41,7 @@ use bandana_studies::instance::largest;
 #[derive(Debug, Parser)]
 #[command(name = "simulated-users", version)]
 struct Arguments {
-    /// Number of users; each makes one choice and one report.
+    /// Number of users; each makes one choice at each visit, and one report.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     users: u64,
     /// Privacy loss bound of one report, in nats.
@@ -55,6 +56,18 @@ struct Arguments {
     /// Levels of the k-level mechanism, 2 to 16.
     #[arg(long, value_name = "K", default_value_t = 6)]
     levels: u32,
+    /// Visits of each user. From 2 on, users keep their arms and report once.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=500),
+          conflicts_with = "shuffle")]
+    visits: u32,
+    /// Groups of users of whom each likes other arms best, and that the server learns apart: 2 to 16.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(2..=16),
+          conflicts_with = "shuffle")]
+    segments: u16,
+    /// Metrics that are measured beside the rewards, by half of the reports.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(1..=15),
+          conflicts_with = "shuffle")]
+    metrics: u16,
     /// Who chooses the arms.
     #[arg(long, value_parser = learner(), default_value_t = Learner::LdpTs)]
     learner: Learner,
@@ -174,11 +187,13 @@ async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(key) = &arguments.app_key {
         connections = connections.with_app_key(key);
     }
-    let display = Display::new(settings.users, &instance);
+    let visits = settings.users * u64::from(settings.population.visits);
+    let display = Display::new(visits, &instance);
     let show = |round: &Progress| display.show(round);
     let start = Instant::now();
     let outcome = if let Some(id) = &arguments.experiment {
         let (specification, learner) = connections.find(id, &instance).await?;
+        settings.population.check(&specification)?;
         settings.epsilon = specification.epsilon();
         settings.mechanism = specification.mechanism();
         settings.learner = learner;
@@ -283,6 +298,11 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<(Settings, Instance)> {
         mechanism,
         learner: arguments.learner.to_wire(),
         batch: arguments.shuffle.map(BatchSize::new).transpose()?,
+        population: Population {
+            visits: arguments.visits,
+            segments: arguments.segments,
+            metrics: arguments.metrics,
+        },
         seed: arguments.seed,
     };
     Ok((settings, instance))
@@ -324,7 +344,7 @@ impl Display {
         let plain = !std::io::stderr().is_terminal();
         let target =
             if plain { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let template = "{bar:30} {pos}/{len} users, {per_sec}, {eta} left  {msg}";
+        let template = "{bar:30} {pos}/{len} visits, {per_sec}, {eta} left  {msg}";
         let style =
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::with_draw_target(Some(users), target).with_style(style);
@@ -342,7 +362,7 @@ impl Display {
         let tenth = |position: u64| position * 10 / users;
         if self.plain && tenth(before) != tenth(round.users) {
             eprintln!(
-                "{} of {users} users, regret {:.0}, favourite: {favourite}",
+                "{} of {users} visits, regret {:.0}, favourite: {favourite}",
                 round.users, round.regret
             );
         }

@@ -1,5 +1,6 @@
 //! Simulated users, each with a separate client, against an aggregator.
 
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,12 +10,10 @@ use bandana_client::grpc::{AppKey, Transport, run_until};
 use bandana_client::{Acceptance, Reward, Shuffled, SimulatedClient, Statistics, Timestamp};
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::accounting::loss::PrivacyLoss;
-use bandana_shared::cells::Measurement;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::gateway::GatewayKeys;
 use bandana_shared::identity::{ExperimentId, Revision};
-use bandana_shared::participation::Participation;
 use bandana_shared::shuffling::{BatchSize, Permille};
 use bandana_shared::specification::{
     Arm, ReleaseTiming, Specification, SpecificationParts, smallest_floor,
@@ -23,12 +22,14 @@ use bandana_shared::wire::v1::{
     self, CreateExperimentRequest, Estimates, EstimatesRequest, ExperimentName,
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use rand::TryRng as _;
+use rand::{RngExt as _, TryRng as _};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use tonic::transport::Endpoint;
 
 use bandana_studies::instance::Instance;
+
+use crate::population::Population;
 
 /// Time limit of a user's attempts to upload.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -56,6 +57,8 @@ pub struct Settings {
     pub learner: v1::Learner,
     /// The reports of a shuffled batch. None: they are not shuffled.
     pub batch: Option<BatchSize>,
+    /// Visits, segments and metrics.
+    pub population: Population,
     /// The seed of all randomness, except the names of uploads, and the order in which shuffled
     /// reports arrive: it decides which wait at the end.
     pub seed: u64,
@@ -64,7 +67,7 @@ pub struct Settings {
 /// Progress after a round.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Number of users so far.
+    /// Number of visits of users so far.
     pub users: u64,
     /// Number of plays of each arm so far.
     pub plays: Vec<u64>,
@@ -211,23 +214,34 @@ pub async fn run_in(
     let means = instance.means();
     let best = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let mut statistics = Statistics::default();
-    let mut plays = vec![0; means.len()];
+    let (mut plays, mut regret) = (vec![0; means.len()], 0.0);
     let mut rounds = Vec::new();
-    let users: Vec<u64> = (0..settings.users).collect();
-    for round in users.chunks(usize::try_from(settings.refresh.max(1))?) {
-        let users = run_round(settings, instance, &specification, connections, round).await?;
-        for user in users {
+    let refresh = usize::try_from(settings.refresh.max(1))?;
+    let all: Vec<u64> = (0..settings.users).collect();
+    let visits = settings.population.visits.max(1);
+    let turns = (0..visits).flat_map(|visit| all.chunks(refresh).map(move |users| (visit, users)));
+    // The clients of those who will come again.
+    let mut clients: HashMap<u64, SimulatedClient> = HashMap::new();
+    for (visit, users) in turns {
+        let round = Round { settings, instance, specification: &specification, connections, visit };
+        for user in round.run(users, &mut clients).await? {
             plays[user.arm] += 1;
-            add(&mut statistics, user.statistics);
+            let segment = settings.population.segment(user.number);
+            let taste = settings.population.taste(segment, user.arm, means.len());
+            regret += best - means[taste];
+            if visit + 1 == visits {
+                add(&mut statistics, user.statistics);
+            } else {
+                clients.insert(user.number, user.client);
+            }
         }
         if let Some(batch) = settings.batch {
             await_batches(&mut connections.operator, &experiment_id, batch, &plays).await?;
         }
         let name = ExperimentName { experiment_id: experiment_id.to_string() };
         connections.operator.refresh_policy(name).await.context("refreshing the policy")?;
-        let gaps = plays.iter().zip(&means).map(|(&count, mean)| count as f64 * (best - mean));
-        let users = round.last().map_or(0, |last| last + 1);
-        let progress = Progress { users, plays: plays.clone(), regret: gaps.sum() };
+        let users = u64::from(visit) * settings.users + users.last().map_or(0, |last| last + 1);
+        let progress = Progress { users, plays: plays.clone(), regret };
         on_round(&progress);
         rounds.push(progress);
     }
@@ -295,8 +309,8 @@ async fn create(
         arms: arms.collect::<Result<_, _>>()?,
         timing: ReleaseTiming::IMMEDIATE,
         batch: settings.batch,
-        participation: Participation::EVERYONE,
-        measurement: Measurement::REWARDS_ONLY,
+        participation: settings.population.participation(),
+        measurement: settings.population.measurement()?,
     })?;
     let request = CreateExperimentRequest {
         specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),
@@ -322,61 +336,95 @@ struct User {
     statistics: Statistics,
 }
 
-/// Lets every user of a round choose, then lets every user report.
-///
-/// The steps are separate so that all users of a round choose by the same policy, whatever the
-/// order of uploads. So the outcome depends on the seed only.
-async fn run_round(
-    settings: &Settings,
-    instance: &Instance,
-    specification: &Specification,
-    connections: &Connections,
-    round: &[u64],
-) -> anyhow::Result<Vec<User>> {
-    let in_flight = connections.devices.len() * CALLS_PER_CONNECTION;
-    let transport = |user: u64| {
-        let place = user % connections.devices.len() as u64;
-        connections.devices[usize::try_from(place).unwrap_or(0)].clone()
-    };
-    let acceptance = acceptance(specification, instance, connections);
-    let choosing = round.iter().map(|&user| {
-        choose(settings, instance, specification, user, (transport(user), acceptance.clone()))
-    });
-    let chosen: Vec<User> = stream::iter(choosing).buffered(in_flight).try_collect().await?;
-    let reporting = chosen.into_iter().map(|user| {
-        let transport = transport(user.number);
-        report(user, transport)
-    });
-    stream::iter(reporting).buffered(in_flight).try_collect().await
+/// A visit of some users.
+#[derive(Clone, Copy)]
+struct Round<'a> {
+    settings: &'a Settings,
+    instance: &'a Instance,
+    specification: &'a Specification,
+    connections: &'a Connections,
+    /// The visit, from 0.
+    visit: u32,
 }
 
-async fn choose(
-    settings: &Settings,
-    instance: &Instance,
-    specification: &Specification,
-    number: u64,
-    (mut transport, acceptance): (Transport, Acceptance),
-) -> anyhow::Result<User> {
-    let experiment_id = specification.experiment_id();
-    let mut client = SimulatedClient::seeded(settings.seed, number);
-    client.enroll(experiment_id.clone(), acceptance);
-    let client = Mutex::new(client);
-    // The only task at first is to fetch the policy.
-    run_until(&client, &mut transport, &now, now().after(PATIENCE)).await?;
-    let mut client = client.into_inner()?;
-    let time = now();
-    let assignment = client.draw(experiment_id, time)?;
-    let arm = assignment.arm().get();
-    let mut rng = ChaCha20Rng::seed_from_u64(settings.seed ^ REACTIONS);
-    rng.set_stream(number);
-    let reward = Reward::new(instance.arms[arm].rewards.draw(&mut rng))?;
-    client.reward(assignment.id(), reward, time)?;
-    Ok(User { number, client, arm, statistics: Statistics::default() })
+impl Round<'_> {
+    /// Lets every user of a round choose, then lets every user report.
+    ///
+    /// The steps are separate so that all users of a round choose by the same policy, whatever the
+    /// order of uploads. So the outcome depends on the seed only.
+    async fn run(
+        self,
+        users: &[u64],
+        clients: &mut HashMap<u64, SimulatedClient>,
+    ) -> anyhow::Result<Vec<User>> {
+        let connections = self.connections;
+        let in_flight = connections.devices.len() * CALLS_PER_CONNECTION;
+        let transport = |user: u64| {
+            let place = user % connections.devices.len() as u64;
+            connections.devices[usize::try_from(place).unwrap_or(0)].clone()
+        };
+        let acceptance = acceptance(self.specification, self.instance, connections);
+        let clients: Vec<(u64, SimulatedClient)> = users
+            .iter()
+            .map(|&user| {
+                let client = clients.remove(&user).unwrap_or_else(|| {
+                    let mut client = SimulatedClient::seeded(self.settings.seed, user);
+                    let terms = self.settings.population.terms(acceptance.clone(), user);
+                    client.enroll(self.specification.experiment_id().clone(), terms);
+                    client
+                });
+                (user, client)
+            })
+            .collect();
+        let choosing =
+            clients.into_iter().map(|(user, client)| self.choose(user, client, transport(user)));
+        let chosen: Vec<User> = stream::iter(choosing).buffered(in_flight).try_collect().await?;
+        let reporting = chosen.into_iter().map(|user| {
+            let transport = transport(user.number);
+            report(user, transport, self.visit)
+        });
+        stream::iter(reporting).buffered(in_flight).try_collect().await
+    }
+
+    async fn choose(
+        self,
+        number: u64,
+        client: SimulatedClient,
+        mut transport: Transport,
+    ) -> anyhow::Result<User> {
+        let Self { settings, instance, specification, visit, .. } = self;
+        let experiment_id = specification.experiment_id();
+        let client = Mutex::new(client);
+        let clock = || at_visit(visit);
+        // The only task at first is to fetch the policy; at a later visit it is out of date.
+        run_until(&client, &mut transport, &clock, clock().after(PATIENCE)).await?;
+        let mut client = client.into_inner()?;
+        let time = clock();
+        let assignment = client.draw(experiment_id, time)?;
+        let arm = assignment.arm().get();
+        let mut rng = ChaCha20Rng::seed_from_u64(settings.seed ^ REACTIONS);
+        rng.set_stream(number);
+        rng.set_word_pos(u128::from(visit) << 32);
+        let population = settings.population;
+        let arms = instance.arms.len();
+        let taste = population.taste(population.segment(number), arm, arms);
+        let reward = Reward::new(instance.arms[taste].rewards.draw(&mut rng))?;
+        if assignment.unreported().is_none() {
+            client.reward(assignment.id(), reward, time)?;
+            for metric in population.metric_names() {
+                let is_one = rng.random_bool(Population::metric_mean(arm, arms));
+                let value = Reward::new(f64::from(u8::from(is_one)))?;
+                client.measure(assignment.id(), &metric, value, time)?;
+            }
+        }
+        Ok(User { number, client, arm, statistics: Statistics::default() })
+    }
 }
 
-async fn report(mut user: User, mut transport: Transport) -> anyhow::Result<User> {
+async fn report(mut user: User, mut transport: Transport, visit: u32) -> anyhow::Result<User> {
     let client = Mutex::new(user.client);
-    run_until(&client, &mut transport, &now, now().after(PATIENCE)).await?;
+    let clock = || at_visit(visit);
+    run_until(&client, &mut transport, &clock, clock().after(PATIENCE)).await?;
     user.client = client.into_inner()?;
     user.statistics = user.client.statistics();
     let counted = user.statistics.uploads_accepted + user.statistics.uploads_duplicate;
@@ -400,6 +448,11 @@ fn add(sum: &mut Statistics, one: Statistics) {
     sum.uploads_postponed += one.uploads_postponed;
     sum.fetches_failed += one.fetches_failed;
     sum.answers_refused += one.answers_refused;
+}
+
+/// The time of a visit, by the users' clocks: each visit is two lifetimes of a policy later.
+fn at_visit(visit: u32) -> Timestamp {
+    now().after(Duration::from_mins(2).saturating_mul(visit))
 }
 
 /// The system's time.

@@ -396,21 +396,9 @@ impl StoredState {
         let mut stores = stores.into_stores(count)?;
         let participations = std::mem::take(&mut membership.participations);
         let beside = shuffling.batches.into_iter().zip(participations).zip(measurements);
-        let specifications =
-            parts.specifications.into_iter().zip(beside).map(|(stored, beside)| {
-                let ((batch, part), measurement) = beside;
-                let participation = match part {
-                    Some(part) => part.into_participation()?,
-                    None => Participation::EVERYONE,
-                };
-                let measurement = match measurement {
-                    Some(measurement) => measurement.into_measurement()?,
-                    None => Measurement::REWARDS_ONLY,
-                };
-                let beside = Beside { batch: batch_size(batch)?, participation, measurement };
-                stored.into_specification(beside).map(Arc::new)
-            });
-        let specifications: Vec<Arc<Specification>> = specifications.collect::<Option<_>>()?;
+        let specifications = parts.specifications.into_iter().zip(beside);
+        let specifications: Vec<Arc<Specification>> =
+            specifications.map(specification).collect::<Option<_>>()?;
         let find = |place: u32| specifications.get(usize::try_from(place).ok()?).map(Arc::clone);
         let mut state = State {
             ledger: parts.ledger.into_ledger(),
@@ -466,6 +454,25 @@ impl StoredState {
         membership.restore(&mut state)?;
         Some((state, parts.number))
     }
+}
+
+/// Batch, participation and measurement, as they are stored.
+type StoredBeside = ((u32, Option<StoredParticipation>), Option<StoredMeasurement>);
+
+/// A stored specification; `None`: it is not valid.
+fn specification(
+    (stored, ((batch, part), measurement)): (StoredSpecification, StoredBeside),
+) -> Option<Arc<Specification>> {
+    let participation = match part {
+        Some(part) => part.into_participation()?,
+        None => Participation::EVERYONE,
+    };
+    let measurement = match measurement {
+        Some(measurement) => measurement.into_measurement()?,
+        None => Measurement::REWARDS_ONLY,
+    };
+    let beside = Beside { batch: batch_size(batch)?, participation, measurement };
+    stored.into_specification(beside).map(Arc::new)
 }
 
 /// Parcels, and what is stored beside each of them.
