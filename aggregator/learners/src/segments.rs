@@ -8,7 +8,8 @@
 //!
 //! The levels are fitted by weighted least squares. The heterogeneity is estimated by the method of
 //! moments (DerSimonian and Laird, "Meta-analysis in clinical trials", 1986), for two classifications
-//! instead of one and with approximate degrees of freedom. This is empirical Bayes: the prior of an
+//! instead of one and with approximate degrees of freedom, and its standard error is added: a first
+//! agreement by chance would otherwise make all segments share a mistake. This is empirical Bayes: the prior of an
 //! arm in a segment is a Beta law around the mean that the other segments predict. Its weight in
 //! reports follows from the heterogeneity and from the number of reports behind the prediction. The
 //! evidence of a learner is that of the segment, with the prior's ones and zeros added.
@@ -86,7 +87,7 @@ fn fit(cells: &[Vec<Cell>], arms: usize) -> Levels {
     levels
 }
 
-/// The variance of the deviations between arms and segments, 0 or more.
+/// The variance of the deviations between arms and segments, and its standard error.
 fn heterogeneity(cells: &[Vec<Cell>], levels: &Levels, variance: f64) -> f64 {
     let sum = |reports: &mut dyn Iterator<Item = f64>| reports.sum::<f64>();
     let of_segment: Vec<f64> =
@@ -109,7 +110,9 @@ fn heterogeneity(cells: &[Vec<Cell>], levels: &Levels, variance: f64) -> f64 {
     if information <= 0.0 {
         return 0.0;
     }
-    ((squares - degrees * variance) / information).max(0.0)
+    let estimate = ((squares - degrees * variance) / information).max(0.0);
+    let error = variance * libm::sqrt(2.0 * degrees) / information;
+    estimate + error
 }
 
 /// The mean that other segments predict for an arm in a segment, and the number of reports that the
@@ -152,8 +155,8 @@ mod tests {
         let mut equal = segments(&[[0.5, 0.55]; 4]);
         shrink(&mut equal);
         for own in equal.iter().flatten() {
-            // Nearly the reports of all four segments.
-            assert!((39_000.0..=40_000.0).contains(&own.reports()), "{own:?}");
+            // More than twice its own, of the reports of all four segments.
+            assert!((20_000.0..=40_000.0).contains(&own.reports()), "{own:?}");
         }
     }
 
@@ -165,7 +168,7 @@ mod tests {
             let means = [own[0], own[1]].map(|arm| arm.mean().unwrap());
             assert!((means[0] - expected).abs() < 1e-3, "{means:?}");
             assert!((means[1] - means[0] - 0.05).abs() < 1e-3, "{means:?}");
-            assert!(own[0].reports() > 29_000.0, "{own:?}");
+            assert!(own[0].reports() > 18_000.0, "{own:?}");
         }
     }
 

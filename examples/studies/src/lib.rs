@@ -13,5 +13,6 @@ pub mod curator;
 pub mod decision;
 pub mod instance;
 pub mod program;
+pub mod segments;
 pub mod study;
 pub mod visits;

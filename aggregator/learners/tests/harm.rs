@@ -1,0 +1,99 @@
+//! Guardrail metrics: how often harm is found where there is none, and how soon where there is.
+
+use bandana_learners::guardrails::Guardrails;
+use bandana_learners::harm::{HARM_ALPHA, harmful};
+use bandana_learners::{Learner, LearnerConfig, TallySnapshot};
+use bandana_shared::cells::{Cell, Measurement};
+use bandana_shared::channel::Channel;
+use bandana_shared::curve::{Curve, Level, Mechanism};
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::{ArmIndex, ExperimentId};
+use bandana_shared::rewards::Rewards;
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+use bandana_shared::tally::Tally;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+/// Two arms, whose guardrail metric may have a mean of at most .3.
+fn specification() -> Specification {
+    let arms = ["a", "b"].map(|label| Arm::new(label).unwrap());
+    let specification = Specification::first(
+        ExperimentId::new("guarded").unwrap(),
+        Epsilon::new(2.0).unwrap(),
+        Rewards::binary(),
+        Mechanism::Linear,
+        arms.to_vec(),
+        ReleaseTiming::IMMEDIATE,
+    );
+    let metrics = vec!["returned:0.5:at-most=0.3".parse().unwrap()];
+    specification.unwrap().measuring(Measurement { metrics, ..Measurement::REWARDS_ONLY }).unwrap()
+}
+
+/// The number of reports of the metric for each arm until one of them is found to do harm, looking
+/// after every tenth; `None`: never within `most`.
+fn found_after(specification: &Specification, mean: f64, most: u64, seed: u64) -> Option<u64> {
+    let Channel::Bit(floor) = specification.channel() else { panic!("not bits") };
+    let curve = Curve::new(specification.mechanism_of(1), specification.epsilon());
+    let thresholds = [Level::ZERO, Level::ONE].map(|level| floor.threshold(curve.apply(level)));
+    let cells = specification.cells();
+    let place = |arm| {
+        let arm = ArmIndex::new(arm).unwrap();
+        cells.index(Cell { arm, segment: 0, metric: 1 }).get()
+    };
+    let mut tallies = vec![Tally::EMPTY; cells.len()];
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    for reports in 1..=most {
+        for arm in 0..2 {
+            let threshold = thresholds[usize::from(rng.random_bool(mean))];
+            tallies[place(arm)] += Tally::of_bit(threshold.bit(rng.random(), rng.random()));
+        }
+        if reports % 10 == 0 && harmful(specification, &tallies, 1).contains(&true) {
+            return Some(reports);
+        }
+    }
+    None
+}
+
+#[test]
+fn harm_is_hardly_ever_found_at_the_limit_however_often_one_looks() {
+    let specification = specification();
+    let trials = 400;
+    let found = (0..trials).filter(|seed| found_after(&specification, 0.3, 2000, *seed).is_some());
+    let found = found.count();
+    // At most 20 are expected; 43 or more of a level of .05 come once in a million.
+    assert!((found as f64) < HARM_ALPHA * trials as f64 + 23.0, "{found} of {trials}");
+}
+
+#[test]
+fn harm_is_found_soon_where_there_is_some() {
+    let specification = specification();
+    let times = (0..40).map(|seed| found_after(&specification, 0.6, 2000, seed));
+    let times: Vec<u64> = times.map(|time| time.expect("never found")).collect();
+    let mean = times.iter().sum::<u64>() as f64 / times.len() as f64;
+    assert!((50.0..600.0).contains(&mean), "{mean}");
+}
+
+#[test]
+fn an_arm_that_does_harm_gets_nothing_unless_all_do() {
+    let specification = specification();
+    let cells = specification.cells();
+    let config = LearnerConfig {
+        floor_weight: 0.1,
+        guardrails: Guardrails::new(50, 0.2).unwrap(),
+        ..LearnerConfig::new(Learner::LdpTs)
+    };
+    let tallies = |returned: [u64; 2]| {
+        let mut tallies = vec![Tally::new(1000, 500).unwrap(); cells.len()];
+        for (arm, ones) in returned.into_iter().enumerate() {
+            tallies[2 * arm + 1] = Tally::new(1000, ones).unwrap();
+        }
+        TallySnapshot { tallies, ..Default::default() }
+    };
+    let weigh = |returned| config.weigh(&specification, 2, &tallies(returned), &[]).unwrap();
+    // Private means of .12 and .88 stand for 0 and 1.
+    let one = weigh([800, 150]);
+    assert_eq!((one.get(0), one.share(1)), (0, 1.0));
+    let (both, none) = (weigh([800, 800]), weigh([150, 150]));
+    assert_eq!(both, none);
+    assert!((both.share(0) - 0.5).abs() < 1e-6);
+}

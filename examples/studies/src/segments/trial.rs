@@ -1,0 +1,79 @@
+//! One trial: users of random segments choose and report, and policies follow their reports.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bandana_learners::{Evidence, LearnerInput, reports_until_policy, segments};
+use bandana_shared::alphabet::Alphabet;
+use bandana_shared::channel::Floor;
+use bandana_shared::curve::{Curve, Level, Mechanism};
+use bandana_shared::policy::Weights;
+use bandana_shared::tally::Tally;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
+
+use super::{Pooling, SegmentedArms, SegmentsStudy};
+
+/// Runs a trial, and returns its pseudo-regret. `None`: it was stopped.
+pub(super) fn run(
+    study: &SegmentsStudy,
+    (arms, pooling): (&SegmentedArms, Pooling),
+    seed: u64,
+    stop: &AtomicBool,
+) -> anyhow::Result<Option<f64>> {
+    let floor = Floor::for_epsilon(study.epsilon);
+    let curve = Curve::new(Mechanism::Linear, study.epsilon);
+    let bits = [Level::ZERO, Level::ONE].map(|level| floor.threshold(curve.apply(level)));
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let count = arms.means.first().map_or(0, Vec::len);
+    let mut tallies = vec![vec![Tally::EMPTY; count]; arms.means.len()];
+    let best = |means: &Vec<f64>| means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let best: Vec<f64> = arms.means.iter().map(best).collect();
+    let (mut users, mut regret) = (0, 0.0);
+    while users < study.users {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let due = usize::try_from(reports_until_policy(users as u64))?;
+        let policies = weigh(study, pooling, &tallies, floor)?;
+        for _ in 0..due.min(study.users - users) {
+            let segment = rng.random_range(0..arms.means.len());
+            let arm = policies[segment].draw(rng.next_u32()).get();
+            let mean = arms.means[segment][arm];
+            regret += best[segment] - mean;
+            let threshold = bits[usize::from(rng.random_bool(mean))];
+            tallies[segment][arm] += Tally::of_bit(threshold.bit(rng.random(), rng.random()));
+            users += 1;
+        }
+    }
+    Ok(Some(regret))
+}
+
+/// The weights of each segment.
+fn weigh(
+    study: &SegmentsStudy,
+    pooling: Pooling,
+    tallies: &[Vec<Tally>],
+    floor: Floor,
+) -> anyhow::Result<Vec<Weights>> {
+    let evidence = |own: &Vec<Tally>| -> Vec<Evidence> {
+        own.iter().map(|tally| Evidence::of(tally, Alphabet::BITS)).collect()
+    };
+    let mut all: Vec<Vec<Evidence>> = tallies.iter().map(evidence).collect();
+    match pooling {
+        Pooling::Nothing => {}
+        Pooling::Shrinkage => segments::shrink(&mut all),
+        Pooling::Everything => {
+            let sum = |arm: usize| tallies.iter().map(|own| own[arm]).sum::<Tally>();
+            let arms = tallies.first().map_or(0, Vec::len);
+            all = vec![evidence(&(0..arms).map(sum).collect())];
+        }
+    }
+    let weigh = |own: Vec<Evidence>| {
+        let active = vec![true; own.len()];
+        study.learner.weights(&LearnerInput::of(own, &active, floor.into()))
+    };
+    let mut weights: Vec<Weights> = all.into_iter().map(weigh).collect::<Result<_, _>>()?;
+    let last = weights[weights.len() - 1].clone();
+    weights.resize(tallies.len(), last);
+    Ok(weights)
+}
