@@ -25,7 +25,7 @@ macro_rules! asset {
     };
 }
 
-const ASSETS: [Asset; 26] = [
+const ASSETS: [Asset; 27] = [
     Asset {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -44,6 +44,7 @@ const ASSETS: [Asset; 26] = [
     asset!("arms.js", SCRIPT),
     asset!("arm-names.js", SCRIPT),
     asset!("symbols.js", SCRIPT),
+    asset!("cells.js", SCRIPT),
     asset!("traffic.js", SCRIPT),
     asset!("details.js", SCRIPT),
     asset!("actions.js", SCRIPT),

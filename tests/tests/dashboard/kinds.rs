@@ -36,6 +36,12 @@ const PRIVATE: &[&[&str]] = &[
     &["two-categories", "--categories", "2"],
     &["window", "--window-days", "14", "--burn-in-reports", "100", "--holdout-share", "0.1"],
     &["discount", "--discount-per-day", "0.9", "--learner", "rand-ada-kl"],
+    &[
+        "cells",
+        "--segments=platform=ios,android",
+        "--metric=returned:0.2:at-most=0.3",
+        "--metric=minutes:0.1:0..60",
+    ],
     &["simulation", "--simulation"],
 ];
 
@@ -113,6 +119,85 @@ pub(super) async fn every_kind_of_private_experiment_has_a_page_and_is_paused_th
         format!("document.querySelectorAll('#experiments tbody tr').length === {}", PRIVATE.len());
     browser.until(&rows).await?;
     has_no_errors(&browser, "the list").await?;
+    browser.quit().await?;
+    aggregator.process.stop().await
+}
+
+/// The value of an input of the form, set as typing does.
+async fn enter(browser: &Browser, id: &str, value: &str) -> anyhow::Result<()> {
+    let script = "const input = document.getElementById(arguments[0]); \
+                  input.value = arguments[1]; \
+                  input.dispatchEvent(new Event('change', { bubbles: true }))";
+    browser.run(script, &[id.into(), value.into()]).await.map(drop)
+}
+
+/// Adds reports to a cell: of these, so many are ones.
+async fn fill(
+    aggregator: &mut Aggregator,
+    specification: &Specification,
+    (cell, reports, ones): (usize, usize, usize),
+) -> anyhow::Result<()> {
+    let day = aggregator.day(specification).await?;
+    let cell = ArmIndex::new(cell)?;
+    let bits = (0..reports).map(|place| (cell, place < ones)).collect();
+    let reports = PackedReports::pack(bits)?;
+    let name = [u8::try_from(cell.get())?; 16];
+    let (id, digest) = (UploadId::new(name), specification.digest());
+    let bytes = Upload { id, digest, day, reports }.to_bytes();
+    let answer = aggregator.device.submit_upload(UploadRequest::decode(&bytes[..])?).await?;
+    anyhow::ensure!(answer.get_ref().status() == UploadStatus::Accepted, "{answer:?}");
+    Ok(())
+}
+
+pub(super) async fn metrics_and_segments_are_made_in_the_form_and_shown_on_the_page()
+-> anyhow::Result<()> {
+    let browser = Browser::start().await?;
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let url = aggregator.process.operator_url.clone();
+    browser.open(&format!("{url}/#/new")).await?;
+    browser.until("document.getElementById('create') !== null").await?;
+    for (id, value) in [
+        ("experiment_id", "form"),
+        ("arms", "red\ngreen"),
+        ("epsilon", "4"),
+        ("segments", "platform=ios,android"),
+        ("metrics", "returned:0.2:at-most=0.3"),
+    ] {
+        enter(&browser, id, value).await?;
+    }
+    browser.run("document.querySelector('#create button[type=submit]').click()", &[]).await?;
+    browser.until(&format!("{STATE} === 'running'")).await?;
+    let made = printed(&url, &["experiment", "show", "form"]).await?;
+    assert_eq!(made["segmentation"]["values"], serde_json::json!(["ios", "android"]));
+    assert_eq!(made["metrics"][0]["at_most"], 0.3);
+
+    // Cells of the arm red: rewards on ios, returned on ios; of green the same, with harm.
+    let name = ExperimentName { experiment_id: "form".to_owned() };
+    let status = aggregator.operator.get_experiment_status(name.clone()).await?.into_inner();
+    let specification = status.specification.context("no specification")?;
+    let specification = Specification::try_from(&specification)?;
+    for cell in [(0, 400, 200), (1, 400, 40), (4, 400, 250), (5, 400, 360)] {
+        fill(&mut aggregator, &specification, cell).await?;
+    }
+    aggregator.operator.refresh_policy(name).await?;
+    let shown = "document.getElementById('harm').innerText.startsWith('green does harm')";
+    browser.until(shown).await?;
+    for (width, height) in [(1280, 900), (390, 844)] {
+        browser.resize(width, height).await?;
+        let tables = "['metric-returned', 'segment-0', 'segment-1'].every((id) => \
+                      document.querySelectorAll(`#${id} tbody tr`).length === 2)";
+        browser.until(tables).await?;
+        let text = "document.querySelector('#metric-returned').innerText";
+        let text = browser.value(text).await?;
+        let text = text.as_str().context("no text")?.to_owned();
+        anyhow::ensure!(text.contains("does harm, no traffic"), "{text}");
+        // Four cells with reports are two arms in the traffic of the day.
+        let days = "document.querySelectorAll('#tallies tbody tr').length === 2";
+        browser.until(days).await?;
+        let wide = "document.documentElement.scrollWidth > window.innerWidth";
+        anyhow::ensure!(browser.value(wide).await? == false, "{width}: wider than the window");
+        has_no_errors(&browser, "form").await?;
+    }
     browser.quit().await?;
     aggregator.process.stop().await
 }

@@ -42,6 +42,8 @@ export async function create({ main, signal, announce, ready }) {
     weight: number({ id: "until_weight_below", min: "0", max: "1", value: "0.01" }),
     days: number({ id: "report_days", min: "0", max: "3650", step: "1", value: "0" }),
     layer: element("input", { id: "layer", autocomplete: "off", spellcheck: "false" }),
+    segments: element("input", { id: "segments", autocomplete: "off", spellcheck: "false" }),
+    metrics: element("textarea", { id: "metrics", rows: "2", spellcheck: "false" }),
     enrolment: number({ id: "enrolment_share", min: "0.000001", max: "1", value: "1" }),
   };
   const simulation = check("simulation", "The users are simulated: their noise can be repeated, and protects nobody");
@@ -100,6 +102,9 @@ export async function create({ main, signal, announce, ready }) {
       field("An arm is", inputs.keeping), weight, days,
       field("Enrolled share", inputs.enrolment, "Share of the installations, above 0, at most 1; it can be changed later"),
       field("Part of a layer", inputs.layer, "name:from-to, such as checkout:0-0.5; experiments with parts of one layer have no installation in common. Empty: none")),
+    element("fieldset", {}, element("legend", {}, "What else is measured"),
+      field("Segments", inputs.segments, "name=value,value, such as platform=ios,android: a public property that apps agree to tell. Empty: none"),
+      field("Metrics", inputs.metrics, "One on a line: returned:0.1 for a yes or no that a tenth of the assignments report, minutes:0.1:0..60 for a number; with :at-most=0.3 or :at-least=5 an arm beyond that gets no traffic")),
     element("fieldset", {}, element("legend", {}, "Learning"),
       field("Learner", inputs.learner),
       field("Floor weight", inputs.floor, "Least share of the traffic for every arm: 0 to 1 / number of arms"),
@@ -112,12 +117,17 @@ export async function create({ main, signal, announce, ready }) {
   ready();
 }
 
+/** The lines of a text that are not empty. */
+function lines(input) {
+  return input.value.split("\n").map((line) => line.trim()).filter((line) => line !== "");
+}
+
 /** The fields as in a file of `bandana experiment create`. */
 function described(inputs, simulation) {
   const value = (input) => (input.value === "" ? undefined : Number(input.value));
   return {
     experiment_id: inputs.id.value,
-    arms: inputs.arms.value.split("\n").map((label) => label.trim()).filter((label) => label !== ""),
+    arms: lines(inputs.arms),
     epsilon: value(inputs.epsilon),
     attribution_window_seconds: value(inputs.window),
     release_delay_seconds_max: value(inputs.delay),
@@ -136,6 +146,8 @@ function described(inputs, simulation) {
     until_weight_below: inputs.keeping.value === "true" ? undefined : value(inputs.weight),
     report_days: inputs.keeping.value === "true" ? undefined : value(inputs.days),
     layer: inputs.layer.value.trim() || undefined,
+    segments: inputs.segments.value.trim() || undefined,
+    metrics: lines(inputs.metrics),
     enrolment_share: value(inputs.enrolment),
     simulation: simulation || undefined,
   };

@@ -1,5 +1,6 @@
 // How an experiment is run, and who has changed it.
 
+import { measured } from "./cells.js";
 import { element, facts, table } from "./elements.js";
 import { duration, plain, time, visible } from "./text.js";
 
@@ -21,6 +22,7 @@ export function about() {
       ["Arms", now.sticky ? kept(now.sticky) : "drawn anew for each assignment, which can be reported each time"],
       ["Enrolled", `${plain(now.enrolment_share)} of the installations`],
       ...(now.layer ? [["Layer", `${now.layer.name}, ${plain(now.layer.from)} to ${plain(now.layer.to)}`]] : []),
+      ...measured(now),
       ["Revision", String(now.revision)],
       ["Digest", element("code", {}, now.digest)],
       ...(signed.length ? signed : [["Signed", "by nobody"]]),

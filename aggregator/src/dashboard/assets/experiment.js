@@ -2,6 +2,7 @@
 
 import { arms } from "./arms.js";
 import { actionsOf } from "./actions.js";
+import { cells, harms } from "./cells.js";
 import { about, changes } from "./details.js";
 import { element } from "./elements.js";
 import { privacy } from "./privacy.js";
@@ -19,15 +20,16 @@ const BEFORE_WORDS = 5000;
 /** Shows the experiment, and keeps it up to date. */
 export async function experiment(context, id) {
   const { main, signal, announce, ready } = context;
-  const parts = { arms: arms(context), traffic: daily(context), privacy: privacy(context), changes: changes(), about: about() };
+  const parts = { arms: arms(context), cells: cells(), traffic: daily(context), privacy: privacy(context), changes: changes(), about: about() };
   const actions = actionsOf(id, context);
   const state = element("span", { class: "chip", id: "state" });
   const live = element("span", { class: "chip", id: "live" }, "connecting");
   const note = element("p", { class: "note" });
   const alarms = alarmList();
+  const harm = element("div", { id: "harm" });
   const page = [
     element("div", { class: "row" }, element("h1", { tabindex: "-1" }, id), state, live),
-    ...actions.parts, note, alarms.section, parts.arms.section, parts.traffic.section,
+    ...actions.parts, note, alarms.section, harm, parts.arms.section, parts.cells.section, parts.traffic.section,
     parts.privacy.section, parts.about.section, parts.changes.section,
   ];
   let isShown = false;
@@ -50,6 +52,8 @@ export async function experiment(context, id) {
       isShown = true;
     }
     parts.arms.show(moment);
+    parts.cells.show(moment);
+    harm.replaceChildren(...harms(estimates));
     parts.privacy.show(moment, parts.arms.share());
     parts.about.show(now);
     look();

@@ -22,7 +22,8 @@ export function daily({ signal }) {
   const section = element("section", { "aria-labelledby": "traffic-title" },
     element("h2", { id: "traffic-title" }, "Traffic"), none, figure, more);
   let before = "";
-  const show = (rows, { experiment: now, estimates }) => {
+  const show = (cells, { experiment: now, estimates }) => {
+    const rows = byArm(cells, now);
     const key = JSON.stringify([rows, now.revision]);
     if (key === before) return;
     before = key;
@@ -44,6 +45,19 @@ export function daily({ signal }) {
       shareCell(row.reports / sums.get(row.day), percent(row.reports / sums.get(row.day))))));
   };
   return { section, show };
+}
+
+/** The reports of each day and arm, from those of each day and cell. */
+function byArm(cells, { segmentation, metrics }) {
+  const ofArm = (segmentation?.values.length ?? 1) * (metrics.length + 1);
+  const rows = new Map();
+  for (const { day, arm: cell, reports } of cells) {
+    const arm = Math.floor(cell / ofArm);
+    const key = `${day} ${arm}`;
+    if (!rows.has(key)) rows.set(key, { day, arm, reports: 0 });
+    rows.get(key).reports += reports;
+  }
+  return [...rows.values()];
 }
 
 function everyDay(rows) {
