@@ -61,13 +61,11 @@ struct Arguments {
           conflicts_with = "shuffle")]
     visits: u32,
     /// Groups of users of whom each likes other arms best, and that the server learns apart: 2 to 16.
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(2..=16),
-          conflicts_with = "shuffle")]
-    segments: u16,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(2..=16), conflicts_with = "shuffle")]
+    segments: Option<u16>,
     /// Metrics that are measured beside the rewards, by half of the reports.
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(1..=15),
-          conflicts_with = "shuffle")]
-    metrics: u16,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=15), conflicts_with = "shuffle")]
+    metrics: Option<u16>,
     /// Who chooses the arms.
     #[arg(long, value_parser = learner(), default_value_t = Learner::LdpTs)]
     learner: Learner,
@@ -300,8 +298,8 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<(Settings, Instance)> {
         batch: arguments.shuffle.map(BatchSize::new).transpose()?,
         population: Population {
             visits: arguments.visits,
-            segments: arguments.segments,
-            metrics: arguments.metrics,
+            segments: arguments.segments.unwrap_or(0),
+            metrics: arguments.metrics.unwrap_or(0),
         },
         seed: arguments.seed,
     };
