@@ -367,12 +367,12 @@ impl Round<'_> {
         let clients: Vec<(u64, SimulatedClient)> = users
             .iter()
             .map(|&user| {
-                let client = clients.remove(&user).unwrap_or_else(|| {
-                    let mut client = SimulatedClient::seeded(self.settings.seed, user);
-                    let terms = self.settings.population.terms(acceptance.clone(), user);
-                    client.enroll(self.specification.experiment_id().clone(), terms);
-                    client
-                });
+                let client = clients.remove(&user);
+                let mut client =
+                    client.unwrap_or_else(|| SimulatedClient::seeded(self.settings.seed, user));
+                // At a later visit too: the policy is fetched then.
+                let terms = self.settings.population.terms(acceptance.clone(), user);
+                client.enroll(self.specification.experiment_id().clone(), terms);
                 (user, client)
             })
             .collect();
@@ -396,7 +396,7 @@ impl Round<'_> {
         let experiment_id = specification.experiment_id();
         let client = Mutex::new(client);
         let clock = || at_visit(visit);
-        // The only task at first is to fetch the policy; at a later visit it is out of date.
+        // The only task at first is to fetch the policy.
         run_until(&client, &mut transport, &clock, clock().after(PATIENCE)).await?;
         let mut client = client.into_inner()?;
         let time = clock();
@@ -450,9 +450,10 @@ fn add(sum: &mut Statistics, one: Statistics) {
     sum.answers_refused += one.answers_refused;
 }
 
-/// The time of a visit, by the users' clocks: each visit is two lifetimes of a policy later.
+/// The time of a visit, by the users' clocks: each visit is a second later, so that the window of the
+/// assignment before is over.
 fn at_visit(visit: u32) -> Timestamp {
-    now().after(Duration::from_mins(2).saturating_mul(visit))
+    now().after(Duration::from_secs(u64::from(visit)))
 }
 
 /// The system's time.
