@@ -3,6 +3,7 @@
 
 use anyhow::Context as _;
 use bandana_examples::aggregator_process::AggregatorProcess;
+use bandana_examples::population::Population;
 use bandana_examples::report::Report;
 use bandana_examples::simulation::{self, Connections, Settings};
 use bandana_shared::curve::Mechanism;
@@ -14,9 +15,14 @@ use bandana_tests::harness::{Aggregator, three_arms};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-async fn simulate(process: &AggregatorProcess, seed: u64) -> anyhow::Result<Report> {
+async fn simulate(
+    process: &AggregatorProcess,
+    population: Population,
+    seed: u64,
+) -> anyhow::Result<Report> {
     let settings = Settings {
         batch: None,
+        population,
         users: 600,
         refresh: 150,
         connections: 8,
@@ -35,15 +41,36 @@ async fn simulate(process: &AggregatorProcess, seed: u64) -> anyhow::Result<Repo
 async fn equal_seeds_give_equal_reports() -> anyhow::Result<()> {
     let data_dir = tempfile::tempdir()?;
     let process = AggregatorProcess::start(PROGRAM.as_ref(), data_dir.path()).await?;
-    let first = simulate(&process, 1).await?;
-    let again = serde_json::to_string(&simulate(&process, 1).await?)?;
+    let first = simulate(&process, Population::PLAIN, 1).await?;
+    let again = serde_json::to_string(&simulate(&process, Population::PLAIN, 1).await?)?;
     assert_eq!(serde_json::to_string(&first)?, again);
-    let other = serde_json::to_string(&simulate(&process, 2).await?)?;
+    let other = serde_json::to_string(&simulate(&process, Population::PLAIN, 2).await?)?;
     assert_ne!(again, other);
 
     assert_eq!((first.reports_sent, first.reports_accepted, first.duplicates), (600, 600, 0));
     assert_eq!(first.arms.iter().map(|arm| arm.reports).sum::<u64>(), 600);
     assert!(first.certified_epsilon <= 2.0 && first.estimand == "mean reward");
+    process.stop().await
+}
+
+#[tokio::test]
+async fn users_come_again_in_segments_and_report_the_rewards_or_a_metric_once() -> anyhow::Result<()>
+{
+    let data_dir = tempfile::tempdir()?;
+    let process = AggregatorProcess::start(PROGRAM.as_ref(), data_dir.path()).await?;
+    let population = Population { visits: 3, segments: 2, metrics: 2 };
+    let first = simulate(&process, population, 1).await?;
+    let again = serde_json::to_string(&simulate(&process, population, 1).await?)?;
+    assert_eq!(serde_json::to_string(&first)?, again);
+
+    assert_eq!((first.visits, first.reports_sent, first.reports_accepted), (3, 600, 600));
+    let rewards = first.arms.iter().map(|arm| arm.reports).sum::<u64>();
+    let in_segments = first.segments.iter().map(|segment| segment.reports).sum::<u64>();
+    let metrics = first.metrics.iter().map(|metric| metric.reports).sum::<u64>();
+    assert_eq!((rewards, rewards + metrics), (in_segments, 600));
+    // Five standard deviations around a half.
+    assert!((238..=362).contains(&metrics), "{metrics}");
+    assert!(first.metrics.iter().all(|metric| metric.intervals_that_hold >= 18), "{first:?}");
     process.stop().await
 }
 
@@ -83,6 +110,7 @@ async fn users_take_part_in_an_experiment_that_is_theirs_and_leave_it_running() 
     assert_eq!((found.digest(), learner), (theirs.digest(), Learner::LdpTs));
     let settings = Settings {
         batch: None,
+        population: Population::PLAIN,
         users: 100,
         refresh: 50,
         connections: 2,
