@@ -31,8 +31,8 @@ use clap::{Parser, ValueEnum as _};
 #[command(version)]
 struct Arguments {
     /// The arms: paper-20, close-arms, variance-trap, exponential-trap, power-near-one,
-    /// power-near-zero, two-arms, five-arms, or a CSV file with the columns arm, label, reward (0
-    /// to 1) and count.
+    /// power-near-zero, wide-best, rare-reward, two-arms, five-arms, or a CSV file with the columns
+    /// arm, label, reward (0 to 1) and count.
     #[arg(long, default_value = "paper-20")]
     instance: String,
     /// How a reward becomes a report; several with commas: linear, quadratic, exponential, rr,

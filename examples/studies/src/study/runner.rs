@@ -386,6 +386,21 @@ mod tests {
     }
 
     #[test]
+    fn top_two_lies_between_uniform_play_and_thompson_sampling() {
+        // Uniform play loses .23 each round, 4,600 +- 20 here in a trial; top-two sampling gives
+        // half of the rounds to rivals that are .1 worse or a little more: 1,000 at least.
+        let learners = [Contestant::Uniform, Contestant::TopTwo, Contestant::LdpTs];
+        let mut study = study(&learners, 20_000, 3);
+        study.mechanisms.truncate(1);
+        let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
+        let last = outcome.rows.iter().filter(|row| row.horizon == 20_000);
+        let [uniform, top_two, thompson] = last.collect::<Vec<_>>()[..] else { unreachable!() };
+        assert!((uniform.mean_regret - 4_600.0).abs() < 60.0, "{uniform:?}");
+        assert!((1_000.0..1_800.0).contains(&top_two.mean_regret), "{top_two:?}");
+        assert!(thompson.mean_regret < 600.0, "{thompson:?}");
+    }
+
+    #[test]
     fn learners_beat_uniform_play_and_learn_in_batches() {
         // Uniform play loses .23 each round, 1,150 here. Every learner is far below in
         // the mean of 3 trials; one that learnt nothing would be at 1,150 +- 10.
@@ -442,6 +457,10 @@ mod tests {
         // would settle on the first arm whose batch is full.
         let all = <Contestant as clap::ValueEnum>::value_variants();
         let mut study = study(all, 5_000, 4);
+        // One does not learn, and one learns for a verdict.
+        let learns =
+            |learner: &Contestant| ![Contestant::Uniform, Contestant::TopTwo].contains(learner);
+        study.contestants.retain(learns);
         study.mechanisms.truncate(1);
         study.epsilons = vec![Epsilon::new(4.0).unwrap()];
         study.course.shuffle = Some(10);

@@ -133,7 +133,7 @@ impl Waiting {
         for batch in &mut self.batches {
             if batch.len() >= self.size {
                 for (arm, signal) in batch.drain(..) {
-                    player.learn(arm, signal);
+                    player.learn(arm, signal)?;
                 }
                 player.end_batch()?;
             }
