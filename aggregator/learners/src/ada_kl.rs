@@ -383,6 +383,12 @@ impl AdaKlSampler {
         scale * libm::log(self.time / rivalry).max(0.0) / self.arms[place].selections()
     }
 
+    /// The probability of each arm to be drawn next. Meant for many draws in a row: it costs much
+    /// more than one.
+    pub fn shares(&self) -> Vec<f64> {
+        shares(&self.arms, self.scale_max)
+    }
+
     /// Draws an arm.
     pub fn draw<R: Rng + ?Sized>(&self, rng: &mut R) -> usize {
         let scale = self.scale_max * rng.random::<f64>();
@@ -542,7 +548,7 @@ mod tests {
                 }
             }
         }
-        let shares = shares(&sampler.arms, SCALE_MAX);
+        let shares = sampler.shares();
         let mut drawn = [0.0_f64; 6];
         for _ in 0..200_000 {
             drawn[sampler.draw(&mut rng)] += 1.0;

@@ -143,7 +143,7 @@ impl Waiting {
 }
 
 /// A generator for one purpose, by SplitMix64's mixing function.
-fn generator(seed: u64, purpose: u64) -> Xoshiro256PlusPlus {
+pub(crate) fn generator(seed: u64, purpose: u64) -> Xoshiro256PlusPlus {
     let mix = |number: u64| {
         let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
