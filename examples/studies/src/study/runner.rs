@@ -365,6 +365,22 @@ mod tests {
     }
 
     #[test]
+    fn a_picture_names_its_curves_and_its_bounds() {
+        use crate::program::Outcome as _;
+        let study = study(&[Contestant::LdpTs, Contestant::Imed], 1000, 2);
+        let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("regret.svg");
+        outcome.draw(&path).unwrap();
+        let picture = std::fs::read_to_string(&path).unwrap();
+        for name in
+            ["ldp-ts, linear", "imed, exponential", "lower bound of", "upper bound", "epsilon 2"]
+        {
+            assert!(picture.contains(name), "{name}");
+        }
+    }
+
+    #[test]
     fn ratios_are_to_the_first_learner_wherever_it_was_run() {
         let learners = [Contestant::NonprivateTs, Contestant::LdpTs, Contestant::LdpUcbLaplace];
         let mut study = study(&learners, 1000, 2);
