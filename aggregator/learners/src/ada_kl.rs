@@ -11,9 +11,16 @@
 //! Heights are `-ln(1 - q)`, not q: beside an arm with 10^9 reports, one with few reports has
 //! indices so close to 1 that q loses too many digits.
 //!
-//! Of reports with more than two symbols the variance v is known too, and `(q - p)^2/(2 v)`
-//! replaces `kl(p, q)`: the index is `p + sqrt(2 v c r)`, and its height is the index itself. The
-//! quotient of two such divergences also falls as u grows.
+//! Reports of more than two symbols count as bits with another lower end. Of all laws on numbers up
+//! to 1 with their mean p and variance v, the law on two numbers of which one is 1 is the least
+//! divergent from laws of a larger mean: it is 1 with probability `v/(v + (1 - p)^2)`, and its
+//! divergence is that of bits with this probability. The index is therefore never below that of
+//! Cappé, Garivier, Maillard, Munos and Stoltz, "Kullback-Leibler Upper Confidence Bounds for
+//! Optimal Sequential Allocation" (2013), for the empirical law of the reports, and no variance is
+//! assumed: an arm whose first reports agree by chance stays as open as one whose bits do. (A
+//! normal law with the estimated variance took such an arm for certain, and gave it up for ever.)
+//! Two such indices can cross twice, so a range with the same leader at both ends is divided until
+//! no other arm can lead within, or to a part of 128.
 
 use bandana_shared::channel::Channel;
 use rand::{Rng, RngExt as _};
@@ -37,50 +44,42 @@ const SCALE_PRECISION: f64 = 1e-10;
 /// Maximum number of halvings in the search for a crossing.
 const HALVINGS: usize = 64;
 
-/// The law of reports that determines the divergence of a number above their mean.
+/// Part of the range of the scale below which a range with the same leader at both ends is not
+/// divided, though indices may cross twice.
+const LEAD_PRECISION: f64 = 1.0 / 128.0;
+
+/// The law on 1 and a lower number with the mean and the variance of an arm's reports. The lower
+/// number is 0 for bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Law {
-    /// The Bernoulli law, for bits.
-    Bernoulli,
-    /// The normal law with this variance, for reports of more than two symbols.
-    Normal(f64),
+struct Law {
+    /// The probability of 1.
+    ones: f64,
+    /// 1 minus that probability, without cancellation.
+    rest: f64,
+    /// The lower number.
+    low: f64,
 }
 
 impl Law {
-    fn of(arm: Evidence) -> Self {
-        arm.variance().map_or(Self::Bernoulli, Self::Normal)
-    }
-
-    /// The divergence of a number from the mean. The number is at least the mean.
-    fn divergence(self, mean: f64, height: f64) -> f64 {
-        match self {
-            Self::Bernoulli => kl(mean, height),
-            Self::Normal(variance) => (height - mean).powi(2) / (2.0 * variance),
+    /// The law of an arm with this mean; `left` is 1 minus the mean.
+    fn of(arm: Evidence, mean: f64, left: f64) -> Self {
+        match arm.empirical_variance() {
+            Some(variance) if left > 0.0 => {
+                let (total, square) = (variance + left * left, left * left);
+                Self { ones: variance / total, rest: square / total, low: mean - variance / left }
+            }
+            _ => Self { ones: mean, rest: left, low: 0.0 },
         }
     }
 
-    /// The rise in height from the mean to the largest number of at most this divergence.
-    fn rise(self, mean: f64, rest: f64, divergence: f64) -> f64 {
-        match self {
-            Self::Bernoulli => rise(mean, rest, divergence),
-            Self::Normal(variance) => libm::sqrt(2.0 * variance * divergence),
-        }
+    /// The probability of 1 at which the mean is `mean`.
+    fn ones_at(self, mean: f64) -> f64 {
+        (mean - self.low) / (1.0 - self.low)
     }
 
-    /// The divergence of the number whose height exceeds the mean's by `by`.
-    fn risen(self, mean: f64, rest: f64, by: f64) -> f64 {
-        match self {
-            Self::Bernoulli => kl_risen(mean, rest, by),
-            Self::Normal(variance) => by * by / (2.0 * variance),
-        }
-    }
-
-    /// The largest number of at most this divergence.
-    fn upper(self, mean: f64, divergence: f64) -> f64 {
-        match self {
-            Self::Bernoulli => upper(mean, divergence),
-            Self::Normal(variance) => mean + libm::sqrt(2.0 * variance * divergence),
-        }
+    /// The largest mean of at most this divergence.
+    fn upper(self, divergence: f64) -> f64 {
+        self.low + (1.0 - self.low) * upper(self.ones, divergence)
     }
 }
 
@@ -88,32 +87,25 @@ impl Law {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
     mean: f64,
-    /// 1 minus the mean, without cancellation.
-    rest: f64,
+    law: Law,
     /// The height of the mean.
     base: f64,
     rate: f64,
-    law: Law,
 }
 
 impl Line {
     /// The line of an arm whose index at scale c has a divergence of `c log` divided by its
     /// selections; `None` without reports.
     fn of(arm: Evidence, log: f64) -> Option<Self> {
-        let mean = arm.mean()?;
-        let (law, rate) = (Law::of(arm), log / arm.selections());
-        if law != Law::Bernoulli {
-            return Some(Self { mean, rest: 1.0 - mean, base: mean, rate, law });
-        }
-        let rest = arm.zeros() / arm.reports();
-        let base = if mean < 0.5 { -libm::log1p(-mean) } else { -libm::log(rest) };
+        let (mean, left) = (arm.mean()?, arm.zeros() / arm.reports());
+        let base = if mean < 0.5 { -libm::log1p(-mean) } else { -libm::log(left) };
         // The index of a mean of 1 is 1, whatever the rate.
-        let rate = if rest > 0.0 { rate } else { 0.0 };
-        Some(Self { mean, rest, base, rate, law })
+        let rate = if left > 0.0 { log / arm.selections() } else { 0.0 };
+        Some(Self { mean, law: Law::of(arm, mean, left), base, rate })
     }
 
     fn at(self, scale: f64) -> f64 {
-        self.base + self.law.rise(self.mean, self.rest, scale * self.rate)
+        self.base + rise(self.law.ones, self.law.rest, scale * self.rate)
     }
 
     /// The scale at which the index reaches `height`, which is at least that of the mean.
@@ -121,15 +113,16 @@ impl Line {
         if height <= self.base {
             return 0.0;
         }
-        self.law.risen(self.mean, self.rest, height - self.base) / self.rate
+        kl_risen(self.law.ones, self.law.rest, height - self.base) / self.rate
     }
 
-    /// The tie-breaker between lines of equal mean.
-    fn slope(self) -> f64 {
-        match self.law {
-            Law::Bernoulli => self.rate,
-            Law::Normal(variance) => self.rate * variance,
-        }
+    /// The tie-breaker between lines of equal mean: which one is ahead at small scales.
+    fn slope(self) -> (f64, f64) {
+        (self.rate * (self.mean - self.law.low), self.rate)
+    }
+
+    fn is_of_bits(self) -> bool {
+        self.law.low.total_cmp(&0.0).is_eq()
     }
 }
 
@@ -174,9 +167,18 @@ pub(super) fn shares(arms: &[Evidence], scale_max: f64) -> Vec<f64> {
     };
     let lines: Vec<Option<Line>> = arms.iter().zip(&roots).map(line).collect();
     let mut distinct: Vec<Line> = lines.iter().copied().flatten().collect();
-    distinct.sort_by(|a, b| b.mean.total_cmp(&a.mean).then(b.slope().total_cmp(&a.slope())));
-    // Of lines with equal means, the one with the largest slope leads at every scale.
-    distinct.dedup_by(|next, kept| next.mean.total_cmp(&kept.mean).is_eq());
+    distinct.sort_by(|a, b| {
+        let (first, second) = (a.slope(), b.slope());
+        b.mean
+            .total_cmp(&a.mean)
+            .then(second.0.total_cmp(&first.0))
+            .then(second.1.total_cmp(&first.1))
+    });
+    // Of the lines of bits with equal means, the one with the largest slope leads at every scale.
+    distinct.dedup_by(|next, kept| {
+        let is_behind = next.is_of_bits() && kept.is_of_bits();
+        next == kept || is_behind && next.mean.total_cmp(&kept.mean).is_eq()
+    });
     let masses = leading_masses(&distinct, scale_max);
     let mut shares = vec![0.0; arms.len()];
     for (line, mass) in distinct.iter().zip(masses) {
@@ -207,8 +209,8 @@ fn shared_by_beginners(arms: &[Evidence]) -> Option<Vec<f64>> {
     (count > 0).then(|| arms.iter().map(|arm| if first(arm) { share } else { 0.0 }).collect())
 }
 
-/// For each line, the fraction of the range of scales on which it leads. The lines have distinct
-/// means, in descending order.
+/// For each line, the fraction of the range of scales on which it leads. The lines are distinct,
+/// with their means in descending order.
 fn leading_masses(lines: &[Line], scale_max: f64) -> Vec<f64> {
     let leader = |scale: f64| {
         let mut best = (0, f64::NEG_INFINITY);
@@ -223,21 +225,39 @@ fn leading_masses(lines: &[Line], scale_max: f64) -> Vec<f64> {
         }
         best
     };
+    // Whether no other line reaches the leader's least height on a range that it leads at both ends.
+    let cross_once = lines.iter().all(|line| line.is_of_bits());
+    let is_alone = |(place, height): (usize, f64), high: f64| {
+        let others = || lines.iter().enumerate().filter(|(other, _)| *other != place);
+        cross_once
+            || others().all(|(_, other)| other.base < height && other.scale_at(height) > high)
+    };
     let mut masses = vec![0.0; lines.len()];
     // At scale 0 the line with the largest mean leads.
     let first = (0.0, (0, lines.first().map_or(0.0, |line| line.base)));
     let mut open = vec![(first, (scale_max, leader(scale_max)))];
     while let Some(((low, left), (high, right))) = open.pop() {
         if left.0 == right.0 {
-            masses[left.0] += high - low;
+            if high - low < LEAD_PRECISION * scale_max || is_alone(left, high) {
+                masses[left.0] += high - low;
+            } else {
+                let middle = f64::midpoint(low, high);
+                let there = (middle, leader(middle));
+                open.push(((low, left), there));
+                open.push((there, (high, right)));
+            }
             continue;
         }
         let middle = crossing(lines[left.0], lines[right.0], (left.1, right.1)).clamp(low, high);
         let there = leader(middle);
         let is_narrow = middle - low < SCALE_PRECISION || high - middle < SCALE_PRECISION;
-        if there.0 == left.0 || there.0 == right.0 || is_narrow {
+        let is_between_two = there.0 == left.0 || there.0 == right.0;
+        if is_narrow || is_between_two && cross_once {
             masses[left.0] += middle - low;
             masses[right.0] += high - middle;
+        } else if is_between_two {
+            open.push(((low, left), (middle, (left.0, there.1))));
+            open.push(((middle, (right.0, there.1)), (high, right)));
         } else {
             open.push(((low, left), (middle, there)));
             open.push(((middle, there), (high, right)));
@@ -246,8 +266,8 @@ fn leading_masses(lines: &[Line], scale_max: f64) -> Vec<f64> {
     masses.iter().map(|mass| mass / scale_max).collect()
 }
 
-/// The scale at which `second`, of the lower mean, overtakes `first`. The heights are those at
-/// which each of them leads.
+/// The scale at which `second` overtakes `first`. The heights are those at which each of them
+/// leads.
 fn crossing(first: Line, second: Line, heights: (f64, f64)) -> f64 {
     let halve = |(low, high): (f64, f64), _| {
         let middle = f64::midpoint(low, high);
@@ -363,6 +383,12 @@ impl AdaKlSampler {
         scale * libm::log(self.time / rivalry).max(0.0) / self.arms[place].selections()
     }
 
+    /// The probability of each arm to be drawn next. Meant for many draws in a row: it costs much
+    /// more than one.
+    pub fn shares(&self) -> Vec<f64> {
+        shares(&self.arms, self.scale_max)
+    }
+
     /// Draws an arm.
     pub fn draw<R: Rng + ?Sized>(&self, rng: &mut R) -> usize {
         let scale = self.scale_max * rng.random::<f64>();
@@ -381,14 +407,18 @@ impl AdaKlSampler {
             }
             let Some(mean) = self.arms[place].mean() else { continue };
             let room = self.room(place, scale);
+            let arm = self.arms[place];
+            let law = Law::of(arm, mean, arm.zeros() / arm.reports());
             // An index exceeds the best one if the divergence to it is small enough. Pinsker's
             // inequality excludes most arms cheaply.
-            let (law, distance) = (Law::of(self.arms[place]), best.1 - mean);
-            let is_bound = law == Law::Bernoulli && room <= 2.0 * distance * distance;
-            if distance >= 0.0 && (is_bound || room <= law.divergence(mean, best.1)) {
-                continue;
+            if best.1 >= mean {
+                let goal = law.ones_at(best.1);
+                let distance = goal - law.ones;
+                if room <= 2.0 * distance * distance || room <= kl(law.ones, goal) {
+                    continue;
+                }
             }
-            let index = law.upper(mean, room);
+            let index = law.upper(room);
             if index > best.1 {
                 best = (place, index);
             }
@@ -408,27 +438,31 @@ mod tests {
         counts.iter().map(|(ones, zeros)| Evidence::new(*ones, *zeros)).collect()
     }
 
-    /// The shares by the midpoint rule over the scale.
-    fn by_counting(arms: &[Evidence], points: u32) -> Vec<f64> {
+    /// The arm with the largest index, by the definition.
+    fn leader_at(arms: &[Evidence], scale: f64) -> usize {
         let time = 1.0 + arms.iter().map(|arm| arm.selections()).sum::<f64>();
-        let index = |arm: &Evidence, scale: f64| {
+        let index = |arm: &Evidence| {
             let mine = arm.selections();
             let rivalry: f64 =
                 arms.iter().map(|other| mine.min((mine * other.selections()).sqrt())).sum();
             let room = scale * (time / rivalry).ln().max(0.0) / mine;
             let mean = arm.mean().unwrap();
-            match arm.variance() {
-                Some(variance) => mean + (2.0 * variance * room).sqrt(),
-                None => upper(mean, room),
-            }
+            // The law on 1 and a lower number, of which 1 becomes more likely.
+            let low = |variance: f64| mean - variance / (1.0 - mean);
+            let low = arm.empirical_variance().map_or(0.0, low);
+            low + (1.0 - low) * upper((mean - low) / (1.0 - low), room)
         };
+        let indices: Vec<f64> = arms.iter().map(index).collect();
+        let most = indices.iter().copied().fold(0.0_f64, f64::max);
+        indices.iter().position(|index| *index >= most).unwrap()
+    }
+
+    /// The shares by the midpoint rule over the scale.
+    fn by_counting(arms: &[Evidence], points: u32) -> Vec<f64> {
         let mut counts = vec![0.0; arms.len()];
         for point in 0..points {
             let scale = SCALE_MAX * (f64::from(point) + 0.5) / f64::from(points);
-            let indices: Vec<f64> = arms.iter().map(|arm| index(arm, scale)).collect();
-            let most = indices.iter().copied().fold(0.0_f64, f64::max);
-            let leader = indices.iter().position(|index| *index >= most).unwrap();
-            counts[leader] += 1.0 / f64::from(points);
+            counts[leader_at(arms, scale)] += 1.0 / f64::from(points);
         }
         counts
     }
@@ -451,13 +485,43 @@ mod tests {
     #[test]
     fn so_do_those_of_levels() {
         // Arms of three levels. One of them has no variance; two have equal means.
-        let alphabet = Alphabet::new(3).unwrap();
+        let alphabet = three();
         let counts = [[40.0, 300.0, 60.0], [0.0, 90.0, 0.0], [20.0, 5.0, 25.0], [1.0, 8.0, 3.0]];
         let of = |counts: &[f64; 3]| Evidence::of_counts(&counts.iter().copied(), alphabet);
         let arms: Vec<Evidence> = counts.iter().map(of).chain([of(&[9.0, 2.0, 9.0])]).collect();
         for (exact, counted) in shares(&arms, SCALE_MAX).iter().zip(by_counting(&arms, 100_000)) {
             assert!((exact - counted).abs() < 3e-5, "{exact} {counted}");
         }
+    }
+
+    #[test]
+    fn indices_of_levels_that_cross_twice_are_followed() {
+        // The second arm leads in the middle of the scales only: its reports vary more, and there
+        // are more of them.
+        let of = |counts: [f64; 3]| Evidence::of_counts(&counts.into_iter(), three());
+        let arms = [of([0.0, 11.0, 0.0]), of([22.0, 0.0, 17.0]), of([1e5, 0.0, 0.0])];
+        let leaders: Vec<usize> =
+            (1..=150).map(|part| leader_at(&arms, 0.01 * f64::from(part))).collect();
+        assert!(leaders[0] == 0 && leaders.contains(&1) && leaders[149] == 0, "{leaders:?}");
+        for (exact, counted) in shares(&arms, SCALE_MAX).iter().zip(by_counting(&arms, 100_000)) {
+            assert!((exact - counted).abs() < 3e-5, "{exact} {counted}");
+        }
+    }
+
+    fn three() -> Alphabet {
+        Alphabet::new(3).unwrap()
+    }
+
+    #[test]
+    fn first_levels_that_agree_lock_no_arm_out() {
+        // Five reports of the lowest level, by chance: as open as five bits of 0, and far from
+        // certain beside a hundred thousand reports in the middle.
+        let many = Evidence::of_counts(&[0.0, 1e5, 0.0].into_iter(), three());
+        let few = Evidence::of_counts(&[5.0, 0.0, 0.0].into_iter(), three());
+        let of_levels = shares(&[many, few], SCALE_MAX);
+        let of_bits = shares(&[Evidence::new(5e4, 5e4), Evidence::new(0.0, 5.0)], SCALE_MAX);
+        assert!(of_levels[1] > 0.5, "{of_levels:?}");
+        assert!((of_levels[1] - of_bits[1]).abs() < 0.01, "{of_levels:?} {of_bits:?}");
     }
 
     #[test]
@@ -484,7 +548,7 @@ mod tests {
                 }
             }
         }
-        let shares = shares(&sampler.arms, SCALE_MAX);
+        let shares = sampler.shares();
         let mut drawn = [0.0_f64; 6];
         for _ in 0..200_000 {
             drawn[sampler.draw(&mut rng)] += 1.0;

@@ -110,6 +110,11 @@ impl Evidence {
         Some(squares / (self.reports() + REPORTS_BEFORE))
     }
 
+    /// The variance of the reports; `None` for bits, and without reports.
+    pub(super) fn empirical_variance(self) -> Option<f64> {
+        self.squares.filter(|_| self.reports() > 0.0).map(|squares| squares / self.reports())
+    }
+
     /// The equivalent number of bits, with the same mean and as much information about it: with n
     /// reports of variance v, n m (1 - m)/v, and never fewer than n. For learners that use bits
     /// only.

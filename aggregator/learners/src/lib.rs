@@ -144,12 +144,14 @@ pub enum Learner {
     /// random scale of Vaswani, Mehrabian, Durand and Kveton, "Old Dog Learns New Tricks:
     /// Randomized UCB for Bandit Problems" (2020).
     ///
-    /// With policies for up to 100 selections, its mean regret was below that of LDP-TS or not
-    /// distinguishable from it on every tested instance. Its 99th percentile was not below
-    /// everywhere, so it is not the default. `docs/studies/regret-study.md` has the figures.
+    /// Its mean regret was mostly below that of LDP-TS, but not on every tested instance, and its
+    /// 99th percentile was not below everywhere, so it is not the default.
+    /// `docs/studies/regret-study.md` has the figures.
     ///
-    /// For reports with more than two symbols the variance v is known too, and the index is `p +
-    /// sqrt(2 v c max(0, ln(t/H))/N)`, p the mean with the first symbol at 0 and the last one at 1.
+    /// For reports with more than two symbols the variance v is known too. With the first symbol at
+    /// 0 and the last one at 1, `kl` is then that of the law on 1 and a lower number with the mean
+    /// p and this v, of which 1 becomes more likely: for bits, this is the same. Two such indices may
+    /// cross twice, and a lead on less than a 128th of the scales may then be missed.
     RandAdaKl,
     /// Top-two Thompson sampling (Russo, "Simple Bayesian Algorithms for Best-Arm Identification",
     /// 2020, arXiv 1602.08448), for a verdict which arm is best rather than for rewards: in half of

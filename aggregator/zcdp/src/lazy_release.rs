@@ -77,6 +77,21 @@ impl LazyRelease {
         }
     }
 
+    /// The probability of each arm to be drawn, which is the same until the next release. `None`
+    /// while there are arms without a release, which come in turn.
+    pub fn shares(&self) -> Option<Vec<f64>> {
+        self.state.arms.iter().all(|arm| arm.released > 0).then(|| self.sampler.shares())
+    }
+
+    /// Number of rewards until an arm's buffer is due for release.
+    ///
+    /// # Panics
+    /// When there is no such arm.
+    pub fn remaining(&self, arm: usize) -> u64 {
+        let arm = &self.state.arms[arm];
+        least_release(self.state.protection).max(arm.released).saturating_sub(arm.open)
+    }
+
     /// The noise of a release; none without protection.
     pub fn noise(&self) -> Option<NoiseScale> {
         self.state.protection.noise(RewardRange::Unit, 1)
@@ -92,18 +107,24 @@ impl LazyRelease {
     /// # Errors
     /// When there is no such arm, a statistic is due, or there are too many rewards.
     pub fn observe(&mut self, arm: usize, reward: LatticeReward) -> Result<(), ZcdpError> {
-        let state = &mut self.state;
-        check_arm(arm, state.arms.len())?;
-        if state.due.is_some() {
+        self.observe_sum(arm, 1, reward.units())
+    }
+
+    /// Adds `count` rewards of an arm at once, at most [`Self::remaining`], for simulations.
+    ///
+    /// # Errors
+    /// As [`Self::observe`].
+    pub fn observe_sum(&mut self, arm: usize, count: u64, sum: i128) -> Result<(), ZcdpError> {
+        check_arm(arm, self.state.arms.len())?;
+        if self.state.due.is_some() {
             return Err(ZcdpError::NoiseDue);
         }
-        state.rewards = count_more(state.rewards, 1)?;
-        let least = least_release(state.protection);
-        let played = &mut state.arms[arm];
-        played.open += 1;
-        played.open_sum += reward.units();
-        if played.open >= least.max(played.released) {
-            state.due = Some(arm);
+        self.state.rewards = count_more(self.state.rewards, count)?;
+        let played = &mut self.state.arms[arm];
+        played.open += count;
+        played.open_sum += sum;
+        if self.remaining(arm) == 0 {
+            self.state.due = Some(arm);
         }
         Ok(())
     }

@@ -159,6 +159,13 @@ impl Instance {
             // Power laws with the means .9 and .88, and .12 and .10: mean a/(a + 1).
             "power-near-one" => one_against(BetaA1(9.0), 1, &BetaA1(22.0 / 3.0)),
             "power-near-zero" => one_against(BetaA1(3.0 / 22.0), 1, &BetaA1(1.0 / 9.0)),
+            // The best arm varies most, and its first rewards are often all bad.
+            "wide-best" => {
+                vec![Uniform(0.4, 0.6), Bernoulli(0.55), Uniform(0.35, 0.55), Uniform(0.3, 0.5)]
+            }
+            "rare-reward" => {
+                vec![Bernoulli(0.1), constant(0.08), constant(0.06), constant(0.05)]
+            }
             _ => return Self::from_csv(Path::new(name)),
         };
         let arm = |(place, rewards): (usize, RewardDistribution)| SimulatedArm {

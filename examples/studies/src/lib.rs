@@ -5,13 +5,14 @@
 //! - [`curator`]: bandits with a trusted curator, as `curator-study` runs them.
 //! - [`visits`]: users who come back, as `visits-study` runs them.
 //! - [`decision`]: users until a verdict, as `decision-study` counts them.
-//! - [`program`]: progress and Ctrl-C, for all.
+//! - [`program`]: options, progress and Ctrl-C, for all.
 //!
 //! Nothing here needs a server or a network.
 
 pub mod curator;
 pub mod decision;
 pub mod instance;
+mod picture;
 pub mod program;
 pub mod segments;
 pub mod study;

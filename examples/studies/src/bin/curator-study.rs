@@ -1,17 +1,12 @@
 //! Regret with a trusted curator, with and without privacy, in simulation.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
-
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use bandana_studies::curator::algorithm::Algorithm;
-use bandana_studies::curator::outcome::CuratorOutcome;
-use bandana_studies::curator::picture;
 use bandana_studies::curator::runner::CuratorStudy;
 use bandana_studies::curator::trial::Course;
-use bandana_studies::program::watched;
+use bandana_studies::program::{StudyOptions, exit_code};
 use bandana_zcdp::Protection;
 use clap::Parser;
 
@@ -44,43 +39,17 @@ struct Arguments {
     /// Rounds of a trial.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     horizon: u64,
-    /// Trials of each.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
-    trials: u32,
-    /// Everything random follows from it.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Threads.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=512))]
-    threads: u16,
-    /// Where a plot goes, as SVG.
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-    /// Where the result goes as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    options: StudyOptions,
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("curator-study: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("curator-study", run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let study = study(arguments)?;
-    let outcome = watched(study.trial_count(), |stop, progress| study.run(stop, progress))?;
-    ensure!(!outcome.rows.is_empty(), "interrupted before a trial was finished");
-    present(arguments, &outcome)?;
-    if outcome.interrupted {
-        eprintln!("interrupted; this is what was finished");
-        return Ok(ExitCode::from(130));
-    }
-    Ok(ExitCode::SUCCESS)
+    arguments.options.run(study.trial_count(), |stop, progress| study.run(stop, progress))
 }
 
 /// Validates the options.
@@ -105,9 +74,9 @@ fn study(arguments: &Arguments) -> anyhow::Result<CuratorStudy> {
             dimension: usize::from(arguments.dimension),
             checkpoints: checkpoints(arguments.horizon),
         },
-        trials: arguments.trials as usize,
-        seed: arguments.seed,
-        threads: usize::from(arguments.threads),
+        trials: arguments.options.trials(),
+        seed: arguments.options.seed,
+        threads: arguments.options.threads(),
     })
 }
 
@@ -117,19 +86,4 @@ fn checkpoints(horizon: u64) -> Vec<u64> {
     let grid =
         powers.flat_map(|power| [power, power * 178 / 100, power * 316 / 100, power * 562 / 100]);
     grid.take_while(|round| *round < horizon).chain([horizon]).collect()
-}
-
-/// Prints the result, and writes the files.
-fn present(arguments: &Arguments, outcome: &CuratorOutcome) -> anyhow::Result<()> {
-    print!("{}", outcome.table());
-    if let Some(path) = &arguments.plot {
-        picture::write(path, outcome)?;
-        println!("plot: {}", path.display());
-    }
-    if let Some(path) = &arguments.json {
-        let json = serde_json::to_string_pretty(outcome)? + "\n";
-        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
-        println!("json: {}", path.display());
-    }
-    Ok(())
 }

@@ -1,18 +1,15 @@
 //! Users until a verdict which arm is best, in simulation.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
-
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use bandana_learners::Learner;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::interval::ErrorLevel;
 use bandana_studies::decision::runner::DecisionStudy;
 use bandana_studies::decision::trial::Setting;
 use bandana_studies::instance::Instance;
-use bandana_studies::program::watched;
+use bandana_studies::program::{StudyOptions, exit_code};
 use clap::Parser;
 
 /// Users until a verdict which arm is best, in simulation.
@@ -38,28 +35,12 @@ struct Arguments {
     /// Users after whom a run ends without a verdict.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..))]
     horizon: u64,
-    /// Runs of each learner on each instance.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
-    trials: u32,
-    /// Everything random follows from it.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Threads.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=512))]
-    threads: u16,
-    /// Where the result goes as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    options: StudyOptions,
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("decision-study: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("decision-study", run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -73,21 +54,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 .context("--confidence must lie between 0 and 1")?,
             horizon: arguments.horizon,
         },
-        trials: arguments.trials as usize,
-        seed: arguments.seed,
-        threads: usize::from(arguments.threads),
+        trials: arguments.options.trials(),
+        seed: arguments.options.seed,
+        threads: arguments.options.threads(),
     };
-    let outcome = watched(study.trial_count(), |stop, progress| study.run(stop, progress))?;
-    ensure!(!outcome.rows.is_empty(), "interrupted before a run was finished");
-    print!("{}", outcome.table());
-    if let Some(path) = &arguments.json {
-        let json = serde_json::to_string_pretty(&outcome)? + "\n";
-        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
-        println!("json: {}", path.display());
-    }
-    if outcome.interrupted {
-        eprintln!("interrupted; this is what was finished");
-        return Ok(ExitCode::from(130));
-    }
-    Ok(ExitCode::SUCCESS)
+    arguments.options.run(study.trial_count(), |stop, progress| study.run(stop, progress))
 }

@@ -1,8 +1,5 @@
 //! Regret of learners on private bits, in simulation.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
-
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
@@ -15,10 +12,8 @@ use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::rewards::RewardKind;
 use bandana_studies::instance::Instance;
-use bandana_studies::program::watched;
+use bandana_studies::program::{StudyOptions, exit_code};
 use bandana_studies::study::contestant::Contestant;
-use bandana_studies::study::outcome::StudyOutcome;
-use bandana_studies::study::picture;
 use bandana_studies::study::runner::Study;
 use bandana_studies::study::trial::{Attack, Course};
 use clap::{Parser, ValueEnum as _};
@@ -31,8 +26,8 @@ use clap::{Parser, ValueEnum as _};
 #[command(version)]
 struct Arguments {
     /// The arms: paper-20, close-arms, variance-trap, exponential-trap, power-near-one,
-    /// power-near-zero, two-arms, five-arms, or a CSV file with the columns arm, label, reward (0
-    /// to 1) and count.
+    /// power-near-zero, wide-best, rare-reward, two-arms, five-arms, or a CSV file with the columns
+    /// arm, label, reward (0 to 1) and count.
     #[arg(long, default_value = "paper-20")]
     instance: String,
     /// How a reward becomes a report; several with commas: linear, quadratic, exponential, rr,
@@ -65,9 +60,6 @@ struct Arguments {
     /// Rounds of a trial.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..))]
     horizon: u64,
-    /// Trials of each learner.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
-    trials: u32,
     /// Reports that arrive together.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
@@ -81,40 +73,17 @@ struct Arguments {
     /// What they do.
     #[arg(long, value_enum, default_value_t = Attack::Flip)]
     attack: Attack,
-    /// Everything random follows from it.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Threads.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=512))]
-    threads: u16,
-    /// Where a plot goes, as SVG.
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-    /// Where the result goes as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    options: StudyOptions,
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("regret-study: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("regret-study", run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let study = study(arguments)?;
-    let outcome = watched(study.trial_count(), |stop, progress| study.run(stop, progress))?;
-    ensure!(!outcome.rows.is_empty(), "interrupted before a trial was finished");
-    present(arguments, &outcome)?;
-    if outcome.interrupted {
-        eprintln!("interrupted; this is what was finished");
-        return Ok(ExitCode::from(130));
-    }
-    Ok(ExitCode::SUCCESS)
+    arguments.options.run(study.trial_count(), |stop, progress| study.run(stop, progress))
 }
 
 /// Validates the options.
@@ -163,7 +132,7 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
         epsilons: epsilons(arguments, delta)?,
         instance,
         contestants,
-        trials: arguments.trials as usize,
+        trials: arguments.options.trials(),
         course: Course {
             checkpoints: Course::checkpoints_to(arguments.horizon),
             batch: arguments.batch as usize,
@@ -173,8 +142,8 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
         },
         delta,
         served: arguments.served,
-        seed: arguments.seed,
-        threads: usize::from(arguments.threads),
+        seed: arguments.options.seed,
+        threads: arguments.options.threads(),
     })
 }
 
@@ -194,20 +163,4 @@ fn epsilons(arguments: &Arguments, delta: Delta) -> anyhow::Result<Vec<Epsilon>>
             .with_context(|| format!("no channel is as private as {nats} nats; give 1e-6 or more"))
     };
     arguments.central_epsilon.iter().map(local).collect()
-}
-
-/// Prints the result, and writes the files.
-fn present(arguments: &Arguments, outcome: &StudyOutcome) -> anyhow::Result<()> {
-    print!("{}", outcome.table());
-    if let Some(path) = &arguments.plot {
-        let title = format!("{}, {} trials", outcome.instance, arguments.trials);
-        picture::write(path, &title, outcome)?;
-        println!("plot: {}", path.display());
-    }
-    if let Some(path) = &arguments.json {
-        let json = serde_json::to_string_pretty(outcome)? + "\n";
-        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
-        println!("json: {}", path.display());
-    }
-    Ok(())
 }

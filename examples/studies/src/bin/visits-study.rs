@@ -1,16 +1,12 @@
 //! Users who come back, in simulation: what keeping their arm costs, and what it saves.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
-
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, ensure};
 use bandana_learners::Learner;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::participation::Millionths;
 use bandana_studies::instance::Instance;
-use bandana_studies::program::watched;
+use bandana_studies::program::{StudyOptions, exit_code};
 use bandana_studies::visits::{Assignment, VisitsStudy};
 use clap::Parser;
 
@@ -43,28 +39,12 @@ struct Arguments {
     /// Visits between two policies.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
-    /// Trials of each row.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
-    trials: u32,
-    /// Everything random follows from it.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Threads.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=512))]
-    threads: u16,
-    /// Where the result goes as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    options: StudyOptions,
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("visits-study: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("visits-study", run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -82,21 +62,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         users: arguments.users as usize,
         visits: arguments.visits as usize,
         batch: arguments.batch as usize,
-        trials: arguments.trials as usize,
-        seed: arguments.seed,
-        threads: usize::from(arguments.threads),
+        trials: arguments.options.trials(),
+        seed: arguments.options.seed,
+        threads: arguments.options.threads(),
     };
-    let outcome = watched(study.trial_count(), |stop, progress| study.run(stop, progress))?;
-    ensure!(!outcome.rows.is_empty(), "interrupted before a trial was finished");
-    print!("{}", outcome.table());
-    if let Some(path) = &arguments.json {
-        let json = serde_json::to_string_pretty(&outcome)? + "\n";
-        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
-        println!("json: {}", path.display());
-    }
-    if outcome.interrupted {
-        eprintln!("interrupted; this is what was finished");
-        return Ok(ExitCode::from(130));
-    }
-    Ok(ExitCode::SUCCESS)
+    arguments.options.run(study.trial_count(), |stop, progress| study.run(stop, progress))
 }

@@ -3,5 +3,6 @@
 pub mod algorithm;
 pub mod outcome;
 pub mod picture;
+pub mod rewards;
 pub mod runner;
 pub mod trial;

@@ -3,35 +3,38 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::outcome::{CuratorOutcome, Row};
-
-/// Colours that remain distinct for colour-blind people (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(150, 120, 60),
-];
+use crate::picture::{Area, COLOURS, count_label, log_label};
+use crate::program::Outcome;
 
 const PANEL: (u32, u32) = (520, 320);
 
 /// Lower end of the regret axis.
 const FLOOR: f64 = 1.0;
 
-type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;
+impl Outcome for CuratorOutcome {
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted
+    }
+
+    fn table(&self) -> String {
+        Self::table(self)
+    }
+
+    fn draw(&self, path: &Path) -> anyhow::Result<()> {
+        write(path, self)
+    }
+}
 
 /// Writes two panels for each algorithm as an SVG file: mean regrets with their 95% intervals,
 /// with and without privacy, and the price of privacy.
-///
-/// # Errors
-/// When the file can't be written.
-pub fn write(path: &Path, outcome: &CuratorOutcome) -> anyhow::Result<()> {
+fn write(path: &Path, outcome: &CuratorOutcome) -> anyhow::Result<()> {
     let mut names: Vec<&str> = Vec::new();
     for row in &outcome.rows {
         if !names.contains(&row.algorithm.as_str()) {
@@ -86,8 +89,8 @@ fn draw_regret(area: &Area<'_>, name: &str, curves: &[(f64, Vec<&Row>)]) -> anyh
         .configure_mesh()
         .light_line_style(WHITE)
         .x_desc("rounds")
-        .x_label_formatter(&|rounds| format!("{rounds}"))
-        .y_label_formatter(&|regret| format!("{regret:.0}"))
+        .x_label_formatter(&|rounds| log_label(*rounds as f64))
+        .y_label_formatter(&|regret| log_label(*regret))
         .draw()?;
     for (place, (rho, rows)) in curves.iter().enumerate() {
         let colour = COLOURS[place % COLOURS.len()];
@@ -134,8 +137,8 @@ fn draw_price(area: &Area<'_>, name: &str, curves: &[(f64, Vec<&Row>)]) -> anyho
         .configure_mesh()
         .light_line_style(WHITE)
         .x_desc("rounds")
-        .x_label_formatter(&|rounds| format!("{rounds}"))
-        .y_label_formatter(&|regret| format!("{regret:.0}"))
+        .x_label_formatter(&|rounds| log_label(*rounds as f64))
+        .y_label_formatter(&|regret| count_label(*regret))
         .draw()?;
     for (place, (_, rows)) in curves.iter().enumerate() {
         let colour = COLOURS[place % COLOURS.len()];

@@ -154,6 +154,7 @@ mod tests {
     use clap::ValueEnum as _;
 
     use super::*;
+    use crate::program::Outcome as _;
 
     fn study(rhos: &[f64], horizon: u64, trials: usize) -> CuratorStudy {
         let algorithms = Algorithm::value_variants().iter().map(|a| (*a, rhos.to_vec()));
@@ -182,6 +183,11 @@ mod tests {
         };
         assert_eq!(json(&two), json(&one));
         assert_ne!(json(&two), json(&CuratorStudy { seed: 2, ..one }));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("curator.svg");
+        two.run(&stop, |_| {}).unwrap().draw(&path).unwrap();
+        let picture = std::fs::read_to_string(&path).unwrap();
+        assert!(picture.contains("no privacy") && picture.contains("lazy-release: regret"));
     }
 
     #[test]
@@ -195,6 +201,8 @@ mod tests {
             assert!(dear.horizon == 100_000 && free.horizon == 100_000);
             assert!(dear.price_of_privacy > 2.0 * dear.price_ci95, "{dear:?}");
             assert!(free.price_of_privacy.abs() <= 0.1 * free.nonprivate_regret + free.price_ci95);
+            // With the same rewards, runs that differ in a noise of next to nothing are all alike.
+            assert!(free.price_ci95 < 0.5 * free.ci95, "{free:?}");
         }
         study.algorithms = vec![(Algorithm::AdacUcb, vec![0.0])];
         let refused = study.run(&AtomicBool::new(false), |_| {}).unwrap_err();

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
-
 use super::trial::Run;
+use serde::Serialize;
 
 /// A study's result.
 #[derive(Clone, Debug, Serialize)]
@@ -40,6 +39,8 @@ pub struct Row {
     pub median_users: Option<u64>,
     /// Users until the verdict in 90% of all runs; none if fewer have one.
     pub p90_users: Option<u64>,
+    /// Users until each verdict, ascending.
+    pub verdict_users: Vec<u64>,
     /// Mean pseudo-regret until the verdict, or the horizon.
     pub mean_regret: f64,
     /// Half the width of its normal 95% interval.
@@ -70,6 +71,7 @@ impl Row {
             wrong: verdicts.filter(|arm| !is_best(*arm)).count(),
             median_users: by(5),
             p90_users: by(9),
+            verdict_users: users,
             mean_regret: mean,
             ci95: 1.959_964 * (squares / (count - 1.0).max(1.0) / count).sqrt(),
         }

@@ -95,6 +95,7 @@ mod tests {
     use bandana_shared::interval::ErrorLevel;
 
     use super::*;
+    use crate::program::Outcome as _;
 
     #[test]
     fn top_two_sampling_decides_where_thompson_sampling_earns() {
@@ -116,6 +117,11 @@ mod tests {
         assert!(ldp_ts.verdicts < 10 && ldp_ts.mean_regret < top_two.mean_regret, "{outcome:?}");
         assert!(top_two.verdicts >= 18, "{outcome:?}");
         assert!(top_two.median_users < uniform.median_users.or(Some(u64::MAX)), "{outcome:?}");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("decision.svg");
+        outcome.draw(&path).unwrap();
+        let picture = std::fs::read_to_string(&path).unwrap();
+        assert!(["uniform", "ldp-ts", "top-two", "five-arms"].iter().all(|n| picture.contains(n)));
         // The result does not depend on the threads.
         let alone = DecisionStudy { threads: 1, ..study }.run(&AtomicBool::new(false), |_| {});
         assert_eq!(format!("{:?}", alone.unwrap()), format!("{outcome:?}"));

@@ -32,6 +32,11 @@ pub enum Contestant {
     RandAdaKl,
     /// The same with scales up to 1: the least regret in most trials, and much in a few.
     RandAdaKlBold,
+    /// Top-two Thompson sampling, for verdicts. Its policies are computed anew as seldom as a
+    /// server does.
+    TopTwo,
+    /// The same share for every arm.
+    Uniform,
     /// UCB1 on rewards.
     #[value(name = "nonprivate-ucb1")]
     NonprivateUcb1,

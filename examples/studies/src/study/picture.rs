@@ -4,60 +4,91 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context as _;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::outcome::{Row, StudyOutcome};
+use crate::picture::{Area, COLOURS, Sign, draw_legend, log_label};
+use crate::program::Outcome;
 
-/// Colours that remain distinct for colour-blind people (Okabe and Ito).
-const COLOURS: [RGBColor; 8] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 0, 0),
-    RGBColor(150, 120, 60),
-];
+const PANEL: (u32, u32) = (500, 400);
 
-const PANEL: (u32, u32) = (560, 400);
+/// Width of the legend.
+const LEGEND: u32 = 210;
 
 /// Lower limit of drawn regrets; smaller ones are drawn at it.
 const FLOOR: f64 = 10.0;
 
-type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;
-
 /// The rows of one curve, by horizon.
 type Curves<'r> = BTreeMap<(String, String), Vec<&'r Row>>;
+
+impl Outcome for StudyOutcome {
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted
+    }
+
+    fn table(&self) -> String {
+        Self::table(self)
+    }
+
+    fn draw(&self, path: &Path) -> anyhow::Result<()> {
+        write(path, self)
+    }
+}
 
 /// Writes one panel for each epsilon as an SVG file: mean regrets with their 95%
 /// intervals, and bounds in the same colour: the lower one as a thin line, the upper one,
 /// where the papers have one, dashed. Curves without privacy are in all panels.
-///
-/// # Errors
-/// When the file can't be written.
-pub fn write(path: &Path, title: &str, outcome: &StudyOutcome) -> anyhow::Result<()> {
+fn write(path: &Path, outcome: &StudyOutcome) -> anyhow::Result<()> {
     let mut epsilons: Vec<f64> = outcome.rows.iter().filter_map(|row| row.epsilon).collect();
     epsilons.sort_by(f64::total_cmp);
     epsilons.dedup();
     let panels = epsilons.len().max(1);
     let columns = panels.min(2);
     let lines = panels.div_ceil(columns);
-    let size = (PANEL.0 * u32::try_from(columns)?, 40 + PANEL.1 * u32::try_from(lines)?);
+    let width = PANEL.0 * u32::try_from(columns)?;
+    let size = (width + LEGEND, 40 + PANEL.1 * u32::try_from(lines)?);
     let area = SVGBackend::new(path, size).into_drawing_area();
     area.fill(&WHITE)?;
-    let area = area.titled(title, ("sans-serif", 18))?;
+    let trials = outcome.rows.iter().map(|row| row.trials).max().unwrap_or(0);
+    let title = format!("{}, {trials} trials", outcome.instance);
+    let area = area.titled(&title, ("sans-serif", 18))?;
+    let (charts, legend) = area.split_horizontally(width);
     let mut palette = BTreeMap::new();
     for row in &outcome.rows {
         let next = COLOURS[palette.len() % COLOURS.len()];
         palette.entry(key(row)).or_insert(next);
     }
-    for (place, panel) in area.split_evenly((lines, columns)).iter().enumerate().take(panels) {
+    for (place, panel) in charts.split_evenly((lines, columns)).iter().enumerate().take(panels) {
         let epsilon = epsilons.get(place).copied();
         draw(panel, outcome, epsilon, &palette)?;
     }
+    draw_legend(&legend, &entries(outcome, &palette))?;
     area.present().with_context(|| format!("writing the plot {}", path.display()))
+}
+
+/// The legend: every curve, and what the lines without a name are.
+fn entries(
+    outcome: &StudyOutcome,
+    palette: &BTreeMap<(String, String), RGBColor>,
+) -> Vec<(String, RGBColor, Sign)> {
+    let name = |(learner, mechanism): &(String, String)| match mechanism.as_str() {
+        "none" => learner.clone(),
+        _ => format!("{learner}, {mechanism}"),
+    };
+    let curve = |(key, colour): (&(String, String), &RGBColor)| (name(key), *colour, Sign::Line);
+    let mut entries: Vec<_> = palette.iter().map(curve).collect();
+    let grey = RGBColor(110, 110, 110);
+    if outcome.rows.iter().any(|row| row.lower_bound.is_some()) {
+        entries.push(("lower bound of the channel".to_owned(), grey, Sign::Thin));
+    }
+    if outcome.rows.iter().any(|row| row.upper_bound.is_some()) {
+        entries.push(("proven upper bound".to_owned(), grey, Sign::Dashed));
+    }
+    entries
 }
 
 fn key(row: &Row) -> (String, String) {
@@ -91,19 +122,14 @@ fn draw(
         .light_line_style(WHITE)
         .x_desc("rounds")
         .y_desc("regret")
-        .x_label_formatter(&|rounds| format!("{rounds}"))
-        .y_label_formatter(&|regret| format!("{regret:.0}"))
+        .x_label_formatter(&|rounds| log_label(*rounds as f64))
+        .y_label_formatter(&|regret| log_label(*regret))
         .draw()?;
     for (name, rows) in &curves {
         let colour = palette.get(name).copied().unwrap_or(BLACK);
         let point = |row: &&Row| (row.horizon, row.mean_regret.max(FLOOR));
         let line = LineSeries::new(rows.iter().map(point), colour.stroke_width(2));
-        let legend =
-            if name.1 == "none" { name.0.clone() } else { format!("{}, {}", name.0, name.1) };
-        chart
-            .draw_series(line)?
-            .label(legend)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+        chart.draw_series(line)?;
         let whiskers = rows.iter().map(|row| {
             let (low, high) = (row.mean_regret - row.ci95, row.mean_regret + row.ci95);
             PathElement::new(
@@ -119,12 +145,5 @@ fn draw(
         let dashes = colour.mix(0.6).stroke_width(1);
         chart.draw_series(DashedLineSeries::new(bound, 5, 4, dashes))?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE.mix(0.8))
-        .border_style(RGBColor(200, 200, 200))
-        .label_font(("sans-serif", 11))
-        .draw()?;
     Ok(())
 }

@@ -5,7 +5,8 @@ use bandana_learners::indices::{
     bayes_ucb, bayes_ucb_ceiling, imed, kl_ucb_exploration, ldp_ucb_laplace, moss_anytime, ucb1,
 };
 use bandana_learners::{
-    AdaKlSampler, Evidence, Learner, LearnerInput, ThompsonSampler, TruncatedSampler, scale_max,
+    AdaKlSampler, Evidence, Learner, LearnerInput, ThompsonSampler, TruncatedSampler,
+    reports_until_policy, scale_max,
 };
 use bandana_shared::curve::Mechanism;
 use bandana_shared::identity::ArmIndex;
@@ -28,6 +29,8 @@ pub enum Player {
     Index(Rule, Vec<Statistic>),
     /// Weights as a server would serve them, until the next policy.
     Served(Learner, Box<LearnerInput>, Weights),
+    /// Weights that are computed anew after as many reports as on a server.
+    Renewed(Box<Renewed>),
     /// A learner whose reports come only once a batch of their arm is full, and the arms of which
     /// no batch has been.
     Filling(Box<Self>, Vec<usize>),
@@ -92,6 +95,34 @@ pub struct Statistic {
     pending: u32,
 }
 
+/// A learner whose weights stay until enough new reports have come.
+#[derive(Debug)]
+pub struct Renewed {
+    learner: Learner,
+    input: LearnerInput,
+    weights: Weights,
+    reports: u64,
+    /// Number of reports at which the weights are computed anew.
+    due: u64,
+}
+
+impl Renewed {
+    fn new(learner: Learner, input: LearnerInput) -> anyhow::Result<Self> {
+        let weights = learner.weights(&input)?;
+        Ok(Self { learner, input, weights, reports: 0, due: reports_until_policy(0) })
+    }
+
+    fn learn(&mut self, arm: usize, signal: f64) -> anyhow::Result<()> {
+        hear(&mut self.input.arms[arm], signal);
+        self.reports += 1;
+        if self.reports >= self.due {
+            self.due = self.reports + reports_until_policy(self.reports);
+            self.weights = self.learner.weights(&self.input)?;
+        }
+        Ok(())
+    }
+}
+
 impl Player {
     /// A learner without evidence.
     ///
@@ -105,6 +136,10 @@ impl Player {
         let channel = reports(privacy.mechanism, privacy.epsilon);
         let evidence = vec![signals.nothing(); arms];
         let index = |rule| Self::Index(rule, vec![Statistic::default(); arms]);
+        let renewed = |learner, evidence| {
+            let input = LearnerInput::of(evidence, &vec![true; arms], channel);
+            anyhow::Ok(Self::Renewed(Box::new(Renewed::new(learner, input)?)))
+        };
         Ok(match contestant {
             Contestant::LdpTs | Contestant::NonprivateTs => {
                 Self::Thompson(ThompsonSampler::new(&evidence)?, evidence)
@@ -116,6 +151,8 @@ impl Player {
                 Self::AdaKl(AdaKlSampler::new(arms, scale_max(channel)), signals)
             }
             Contestant::RandAdaKlBold => Self::AdaKl(AdaKlSampler::new(arms, 1.0), signals),
+            Contestant::TopTwo => renewed(Learner::TopTwo, evidence)?,
+            Contestant::Uniform => renewed(Learner::Uniform, evidence)?,
             Contestant::LdpUcb | Contestant::NonprivateUcb1 => index(Rule::Ucb1),
             Contestant::KlUcb | Contestant::NonprivateKlUcb => index(Rule::KlUcb),
             Contestant::BayesUcb => index(Rule::BayesUcb),
@@ -172,6 +209,7 @@ impl Player {
                 arm
             }
             Self::Served(_, _, weights) => weights.draw(rng.next_u32()).get(),
+            Self::Renewed(renewed) => renewed.weights.draw(rng.next_u32()).get(),
             Self::Filling(player, unseen) if unseen.is_empty() => player.choose(rng),
             Self::Filling(player, unseen) => {
                 let arm = unseen[rng.random_range(0..unseen.len())];
@@ -187,13 +225,16 @@ impl Player {
             Self::AdaKl(sampler, _) => sampler.select(arm),
             Self::Index(_, statistics) => statistics[arm].pending += 1,
             Self::Filling(player, _) => player.expect(arm),
-            Self::Thompson(..) | Self::Truncated(..) | Self::Served(..) => {}
+            Self::Thompson(..) | Self::Truncated(..) | Self::Served(..) | Self::Renewed(..) => {}
         }
     }
 
     /// Processes a report.
+    ///
+    /// # Errors
+    /// When weights can't be computed.
     #[inline]
-    pub fn learn(&mut self, arm: usize, signal: f64) {
+    pub fn learn(&mut self, arm: usize, signal: f64) -> anyhow::Result<()> {
         match self {
             Self::Thompson(sampler, evidence) => {
                 hear(&mut evidence[arm], signal);
@@ -212,11 +253,13 @@ impl Player {
                 statistic.pending = statistic.pending.saturating_sub(1);
             }
             Self::Served(_, input, _) => hear(&mut input.arms[arm], signal),
+            Self::Renewed(renewed) => return renewed.learn(arm, signal),
             Self::Filling(player, unseen) => {
                 unseen.retain(|other| *other != arm);
-                player.learn(arm, signal);
+                return player.learn(arm, signal);
             }
         }
+        Ok(())
     }
 
     /// Ends a batch: all its reports have arrived.

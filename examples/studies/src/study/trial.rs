@@ -133,7 +133,7 @@ impl Waiting {
         for batch in &mut self.batches {
             if batch.len() >= self.size {
                 for (arm, signal) in batch.drain(..) {
-                    player.learn(arm, signal);
+                    player.learn(arm, signal)?;
                 }
                 player.end_batch()?;
             }
@@ -143,7 +143,7 @@ impl Waiting {
 }
 
 /// A generator for one purpose, by SplitMix64's mixing function.
-fn generator(seed: u64, purpose: u64) -> Xoshiro256PlusPlus {
+pub(crate) fn generator(seed: u64, purpose: u64) -> Xoshiro256PlusPlus {
     let mix = |number: u64| {
         let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

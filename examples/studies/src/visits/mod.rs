@@ -1,6 +1,7 @@
 //! Users who come back: regret, changes of arm and privacy loss, by how arms are assigned.
 
 mod outcome;
+mod picture;
 mod trial;
 
 use std::sync::Mutex;
@@ -163,6 +164,19 @@ mod tests {
         for row in &rows {
             assert!((row.regret_per_visit - rows[0].regret_per_visit).abs() < 1e-12, "{row:?}");
             assert!(row.changes_per_user.abs() < 1e-12 && (row.epsilon_spent - 2.0).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn a_picture_names_the_ways_of_assignment() {
+        use crate::program::Outcome as _;
+        let study = study(vec![Assignment::Redrawn, Assignment::Sticky(Millionths::NONE)], 2);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("visits.svg");
+        study.run(&AtomicBool::new(false), &|_| {}).unwrap().draw(&path).unwrap();
+        let picture = std::fs::read_to_string(&path).unwrap();
+        for name in ["redrawn, each reported", "kept for ever, one report", "epsilon 2"] {
+            assert!(picture.contains(name), "{name}");
         }
     }
 

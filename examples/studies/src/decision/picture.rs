@@ -1,0 +1,106 @@
+//! Shares of runs with a verdict against users, as a picture.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use plotters::prelude::*;
+
+use super::outcome::{DecisionOutcome, Row};
+use crate::picture::{Area, COLOURS, Sign, draw_legend, log_label};
+use crate::program::Outcome;
+
+const PANEL: (u32, u32) = (440, 320);
+
+/// Width of the legend.
+const LEGEND: u32 = 150;
+
+/// Users at which the axis begins: with fewer there is no policy but the first one.
+const USERS_MIN: u64 = 100;
+
+impl Outcome for DecisionOutcome {
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted
+    }
+
+    fn table(&self) -> String {
+        Self::table(self)
+    }
+
+    fn draw(&self, path: &Path) -> anyhow::Result<()> {
+        write(path, self)
+    }
+}
+
+/// Writes one panel for each instance as an SVG file: for each learner, the share of all runs that
+/// have a verdict by a number of users.
+fn write(path: &Path, outcome: &DecisionOutcome) -> anyhow::Result<()> {
+    let (mut instances, mut learners): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    for row in &outcome.rows {
+        if !instances.contains(&row.instance.as_str()) {
+            instances.push(&row.instance);
+        }
+        if !learners.contains(&row.learner.as_str()) {
+            learners.push(&row.learner);
+        }
+    }
+    let columns = instances.len().min(2);
+    let lines = instances.len().div_ceil(columns.max(1));
+    let width = PANEL.0 * u32::try_from(columns)?;
+    let size = (width + LEGEND, 40 + PANEL.1 * u32::try_from(lines)?);
+    let area = SVGBackend::new(path, size).into_drawing_area();
+    area.fill(&WHITE)?;
+    let DecisionOutcome { epsilon, confidence, .. } = outcome;
+    let title = format!("runs with a verdict, epsilon {epsilon}, confidence {confidence}");
+    let area = area.titled(&title, ("sans-serif", 18))?;
+    let (charts, legend) = area.split_horizontally(width);
+    for (panel, instance) in charts.split_evenly((lines, columns)).iter().zip(&instances) {
+        let rows = outcome.rows.iter().filter(|row| row.instance == *instance);
+        draw(panel, &rows.collect::<Vec<_>>(), &learners, outcome.horizon)?;
+    }
+    let entry = |(place, learner): (usize, &&str)| {
+        ((*learner).to_owned(), COLOURS[place % COLOURS.len()], Sign::Line)
+    };
+    draw_legend(&legend, &learners.iter().enumerate().map(entry).collect::<Vec<_>>())?;
+    area.present().with_context(|| format!("writing the plot {}", path.display()))
+}
+
+fn draw(area: &Area<'_>, rows: &[&Row], learners: &[&str], horizon: u64) -> anyhow::Result<()> {
+    let users = USERS_MIN..horizon.max(10 * USERS_MIN);
+    let mut chart = ChartBuilder::on(area)
+        .caption(rows.first().map_or("", |row| &row.instance), ("sans-serif", 15))
+        .margin(8)
+        .margin_right(24)
+        .x_label_area_size(34)
+        .y_label_area_size(56)
+        .build_cartesian_2d(users.log_scale(), 0.0..1.03)?;
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .x_desc("users")
+        .y_desc("share of all runs")
+        .x_label_formatter(&|users| log_label(*users as f64))
+        .y_label_formatter(&|share| format!("{share:.1}"))
+        .draw()?;
+    for row in rows {
+        let place = learners.iter().position(|learner| *learner == row.learner).unwrap_or(0);
+        let colour = COLOURS[place % COLOURS.len()];
+        chart.draw_series(LineSeries::new(steps(row, horizon), colour.stroke_width(2)))?;
+    }
+    Ok(())
+}
+
+/// The corners of the curve: it rises by one run at each verdict.
+fn steps(row: &Row, horizon: u64) -> Vec<(u64, f64)> {
+    let mut corners = vec![(USERS_MIN, 0.0)];
+    for (place, users) in row.verdict_users.iter().enumerate() {
+        let users = (*users).max(USERS_MIN);
+        corners.push((users, place as f64 / row.runs as f64));
+        corners.push((users, (place + 1) as f64 / row.runs as f64));
+    }
+    corners.push((horizon.max(USERS_MIN), row.verdict_users.len() as f64 / row.runs as f64));
+    corners
+}
