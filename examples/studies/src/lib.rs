@@ -5,6 +5,7 @@
 //! - [`curator`]: bandits with a trusted curator, as `curator-study` runs them.
 //! - [`visits`]: users who come back, as `visits-study` runs them.
 //! - [`decision`]: users until a verdict, as `decision-study` counts them.
+//! - [`synthetic`]: synthetic tables of a census, as `synthetic-study` makes them.
 //! - [`program`]: progress and Ctrl-C, for all.
 //!
 //! Nothing here needs a server or a network.
@@ -14,4 +15,5 @@ pub mod decision;
 pub mod instance;
 pub mod program;
 pub mod study;
+pub mod synthetic;
 pub mod visits;

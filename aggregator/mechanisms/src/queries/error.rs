@@ -168,6 +168,12 @@ pub enum QueryError {
         /// Predicates.
         predicates: usize,
     },
+    /// An invalid size of a synthetic table.
+    #[error("{0}")]
+    Synthetic(&'static str),
+    /// A price too small for the releases that it must pay for.
+    #[error("the price is too small to be shared by all that it must pay for; pay more")]
+    TooLittle,
     /// Halfspaces of too many dimensions.
     #[error("halfspaces over {{0,1}}^{0} can't be listed; 1 to 4 dimensions can")]
     Dimensions(u32),

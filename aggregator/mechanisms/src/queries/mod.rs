@@ -8,7 +8,8 @@
 //! - [`laplace`], [`gaussian`], [`counting`]: noisy vectors, their accuracy, and how many
 //!   queries an accuracy allows.
 //! - [`exponential`], [`noisy_max`]: choosing one of finitely many candidates.
-//! - [`synthetic`], [`halfspaces`]: small synthetic databases for a class of predicates.
+//! - [`synthetic`], [`halfspaces`]: small synthetic databases for a class of predicates;
+//!   [`marginals`]: synthetic rows for wide tables.
 //! - [`weights`]: private multiplicative weights, for many adaptive counting queries;
 //!   [`threshold`]: the comparisons of its sessions under ρ.
 //! - [`universe`], [`rows`], [`selection`]: data sets and predicates.
@@ -26,6 +27,7 @@ pub mod gaussian;
 pub mod halfspaces;
 mod inverse;
 pub mod laplace;
+pub mod marginals;
 pub mod noisy_max;
 pub mod price;
 pub mod questions;
