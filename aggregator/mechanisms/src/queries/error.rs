@@ -44,6 +44,12 @@ pub enum QueryError {
         /// The mechanism.
         what: &'static str,
     },
+    /// A question that can't be paid for in ε.
+    #[error("{what} is paid with rho, not with epsilon")]
+    NeedsRho {
+        /// The mechanism.
+        what: &'static str,
+    },
     /// A price split into too many parts.
     #[error("epsilon is too small to be shared by {parts} releases; a billionth is the least part")]
     TooManyParts {
@@ -174,6 +180,9 @@ pub enum QueryError {
     /// A price too small for the releases that it must pay for.
     #[error("the price is too small to be shared by all that it must pay for; pay more")]
     TooLittle,
+    /// Pieces that are no interval.
+    #[error("pieces must cover an interval within 2^62, each beginning right after the one before")]
+    Pieces,
     /// Halfspaces of too many dimensions.
     #[error("halfspaces over {{0,1}}^{0} can't be listed; 1 to 4 dimensions can")]
     Dimensions(u32),

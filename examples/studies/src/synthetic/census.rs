@@ -85,11 +85,8 @@ fn person(rng: &mut ChaCha20Rng) -> [u16; 15] {
     };
     let pay = 0.6 * skill + 0.7 * f64::from(hours) + 0.15 * years - 0.8 * f64::from(sex);
     let income = near(pay, 1.2, 11, rng);
-    let housing = if coin(0.05 + 0.07 * f64::from(income), rng) {
-        2
-    } else {
-        u16::from(coin(0.5, rng))
-    };
+    let housing =
+        if coin(0.05 + 0.07 * f64::from(income), rng) { 2 } else { u16::from(coin(0.5, rng)) };
     let commute = if is_working { 1 + near(f64::from(region) * 0.4, 1.2, 4, rng) } else { 0 };
     let insurance = if years >= 11.0 { 2 } else { u16::from(is_working && coin(0.8, rng)) };
     [

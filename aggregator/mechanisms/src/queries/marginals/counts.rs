@@ -52,11 +52,7 @@ impl Differences {
     }
 
     /// Of the data's counts, and those of `m` synthetic rows.
-    pub(super) fn of(
-        pairs: &[(&[u64], Vec<u64>)],
-        rows: u64,
-        m: u64,
-    ) -> Self {
+    pub(super) fn of(pairs: &[(&[u64], Vec<u64>)], rows: u64, m: u64) -> Self {
         let (mut largest, mut sum, mut cell, mut marginals) = (0_u128, 0_u128, 0_u128, 0_u128);
         for &(data, ref synthetic) in pairs {
             let gaps = data.iter().zip(synthetic).map(|(&count, &other)| {
@@ -72,10 +68,62 @@ impl Differences {
             marginals += 1;
         }
         let whole = |number: u128| i64::try_from(number).unwrap_or(i64::MAX);
-        Self {
-            largest: whole(largest),
-            mean: whole(sum / marginals.max(1)),
-            cell: whole(cell),
+        Self { largest: whole(largest), mean: whole(sum / marginals.max(1)), cell: whole(cell) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZES: [usize; 3] = [2, 3, 2];
+    const SETS: [Columns; 3] = [0b11, 0b101, 0b110];
+
+    fn rows(count: usize) -> Codes {
+        let size = |column: usize| SIZES[column];
+        let code = |column: usize, row: usize| {
+            u16::try_from((row * row + row * (column + 3) / 2) % size(column)).unwrap()
+        };
+        (0..3).map(|column| (0..count).map(|row| code(column, row)).collect()).collect()
+    }
+
+    fn differences(data: &Codes, synthetic: &Codes) -> [i64; 3] {
+        let all: Vec<Vec<u64>> =
+            SETS.iter().map(|&set| counts(&slices(data), set, &SIZES)).collect();
+        let pairs: Vec<_> = all
+            .iter()
+            .zip(SETS)
+            .map(|(exact, set)| (&exact[..], counts(&slices(synthetic), set, &SIZES)))
+            .collect();
+        let (n, m) = (data[0].len() as u64, synthetic[0].len() as u64);
+        let Differences { largest, mean, cell } = Differences::of(&pairs, n, m);
+        [largest, mean, cell]
+    }
+
+    #[test]
+    fn a_changed_row_moves_counts_and_differences_by_no_more_than_the_noise_covers() {
+        let (data, synthetic) = (rows(11), rows(7));
+        let before = differences(&data, &synthetic);
+        let (mut farthest, mut most) = (0, 0);
+        for row in 0..11 {
+            for cell in 0..12_u16 {
+                let mut other = data.clone();
+                for (column, code) in [cell / 6, cell / 2 % 3, cell % 2].into_iter().enumerate() {
+                    other[column][row] = code;
+                }
+                for set in SETS {
+                    let pair = [&data, &other].map(|codes| counts(&slices(codes), set, &SIZES));
+                    let gap = |(a, b): (&u64, &u64)| a.abs_diff(*b).pow(2);
+                    most = most.max(pair[0].iter().zip(&pair[1]).map(gap).sum::<u64>());
+                }
+                let after = differences(&other, &synthetic);
+                let moved: u64 = before.iter().zip(after).map(|(a, b)| a.abs_diff(b).pow(2)).sum();
+                farthest = farthest.max(moved);
+                assert!(moved <= Differences::squared_sensitivity(7), "{before:?} {after:?}");
+            }
         }
+        assert_eq!(most, 2);
+        // Not far from what is attained.
+        assert!(3 * farthest > Differences::squared_sensitivity(7), "{farthest}");
     }
 }

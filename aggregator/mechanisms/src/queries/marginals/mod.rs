@@ -152,10 +152,7 @@ impl SyntheticTable {
         let (places, schema) = columns(rows, names)?;
         self.check(schema.columns().len())?;
         let mut curator = Curator::new(rows, &places, &schema, self.ways, price)?;
-        let error = price.nanos() / ERROR_PART;
-        curator.measure_singles(price.nanos() / SINGLES_PART, rng)?;
-        curator.rounds(error, rng)?;
-        curator.model.learn(LAST_UPDATES);
+        curator.learn(rng)?;
         let codes = draw(&curator.model, self.rows as usize, rng);
         curator.finish(schema, codes, beta, rng)
     }
@@ -231,6 +228,15 @@ impl<'a> Curator<'a> {
         let model = Model::new(rows.count(), sizes.clone());
         let (spending, chosen) = (Spending::new(price), Vec::new());
         Ok(Self { codes, sizes, rows: rows.count(), workload, model, spending, chosen })
+    }
+
+    /// Spends all but what the errors of the result cost.
+    fn learn<R: Rng + ?Sized>(&mut self, rng: &mut R) -> Result<(), QueryError> {
+        let price = self.spending.left();
+        self.measure_singles(price / SINGLES_PART, rng)?;
+        self.rounds(price / ERROR_PART, rng)?;
+        self.model.learn(LAST_UPDATES);
+        Ok(())
     }
 
     /// Measures a marginal with noise.
@@ -325,9 +331,8 @@ impl<'a> Curator<'a> {
 
     /// The sum of |count - expected count|, with expected counts that are whole.
     fn distance(&self, exact: &[u64], shares: &[f64]) -> i64 {
-        let gap = |(&count, share): (&u64, &f64)| {
-            signed(count).abs_diff(round(share * self.rows as f64))
-        };
+        let gap =
+            |(&count, share): (&u64, &f64)| signed(count).abs_diff(round(share * self.rows as f64));
         signed(exact.iter().zip(shares).map(gap).fold(0, u64::saturating_add))
     }
 
@@ -387,4 +392,151 @@ fn signed(count: u64) -> i64 {
 #[expect(clippy::cast_possible_truncation, reason = "rows, far below 2^62")]
 fn round(rows: f64) -> i64 {
     rows.round() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queries::gaussian::GaussianMechanism;
+    use rand_chacha::ChaCha20Rng;
+    use rand_chacha::rand_core::SeedableRng as _;
+    use spending::Spent;
+
+    /// People whose columns depend on each other in a chain.
+    fn people(count: u16) -> Rows {
+        let schema = Schema::parse(&["a:0..1", "b:0..3", "c:0..2", "d:no|yes"]).unwrap();
+        let mut rows = Rows::new(schema);
+        for person in 0..count {
+            let mixed = u16::try_from(u32::from(person) * 40_503 % 65_521).unwrap();
+            let a = mixed % 2;
+            let b = (2 * a + mixed / 7 % 2) % 4;
+            let c = if mixed / 3 % 5 == 0 { 2 } else { b / 2 };
+            rows.push(&[a, b, c, u16::from(c == 1)]).unwrap();
+        }
+        rows
+    }
+
+    fn curator(rows: &Rows, rho: f64) -> Curator<'_> {
+        let price = ConcentratedLoss::new(rho).unwrap();
+        Curator::new(rows, &[0, 1, 2, 3], rows.schema(), 2, price).unwrap()
+    }
+
+    #[test]
+    fn all_releases_together_cost_the_price() {
+        let rows = people(500);
+        for (rho, seed) in [(1e-6, 1), (0.0021, 2), (0.3, 3), (9.0, 4)] {
+            let mut rng = ChaCha20Rng::seed_from_u64(seed);
+            let mut curator = curator(&rows, rho);
+            curator.learn(&mut rng).unwrap();
+            let left = curator.spending.left();
+            curator.spending.noise(left, Differences::squared_sensitivity(9)).unwrap();
+            // From the noise and the probabilities themselves, not from what was meant to be paid.
+            let cost = |spent: &Spent| match *spent {
+                Spent::Choice(loss) => (loss.nanos() as f64 * 1e-9).powi(2) / 8.0,
+                Spent::Noise { square, mechanism } => {
+                    square as f64 / (2.0 * mechanism.noise().variance().to_f64())
+                }
+            };
+            let spent = curator.spending.spent();
+            let choices = spent.iter().filter(|spent| matches!(spent, Spent::Choice(_))).count();
+            assert_eq!(spent.len(), 5 + 2 * choices);
+            assert!(choices == curator.chosen.len() && choices > 0);
+            let total: f64 = spent.iter().map(cost).sum();
+            assert!(total <= rho * (1.0 + 1e-12) && total > 0.99 * rho, "{total} of {rho}");
+        }
+    }
+
+    #[test]
+    fn a_changed_row_changes_a_utility_by_at_most_two() {
+        let rows = people(40);
+        let curator = curator(&rows, 1.0);
+        let mut most = 0;
+        for (_, exact) in &curator.workload {
+            let even = 1.0 / exact.len() as f64;
+            let skewed: Vec<f64> =
+                (0..exact.len()).map(|cell| if cell == 0 { 0.7 } else { 0.3 * even }).collect();
+            for shares in [vec![even; exact.len()], skewed] {
+                let before = curator.distance(exact, &shares);
+                for from in 0..exact.len() {
+                    for to in 0..exact.len() {
+                        let mut moved = exact.clone();
+                        moved[from] = moved[from].saturating_sub(1);
+                        moved[to] += 1;
+                        most = most.max(before.abs_diff(curator.distance(&moved, &shares)));
+                    }
+                }
+            }
+        }
+        assert_eq!(most, 2);
+    }
+
+    #[test]
+    fn tables_are_close_and_say_how_close() {
+        let rows = people(4_000);
+        let price = ConcentratedLoss::new(0.5).unwrap();
+        let release = |ways| {
+            let table = SyntheticTable { ways, rows: 4_000 };
+            let mut rng = ChaCha20Rng::seed_from_u64(7);
+            table.release(&rows, &[], price, 0.05, &mut rng).unwrap()
+        };
+        let [single, pairs] = [1, 2].map(release);
+        // The fourth column is a function of the third: alone they are far off, together not.
+        assert_eq!((single.marginals, pairs.marginals), (4, 6));
+        assert!(pairs.largest.value < 0.02, "{:?}", pairs.largest);
+        assert!(pairs.mean.value <= pairs.largest.value + 2.0 * pairs.mean.accuracy);
+        let is_odd = |table: &ReleasedTable| {
+            let pair = table.codes[2].iter().zip(&table.codes[3]);
+            pair.filter(|(c, d)| (**c == 1) != (**d == 1)).count()
+        };
+        assert!(is_odd(&pairs) < 100 && is_odd(&single) > 1_000);
+    }
+
+    #[test]
+    fn reported_errors_are_within_their_bounds() {
+        let rows = people(300);
+        let mechanism = GaussianMechanism::new(
+            crate::noise::Ratio::whole(Differences::squared_sensitivity(200)).unwrap(),
+            ConcentratedLoss::new(0.2 / ERROR_PART as f64).unwrap(),
+        );
+        let bound = mechanism.unwrap().accuracy(3, 0.1).unwrap() as f64 / (2.0 * 300.0 * 200.0);
+        let mut missed = 0;
+        for seed in 0..60 {
+            let price = ConcentratedLoss::new(0.2).unwrap();
+            let mut rng = ChaCha20Rng::seed_from_u64(seed);
+            let mut curator = curator(&rows, 0.2);
+            curator.spending.noise(price.nanos() - price.nanos() / ERROR_PART, 2).unwrap();
+            let codes = draw(&curator.model, 200, &mut rng);
+            let workload = curator.workload.iter();
+            let synthetic: Vec<_> = workload
+                .map(|(set, exact)| (&exact[..], counts(&slices(&codes), *set, &curator.sizes)))
+                .collect();
+            let exact = Differences::of(&synthetic, 300, 200).largest as f64 / (2.0 * 60_000.0);
+            let released = curator.finish(rows.schema().clone(), codes, 0.1, &mut rng).unwrap();
+            assert!((released.largest.accuracy - bound).abs() < 0.01 * bound);
+            missed += u32::from((released.largest.value - exact).abs() > bound);
+        }
+        // One of three numbers misses with a probability of about 3.5 %: above 9 of 60 once in 2,000.
+        assert!(missed <= 9, "{missed}");
+    }
+
+    #[test]
+    fn sizes_out_of_range_are_refused() {
+        let rows = people(10);
+        let price = ConcentratedLoss::new(0.5).unwrap();
+        let release = |ways, count, price| {
+            let mut rng = ChaCha20Rng::seed_from_u64(7);
+            SyntheticTable { ways, rows: count }.release(&rows, &[], price, 0.05, &mut rng)
+        };
+        for (ways, count) in [(0, 10), (4, 10), (2, 0), (2, ROWS_MAX + 1)] {
+            let refused = release(ways, count, price);
+            assert!(matches!(refused, Err(QueryError::Synthetic(_))), "{ways} {count}");
+        }
+        let least = ConcentratedLoss::new(1e-9).unwrap();
+        assert_eq!(release(2, 10, least), Err(QueryError::TooLittle));
+        let wide = Rows::new(Schema::parse(&["a:0..60000", "b:0..60000"]).unwrap());
+        let table = SyntheticTable { ways: 2, rows: 10 };
+        let mut rng = ChaCha20Rng::seed_from_u64(7);
+        let refused = table.release(&wide, &[], price, 0.05, &mut rng);
+        assert_eq!(refused, Err(QueryError::NoRows));
+    }
 }

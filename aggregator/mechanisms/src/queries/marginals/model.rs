@@ -248,8 +248,7 @@ impl Model {
 
     /// The probabilities of a marginal, if one clique contains it.
     pub(super) fn marginal(&self, columns: Columns) -> Option<Vec<f64>> {
-        let place =
-            self.nodes.iter().position(|node| columns & !node.clique.columns == 0)?;
+        let place = self.nodes.iter().position(|node| columns & !node.clique.columns == 0)?;
         let cells = projection(self.nodes.get(place)?.clique.columns, columns, &self.sizes);
         let places = 1 + cells.iter().max().copied().unwrap_or(0) as usize;
         Some(gathered(self.beliefs.get(place)?, &cells, places))
@@ -274,4 +273,84 @@ fn moved(potentials: &[Vec<f64>], slopes: &[Vec<f64>], step: f64) -> Vec<Vec<f64
         potential.iter().zip(slopes).map(|(value, slope)| value - step * slope).collect()
     };
     pairs.map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queries::marginals::tree::{cells, members};
+
+    const SIZES: [usize; 5] = [2, 3, 2, 4, 3];
+    /// A loop of four columns, which needs a chord, and one column beside it.
+    const SETS: [Columns; 6] = [0b1, 0b11, 0b110, 0b1100, 0b1001, 0b10000];
+
+    /// A joint distribution with no structure.
+    fn truth() -> Vec<f64> {
+        let weight = |cell: u32| 1.0 + f64::from(cell * 7919 % 97) / 10.0;
+        let mut all: Vec<f64> = (0..144).map(weight).collect();
+        normalize(&mut all);
+        all
+    }
+
+    fn marginal(joint: &[f64], set: Columns) -> Vec<f64> {
+        let places = usize::try_from(cells(set, &SIZES)).unwrap();
+        gathered(joint, &projection(0b11111, set, &SIZES), places)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "whole rows")]
+    fn learned(rows: u64) -> Model {
+        let mut model = Model::new(rows, SIZES.to_vec());
+        for set in SETS {
+            let shares = marginal(&truth(), set);
+            let counts: Vec<i64> =
+                shares.iter().map(|share| (share * rows as f64).round() as i64).collect();
+            model.measure(set, &counts, 4.0);
+        }
+        model.learn(400);
+        model
+    }
+
+    #[test]
+    fn cliques_have_the_probabilities_of_the_weights_of_all_combinations() {
+        let model = learned(10_000);
+        let mut joint = vec![1.0; 144];
+        for learned in &model.learned {
+            let factors: Vec<f64> = learned.potential.iter().map(|value| value.exp()).collect();
+            scale(&mut joint, &projection(0b11111, learned.columns, &SIZES), &factors);
+        }
+        normalize(&mut joint);
+        let mut compared = 0;
+        for (clique, beliefs, _) in model.cliques() {
+            for (found, expected) in beliefs.iter().zip(marginal(&joint, clique.columns)) {
+                assert!((found - expected).abs() < 1e-12, "{clique:?}: {found} {expected}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 30 && members(0b11111).count() == SIZES.len());
+    }
+
+    #[test]
+    fn what_was_measured_is_learned() {
+        let rows = 10_000;
+        let model = learned(rows);
+        for set in SETS {
+            let found = model.marginal(set).unwrap();
+            for (found, expected) in found.iter().zip(marginal(&truth(), set)) {
+                let gap = (found - expected).abs() * rows as f64;
+                assert!(gap < 3.0, "{set:b}: {gap} rows");
+            }
+        }
+        // What was not measured, and no clique joins, is independent.
+        assert_eq!(model.marginal(0b10001), None);
+    }
+
+    #[test]
+    fn two_releases_are_weighed_by_their_precision() {
+        let mut model = Model::new(1_000, vec![2]);
+        model.measure(1, &[700, 300], 1.0);
+        model.measure(1, &[600, 400], 3.0);
+        model.learn(200);
+        let share = model.marginal(1).unwrap()[0];
+        assert!((share - 0.675).abs() < 1e-4, "{share}");
+    }
 }

@@ -42,9 +42,8 @@ fn triangulate(sets: &[Columns], sizes: &[usize]) -> Vec<Columns> {
     let mut left: Columns = (0..sizes.len()).fold(0, |all, column| all | 1 << column);
     let mut found: Vec<Columns> = Vec::new();
     while left != 0 {
-        let clique = |column: usize| {
-            (neighbours.get(column).copied().unwrap_or(0) | 1 << column) & left
-        };
+        let clique =
+            |column: usize| (neighbours.get(column).copied().unwrap_or(0) | 1 << column) & left;
         let least = members(left).min_by_key(|&column| cells(clique(column), sizes));
         let Some(column) = least else { break };
         let clique = clique(column);
@@ -124,8 +123,7 @@ mod tests {
 
     /// Every set in a clique, and each column's cliques connected.
     fn is_junction_tree(tree: &[Clique], sets: &[Columns], columns: usize) -> bool {
-        let contained =
-            sets.iter().all(|set| tree.iter().any(|clique| set & !clique.columns == 0));
+        let contained = sets.iter().all(|set| tree.iter().any(|clique| set & !clique.columns == 0));
         // A column's cliques are connected if all but one have it in their separator.
         let connected = (0..columns).all(|column| {
             let has = |set: Columns| set >> column & 1 == 1;
