@@ -16,7 +16,7 @@ fn score(values: &[i64], rank: i64, point: i64) -> i64 {
     let clamped = values.iter().map(|value| value.clamp(&ENDS.0, &ENDS.1));
     let below = clamped.clone().filter(|&&value| value < point).count();
     let until = clamped.filter(|&&value| value <= point).count();
-    let [below, until] = [below, until].map(|count| i64::try_from(count).unwrap());
+    let [below, until] = [below, until].map(|count| i64::try_from(count).unwrap_or(i64::MAX));
     -(rank - until).max(below + 1 - rank).max(0)
 }
 

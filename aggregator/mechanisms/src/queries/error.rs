@@ -183,6 +183,9 @@ pub enum QueryError {
     /// Pieces that are no interval.
     #[error("pieces must cover an interval within 2^62, each beginning right after the one before")]
     Pieces,
+    /// Losses that a grid can't hold.
+    #[error("the losses need a common step above 0, and at most 65536 steps")]
+    LossGrid,
     /// Halfspaces of too many dimensions.
     #[error("halfspaces over {{0,1}}^{0} can't be listed; 1 to 4 dimensions can")]
     Dimensions(u32),

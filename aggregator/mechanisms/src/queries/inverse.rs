@@ -182,9 +182,8 @@ mod tests {
     #[test]
     fn draws_are_those_of_rejection_from_the_base_measure() {
         const DRAWS: u32 = 4_000;
-        let places: Vec<usize> = (0..6)
-            .flat_map(|place| std::iter::repeat_n(place, CANDIDATES[place].0 as usize))
-            .collect();
+        let places: Vec<usize> =
+            (0..6).flat_map(|place| (0..CANDIDATES[place].0).map(move |_| place)).collect();
         let mut rng = ChaCha20Rng::seed_from_u64(6);
         let (mut inverted, mut rejected) = ([0.0; 6], [0.0; 6]);
         for _ in 0..DRAWS {

@@ -14,6 +14,7 @@
 //! - [`weights`]: private multiplicative weights, for many adaptive counting queries;
 //!   [`threshold`]: the comparisons of its sessions under ρ.
 //! - [`universe`], [`rows`], [`selection`]: data sets and predicates.
+//! - [`loss_distribution`]: what releases lose together, closer than through ρ.
 //! - [`questions`]: one type each for questions and answers, over all mechanisms.
 //!
 //! Every function is deterministic given its generator, keeps no state, and debits nothing: the
@@ -29,6 +30,7 @@ pub mod halfspaces;
 pub mod interval;
 mod inverse;
 pub mod laplace;
+pub mod loss_distribution;
 pub mod marginals;
 pub mod noisy_max;
 pub mod price;

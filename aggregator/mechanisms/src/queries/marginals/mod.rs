@@ -154,7 +154,7 @@ impl SyntheticTable {
         let mut curator = Curator::new(rows, &places, &schema, self.ways, price)?;
         curator.learn(rng)?;
         let codes = draw(&curator.model, self.rows as usize, rng);
-        curator.finish(schema, codes, beta, rng)
+        curator.finish(&schema, codes, beta, rng)
     }
 
     fn check(self, columns: usize) -> Result<(), QueryError> {
@@ -348,7 +348,7 @@ impl<'a> Curator<'a> {
     /// Compares the rows with the data, for all that is left.
     fn finish<R: Rng + ?Sized>(
         mut self,
-        schema: Schema,
+        schema: &Schema,
         codes: Codes,
         beta: f64,
         rng: &mut R,
@@ -511,7 +511,7 @@ mod tests {
                 .map(|(set, exact)| (&exact[..], counts(&slices(&codes), *set, &curator.sizes)))
                 .collect();
             let exact = Differences::of(&synthetic, 300, 200).largest as f64 / (2.0 * 60_000.0);
-            let released = curator.finish(rows.schema().clone(), codes, 0.1, &mut rng).unwrap();
+            let released = curator.finish(rows.schema(), codes, 0.1, &mut rng).unwrap();
             assert!((released.largest.accuracy - bound).abs() < 0.01 * bound);
             missed += u32::from((released.largest.value - exact).abs() > bound);
         }
