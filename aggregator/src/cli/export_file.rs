@@ -53,10 +53,10 @@ impl ExportFile {
 }
 
 #[cfg(feature = "parquet")]
-use super::parquet_file::parquet;
+pub(super) use super::parquet_file::parquet;
 
 #[cfg(not(feature = "parquet"))]
-fn parquet(_: &[Column]) -> anyhow::Result<Vec<u8>> {
+pub(super) fn parquet(_: &[Column]) -> anyhow::Result<Vec<u8>> {
     let problem = "this program was built without Parquet; use --format csv, or build it with the \
                    feature `parquet`";
     Err(Failure::Incomplete(problem.to_owned()).into())

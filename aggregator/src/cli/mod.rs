@@ -31,6 +31,7 @@ mod serve;
 mod settings_arguments;
 mod sign;
 mod store_source;
+mod synthetic_table;
 mod token;
 mod token_file;
 mod trusted;

@@ -34,7 +34,7 @@ fn field(column: &Column) -> parquet::errors::Result<TypePtr> {
         Cells::Flags(_) => (Physical::BOOLEAN, None, required),
         Cells::Days(_) => (Physical::INT32, Some(LogicalType::Date), required),
         Cells::Places(_) => (Physical::INT32, None, required),
-        Cells::Counts(_) => (Physical::INT64, None, required),
+        Cells::Counts(_) | Cells::Integers(_) => (Physical::INT64, None, required),
         Cells::Numbers(_) => (Physical::DOUBLE, None, required),
         Cells::Estimates(_) => (Physical::DOUBLE, None, Repetition::OPTIONAL),
     };
@@ -66,6 +66,7 @@ fn write(writer: &mut SerializedColumnWriter<'_>, cells: &Cells) -> anyhow::Resu
                 cells.iter().map(|&count| i64::try_from(count)).collect::<Result<Vec<_>, _>>();
             write_all::<Int64Type>(writer, &counts.context("a count beyond all limits")?, None)
         }
+        Cells::Integers(cells) => write_all::<Int64Type>(writer, cells, None),
         Cells::Numbers(cells) => write_all::<DoubleType>(writer, cells, None),
         Cells::Estimates(cells) => {
             let present: Vec<i16> = cells.iter().map(|cell| i16::from(cell.is_some())).collect();

@@ -18,6 +18,7 @@ use super::query_view::{
     SessionView,
 };
 use super::question_id::Repeatable;
+use super::synthetic_table::SyntheticTable;
 use super::{say, say_json};
 use crate::operator_client::Curator;
 use crate::views::failure::Failure;
@@ -62,6 +63,9 @@ pub(super) enum Query {
     #[command(after_long_help = PREDICATES)]
     #[command(group = ArgGroup::new("size").required(true).args(["rows", "alpha"]))]
     Synthetic(Synthetic),
+    /// Release synthetic rows of many columns, whose pairs of columns are as in the data.
+    #[command(after_long_help = FIELDS)]
+    SyntheticTable(SyntheticTable),
     /// Open a session for many adaptive counts, paid for at once.
     #[command(after_long_help = FIELDS)]
     #[command(group = ArgGroup::new("plan").required(true).args(["queries", "updates"]))]
@@ -80,7 +84,7 @@ pub(super) enum Query {
 }
 
 #[derive(Debug, Args)]
-struct Server {
+pub(super) struct Server {
     #[command(flatten)]
     connection: Connection,
     /// Print a JSON object for programs.
@@ -368,6 +372,7 @@ pub(super) fn run(query: Query) -> anyhow::Result<()> {
         }
         Query::Choose(choose) => self::choose(choose),
         Query::Synthetic(synthetic) => release(synthetic),
+        Query::SyntheticTable(table) => table.release(),
         Query::Open(open) => self::open(open),
         Query::Ask(ask) => {
             let answer = ask.answer()?;
@@ -379,6 +384,10 @@ pub(super) fn run(query: Query) -> anyhow::Result<()> {
 }
 
 impl Server {
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     fn call<T>(
         &self,
         call: impl AsyncFnOnce(Curator) -> Result<Response<T>, Status>,
@@ -389,7 +398,7 @@ impl Server {
         })
     }
 
-    fn show<V: serde::Serialize>(
+    pub(super) fn show<V: serde::Serialize>(
         &self,
         view: &V,
         describe: impl FnOnce(&V, Option<usize>) -> String,

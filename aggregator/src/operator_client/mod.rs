@@ -25,6 +25,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Most bytes of an answer to a relay: a specification with the most arms.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
+/// Most bytes of an answer to an analyst: a synthetic table with the most values, of 3 bytes each.
+const TABLE_BYTES_MAX: usize = 13 << 20;
+
 /// Client of the operators' service.
 pub type Client = OperatorClient<InterceptedService<Channel, Bearer>>;
 
@@ -75,7 +78,8 @@ impl Connection {
     /// [`ConnectError`] when connecting fails.
     pub async fn connect_curator(&self) -> Result<Curator, ConnectError> {
         let (channel, bearer) = self.channel().await?;
-        Ok(CuratorClient::with_interceptor(channel, bearer))
+        Ok(CuratorClient::with_interceptor(channel, bearer)
+            .max_decoding_message_size(TABLE_BYTES_MAX))
     }
 
     /// Connects to the operators' service of trusted experiments.

@@ -21,6 +21,7 @@ pub(crate) enum Cells {
     /// Indices of arms.
     Places(Vec<u32>),
     Counts(Vec<u64>),
+    Integers(Vec<i64>),
     Numbers(Vec<f64>),
     /// Optional numbers.
     Estimates(Vec<Option<f64>>),
@@ -35,6 +36,7 @@ impl Cells {
             Self::Days(cells) => date_of(cells[record]),
             Self::Places(cells) => cells[record].to_string(),
             Self::Counts(cells) => cells[record].to_string(),
+            Self::Integers(cells) => cells[record].to_string(),
             Self::Numbers(cells) => cells[record].to_string(),
             Self::Estimates(cells) => cells[record].map(|n| n.to_string()).unwrap_or_default(),
         }
@@ -47,6 +49,7 @@ impl Cells {
             Self::Days(cells) => cells.len(),
             Self::Places(cells) => cells.len(),
             Self::Counts(cells) => cells.len(),
+            Self::Integers(cells) => cells.len(),
             Self::Numbers(cells) => cells.len(),
             Self::Estimates(cells) => cells.len(),
         }

@@ -123,6 +123,7 @@ async fn ask(
             let rows: Vec<String> = rows.iter().map(|row| row.values.join(",")).collect();
             format!("{} (off by at most {accuracy:.2} of the people)", rows.join("; "))
         }
+        ask_response::Answer::Table(table) => format!("a table of {} columns", table.columns.len()),
     };
     Ok((answer, response.price_nanos))
 }

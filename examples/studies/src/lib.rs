@@ -5,6 +5,8 @@
 //! - [`curator`]: bandits with a trusted curator, as `curator-study` runs them.
 //! - [`visits`]: users who come back, as `visits-study` runs them.
 //! - [`decision`]: users until a verdict, as `decision-study` counts them.
+//! - [`segments`]: users in segments, as `segments-study` runs them.
+//! - [`synthetic`]: synthetic tables of a census, as `synthetic-study` makes them.
 //! - [`program`]: options, progress and Ctrl-C, for all.
 //!
 //! Nothing here needs a server or a network.
@@ -16,4 +18,5 @@ mod picture;
 pub mod program;
 pub mod segments;
 pub mod study;
+pub mod synthetic;
 pub mod visits;

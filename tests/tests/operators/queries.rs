@@ -386,6 +386,46 @@ async fn the_command_line_asks_the_same() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn synthetic_tables_are_written_paid_once_and_on_record() -> anyhow::Result<()> {
+    let server = Server::start().await?;
+    let url = server.process.operator_url.clone();
+    let register = ["register", "people", "--file", "people.csv", "--column", "age:0..99"];
+    let more = ["--column", "city:Bonn|Ulm", "--column", "ill:no|yes", "--rho", "1"];
+    printed(&url, &[&register[..], &more].concat())?;
+    let out = |name: &str| server.directory.path().join(name).display().to_string();
+    let (csv, parquet) = (out("made.csv"), out("made.parquet"));
+    let table = ["synthetic-table", "people", "--rows", "800", "--rho", "0.25", "--out"];
+    let again = ["--question-id", "000102030405060708090a0b0c0d0e0f"];
+    let made = printed(&url, &[&table[..], &[&csv], &again].concat())?;
+    ensure!(made.contains("800 rows\nof 3 marginals") && made.contains("paid: 0.25"), "{made}");
+    let rows = std::fs::read_to_string(&csv)?;
+    ensure!(rows.starts_with("age,city,ill\n") && rows.lines().count() == 801, "{rows}");
+    // Whoever is ill lives in Ulm, half of them.
+    let ill = |city: &str| rows.lines().filter(|row| row.ends_with(&format!("{city},yes"))).count();
+    ensure!(ill("Bonn") < 8 && (190..=210).contains(&ill("Ulm")), "{} {}", ill("Bonn"), ill("Ulm"));
+    // A file that is there is not overwritten, which costs nothing.
+    let taken = bandana(&url, &[&table[..], &[&csv]].concat())?;
+    ensure!(!taken.status.success() && std::fs::read_to_string(&csv)? == rows, "{taken:?}");
+
+    let server = server.kill_and_restart().await?;
+    let url = server.process.operator_url.clone();
+    let kept = printed(&url, &[&table[..], &[&parquet], &again, &["--json"]].concat())?;
+    let kept: serde_json::Value = serde_json::from_str(&kept)?;
+    ensure!(kept["kept"] == true && kept["price_nanos"] == 250_000_000, "{kept}");
+    let largest = kept["largest"]["value"].as_f64().context("no error")?;
+    ensure!(largest < 0.3 && kept["largest"]["accuracy"].as_f64() > Some(0.0), "{kept}");
+    ensure!(std::fs::read(&parquet)?.starts_with(b"PAR1"));
+    let debits = printed(&url, &["debits", "people"])?;
+    ensure!(debits.lines().count() == 2, "{debits}");
+    ensure!(debits.contains("synthetic table of 800 rows, rho 0.25"), "{debits}");
+    let dear = ["synthetic-table", "people", "--rows", "9", "--rho", "0.9", "--out"];
+    let none = server.directory.path().join("none.csv");
+    let dear = bandana(&url, &[&dear[..], &[&none.display().to_string()]].concat())?;
+    ensure!(dear.status.code() == Some(4) && !none.exists(), "{dear:?}");
+    server.process.stop().await
+}
+
+#[tokio::test]
 async fn sessions_are_opened_and_asked_from_the_command_line() -> anyhow::Result<()> {
     let server = Server::start().await?;
     let url = server.process.operator_url.clone();

@@ -91,7 +91,7 @@ fn exp_of_fraction<R: Rng + ?Sized>(numerator: u128, denominator: u128, rng: &mu
 }
 
 /// A uniformly random integer below `bound`, at least 1.
-pub(super) fn below<R: Rng + ?Sized>(bound: u128, rng: &mut R) -> u128 {
+pub(crate) fn below<R: Rng + ?Sized>(bound: u128, rng: &mut R) -> u128 {
     if let Ok(bound) = u64::try_from(bound) {
         return u128::from(below_word(bound, rng));
     }

@@ -35,6 +35,7 @@ mod lattice;
 mod ratio;
 mod source;
 
+pub(crate) use coin::below;
 pub use coin::{bernoulli, bernoulli_exp};
 pub use gaussian::DiscreteGaussian;
 pub use laplace::DiscreteLaplace;

@@ -44,6 +44,12 @@ pub enum QueryError {
         /// The mechanism.
         what: &'static str,
     },
+    /// A question that can't be paid for in ε.
+    #[error("{what} is paid with rho, not with epsilon")]
+    NeedsRho {
+        /// The mechanism.
+        what: &'static str,
+    },
     /// A price split into too many parts.
     #[error("epsilon is too small to be shared by {parts} releases; a billionth is the least part")]
     TooManyParts {
@@ -168,6 +174,18 @@ pub enum QueryError {
         /// Predicates.
         predicates: usize,
     },
+    /// An invalid size of a synthetic table.
+    #[error("{0}")]
+    Synthetic(&'static str),
+    /// A price too small for the releases that it must pay for.
+    #[error("the price is too small to be shared by all that it must pay for; pay more")]
+    TooLittle,
+    /// Pieces that are no interval.
+    #[error("pieces must cover an interval within 2^62, each beginning right after the one before")]
+    Pieces,
+    /// Losses that a grid can't hold.
+    #[error("the losses need a common step above 0, and at most 65536 steps")]
+    LossGrid,
     /// Halfspaces of too many dimensions.
     #[error("halfspaces over {{0,1}}^{0} can't be listed; 1 to 4 dimensions can")]
     Dimensions(u32),

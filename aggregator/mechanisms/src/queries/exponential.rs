@@ -81,7 +81,7 @@ impl ExponentialMechanism {
             let utility = utilities[place];
             // Candidates of weight 0 may have a better utility than the best eligible one.
             let gap = if utility < best { best.abs_diff(utility) } else { 0 };
-            Candidate { weight: weight(place), gap }
+            Candidate { weight: weight(place).into(), gap }
         };
         // ε/(2 Δ), with ε in billionths.
         let denominator = 2 * u128::from(self.sensitivity) * 1_000_000_000;

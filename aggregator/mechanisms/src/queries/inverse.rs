@@ -14,7 +14,7 @@
 //! the digits of g.
 //!
 //! The best candidate has γ = 0, so s >= 1, and a repetition is needed with probability below 2^-40
-//! for 2^26 candidates of any weights. The time is that of one pass over the candidates, with one
+//! for 2^26 candidates of weights up to 2^32 and 128 digits, or up to 2^63 and 192. The time is that of one pass over the candidates, with one
 //! product per digit of g.
 
 use num_bigint::BigUint;
@@ -33,7 +33,7 @@ const DIGITS_MAX: u64 = 64 / DIGIT_BITS as u64;
 /// A candidate of weight `weight` exp(-`gap` c).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    pub(super) weight: u32,
+    pub(super) weight: u64,
     pub(super) gap: u64,
 }
 
@@ -144,7 +144,7 @@ mod tests {
     use rand_chacha::ChaCha20Rng;
     use rand_chacha::rand_core::SeedableRng as _;
 
-    const CANDIDATES: [(u32, u64); 6] = [(3, 0), (1000, 17), (0, 0), (40, 9), (5, 2), (7, 300)];
+    const CANDIDATES: [(u64, u64); 6] = [(3, 0), (1000, 17), (0, 0), (40, 9), (5, 2), (7, 300)];
     const STEP: (u128, u128) = (3, 7);
 
     fn candidate(place: usize) -> Candidate {
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn draws_have_the_exact_probabilities_however_coarse_the_first_bounds_are() {
         const DRAWS: u32 = 20_000;
-        let exact = CANDIDATES.map(|(w, g)| f64::from(w) * (-3.0 / 7.0 * g as f64).exp());
+        let exact = CANDIDATES.map(|(w, g)| w as f64 * (-3.0 / 7.0 * g as f64).exp());
         let total: f64 = exact.iter().sum();
         let expected = exact.map(|weight| weight / total * f64::from(DRAWS));
         let mut rng = ChaCha20Rng::seed_from_u64(5);
@@ -182,9 +182,8 @@ mod tests {
     #[test]
     fn draws_are_those_of_rejection_from_the_base_measure() {
         const DRAWS: u32 = 4_000;
-        let places: Vec<usize> = (0..6)
-            .flat_map(|place| std::iter::repeat_n(place, CANDIDATES[place].0 as usize))
-            .collect();
+        let places: Vec<usize> =
+            (0..6).flat_map(|place| (0..CANDIDATES[place].0).map(move |_| place)).collect();
         let mut rng = ChaCha20Rng::seed_from_u64(6);
         let (mut inverted, mut rejected) = ([0.0; 6], [0.0; 6]);
         for _ in 0..DRAWS {

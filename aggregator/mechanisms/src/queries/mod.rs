@@ -7,11 +7,14 @@
 //! - [`price`]: prices of releases, in whole billionths of ε or ρ.
 //! - [`laplace`], [`gaussian`], [`counting`]: noisy vectors, their accuracy, and how many
 //!   queries an accuracy allows.
-//! - [`exponential`], [`noisy_max`]: choosing one of finitely many candidates.
-//! - [`synthetic`], [`halfspaces`]: small synthetic databases for a class of predicates.
+//! - [`exponential`], [`noisy_max`]: choosing one of finitely many candidates; [`interval`]: a point of
+//!   an interval of any length.
+//! - [`synthetic`], [`halfspaces`]: small synthetic databases for a class of predicates;
+//!   [`marginals`]: synthetic rows for wide tables.
 //! - [`weights`]: private multiplicative weights, for many adaptive counting queries;
 //!   [`threshold`]: the comparisons of its sessions under ρ.
 //! - [`universe`], [`rows`], [`selection`]: data sets and predicates.
+//! - [`loss_distribution`]: what releases lose together, closer than through ρ.
 //! - [`questions`]: one type each for questions and answers, over all mechanisms.
 //!
 //! Every function is deterministic given its generator, keeps no state, and debits nothing: the
@@ -24,8 +27,11 @@ mod error;
 pub mod exponential;
 pub mod gaussian;
 pub mod halfspaces;
+pub mod interval;
 mod inverse;
 pub mod laplace;
+pub mod loss_distribution;
+pub mod marginals;
 pub mod noisy_max;
 pub mod price;
 pub mod questions;

@@ -226,6 +226,14 @@ impl Price {
         }
     }
 
+    /// ρ, for mechanisms that have no other price.
+    pub(super) fn concentrated(self, what: &'static str) -> Result<ConcentratedLoss, QueryError> {
+        match self {
+            Self::Concentrated(loss) => Ok(loss),
+            Self::Pure(_) => Err(QueryError::NeedsRho { what }),
+        }
+    }
+
     /// ε, for mechanisms that have no other price.
     pub(super) fn pure(self, what: &'static str) -> Result<PureLoss, QueryError> {
         match self {

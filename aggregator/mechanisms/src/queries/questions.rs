@@ -9,6 +9,7 @@ use super::exponential::ExponentialMechanism;
 use super::gaussian::GaussianMechanism;
 use super::halfspaces::{halfspaces, vc_dimension};
 use super::laplace::LaplaceMechanism;
+use super::marginals::{ReleasedTable, SyntheticTable};
 use super::noisy_max::NoisyMax;
 use super::price::{LossShape, Measure, Price, check_beta, of_each};
 use super::rows::Rows;
@@ -55,6 +56,13 @@ pub enum Question {
         /// The size of the database.
         size: Size,
     },
+    /// A synthetic table, paid with ρ.
+    Table {
+        /// Its columns; all, without any.
+        columns: Vec<String>,
+        /// Its size, and what it preserves.
+        table: SyntheticTable,
+    },
 }
 
 impl Question {
@@ -68,9 +76,10 @@ impl Question {
                 ExponentialMechanism::LOSS
             }
             Self::Choice { chooser: Chooser::NoisyMax, .. } => NoisyMax::LOSS,
-            Self::Counts { .. } | Self::Histogram { .. } | Self::Sums { .. } => {
-                LossShape::Symmetric
-            }
+            Self::Counts { .. }
+            | Self::Histogram { .. }
+            | Self::Sums { .. }
+            | Self::Table { .. } => LossShape::Symmetric,
         };
         price.nanos(measure, shape)
     }
@@ -135,6 +144,8 @@ pub enum Answer {
         /// probability 1 - β.
         accuracy: f64,
     },
+    /// A table.
+    Table(ReleasedTable),
 }
 
 /// A number with noise.
@@ -170,6 +181,10 @@ pub fn answer<R: Rng + ?Sized>(
         }
         Question::Synthetic { columns, class, size } => {
             synthetic(rows, columns, class, *size, price, beta, rng)
+        }
+        Question::Table { columns, table } => {
+            let price = price.concentrated("a synthetic table")?;
+            table.release(rows, columns, price, beta, rng).map(Answer::Table)
         }
     }
 }

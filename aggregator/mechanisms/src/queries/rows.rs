@@ -51,6 +51,11 @@ impl Rows {
         self.count as u64
     }
 
+    /// The codes of the column with this index, by row.
+    pub fn codes(&self, place: usize) -> &[u16] {
+        self.codes.get(place).map_or(&[], Vec::as_slice)
+    }
+
     /// The columns.
     pub fn schema(&self) -> &Schema {
         &self.schema

@@ -1,6 +1,7 @@
 //! The curator's messages and their conversion.
 
 use bandana_mechanisms::queries::QueryError;
+use bandana_mechanisms::queries::marginals::{NoisyShare, ReleasedTable, SyntheticTable};
 use bandana_mechanisms::queries::price::{ConcentratedLoss, LossShape, Measure, Price, PureLoss};
 use bandana_mechanisms::queries::questions::{
     Aim, Answer, Chooser, Class, NoisyNumber, Question, Size,
@@ -23,6 +24,9 @@ use crate::store::{CuratorRefusal, DataSetRecord, DebitRecord, SessionRecord};
 
 /// The probability of failure when none is given.
 const BETA: f64 = 0.05;
+
+/// The number of columns of the marginals of a synthetic table when none is given.
+const WAYS: u32 = 2;
 
 /// Reads the file of a new data set.
 pub(super) fn register(
@@ -150,6 +154,10 @@ impl ParsedQuery {
                 };
                 Question::Synthetic { columns, class, size }
             }
+            Wire::SyntheticTable(v1::SyntheticTable { columns, ways, rows }) => {
+                let ways = if ways == 0 { WAYS } else { ways };
+                Question::Table { columns, table: SyntheticTable { ways, rows } }
+            }
         })
     }
 
@@ -170,6 +178,12 @@ impl ParsedQuery {
             }
             Question::Synthetic { columns, .. } => {
                 format!("synthetic database of {}", columns.join(", "))
+            }
+            Question::Table { columns, table } if columns.is_empty() => {
+                format!("synthetic table of {} rows", table.rows)
+            }
+            Question::Table { columns, table } => {
+                format!("synthetic table of {} rows of {}", table.rows, columns.join(", "))
             }
         };
         format!("{what}, {}", price_in_words(self.price))
@@ -203,6 +217,22 @@ pub(super) fn answer(answer: Answer) -> ask_response::Answer {
             let rows = rows.into_iter().map(|values| v1::DatabaseRow { values }).collect();
             ask_response::Answer::Database(v1::Database { columns, rows, accuracy })
         }
+        Answer::Table(table) => ask_response::Answer::Table(self::table(table)),
+    }
+}
+
+fn table(table: ReleasedTable) -> v1::Table {
+    let share = |NoisyShare { value, accuracy }: NoisyShare| v1::NoisyShare { value, accuracy };
+    let column =
+        |codes: Vec<u16>| v1::TableColumn { codes: codes.into_iter().map(u32::from).collect() };
+    v1::Table {
+        columns: table.columns.iter().map(ToString::to_string).collect(),
+        values: table.codes.into_iter().map(column).collect(),
+        marginals: table.marginals,
+        largest: Some(share(table.largest)),
+        mean: Some(share(table.mean)),
+        cell: Some(share(table.cell)),
+        chosen: table.chosen,
     }
 }
 

@@ -5,6 +5,8 @@
 //! - in the *table* sense, a table: the reward of step t for each arm;
 //! - in the *interactive* sense, an adversary reads recommendations, plays any arm, and gets its
 //!   entry of the table.
+//!
+//! How they compare: see the crate's documentation, "Neighbours".
 
 use std::collections::BTreeMap;
 

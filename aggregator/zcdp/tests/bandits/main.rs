@@ -9,4 +9,5 @@
 
 mod audit;
 mod checker;
+mod coupling;
 mod protocol;

@@ -1,6 +1,7 @@
 //! Users in segments: regret, by how a learner uses the reports of the other segments.
 
 mod outcome;
+mod picture;
 mod trial;
 
 use std::sync::Mutex;

@@ -1495,7 +1495,7 @@ pub struct AskRequest {
     /// What the answer may cost, and so how much noise it has.
     #[prost(oneof = "ask_request::Price", tags = "2, 3")]
     pub price: ::core::option::Option<ask_request::Price>,
-    #[prost(oneof = "ask_request::Question", tags = "5, 6, 7, 8, 9")]
+    #[prost(oneof = "ask_request::Question", tags = "5, 6, 7, 8, 9, 11")]
     pub question: ::core::option::Option<ask_request::Question>,
 }
 /// Nested message and enum types in `AskRequest`.
@@ -1506,7 +1506,7 @@ pub mod ask_request {
         /// Laplace noise, or a choice. 10^-9 to 32.
         #[prost(double, tag = "2")]
         Epsilon(f64),
-        /// Gaussian noise: counts, histograms and sums only. 10^-9 to 512.
+        /// Gaussian noise: counts, histograms, sums and synthetic tables only. 10^-9 to 512.
         #[prost(double, tag = "3")]
         Rho(f64),
     }
@@ -1522,6 +1522,8 @@ pub mod ask_request {
         Choice(super::Choice),
         #[prost(message, tag = "9")]
         Synthetic(super::Synthetic),
+        #[prost(message, tag = "11")]
+        SyntheticTable(super::SyntheticTable),
     }
 }
 /// How many rows meet each predicate.
@@ -1597,6 +1599,20 @@ pub mod synthetic {
         Alpha(f64),
     }
 }
+/// Synthetic rows of up to 32 columns, whose marginals are those of the data as
+/// far as the price allows. Paid with rho.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SyntheticTable {
+    /// None: all columns.
+    #[prost(string, repeated, tag = "1")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The number of columns of the marginals that matter, 1 to 3. 0: 2.
+    #[prost(uint32, tag = "2")]
+    pub ways: u32,
+    /// Its rows: 1 to 1048576, with at most 4194304 values in all.
+    #[prost(uint32, tag = "3")]
+    pub rows: u32,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AskResponse {
     /// What was taken from the budget, in billionths.
@@ -1605,7 +1621,7 @@ pub struct AskResponse {
     /// Whether this is the answer of an earlier call, which has paid for it.
     #[prost(bool, tag = "5")]
     pub kept: bool,
-    #[prost(oneof = "ask_response::Answer", tags = "1, 2, 3")]
+    #[prost(oneof = "ask_response::Answer", tags = "1, 2, 3, 6")]
     pub answer: ::core::option::Option<ask_response::Answer>,
 }
 /// Nested message and enum types in `AskResponse`.
@@ -1618,6 +1634,8 @@ pub mod ask_response {
         Value(super::Value),
         #[prost(message, tag = "3")]
         Database(super::Database),
+        #[prost(message, tag = "6")]
+        Table(super::Table),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1666,6 +1684,47 @@ pub struct Database {
 pub struct DatabaseRow {
     #[prost(string, repeated, tag = "1")]
     pub values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Synthetic rows, and how far their marginals are off. With probability 1 - beta
+/// no bound on an error is missed.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Table {
+    /// As in RegisterDataSetRequest.
+    #[prost(string, repeated, tag = "1")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// For each column, the indices of its values.
+    #[prost(message, repeated, tag = "2")]
+    pub values: ::prost::alloc::vec::Vec<TableColumn>,
+    /// The number of marginals that the errors are about: all of that many columns.
+    #[prost(uint64, tag = "3")]
+    pub marginals: u64,
+    /// The largest total variation distance of a marginal, as a share of the rows.
+    #[prost(message, optional, tag = "4")]
+    pub largest: ::core::option::Option<NoisyShare>,
+    /// The mean of these distances.
+    #[prost(message, optional, tag = "5")]
+    pub mean: ::core::option::Option<NoisyShare>,
+    /// The largest difference in the share of rows with one combination of values.
+    #[prost(message, optional, tag = "6")]
+    pub cell: ::core::option::Option<NoisyShare>,
+    /// The marginals that were measured, as names of columns.
+    #[prost(string, repeated, tag = "7")]
+    pub chosen: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TableColumn {
+    /// One for each row: 0 is the lowest integer, or the first name.
+    #[prost(uint32, repeated, tag = "1")]
+    pub codes: ::prost::alloc::vec::Vec<u32>,
+}
+/// A share of the rows, with noise: it may be negative.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct NoisyShare {
+    #[prost(double, tag = "1")]
+    pub value: f64,
+    /// What it is off by at most.
+    #[prost(double, tag = "2")]
+    pub accuracy: f64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct OpenSessionRequest {

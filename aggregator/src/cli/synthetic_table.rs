@@ -1,0 +1,177 @@
+//! `bandana query synthetic-table`.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use bandana_mechanisms::queries::universe;
+use bandana_shared::wire::v1::{self, AskRequest, AskResponse, ask_request, ask_response};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use super::connection::block_on;
+use super::export_file::parquet;
+use super::query::Server;
+use super::question_id::Repeatable;
+use super::{Readers, write_new};
+use crate::store::queries::amount;
+use crate::views::columns::{Cells, Column, csv};
+
+#[derive(Debug, Args)]
+pub(super) struct SyntheticTable {
+    /// The data set.
+    #[arg(value_name = "DATA-SET")]
+    data_set: String,
+    /// Name of a column; without any, all.
+    #[arg(long = "column", value_name = "NAME")]
+    columns: Vec<String>,
+    /// Rows of the table.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    rows: u32,
+    /// Columns of the marginals that it preserves: 2 for all pairs.
+    #[arg(long, value_name = "NUMBER", default_value_t = 2,
+          value_parser = clap::value_parser!(u32).range(1..=3))]
+    ways: u32,
+    /// The file; must not exist yet. Parquet if it ends in .parquet, else CSV.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    out: PathBuf,
+    /// Price in rho.
+    #[arg(long, value_name = "NUMBER")]
+    rho: f64,
+    /// Probability with which the errors of the table may miss the accuracy that they state.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.05)]
+    beta: f64,
+    #[command(flatten)]
+    repeatable: Repeatable,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// A table as it is described, without its rows.
+#[derive(Debug, Serialize)]
+struct TableView {
+    file: PathBuf,
+    rows: u32,
+    marginals: u64,
+    largest: ShareView,
+    mean: ShareView,
+    cell: ShareView,
+    chosen: Vec<String>,
+    beta: f64,
+    price_nanos: u64,
+    kept: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct ShareView {
+    value: f64,
+    accuracy: f64,
+}
+
+impl From<Option<v1::NoisyShare>> for ShareView {
+    fn from(share: Option<v1::NoisyShare>) -> Self {
+        let v1::NoisyShare { value, accuracy } = share.unwrap_or_default();
+        Self { value, accuracy }
+    }
+}
+
+impl std::fmt::Display for ShareView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.2} % +- {:.2}", 100.0 * self.value, 100.0 * self.accuracy)
+    }
+}
+
+impl TableView {
+    fn describe(&self) -> String {
+        let Self { rows, marginals, largest, mean, cell, chosen, beta, kept, .. } = self;
+        let when = if *kept { " before, for this table" } else { "" };
+        format!(
+            "{}: {rows} rows\nof {marginals} marginals, the worst is off by {largest} of the rows, the \
+             mean by {mean}, a combination of values by at most {cell}; with probability {}\nlearned \
+             {} marginals; paid{when}: {}\n",
+            self.file.display(),
+            1.0 - beta,
+            chosen.len(),
+            amount(self.price_nanos)
+        )
+    }
+}
+
+impl SyntheticTable {
+    pub(super) fn release(self) -> anyhow::Result<()> {
+        // A file that can't be made must cost nothing.
+        write_new(&self.out, &[], Readers::Default)?;
+        let released = self.ask().and_then(|answer| self.write(answer));
+        if released.is_err() {
+            // The first error is the one to report.
+            std::fs::remove_file(&self.out).ok();
+        }
+        let view = released?;
+        self.server.show(&view, |view, _| view.describe())
+    }
+
+    fn ask(&self) -> anyhow::Result<AskResponse> {
+        let (columns, ways, rows) = (self.columns.clone(), self.ways, self.rows);
+        let asked = v1::SyntheticTable { columns, ways, rows };
+        let request = AskRequest {
+            data_set: self.data_set.clone(),
+            price: Some(ask_request::Price::Rho(self.rho)),
+            beta: self.beta,
+            question: Some(ask_request::Question::SyntheticTable(asked)),
+            ..AskRequest::default()
+        };
+        block_on(async {
+            let curator = self.server.connection().connect_curator().await?;
+            let ask = async |question_id: Vec<u8>| {
+                let question_id = question_id.into();
+                curator.clone().ask(AskRequest { question_id, ..request.clone() }).await
+            };
+            self.repeatable.ask(ask).await
+        })
+    }
+
+    fn write(&self, answer: AskResponse) -> anyhow::Result<TableView> {
+        let Some(ask_response::Answer::Table(table)) = answer.answer else {
+            anyhow::bail!("the server's answer is of a kind unknown here");
+        };
+        let cells = cells(&table.columns, table.values)?;
+        let bytes = match self.out.extension() {
+            Some(ending) if ending == "parquet" => parquet(&cells)?,
+            _ => csv(&cells)?,
+        };
+        let file = self.out.clone();
+        std::fs::write(&file, bytes).with_context(|| format!("can't write {}", file.display()))?;
+        Ok(TableView {
+            file,
+            rows: self.rows,
+            marginals: table.marginals,
+            largest: table.largest.into(),
+            mean: table.mean.into(),
+            cell: table.cell.into(),
+            chosen: table.chosen,
+            beta: self.beta,
+            price_nanos: answer.price_nanos,
+            kept: answer.kept,
+        })
+    }
+}
+
+/// The values of columns, given by their indices.
+fn cells(columns: &[String], values: Vec<v1::TableColumn>) -> anyhow::Result<Vec<Column>> {
+    let column = |(text, values): (&String, v1::TableColumn)| {
+        let column: universe::Column =
+            text.parse().with_context(|| format!("the server's column {text:?} is none"))?;
+        let codes = values.codes.into_iter().map(|code| u16::try_from(code).ok());
+        let codes: Option<Vec<u16>> =
+            codes.map(|code| code.filter(|&code| usize::from(code) < column.values())).collect();
+        let codes = codes.with_context(|| format!("a value that {} has not", column.name()))?;
+        let name = column.name().to_owned();
+        let cells = match column.range() {
+            Some((lowest, _)) => {
+                Cells::Integers(codes.iter().map(|&code| lowest + i64::from(code)).collect())
+            }
+            None => Cells::Text(codes.iter().map(|&code| column.value(code)).collect()),
+        };
+        Ok(Column { name, cells })
+    };
+    columns.iter().zip(values).map(column).collect()
+}
