@@ -75,6 +75,27 @@ typedef struct bandana_client bandana_client;
 // A step of the host.
 typedef struct bandana_step bandana_step;
 
+// A public property of installations, such as the platform, and this one's value. It comes with each
+// report of an experiment that divides by it, so that whoever sees the report sees the value.
+typedef struct {
+  // The property, as experiments name it.
+  const char *name;
+  // The value. With one that an experiment does not list, the installation does not take part.
+  const char *value;
+} bandana_segment;
+
+// What an experiment may measure beside its rewards.
+typedef struct {
+  // The name, as experiments have it.
+  const char *name;
+  // What its values are: a number of `bandana_rewards`, binary or bounded.
+  int values;
+  // The least bounded value.
+  double low;
+  // The largest bounded value.
+  double high;
+} bandana_metric;
+
 // The settings of a client. Begin with `bandana_default_settings`.
 typedef struct {
   // Whether the user consents. Without, nothing is fetched or sent, and nothing about the user is
@@ -124,6 +145,14 @@ typedef struct {
   // Whether an experiment is reported once in so many days, whichever arm, 0: once for ever; below
   // 0, the default: as the experiment says.
   int64_t report_once_days;
+  // The properties that experiments may divide installations by; NULL, the default: none.
+  const bandana_segment *segments;
+  // How many they are.
+  size_t segments_size;
+  // What experiments may measure beside the rewards; NULL, the default: nothing.
+  const bandana_metric *metrics;
+  // How many they are.
+  size_t metrics_size;
   // Called with `context` when there may be a step to take; NULL, the default: nobody is told. It may
   // only schedule, comes on any thread, and never because of a reward. It must not call the
   // client. Once `bandana_close` has returned no call is under way, and none comes.
@@ -204,6 +233,55 @@ bool bandana_join(const bandana_client *client,
 // As for `bandana_choose`.
 char *bandana_why_not_ready(const bandana_client *client, const char *name);
 
+// Adds a reward to an assignment. Returns whether its window lasts.
+//
+// # Safety
+// `client` is NULL, or comes from `bandana_start` and was not freed.
+bool bandana_reward(const bandana_client *client, uint64_t assignment, double reward);
+
+// Adds a value of a metric to an assignment. Returns whether its window lasts. An assignment reports
+// its rewards or one metric, which was drawn with its arm; so tell of all of them. A metric that the
+// experiment does not have is ignored.
+//
+// # Safety
+// As for `bandana_reward`; `metric` is NULL or a text.
+bool bandana_measure(const bandana_client *client,
+                     uint64_t assignment,
+                     const char *metric,
+                     double value);
+
+// How the client stands.
+//
+// # Safety
+// As for `bandana_reward`.
+bandana_status bandana_status_of(const bandana_client *client);
+
+// What is wrong with the store, in words, to be freed by `bandana_text_free`; NULL: nothing.
+//
+// # Safety
+// As for `bandana_reward`.
+char *bandana_trouble(const bandana_client *client);
+
+// Opts the user out: nothing is fetched, kept or sent from now on, and what waited is erased. Returns
+// whether that is stored; with storage by the host, it is with the next write.
+//
+// # Safety
+// As for `bandana_reward`.
+bool bandana_opt_out(const bandana_client *client);
+
+// Opts the user in again, as `bandana_opt_out`.
+//
+// # Safety
+// As for `bandana_reward`.
+bool bandana_opt_in(const bandana_client *client);
+
+// Ends waits for the server: the network has changed, or the app came to the foreground. Never call it
+// because the user reacted.
+//
+// # Safety
+// As for `bandana_reward`.
+void bandana_wake(const bandana_client *client);
+
 // The arm to show: that of the assignment whose attribution window lasts, also after a restart, or else
 // a new one. Never waits for a network or a disk. To be freed by `bandana_choice_free`; NULL only when
 // there is no memory.
@@ -257,43 +335,167 @@ bool bandana_choice_is_reported(const bandana_choice *choice);
 // `choice` is NULL, or comes from this library, and nobody has it now or later.
 void bandana_choice_free(bandana_choice *choice);
 
-// Adds a reward to an assignment. Returns whether its window lasts.
-//
-// # Safety
-// `client` is NULL, or comes from `bandana_start` and was not freed.
-bool bandana_reward(const bandana_client *client, uint64_t assignment, double reward);
+// Settings with their defaults.
+bandana_settings bandana_default_settings(void);
 
-// How the client stands.
+// The next step. Ask when there may be work, when a wait ends, and after each step; further calls may
+// be under way meanwhile. Blocks on the disk with a directory. To be freed by `bandana_step_free`;
+// NULL only when there is no memory.
 //
 // # Safety
 // As for `bandana_reward`.
-bandana_status bandana_status_of(const bandana_client *client);
+bandana_step *bandana_next_step(const bandana_client *client);
 
-// What is wrong with the store, in words, to be freed by `bandana_text_free`; NULL: nothing.
+// The next write, and no call: with storage by the host, also after a reward. NULL: there is none.
 //
 // # Safety
 // As for `bandana_reward`.
-char *bandana_trouble(const bandana_client *client);
+bandana_step *bandana_next_write(const bandana_client *client);
 
-// Opts the user out: nothing is fetched, kept or sent from now on, and what waited is erased. Returns
-// whether that is stored; with storage by the host, it is with the next write.
+// What the step is.
+//
+// # Safety
+// `step` is NULL, or comes from this library and was not freed.
+bandana_step_kind bandana_step_kind_of(const bandana_step *step);
+
+// The number of a call or write, by which its end is told; 0 for others.
+//
+// # Safety
+// As for `bandana_step_kind_of`.
+uint64_t bandana_step_number(const bandana_step *step);
+
+// Milliseconds of a wait; 0 for others.
+//
+// # Safety
+// As for `bandana_step_kind_of`.
+uint64_t bandana_step_milliseconds(const bandana_step *step);
+
+// The path of a call, as long as the step; empty for others.
+//
+// # Safety
+// As for `bandana_step_kind_of`.
+const char *bandana_step_path(const bandana_step *step);
+
+// Whether a call is an upload, which should have a connection of its own.
+//
+// # Safety
+// As for `bandana_step_kind_of`.
+bool bandana_step_is_upload(const bandana_step *step);
+
+// The name of a header of a call, as long as the step; NULL: it has no more.
+//
+// # Safety
+// As for `bandana_step_kind_of`.
+const char *bandana_step_header_name(const bandana_step *step, size_t index);
+
+// The value of a header of a call, as long as the step; NULL: it has no more.
+//
+// # Safety
+// As for `bandana_step_kind_of`.
+const char *bandana_step_header_value(const bandana_step *step, size_t index);
+
+// The bytes of a call or write, as long as the step, and how many they are.
+//
+// # Safety
+// As for `bandana_step_kind_of`; `size` may be written.
+const uint8_t *bandana_step_body(const bandana_step *step, size_t *size);
+
+// The place of a write.
+//
+// # Safety
+// As for `bandana_step_kind_of`.
+bandana_slot bandana_step_slot(const bandana_step *step);
+
+// Frees a step. It still awaits its end.
+//
+// # Safety
+// `step` is NULL, or comes from this library, and nobody has it now or later.
+void bandana_step_free(bandana_step *step);
+
+// Tells the answer to a call: its status, the headers `content-type` and `retry-after`, NULL for none,
+// and its body.
+//
+// # Safety
+// `client` is NULL, or comes from `bandana_start` and was not freed; the texts are NULL or texts;
+// `body` leads to `size` bytes, or is NULL.
+void bandana_answered(const bandana_client *client,
+                      uint64_t call,
+                      uint16_t status,
+                      const char *content_type,
+                      const char *retry_after,
+                      const uint8_t *body,
+                      size_t size);
+
+// Tells that a call had no answer.
 //
 // # Safety
 // As for `bandana_reward`.
-bool bandana_opt_out(const bandana_client *client);
+void bandana_unanswered(const bandana_client *client, uint64_t call);
 
-// Opts the user in again, as `bandana_opt_out`.
+// Tells the end of a write: whether it would survive a power cut.
 //
 // # Safety
 // As for `bandana_reward`.
-bool bandana_opt_in(const bandana_client *client);
+void bandana_written(const bandana_client *client, uint64_t number, bool is_durable);
 
-// Ends waits for the server: the network has changed, or the app came to the foreground. Never call it
-// because the user reacted.
+// Frees a text that a function says is to be freed.
 //
 // # Safety
-// As for `bandana_reward`.
-void bandana_wake(const bandana_client *client);
+// `text` is NULL, or comes from such a function, and nobody has it now or later.
+void bandana_text_free(char *text);
+
+// The arm to show: that of the assignment whose attribution window lasts, also after a restart, or else
+// a new one. Never waits for a network or a disk. To be freed by `bandana_choice_free`; NULL only when
+// there is no memory.
+//
+// # Safety
+// `client` is NULL, or comes from `bandana_start` and was not freed; `name` is NULL or a text.
+bandana_choice *bandana_choose(const bandana_client *client,
+                               const char *name);
+
+// Draws an arm anew, also while the window of another assignment lasts. Each is paid for. As
+// `bandana_choose` otherwise.
+//
+// # Safety
+// As for `bandana_choose`.
+bandana_choice *bandana_draw(const bandana_client *client, const char *name);
+
+// The label of the arm, as long as the choice; NULL: show the app's own default.
+//
+// # Safety
+// `choice` is NULL, or comes from this library and was not freed.
+const char *bandana_choice_label(const bandana_choice *choice);
+
+// Why it is the default, or why there will be no report, as long as the choice; NULL: there will be
+// one.
+//
+// # Safety
+// As for `bandana_choice_label`.
+const char *bandana_choice_reason(const bandana_choice *choice);
+
+// The index of the arm; below 0: show the app's own default.
+//
+// # Safety
+// As for `bandana_choice_label`.
+int64_t bandana_choice_arm(const bandana_choice *choice);
+
+// The number of the assignment, for `bandana_reward`, also after a restart; 0: there is none.
+//
+// # Safety
+// As for `bandana_choice_label`.
+uint64_t bandana_choice_assignment(const bandana_choice *choice);
+
+// Whether there will be a report.
+//
+// # Safety
+// As for `bandana_choice_label`.
+bool bandana_choice_is_reported(const bandana_choice *choice);
+
+// Frees a choice. Its report is made all the same.
+//
+// # Safety
+// `choice` is NULL, or comes from this library, and nobody has it now or later.
+void bandana_choice_free(bandana_choice *choice);
 
 // The next step. Ask when there may be work, when a wait ends, and after each step; further calls may
 // be under way meanwhile. Blocks on the disk with a directory. To be freed by `bandana_step_free`;

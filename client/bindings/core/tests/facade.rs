@@ -38,7 +38,7 @@ fn specification() -> Result<Specification, Failure> {
 fn experiment() -> Result<Vec<u8>, Failure> {
     let specification = specification()?;
     let weights = Weights::uniform(&specification.active_arms())?;
-    answer(&specification, weights)
+    Ok(answer(&specification, weights))
 }
 
 /// As [`experiment`], in segments by platform, and with a metric that each second assignment reports.
@@ -49,10 +49,10 @@ fn measured() -> Result<Vec<u8>, Failure> {
         metrics: vec![returned],
     })?;
     let weights = Weights::uniform(&specification.active_arms())?;
-    answer(&specification, weights.clone().with_segments(&[weights.clone(), weights])?)
+    Ok(answer(&specification, weights.clone().with_segments(&[weights.clone(), weights])?))
 }
 
-fn answer(specification: &Specification, weights: Weights) -> Result<Vec<u8>, Failure> {
+fn answer(specification: &Specification, weights: Weights) -> Vec<u8> {
     let policy = bandana_shared::policy::Policy { version: 1, weights, time_to_live_seconds: 60 };
     let response = GetExperimentResponse {
         experiment: Some(Experiment::from(specification)),
@@ -60,7 +60,7 @@ fn answer(specification: &Specification, weights: Weights) -> Result<Vec<u8>, Fa
         server_day: SystemClock.now().day().get(),
         ..GetExperimentResponse::default()
     };
-    Ok(response.encode_to_vec())
+    response.encode_to_vec()
 }
 
 /// What a host has kept.

@@ -53,6 +53,10 @@ def start(transport=nobody, **settings):
         ({"app_key": "two words"}, "app_key"),
         ({"rewards": bandana.Bounded(1.0, 0.0)}, "rewards"),
         ({"rewards": bandana.Categorical(1)}, "rewards"),
+        ({"segments": {"Platform": "ios"}}, "segments"),
+        ({"metrics": {"": bandana.Binary()}}, "metrics"),
+        ({"metrics": {"minutes": bandana.Bounded(1.0, 0.0)}}, "metrics"),
+        ({"metrics": {"stars": bandana.Categorical(5)}}, "metrics.*categories"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(settings, what):
