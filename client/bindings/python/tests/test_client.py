@@ -85,7 +85,7 @@ def test_a_transport_that_fails_is_no_network():
 
     with start(transport) as app:
         experiment = app.experiment("button-colour")
-        until(lambda: app.status().fetches_failed == 1)
+        until(lambda: app.status().fetches_failed >= 1)
         for failed in (2, 3):
             # Of calls of `wake`, one in ten seconds counts; a wait is up to a few seconds.
             app.wake()
@@ -118,7 +118,7 @@ def test_a_transport_that_fails_is_no_network():
 def test_whatever_a_transport_returns_the_thread_goes_on(answer):
     with start(lambda *_: answer) as app:
         app.experiment("button-colour")
-        until(lambda: app.status().fetches_failed == 1)
+        until(lambda: app.status().fetches_failed >= 1)
         assert app._thread.is_alive()
 
 
@@ -137,7 +137,7 @@ def test_a_transport_that_ends_its_thread_does_not_end_the_clients(ending):
 
     with start(transport) as app:
         app.experiment("button-colour")
-        until(lambda: app.status().fetches_failed == 1)
+        until(lambda: app.status().fetches_failed >= 1)
         assert app._thread.is_alive()
 
 

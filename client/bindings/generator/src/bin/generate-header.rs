@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let configuration = cbindgen::Config::from_file(directory.join("cbindgen.toml"))?;
     let mut builder = cbindgen::Builder::new().with_config(configuration);
     // In the order of the header.
-    for source in ["border", "settings", "lib", "choices", "steps", "text"] {
+    for source in ["border", "settings", "client", "choices", "steps", "text"] {
         builder = builder.with_src(directory.join(format!("src/{source}.rs")));
     }
     builder.generate()?.write_to_file(header);
