@@ -508,7 +508,8 @@ def segments_and_metrics(world, it):
     ios, android = (reports(of[1]) - reports(of[0]) for of in paired(before, after, "segments"))
     (returned,) = (reports(of[1]) - reports(of[0]) for of in paired(before, after, "metrics"))
     expect(ios == 0 and android > 0, f"{ios} reports of rewards from ios, {android} from android")
-    expect(returned > 0 and android + returned == 40, f"{android} of rewards, {returned} of returned")
+    told = f"{android} of rewards, {returned} of the metric"
+    expect(returned > 0 and android + returned == 40, told)
 
 
 def paired(before, after, what):

@@ -169,6 +169,10 @@ def test_a_reward_that_is_no_number_raises_nothing():
             assert app.reward(choice.assignment, reward) is False
         for assignment in (-1, 1 << 64, None, 7, "7", 7.0):
             assert app.reward(assignment, 1.0) is False
+            assert app.measure(assignment, "returned", 1.0) is False
+        assert choice.measure("returned", 1.0) is False
+        for metric in (None, 5, "", "\ud800", "x" * 100_000, object()):
+            assert app.measure(7, metric, None) is False
 
 
 @pytest.mark.parametrize(
@@ -179,6 +183,12 @@ def test_a_reward_that_is_no_number_raises_nothing():
         {"consent": 2},
         {"budget": None},
         {"rewards": "binary"},
+        {"segments": [("platform", "ios")]},
+        {"segments": {"platform": None}},
+        {"segments": {"platform": "\ud800"}},
+        {"metrics": {5: bandana.Binary()}},
+        {"metrics": {"returned": "binary"}},
+        {"metrics": None},
     ],
 )
 def test_a_setting_of_another_type_is_refused(wrong):

@@ -47,6 +47,7 @@ test("a setting that can't be used is named", async () => {
     [{ segments: { platform: 5 } }, /segments: texts/],
     [{ metrics: { "": { kind: "binary" } } }, /metrics/],
     [{ metrics: { minutes: { kind: "bounded", low: 1, high: 0 } } }, /metrics/],
+    [{ metrics: { minutes: { kind: "many" } } }, /metrics: binary/],
     [{ metrics: { stars: { kind: "categorical", categories: 5 } } }, /metrics.*categories/],
     [{ server: "localhost:7301" }, /give/],
     [{ server: "http://bandana.example.org" }, /give/],

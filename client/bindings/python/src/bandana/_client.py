@@ -11,7 +11,7 @@ import time
 import weakref
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Any, List, Mapping, Optional, Sequence, Type, Union
+from typing import Any, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from . import _core
 from ._core import SetupError, Status
@@ -78,9 +78,29 @@ def _terms(rewards: Rewards, what: str = "rewards") -> Any:
 
 
 def _text(text: object, what: str) -> str:
-    if not isinstance(text, str):
-        raise ValueError(f"{what}: {text!r} is no text")
+    if not isinstance(text, str) or text.encode("utf-8", "replace").decode() != text:
+        raise ValueError(f"{what}: {text!r} is no text of whole characters")
     return text
+
+
+def _entries(mapping: object, what: str) -> List[Tuple[str, Any]]:
+    if not isinstance(mapping, Mapping):
+        raise ValueError(f"{what} are {mapping!r}; give a dict")
+    return [(_text(name, what), value) for name, value in mapping.items()]
+
+
+def _segments(segments: object) -> List[_core.Segment]:
+    return [
+        _core.Segment(name=name, value=_text(value, f"segments: {name}"))
+        for name, value in _entries(segments, "segments")
+    ]
+
+
+def _metrics(metrics: object) -> List[_core.Metric]:
+    return [
+        _core.Metric(name=name, values=_terms(values, f"metrics: values of {name}"))
+        for name, values in _entries(metrics, "metrics")
+    ]
 
 
 @dataclass(frozen=True)
@@ -151,9 +171,9 @@ class Choice:
         return _add(self._core, self._choice.assignment, None, reward)
 
     def measure(self, metric: str, value: float) -> bool:
-        """Adds a value of a metric, as :meth:`reward`. An assignment reports its rewards or one metric,
-        which was drawn with its arm; so tell of all of them. A metric that the experiment does not
-        have is ignored."""
+        """Adds a value of a metric, as :meth:`reward`. An assignment reports its rewards or one
+        metric, which was drawn with its arm; so tell of all of them. A metric that the experiment
+        does not have is ignored."""
         return _add(self._core, self._choice.assignment, metric, value)
 
     def __repr__(self) -> str:
@@ -265,14 +285,8 @@ class Bandana:
             keep_pending_rewards=keep_pending_rewards,
             least_release_delay_seconds=least_release_delay,
             report_once_days=report_once_days,
-            segments=[
-                _core.Segment(name=_text(name, "segments"), value=_text(value, f"segments: {name}"))
-                for name, value in segments.items()
-            ],
-            metrics=[
-                _core.Metric(name=_text(name, "metrics"), values=_terms(values, f"values of {name}"))
-                for name, values in metrics.items()
-            ],
+            segments=_segments(segments),
+            metrics=_metrics(metrics),
         )
         self._core = _core.Core.start(configuration)
         self._process = os.getpid()

@@ -189,12 +189,13 @@ fn segments(settings: &JsValue) -> Result<Vec<Segment>, JsError> {
 
 fn metrics(settings: &JsValue) -> Result<Vec<Metric>, JsError> {
     let metric = |from: &JsValue| {
-        Ok(Metric { name: text(from, "metrics", "name")?, values: rewards(from)? })
+        Ok(Metric { name: text(from, "metrics", "name")?, values: rewards(from, "metrics")? })
     };
     elements(settings, "metrics").iter().map(metric).collect()
 }
 
-fn rewards(settings: &JsValue) -> Result<RewardTerms, JsError> {
+/// What the rewards, or the values of a metric, are.
+fn rewards(settings: &JsValue, what: &str) -> Result<RewardTerms, JsError> {
     let kind = property(settings, "rewards", JsValue::as_string);
     match kind.as_deref() {
         Some("binary") => Ok(RewardTerms::Binary),
@@ -205,7 +206,7 @@ fn rewards(settings: &JsValue) -> Result<RewardTerms, JsError> {
         Some("categorical") => {
             Ok(RewardTerms::Categorical { categories: whole(settings, "categories")?.unwrap_or(0) })
         }
-        _ => Err(JsError::new("rewards: binary, bounded or categorical was expected")),
+        _ => Err(JsError::new(&format!("{what}: binary, bounded or categorical was expected"))),
     }
 }
 
@@ -223,7 +224,7 @@ fn configuration(
     };
     Ok(Configuration {
         store,
-        rewards: rewards(settings)?,
+        rewards: rewards(settings, "rewards")?,
         epsilon_max: number(settings, "epsilonMax")?,
         signers: [text("operatorKey"), text("witnessKey")].into_iter().flatten().collect(),
         window_budget: number(settings, "windowBudget")?,
