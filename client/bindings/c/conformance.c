@@ -34,6 +34,17 @@ static void start(char **words) {
   settings.window_budget = settings.lifetime_budget = atof(words[3]);
   settings.operator_key = strcmp(words[4], "-") == 0 ? NULL : words[4];
   settings.least_release_delay_seconds = 0;
+  bandana_segment segment = {words[5], strchr(words[5], '=')};
+  if (segment.value != NULL) {
+    *(char *)segment.value++ = 0;
+    settings.segments = &segment;
+    settings.segments_size = 1;
+  }
+  bandana_metric metric = {.name = words[6], .values = BANDANA_REWARDS_BINARY};
+  if (strcmp(metric.name, "-") != 0) {
+    settings.metrics = &metric;
+    settings.metrics_size = 1;
+  }
   host *made = host_new(words[0]);
   host_prepare(made, &settings);
   char *error = NULL;
@@ -158,6 +169,9 @@ static void carry_out(const char *command, char **words) {
     show(bandana_draw(client, words[0]));
   } else if (strcmp(command, "reward") == 0) {
     puts(bandana_reward(client, strtoull(words[0], NULL, 10), atof(words[1])) ? "yes" : "no");
+  } else if (strcmp(command, "measure") == 0) {
+    uint64_t assignment = strtoull(words[0], NULL, 10);
+    puts(bandana_measure(client, assignment, words[1], atof(words[2])) ? "yes" : "no");
   } else if (strcmp(command, "threads") == 0) {
     threads(atoi(words[0]), words[1], atoi(words[2]));
   } else if (strcmp(command, "time") == 0) {

@@ -189,6 +189,8 @@ class World:
         self.create("kept", 1)
         self.create("one-half", 1, "--layer", "page:0-0.5")
         self.create("other-half", 1, "--layer", "page:0.5-1")
+        platforms = ("--segments", "platform=ios,android")
+        self.create("measured", 1, "--redraw", *platforms, "--metric", "returned:0.5")
         self.run(
             "sign", "--key", str(self.key), "--expires-days", "1", "--experiment", "signed", "--yes"
         )
@@ -208,9 +210,11 @@ class World:
         window = ["--attribution-window-seconds", str(window), "--release-delay-seconds-max", "0"]
         self.run("experiment", "create", name, *arms, *window, *participation)
 
+    def estimate(self, name):
+        return json.loads(self.run("estimate", name, "--json"))
+
     def reports(self, name):
-        answer = json.loads(self.run("estimate", name, "--json"))
-        return sum(arm["reports"] for arm in answer["arms"])
+        return reports(self.estimate(name))
 
     def directory(self):
         self.directories += 1
@@ -219,6 +223,10 @@ class World:
     def stop(self):
         self.process.terminate()
         expect(self.process.wait(PATIENCE) == 0, "the server does not end")
+
+
+def reports(estimates):
+    return sum(arm["reports"] for arm in estimates["arms"])
 
 
 class Case:
@@ -236,11 +244,20 @@ class Case:
         return program
 
     def start(
-        self, directory=None, *, consent=1, lifetime=1000, signer="-", url=None, variables=None
+        self,
+        directory=None,
+        *,
+        consent=1,
+        lifetime=1000,
+        signer="-",
+        segment="-",
+        metric="-",
+        variables=None,
     ):
         program = self.program(variables)
         directory = directory or self.world.directory()
-        program.tell("start", url or self.proxy.url, directory, consent, lifetime, signer)
+        terms = (consent, lifetime, signer, segment, metric)
+        program.tell("start", self.proxy.url, directory, *terms)
         return program
 
     def close(self):
@@ -448,16 +465,55 @@ def signatures(world, it):
 def bad_settings_and_names(world, it):
     program = it.program()
     for settings, what in (
-        ((it.proxy.url, world.directory(), 1, -1, "-"), "budget"),
-        ((it.proxy.url, world.directory(), 1, 10, "nonsense"), "signers"),
+        ((1, -1, "-", "-", "-"), "budget"),
+        ((1, 10, "nonsense", "-", "-"), "signers"),
+        ((1, 10, "-", "Platform=ios", "-"), "segments"),
+        ((1, 10, "-", "-", "days until"), "metrics"),
     ):
-        answer = program.ask("start", *settings)
+        answer = program.ask("start", it.proxy.url, world.directory(), *settings)
         expect(answer.startswith("error\t") and what in answer, answer)
     program = it.start()
     for name in ("", "With Capitals", "x" * 65, "naïve"):
         answer = program.ask("join", name)
         expect(answer.startswith("error\t"), f"{name!r}: {answer}")
         expect(program.ask("choose", name).startswith("default\t"), f"{name!r} has an arm")
+
+
+@case
+def segments_and_metrics(world, it):
+    agreed = {"segment": "platform=android", "metric": "returned"}
+    for terms, why in (
+        ({"metric": "returned"}, "platform"),
+        ({"segment": "platform=ios"}, "returned"),
+        ({**agreed, "segment": "platform=web"}, "part of the installations"),
+    ):
+        program = it.start(**terms)
+        program.tell("join", "measured")
+        until(lambda: not_waiting(program.ask("ready", "measured", 0)), "the experiment is known")
+        answer = program.ask("choose", "measured")
+        expect(answer.startswith("default\t") and why in answer, answer)
+    before = world.estimate("measured")
+    program = it.start(**agreed)
+    program.tell("join", "measured")
+    program.tell("ready", "measured", PATIENCE)
+    for _ in range(40):
+        _, assignment, reported = program.arm("draw", "measured")
+        expect(reported, "an arm without a report")
+        program.tell("reward", assignment, 1)
+        program.tell("measure", assignment, "returned", 1)
+        program.tell("measure", assignment, "unknown", 1)
+    until(lambda: program.status()["accepted"] == 40, "40 uploads are accepted")
+    expect(program.status()["spent"] == 40.0, "a metric costs more than the report")
+    after = world.estimate("measured")
+    ios, android = (reports(of[1]) - reports(of[0]) for of in paired(before, after, "segments"))
+    (returned,) = (reports(of[1]) - reports(of[0]) for of in paired(before, after, "metrics"))
+    expect(ios == 0 and android > 0, f"{ios} reports of rewards from ios, {android} from android")
+    told = f"{android} of rewards, {returned} of the metric"
+    expect(returned > 0 and android + returned == 40, told)
+
+
+def paired(before, after, what):
+    return zip(before[what], after[what], strict=True)
 
 
 @case

@@ -22,7 +22,7 @@ def main():
         print(answer.replace("\n", " "), flush=True)
 
 
-def start(url, directory, consent, lifetime, signer):
+def start(url, directory, consent, lifetime, signer, segment, metric):
     return bandana.Bandana(
         url,
         directory=directory,
@@ -30,6 +30,8 @@ def start(url, directory, consent, lifetime, signer):
         budget=bandana.Budget(window=float(lifetime), days=7, lifetime=float(lifetime)),
         signers=[] if signer == "-" else [signer],
         least_release_delay=0,
+        segments={} if segment == "-" else dict([segment.split("=")]),
+        metrics={} if metric == "-" else {metric: bandana.Binary()},
     )
 
 
@@ -55,6 +57,8 @@ def carry_out(app, command, words):
         return shown(getattr(experiment, command)())
     if command == "reward":
         return "yes" if app.reward(int(words[0]), float(words[1])) else "no"
+    if command == "measure":
+        return "yes" if app.measure(int(words[0]), words[1], float(words[2])) else "no"
     if command == "threads":
         return str(threads(app, int(words[0]), words[1], int(words[2])))
     if command == "time":

@@ -6,7 +6,7 @@ import { Bandana, DirectoryStore, Experiment } from "./dist/index.js";
 
 let app;
 
-async function start([url, directory, consent, lifetime, signer]) {
+async function start([url, directory, consent, lifetime, signer, segment, metric]) {
   const nats = Number(lifetime);
   app = await Bandana.start({
     server: url,
@@ -15,6 +15,8 @@ async function start([url, directory, consent, lifetime, signer]) {
     budget: { window: nats, days: 7, lifetime: nats },
     ...(signer !== "-" && { operatorKey: signer }),
     leastReleaseDelaySeconds: 0,
+    segments: segment === "-" ? {} : Object.fromEntries([segment.split("=")]),
+    metrics: metric === "-" ? {} : { [metric]: { kind: "binary" } },
   });
   return "ok";
 }
@@ -70,6 +72,8 @@ async function carryOut(command, words) {
       return shown(app[command](words[0]));
     case "reward":
       return app.reward(BigInt(words[0]), Number(words[1])) ? "yes" : "no";
+    case "measure":
+      return app.measure(BigInt(words[0]), words[1], Number(words[2])) ? "yes" : "no";
     case "threads":
       return threads(words);
     case "time":

@@ -75,6 +75,27 @@ typedef struct bandana_client bandana_client;
 // A step of the host.
 typedef struct bandana_step bandana_step;
 
+// A public property of installations, such as the platform, and this one's value. It comes with each
+// report of an experiment that divides by it, so that whoever sees the report sees the value.
+typedef struct {
+  // The property, as experiments name it.
+  const char *name;
+  // The value. With one that an experiment does not list, the installation does not take part.
+  const char *value;
+} bandana_segment;
+
+// What an experiment may measure beside its rewards.
+typedef struct {
+  // The name, as experiments have it.
+  const char *name;
+  // What its values are: a number of `bandana_rewards`, binary or bounded.
+  int values;
+  // The least bounded value.
+  double low;
+  // The largest bounded value.
+  double high;
+} bandana_metric;
+
 // The settings of a client. Begin with `bandana_default_settings`.
 typedef struct {
   // Whether the user consents. Without, nothing is fetched or sent, and nothing about the user is
@@ -124,6 +145,14 @@ typedef struct {
   // Whether an experiment is reported once in so many days, whichever arm, 0: once for ever; below
   // 0, the default: as the experiment says.
   int64_t report_once_days;
+  // The properties that experiments may divide installations by; NULL, the default: none.
+  const bandana_segment *segments;
+  // How many they are.
+  size_t segments_size;
+  // What experiments may measure beside the rewards; NULL, the default: nothing.
+  const bandana_metric *metrics;
+  // How many they are.
+  size_t metrics_size;
   // Called with `context` when there may be a step to take; NULL, the default: nobody is told. It may
   // only schedule, comes on any thread, and never because of a reward. It must not call the
   // client. Once `bandana_close` has returned no call is under way, and none comes.
@@ -204,6 +233,55 @@ bool bandana_join(const bandana_client *client,
 // As for `bandana_choose`.
 char *bandana_why_not_ready(const bandana_client *client, const char *name);
 
+// Adds a reward to an assignment. Returns whether its window lasts.
+//
+// # Safety
+// `client` is NULL, or comes from `bandana_start` and was not freed.
+bool bandana_reward(const bandana_client *client, uint64_t assignment, double reward);
+
+// Adds a value of a metric to an assignment. Returns whether its window lasts. An assignment reports
+// its rewards or one metric, which was drawn with its arm; so tell of all of them. A metric that the
+// experiment does not have is ignored.
+//
+// # Safety
+// As for `bandana_reward`; `metric` is NULL or a text.
+bool bandana_measure(const bandana_client *client,
+                     uint64_t assignment,
+                     const char *metric,
+                     double value);
+
+// How the client stands.
+//
+// # Safety
+// As for `bandana_reward`.
+bandana_status bandana_status_of(const bandana_client *client);
+
+// What is wrong with the store, in words, to be freed by `bandana_text_free`; NULL: nothing.
+//
+// # Safety
+// As for `bandana_reward`.
+char *bandana_trouble(const bandana_client *client);
+
+// Opts the user out: nothing is fetched, kept or sent from now on, and what waited is erased. Returns
+// whether that is stored; with storage by the host, it is with the next write.
+//
+// # Safety
+// As for `bandana_reward`.
+bool bandana_opt_out(const bandana_client *client);
+
+// Opts the user in again, as `bandana_opt_out`.
+//
+// # Safety
+// As for `bandana_reward`.
+bool bandana_opt_in(const bandana_client *client);
+
+// Ends waits for the server: the network has changed, or the app came to the foreground. Never call it
+// because the user reacted.
+//
+// # Safety
+// As for `bandana_reward`.
+void bandana_wake(const bandana_client *client);
+
 // The arm to show: that of the assignment whose attribution window lasts, also after a restart, or else
 // a new one. Never waits for a network or a disk. To be freed by `bandana_choice_free`; NULL only when
 // there is no memory.
@@ -256,44 +334,6 @@ bool bandana_choice_is_reported(const bandana_choice *choice);
 // # Safety
 // `choice` is NULL, or comes from this library, and nobody has it now or later.
 void bandana_choice_free(bandana_choice *choice);
-
-// Adds a reward to an assignment. Returns whether its window lasts.
-//
-// # Safety
-// `client` is NULL, or comes from `bandana_start` and was not freed.
-bool bandana_reward(const bandana_client *client, uint64_t assignment, double reward);
-
-// How the client stands.
-//
-// # Safety
-// As for `bandana_reward`.
-bandana_status bandana_status_of(const bandana_client *client);
-
-// What is wrong with the store, in words, to be freed by `bandana_text_free`; NULL: nothing.
-//
-// # Safety
-// As for `bandana_reward`.
-char *bandana_trouble(const bandana_client *client);
-
-// Opts the user out: nothing is fetched, kept or sent from now on, and what waited is erased. Returns
-// whether that is stored; with storage by the host, it is with the next write.
-//
-// # Safety
-// As for `bandana_reward`.
-bool bandana_opt_out(const bandana_client *client);
-
-// Opts the user in again, as `bandana_opt_out`.
-//
-// # Safety
-// As for `bandana_reward`.
-bool bandana_opt_in(const bandana_client *client);
-
-// Ends waits for the server: the network has changed, or the app came to the foreground. Never call it
-// because the user reacted.
-//
-// # Safety
-// As for `bandana_reward`.
-void bandana_wake(const bandana_client *client);
 
 // The next step. Ask when there may be work, when a wait ends, and after each step; further calls may
 // be under way meanwhile. Blocks on the disk with a directory. To be freed by `bandana_step_free`;

@@ -99,6 +99,9 @@ public:
   bool reward(std::uint64_t assignment, double reward) const {
     return bandana_reward(client_.get(), assignment, reward);
   }
+  bool measure(std::uint64_t assignment, const std::string &metric, double value) const {
+    return bandana_measure(client_.get(), assignment, metric.c_str(), value);
+  }
   bandana_status status() const { return bandana_status_of(client_.get()); }
   bool opt_out() const { return bandana_opt_out(client_.get()); }
   bool opt_in() const { return bandana_opt_in(client_.get()); }

@@ -1,4 +1,4 @@
-//! Texts and bytes at the border.
+//! Texts, bytes and arrays at the border.
 
 use std::ffi::{CStr, CString, c_char};
 
@@ -35,11 +35,20 @@ pub(crate) unsafe fn read(pointer: *const c_char) -> Result<Option<String>, Stri
 /// # Safety
 /// `pointer` is NULL, or leads to `size` bytes.
 pub(crate) unsafe fn bytes(pointer: *const u8, size: usize) -> Option<Vec<u8>> {
+    // SAFETY: as the caller promises.
+    (!pointer.is_null()).then(|| unsafe { array(pointer, size) }.to_vec())
+}
+
+/// An array from C; empty for NULL.
+///
+/// # Safety
+/// `pointer` is NULL, or leads to `size` elements, which last as long as they are used.
+pub(crate) unsafe fn array<'a, T>(pointer: *const T, size: usize) -> &'a [T] {
     if pointer.is_null() {
-        return None;
+        return &[];
     }
     // SAFETY: as the caller promises.
-    Some(unsafe { std::slice::from_raw_parts(pointer, size) }.to_vec())
+    unsafe { std::slice::from_raw_parts(pointer, size) }
 }
 
 /// Gives the text of an error to C, if it wants one.
@@ -50,5 +59,17 @@ pub(crate) unsafe fn give(place: *mut *mut c_char, message: &str) {
     // SAFETY: as the caller promises.
     if let Some(place) = unsafe { place.as_mut() } {
         *place = text(message).into_raw();
+    }
+}
+
+/// Frees a text that a function says is to be freed.
+///
+/// # Safety
+/// `text` is NULL, or comes from such a function, and nobody has it now or later.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bandana_text_free(text: *mut c_char) {
+    if !text.is_null() {
+        // SAFETY: as the caller promises.
+        drop(unsafe { Text::from_raw(text) });
     }
 }

@@ -7,7 +7,9 @@ use bandana_client::{
 };
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::alphabet::Alphabet;
+use bandana_shared::cells;
 use bandana_shared::epsilon::Epsilon;
+use bandana_shared::participation::Millionths;
 use bandana_shared::rewards::{RewardRange, Rewards};
 use thiserror::Error;
 
@@ -39,6 +41,10 @@ pub struct Configuration {
     pub least_release_delay_seconds: Option<u64>,
     /// Whether an arm reports once in so many days, 0: once for ever; `None`: each assignment reports.
     pub report_once_days: Option<u32>,
+    /// The public properties that experiments may divide installations by.
+    pub segments: Vec<Segment>,
+    /// What experiments may measure beside the rewards.
+    pub metrics: Vec<Metric>,
 }
 
 impl Configuration {
@@ -58,6 +64,8 @@ impl Configuration {
             keep_pending_rewards: false,
             least_release_delay_seconds: None,
             report_once_days: None,
+            segments: Vec::new(),
+            metrics: Vec::new(),
         }
     }
 
@@ -87,7 +95,8 @@ impl Configuration {
     fn acceptance(&self) -> Result<Acceptance, SetupError> {
         let epsilon = Epsilon::new(self.epsilon_max);
         let epsilon = epsilon.map_err(|e| SetupError::Epsilon { message: e.to_string() })?;
-        let rewards = self.rewards.to_rewards()?;
+        let rewards = self.rewards.to_rewards();
+        let rewards = rewards.map_err(|message| SetupError::Rewards { message })?;
         let mut acceptance = match self.signers()? {
             Some(signers) => Acceptance::signed(epsilon, rewards, signers),
             None => Acceptance::unsigned(epsilon, rewards),
@@ -95,10 +104,17 @@ impl Configuration {
         if let Some(seconds) = self.least_release_delay_seconds {
             acceptance = acceptance.least_release_delay(Duration::from_secs(seconds));
         }
-        Ok(match self.report_once_days {
-            Some(days) => acceptance.report_once(days),
-            None => acceptance,
-        })
+        if let Some(days) = self.report_once_days {
+            acceptance = acceptance.report_once(days);
+        }
+        for segment in &self.segments {
+            segment.check()?;
+            acceptance = acceptance.segment(&segment.name, &segment.value);
+        }
+        for metric in &self.metrics {
+            acceptance = acceptance.metric(&metric.name, metric.values()?);
+        }
+        Ok(acceptance)
     }
 
     fn signers(&self) -> Result<Option<Signers>, SetupError> {
@@ -177,19 +193,60 @@ pub enum RewardTerms {
 }
 
 impl RewardTerms {
-    fn to_rewards(self) -> Result<Rewards, SetupError> {
-        let refused = |message: String| SetupError::Rewards { message };
+    /// The rewards, or what was wrong.
+    fn to_rewards(self) -> Result<Rewards, String> {
         match self {
             Self::Binary => Ok(Rewards::binary()),
             Self::Bounded { low, high } => {
                 let range = RewardRange::new(low, high);
-                range.map(Rewards::bounded).map_err(|error| refused(error.to_string()))
+                range.map(Rewards::bounded).map_err(|error| error.to_string())
             }
             Self::Categorical { categories } => {
                 let alphabet = Alphabet::new(categories);
-                alphabet.map(Rewards::categorical).map_err(|error| refused(error.to_string()))
+                alphabet.map(Rewards::categorical).map_err(|error| error.to_string())
             }
         }
+    }
+}
+
+/// A public property of installations, such as the platform, and this one's value. It comes with
+/// each report of an experiment that divides by it, so that whoever sees the report sees the value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The property, as experiments name it.
+    pub name: String,
+    /// The value. With one that an experiment does not list, the installation does not take part.
+    pub value: String,
+}
+
+impl Segment {
+    /// The value may be what a device has told, which no experiment need list; the name is the app's.
+    fn check(&self) -> Result<(), SetupError> {
+        let named = cells::Segmentation::new(&self.name, ["one", "other"]);
+        let refused =
+            |error: cells::CellsError| SetupError::Segments { message: error.to_string() };
+        named.map(drop).map_err(refused)
+    }
+}
+
+/// What an experiment may measure beside its rewards.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// The name, as experiments have it.
+    pub name: String,
+    /// The values, which the experiment's must equal: binary or bounded.
+    pub values: RewardTerms,
+}
+
+impl Metric {
+    fn values(&self) -> Result<Rewards, SetupError> {
+        let refused = |message: String| SetupError::Metrics { message };
+        let values = self.values.to_rewards();
+        let values = values.map_err(|message| refused(format!("{:?}: {message}", self.name)))?;
+        // Some share: that of the assignments is the experiment's.
+        let share = Millionths::new(1).map_err(|error| refused(error.to_string()))?;
+        let metric = cells::Metric::new(&self.name, values, share);
+        metric.map(|metric| metric.values()).map_err(|error| refused(error.to_string()))
     }
 }
 
@@ -223,6 +280,18 @@ pub enum SetupError {
     /// The app's key.
     #[error("app_key: {message}")]
     AppKey {
+        /// What was wrong, and what was expected.
+        message: String,
+    },
+    /// The segments.
+    #[error("segments: {message}")]
+    Segments {
+        /// What was wrong, and what was expected.
+        message: String,
+    },
+    /// The metrics.
+    #[error("metrics: {message}")]
+    Metrics {
         /// What was wrong, and what was expected.
         message: String,
     },

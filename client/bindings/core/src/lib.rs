@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bandana_client::{
-    Answer, AssignmentId, CallId, Choice as Chosen, Clock, DefaultReason, NextCall, Reporting,
-    SystemClock, Tasks,
+    Answer, Assignment, AssignmentId, CallId, Choice as Chosen, Clock, DefaultReason, NextCall,
+    Reporting, SystemClock, Tasks,
 };
-pub use configuration::{Configuration, RewardTerms, SetupError, Store};
+pub use configuration::{Configuration, Metric, RewardTerms, Segment, SetupError, Store};
 pub use records::{Call, Choice, Header, Slot, Standing, Status, Step, Write};
 
 /// The wait before the next step when the system has no randomness.
@@ -168,15 +168,19 @@ impl Bandana {
     /// the reward may count; one that the experiment does not admit is counted in
     /// [`Status::rewards_refused`].
     pub fn reward(&self, assignment: u64, reward: f64) -> bool {
-        let assignment =
-            self.handle().and_then(|handle| handle.assignment(AssignmentId::new(assignment)));
-        match assignment {
-            Some(assignment) => {
-                assignment.reward(reward);
-                true
-            }
-            None => false,
-        }
+        self.open(assignment).map(|assignment| assignment.reward(reward)).is_some()
+    }
+
+    /// Adds a value of a metric to an assignment, as [`Self::reward`]. An assignment reports its rewards
+    /// or one metric, which was drawn with its arm; so tell of all of them. A metric that the experiment
+    /// does not have is ignored.
+    pub fn measure(&self, assignment: u64, metric: &str, value: f64) -> bool {
+        self.open(assignment).map(|assignment| assignment.measure(metric, value)).is_some()
+    }
+
+    /// An assignment whose window lasts.
+    fn open(&self, assignment: u64) -> Option<Assignment> {
+        self.handle()?.assignment(AssignmentId::new(assignment))
     }
 
     /// How the client stands.

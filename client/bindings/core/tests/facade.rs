@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bandana_bindings::{
-    Bandana, Call, Configuration, RewardTerms, SetupError, Slot, Standing, Step, Store,
+    Bandana, Call, Configuration, Metric, RewardTerms, Segment, SetupError, Slot, Standing, Step,
+    Store,
 };
 use bandana_client::{Clock as _, SystemClock};
+use bandana_shared::cells;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::ExperimentId;
+use bandana_shared::participation::Millionths;
 use bandana_shared::policy::Weights;
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
@@ -20,25 +23,44 @@ type Failure = Box<dyn std::error::Error>;
 
 const NAME: &str = "button-colour";
 
-/// A server's answer, with a window of ten minutes.
-fn experiment() -> Result<Vec<u8>, Failure> {
-    let specification = Specification::first(
+fn specification() -> Result<Specification, Failure> {
+    Ok(Specification::first(
         ExperimentId::new(NAME)?,
         Epsilon::new(1.0)?,
         Rewards::binary(),
         Mechanism::RandomizedResponse,
         vec![Arm::new("red")?, Arm::new("green")?],
         ReleaseTiming { attribution_window_seconds: 600, release_delay_seconds_max: 3600 },
-    )?;
+    )?)
+}
+
+/// A server's answer, with a window of ten minutes.
+fn experiment() -> Result<Vec<u8>, Failure> {
+    let specification = specification()?;
     let weights = Weights::uniform(&specification.active_arms())?;
+    Ok(answer(&specification, weights))
+}
+
+/// As [`experiment`], in segments by platform, and with a metric that each second assignment reports.
+fn measured() -> Result<Vec<u8>, Failure> {
+    let returned = cells::Metric::new("returned", Rewards::binary(), Millionths::from_share(0.5)?)?;
+    let specification = specification()?.measuring(cells::Measurement {
+        segmentation: Some(cells::Segmentation::new("platform", ["ios", "android"])?),
+        metrics: vec![returned],
+    })?;
+    let weights = Weights::uniform(&specification.active_arms())?;
+    Ok(answer(&specification, weights.clone().with_segments(&[weights.clone(), weights])?))
+}
+
+fn answer(specification: &Specification, weights: Weights) -> Vec<u8> {
     let policy = bandana_shared::policy::Policy { version: 1, weights, time_to_live_seconds: 60 };
     let response = GetExperimentResponse {
-        experiment: Some(Experiment::from(&specification)),
+        experiment: Some(Experiment::from(specification)),
         policy: Some(Policy::from(&policy)),
         server_day: SystemClock.now().day().get(),
         ..GetExperimentResponse::default()
     };
-    Ok(response.encode_to_vec())
+    response.encode_to_vec()
 }
 
 /// What a host has kept.
@@ -125,7 +147,8 @@ fn what_is_closed_gives_defaults_and_no_step() -> Result<(), Failure> {
     assert_eq!(bandana.join(NAME), Err(SetupError::Closed));
     let choice = bandana.choose(NAME);
     assert!(choice.label.is_none() && choice.reason.is_some(), "{choice:?}");
-    assert!(!bandana.reward(1, 1.0) && !bandana.opt_out() && !bandana.is_ready(NAME));
+    assert!(!bandana.reward(1, 1.0) && !bandana.measure(1, "returned", 1.0));
+    assert!(!bandana.opt_out() && !bandana.is_ready(NAME));
     assert_eq!(bandana.status().standing, Standing::Closed);
     bandana.wake();
     bandana.answered(1, 200, None, None, b"");
@@ -152,10 +175,70 @@ fn a_setting_that_can_not_be_used_is_named() {
     assert!(refused(|s| s.window_days = 32).starts_with("budget: "));
     assert!(refused(|s| s.app_key = Some(String::new())).starts_with("app_key: "));
     assert!(refused(|s| s.signers = vec!["z".into()]).starts_with("signers: "));
+    let segment = |name: &str| Segment { name: name.to_owned(), value: String::new() };
+    let metric = |name: &str, values| Metric { name: name.to_owned(), values };
+    let bounded = RewardTerms::Bounded { low: 1.0, high: 0.0 };
+    for (segments, metrics, what) in [
+        (vec![segment("platform")], vec![metric("returned", RewardTerms::Binary)], ""),
+        (vec![segment("Platform")], vec![], "segments: \"Platform\" is not 1 to "),
+        (vec![], vec![metric("", RewardTerms::Binary)], "metrics: \"\" is not 1 to "),
+        (vec![], vec![metric("minutes", bounded)], "metrics: \"minutes\": "),
+        (
+            vec![],
+            vec![metric("stars", RewardTerms::Categorical { categories: 5 })],
+            "metrics: metric \"stars\" is a number or a yes or no; categories can only be",
+        ),
+    ] {
+        let settings = Configuration::new(Store::Memory, true);
+        let refused = Bandana::start(Configuration { segments, metrics, ..settings }, || {});
+        let refused = refused.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.starts_with(what) && refused.is_empty() == what.is_empty(), "{refused}");
+    }
     let mut twice = Configuration::new(Store::Memory, true);
     twice.signers = vec![key.to_owned(), key.to_owned()];
     let refused = Bandana::start(twice, || {}).err().map(|error| error.to_string());
     assert!(refused.is_some_and(|why| why.starts_with("signers: ")));
+}
+
+/// A client to which a server has told of the experiment of [`measured`].
+fn joined(segments: &[(&str, &str)], metrics: &[&str]) -> Result<Bandana, Failure> {
+    let settings = Configuration::new(Store::Host { state: None, rewards: None }, true);
+    let named = |text: &str| text.to_owned();
+    let segments =
+        segments.iter().map(|(name, value)| Segment { name: named(name), value: named(value) });
+    let metrics =
+        metrics.iter().map(|name| Metric { name: named(name), values: RewardTerms::Binary });
+    let (segments, metrics) = (segments.collect(), metrics.collect());
+    let bandana = Bandana::start(Configuration { segments, metrics, ..settings }, || {})?;
+    bandana.join(NAME)?;
+    let fetch = call(&bandana, &mut Kept::default())?;
+    bandana.answered(fetch.id, 200, Some("application/proto"), None, &measured()?);
+    Ok(bandana)
+}
+
+#[test]
+fn segments_are_agreed_to_and_metrics_are_declared() -> Result<(), Failure> {
+    for (segments, metrics, why) in [
+        (&[][..], &["returned"][..], "divides installations by \"platform\""),
+        (&[("platform", "ios")], &[], "metric \"returned\""),
+        (&[("platform", "web")], &["returned"], "part of the installations"),
+    ] {
+        let bandana = joined(segments, metrics)?;
+        let choice = bandana.choose(NAME);
+        assert!(choice.label.is_none(), "{choice:?}");
+        assert!(choice.reason.is_some_and(|reason| reason.contains(why)), "{why}");
+    }
+    let bandana = joined(&[("platform", "ios"), ("language", "en")], &["returned", "later"])?;
+    let shown = bandana.choose(NAME);
+    assert!(shown.is_reported, "{shown:?}");
+    let assignment = shown.assignment.ok_or("no assignment")?;
+    assert!(bandana.reward(assignment, 1.0) && bandana.measure(assignment, "returned", 0.0));
+    assert!(bandana.measure(assignment, "unknown", 1.0), "the window lasts");
+    assert_eq!(bandana.status().rewards_refused, 0);
+    assert!((bandana.status().lifetime_spent - 1.0).abs() < 1e-9, "one report, whatever it tells");
+    assert!(bandana.measure(assignment, "returned", f64::NAN));
+    assert_eq!(bandana.status().rewards_refused, 1);
+    Ok(())
 }
 
 #[test]

@@ -8,10 +8,12 @@ import org.bandana.Budget
 import org.bandana.Choice
 import org.bandana.HttpTransport
 import org.bandana.Settings
+import org.bandana.core.RewardTerms
 import org.bandana.core.SetupException
 
 fun start(words: List<String>): Bandana {
     val (url, directory, consent, lifetime, signer) = words
+    val (segment, metric) = words.drop(5)
     val nats = lifetime.toDouble()
     val settings = Settings(
         consent = consent == "1",
@@ -19,6 +21,8 @@ fun start(words: List<String>): Bandana {
         budget = Budget(nats, 7, nats),
         signers = if (signer == "-") emptyList() else listOf(signer),
         leastReleaseDelaySeconds = 0,
+        segments = if (segment == "-") emptyMap() else mapOf(segment.split("=").let { (name, value) -> name to value }),
+        metrics = if (metric == "-") emptyMap() else mapOf(metric to RewardTerms.Binary),
     )
     return Bandana(HttpTransport(url), settings)
 }
@@ -67,6 +71,7 @@ fun carryOut(app: Bandana, command: String, words: List<String>): String = when 
     "choose" -> shown(app.experimentOrDefault(words[0]).choose())
     "draw" -> shown(app.experimentOrDefault(words[0]).draw())
     "reward" -> if (app.reward(words[0].toULong(), words[1].toDouble())) "yes" else "no"
+    "measure" -> if (app.measure(words[0].toULong(), words[1], words[2].toDouble())) "yes" else "no"
     "threads" -> threads(app, words[0].toInt(), words[1], words[2].toInt()).toString()
     "time" -> time(app, words[0], words[1].toInt()).toString()
     "status" -> app.status().run {

@@ -49,10 +49,14 @@ class Shown:
     """A choice whose rewards are looked at."""
 
     def __init__(self, label):
-        self.label, self.reason, self.rewards = label, None, []
+        self.label, self.reason, self.rewards, self.metrics = label, None, [], []
 
     def reward(self, reward):
         self.rewards.append(reward)
+        return True
+
+    def measure(self, metric, value):
+        self.metrics.append((metric, value))
         return True
 
 
@@ -80,7 +84,9 @@ def test_an_arm_is_a_variant_and_an_event_its_reward():
     from bandana.openfeature import BandanaProvider
 
     app = App(colour="green", checkout="on", items="12", price="0.5", other="red")
-    api.set_provider(BandanaProvider(app, rewards={"purchase": ["colour", "checkout", "other"]}))
+    rewards = {"purchase": ["colour", "checkout", "other"]}
+    metrics = {"purchase": ["items"], "returned": ["colour", "other"]}
+    api.set_provider(BandanaProvider(app, rewards=rewards, metrics=metrics))
     client = api.get_client()
     details = client.get_string_details("colour", "blue")
     assert (details.value, details.variant, details.reason) == ("green", "green", Reason.SPLIT)
@@ -97,7 +103,11 @@ def test_an_arm_is_a_variant_and_an_event_its_reward():
     assert app.shown["colour"].rewards == [1.0, 0.25, "x"], "the client refuses it"
     assert app.shown["checkout"].rewards == [1.0, 0.25, "x"]
     assert app.shown["items"].rewards == []
-    assert app.shown["other"].rewards == [], "nobody has seen it"
+    assert app.shown["items"].metrics == [("purchase", value) for value in (1.0, 0.25, "x")]
+    client.track("returned", tracking_event_details=TrackingEventDetails(value=0))
+    assert app.shown["colour"].metrics == [("returned", 0)]
+    other = app.shown["other"]
+    assert other.rewards == other.metrics == [], "nobody has seen it"
     api.clear_providers()
 
 

@@ -661,6 +661,11 @@ public protocol CoreProtocol: AnyObject, Sendable {
     func labels(experiment: String)  -> [String]
     
     /**
+     * Adds a value of a metric to an assignment. Returns whether its window lasts.
+     */
+    func measure(assignment: UInt64, metric: String, value: Double)  -> Bool
+    
+    /**
      * The next step.
      */
     func nextStep()  -> Step
@@ -878,6 +883,21 @@ open func labels(experiment: String) -> [String]  {
     uniffi_bandana_ffi_fn_method_core_labels(
             self.uniffiCloneHandle(),
         FfiConverterString.lower(experiment),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * Adds a value of a metric to an assignment. Returns whether its window lasts.
+     */
+open func measure(assignment: UInt64, metric: String, value: Double) -> Bool  {
+    return try!  FfiConverterBool.lift(try! rustCall() {
+        uniffiCallStatus in
+    uniffi_bandana_ffi_fn_method_core_measure(
+            self.uniffiCloneHandle(),
+        FfiConverterUInt64.lower(assignment),
+        FfiConverterString.lower(metric),
+        FfiConverterDouble.lower(value),uniffiCallStatus
     )
 })
 }
@@ -1211,10 +1231,12 @@ public struct Configuration: Equatable, Hashable {
     public var keepPendingRewards: Bool
     public var leastReleaseDelaySeconds: UInt64?
     public var reportOnceDays: UInt32?
+    public var segments: [Segment]
+    public var metrics: [Metric]
 
     // Default memberwise initializers are never public by default, so we
     // declare one manually.
-    public init(store: Store, rewards: RewardTerms, epsilonMax: Double, signers: [String], windowBudget: Double, windowDays: UInt32, lifetimeBudget: Double, consent: Bool, appKey: String?, keepPendingRewards: Bool, leastReleaseDelaySeconds: UInt64?, reportOnceDays: UInt32?) {
+    public init(store: Store, rewards: RewardTerms, epsilonMax: Double, signers: [String], windowBudget: Double, windowDays: UInt32, lifetimeBudget: Double, consent: Bool, appKey: String?, keepPendingRewards: Bool, leastReleaseDelaySeconds: UInt64?, reportOnceDays: UInt32?, segments: [Segment], metrics: [Metric]) {
         self.store = store
         self.rewards = rewards
         self.epsilonMax = epsilonMax
@@ -1227,6 +1249,8 @@ public struct Configuration: Equatable, Hashable {
         self.keepPendingRewards = keepPendingRewards
         self.leastReleaseDelaySeconds = leastReleaseDelaySeconds
         self.reportOnceDays = reportOnceDays
+        self.segments = segments
+        self.metrics = metrics
     }
 
     
@@ -1256,7 +1280,9 @@ public struct FfiConverterTypeConfiguration: FfiConverterRustBuffer {
                 appKey: FfiConverterOptionString.read(from: &buf), 
                 keepPendingRewards: FfiConverterBool.read(from: &buf), 
                 leastReleaseDelaySeconds: FfiConverterOptionUInt64.read(from: &buf), 
-                reportOnceDays: FfiConverterOptionUInt32.read(from: &buf)
+                reportOnceDays: FfiConverterOptionUInt32.read(from: &buf), 
+                segments: FfiConverterSequenceTypeSegment.read(from: &buf), 
+                metrics: FfiConverterSequenceTypeMetric.read(from: &buf)
         )
     }
 
@@ -1273,6 +1299,8 @@ public struct FfiConverterTypeConfiguration: FfiConverterRustBuffer {
         FfiConverterBool.write(value.keepPendingRewards, into: &buf)
         FfiConverterOptionUInt64.write(value.leastReleaseDelaySeconds, into: &buf)
         FfiConverterOptionUInt32.write(value.reportOnceDays, into: &buf)
+        FfiConverterSequenceTypeSegment.write(value.segments, into: &buf)
+        FfiConverterSequenceTypeMetric.write(value.metrics, into: &buf)
     }
 }
 
@@ -1343,6 +1371,114 @@ public func FfiConverterTypeHeader_lift(_ buf: RustBuffer) throws -> Header {
 #endif
 public func FfiConverterTypeHeader_lower(_ value: Header) -> RustBuffer {
     return FfiConverterTypeHeader.lower(value)
+}
+
+
+public struct Metric: Equatable, Hashable {
+    public var name: String
+    public var values: RewardTerms
+
+    // Default memberwise initializers are never public by default, so we
+    // declare one manually.
+    public init(name: String, values: RewardTerms) {
+        self.name = name
+        self.values = values
+    }
+
+    
+
+    
+}
+
+#if compiler(>=6)
+extension Metric: Sendable {}
+#endif
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeMetric: FfiConverterRustBuffer {
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> Metric {
+        return
+            try Metric(
+                name: FfiConverterString.read(from: &buf), 
+                values: FfiConverterTypeRewardTerms.read(from: &buf)
+        )
+    }
+
+    public static func write(_ value: Metric, into buf: inout [UInt8]) {
+        FfiConverterString.write(value.name, into: &buf)
+        FfiConverterTypeRewardTerms.write(value.values, into: &buf)
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeMetric_lift(_ buf: RustBuffer) throws -> Metric {
+    return try FfiConverterTypeMetric.lift(buf)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeMetric_lower(_ value: Metric) -> RustBuffer {
+    return FfiConverterTypeMetric.lower(value)
+}
+
+
+public struct Segment: Equatable, Hashable {
+    public var name: String
+    public var value: String
+
+    // Default memberwise initializers are never public by default, so we
+    // declare one manually.
+    public init(name: String, value: String) {
+        self.name = name
+        self.value = value
+    }
+
+    
+
+    
+}
+
+#if compiler(>=6)
+extension Segment: Sendable {}
+#endif
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeSegment: FfiConverterRustBuffer {
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> Segment {
+        return
+            try Segment(
+                name: FfiConverterString.read(from: &buf), 
+                value: FfiConverterString.read(from: &buf)
+        )
+    }
+
+    public static func write(_ value: Segment, into buf: inout [UInt8]) {
+        FfiConverterString.write(value.name, into: &buf)
+        FfiConverterString.write(value.value, into: &buf)
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeSegment_lift(_ buf: RustBuffer) throws -> Segment {
+    return try FfiConverterTypeSegment.lift(buf)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeSegment_lower(_ value: Segment) -> RustBuffer {
+    return FfiConverterTypeSegment.lower(value)
 }
 
 
@@ -1593,6 +1729,10 @@ enum SetupError: Swift.Error, Equatable, Hashable, Foundation.LocalizedError {
     
     case AppKey(message: String)
     
+    case Segments(message: String)
+    
+    case Metrics(message: String)
+    
     case Experiment(message: String)
     
     case Closed(message: String)
@@ -1646,11 +1786,19 @@ public struct FfiConverterTypeSetupError: FfiConverterRustBuffer {
             message: try FfiConverterString.read(from: &buf)
         )
         
-        case 6: return .Experiment(
+        case 6: return .Segments(
             message: try FfiConverterString.read(from: &buf)
         )
         
-        case 7: return .Closed(
+        case 7: return .Metrics(
+            message: try FfiConverterString.read(from: &buf)
+        )
+        
+        case 8: return .Experiment(
+            message: try FfiConverterString.read(from: &buf)
+        )
+        
+        case 9: return .Closed(
             message: try FfiConverterString.read(from: &buf)
         )
         
@@ -1675,10 +1823,14 @@ public struct FfiConverterTypeSetupError: FfiConverterRustBuffer {
             writeInt(&buf, Int32(4))
         case .AppKey(_ /* message is ignored*/):
             writeInt(&buf, Int32(5))
-        case .Experiment(_ /* message is ignored*/):
+        case .Segments(_ /* message is ignored*/):
             writeInt(&buf, Int32(6))
-        case .Closed(_ /* message is ignored*/):
+        case .Metrics(_ /* message is ignored*/):
             writeInt(&buf, Int32(7))
+        case .Experiment(_ /* message is ignored*/):
+            writeInt(&buf, Int32(8))
+        case .Closed(_ /* message is ignored*/):
+            writeInt(&buf, Int32(9))
 
         
         }
@@ -2213,6 +2365,56 @@ fileprivate struct FfiConverterSequenceTypeHeader: FfiConverterRustBuffer {
     }
 }
 
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+fileprivate struct FfiConverterSequenceTypeMetric: FfiConverterRustBuffer {
+    typealias SwiftType = [Metric]
+
+    public static func write(_ value: [Metric], into buf: inout [UInt8]) {
+        let len = Int32(value.count)
+        writeInt(&buf, len)
+        for item in value {
+            FfiConverterTypeMetric.write(item, into: &buf)
+        }
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> [Metric] {
+        let len: Int32 = try readInt(&buf)
+        var seq = [Metric]()
+        seq.reserveCapacity(Int(len))
+        for _ in 0 ..< len {
+            seq.append(try FfiConverterTypeMetric.read(from: &buf))
+        }
+        return seq
+    }
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+fileprivate struct FfiConverterSequenceTypeSegment: FfiConverterRustBuffer {
+    typealias SwiftType = [Segment]
+
+    public static func write(_ value: [Segment], into buf: inout [UInt8]) {
+        let len = Int32(value.count)
+        writeInt(&buf, len)
+        for item in value {
+            FfiConverterTypeSegment.write(item, into: &buf)
+        }
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> [Segment] {
+        let len: Int32 = try readInt(&buf)
+        var seq = [Segment]()
+        seq.reserveCapacity(Int(len))
+        for _ in 0 ..< len {
+            seq.append(try FfiConverterTypeSegment.read(from: &buf))
+        }
+        return seq
+    }
+}
+
 private enum InitializationResult {
     case ok
     case contractVersionMismatch
@@ -2247,6 +2449,9 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_bandana_ffi_checksum_method_core_labels() != 27563) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_bandana_ffi_checksum_method_core_measure() != 51077) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_bandana_ffi_checksum_method_core_next_step() != 6771) {

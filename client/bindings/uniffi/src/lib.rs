@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use bandana_bindings::{
-    Call, Choice, Configuration, Header, RewardTerms, SetupError, Slot, Standing, Status, Step,
-    Store, Write,
+    Call, Choice, Configuration, Header, Metric, RewardTerms, Segment, SetupError, Slot, Standing,
+    Status, Step, Store, Write,
 };
 
 uniffi::setup_scaffolding!("bandana_core");
@@ -27,6 +27,20 @@ pub struct Configuration {
     pub keep_pending_rewards: bool,
     pub least_release_delay_seconds: Option<u64>,
     pub report_once_days: Option<u32>,
+    pub segments: Vec<Segment>,
+    pub metrics: Vec<Metric>,
+}
+
+#[uniffi::remote(Record)]
+pub struct Segment {
+    pub name: String,
+    pub value: String,
+}
+
+#[uniffi::remote(Record)]
+pub struct Metric {
+    pub name: String,
+    pub values: RewardTerms,
 }
 
 #[uniffi::remote(Enum)]
@@ -51,6 +65,8 @@ pub enum SetupError {
     Signers { message: String },
     Budget { message: String },
     AppKey { message: String },
+    Segments { message: String },
+    Metrics { message: String },
     Experiment { message: String },
     Closed,
 }
@@ -213,6 +229,11 @@ impl Core {
     /// Adds a reward to an assignment. Returns whether its window lasts.
     pub fn reward(&self, assignment: u64, reward: f64) -> bool {
         self.client.reward(assignment, reward)
+    }
+
+    /// Adds a value of a metric to an assignment. Returns whether its window lasts.
+    pub fn measure(&self, assignment: u64, metric: &str, value: f64) -> bool {
+        self.client.measure(assignment, metric, value)
     }
 
     /// How the client stands.

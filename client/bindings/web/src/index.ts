@@ -49,6 +49,13 @@ export interface Settings {
   leastReleaseDelaySeconds?: number;
   /** Whether an experiment is reported once in so many days, whichever arm, 0: once for ever. */
   reportOnceDays?: number;
+  /**
+   * The public properties that experiments may divide installations by, each with this one's value, which
+   * comes with its reports.
+   */
+  segments?: Readonly<Record<string, string>>;
+  /** What experiments may measure beside the rewards. */
+  metrics?: Readonly<Record<string, Exclude<Rewards, { kind: "categorical" }>>>;
 }
 
 /** Whether reports are made, and why not. */
@@ -98,6 +105,11 @@ export interface Choice {
   labelOr(otherwise: string): string;
   /** Adds a reward, while the window lasts. Returns whether it does; of the default, it does not. */
   reward(reward: number): boolean;
+  /**
+   * Adds a value of a metric, as {@link reward}. An assignment reports its rewards or one metric, which was
+   * drawn with its arm; so tell of all of them. A metric that the experiment does not have is ignored.
+   */
+  measure(metric: string, value: number): boolean;
 }
 
 /** One experiment of an app. */
@@ -365,6 +377,7 @@ export class Bandana {
       reason: choice.reason ?? null,
       labelOr: (otherwise) => label ?? otherwise,
       reward: (reward) => assignment !== null && this.reward(assignment, reward),
+      measure: (metric, value) => assignment !== null && this.measure(assignment, metric, value),
     };
     choice.free();
     return taken;
@@ -372,10 +385,20 @@ export class Bandana {
 
   /** Adds a reward to an assignment. Returns whether its window lasts. */
   reward(assignment: bigint, reward: number): boolean {
+    return this.#add(assignment, reward, (value) => this.#core.reward(assignment, value));
+  }
+
+  /** Adds a value of a metric to an assignment, as {@link Choice.measure}. */
+  measure(assignment: bigint, metric: string, value: number): boolean {
+    const name = text(metric);
+    return this.#add(assignment, value, (value) => this.#core.measure(assignment, name, value));
+  }
+
+  #add(assignment: unknown, value: unknown, add: (value: number) => boolean): boolean {
     if (typeof assignment !== "bigint") {
       return false;
     }
-    const counts = this.#core.reward(assignment, typeof reward === "number" ? reward : NaN);
+    const counts = add(typeof value === "number" ? value : NaN);
     // It is kept, and no call is made because of it.
     void this.#write();
     return counts;
@@ -557,7 +580,7 @@ export class Bandana {
   }
 }
 
-/** A name, or one that no experiment can have. */
+/** A name, or one that no experiment and no metric can have. */
 function text(name: unknown): string {
   return typeof name === "string" ? name : "";
 }
@@ -579,17 +602,23 @@ function storeOf(store: Settings["store"]): Store | null {
   return typeof store === "string" ? new PageStore(store) : store;
 }
 
-/** The settings as the WebAssembly takes them. */
-function flat(settings: Settings): Record<string, unknown> {
-  const rewards = settings.rewards ?? { kind: "binary" };
-  const budget = settings.budget ?? { window: 2, days: 7, lifetime: 5 };
+/** What rewards or values of a metric are, as the WebAssembly takes it. */
+function terms(rewards: Rewards): Record<string, unknown> {
   return {
-    consent: settings.consent,
-    epsilonMax: settings.epsilonMax ?? 1,
     rewards: rewards.kind,
     rewardLow: rewards.kind === "bounded" ? rewards.low : 0,
     rewardHigh: rewards.kind === "bounded" ? rewards.high : 1,
     categories: rewards.kind === "categorical" ? rewards.categories : 2,
+  };
+}
+
+/** The settings as the WebAssembly takes them. */
+function flat(settings: Settings): Record<string, unknown> {
+  const budget = settings.budget ?? { window: 2, days: 7, lifetime: 5 };
+  return {
+    consent: settings.consent,
+    epsilonMax: settings.epsilonMax ?? 1,
+    ...terms(settings.rewards ?? { kind: "binary" }),
     operatorKey: settings.operatorKey,
     witnessKey: settings.witnessKey,
     windowBudget: budget.window,
@@ -599,5 +628,10 @@ function flat(settings: Settings): Record<string, unknown> {
     keepPendingRewards: settings.keepPendingRewards ?? false,
     leastReleaseDelaySeconds: settings.leastReleaseDelaySeconds,
     reportOnceDays: settings.reportOnceDays,
+    segments: Object.entries(settings.segments ?? {}).map(([name, value]) => ({ name, value })),
+    metrics: Object.entries(settings.metrics ?? {}).map(([name, values]) => ({
+      name,
+      ...terms(values),
+    })),
   };
 }

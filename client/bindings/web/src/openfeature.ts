@@ -18,25 +18,30 @@ const BOOLEANS = new Map([
   ["off", false],
 ]);
 
+/** The experiments of each event. */
+type Events = Readonly<Record<string, readonly string[]>>;
+
 /**
  * Gives the arms of a client as flags. A text flag has the arm's label as its value; a number flag the
  * number that the label is; a boolean one true for the labels `true` and `on`, false for `false` and
  * `off`. The evaluation context is not looked at, and never leaves: arms are drawn by the device alone.
  *
- * `rewards` says for which experiments an event is a reward: its value, or 1. Only arms that this
- * provider has given are rewarded.
+ * `rewards` says for which experiments an event is a reward: its value, or 1; `metrics` for which it is
+ * a value of the metric that has its name. Only arms that this provider has given are rewarded.
  */
 export class BandanaProvider implements Provider {
   readonly metadata = { name: "bandana" };
   readonly runsOn = "client";
   readonly #client: Bandana;
   readonly #rewards: ReadonlyMap<string, readonly string[]>;
+  readonly #metrics: ReadonlyMap<string, readonly string[]>;
   readonly #shown = new Map<string, Choice>();
 
-  constructor(client: Bandana, { rewards }: { rewards: Record<string, readonly string[]> }) {
+  constructor(client: Bandana, { rewards, metrics = {} }: { rewards: Events; metrics?: Events }) {
     this.#client = client;
     this.#rewards = new Map(Object.entries(rewards));
-    for (const name of [...this.#rewards.values()].flat()) {
+    this.#metrics = new Map(Object.entries(metrics));
+    for (const name of [...this.#rewards.values(), ...this.#metrics.values()].flat()) {
       client.experiment(name);
     }
   }
@@ -89,8 +94,12 @@ export class BandanaProvider implements Provider {
   }
 
   track(event: string, _context?: EvaluationContext, details?: TrackingEventDetails): void {
+    const value = details?.value ?? 1;
     for (const name of this.#rewards.get(event) ?? []) {
-      this.#shown.get(name)?.reward(details?.value ?? 1);
+      this.#shown.get(name)?.reward(value);
+    }
+    for (const name of this.#metrics.get(event) ?? []) {
+      this.#shown.get(name)?.measure(event, value);
     }
   }
 }

@@ -8,10 +8,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("give the crate's directory, and the header to write".into());
     };
     let configuration = cbindgen::Config::from_file(directory.join("cbindgen.toml"))?;
-    let sources = [directory.join("src/lib.rs")];
     let mut builder = cbindgen::Builder::new().with_config(configuration);
-    for source in sources {
-        builder = builder.with_src(source);
+    // In the order of the header.
+    for source in ["border", "settings", "client", "choices", "steps", "text"] {
+        builder = builder.with_src(directory.join(format!("src/{source}.rs")));
     }
     builder.generate()?.write_to_file(header);
     Ok(())

@@ -10,8 +10,8 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, List, Optional, Sequence, Type, Union
+from types import MappingProxyType, TracebackType
+from typing import Any, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from . import _core
 from ._core import SetupError, Status
@@ -67,14 +67,40 @@ class Categorical:
 Rewards = Union[Binary, Bounded, Categorical]
 
 
-def _terms(rewards: Rewards) -> Any:
+def _terms(rewards: Rewards, what: str = "rewards") -> Any:
     if isinstance(rewards, Binary):
         return _untyped.RewardTerms.BINARY()
     if isinstance(rewards, Bounded):
         return _untyped.RewardTerms.BOUNDED(low=rewards.low, high=rewards.high)
     if isinstance(rewards, Categorical):
         return _untyped.RewardTerms.CATEGORICAL(categories=rewards.categories)
-    raise ValueError(f"rewards are {rewards!r}; give Binary(), Bounded(...) or Categorical(...)")
+    raise ValueError(f"{what} are {rewards!r}; give Binary(), Bounded(...) or Categorical(...)")
+
+
+def _text(text: object, what: str) -> str:
+    if not isinstance(text, str) or text.encode("utf-8", "replace").decode() != text:
+        raise ValueError(f"{what}: {text!r} is no text of whole characters")
+    return text
+
+
+def _entries(mapping: object, what: str) -> List[Tuple[str, Any]]:
+    if not isinstance(mapping, Mapping):
+        raise ValueError(f"{what} are {mapping!r}; give a dict")
+    return [(_text(name, what), value) for name, value in mapping.items()]
+
+
+def _segments(segments: object) -> List[_core.Segment]:
+    return [
+        _core.Segment(name=name, value=_text(value, f"segments: {name}"))
+        for name, value in _entries(segments, "segments")
+    ]
+
+
+def _metrics(metrics: object) -> List[_core.Metric]:
+    return [
+        _core.Metric(name=name, values=_terms(values, f"metrics: values of {name}"))
+        for name, values in _entries(metrics, "metrics")
+    ]
 
 
 @dataclass(frozen=True)
@@ -142,7 +168,13 @@ class Choice:
     def reward(self, reward: float) -> bool:
         """Adds a reward, while the window lasts. Returns whether it does; of the default, it does
         not. All rewards of an assignment make one report."""
-        return _reward(self._core, self._choice.assignment, reward)
+        return _add(self._core, self._choice.assignment, None, reward)
+
+    def measure(self, metric: str, value: float) -> bool:
+        """Adds a value of a metric, as :meth:`reward`. An assignment reports its rewards or one
+        metric, which was drawn with its arm; so tell of all of them. A metric that the experiment
+        does not have is ignored."""
+        return _add(self._core, self._choice.assignment, metric, value)
 
     def __repr__(self) -> str:
         return f"Choice(label={self.label!r}, reason={self.reason!r})"
@@ -197,8 +229,10 @@ class Bandana:
 
     ``epsilon_max`` is the largest privacy loss of a report that the app accepts, ``rewards`` what
     its rewards are, and ``signers`` the public keys that must have signed each experiment: none,
-    the operator's, or the operator's and a witness's. Whatever a server asks beyond that is
-    refused.
+    the operator's, or the operator's and a witness's. ``segments`` are the public properties that
+    experiments may divide installations by, each with this one's value, which comes with its
+    reports; ``metrics`` what they may measure beside the rewards, :class:`Binary` or
+    :class:`Bounded`. Whatever a server asks beyond that is refused.
 
     Raises :class:`SetupError` or :class:`ValueError` for settings that can't be used.
     """
@@ -217,6 +251,8 @@ class Bandana:
         keep_pending_rewards: bool = False,
         least_release_delay: Optional[int] = None,
         report_once_days: Optional[int] = None,
+        segments: Mapping[str, str] = MappingProxyType({}),
+        metrics: Mapping[str, Union[Binary, Bounded]] = MappingProxyType({}),
         ssl_context: Optional[ssl.SSLContext] = None,
         in_the_clear: bool = False,
     ) -> None:
@@ -249,6 +285,8 @@ class Bandana:
             keep_pending_rewards=keep_pending_rewards,
             least_release_delay_seconds=least_release_delay,
             report_once_days=report_once_days,
+            segments=_segments(segments),
+            metrics=_metrics(metrics),
         )
         self._core = _core.Core.start(configuration)
         self._process = os.getpid()
@@ -272,7 +310,11 @@ class Bandana:
     def reward(self, assignment: Optional[int], reward: float) -> bool:
         """Adds a reward to an assignment (:attr:`Choice.assignment`), also after a restart. Returns
         whether its window lasts. What is no number counts as a reward that is refused."""
-        return _reward(self._core, assignment, reward)
+        return _add(self._core, assignment, None, reward)
+
+    def measure(self, assignment: Optional[int], metric: str, value: float) -> bool:
+        """Adds a value of a metric to an assignment, as :meth:`Choice.measure`."""
+        return _add(self._core, assignment, metric, value)
 
     def status(self) -> Status:
         """How the client stands."""
@@ -309,15 +351,22 @@ class Bandana:
         self.close()
 
 
-def _reward(core: _core.Core, assignment: Optional[int], reward: float) -> bool:
+def _add(
+    core: _core.Core, assignment: Optional[int], metric: Optional[str], value: float
+) -> bool:
+    """Adds a value of a metric; ``None``: a reward."""
     if not isinstance(assignment, int) or not 0 <= assignment < 1 << 64:
         return False
     try:
-        number = float(reward)
+        number = float(value)
     except (TypeError, ValueError, OverflowError):
         # The client counts it as refused.
         number = math.nan
-    return core.reward(assignment, number)
+    if metric is None:
+        return core.reward(assignment, number)
+    # What is no text, or has halves of characters, names no metric.
+    name = metric.encode("utf-8", "replace").decode() if isinstance(metric, str) else ""
+    return core.measure(assignment, name, number)
 
 
 def _close(core: _core.Core, process: int) -> None:

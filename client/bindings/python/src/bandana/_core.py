@@ -538,6 +538,8 @@ def _uniffi_check_api_checksums(lib):
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_labels() != 27563:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
+    if lib.uniffi_bandana_ffi_checksum_method_core_measure() != 51077:
+        raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_next_step() != 6771:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_next_write() != 28182:
@@ -612,6 +614,9 @@ _UniffiLib.uniffi_bandana_ffi_checksum_method_core_join.restype = ctypes.c_uint1
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_labels.argtypes = (
 )
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_labels.restype = ctypes.c_uint16
+_UniffiLib.uniffi_bandana_ffi_checksum_method_core_measure.argtypes = (
+)
+_UniffiLib.uniffi_bandana_ffi_checksum_method_core_measure.restype = ctypes.c_uint16
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_next_step.argtypes = (
 )
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_next_step.restype = ctypes.c_uint16
@@ -693,6 +698,14 @@ _UniffiLib.uniffi_bandana_ffi_fn_method_core_labels.argtypes = (
     ctypes.POINTER(_UniffiRustCallStatus),
 )
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_labels.restype = _UniffiRustBuffer
+_UniffiLib.uniffi_bandana_ffi_fn_method_core_measure.argtypes = (
+    ctypes.c_uint64,
+    ctypes.c_uint64,
+    _UniffiRustBuffer,
+    ctypes.c_double,
+    ctypes.POINTER(_UniffiRustCallStatus),
+)
+_UniffiLib.uniffi_bandana_ffi_fn_method_core_measure.restype = ctypes.c_int8
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_next_step.argtypes = (
     ctypes.c_uint64,
     ctypes.POINTER(_UniffiRustCallStatus),
@@ -1488,8 +1501,126 @@ class _UniffiFfiConverterSequenceString(_UniffiConverterRustBuffer):
         ]
 
 @dataclass
+class Segment:
+    def __init__(self, *, name:str, value:str):
+        self.name = name
+        self.value = value
+        
+        
+
+    
+    def __str__(self):
+        return "Segment(name={}, value={})".format(self.name, self.value)
+    def __eq__(self, other):
+        if self.name != other.name:
+            return False
+        if self.value != other.value:
+            return False
+        return True
+
+class _UniffiFfiConverterTypeSegment(_UniffiConverterRustBuffer):
+    @staticmethod
+    def read(buf):
+        return Segment(
+            name=_UniffiFfiConverterString.read(buf),
+            value=_UniffiFfiConverterString.read(buf),
+        )
+
+    @staticmethod
+    def check_lower(value):
+        _UniffiFfiConverterString.check_lower(value.name)
+        _UniffiFfiConverterString.check_lower(value.value)
+
+    @staticmethod
+    def write(value, buf):
+        _UniffiFfiConverterString.write(value.name, buf)
+        _UniffiFfiConverterString.write(value.value, buf)
+
+class _UniffiFfiConverterSequenceTypeSegment(_UniffiConverterRustBuffer):
+    @classmethod
+    def check_lower(cls, value):
+        for item in value:
+            _UniffiFfiConverterTypeSegment.check_lower(item)
+
+    @classmethod
+    def write(cls, value, buf):
+        items = len(value)
+        buf.write_i32(items)
+        for item in value:
+            _UniffiFfiConverterTypeSegment.write(item, buf)
+
+    @classmethod
+    def read(cls, buf):
+        count = buf.read_i32()
+        if count < 0:
+            raise InternalError("Unexpected negative sequence length")
+
+        return [
+            _UniffiFfiConverterTypeSegment.read(buf) for i in range(count)
+        ]
+
+@dataclass
+class Metric:
+    def __init__(self, *, name:str, values:RewardTerms):
+        self.name = name
+        self.values = values
+        
+        
+
+    
+    def __str__(self):
+        return "Metric(name={}, values={})".format(self.name, self.values)
+    def __eq__(self, other):
+        if self.name != other.name:
+            return False
+        if self.values != other.values:
+            return False
+        return True
+
+class _UniffiFfiConverterTypeMetric(_UniffiConverterRustBuffer):
+    @staticmethod
+    def read(buf):
+        return Metric(
+            name=_UniffiFfiConverterString.read(buf),
+            values=_UniffiFfiConverterTypeRewardTerms.read(buf),
+        )
+
+    @staticmethod
+    def check_lower(value):
+        _UniffiFfiConverterString.check_lower(value.name)
+        _UniffiFfiConverterTypeRewardTerms.check_lower(value.values)
+
+    @staticmethod
+    def write(value, buf):
+        _UniffiFfiConverterString.write(value.name, buf)
+        _UniffiFfiConverterTypeRewardTerms.write(value.values, buf)
+
+class _UniffiFfiConverterSequenceTypeMetric(_UniffiConverterRustBuffer):
+    @classmethod
+    def check_lower(cls, value):
+        for item in value:
+            _UniffiFfiConverterTypeMetric.check_lower(item)
+
+    @classmethod
+    def write(cls, value, buf):
+        items = len(value)
+        buf.write_i32(items)
+        for item in value:
+            _UniffiFfiConverterTypeMetric.write(item, buf)
+
+    @classmethod
+    def read(cls, buf):
+        count = buf.read_i32()
+        if count < 0:
+            raise InternalError("Unexpected negative sequence length")
+
+        return [
+            _UniffiFfiConverterTypeMetric.read(buf) for i in range(count)
+        ]
+
+@dataclass
 class Configuration:
-    def __init__(self, *, store:Store, rewards:RewardTerms, epsilon_max:float, signers:typing.List[str], window_budget:float, window_days:int, lifetime_budget:float, consent:bool, app_key:typing.Optional[str], keep_pending_rewards:bool, least_release_delay_seconds:typing.Optional[int], report_once_days:typing.Optional[int]):
+    def __init__(self, *, store:Store, rewards:RewardTerms, epsilon_max:float, signers:typing.List[str], window_budget:float, window_days:int, lifetime_budget:float, consent:bool, app_key:typing.Optional[str], keep_pending_rewards:bool, least_release_delay_seconds:typing.Optional[int], report_once_days:typing.Optional[int], segments:typing.List[Segment], metrics:typing.List[Metric]):
         self.store = store
         self.rewards = rewards
         self.epsilon_max = epsilon_max
@@ -1502,12 +1633,14 @@ class Configuration:
         self.keep_pending_rewards = keep_pending_rewards
         self.least_release_delay_seconds = least_release_delay_seconds
         self.report_once_days = report_once_days
+        self.segments = segments
+        self.metrics = metrics
         
         
 
     
     def __str__(self):
-        return "Configuration(store={}, rewards={}, epsilon_max={}, signers={}, window_budget={}, window_days={}, lifetime_budget={}, consent={}, app_key={}, keep_pending_rewards={}, least_release_delay_seconds={}, report_once_days={})".format(self.store, self.rewards, self.epsilon_max, self.signers, self.window_budget, self.window_days, self.lifetime_budget, self.consent, self.app_key, self.keep_pending_rewards, self.least_release_delay_seconds, self.report_once_days)
+        return "Configuration(store={}, rewards={}, epsilon_max={}, signers={}, window_budget={}, window_days={}, lifetime_budget={}, consent={}, app_key={}, keep_pending_rewards={}, least_release_delay_seconds={}, report_once_days={}, segments={}, metrics={})".format(self.store, self.rewards, self.epsilon_max, self.signers, self.window_budget, self.window_days, self.lifetime_budget, self.consent, self.app_key, self.keep_pending_rewards, self.least_release_delay_seconds, self.report_once_days, self.segments, self.metrics)
     def __eq__(self, other):
         if self.store != other.store:
             return False
@@ -1533,6 +1666,10 @@ class Configuration:
             return False
         if self.report_once_days != other.report_once_days:
             return False
+        if self.segments != other.segments:
+            return False
+        if self.metrics != other.metrics:
+            return False
         return True
 
 class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
@@ -1551,6 +1688,8 @@ class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
             keep_pending_rewards=_UniffiFfiConverterBoolean.read(buf),
             least_release_delay_seconds=_UniffiFfiConverterOptionalUInt64.read(buf),
             report_once_days=_UniffiFfiConverterOptionalUInt32.read(buf),
+            segments=_UniffiFfiConverterSequenceTypeSegment.read(buf),
+            metrics=_UniffiFfiConverterSequenceTypeMetric.read(buf),
         )
 
     @staticmethod
@@ -1567,6 +1706,8 @@ class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
         _UniffiFfiConverterBoolean.check_lower(value.keep_pending_rewards)
         _UniffiFfiConverterOptionalUInt64.check_lower(value.least_release_delay_seconds)
         _UniffiFfiConverterOptionalUInt32.check_lower(value.report_once_days)
+        _UniffiFfiConverterSequenceTypeSegment.check_lower(value.segments)
+        _UniffiFfiConverterSequenceTypeMetric.check_lower(value.metrics)
 
     @staticmethod
     def write(value, buf):
@@ -1582,6 +1723,8 @@ class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
         _UniffiFfiConverterBoolean.write(value.keep_pending_rewards, buf)
         _UniffiFfiConverterOptionalUInt64.write(value.least_release_delay_seconds, buf)
         _UniffiFfiConverterOptionalUInt32.write(value.report_once_days, buf)
+        _UniffiFfiConverterSequenceTypeSegment.write(value.segments, buf)
+        _UniffiFfiConverterSequenceTypeMetric.write(value.metrics, buf)
 
 
 
@@ -1876,6 +2019,14 @@ class SetupError:  # type: ignore
         def __repr__(self):
             return "SetupError.AppKey({})".format(repr(str(self)))
     _UniffiTempSetupError.AppKey = AppKey # type: ignore
+    class Segments(_UniffiTempSetupError):
+        def __repr__(self):
+            return "SetupError.Segments({})".format(repr(str(self)))
+    _UniffiTempSetupError.Segments = Segments # type: ignore
+    class Metrics(_UniffiTempSetupError):
+        def __repr__(self):
+            return "SetupError.Metrics({})".format(repr(str(self)))
+    _UniffiTempSetupError.Metrics = Metrics # type: ignore
     class Experiment(_UniffiTempSetupError):
         def __repr__(self):
             return "SetupError.Experiment({})".format(repr(str(self)))
@@ -1914,10 +2065,18 @@ class _UniffiFfiConverterTypeSetupError(_UniffiConverterRustBuffer):
                 _UniffiFfiConverterString.read(buf),
             )
         if variant == 6:
-            return SetupError.Experiment(
+            return SetupError.Segments(
                 _UniffiFfiConverterString.read(buf),
             )
         if variant == 7:
+            return SetupError.Metrics(
+                _UniffiFfiConverterString.read(buf),
+            )
+        if variant == 8:
+            return SetupError.Experiment(
+                _UniffiFfiConverterString.read(buf),
+            )
+        if variant == 9:
             return SetupError.Closed(
                 _UniffiFfiConverterString.read(buf),
             )
@@ -1934,6 +2093,10 @@ class _UniffiFfiConverterTypeSetupError(_UniffiConverterRustBuffer):
         if isinstance(value, SetupError.Budget):
             return
         if isinstance(value, SetupError.AppKey):
+            return
+        if isinstance(value, SetupError.Segments):
+            return
+        if isinstance(value, SetupError.Metrics):
             return
         if isinstance(value, SetupError.Experiment):
             return
@@ -1952,10 +2115,14 @@ class _UniffiFfiConverterTypeSetupError(_UniffiConverterRustBuffer):
             buf.write_i32(4)
         if isinstance(value, SetupError.AppKey):
             buf.write_i32(5)
-        if isinstance(value, SetupError.Experiment):
+        if isinstance(value, SetupError.Segments):
             buf.write_i32(6)
-        if isinstance(value, SetupError.Closed):
+        if isinstance(value, SetupError.Metrics):
             buf.write_i32(7)
+        if isinstance(value, SetupError.Experiment):
+            buf.write_i32(8)
+        if isinstance(value, SetupError.Closed):
+            buf.write_i32(9)
 
 
 
@@ -2258,6 +2425,11 @@ class CoreProtocol(typing.Protocol):
         The labels of the arms in play; none before there is a policy.
 """
         raise NotImplementedError
+    def measure(self, assignment: int,metric: str,value: float) -> bool:
+        """
+        Adds a value of a metric to an assignment. Returns whether its window lasts.
+"""
+        raise NotImplementedError
     def next_step(self, ) -> Step:
         """
         The next step.
@@ -2501,6 +2673,30 @@ class Core(CoreProtocol):
             *_uniffi_lowered_args,
         )
         return _uniffi_lift_return(_uniffi_ffi_result)
+    def measure(self, assignment: int,metric: str,value: float) -> bool:
+        """
+        Adds a value of a metric to an assignment. Returns whether its window lasts.
+"""
+        
+        _UniffiFfiConverterUInt64.check_lower(assignment)
+
+        _UniffiFfiConverterString.check_lower(metric)
+
+        _UniffiFfiConverterFloat64.check_lower(value)
+        _uniffi_lowered_args = (
+            self._uniffi_clone_handle(),
+            _UniffiFfiConverterUInt64.lower(assignment),
+            _UniffiFfiConverterString.lower(metric),
+            _UniffiFfiConverterFloat64.lower(value),
+        )
+        _uniffi_lift_return = _UniffiFfiConverterBoolean.lift
+        _uniffi_error_converter = None
+        _uniffi_ffi_result = _uniffi_rust_call_with_error(
+            _uniffi_error_converter,
+            _UniffiLib.uniffi_bandana_ffi_fn_method_core_measure,
+            *_uniffi_lowered_args,
+        )
+        return _uniffi_lift_return(_uniffi_ffi_result)
     def next_step(self, ) -> Step:
         """
         The next step.
@@ -2729,6 +2925,8 @@ __all__ = [
     "Header",
     "Call",
     "Choice",
+    "Segment",
+    "Metric",
     "Configuration",
     "Status",
     "Write",

@@ -15,6 +15,7 @@ The evaluation context is not looked at, and never leaves: arms are drawn by the
 from __future__ import annotations
 
 import threading
+from types import MappingProxyType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar, Union
 
 from openfeature.evaluation_context import EvaluationContext
@@ -40,17 +41,24 @@ class BandanaProvider(AbstractProvider):
 
     A text flag has the arm's label as its value; a number flag the number that the label is; a
     boolean one true for the labels ``true`` and ``on``, false for ``false`` and ``off``. ``rewards``
-    says for which experiments an event is a reward: its value, or 1. Only arms that this provider
-    has given are rewarded.
+    says for which experiments an event is a reward: its value, or 1; ``metrics`` for which it is a
+    value of the metric that has its name. Only arms that this provider has given are rewarded.
     """
 
-    def __init__(self, client: Bandana, *, rewards: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self,
+        client: Bandana,
+        *,
+        rewards: Mapping[str, Sequence[str]],
+        metrics: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> None:
         super().__init__()
         self._client = client
         self._rewards = {event: list(names) for event, names in rewards.items()}
+        self._metrics = {event: list(names) for event, names in metrics.items()}
         self._shown: Dict[str, Choice] = {}
         self._lock = threading.Lock()
-        for names in self._rewards.values():
+        for names in (*self._rewards.values(), *self._metrics.values()):
             for name in names:
                 client.experiment(name)
 
@@ -136,9 +144,14 @@ class BandanaProvider(AbstractProvider):
         evaluation_context: Optional[EvaluationContext] = None,
         tracking_event_details: Optional[TrackingEventDetails] = None,
     ) -> None:
-        value = None if tracking_event_details is None else tracking_event_details.value
-        names: List[str] = self._rewards.get(tracking_event_name, [])
+        told = None if tracking_event_details is None else tracking_event_details.value
+        value = 1.0 if told is None else told
+        for choice in self._given(self._rewards.get(tracking_event_name, [])):
+            choice.reward(value)
+        for choice in self._given(self._metrics.get(tracking_event_name, [])):
+            choice.measure(tracking_event_name, value)
+
+    def _given(self, names: List[str]) -> List[Choice]:
+        """What this provider has given of these experiments."""
         with self._lock:
-            shown = [self._shown[name] for name in names if name in self._shown]
-        for choice in shown:
-            choice.reward(1.0 if value is None else value)
+            return [self._shown[name] for name in names if name in self._shown]

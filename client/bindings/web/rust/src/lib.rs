@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bandana_bindings::{Bandana, Configuration, RewardTerms, Slot, Standing, Step, Store};
+use bandana_bindings::{
+    Bandana, Configuration, Metric, RewardTerms, Segment, Slot, Standing, Step, Store,
+};
 use bandana_client::{Clock, Timestamp};
-use js_sys::{Function, Reflect};
+use js_sys::{Array, Function, Reflect};
 use wasm_bindgen::prelude::wasm_bindgen;
-use wasm_bindgen::{JsError, JsValue};
+use wasm_bindgen::{JsCast as _, JsError, JsValue};
 
 #[wasm_bindgen]
 extern "C" {
@@ -165,7 +167,35 @@ fn whole(settings: &JsValue, name: &str) -> Result<Option<u32>, JsError> {
     }
 }
 
-fn rewards(settings: &JsValue) -> Result<RewardTerms, JsError> {
+/// The elements of an array of the settings; none: it is not there.
+fn elements(settings: &JsValue, name: &str) -> Vec<JsValue> {
+    let array = |value: &JsValue| value.dyn_ref::<Array>().map(Array::to_vec);
+    property(settings, name, array).unwrap_or_default()
+}
+
+/// A text that an element of such an array must have.
+fn text(element: &JsValue, array: &str, name: &str) -> Result<String, JsError> {
+    let missing = || JsError::new(&format!("{array}: texts were expected"));
+    property(element, name, JsValue::as_string).ok_or_else(missing)
+}
+
+fn segments(settings: &JsValue) -> Result<Vec<Segment>, JsError> {
+    let segment = |from: &JsValue| {
+        let (name, value) = (text(from, "segments", "name")?, text(from, "segments", "value")?);
+        Ok(Segment { name, value })
+    };
+    elements(settings, "segments").iter().map(segment).collect()
+}
+
+fn metrics(settings: &JsValue) -> Result<Vec<Metric>, JsError> {
+    let metric = |from: &JsValue| {
+        Ok(Metric { name: text(from, "metrics", "name")?, values: rewards(from, "metrics")? })
+    };
+    elements(settings, "metrics").iter().map(metric).collect()
+}
+
+/// What the rewards, or the values of a metric, are.
+fn rewards(settings: &JsValue, what: &str) -> Result<RewardTerms, JsError> {
     let kind = property(settings, "rewards", JsValue::as_string);
     match kind.as_deref() {
         Some("binary") => Ok(RewardTerms::Binary),
@@ -176,7 +206,7 @@ fn rewards(settings: &JsValue) -> Result<RewardTerms, JsError> {
         Some("categorical") => {
             Ok(RewardTerms::Categorical { categories: whole(settings, "categories")?.unwrap_or(0) })
         }
-        _ => Err(JsError::new("rewards: binary, bounded or categorical was expected")),
+        _ => Err(JsError::new(&format!("{what}: binary, bounded or categorical was expected"))),
     }
 }
 
@@ -194,7 +224,7 @@ fn configuration(
     };
     Ok(Configuration {
         store,
-        rewards: rewards(settings)?,
+        rewards: rewards(settings, "rewards")?,
         epsilon_max: number(settings, "epsilonMax")?,
         signers: [text("operatorKey"), text("witnessKey")].into_iter().flatten().collect(),
         window_budget: number(settings, "windowBudget")?,
@@ -205,6 +235,8 @@ fn configuration(
         keep_pending_rewards: is_set("keepPendingRewards"),
         least_release_delay_seconds: whole(settings, "leastReleaseDelaySeconds")?.map(u64::from),
         report_once_days: whole(settings, "reportOnceDays")?,
+        segments: segments(settings)?,
+        metrics: metrics(settings)?,
     })
 }
 
@@ -286,6 +318,11 @@ impl Core {
     /// Adds a reward to an assignment.
     pub fn reward(&self, assignment: u64, reward: f64) -> bool {
         self.client.reward(assignment, reward)
+    }
+
+    /// Adds a value of a metric to an assignment.
+    pub fn measure(&self, assignment: u64, metric: &str, value: f64) -> bool {
+        self.client.measure(assignment, metric, value)
     }
 
     /// How the client stands.

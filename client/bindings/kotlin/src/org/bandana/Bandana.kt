@@ -4,7 +4,9 @@ import java.io.File
 import org.bandana.core.Call
 import org.bandana.core.Configuration
 import org.bandana.core.Core
+import org.bandana.core.Metric
 import org.bandana.core.RewardTerms
+import org.bandana.core.Segment
 import org.bandana.core.SetupException
 import org.bandana.core.Status
 import org.bandana.core.Step
@@ -37,6 +39,13 @@ data class Settings(
     val leastReleaseDelaySeconds: Long? = null,
     /** Whether an experiment is reported once in so many days, whichever arm, 0: once for ever; `null`: each time. */
     val reportOnceDays: Int? = null,
+    /**
+     * The public properties that experiments may divide installations by, each with this one's value,
+     * which comes with its reports.
+     */
+    val segments: Map<String, String> = emptyMap(),
+    /** What experiments may measure beside the rewards: binary or bounded. */
+    val metrics: Map<String, RewardTerms> = emptyMap(),
 )
 
 /** What to show: an arm, or the app's own default. */
@@ -61,6 +70,13 @@ class Choice internal constructor(private val client: Bandana, private val of: o
 
     /** Adds a reward, while the window lasts. Returns whether it does; of the default, it does not. */
     fun reward(reward: Double): Boolean = of.assignment?.let { client.reward(it, reward) } ?: false
+
+    /**
+     * Adds a value of a metric, as [reward]. An assignment reports its rewards or one metric, which was
+     * drawn with its arm; so tell of all of them. A metric that the experiment does not have is ignored.
+     */
+    fun measure(metric: String, value: Double): Boolean =
+        of.assignment?.let { client.measure(it, metric, value) } ?: false
 }
 
 /** A text without halves of characters, which no other language takes. */
@@ -121,6 +137,8 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
             keepPendingRewards = settings.keepPendingRewards,
             leastReleaseDelaySeconds = delay?.toULong(),
             reportOnceDays = settings.reportOnceDays?.let { days(it, "reportOnceDays") },
+            segments = settings.segments.map { (name, value) -> Segment(plain(name), plain(value)) },
+            metrics = settings.metrics.map { (name, values) -> Metric(plain(name), values) },
         )
         core = Core.start(configuration)
         Thread(::carryOut, "bandana").apply { isDaemon = true }.start()
@@ -141,6 +159,10 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
 
     /** Adds a reward to an assignment ([Choice.assignment]). Returns whether its window lasts. */
     fun reward(assignment: ULong, reward: Double): Boolean = core.reward(assignment, reward)
+
+    /** Adds a value of a metric to an assignment, as [Choice.measure]. */
+    fun measure(assignment: ULong, metric: String, value: Double): Boolean =
+        core.measure(assignment, plain(metric), value)
 
     /** How the client stands. */
     fun status(): Status = core.status()

@@ -689,6 +689,8 @@ internal object IntegrityCheckingUniffiLib {
     ): Int
     external fun uniffi_bandana_ffi_checksum_method_core_labels(
     ): Int
+    external fun uniffi_bandana_ffi_checksum_method_core_measure(
+    ): Int
     external fun uniffi_bandana_ffi_checksum_method_core_next_step(
     ): Int
     external fun uniffi_bandana_ffi_checksum_method_core_next_write(
@@ -753,6 +755,8 @@ internal object UniffiLib {
     ): Unit
     external fun uniffi_bandana_ffi_fn_method_core_labels(`ptr`: Long,`experiment`: RustBuffer.ByValue,uniffi_out_err: UniffiRustCallStatus, 
     ): RustBuffer.ByValue
+    external fun uniffi_bandana_ffi_fn_method_core_measure(`ptr`: Long,`assignment`: Long,`metric`: RustBuffer.ByValue,`value`: Double,uniffi_out_err: UniffiRustCallStatus, 
+    ): Byte
     external fun uniffi_bandana_ffi_fn_method_core_next_step(`ptr`: Long,uniffi_out_err: UniffiRustCallStatus, 
     ): RustBuffer.ByValue
     external fun uniffi_bandana_ffi_fn_method_core_next_write(`ptr`: Long,uniffi_out_err: UniffiRustCallStatus, 
@@ -913,6 +917,9 @@ private fun uniffiCheckApiChecksums(lib: IntegrityCheckingUniffiLib) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
     if ((lib.uniffi_bandana_ffi_checksum_method_core_labels() and 0xFFFF) != 27563) {
+        throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
+    }
+    if ((lib.uniffi_bandana_ffi_checksum_method_core_measure() and 0xFFFF) != 51077) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
     if ((lib.uniffi_bandana_ffi_checksum_method_core_next_step() and 0xFFFF) != 6771) {
@@ -1443,6 +1450,11 @@ public interface CoreInterface {
     fun `labels`(`experiment`: kotlin.String): List<kotlin.String>
     
     /**
+     * Adds a value of a metric to an assignment. Returns whether its window lasts.
+     */
+    fun `measure`(`assignment`: kotlin.ULong, `metric`: kotlin.String, `value`: kotlin.Double): kotlin.Boolean
+    
+    /**
      * The next step.
      */
     fun `nextStep`(): Step
@@ -1722,6 +1734,25 @@ open class Core: Disposable, AutoCloseable, CoreInterface
         it,
         
         FfiConverterString.lower(`experiment`),_status)
+}
+    }
+    )
+    }
+    
+
+    
+    /**
+     * Adds a value of a metric to an assignment. Returns whether its window lasts.
+     */override fun `measure`(`assignment`: kotlin.ULong, `metric`: kotlin.String, `value`: kotlin.Double): kotlin.Boolean {
+            return FfiConverterBoolean.lift(
+    callWithHandle {
+    uniffiRustCall() { _status ->
+    UniffiLib.uniffi_bandana_ffi_fn_method_core_measure(
+        it,
+        
+        FfiConverterULong.lower(`assignment`),
+        FfiConverterString.lower(`metric`),
+        FfiConverterDouble.lower(`value`),_status)
 }
     }
     )
@@ -2095,6 +2126,10 @@ data class Configuration (
     var `leastReleaseDelaySeconds`: kotlin.ULong?
     , 
     var `reportOnceDays`: kotlin.UInt?
+    , 
+    var `segments`: List<Segment>
+    , 
+    var `metrics`: List<Metric>
     
 ){
     
@@ -2123,6 +2158,8 @@ public object FfiConverterTypeConfiguration: FfiConverterRustBuffer<Configuratio
             FfiConverterBoolean.read(buf),
             FfiConverterOptionalULong.read(buf),
             FfiConverterOptionalUInt.read(buf),
+            FfiConverterSequenceTypeSegment.read(buf),
+            FfiConverterSequenceTypeMetric.read(buf),
         )
     }
 
@@ -2138,7 +2175,9 @@ public object FfiConverterTypeConfiguration: FfiConverterRustBuffer<Configuratio
             FfiConverterOptionalString.allocationSize(value.`appKey`) +
             FfiConverterBoolean.allocationSize(value.`keepPendingRewards`) +
             FfiConverterOptionalULong.allocationSize(value.`leastReleaseDelaySeconds`) +
-            FfiConverterOptionalUInt.allocationSize(value.`reportOnceDays`)
+            FfiConverterOptionalUInt.allocationSize(value.`reportOnceDays`) +
+            FfiConverterSequenceTypeSegment.allocationSize(value.`segments`) +
+            FfiConverterSequenceTypeMetric.allocationSize(value.`metrics`)
     )
 
     override fun write(value: Configuration, buf: ByteBuffer) {
@@ -2154,6 +2193,8 @@ public object FfiConverterTypeConfiguration: FfiConverterRustBuffer<Configuratio
             FfiConverterBoolean.write(value.`keepPendingRewards`, buf)
             FfiConverterOptionalULong.write(value.`leastReleaseDelaySeconds`, buf)
             FfiConverterOptionalUInt.write(value.`reportOnceDays`, buf)
+            FfiConverterSequenceTypeSegment.write(value.`segments`, buf)
+            FfiConverterSequenceTypeMetric.write(value.`metrics`, buf)
     }
 }
 
@@ -2190,6 +2231,82 @@ public object FfiConverterTypeHeader: FfiConverterRustBuffer<Header> {
     )
 
     override fun write(value: Header, buf: ByteBuffer) {
+            FfiConverterString.write(value.`name`, buf)
+            FfiConverterString.write(value.`value`, buf)
+    }
+}
+
+
+
+data class Metric (
+    var `name`: kotlin.String
+    , 
+    var `values`: RewardTerms
+    
+){
+    
+
+    
+
+    
+    companion object
+}
+
+/**
+ * @suppress
+ */
+public object FfiConverterTypeMetric: FfiConverterRustBuffer<Metric> {
+    override fun read(buf: ByteBuffer): Metric {
+        return Metric(
+            FfiConverterString.read(buf),
+            FfiConverterTypeRewardTerms.read(buf),
+        )
+    }
+
+    override fun allocationSize(value: Metric) = (
+            FfiConverterString.allocationSize(value.`name`) +
+            FfiConverterTypeRewardTerms.allocationSize(value.`values`)
+    )
+
+    override fun write(value: Metric, buf: ByteBuffer) {
+            FfiConverterString.write(value.`name`, buf)
+            FfiConverterTypeRewardTerms.write(value.`values`, buf)
+    }
+}
+
+
+
+data class Segment (
+    var `name`: kotlin.String
+    , 
+    var `value`: kotlin.String
+    
+){
+    
+
+    
+
+    
+    companion object
+}
+
+/**
+ * @suppress
+ */
+public object FfiConverterTypeSegment: FfiConverterRustBuffer<Segment> {
+    override fun read(buf: ByteBuffer): Segment {
+        return Segment(
+            FfiConverterString.read(buf),
+            FfiConverterString.read(buf),
+        )
+    }
+
+    override fun allocationSize(value: Segment) = (
+            FfiConverterString.allocationSize(value.`name`) +
+            FfiConverterString.allocationSize(value.`value`)
+    )
+
+    override fun write(value: Segment, buf: ByteBuffer) {
             FfiConverterString.write(value.`name`, buf)
             FfiConverterString.write(value.`value`, buf)
     }
@@ -2443,6 +2560,10 @@ sealed class SetupException(message: String): kotlin.Exception(message) {
         
         class AppKey(message: String) : SetupException(message)
         
+        class Segments(message: String) : SetupException(message)
+        
+        class Metrics(message: String) : SetupException(message)
+        
         class Experiment(message: String) : SetupException(message)
         
         class Closed(message: String) : SetupException(message)
@@ -2465,8 +2586,10 @@ public object FfiConverterTypeSetupError : FfiConverterRustBuffer<SetupException
             3 -> SetupException.Signers(FfiConverterString.read(buf))
             4 -> SetupException.Budget(FfiConverterString.read(buf))
             5 -> SetupException.AppKey(FfiConverterString.read(buf))
-            6 -> SetupException.Experiment(FfiConverterString.read(buf))
-            7 -> SetupException.Closed(FfiConverterString.read(buf))
+            6 -> SetupException.Segments(FfiConverterString.read(buf))
+            7 -> SetupException.Metrics(FfiConverterString.read(buf))
+            8 -> SetupException.Experiment(FfiConverterString.read(buf))
+            9 -> SetupException.Closed(FfiConverterString.read(buf))
             else -> throw RuntimeException("invalid error enum value, something is very wrong!!")
         }
         
@@ -2498,12 +2621,20 @@ public object FfiConverterTypeSetupError : FfiConverterRustBuffer<SetupException
                 buf.putInt(5)
                 Unit
             }
-            is SetupException.Experiment -> {
+            is SetupException.Segments -> {
                 buf.putInt(6)
                 Unit
             }
-            is SetupException.Closed -> {
+            is SetupException.Metrics -> {
                 buf.putInt(7)
+                Unit
+            }
+            is SetupException.Experiment -> {
+                buf.putInt(8)
+                Unit
+            }
+            is SetupException.Closed -> {
+                buf.putInt(9)
                 Unit
             }
         }.let { /* this makes the `when` an expression, which ensures it is exhaustive */ }
@@ -3032,6 +3163,62 @@ public object FfiConverterSequenceTypeHeader: FfiConverterRustBuffer<List<Header
         buf.putInt(value.size)
         value.iterator().forEach {
             FfiConverterTypeHeader.write(it, buf)
+        }
+    }
+}
+
+
+
+
+/**
+ * @suppress
+ */
+public object FfiConverterSequenceTypeMetric: FfiConverterRustBuffer<List<Metric>> {
+    override fun read(buf: ByteBuffer): List<Metric> {
+        val len = buf.getInt()
+        return List<Metric>(len) {
+            FfiConverterTypeMetric.read(buf)
+        }
+    }
+
+    override fun allocationSize(value: List<Metric>): ULong {
+        val sizeForLength = 4UL
+        val sizeForItems = value.map { FfiConverterTypeMetric.allocationSize(it) }.sum()
+        return sizeForLength + sizeForItems
+    }
+
+    override fun write(value: List<Metric>, buf: ByteBuffer) {
+        buf.putInt(value.size)
+        value.iterator().forEach {
+            FfiConverterTypeMetric.write(it, buf)
+        }
+    }
+}
+
+
+
+
+/**
+ * @suppress
+ */
+public object FfiConverterSequenceTypeSegment: FfiConverterRustBuffer<List<Segment>> {
+    override fun read(buf: ByteBuffer): List<Segment> {
+        val len = buf.getInt()
+        return List<Segment>(len) {
+            FfiConverterTypeSegment.read(buf)
+        }
+    }
+
+    override fun allocationSize(value: List<Segment>): ULong {
+        val sizeForLength = 4UL
+        val sizeForItems = value.map { FfiConverterTypeSegment.allocationSize(it) }.sum()
+        return sizeForLength + sizeForItems
+    }
+
+    override fun write(value: List<Segment>, buf: ByteBuffer) {
+        buf.putInt(value.size)
+        value.iterator().forEach {
+            FfiConverterTypeSegment.write(it, buf)
         }
     }
 }
