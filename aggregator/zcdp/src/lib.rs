@@ -60,7 +60,8 @@
 //! buffer closes before the next one opens.
 //!
 //! # Neighbours
-//! Azize and Basu compare three senses of privacy, by what the rewards are and who chooses the arms:
+//! Azize and Basu compare three senses of privacy, by what the rewards are and who chooses the
+//! arms:
 //!
 //! | sense | rewards | arms |
 //! |---|---|---|
@@ -68,25 +69,27 @@
 //! | table | a table: one for each step and arm; neighbours differ in a row | as recommended |
 //! | interactive | a table | an adversary's, who reads all that is released |
 //!
-//! Interactive privacy implies that of tables (the adversary obeys), and that of tables implies that of
-//! views (a list is a table with equal entries in each row). For pure ε the last two are the same: a view
-//! of given arms has the same probability under a table as under the list of the entries that it played,
-//! and ε bounds the ratio for each view. ρ bounds a mean over views, whose lists differ, and the
-//! converse fails: `a_policy_that_is_private_by_its_view_and_not_by_the_table`, in
-//! `tests/bandits/checker.rs`, has more than five times the ρ by the table. The claim above is the interactive
-//! one, and `whoever_chooses_the_arms_learns_no_more_than_rho`, in `tests/bandits/protocol.rs`, plays it
+//! Interactive privacy implies that of tables (the adversary obeys), and that of tables implies
+//! that of views (a list is a table with equal entries in each row). For pure ε the last two are
+//! the same: a view of given arms has the same probability under a table as under the list of the
+//! entries that it played, and ε bounds the ratio for each view. ρ bounds a mean over views, whose
+//! lists differ, and the converse fails:
+//! `a_policy_that_is_private_by_its_view_and_not_by_the_table`, in `tests/bandits/checker.rs`, has
+//! more than five times the ρ by the table. The claim above is the interactive one, and
+//! `whoever_chooses_the_arms_learns_no_more_than_rho`, in `tests/bandits/protocol.rs`, plays it
 //! through.
 //!
 //! # Lower bounds
 //! Lower bounds of regret rest on a coupling: **if M is ρ-zCDP, its outputs for data drawn from P
-//! and from P' have a KL divergence of at most ρ E\[d²\], for any coupling of the data with d entries that
-//! differ; for independent entries whose total variation distances are t_i, of at most ρ ((Σ t_i)² + Σ
-//! t_i (1 - t_i)).** *Proof.* KL is jointly convex, so it is at most the mean over the coupling of the
-//! KL divergence for two given data sets; d neighbours lead from one to the other, which has at most d² ρ
-//! (group privacy, at order 1). Under the coupling of each entry by itself that makes it differ with
-//! probability t_i, d is a sum of independent bits. ∎ So no output tells two bandits apart while Σ t_i is
-//! far below 1/sqrt(ρ). `tests/bandits/coupling.rs` enumerates noisy sums: the bound holds, is attained
-//! for a group, and fails with half of the noise.
+//! and from P' have a KL divergence of at most ρ E\[d²\], for any coupling of the data with d
+//! entries that differ; for independent entries whose total variation distances are t_i, of at most
+//! ρ ((Σ t_i)² + Σ t_i (1 - t_i)).** *Proof.* KL is jointly convex, so it is at most the mean over
+//! the coupling of the KL divergence for two given data sets; d neighbours lead from one to the
+//! other, which has at most d² ρ (group privacy, at order 1). Under the coupling of each entry by
+//! itself that makes it differ with probability t_i, d is a sum of independent bits. ∎ So no output
+//! tells two bandits apart while Σ t_i is far below 1/sqrt(ρ). `tests/bandits/coupling.rs`
+//! enumerates noisy sums: the bound holds, is attained for a group, and fails with half of the
+//! noise.
 //!
 //! # Several rewards, and noise
 //! ρ is the price of *one* reward. Someone with k rewards in the data pays up to k² ρ

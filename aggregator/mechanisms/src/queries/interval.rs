@@ -21,12 +21,13 @@ pub struct Piece {
     pub score: i64,
 }
 
-/// Chooses point x with probability proportional to exp(ε u(x)/(2 Δ)), from an interval of any length.
+/// Chooses point x with probability proportional to exp(ε u(x)/(2 Δ)), from an interval of any
+/// length.
 ///
 /// First a piece is drawn, with the number of its points as its weight, in integers and exactly
-/// ([`super::exponential`]); then one of its points, uniformly. So the probabilities are those of the
-/// exponential mechanism with every point as a candidate, at a cost that follows from the number of
-/// pieces. Numbers of any unit are put on a [`Lattice`](crate::noise::Lattice) first.
+/// ([`super::exponential`]); then one of its points, uniformly. So the probabilities are those of
+/// the exponential mechanism with every point as a candidate, at a cost that follows from the
+/// number of pieces. Numbers of any unit are put on a [`Lattice`](crate::noise::Lattice) first.
 ///
 /// ```
 /// use bandana_mechanisms::queries::{interval::{IntervalMechanism, quantile}, price::PureLoss};
@@ -40,9 +41,10 @@ pub struct Piece {
 /// ```
 ///
 /// # Privacy
-/// ε-differentially private, and of bounded range ε, so that it costs ε²/8 of ρ: it is the exponential
-/// mechanism over the points, each of whose scores a neighbour changes by at most Δ. Where the pieces
-/// begin and end may depend on the data, as it does for [`quantile`]. The interval must not.
+/// ε-differentially private, and of bounded range ε, so that it costs ε²/8 of ρ: it is the
+/// exponential mechanism over the points, each of whose scores a neighbour changes by at most Δ.
+/// Where the pieces begin and end may depend on the data, as it does for [`quantile`]. The interval
+/// must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntervalMechanism {
     sensitivity: u64,
@@ -67,8 +69,8 @@ impl IntervalMechanism {
     /// The chosen point.
     ///
     /// # Errors
-    /// [`QueryError::NoCandidates`] without pieces, and [`QueryError::Pieces`] unless each begins right
-    /// after the one before.
+    /// [`QueryError::NoCandidates`] without pieces, and [`QueryError::Pieces`] unless each begins
+    /// right after the one before.
     pub fn choose<R: Rng + ?Sized>(self, pieces: &[Piece], rng: &mut R) -> Result<i64, QueryError> {
         check(pieces)?;
         let best = pieces.iter().map(|piece| piece.score).max().ok_or(QueryError::NoCandidates)?;
@@ -84,9 +86,9 @@ impl IntervalMechanism {
         Ok(piece.first.saturating_add(i64::try_from(inside).unwrap_or(0)))
     }
 
-    /// A bound on the shortfall of the chosen score below the best one, with probability 1 - `beta`,
-    /// for an interval of `points` points of which the best score has at least `best`: (2 Δ/ε)
-    /// ln(points/(best β)), rounded up.
+    /// A bound on the shortfall of the chosen score below the best one, with probability 1 -
+    /// `beta`, for an interval of `points` points of which the best score has at least `best`: (2
+    /// Δ/ε) ln(points/(best β)), rounded up.
     ///
     /// # Errors
     /// [`QueryError::NoCandidates`] unless `best` is 1 to `points`, [`QueryError::Beta`].
@@ -125,8 +127,8 @@ fn check(pieces: &[Piece]) -> Result<(), QueryError> {
 }
 
 /// The score of every point of an interval as the value of rank t, 1 to n, of these values: the
-/// negative of max(t - values at or below it, values below it + 1 - t, 0). Values outside count as the
-/// nearest end. A changed value changes it by at most 1 at every point.
+/// negative of max(t - values at or below it, values below it + 1 - t, 0). Values outside count as
+/// the nearest end. A changed value changes it by at most 1 at every point.
 ///
 /// # Errors
 /// [`QueryError::Pieces`] for an interval without points, or beyond 2^62.

@@ -14,8 +14,8 @@
 //! the digits of g.
 //!
 //! The best candidate has γ = 0, so s >= 1, and a repetition is needed with probability below 2^-40
-//! for 2^26 candidates of weights up to 2^32 and 128 digits, or up to 2^63 and 192. The time is that of one pass over the candidates, with one
-//! product per digit of g.
+//! for 2^26 candidates of weights up to 2^32 and 128 digits, or up to 2^63 and 192. The time is
+//! that of one pass over the candidates, with one product per digit of g.
 
 use num_bigint::BigUint;
 use rand::Rng;

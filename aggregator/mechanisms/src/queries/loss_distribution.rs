@@ -1,28 +1,28 @@
 //! Distributions of privacy losses, composed numerically and rounded up.
 //!
-//! The loss of an outcome o is ln(P(o)/Q(o)), for the laws P and Q of two neighbours, and δ(ε) is the
-//! mean under P of max(0, 1 - exp(ε - loss)). Losses of independent releases add up, so their
+//! The loss of an outcome o is ln(P(o)/Q(o)), for the laws P and Q of two neighbours, and δ(ε) is
+//! the mean under P of max(0, 1 - exp(ε - loss)). Losses of independent releases add up, so their
 //! distributions are convolved (Sommer, Meiser and Mohammadi, "Privacy loss classes", 2019). What
 //! follows from ρ alone holds for the worst distribution of that ρ, which no release has: through
 //! this one, Gaussian noise within (1, 10^-6) may cost a sixth more ([`largest_gaussian_rho`]).
 //!
 //! # Rounding
-//! Losses are put on a grid of steps h. One of k h + t becomes k h or (k + 1) h, so that both P and Q keep
-//! their mass: that spreads the ratio P/Q under Q without moving its mean, and δ, a convex function of
-//! the ratio, does not fall, nor does that of any composition, since the outcome before is a function
-//! of the outcome after and of coins that P and Q share (Blackwell; Doroshenko, Ghazi, Kamath, Kumar and
-//! Manurangsi, "Connect the dots", 2022). The error is of order h², where rounding each loss up has h.
-//! Tails below 10^-18 go to the nearest loss above, at the top to infinity. All terms are positive,
-//! and sums are raised by more than the rounding of floats.
+//! Losses are put on a grid of steps h. One of k h + t becomes k h or (k + 1) h, so that both P and
+//! Q keep their mass: that spreads the ratio P/Q under Q without moving its mean, and δ, a convex
+//! function of the ratio, does not fall, nor does that of any composition, since the outcome before
+//! is a function of the outcome after and of coins that P and Q share (Blackwell; Doroshenko,
+//! Ghazi, Kamath, Kumar and Manurangsi, "Connect the dots", 2022). The error is of order h², where
+//! rounding each loss up has h. Tails below 10^-18 go to the nearest loss above, at the top to
+//! infinity. All terms are positive, and sums are raised by more than the rounding of floats.
 //!
 //! # Budgets
 //! Of releases that are fixed beforehand, the composed distribution is exact up to rounding, and a
-//! data set with a budget of (ε, δ) could keep the number and noise of its debits, and admit one when
-//! the δ of all with it is at most its own. Whoever chooses noise by earlier answers is not covered by
-//! that, as ρ covers it; the exception is Gaussian noise, whose ρ may add up in any way below
-//! that of one Gaussian release (Smith and Thakurta, "Fully adaptive composition for Gaussian
-//! differential privacy", 2022). Discrete noise is not quite Gaussian: [`LossDistribution::discrete_gaussian`]
-//! says how far it is off.
+//! data set with a budget of (ε, δ) could keep the number and noise of its debits, and admit one
+//! when the δ of all with it is at most its own. Whoever chooses noise by earlier answers is not
+//! covered by that, as ρ covers it; the exception is Gaussian noise, whose ρ may add up in any way
+//! below that of one Gaussian release (Smith and Thakurta, "Fully adaptive composition for Gaussian
+//! differential privacy", 2022). Discrete noise is not quite Gaussian:
+//! [`LossDistribution::discrete_gaussian`] says how far it is off.
 
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::accounting::loss::PrivacyLoss;
@@ -154,12 +154,12 @@ impl LossDistribution {
         Ok(made)
     }
 
-    /// Of discrete Gaussian noise of this variance on a number that is changed by `shift` steps of its
-    /// lattice, at least 1.
+    /// Of discrete Gaussian noise of this variance on a number that is changed by `shift` steps of
+    /// its lattice, at least 1.
     ///
     /// # Errors
-    /// [`QueryError::Insensitive`], [`QueryError::LossGrid`] for a variance that is not positive or too
-    /// large.
+    /// [`QueryError::Insensitive`], [`QueryError::LossGrid`] for a variance that is not positive or
+    /// too large.
     #[expect(clippy::cast_possible_truncation, reason = "checked to be small")]
     pub fn discrete_gaussian(variance: f64, shift: u32, step: f64) -> Result<Self, QueryError> {
         if shift == 0 {
@@ -261,8 +261,8 @@ impl LossDistribution {
         Delta::new((sum * RAISED + self.infinite).min(1.0)).unwrap_or(Delta::VACUOUS)
     }
 
-    /// An ε for this δ, to within 2^-40 of the range of losses; unbounded if the mass of an infinite
-    /// loss is above δ.
+    /// An ε for this δ, to within 2^-40 of the range of losses; unbounded if the mass of an
+    /// infinite loss is above δ.
     pub fn loss(&self, delta: Delta) -> PrivacyLoss {
         let highest = (self.lowest as f64 + self.masses.len() as f64) * self.step;
         let loss = |loss: f64| PrivacyLoss::new(loss.max(0.0)).unwrap_or(PrivacyLoss::UNBOUNDED);
@@ -284,9 +284,9 @@ impl LossDistribution {
 /// The largest ρ of a Gaussian release that is (ε, δ)-differentially private, to a billionth of ρ
 /// below it: above that of [`ConcentratedLoss::within`], which holds for every release of that ρ.
 ///
-/// δ is P(L > ε) - e^ε Q(L > ε), for a loss L that is normal with mean ρ under P and -ρ under Q, and
-/// variance 2 ρ (Balle and Wang, "Improving the Gaussian mechanism for differential privacy", 2018,
-/// theorem 8).
+/// δ is P(L > ε) - e^ε Q(L > ε), for a loss L that is normal with mean ρ under P and -ρ under Q,
+/// and variance 2 ρ (Balle and Wang, "Improving the Gaussian mechanism for differential privacy",
+/// 2018, theorem 8).
 ///
 /// # Errors
 /// [`QueryError::Delta`] for a δ of 0 or 1, [`QueryError::NoRho`].

@@ -7,8 +7,8 @@
 //! - [`price`]: prices of releases, in whole billionths of ε or ρ.
 //! - [`laplace`], [`gaussian`], [`counting`]: noisy vectors, their accuracy, and how many
 //!   queries an accuracy allows.
-//! - [`exponential`], [`noisy_max`]: choosing one of finitely many candidates; [`interval`]: a point of
-//!   an interval of any length.
+//! - [`exponential`], [`noisy_max`]: choosing one of finitely many candidates; [`interval`]: a
+//!   point of an interval of any length.
 //! - [`synthetic`], [`halfspaces`]: small synthetic databases for a class of predicates;
 //!   [`marginals`]: synthetic rows for wide tables.
 //! - [`weights`]: private multiplicative weights, for many adaptive counting queries;

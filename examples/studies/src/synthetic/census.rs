@@ -7,7 +7,7 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
-/// The columns: 112 values, and 10^12 combinations.
+/// The columns: 107 values, and 7 10^11 combinations.
 pub const COLUMNS: [&str; 15] = [
     "age:0..14",
     "sex:0..1",

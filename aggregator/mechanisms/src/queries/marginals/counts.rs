@@ -27,8 +27,8 @@ pub(super) fn slices(codes: &Codes) -> Vec<&[u16]> {
     codes.iter().map(Vec::as_slice).collect()
 }
 
-/// The differences between two tables on all marginals of a kind, in units of one over the product of
-/// their numbers of rows.
+/// The differences between two tables on all marginals of a kind, in units of one over the product
+/// of their numbers of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Differences {
     /// The largest sum of magnitudes over the cells of a marginal.
@@ -43,10 +43,10 @@ impl Differences {
     /// The squared Euclidean distance by which a changed row of the data moves the three numbers
     /// together, for `m` synthetic rows: 9 m².
     ///
-    /// A changed row moves two counts of each marginal by 1, and m times a count by m. So the sum of a
-    /// marginal changes by at most 2 m, and so does the largest of them. The sum over all k marginals
-    /// changes by at most 2 m k, and its k-th part, rounded down, by at most 2 m, a whole number. The
-    /// largest cell changes by at most m. (2 m)² + (2 m)² + m² = 9 m².
+    /// A changed row moves two counts of each marginal by 1, and m times a count by m. So the sum
+    /// of a marginal changes by at most 2 m, and so does the largest of them. The sum over all k
+    /// marginals changes by at most 2 m k, and its k-th part, rounded down, by at most 2 m, a whole
+    /// number. The largest cell changes by at most m. (2 m)² + (2 m)² + m² = 9 m².
     pub(super) fn squared_sensitivity(m: u64) -> u64 {
         9 * m * m
     }

@@ -1,35 +1,36 @@
 //! Synthetic rows for wide tables: multiplicative weights with the exponential mechanism (MWEM).
 //!
 //! As in Hardt, Ligett and McSherry, "A simple and practical algorithm for differentially private
-//! data release", 2012, each round chooses, by the exponential mechanism, what the hypothesis is most
-//! wrong about, measures it with noise, and learns it by multiplicative weights. What differs:
+//! data release", 2012, each round chooses, by the exponential mechanism, what the hypothesis is
+//! most wrong about, measures it with noise, and learns it by multiplicative weights. What differs:
 //!
 //! - A round is about all cells of a marginal, since noise on all of them costs as much as on two.
 //! - The hypothesis covers all combinations of values, but is never written out: it is a graphical
 //!   model of the measured marginals (`model.rs`), exact as long as its cliques have few cells. A
-//!   marginal is a candidate only while they would have at most [`MODEL_CELLS_MAX`]. Columns that no
-//!   measured marginal joins are independent. A partition into blocks, in its place, would not learn
-//!   what lies between two blocks, however much is paid.
-//! - Weights are fitted to all measurements so far, by precision. Marginals are worth measuring if the
-//!   error is above that of the noise on them, which is taken off their utility; and the price
-//!   of a round is quadrupled when one has shown nothing but noise (both as in McKenna, Mullins, Sheldon
-//!   and Miklau, "AIM: an adaptive and iterative mechanism for differentially private synthetic data",
-//!   2022).
+//!   marginal is a candidate only while they would have at most [`MODEL_CELLS_MAX`]. Columns that
+//!   no measured marginal joins are independent. A partition into blocks, in its place, would not
+//!   learn what lies between two blocks, however much is paid.
+//! - Weights are fitted to all measurements so far, by precision. Marginals are worth measuring if
+//!   the error is above that of the noise on them, which is taken off their utility; and the price
+//!   of a round is quadrupled when one has shown nothing but noise (both as in McKenna, Mullins,
+//!   Sheldon and Miklau, "AIM: an adaptive and iterative mechanism for differentially private
+//!   synthetic data", 2022).
 //!
 //! # Privacy
 //! ρ-zero-concentrated, as the releases cost ρ together, in billionths rounded up:
 //! - Choices: the utility of a marginal is the sum over its cells of |count - expected|, minus a
-//!   public number. A changed row moves two counts by 1, and the utility by at most 2. ε costs ε²/8.
+//!   public number. A changed row moves two counts by 1, and the utility by at most 2. ε costs
+//!   ε²/8.
 //! - Measurements: a changed row moves two counts by 1, a Euclidean distance of sqrt(2).
 //! - The error of the rows at the end: see `counts.rs`.
 //!
-//! What a release costs is fixed before it is made, by releases before it, and never by the
-//! rows. *Claim:* any such sequence of at most k releases that never spends more than r is r-zCDP.
+//! What a release costs is fixed before it is made, by releases before it, and never by the rows.
+//! *Claim:* any such sequence of at most k releases that never spends more than r is r-zCDP.
 //! *Proof*, by induction on k, with P and Q the laws for two neighbours and an order α > 1: if the
-//! first release costs s, which is fixed, then given its outcome o the others are (r - s)-zCDP by the
-//! claim for k - 1, so that E_Q[(P/Q)^α] = E_Q[(P(o)/Q(o))^α E_Q[(P(.|o)/Q(.|o))^α | o]] is at most
-//! exp((α - 1) α s) exp((α - 1) α (r - s)). ∎ All else, the model and its rows, is computed from
-//! what was released.
+//! first release costs s, which is fixed, then given its outcome o the others are (r - s)-zCDP by
+//! the claim for k - 1, so that E_Q[(P/Q)^α] = E_Q[(P(o)/Q(o))^α E_Q[(P(.|o)/Q(.|o))^α | o]] is at
+//! most exp((α - 1) α s) exp((α - 1) α (r - s)). ∎ All else, the model and its rows, is computed
+//! from what was released.
 
 mod counts;
 mod model;
@@ -59,8 +60,12 @@ pub const COLUMNS_MAX: usize = 32;
 /// Maximum number of columns of a marginal.
 pub const WAYS_MAX: u32 = 3;
 
-/// Maximum number of synthetic rows, and of their values.
+/// Maximum number of marginals, which are all looked at in each round.
+pub const MARGINALS_MAX: usize = 1024;
+
+/// Maximum number of synthetic rows.
 pub const ROWS_MAX: u32 = 1 << 20;
+
 /// Maximum number of values of a synthetic table.
 pub const VALUES_MAX: usize = 1 << 22;
 
@@ -111,8 +116,8 @@ pub struct ReleasedTable {
     pub codes: Vec<Vec<u16>>,
     /// The number of marginals that the errors are about.
     pub marginals: u64,
-    /// The largest total variation distance of a marginal: the largest difference in the share of rows
-    /// with any set of its combinations.
+    /// The largest total variation distance of a marginal: the largest difference in the share of
+    /// rows with any set of its combinations.
     pub largest: NoisyShare,
     /// The mean of these distances.
     pub mean: NoisyShare,
@@ -138,8 +143,9 @@ impl SyntheticTable {
     /// Makes the table from the columns with these names; from all, without any.
     ///
     /// # Errors
-    /// [`QueryError::Synthetic`] for a size out of range, [`QueryError::TooManyCells`] for columns with
-    /// too many values, [`QueryError::NoRows`], [`QueryError::NoColumn`], and [`QueryError::TooLittle`].
+    /// [`QueryError::Synthetic`] for a size out of range, [`QueryError::TooManyCells`] for columns
+    /// with too many values, [`QueryError::NoRows`], [`QueryError::NoColumn`], and
+    /// [`QueryError::TooLittle`].
     pub fn release<R: Rng + ?Sized>(
         self,
         rows: &Rows,
@@ -216,6 +222,11 @@ impl<'a> Curator<'a> {
         }
         let sizes: Vec<usize> = schema.columns().iter().map(Column::values).collect();
         let sets = workload(sizes.len(), ways);
+        if sets.len() > MARGINALS_MAX {
+            return Err(QueryError::Synthetic(
+                "there are more than 1024 marginals; name fewer columns, or marginals of two",
+            ));
+        }
         let total = sets.iter().map(|&set| cells(set, &sizes)).fold(0, u128::saturating_add);
         if total > CELLS_MAX as u128 {
             return Err(QueryError::TooManyCells { cells: total, most: CELLS_MAX });
@@ -296,8 +307,8 @@ impl<'a> Curator<'a> {
         }
     }
 
-    /// The marginal that the model is most wrong about, and its probabilities in the model. None: no
-    /// marginal fits into a model.
+    /// The marginal that the model is most wrong about, and its probabilities in the model. None:
+    /// no marginal fits into a model.
     fn choose<R: Rng + ?Sized>(
         &mut self,
         nanos: u64,
@@ -515,7 +526,8 @@ mod tests {
             assert!((released.largest.accuracy - bound).abs() < 0.01 * bound);
             missed += u32::from((released.largest.value - exact).abs() > bound);
         }
-        // One of three numbers misses with a probability of about 3.5 %: above 9 of 60 once in 2,000.
+        // One of three numbers misses with a probability of about 3.5 %: above 9 of 60 once in
+        // 2,000.
         assert!(missed <= 9, "{missed}");
     }
 
@@ -533,6 +545,13 @@ mod tests {
         }
         let least = ConcentratedLoss::new(1e-9).unwrap();
         assert_eq!(release(2, 10, least), Err(QueryError::TooLittle));
+        let columns: Vec<String> = (0..20).map(|place| format!("c{place}:0..1")).collect();
+        let mut many = Rows::new(Schema::parse(&columns).unwrap());
+        many.push(&[0; 20]).unwrap();
+        let table = SyntheticTable { ways: 3, rows: 10 };
+        let mut rng = ChaCha20Rng::seed_from_u64(7);
+        let refused = table.release(&many, &[], price, 0.05, &mut rng);
+        assert!(matches!(refused, Err(QueryError::Synthetic(_))));
         let wide = Rows::new(Schema::parse(&["a:0..60000", "b:0..60000"]).unwrap());
         let table = SyntheticTable { ways: 2, rows: 10 };
         let mut rng = ChaCha20Rng::seed_from_u64(7);

@@ -2,9 +2,10 @@
 //!
 //! An update multiplies the weight of every combination by a factor that depends on its cell in one
 //! marginal. So after any number of updates the weight is a product of one factor for each marginal
-//! that was learned, and its logarithm is the sum of their potentials: a Markov random field, which a
-//! junction tree of these marginals computes exactly (Lauritzen and Spiegelhalter, "Local computations
-//! with probabilities on graphical structures", 1988). Nothing is stored for each combination.
+//! that was learned, and its logarithm is the sum of their potentials: a Markov random field, which
+//! a junction tree of these marginals computes exactly (Lauritzen and Spiegelhalter, "Local
+//! computations with probabilities on graphical structures", 1988). Nothing is stored for each
+//! combination.
 
 use super::tree::{Clique, Columns, junction_tree, projection};
 
@@ -131,8 +132,8 @@ impl Model {
         self.beliefs = self.calibrated(&potentials);
     }
 
-    /// The probabilities of the cells of each clique, by one pass of messages to the root of the tree
-    /// and one back.
+    /// The probabilities of the cells of each clique, by one pass of messages to the root of the
+    /// tree and one back.
     fn calibrated(&self, potentials: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let weights = |node: &Node| vec![0.0; node.of_clique.len()];
         let mut beliefs: Vec<Vec<f64>> = self.nodes.iter().map(weights).collect();
@@ -179,8 +180,8 @@ impl Model {
         beliefs
     }
 
-    /// The expected counts of a learned marginal minus its target, times the precision; and half the
-    /// sum of squares that they are the slopes of.
+    /// The expected counts of a learned marginal minus its target, times the precision; and half
+    /// the sum of squares that they are the slopes of.
     fn slopes(&self, beliefs: &[Vec<f64>]) -> (Vec<Vec<f64>>, f64) {
         let mut loss = 0.0;
         let slopes = self.learned.iter().map(|learned| {
@@ -232,7 +233,8 @@ impl Model {
         }
     }
 
-    /// What the error lessens by if it is linear: the slopes times the change of the expected counts.
+    /// What the error lessens by if it is linear: the slopes times the change of the expected
+    /// counts.
     fn promised(&self, slopes: &[Vec<f64>], beliefs: &[Vec<f64>]) -> f64 {
         let parts = self.learned.iter().zip(slopes).map(|(learned, slopes)| {
             let of = |beliefs: &[Vec<f64>]| {
@@ -254,8 +256,8 @@ impl Model {
         Some(gathered(self.beliefs.get(place)?, &cells, places))
     }
 
-    /// The cliques from the root on, each with its probabilities and, for each of its cells, the cell of
-    /// the separator.
+    /// The cliques from the root on, each with its probabilities and, for each of its cells, the
+    /// cell of the separator.
     pub(super) fn cliques(&self) -> impl Iterator<Item = (&Clique, &[f64], &[u32])> {
         let parts = self.nodes.iter().zip(&self.beliefs);
         parts.map(|(node, beliefs)| (&node.clique, beliefs.as_slice(), node.of_clique.as_slice()))

@@ -28,8 +28,9 @@ pub(super) struct Clique {
 
 /// The cliques of a triangulation of the graph that joins columns of a common set.
 ///
-/// Columns are eliminated one after the other, the one with the smallest clique first; its neighbours
-/// then are neighbours of each other. The cliques are those of a chordal graph, and contain every set.
+/// Columns are eliminated one after the other, the one with the smallest clique first; its
+/// neighbours then are neighbours of each other. The cliques are those of a chordal graph, and
+/// contain every set.
 fn triangulate(sets: &[Columns], sizes: &[usize]) -> Vec<Columns> {
     let mut neighbours = vec![0; sizes.len()];
     for &set in sets {
@@ -70,8 +71,8 @@ pub(super) fn size(sets: &[Columns], sizes: &[usize]) -> u128 {
 /// are connected.
 ///
 /// Of a chordal graph's cliques, a spanning tree whose separators have the most columns is one
-/// (Koller and Friedman, "Probabilistic graphical models", 2009, section 10.4.2). It is grown from the
-/// first clique on.
+/// (Koller and Friedman, "Probabilistic graphical models", 2009, section 10.4.2). It is grown from
+/// the first clique on.
 pub(super) fn junction_tree(sets: &[Columns], sizes: &[usize]) -> Vec<Clique> {
     let mut left = triangulate(sets, sizes);
     let mut tree: Vec<Clique> = Vec::new();
