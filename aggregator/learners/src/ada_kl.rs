@@ -225,7 +225,7 @@ fn leading_masses(lines: &[Line], scale_max: f64) -> Vec<f64> {
         }
         best
     };
-    // Whether no other line reaches the leader's least height on a range that it leads at both ends.
+    // Whether no other line reaches the leader's least height on a range that it leads at its ends.
     let cross_once = lines.iter().all(|line| line.is_of_bits());
     let is_alone = |(place, height): (usize, f64), high: f64| {
         let others = || lines.iter().enumerate().filter(|(other, _)| *other != place);
