@@ -1,5 +1,7 @@
 //! Cells: their indices, the draw of a metric, and the privacy of a report with its cell.
 
+#![cfg(test)]
+
 use bandana_shared::cells::{Cell, Measurement};
 use bandana_shared::channel::Channel;
 use bandana_shared::curve::{Curve, Mechanism};

@@ -1,5 +1,7 @@
 //! Guardrail metrics: how often harm is found where there is none, and how soon where there is.
 
+#![cfg(test)]
+
 use bandana_learners::guardrails::Guardrails;
 use bandana_learners::harm::{HARM_ALPHA, harmful};
 use bandana_learners::{Learner, LearnerConfig, TallySnapshot};

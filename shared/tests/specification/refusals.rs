@@ -118,6 +118,7 @@ fn somebody_takes_part_and_not_for_longer_than_there_are_days() {
 
 #[test]
 fn segments_and_metrics_follow_their_rules() {
+    use SpecificationError as E;
     let metric = |text: &str| text.parse::<Metric>();
     let segments = |text: &str| text.parse::<Segmentation>();
     for (text, complaint) in [
@@ -157,7 +158,6 @@ fn segments_and_metrics_follow_their_rules() {
     };
     let many: Vec<String> = (0..16).map(|number| format!("m{number}:0.01")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    use SpecificationError as E;
     assert_eq!(measuring(of(&many)), E::Cells(CellsError::Metrics(16)));
     assert_eq!(measuring(of(&["a:0.5", "b:0.5"])), E::Cells(CellsError::Shares));
     let twice = CellsError::SameMetric("a".to_owned());

@@ -168,12 +168,7 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     let for_ever = Sticky { until_weight_below: Millionths::NONE, report_days: 0 };
     let for_ever = Participation { sticky: Some(for_ever), ..Participation::EVERYONE };
     let kept = SpecificationParts { participation: for_ever, ..linear.clone() };
-    let minutes = "minutes:0.05:-1..60:at-least=0".parse()?;
-    let measurement = Measurement {
-        segmentation: Some("platform=ios,android,日本".parse()?),
-        metrics: vec!["returned:0.2:at-most=0.3".parse()?, minutes, "crashed:0.000001".parse()?],
-    };
-    let measured = SpecificationParts { measurement, ..partial.clone() };
+    let measured = SpecificationParts { measurement: measurement()?, ..partial.clone() };
     let by_platform = Measurement { metrics: Vec::new(), ..measured.measurement.clone() };
     let by_platform = SpecificationParts { measurement: by_platform, ..levels.clone() };
     let others = [
@@ -192,6 +187,15 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     ]
     .map(Specification::new);
     std::iter::once(Ok(plain)).chain(others).map(|specification| Ok(specification?)).collect()
+}
+
+fn measurement() -> anyhow::Result<Measurement> {
+    let metrics =
+        ["returned:0.2:at-most=0.3", "minutes:0.05:-1..60:at-least=0", "crashed:0.000001"];
+    Ok(Measurement {
+        segmentation: Some("platform=ios,android,日本".parse()?),
+        metrics: metrics.map(str::parse).into_iter().collect::<Result<_, _>>()?,
+    })
 }
 
 fn specification_vector(specification: &Specification) -> SpecificationVector {
