@@ -75,8 +75,8 @@ typedef struct bandana_client bandana_client;
 // A step of the host.
 typedef struct bandana_step bandana_step;
 
-// A public property of installations, such as the platform, and this one's value. It comes with each
-// report of an experiment that divides by it, so that whoever sees the report sees the value.
+// A public property of installations, such as the platform, and this one's value. It comes with
+// each report of an experiment that divides by it, so that whoever sees the report sees the value.
 typedef struct {
   // The property, as experiments name it.
   const char *name;
@@ -239,9 +239,9 @@ char *bandana_why_not_ready(const bandana_client *client, const char *name);
 // `client` is NULL, or comes from `bandana_start` and was not freed.
 bool bandana_reward(const bandana_client *client, uint64_t assignment, double reward);
 
-// Adds a value of a metric to an assignment. Returns whether its window lasts. An assignment reports
-// its rewards or one metric, which was drawn with its arm; so tell of all of them. A metric that the
-// experiment does not have is ignored.
+// Adds a value of a metric to an assignment. Returns whether its window lasts. An assignment
+// reports its rewards or one metric, which was drawn with its arm; so tell of all of them. A
+// metric that the experiment does not have is ignored.
 //
 // # Safety
 // As for `bandana_reward`; `metric` is NULL or a text.

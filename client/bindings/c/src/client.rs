@@ -200,9 +200,9 @@ pub unsafe extern "C" fn bandana_reward(
     contain(false, || client.is_some_and(|client| client.reward(assignment, reward)))
 }
 
-/// Adds a value of a metric to an assignment. Returns whether its window lasts. An assignment reports
-/// its rewards or one metric, which was drawn with its arm; so tell of all of them. A metric that the
-/// experiment does not have is ignored.
+/// Adds a value of a metric to an assignment. Returns whether its window lasts. An assignment
+/// reports its rewards or one metric, which was drawn with its arm; so tell of all of them. A
+/// metric that the experiment does not have is ignored.
 ///
 /// # Safety
 /// As for `bandana_reward`; `metric` is NULL or a text.

@@ -19,8 +19,8 @@ pub enum bandana_rewards {
     CATEGORICAL,
 }
 
-/// A public property of installations, such as the platform, and this one's value. It comes with each
-/// report of an experiment that divides by it, so that whoever sees the report sees the value.
+/// A public property of installations, such as the platform, and this one's value. It comes with
+/// each report of an experiment that divides by it, so that whoever sees the report sees the value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bandana_segment {
@@ -145,8 +145,8 @@ pub extern "C" fn bandana_default_settings() -> bandana_settings {
     }
 }
 
-/// The values that a number of `bandana_rewards` says: with the ends of their range, and the number of
-/// categories.
+/// The values that a number of `bandana_rewards` says: with the ends of their range, and the number
+/// of categories.
 fn terms(kind: c_int, (low, high, categories): (f64, f64, u32)) -> Result<RewardTerms, String> {
     let kinds = [
         (bandana_rewards::BINARY, RewardTerms::Binary),

@@ -220,7 +220,8 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The value may be what a device has told, which no experiment need list; the name is the app's.
+    /// Checks the name, which is the app's. The value may be what a device tells, and no
+    /// experiment need list it.
     fn check(&self) -> Result<(), SetupError> {
         let named = cells::Segmentation::new(&self.name, ["one", "other"]);
         let refused =

@@ -171,9 +171,9 @@ impl Bandana {
         self.open(assignment).map(|assignment| assignment.reward(reward)).is_some()
     }
 
-    /// Adds a value of a metric to an assignment, as [`Self::reward`]. An assignment reports its rewards
-    /// or one metric, which was drawn with its arm; so tell of all of them. A metric that the experiment
-    /// does not have is ignored.
+    /// Adds a value of a metric to an assignment, as [`Self::reward`]. An assignment reports its
+    /// rewards or one metric, which was drawn with its arm; so tell of all of them. A metric that the
+    /// experiment does not have is ignored.
     pub fn measure(&self, assignment: u64, metric: &str, value: f64) -> bool {
         self.open(assignment).map(|assignment| assignment.measure(metric, value)).is_some()
     }
