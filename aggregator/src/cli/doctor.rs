@@ -1,5 +1,6 @@
 //! `bandana doctor`: what a device sees of an experiment, and whether it would take part.
 
+use bandana_shared::cells::{Measurement, Metric};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{Day, ExperimentId, UnixSeconds};
 use bandana_shared::participation::{Participation, Sticky};
@@ -32,8 +33,8 @@ use crate::views::failure::Failure;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Fields with --json: experiment_id, takes_part, findings (check: server, specification, simulation, \
-epsilon, rewards, attribution-window, release-delay, shuffling, signatures, participation, policy or \
-clock; good; says). The exit code is 4 if a device would not take part.")]
+epsilon, rewards, segments, metrics, attribution-window, release-delay, shuffling, signatures, \
+participation, policy or clock; good; says). The exit code is 4 if a device would not take part.")]
 pub(super) struct Doctor {
     /// Id of the experiment.
     #[arg(value_name = "ID", value_parser = experiment_id)]
@@ -65,6 +66,14 @@ pub(super) struct Doctor {
     /// The app believes a relay that shuffles.
     #[arg(long)]
     shuffled: bool,
+    /// A segmentation that the app agrees to, and its value, NAME=VALUE such as platform=ios; repeat
+    /// it for each.
+    #[arg(long = "segment", value_name = "SEGMENT")]
+    segments: Vec<String>,
+    /// A metric that the app declares: NAME for a yes or no, NAME:LOW..HIGH for a number; repeat it
+    /// for each.
+    #[arg(long = "metric", value_name = "METRIC")]
+    metrics: Vec<String>,
     /// Print a JSON object for programs.
     #[arg(long)]
     json: bool,
@@ -225,15 +234,19 @@ impl Doctor {
             format!("a report costs {}; the app accepts {}", epsilon.get(), epsilon_max.get()),
         );
         examine_rewards(specification.rewards(), declared, view);
+        self.examine_measurement(specification.measurement(), view);
         self.examine_timing(specification.timing(), view);
         self.examine_shuffling(&specification, view);
         let signed = signatures(&experiment.signatures);
         self.examine_signatures(&specification, &signed, view);
         view.note("participation", true, participation(specification.participation()));
-        let arms = specification.arms().len();
+        let (arms, segments) = (specification.arms().len(), specification.cells().segments());
+        // One segment has no weights of its own.
+        let lists = if segments > 1 { segments } else { 0 };
         match answer.policy.as_ref().map(Policy::try_from) {
-            Some(Ok(policy)) if policy.weights.len() == arms => {
-                let seconds = policy.time_to_live_seconds;
+            Some(Ok(Policy { weights, time_to_live_seconds: seconds, .. }))
+                if (weights.len(), weights.segments()) == (arms, lists) =>
+            {
                 view.note(
                     "policy",
                     true,
@@ -244,13 +257,46 @@ impl Doctor {
                 view.note(
                     "policy",
                     false,
-                    format!("{} weights, {arms} arms", policy.weights.len()),
+                    format!(
+                        "{} weights, {arms} arms; of {} segments, {lists} segments",
+                        policy.weights.len(),
+                        policy.weights.segments()
+                    ),
                 );
             }
             Some(Err(error)) => view.note("policy", false, explain(&error)),
             None => view.note("policy", false, "there is none"),
         }
         examine_day(Day::new(answer.server_day), view);
+    }
+
+    /// Whether the app agrees to the segments and has declared the metrics.
+    fn examine_measurement(&self, measurement: &Measurement, view: &mut DoctorView) {
+        if let Some(one) = &measurement.segmentation {
+            let own = self.segments.iter().filter_map(|text| text.split_once('='));
+            let own = own.rev().find(|(name, _)| *name == one.name()).map(|(_, value)| value);
+            let (good, app) = match own {
+                None => (false, "the app has not agreed to it".to_owned()),
+                Some(value) if one.place_of(value).is_none() => {
+                    (false, format!("{value:?} is none of them"))
+                }
+                Some(value) => (true, format!("the app says {value:?}")),
+            };
+            view.note("segments", good, format!("{one}; {app}"));
+        }
+        for metric in &measurement.metrics {
+            let values = metric.values();
+            let as_declared = |text: &&String| {
+                // With any share, it is the form of `experiment create`.
+                let (name, range) = text.split_once(':').unwrap_or((text, ""));
+                let text = format!("{name}:0.5{}{range}", if range.is_empty() { "" } else { ":" });
+                let declared = text.parse::<Metric>();
+                declared.is_ok_and(|one| (one.name(), one.values()) == (metric.name(), values))
+            };
+            let good = self.metrics.iter().any(|text| as_declared(&text));
+            let app = if good { "the app declares it" } else { "the app does not declare it so" };
+            view.note("metrics", good, format!("{metric}; {app}"));
+        }
     }
 
     fn examine_timing(&self, timing: ReleaseTiming, view: &mut DoctorView) {

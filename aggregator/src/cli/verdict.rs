@@ -25,13 +25,17 @@ pub(super) fn expected(status: &ExperimentStatus) -> Option<String> {
     let plan = Plan::new(arms, floor, GAP, ErrorLevel::FIVE_PERCENT).ok()?;
     let guardrail = status.holdout_share;
     let least = (1.0 - guardrail) * status.floor_weight + guardrail / arms as f64;
-    Some(sentence(plan, learner, least, arms))
+    Some(sentence(plan, learner, (least, specification.measurement().share(0)), arms))
 }
 
-/// `least` is the least share of every arm.
-fn sentence(plan: Plan, learner: Learner, least: f64, arms: usize) -> String {
+/// `least` is the least share of every arm, and `rewards` that of the users who report their rewards
+/// rather than a metric.
+fn sentence(plan: Plan, learner: Learner, (least, rewards): (f64, f64), arms: usize) -> String {
+    let of_all = |users: u64| (users as f64 / rewards).ceil();
     let users = |of: Result<(u64, u64), PlanError>| match of {
-        Ok((typical, users)) => format!("{typical} users, {users} in nine of ten cases"),
+        Ok((typical, users)) => {
+            format!("{} users, {} in nine of ten cases", of_all(typical), of_all(users))
+        }
         Err(_) => "more than 10^15 users".to_owned(),
     };
     let decision = || users(plan.decision().map(|found| (found.typical_users, found.users)));
@@ -65,7 +69,7 @@ mod tests {
     fn every_learner_has_its_sentence() {
         let floor = Floor::for_epsilon(Epsilon::new(1.0).unwrap());
         let plan = Plan::new(4, floor, GAP, ErrorLevel::FIVE_PERCENT).unwrap();
-        let of = |learner, least| sentence(plan, learner, least, 4);
+        let of = |learner, least| sentence(plan, learner, (least, 1.0), 4);
         let decided = format!("about {} users", plan.decision().unwrap().typical_users);
         let even = format!("about {} users", plan.forecast().unwrap().typical_users);
         assert!(of(Learner::TopTwo, 0.0).contains(&decided), "{}", of(Learner::TopTwo, 0.0));
@@ -74,6 +78,9 @@ mod tests {
         assert!(earning.contains("seldom") && earning.contains(&decided), "{earning}");
         let floored = of(Learner::LdpTs, 0.05);
         assert!(floored.contains("at most") && !floored.contains("seldom"), "{floored}");
+        let halved = sentence(plan, Learner::TopTwo, (0.0, 0.5), 4);
+        let twice = format!("about {} users", 2 * plan.decision().unwrap().typical_users);
+        assert!(halved.contains(&twice), "{halved}");
         let even = even.replace("about", "at most");
         assert!(of(Learner::RandAdaKl, 0.25).contains(&even));
     }

@@ -482,3 +482,34 @@ async fn the_doctor_tells_whether_devices_take_part_and_why_not() -> anyhow::Res
     assert!(String::from_utf8(nowhere.stderr)?.contains("can't reach the device service"));
     Ok(())
 }
+
+#[tokio::test]
+async fn the_doctor_asks_for_the_segments_and_metrics_that_an_app_has_agreed_to()
+-> anyhow::Result<()> {
+    let aggregator = Aggregator::start(PROGRAM).await?;
+    let url = aggregator.process.operator_url.clone();
+    let create = "experiment create cells --epsilon 1 --arm a --arm b --attribution-window-seconds 60 \
+                  --segments platform=ios,android --metric returned:0.2 --metric minutes:0.1:0..60";
+    printed(&url, &create.split_whitespace().collect::<Vec<_>>()).await?;
+    let server = aggregator.process.device_url.clone();
+    let [segment, metric] = ["--segment", "--metric"];
+    let [ios, returned, minutes] = ["platform=ios", "returned", "minutes:0..60"];
+    let agreed = [segment, ios, metric, returned, metric, minutes];
+    for (rest, bad) in [
+        (&agreed[..], &[][..]),
+        (&[], &["segments", "metrics", "metrics"]),
+        (&agreed[2..], &["segments"]),
+        (&[segment, "platform=web", metric, returned, metric, minutes], &["segments"]),
+        (&[segment, ios, metric, returned, metric, "minutes"], &["metrics"]),
+    ] {
+        let words = ["doctor", "cells", "--server", &server, "--json"];
+        let found = bandana(&url, &[&words[..], rest].concat()).await?;
+        let expected = if bad.is_empty() { 0 } else { 4 };
+        assert_eq!(found.status.code(), Some(expected), "{rest:?}");
+        let view: Value = serde_json::from_slice(&found.stdout)?;
+        let findings = view["findings"].as_array().context("findings")?.iter();
+        let unfit = findings.filter(|one| one["good"] == false).map(|one| &one["check"]);
+        assert_eq!(unfit.collect::<Vec<_>>(), bad, "{view}");
+    }
+    Ok(())
+}

@@ -58,7 +58,7 @@ fn named(server: &Postgres) -> anyhow::Result<()> {
     commit(&mut *store, &[upload(&only, 3, 101, 2)?], 101)?;
     ensure!(place.verify()?.is_sound(), "{:?}", place.verify()?.findings);
     for (change, undo, said) in [
-        ("UPDATE tally SET arm = 7 WHERE day = 101", "UPDATE tally SET arm = 0", "it has 2 arms"),
+        ("UPDATE tally SET arm = 7 WHERE day = 101", "UPDATE tally SET arm = 0", "it has 2 cells"),
         (
             "UPDATE tally SET experiment = experiment + 9",
             "UPDATE tally SET experiment = experiment - 9",
