@@ -1,6 +1,6 @@
 //! Estimates of the arms from the committed reports.
 
-use bandana_learners::harm::harmful;
+use bandana_learners::harm::{allowed, harmful};
 use bandana_shared::cells::{Cells, Limit, Metric};
 use bandana_shared::channel::{Channel, KaryChannel};
 use bandana_shared::confidence::{Lead, NormalMixture, best_among, lead_among, reports_left};
@@ -33,7 +33,8 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
     let channel = specification.channel();
     let estimand = specification.estimand();
     let table = ArmTable { serving: &serving, settings };
-    let (active, initial) = (specification.active_arms(), experiment.initial_arms());
+    // An arm that does harm is not to be chosen, however good its rewards are.
+    let (active, initial) = (allowed(specification, &counted), experiment.initial_arms());
     let best = match estimand {
         Estimand::Frequencies => None,
         _ => best_among(&tallies, channel.alphabet(), &active, initial, settings.alpha),

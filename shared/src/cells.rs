@@ -119,6 +119,9 @@ impl fmt::Display for Limit {
     }
 }
 
+/// The name that no metric has: it stands for the rewards.
+const REWARDS: &str = "rewards";
+
 /// Something that is measured beside the rewards, by the mechanism of the experiment's bits and a
 /// linear curve.
 ///
@@ -148,13 +151,17 @@ impl Metric {
     /// rule of experiments' ids.
     ///
     /// # Errors
-    /// [`CellsError::Name`]; [`CellsError::Categories`]; [`CellsError::NoShare`].
+    /// [`CellsError::Name`]; [`CellsError::Rewards`]; [`CellsError::Categories`];
+    /// [`CellsError::NoShare`].
     pub fn new(
         name: impl Into<String>,
         values: Rewards,
         share: Millionths,
     ) -> Result<Self, CellsError> {
         let name = checked_name(name)?;
+        if name == REWARDS {
+            return Err(CellsError::Rewards);
+        }
         if values.kind() == RewardKind::Categorical {
             return Err(CellsError::Categories { metric: name });
         }
@@ -233,11 +240,18 @@ impl std::str::FromStr for Metric {
         let (name, share) = (parts.next().ok_or_else(unread)?, parts.next().ok_or_else(unread)?);
         let share = Millionths::from_share(number(share)?).map_err(|_| unread())?;
         let (mut values, mut limit) = (Rewards::binary(), None);
+        let mut has_range = false;
         for part in parts {
             if let Some((low, high)) = part.split_once("..") {
+                if std::mem::replace(&mut has_range, true) {
+                    return Err(CellsError::TwoOfAKind(text.to_owned()));
+                }
                 let range = RewardRange::new(number(low)?, number(high)?).map_err(|_| unread())?;
                 values = Rewards::bounded(range);
             } else {
+                if limit.is_some() {
+                    return Err(CellsError::TwoOfAKind(text.to_owned()));
+                }
                 limit = Some(match part.split_once('=').ok_or_else(unread)? {
                     ("at-most", mean) => Limit::AtMost(number(mean)?),
                     ("at-least", mean) => Limit::AtLeast(number(mean)?),
@@ -423,7 +437,8 @@ impl Cells {
 impl fmt::Display for Cells {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { arms, segments, metrics } = self;
-        write!(f, "{arms} arms, {segments} segments and {metrics} metrics")
+        let beside = metrics - 1;
+        write!(f, "{arms} arms, {segments} segments and {beside} metrics beside the rewards")
     }
 }
 
@@ -451,6 +466,12 @@ pub enum CellsError {
          :at-most=MEAN or :at-least=MEAN, such as returned:0.1:at-most=0.3"
     )]
     MetricForm(String),
+    /// A second range, or a second limit.
+    #[error("{0:?} has two ranges or two limits; give one of each at most")]
+    TwoOfAKind(String),
+    /// A metric that is called as what it is beside.
+    #[error("a metric beside the rewards can't be named \"rewards\"; give it another name")]
+    Rewards,
     /// Too few or too many values.
     #[error("a segmentation has 2 to {max} values; this one has {0}", max = SEGMENTS_MAX)]
     Segments(usize),
@@ -469,7 +490,9 @@ pub enum CellsError {
         metric: String,
     },
     /// No assignment, or each one, would report the metric.
-    #[error("metric {metric:?} needs a share of the assignments above 0 and below 1")]
+    #[error(
+        "metric {metric:?} needs a share of the assignments above 0 and below 1, of a millionth or more"
+    )]
     NoShare {
         /// The metric's name.
         metric: String,

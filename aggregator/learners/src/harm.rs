@@ -41,7 +41,7 @@ pub fn harmful(specification: &Specification, tallies: &[Tally], metric: usize) 
 
 /// Which arms the learner may give traffic, as one flag for each: those in play that do no harm; all
 /// in play, if each of them does.
-pub(crate) fn allowed(specification: &Specification, tallies: &[Tally]) -> Vec<bool> {
+pub fn allowed(specification: &Specification, tallies: &[Tally]) -> Vec<bool> {
     let active = specification.active_arms();
     let mut allowed = active.clone();
     for metric in 1..specification.cells().metrics() {

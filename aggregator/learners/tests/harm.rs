@@ -3,7 +3,7 @@
 #![cfg(test)]
 
 use bandana_learners::guardrails::Guardrails;
-use bandana_learners::harm::{HARM_ALPHA, harmful};
+use bandana_learners::harm::{HARM_ALPHA, allowed, harmful};
 use bandana_learners::{Learner, LearnerConfig, TallySnapshot};
 use bandana_shared::cells::{Cell, Measurement};
 use bandana_shared::channel::Channel;
@@ -73,6 +73,17 @@ fn harm_is_found_soon_where_there_is_some() {
     let times: Vec<u64> = times.map(|time| time.expect("never found")).collect();
     let mean = times.iter().sum::<u64>() as f64 / times.len() as f64;
     assert!((50.0..600.0).contains(&mean), "{mean}");
+}
+
+#[test]
+fn an_arm_that_does_harm_is_not_allowed_unless_no_other_one_is_in_play() {
+    let specification = specification();
+    let mut tallies = vec![Tally::new(1000, 500).unwrap(); specification.cells().len()];
+    tallies[1] = Tally::new(1000, 900).unwrap();
+    tallies[3] = Tally::new(1000, 150).unwrap();
+    assert_eq!(allowed(&specification, &tallies), [false, true]);
+    let alone = specification.without_arm(ArmIndex::new(1).unwrap()).unwrap();
+    assert_eq!(allowed(&alone, &tallies), [true, false]);
 }
 
 #[test]

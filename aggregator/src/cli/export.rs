@@ -20,16 +20,17 @@ Tallies have the columns experiment_id, day (a date, by UTC and the server's clo
 reports, ones (private bits that are 1; 0 with k-ary randomized response), estimate (the debiased estimate from that day's reports \
 alone) and standard_error (its standard error). These two are for a sample whose size was fixed in \
 advance, and say nothing about looking every day: for that, the estimates have bounds that hold at \
-all times at once. With k-ary randomized response there are columns symbol_0 and so on, the \
+all times at once. With segments there is a column segment, and with metrics a column metric, \
+which is rewards for those. With k-ary randomized response there are columns symbol_0 and so on, the \
 reports that say each symbol. A Parquet file has the columns of the CSV, typed, and null where there is no \
 estimate.";
 
 /// Write the estimates of every arm, or the tallies of every day, to a file.
 ///
-/// Estimates: one record for each arm, in full precision. The columns are the fields of
-/// `bandana estimate --json`, those of the experiment first. Tallies: one record for each
-/// day and arm with reports, as they were committed at one moment; days that have expired
-/// from the replay window are there too.
+/// Estimates: one record for each arm, in full precision, of the rewards in all segments. The columns
+/// are fields of `bandana estimate --json`, which has those of metrics and segments too. Tallies: one
+/// record for each day and arm with reports, segment and metric, as they were committed at one moment;
+/// days that have expired from the replay window are there too.
 #[derive(Debug, Args)]
 #[command(after_long_help = COLUMNS)]
 pub(super) struct Export {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bandana_learners::harm::allowed;
 use bandana_learners::{Learner, LearnerInput};
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
@@ -62,7 +63,8 @@ pub(crate) fn probability_best(
     tallies: &[Tally],
     arm: usize,
 ) -> Option<f64> {
-    let active = specification.active_arms();
+    // Arms that do harm have no traffic, however good their rewards are.
+    let active = allowed(specification, tallies);
     let tallies = specification.cells().of_arms(tallies, 0, None);
     let input = LearnerInput::new(&tallies, &active, specification.channel());
     Some(Learner::LdpTs.weights(&input).ok()?.share(arm))

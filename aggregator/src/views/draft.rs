@@ -286,6 +286,14 @@ impl Draft {
         let segments = segments.map_err(refused)?;
         let metrics = self.metrics.iter().map(|text| text.parse::<Metric>()).collect();
         let metrics: Vec<Metric> = Result::map_err(metrics, refused)?;
+        if self.until_weight_below == Some(0.0) && metrics.iter().any(|one| one.limit().is_some()) {
+            return Err(Failure::Refused(
+                "a metric with a limit ends an arm's traffic, and with an --until-weight-below \
+                 (`until_weight_below`) of 0 installations that have the arm keep it; give a share \
+                 above 0"
+                    .to_owned(),
+            ));
+        }
         let reward_low = self.reward_low.unwrap_or(0.0);
         let last = self.categories.map_or(1.0, |categories| f64::from(categories) - 1.0);
         let learner = self.learner(kind)?;

@@ -139,7 +139,11 @@ pub(super) fn describe(
     for metric in metrics {
         let limit = limit(metric.at_most, metric.at_least);
         let harms = |arm: &ArmEstimateView| metric.harmful_arms.contains(&arm.arm);
-        let note = |arm: &ArmEstimateView| if harms(arm) { "does harm, no traffic" } else { "" };
+        let note = |arm: &ArmEstimateView| match (harms(arm), arm.weight > 0.0) {
+            (true, false) => "does harm, no traffic",
+            (true, true) => "does harm, as all in play do",
+            (false, _) => "",
+        };
         text.extend(["\nmetric ", &metric.name, &limit, "\n\n"]);
         text += &table(&metric.arms, false, note).render(columns);
     }
@@ -184,10 +188,15 @@ fn table(
 pub(super) fn harm(estimates: &v1::Estimates) -> String {
     let of_metric = |metric: &v1::MetricEstimates| {
         let limit = limit(metric.at_most, metric.at_least);
-        let harms = |arm: &&v1::ArmEstimate| metric.harmful_arms.contains(&arm.arm);
+        let harms = |arm: &&v1::ArmEstimate| !arm.retired && metric.harmful_arms.contains(&arm.arm);
         let sentence = |arm: &v1::ArmEstimate| {
             let (label, mean) = (visible(&arm.label), number(arm.estimate.unwrap_or_default()));
-            format!(" {label} does harm and gets no traffic: {} is {mean}{limit}.", metric.name)
+            let what = if arm.weight > 0.0 {
+                "does harm, and has traffic as all in play do harm"
+            } else {
+                "does harm and gets no traffic"
+            };
+            format!(" {label} {what}: {} is {mean}{limit}.", metric.name)
         };
         metric.arms.iter().filter(harms).map(sentence).collect::<String>()
     };

@@ -61,7 +61,7 @@ pub(crate) fn columns(
     }
     if !specification.measurement().metrics.is_empty() {
         let name = |cell: &Cell| {
-            specification.metric(cell.metric).map_or("", |metric| metric.name()).to_owned()
+            specification.metric(cell.metric).map_or("rewards", |metric| metric.name()).to_owned()
         };
         columns.push(column("metric", Cells::Text(cells.iter().map(name).collect())));
     }

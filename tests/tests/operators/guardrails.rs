@@ -212,3 +212,62 @@ async fn alarms_ring_wherever_operators_look() -> anyhow::Result<()> {
     assert_eq!(moment["estimates"]["alarms"][0]["message"], message);
     Ok(())
 }
+
+/// The arms x and y with a metric that an arm's mean may not exceed.
+const GUARDED: &[&str] = &[
+    "experiment",
+    "create",
+    "guarded",
+    "--epsilon=4",
+    "--arm=x",
+    "--arm=y",
+    "--attribution-window-seconds=60",
+    "--metric=returned:0.5:at-most=0.3",
+];
+
+#[tokio::test]
+async fn harm_is_told_as_it_is_and_is_neither_a_verdict_nor_an_alarm() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    printed(&aggregator, GUARDED).await?;
+    let (specification, _, day) = fetched(&mut aggregator, "guarded").await?;
+    // Rewards and returns of x, then of y: y has the better rewards, and is sent back.
+    let ones = [500, 50, 600, 950].into_iter().enumerate();
+    let reports: Vec<(usize, bool)> =
+        ones.flat_map(|(cell, ones)| (0..1000).map(move |place| (cell, place < ones))).collect();
+    let request = upload(1, &specification, day, &reports)?;
+    let answer = aggregator.device.submit_upload(request).await?.into_inner();
+    ensure!(answer.status() == UploadStatus::Accepted, "{answer:?}");
+    let name = ExperimentName { experiment_id: "guarded".to_owned() };
+    aggregator.operator.refresh_policy(name.clone()).await?;
+
+    let found = object(&aggregator, &["estimate", "guarded", "--json"]).await?;
+    let summary = found["summary"].as_str().context("summary")?;
+    assert!(summary.contains("y does harm and gets no traffic: returned is"), "{summary}");
+    assert_eq!(found["metrics"][0]["harmful_arms"], serde_json::json!([1]));
+    assert_ne!(found["best_arm"], 1, "{found}");
+    assert_eq!(found["alarms"], serde_json::json!([]), "{found}");
+    assert_eq!(fetched(&mut aggregator, "guarded").await?.1, [1.0, 0.0]);
+
+    // Once it is the only one in play, it has all traffic, and the words say so.
+    printed(&aggregator, &["experiment", "retire-arm", "guarded", "0"]).await?;
+    aggregator.operator.refresh_policy(name).await?;
+    assert_eq!(fetched(&mut aggregator, "guarded").await?.1, [0.0, 1.0]);
+    let text = printed(&aggregator, &["estimate", "guarded"]).await?;
+    assert!(text.contains("y does harm, and has traffic as all in play do harm"), "{text}");
+    assert!(!text.contains("no traffic"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_guardrail_that_could_not_hold_is_refused() -> anyhow::Result<()> {
+    let aggregator = Aggregator::start(PROGRAM).await?;
+    for (more, complaint) in [
+        ("--until-weight-below=0", "give a share above 0"),
+        ("--metric=x:0.1:-5..5:at-least=-4:at-most=4", "two ranges or two limits"),
+        ("--metric=rewards:0.1", "another name"),
+    ] {
+        let refused = printed(&aggregator, &[GUARDED, &[more]].concat()).await.unwrap_err();
+        assert!(refused.to_string().contains(complaint), "{refused}");
+    }
+    Ok(())
+}

@@ -35,7 +35,7 @@ function ofMetric(metric, order) {
     [...COLUMNS, { title: "" }]);
   body.replaceChildren(...metric.arms.map((arm) => element("tr",
     { class: [arm.retired && "retired", isHarmful(arm) && "harmful"].filter(Boolean).join(" ") || undefined },
-    ...numbers(arm, order), element("td", {}, isHarmful(arm) ? "does harm, no traffic" : ""))));
+    ...numbers(arm, order), element("td", {}, isHarmful(arm) ? (arm.weight > 0 ? "does harm, as all in play do" : "does harm, no traffic") : ""))));
   return frame;
 }
 
@@ -67,9 +67,10 @@ function limited({ at_most: most, at_least: least }) {
 /** Sentences about arms that do harm. */
 export function harms({ metrics = [] }) {
   return metrics.flatMap((metric) => metric.arms
-    .filter((arm) => metric.harmful_arms.includes(arm.arm))
+    .filter((arm) => !arm.retired && metric.harmful_arms.includes(arm.arm))
     .map((arm) => element("p", { class: "harm" }, element("strong", {}, element("bdi", {}, visible(arm.label))),
-      ` does harm and gets no traffic: ${metric.name} is ${estimate(arm.estimate)}${limited(metric)}.`)));
+      arm.weight > 0 ? " does harm, and has traffic as all in play do harm" : " does harm and gets no traffic",
+      `: ${metric.name} is ${estimate(arm.estimate)}${limited(metric)}.`)));
 }
 
 /** What an experiment measures, as rows of its details. */
