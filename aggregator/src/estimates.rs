@@ -87,6 +87,8 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         epsilon: specification.epsilon().get(),
         shuffled: shuffled(specification),
         lead,
+        control_arm: 0,
+        lifts: Vec::new(),
     }
 }
 

@@ -13,6 +13,7 @@ use bandana_shared::wire::v1::{self, ExperimentState, ExperimentStatus};
 use serde::Serialize;
 
 use super::alarm_view::{self, AlarmView};
+use super::record_view::RecordView;
 use super::table::{Side, Table, visible};
 use crate::central::shuffled;
 
@@ -32,7 +33,8 @@ delta, central_epsilon: of a report among its batch, in nats, central_epsilon_wi
 of the batch colludes with the server), sticky (null if arms are drawn anew: until_weight_below, \
 report_days, 0: once), layer (null, or name, from, to), enrolment_share, arms (arm: its index, label, retired), signatures (public_key, \
 expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
-seen: in the measure of the alarm), archived (whether lists leave it out). Fields may be added; none changes its meaning.";
+seen: in the measure of the alarm), archived (whether lists leave it out), record (title, hypothesis, owner, tags, \
+links, decision: null, or decision, reason and arm, control_arm). Fields may be added; none changes its meaning.";
 
 /// Stable JSON form of an experiment.
 #[derive(Debug, Serialize)]
@@ -67,6 +69,7 @@ pub(crate) struct ExperimentView {
     signatures: Vec<SignatureView>,
     alarms: Vec<AlarmView>,
     archived: bool,
+    record: RecordView,
 }
 
 /// Stable JSON form of what shuffling is worth.
@@ -212,6 +215,7 @@ impl ExperimentView {
             signatures,
             alarms: status.alarms.iter().cloned().map(Into::into).collect(),
             archived: status.archived,
+            record: status.record.clone().unwrap_or_default().into(),
         })
     }
 
@@ -222,6 +226,11 @@ impl ExperimentView {
 
     fn stands(&self) -> String {
         format!("{}{}", self.state, if self.archived { " and archived" } else { "" })
+    }
+
+    fn label(&self, arm: u32) -> String {
+        let found = self.arms.iter().find(|shown| shown.arm == arm as usize);
+        found.map_or_else(|| format!("arm {arm}"), |arm| visible(&arm.label))
     }
 
     /// All properties, one per line, and the arms.
@@ -279,6 +288,7 @@ impl ExperimentView {
             rows.push(("shuffled", format!("in batches of {}, by a relay", shuffled.batch)));
             rows.push(("central epsilon", shuffled.describe()));
         }
+        rows.splice(1..1, self.record.rows(|arm| self.label(arm)));
         for SignatureView { public_key, expires, .. } in &self.signatures {
             rows.push(("signed", format!("by {public_key} until {expires}")));
         }

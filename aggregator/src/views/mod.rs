@@ -10,6 +10,7 @@ pub(crate) mod draft;
 pub(crate) mod estimates_view;
 pub(crate) mod experiment_view;
 pub(crate) mod failure;
+pub(crate) mod record_view;
 pub(crate) mod released_view;
 pub(crate) mod seconds;
 pub(crate) mod summary_view;
