@@ -4,7 +4,9 @@ import { arms } from "./arms.js";
 import { actionsOf } from "./actions.js";
 import { about, changes } from "./details.js";
 import { element } from "./elements.js";
+import { exportLinks } from "./exports.js";
 import { privacy } from "./privacy.js";
+import { record } from "./record.js";
 import { follow, get, lines, pause } from "./server.js";
 import { count, visible } from "./text.js";
 import { DAYS, daily } from "./traffic.js";
@@ -19,7 +21,7 @@ const BEFORE_WORDS = 5000;
 /** Shows the experiment, and keeps it up to date. */
 export async function experiment(context, id) {
   const { main, signal, announce, ready } = context;
-  const parts = { arms: arms(context), traffic: daily(context), privacy: privacy(context), changes: changes(), about: about() };
+  const parts = { arms: arms(context), traffic: daily(context), privacy: privacy(context), changes: changes(), about: about(), record: record(id, context) };
   const actions = actionsOf(id, context);
   const state = element("span", { class: "chip", id: "state" });
   const live = element("span", { class: "chip", id: "live" }, "connecting");
@@ -27,8 +29,8 @@ export async function experiment(context, id) {
   const alarms = alarmList();
   const page = [
     element("div", { class: "row" }, element("h1", { tabindex: "-1" }, id), state, live),
-    ...actions.parts, note, alarms.section, parts.arms.section, parts.traffic.section,
-    parts.privacy.section, parts.about.section, parts.changes.section,
+    ...actions.parts, note, alarms.section, parts.record.section, parts.arms.section, parts.traffic.section,
+    parts.privacy.section, parts.about.section, exportLinks(id, context, () => parts.arms.query()), parts.changes.section,
   ];
   let isShown = false;
   const say = speaker(announce, signal);
@@ -52,6 +54,7 @@ export async function experiment(context, id) {
     parts.arms.show(moment);
     parts.privacy.show(moment, parts.arms.share());
     parts.about.show(now);
+    parts.record.show(now);
     look();
     const words = inWords(estimates);
     if (before !== null && words !== before) say(words);
