@@ -239,16 +239,16 @@ mod tests {
     use super::*;
     use bandana_shared::wire::v1::Texts;
 
-    fn texts(texts: &[&str]) -> Option<Texts> {
-        Some(Texts { texts: texts.iter().map(|text| (*text).to_owned()).collect() })
+    fn texts(texts: &[&str]) -> Texts {
+        Texts { texts: texts.iter().map(|text| (*text).to_owned()).collect() }
     }
 
     #[test]
     fn what_a_request_leaves_out_stays_and_what_is_empty_goes() {
         let request = SetRecordRequest {
             title: Some("  Button colours ".to_owned()),
-            tags: texts(&["web", "checkout", "web", ""]),
-            links: texts(&["https://example.org/42"]),
+            tags: Some(texts(&["web", "checkout", "web", ""])),
+            links: Some(texts(&["https://example.org/42"])),
             ..Default::default()
         };
         let first = WrittenRecord::default().changed(&request, 2).unwrap();
@@ -259,7 +259,7 @@ mod tests {
             reason: "It leads.\nNobody complained.".to_owned(),
             arm: Some(1),
         });
-        let decided = SetRecordRequest { decision, tags: texts(&[]), ..Default::default() };
+        let decided = SetRecordRequest { decision, tags: Some(texts(&[])), ..Default::default() };
         let second = first.changed(&decided, 2).unwrap();
         assert_eq!(second.message().title, "Button colours");
         assert!(second.message().tags.is_empty() && second.message().links.len() == 1);
@@ -286,7 +286,7 @@ mod tests {
         let tags = Some(Texts { texts: many });
         assert!(of(SetRecordRequest { tags, ..base() }).contains("at most 20"));
         for wrong in ["javascript:alert(1)", "https://", "https://a b", "example.org"] {
-            let links = texts(&[wrong]);
+            let links = Some(texts(&[wrong]));
             assert!(of(SetRecordRequest { links, ..base() }).contains("must begin"), "{wrong}");
         }
         let half = Decision { decision: "ship".to_owned(), ..Default::default() };

@@ -233,14 +233,13 @@ fn exposed(text: &str) -> BTreeSet<(String, String, String)> {
 fn named(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
     let ours = |word: &&str| {
-        // The other one is the start of a name with a space before it.
         ["bandana_", "process_"]
             .iter()
             .any(|start| word.len() > start.len() && word.starts_with(start))
     };
     let of = |word: &str| {
-        let parts = ["_bucket", "_sum", "_count"].iter();
-        let whole = parts.filter_map(|part| word.strip_suffix(part)).next();
+        let mut parts = ["_bucket", "_sum", "_count"].iter();
+        let whole = parts.find_map(|part| word.strip_suffix(part));
         whole.unwrap_or(word).to_owned()
     };
     words.filter(ours).map(of).collect()
