@@ -66,6 +66,8 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         lead,
         segments: table.segments(cells, &counted),
         metrics: table.metrics(cells, &counted),
+        control_arm: 0,
+        lifts: Vec::new(),
     }
 }
 

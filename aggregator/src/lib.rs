@@ -27,6 +27,7 @@ pub mod fuzzing;
 pub mod gateway;
 pub mod http;
 pub mod ingest;
+mod lifts;
 pub mod memory;
 pub mod metrics;
 pub mod operator_client;

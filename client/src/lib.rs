@@ -65,6 +65,10 @@
 //! takes `host_transport()` and carries out [`Tasks`]; with the feature `messages` these are bytes to
 //! post, and it tells the answers.
 //!
+//! When no arm comes, [`Bandana::status`] names the last refusal and the last error, with what to do
+//! about each. With the feature `log` fetches, refusals and uploads are told to the app's logger of
+//! the crate `log`, target `bandana`: never a reward, an arm, or what a report says.
+//!
 //! # The life of an assignment
 //!
 //! 1. [`Experiment::choose`] gives the assignment whose attribution window lasts. Without one it draws
@@ -233,8 +237,8 @@ pub use reward::{Reward, RewardError};
 pub use sdk::{Answer, Call, CallId, NextCall};
 pub use sdk::{
     Assignment, Bandana, Builder, Choice, Consent, DefaultReason, Experiment, ExperimentError,
-    HostTransport, NotReady, Ready, Reporting, Status, Tasks, WantsAcceptance, WantsBudget,
-    WantsConsent, WantsStorage, WantsTransport,
+    HostTransport, NotReady, Ready, Reporting, Status, Tasks, Trouble, WantsAcceptance,
+    WantsBudget, WantsConsent, WantsStorage, WantsTransport,
 };
 #[cfg(feature = "grpc")]
 pub use sdk::{Driver, StartError};

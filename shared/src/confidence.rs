@@ -237,6 +237,44 @@ pub fn lead_among(
     leads.min_by(|a, b| a.interval.low().total_cmp(&b.interval.low()))
 }
 
+/// The difference between an arm and the one that it is compared with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    /// The arm.
+    pub arm: usize,
+    /// Its mean less that of the other, each scaled to 0..=1, before it is debiased.
+    pub difference: f64,
+    /// An interval for it.
+    pub interval: Interval,
+}
+
+/// The differences of all other active arms with reports from the arm `control`, in their order;
+/// none if that arm has no reports.
+///
+/// The intervals are those of [`lead_among`]: each pair of arms has its own part of α, so with
+/// probability at least 1 - α those of all pairs hold, at whatever times and with whichever arm as
+/// the control, also one that is chosen after a look at the reports.
+pub fn differences_from(
+    control: usize,
+    tallies: &[Tally],
+    alphabet: Alphabet,
+    active: &[bool],
+    initial: usize,
+    alpha: ErrorLevel,
+) -> Vec<Difference> {
+    let base = tallies.get(control).and_then(|tally| Sample::of(tally, alphabet));
+    let Some(base) = base else { return Vec::new() };
+    let samples = samples(tallies, alphabet, active);
+    let reported = samples.iter().enumerate().filter_map(|(arm, sample)| Some((arm, (*sample)?)));
+    let others = reported.filter(|(arm, _)| *arm != control);
+    let against = |(arm, sample): (usize, Sample)| {
+        let sequence = NormalMixture::new(alpha.part(pair_share(initial, control.max(arm))));
+        let difference = sample.mean() - base.mean();
+        Difference { arm, difference, interval: sequence.difference(sample, base) }
+    };
+    others.map(against).collect()
+}
+
 /// Most further reports that [`reports_left`] counts.
 const REPORTS_LEFT_MAX: f64 = 1e15;
 

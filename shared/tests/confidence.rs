@@ -9,7 +9,8 @@
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::Floor;
 use bandana_shared::confidence::{
-    BetaBinomialMixture, Lead, NormalMixture, best_active_arm, best_arm, lead_among, reports_left,
+    BetaBinomialMixture, Difference, Lead, NormalMixture, best_active_arm, best_arm,
+    differences_from, lead_among, reports_left,
 };
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::interval::{ErrorLevel, ErrorLevelError, Interval, wilson};
@@ -346,6 +347,43 @@ fn left(tallies: &[Tally], alpha: f64) -> Option<u64> {
     let (active, arms) = (vec![true; tallies.len()], tallies.len());
     let even = vec![1.0 / arms as f64; arms];
     reports_left(tallies, Alphabet::BITS, (&active, &even), arms, level(alpha))
+}
+
+fn differences(control: usize, tallies: &[Tally], alpha: f64) -> Vec<Difference> {
+    let (active, arms) = (vec![true; tallies.len()], tallies.len());
+    differences_from(control, tallies, Alphabet::BITS, &active, arms, level(alpha))
+}
+
+#[test]
+fn differences_from_whichever_control_hold_together_at_every_step() {
+    const RUNS: u64 = 200;
+    const MEANS: [f64; 4] = [0.6, 0.5, 0.5, 0.4];
+    let misses = |seed: &u64| {
+        let mut random = ChaCha8Rng::seed_from_u64(*seed);
+        let mut tallies = [Tally::EMPTY; 4];
+        (0..800).any(|_| {
+            let looks = |arm: &usize| tallies[*arm].private_mean().unwrap_or(1.0);
+            let leader = (0..4).max_by(|a, b| looks(a).total_cmp(&looks(b))).unwrap();
+            let arm = if random.random_bool(0.5) { leader } else { random.random_range(0..4) };
+            tallies[arm] += Tally::of_bit(random.random_bool(MEANS[arm]));
+            (0..4).any(|control| {
+                let covers =
+                    |found: &Difference| found.interval.contains(MEANS[found.arm] - MEANS[control]);
+                !differences(control, &tallies, 0.1).iter().all(covers)
+            })
+        })
+    };
+    let missed = (0..RUNS).filter(misses).count() as u64;
+    assert!(missed <= allowed(RUNS, 0.1), "{missed}");
+
+    // For the leader's rival they are the lead.
+    let tallies = [tally(100, 60), tally(100, 45), tally(200, 100), Tally::EMPTY];
+    let lead = lead(&tallies, 0.1).unwrap();
+    let found = differences(lead.rival, &tallies, 0.1);
+    let of_leader = found.iter().find(|found| found.arm == lead.leader).unwrap();
+    assert_eq!((of_leader.difference, of_leader.interval), (lead.difference, lead.interval));
+    assert_eq!(found.len(), 2, "an arm without reports has no difference");
+    assert!(differences(3, &tallies, 0.1).is_empty() && differences(9, &tallies, 0.1).is_empty());
 }
 
 #[test]

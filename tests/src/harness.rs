@@ -159,7 +159,7 @@ pub async fn tallies(
 /// A request for the estimates of an experiment at the default error level.
 pub fn estimates_request(specification: &Specification) -> EstimatesRequest {
     let experiment_id = specification.experiment_id().to_string();
-    EstimatesRequest { experiment_id, alpha: 0.0, dishonest_share: 0.0 }
+    EstimatesRequest { experiment_id, ..Default::default() }
 }
 
 /// A binary experiment with three arms and epsilon 1, valid for real clients.

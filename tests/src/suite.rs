@@ -23,6 +23,8 @@ pub enum Requirement {
     Disks,
     /// The programs of a PostgreSQL server.
     Postgres,
+    /// `promtool`.
+    Promtool,
     /// `systemd-analyze`.
     Systemd,
 }
@@ -34,6 +36,7 @@ impl Requirement {
             Self::Browser => "BANDANA_REQUIRE_BROWSER",
             Self::Disks => "BANDANA_REQUIRE_DISKS",
             Self::Postgres => "BANDANA_REQUIRE_POSTGRES",
+            Self::Promtool => "BANDANA_REQUIRE_PROMTOOL",
             Self::Systemd => "BANDANA_REQUIRE_SYSTEMD",
         }
     }
@@ -43,6 +46,7 @@ impl Requirement {
             Self::Browser => "a browser",
             Self::Disks => "a disk of its own",
             Self::Postgres => "PostgreSQL",
+            Self::Promtool => "promtool",
             Self::Systemd => "systemd",
         }
     }
@@ -53,6 +57,7 @@ impl Requirement {
             Self::Browser => "install Chromium and chromedriver (Debian: chromium-driver)",
             Self::Disks => "run the tests as root, who may mount a tmpfs",
             Self::Postgres => "install a PostgreSQL server (Debian: postgresql)",
+            Self::Promtool => "install promtool (Debian: prometheus)",
             Self::Systemd => "install systemd-analyze (Debian: systemd)",
         }
     }

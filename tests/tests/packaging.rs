@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         "the_replicas_of_the_compose_file_find_what_they_need",
         the_replicas_of_the_compose_file_find_what_they_need,
     );
+    suite.add("the_alert_rules_ring_when_they_should", the_alert_rules_ring_when_they_should);
     suite.run().exit_code()
 }
 
@@ -92,6 +93,26 @@ fn systemd_analyze(arguments: &[&str]) -> anyhow::Result<Output> {
         }
         output => Ok(output?),
     }
+}
+
+fn promtool(arguments: &[&str]) -> anyhow::Result<()> {
+    let mut command = Command::new("promtool");
+    let place = root().join("aggregator/packaging/monitoring");
+    let output = match command.args(arguments).current_dir(place).output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Requirement::Promtool.missing("no promtool is installed"));
+        }
+        output => output?,
+    };
+    let said =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    ensure!(output.status.success(), "{arguments:?}: {said:?}");
+    Ok(())
+}
+
+fn the_alert_rules_ring_when_they_should() -> anyhow::Result<()> {
+    promtool(&["check", "rules", "alerts.yml"])?;
+    promtool(&["test", "rules", "alerts-test.yml"])
 }
 
 fn the_unit_starts_what_there_is_and_waits_for_its_end() -> anyhow::Result<()> {

@@ -12,6 +12,7 @@ use crate::alarms::{Alarm, AlarmName};
 use crate::clock::Clock;
 use crate::estimates::{EstimatesSettings, estimates};
 use crate::ingest::IngestMetrics;
+use crate::lifts::with_lifts;
 use crate::registry::Experiment;
 use crate::store::ExperimentState;
 
@@ -52,14 +53,19 @@ impl AlarmWatch {
         alarms.into_iter().map(|alarm| message(alarm, now)).collect()
     }
 
-    /// Estimates of every arm, with the alarms.
+    /// Estimates of every arm, with the alarms, and the lifts over the control arm: this one, or
+    /// else that of the record.
     pub(super) fn estimates(
         &self,
         experiment: &Experiment,
         settings: EstimatesSettings,
+        control_arm: Option<u32>,
     ) -> Estimates {
         let alarms = self.alarms(experiment);
-        Estimates { alarms, ..estimates(experiment, settings) }
+        let estimates = Estimates { alarms, ..estimates(experiment, settings) };
+        let serving = experiment.serving();
+        let control_arm = control_arm.unwrap_or_else(|| serving.written.control_arm());
+        with_lifts(estimates, control_arm, &serving.specification, experiment.initial_arms())
     }
 }
 

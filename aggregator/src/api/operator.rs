@@ -22,7 +22,7 @@ use bandana_shared::wire::v1::{
     Estimates, EstimatesRequest, ExperimentName, ExperimentStatus, ExportTalliesRequest,
     ListAuditEntriesRequest, ListAuditEntriesResponse, ListExperimentsRequest,
     ListExperimentsResponse, RefreshPolicyResponse, RetireArmRequest, SetEnrolmentRequest,
-    experiment_status,
+    SetRecordRequest, experiment_status,
 };
 use futures_util::{Stream, StreamExt as _};
 use tokio_stream::wrappers::WatchStream;
@@ -217,6 +217,7 @@ fn status_of(experiment: &Experiment, alarms: Vec<v1::Alarm>) -> ExperimentStatu
         arm_count: count(arms.len()),
         arms_in_play: count(arms.iter().filter(|arm| !arm.is_retired()).count()),
         archived: serving.is_archived,
+        record: Some(serving.written.message().clone()),
     }
 }
 
@@ -226,7 +227,15 @@ fn listed(status: ExperimentStatus, view: v1::ExperimentView) -> ExperimentStatu
         return status;
     }
     let without_arms = |specification| v1::Specification { arms: Vec::new(), ..specification };
-    ExperimentStatus { specification: status.specification.map(without_arms), ..status }
+    let specification = status.specification.map(without_arms);
+    let in_brief = |record: v1::ExperimentRecord| v1::ExperimentRecord {
+        hypothesis: String::new(),
+        links: Vec::new(),
+        decision: record.decision.map(|d| v1::Decision { reason: String::new(), ..d }),
+        ..record
+    };
+    let record = status.record.map(in_brief);
+    ExperimentStatus { specification, record, ..status }
 }
 
 /// The status for a change that was not made.
@@ -236,9 +245,9 @@ pub(super) fn decline(error: &ExperimentChangeError) -> Status {
         ExperimentChangeError::Store(StoreError::Refused(
             StoreRefusal::ExperimentExists(_) | StoreRefusal::ExperimentWasDeleted(_),
         )) => Status::already_exists(message),
-        ExperimentChangeError::Specification(_) | ExperimentChangeError::Learner(_) => {
-            Status::invalid_argument(message)
-        }
+        ExperimentChangeError::Specification(_)
+        | ExperimentChangeError::Learner(_)
+        | ExperimentChangeError::Record(_) => Status::invalid_argument(message),
         ExperimentChangeError::Gone(_) => Status::not_found(message),
         ExperimentChangeError::State { .. }
         | ExperimentChangeError::LayerOverlap { .. }
@@ -294,6 +303,18 @@ fn settings(request: &EstimatesRequest) -> Result<EstimatesSettings, Status> {
     Ok(EstimatesSettings { alpha, dishonest_share })
 }
 
+/// Checks that there is an arm to compare others with.
+fn check_control(experiment: &Experiment, control: Option<u32>) -> Result<(), Status> {
+    let arms = experiment.serving().specification.arms().len();
+    match control.filter(|arm| *arm as usize >= arms) {
+        None => Ok(()),
+        Some(arm) => Err(Status::invalid_argument(format!(
+            "control_arm is {arm}, and the experiment has the arms 0 to {}",
+            arms.saturating_sub(1)
+        ))),
+    }
+}
+
 fn audit_query(request: ListAuditEntriesRequest) -> Result<AuditQuery, Status> {
     let ListAuditEntriesRequest { experiment_id, limit, before } = request;
     let experiment = match &experiment_id[..] {
@@ -327,6 +348,7 @@ fn audit_entry(record: AuditRecord) -> v1::AuditEntry {
         AuditAction::AddArm => v1::AuditAction::AddArm,
         AuditAction::RetireArm => v1::AuditAction::RetireArm,
         AuditAction::SetEnrolment => v1::AuditAction::SetEnrolment,
+        AuditAction::SetRecord => v1::AuditAction::SetRecord,
         AuditAction::AddSignature => v1::AuditAction::AddSignature,
         AuditAction::RegisterDataSet => v1::AuditAction::RegisterDataSet,
         AuditAction::RefuseDataSet => v1::AuditAction::RefuseDataSet,
@@ -472,6 +494,16 @@ impl Operator for OperatorService {
         self.administer(act, ExperimentChange::Revise { experiment, change }).await
     }
 
+    async fn set_record(
+        &self,
+        request: Request<SetRecordRequest>,
+    ) -> Result<Response<ExperimentStatus>, Status> {
+        let act = AuditedAction::new("record written", &request);
+        let request = Box::new(request.into_inner());
+        let experiment = find(&self.registry, request.experiment_id.clone()).await?;
+        self.administer(act, ExperimentChange::Record { experiment, request }).await
+    }
+
     async fn add_signature(
         &self,
         request: Request<AddSignatureRequest>,
@@ -497,9 +529,10 @@ impl Operator for OperatorService {
         request: Request<EstimatesRequest>,
     ) -> Result<Response<Estimates>, Status> {
         let request = request.into_inner();
-        let settings = settings(&request)?;
+        let (settings, control) = (settings(&request)?, request.control_arm);
         let experiment = self.find_counted(request.experiment_id).await?;
-        Ok(Response::new(self.watch.estimates(&experiment, settings)))
+        check_control(&experiment, control)?;
+        Ok(Response::new(self.watch.estimates(&experiment, settings, control)))
     }
 
     type WatchEstimatesStream =
@@ -511,14 +544,15 @@ impl Operator for OperatorService {
     ) -> Result<Response<Self::WatchEstimatesStream>, Status> {
         let caller = Caller::of(request.extensions());
         let request = request.into_inner();
-        let settings = settings(&request)?;
+        let (settings, control) = (settings(&request)?, request.control_arm);
         let experiment = self.find_counted(request.experiment_id).await?;
+        check_control(&experiment, control)?;
         let end = Box::pin(self.ending.clone().wait());
         let versions = WatchStream::new(experiment.watch());
         let (watch, looker) = (self.watch.clone(), self.watch.clone());
         let looked_at = Arc::clone(&experiment);
         let news = news(versions, ticks(), move || looker.names(&looked_at)).take_until(end);
-        let stream = news.map(move |()| Ok(watch.estimates(&experiment, settings)));
+        let stream = news.map(move |()| Ok(watch.estimates(&experiment, settings, control)));
         Ok(Response::new(until_revoked(until_end(stream, self.ending.clone()), caller)))
     }
 

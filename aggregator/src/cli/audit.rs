@@ -13,7 +13,7 @@ use crate::views::table::terminal_columns;
 const FIELDS: &str = "\
 Fields with --json: entries, the newest first, each with number (greater than those of all earlier \
 entries), at_unix_seconds, caller (name of the token, or the SHA-256 of the certificate), action \
-(create, start, pause, resume, stop, add-arm, retire-arm, set-enrolment, add-signature, archive, unarchive or delete; \
+(create, start, pause, resume, stop, add-arm, retire-arm, set-enrolment, set-record, add-signature, archive, unarchive or delete; \
 register-data-set or refuse-data-set), experiment_id (or the data set), detail (for people). \
 Fields may be added; none changes its meaning.";
 

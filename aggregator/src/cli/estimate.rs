@@ -30,6 +30,10 @@ pub(super) struct Wanted {
     /// The shift is how far an estimate can be from what honest reports would have shown.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     dishonest_share: f64,
+    /// Index of the arm that the others are compared with [default: that of `bandana experiment
+    /// record`, or else 0].
+    #[arg(long, value_name = "ARM")]
+    control: Option<u32>,
     #[command(flatten)]
     connection: Connection,
 }
@@ -71,7 +75,7 @@ impl Wanted {
         connection: Connection,
     ) -> Self {
         let (alpha, dishonest_share) = (alpha.unwrap_or(ALPHA), dishonest_share.unwrap_or(0.0));
-        Self { experiment, alpha, dishonest_share, connection }
+        Self { experiment, alpha, dishonest_share, control: None, connection }
     }
 
     fn request(&self) -> Result<EstimatesRequest, Failure> {
@@ -83,6 +87,7 @@ impl Wanted {
             experiment_id: self.experiment.to_string(),
             alpha: self.alpha,
             dishonest_share: self.dishonest_share,
+            control_arm: self.control,
         })
     }
 

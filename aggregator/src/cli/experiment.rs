@@ -16,6 +16,7 @@ use tonic::{Response, Status};
 use super::connection::{Client, Connection, block_on, experiment_id};
 use super::consent::{Consent, Prompt};
 use super::export::{Export, export};
+use super::record::{Record, record};
 use super::{say, say_json, verdict, warn};
 use crate::views::draft::Draft;
 use crate::views::experiment_view::{ExperimentView, FIELDS};
@@ -120,6 +121,7 @@ pub(super) enum Experiment {
         /// The share that takes part from now on: above 0, at most 1.
         share: f64,
     },
+    Record(Record),
     Export(Export),
 }
 
@@ -229,6 +231,7 @@ pub(super) fn run(experiment: Experiment) -> anyhow::Result<()> {
                     .await
             })
         }
+        Experiment::Record(wanted) => record(&wanted),
         Experiment::Export(wanted) => export(&wanted),
     }
 }
@@ -250,7 +253,7 @@ fn change(
 
 impl Named {
     /// The index of an arm given by label, if an arm in play has that label, or else by index.
-    fn find_arm(&self, text: &str) -> anyhow::Result<u32> {
+    pub(super) fn find_arm(&self, text: &str) -> anyhow::Result<u32> {
         let status = block_on(async {
             let mut client = self.reach.connection.connect().await?;
             let name = ExperimentName { experiment_id: self.experiment.to_string() };
@@ -261,7 +264,7 @@ impl Named {
     }
 
     /// Makes a change, and prints the resulting state of the experiment.
-    fn changed(
+    pub(super) fn changed(
         &self,
         call: impl AsyncFnOnce(Client, ExperimentName) -> Answer,
     ) -> anyhow::Result<()> {

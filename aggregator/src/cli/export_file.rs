@@ -1,4 +1,4 @@
-//! Export files, CSV or Parquet. An existing file is never overwritten.
+//! Export files: CSV, JSON or Parquet. An existing file is never overwritten.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::{Readers, write_new};
-use crate::views::columns::{Column, csv};
+use crate::views::columns::{Column, csv, json};
 use crate::views::failure::Failure;
 
 /// Which file.
@@ -24,6 +24,8 @@ pub(super) struct ExportFile {
 enum Format {
     /// Comma-separated values (RFC 4180), with a line of names.
     Csv,
+    /// A JSON array with an object for each record, which has the columns of the CSV.
+    Json,
     /// Apache Parquet, with typed columns; not to a terminal.
     Parquet,
 }
@@ -43,6 +45,7 @@ impl ExportFile {
     pub(super) fn write(&self, columns: &[Column]) -> anyhow::Result<()> {
         let bytes = match self.format {
             Format::Csv => csv(columns)?,
+            Format::Json => json(columns)?,
             Format::Parquet => parquet(columns)?,
         };
         match &self.out {

@@ -25,6 +25,7 @@ mod plan;
 mod query;
 mod query_view;
 mod question_id;
+mod record;
 mod relay;
 mod seal;
 mod serve;

@@ -16,8 +16,10 @@ use http::{StatusCode, Uri};
 use serde::Serialize;
 use tonic::Status;
 
+use super::exports::{Wanted, exported};
+use super::presets;
 use super::refusal::{JSON, Refusal};
-use super::requests::{call, creation, estimates, parameter, read};
+use super::requests::{call, creation, estimates, parameter, read, writing};
 use super::state::DashboardState;
 use super::views::{Deleted, Listed, experiment};
 use super::watching::{lines, moment, moments};
@@ -33,6 +35,8 @@ pub(super) fn router() -> Router<DashboardState> {
         .route("/api/experiments/{id}", get(show))
         .route("/api/experiments/{id}/watch", get(watch))
         .route("/api/experiments/{id}/tallies", get(tallies))
+        .route("/api/experiments/{id}/export", get(export))
+        .route("/api/experiments/{id}/record", post(record))
         .route("/api/experiments/{id}/start", post(start))
         .route("/api/experiments/{id}/pause", post(pause))
         .route("/api/experiments/{id}/resume", post(resume))
@@ -41,6 +45,7 @@ pub(super) fn router() -> Router<DashboardState> {
         .route("/api/experiments/{id}/unarchive", post(unarchive))
         .route("/api/experiments/{id}/delete", post(delete))
         .route("/api/audit", get(audit))
+        .route("/api/plan", get(plan))
 }
 
 pub(super) fn json(view: &impl Serialize) -> Answer {
@@ -132,6 +137,38 @@ async fn audit(
     let entries =
         dashboard_state.service()?.list_audit_entries(call(&caller, request)).await?.into_inner();
     json(&AuditView::new(entries.entries))
+}
+
+/// As `bandana experiment export`: the estimates, or the tallies of every day.
+async fn export(
+    State(dashboard_state): State<DashboardState>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Answer {
+    let wanted = Wanted::of(&uri)?;
+    exported(dashboard_state.service()?, &caller, estimates(&uri, id)?, wanted).await
+}
+
+/// Writes a record, and answers as `bandana experiment show --json`.
+async fn record(
+    State(dashboard_state): State<DashboardState>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Answer {
+    let service = dashboard_state.service()?;
+    let request = writing(&read(body, dashboard_state.request_time).await?, id)?;
+    let written = service.set_record(call(&caller, request)).await?;
+    json(&experiment(written.get_ref())?)
+}
+
+/// How many users each preset of privacy takes, as `bandana plan` computes it.
+async fn plan(uri: Uri) -> Answer {
+    let arms = parameter(&uri, "arms")?.unwrap_or(2);
+    let gap = parameter(&uri, "gap")?.unwrap_or(presets::GAP);
+    let presets = presets::presets(arms, gap);
+    json(&presets.map_err(|error| Refusal::invalid(error.to_string()))?)
 }
 
 async fn start(

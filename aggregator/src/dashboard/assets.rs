@@ -25,7 +25,7 @@ macro_rules! asset {
     };
 }
 
-const ASSETS: [Asset; 27] = [
+const ASSETS: [Asset; 31] = [
     Asset {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -48,6 +48,10 @@ const ASSETS: [Asset; 27] = [
     asset!("traffic.js", SCRIPT),
     asset!("details.js", SCRIPT),
     asset!("actions.js", SCRIPT),
+    asset!("record.js", SCRIPT),
+    asset!("lifts.js", SCRIPT),
+    asset!("exports.js", SCRIPT),
+    asset!("presets.js", SCRIPT),
     asset!("privacy.js", SCRIPT),
     asset!("create.js", SCRIPT),
     asset!("forms.js", SCRIPT),

@@ -11,7 +11,9 @@
 
 mod api;
 mod assets;
+mod exports;
 mod origin;
+mod presets;
 mod refusal;
 mod requests;
 mod state;
@@ -59,6 +61,7 @@ pub(crate) fn calls(dashboard_state: DashboardState) -> Router {
 #[cfg(feature = "fuzzing")]
 pub(crate) fn fuzz_requests(uri: Option<&http::Uri>, body: &[u8]) {
     requests::creation(body).ok();
+    requests::writing(body, String::new()).ok();
     trusted::creation(body).ok();
     if let Some(uri) = uri {
         requests::estimates(uri, String::new()).ok();

@@ -4,7 +4,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
-use bandana_shared::wire::v1::{CreateExperimentRequest, EstimatesRequest};
+use bandana_shared::wire::v1::{
+    CreateExperimentRequest, Decision, EstimatesRequest, SetRecordRequest, Texts,
+};
 use http::Uri;
 use serde::Deserialize;
 use tonic::{Request, Status};
@@ -35,6 +37,7 @@ pub(super) fn estimates(uri: &Uri, experiment_id: String) -> Result<EstimatesReq
         experiment_id,
         alpha: parameter(uri, "alpha")?.unwrap_or(0.0),
         dishonest_share: parameter(uri, "dishonest_share")?.unwrap_or(0.0),
+        control_arm: parameter(uri, "control")?,
     })
 }
 
@@ -58,6 +61,47 @@ pub(super) fn creation(body: &[u8]) -> Result<CreateExperimentRequest, Refusal> 
     let request = creation.experiment.request(creation.accept_nonlinear_estimand);
     let request = request.map_err(|error| Refusal::invalid(error.to_string()))?;
     Ok(CreateExperimentRequest { draft: creation.draft, ..request })
+}
+
+/// The body of a request to write a record: what is left out stays as it is.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Writing {
+    title: Option<String>,
+    hypothesis: Option<String>,
+    owner: Option<String>,
+    tags: Option<Vec<String>>,
+    links: Option<Vec<String>>,
+    decision: Option<Decided>,
+    control_arm: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Decided {
+    decision: String,
+    reason: String,
+    arm: Option<u32>,
+}
+
+/// Parses the body of a request to write a record.
+pub(super) fn writing(body: &[u8], experiment_id: String) -> Result<SetRecordRequest, Refusal> {
+    let writing: Writing = serde_json::from_slice(body)
+        .map_err(|error| Refusal::invalid(format!("this is no record: {error}")))?;
+    let Writing { title, hypothesis, owner, tags, links, decision, control_arm } = writing;
+    let texts = |texts: Option<Vec<String>>| texts.map(|texts| Texts { texts });
+    let decision =
+        decision.map(|Decided { decision, reason, arm }| Decision { decision, reason, arm });
+    Ok(SetRecordRequest {
+        experiment_id,
+        title,
+        hypothesis,
+        owner,
+        tags: texts(tags),
+        links: texts(links),
+        decision,
+        control_arm,
+    })
 }
 
 /// Reads a body, limited in length and time.

@@ -8,6 +8,7 @@ use bandana_shared::identity::ExperimentId;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
+use bandana_shared::wire::v1::SetRecordRequest;
 
 use super::writer::{Writer, WriterError};
 use super::{ExperimentChange, ExperimentChangeError, ExperimentCommand, Revise};
@@ -123,6 +124,12 @@ impl Writer {
             ExperimentChange::Archive { experiment, is_archived } => {
                 self.archive(caller, experiment, *is_archived)
             }
+            ExperimentChange::Record { experiment, request } => {
+                match self.set_record(caller, experiment, request)? {
+                    Some(record) => Ok(record),
+                    None => return Ok(Arc::clone(experiment)),
+                }
+            }
             ExperimentChange::Delete { experiment } => return self.delete(caller, experiment),
             ExperimentChange::AddSignature { revision, signature } => {
                 self.add_signature(caller, revision, signature)
@@ -212,6 +219,25 @@ impl Writer {
         let action = if is_archived { AuditAction::Archive } else { AuditAction::Unarchive };
         let entry = self.entry(caller, action, experiment.id(), String::new());
         Ok(self.store.archive(expected(experiment.key(), &serving), &entry)?)
+    }
+
+    /// Writes the record of an experiment. None: nothing changes.
+    fn set_record(
+        &mut self,
+        caller: &str,
+        experiment: &Experiment,
+        request: &SetRecordRequest,
+    ) -> Result<Option<ExperimentRecord>, ExperimentChangeError> {
+        let serving = experiment.serving();
+        let before = &*serving.written;
+        let record = before.changed(request, serving.specification.arms().len())?;
+        if record == *before {
+            return Ok(None);
+        }
+        let detail = record.differences(before);
+        let entry = self.entry(caller, AuditAction::SetRecord, experiment.id(), detail);
+        let expected = expected(experiment.key(), &serving);
+        Ok(Some(self.store.set_record(expected, (before, &record), &entry)?))
     }
 
     /// Deletes an experiment, and returns its former state.

@@ -13,6 +13,7 @@ use bandana_shared::identity::ExperimentId;
 use bandana_shared::participation::Layer;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1::SetRecordRequest;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -21,7 +22,7 @@ pub(crate) use writer::Today;
 pub use writer::{Writer, WriterError};
 
 use crate::store::{
-    CuratorChange, ExperimentState, OpenFiles, StoreError, Transition, TrustedChange,
+    CuratorChange, ExperimentState, OpenFiles, RecordError, StoreError, Transition, TrustedChange,
 };
 use bandana_learners::LearnerConfig;
 use bandana_learners::LearnerError;
@@ -91,6 +92,13 @@ pub enum ExperimentChange {
         /// Whether the experiment becomes archived.
         is_archived: bool,
     },
+    /// Write the record of an experiment.
+    Record {
+        /// The experiment.
+        experiment: Arc<Experiment>,
+        /// What changes in the record.
+        request: Box<SetRecordRequest>,
+    },
     /// Delete an experiment.
     Delete {
         /// The experiment.
@@ -113,6 +121,7 @@ impl ExperimentChange {
             Self::Move { experiment, .. }
             | Self::Revise { experiment, .. }
             | Self::Archive { experiment, .. }
+            | Self::Record { experiment, .. }
             | Self::Delete { experiment } => Some(experiment),
             Self::AddSignature { revision, .. } => Some(&revision.experiment),
         }
@@ -290,6 +299,9 @@ pub enum ExperimentChangeError {
     /// The learner can't work with the changed experiment.
     #[error(transparent)]
     Learner(#[from] LearnerError),
+    /// The record can't be written so.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// The change does not fit the experiment's state.
     #[error("the experiment is {}; this needs one that is {}", state.name(), expected(from))]
     State {
@@ -328,6 +340,7 @@ impl ExperimentChangeError {
             Self::State { .. }
                 | Self::Specification(_)
                 | Self::Learner(_)
+                | Self::Record(_)
                 | Self::LayerOverlap { .. }
         )
     }

@@ -22,7 +22,7 @@ use super::monitor::{monitor_of, probability_best};
 use crate::alarms::{Alarm, AlarmQuery, ExperimentMonitor};
 use crate::clock::Clock;
 use crate::store::{ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
-use crate::store::{UploadTarget, served_policy};
+use crate::store::{UploadTarget, WrittenRecord, served_policy};
 
 /// An experiment in memory.
 #[derive(Debug)]
@@ -61,6 +61,8 @@ pub struct PublishedExperiment {
     pub state: ExperimentState,
     /// Whether lists leave the experiment out.
     pub is_archived: bool,
+    /// What people have written about the experiment, which devices are not served.
+    pub written: Arc<WrittenRecord>,
     /// The current policy, with a weight for every arm of the revision.
     pub policy: Arc<Policy>,
     /// The number of reports that the policy was computed from.
@@ -100,6 +102,7 @@ impl Experiment {
         let serving = PublishedExperiment {
             state: record.state,
             is_archived: record.is_archived,
+            written: Arc::new(record.written.clone()),
             policy: Arc::new(policy),
             policy_reports: reports,
             specification: newest,
@@ -344,7 +347,7 @@ impl Experiment {
     /// Serves the state in a record of this experiment, unless the record is older.
     pub(super) fn apply_record(&self, record: ExperimentRecord) -> Result<(), LearnerError> {
         let ExperimentRecord { state, revisions, signatures, tallies, days, policy, .. } = record;
-        let is_archived = record.is_archived;
+        let (is_archived, written) = (record.is_archived, Arc::new(record.written));
         let newest = revisions.into_iter().next_back().ok_or(LearnerError::NoActiveArm)?;
         let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.serving();
@@ -360,6 +363,7 @@ impl Experiment {
                     signatures,
                     state,
                     is_archived,
+                    written,
                     policy,
                     policy_reports,
                     policy_since,
@@ -374,6 +378,7 @@ impl Experiment {
             self.serving.store(Arc::new(PublishedExperiment {
                 signatures,
                 is_archived,
+                written,
                 ..serving
             }));
             return Ok(());
@@ -403,9 +408,10 @@ impl Experiment {
             specification,
             signatures,
             state,
-            // Only a change of the store archives an experiment, and that leaves the policy as it
-            // is.
+            // Only a change of the store archives an experiment or writes its record, and that
+            // leaves the policy as it is.
             is_archived: self.serving.load().is_archived,
+            written: Arc::clone(&self.serving.load().written),
             policy,
             policy_reports,
             policy_since,

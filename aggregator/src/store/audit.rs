@@ -34,11 +34,13 @@ pub enum AuditAction {
     Unarchive,
     /// Another share of the installations was enrolled.
     SetEnrolment,
+    /// The record of an experiment was written.
+    SetRecord,
 }
 
 impl AuditAction {
     /// Every action.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Create,
         Self::Start,
         Self::Pause,
@@ -53,6 +55,7 @@ impl AuditAction {
         Self::Delete,
         Self::Unarchive,
         Self::SetEnrolment,
+        Self::SetRecord,
     ];
 
     /// The action's name in the store, in messages and for people.
@@ -72,6 +75,7 @@ impl AuditAction {
             Self::Delete => "delete",
             Self::Unarchive => "unarchive",
             Self::SetEnrolment => "set-enrolment",
+            Self::SetRecord => "set-record",
         }
     }
 

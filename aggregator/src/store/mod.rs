@@ -10,6 +10,7 @@ mod group;
 mod postgres;
 pub(crate) mod queries;
 mod reader;
+mod record;
 pub(crate) mod trusted;
 mod upload;
 mod verification;
@@ -48,6 +49,7 @@ pub use queries::{
     SessionUpdate,
 };
 pub use reader::StoreReader;
+pub use record::{RecordError, WrittenRecord};
 pub(crate) use trusted::DecodedRecord;
 pub use trusted::{
     DISCLOSURES_MAX, TrustedChange, TrustedCommit, TrustedRecord, TrustedRefusal, TrustedVersion,
@@ -122,6 +124,18 @@ pub trait Store: Debug + Send {
     fn archive(
         &mut self,
         expected: ExpectedState,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError>;
+
+    /// Writes the record of an experiment whose state is as the caller expects, and whose record is
+    /// the first one so far.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
+    fn set_record(
+        &mut self,
+        expected: ExpectedState,
+        records: (&WrittenRecord, &WrittenRecord),
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
 
@@ -346,6 +360,8 @@ pub struct ExperimentRecord {
     pub state: ExperimentState,
     /// Whether lists leave the experiment out, according to the audit log.
     pub is_archived: bool,
+    /// What people have written about the experiment.
+    pub written: WrittenRecord,
     /// Every revision, oldest first; at least one.
     pub revisions: Vec<Specification>,
     /// The signatures of the newest revision, by key, including expired ones.

@@ -51,6 +51,7 @@ fn action(action: AuditAction) -> &'static str {
         AuditAction::Delete => "delete",
         AuditAction::Unarchive => "unarchive",
         AuditAction::SetEnrolment => "set-enrolment",
+        AuditAction::SetRecord => "set-record",
         AuditAction::Unspecified => "unknown",
     }
 }

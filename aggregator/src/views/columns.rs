@@ -2,6 +2,9 @@
 
 use bandana_shared::identity::Day;
 
+use serde::Serializer as _;
+use serde_json::Value;
+
 use super::date::date_of;
 
 /// A column with one cell per record.
@@ -42,6 +45,20 @@ impl Cells {
         }
     }
 
+    /// The JSON value of a record's cell; null for a missing one.
+    fn value(&self, record: usize) -> Value {
+        match self {
+            Self::Text(cells) => cells[record].clone().into(),
+            Self::Flags(cells) => cells[record].into(),
+            Self::Days(cells) => date_of(cells[record]).into(),
+            Self::Places(cells) => cells[record].into(),
+            Self::Counts(cells) => cells[record].into(),
+            Self::Integers(cells) => cells[record].into(),
+            Self::Numbers(cells) => cells[record].into(),
+            Self::Estimates(cells) => cells[record].into(),
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::Text(cells) => cells.len(),
@@ -56,6 +73,18 @@ impl Cells {
     }
 }
 
+/// The columns as a JSON array with an object for each record, one on a line.
+pub(crate) fn json(columns: &[Column]) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = b"[".to_vec();
+    for record in 0..columns.first().map_or(0, |column| column.cells.len()) {
+        bytes.extend(if record > 0 { &b",\n"[..] } else { b"\n" });
+        let fields = columns.iter().map(|column| (&column.name, column.cells.value(record)));
+        serde_json::Serializer::new(&mut bytes).collect_map(fields)?;
+    }
+    bytes.extend(b"\n]\n");
+    Ok(bytes)
+}
+
 /// The columns as CSV (RFC 4180), with a header line.
 pub(crate) fn csv(columns: &[Column]) -> anyhow::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
@@ -64,4 +93,26 @@ pub(crate) fn csv(columns: &[Column]) -> anyhow::Result<Vec<u8>> {
         writer.write_record(columns.iter().map(|column| column.cells.text(record)))?;
     }
     Ok(writer.into_inner().map_err(csv::IntoInnerError::into_error)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_have_the_same_names_in_the_same_order() {
+        let column = |name: &str, cells| Column { name: name.to_owned(), cells };
+        let columns = [
+            column("label", Cells::Text(vec!["a \"b\"".to_owned(), "c".to_owned()])),
+            column("arm", Cells::Places(vec![0, 1])),
+            column("estimate", Cells::Estimates(vec![Some(0.5), None])),
+        ];
+        let text = String::from_utf8(json(&columns).unwrap()).unwrap();
+        let first = "{\"label\":\"a \\\"b\\\"\",\"arm\":0,\"estimate\":0.5}";
+        let second = "{\"label\":\"c\",\"arm\":1,\"estimate\":null}";
+        assert_eq!(text, format!("[\n{first},\n{second}\n]\n"));
+        let text = String::from_utf8(csv(&columns).unwrap()).unwrap();
+        assert!(text.starts_with("label,arm,estimate\n"), "{text}");
+        assert_eq!(json(&[]).unwrap(), b"[\n]\n");
+    }
 }

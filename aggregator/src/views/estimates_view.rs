@@ -1,6 +1,6 @@
 //! Views of estimates, as text and as JSON.
 
-use bandana_shared::wire::v1::{Estimand, Estimates, Lead};
+use bandana_shared::wire::v1::{Estimand, Estimates, Lead, Lift};
 use serde::Serialize;
 
 use super::alarm_view::{self, AlarmView};
@@ -18,7 +18,9 @@ each category), reports, epsilon (in nats for each report), shuffled (as of `exp
 manipulation_gain, best_arm (an index; null while none is best with confidence 1 - alpha), \
 lead (null, or of the arm with the largest estimate over the rival that is most in the way of a verdict: \
 arm, rival, difference, low, high, reports_left: further ones until best_arm is known if all stays as it \
-is, null: never), summary (a sentence), policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
+is, null: never), control_arm, lifts (of each other arm over the control arm: arm, difference, low, high: bounds \
+that hold for all pairs of arms at all times at once, relative: difference as a share of the control arm's \
+estimate, null unless that is above 0), summary (a sentence), policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
 without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, \
 symbols: empty unless k-ary, else for each symbol count: reports that say it, frequency: its \
 debiased share among the true ones, low, high), segments (value, arms: as above, with weight of the \
@@ -38,6 +40,8 @@ pub(crate) struct EstimatesView {
     manipulation_gain: f64,
     best_arm: Option<u32>,
     lead: Option<LeadView>,
+    control_arm: u32,
+    lifts: Vec<LiftView>,
     summary: String,
     policy_version: String,
     arms: Vec<ArmEstimateView>,
@@ -64,6 +68,22 @@ impl From<Lead> for LeadView {
     }
 }
 
+/// Stable JSON form of the lift of an arm.
+#[derive(Debug, Serialize)]
+struct LiftView {
+    arm: u32,
+    difference: f64,
+    low: f64,
+    high: f64,
+    relative: Option<f64>,
+}
+
+impl From<Lift> for LiftView {
+    fn from(Lift { arm, difference, low, high, relative }: Lift) -> Self {
+        Self { arm, difference, low, high, relative }
+    }
+}
+
 impl From<Estimates> for EstimatesView {
     fn from(estimates: Estimates) -> Self {
         Self {
@@ -83,6 +103,8 @@ impl From<Estimates> for EstimatesView {
             manipulation_gain: estimates.manipulation_gain,
             best_arm: estimates.best_arm,
             policy_version: estimates.policy_version.to_string(),
+            control_arm: estimates.control_arm,
+            lifts: estimates.lifts.into_iter().map(Into::into).collect(),
             arms: estimates.arms.into_iter().map(Into::into).collect(),
             segments: estimates.segments.into_iter().map(Into::into).collect(),
             metrics: estimates.metrics.into_iter().map(Into::into).collect(),
@@ -142,9 +164,48 @@ impl EstimatesView {
             shuffled,
             estimand_in_words(self.estimand),
             table.render(columns),
-        ) + &self.frequencies(columns)
+        ) + &self.lifted(columns)
+            + &self.frequencies(columns)
             + &measurement_view::describe(&self.metrics, &self.segments, columns)
             + &alarm_view::describe(&self.alarms)
+    }
+
+    /// A table of the lifts over the control arm, if there are any.
+    fn lifted(&self, columns: Option<usize>) -> String {
+        let label = |arm: u32| {
+            let found = self.arms.iter().find(|shown| shown.arm == arm);
+            found.map_or_else(String::new, |shown| visible(&shown.label))
+        };
+        let mut table = Table::new([
+            ("arm", Side::Right),
+            ("label", Side::Left),
+            ("lift", Side::Right),
+            ("low", Side::Right),
+            ("high", Side::Right),
+            ("relative", Side::Right),
+        ]);
+        for lift in &self.lifts {
+            table.push([
+                lift.arm.to_string(),
+                label(lift.arm),
+                signed(lift.difference),
+                signed(lift.low),
+                signed(lift.high),
+                lift.relative
+                    .map_or_else(|| "-".to_owned(), |share| format!("{:+.1}%", 100.0 * share)),
+            ]);
+        }
+        if self.lifts.is_empty() {
+            return String::new();
+        }
+        format!(
+            "\nlift over {} ({}): bounds that hold for all pairs of arms at all times at once, with \
+             confidence {}\n\n{}",
+            self.control_arm,
+            label(self.control_arm),
+            confidence(self.alpha),
+            table.render(columns)
+        )
     }
 
     /// A table of the symbols' frequencies, if there are symbols.
@@ -295,6 +356,10 @@ fn about(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+fn signed(value: f64) -> String {
+    format!("{value:+.4}")
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::alarm_view::{self, AlarmView};
 use super::measurement_view::{self, MetricView, SegmentationView};
+use super::record_view::RecordView;
 use super::table::{Side, Table, visible};
 use crate::central::shuffled;
 
@@ -35,7 +36,8 @@ report_days, 0: once), layer (null, or name, from, to), enrolment_share, segment
 name, values), metrics (name, kind, low, high, share: of the assignments that report it, at_most, \
 at_least: limits on its mean or null), arms (arm: its index, label, retired), signatures (public_key, \
 expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
-seen: in the measure of the alarm), archived (whether lists leave it out). Fields may be added; none changes its meaning.";
+seen: in the measure of the alarm), archived (whether lists leave it out), record (title, hypothesis, owner, tags, \
+links, decision: null, or decision, reason and arm, control_arm). Fields may be added; none changes its meaning.";
 
 /// Stable JSON form of an experiment.
 #[derive(Debug, Serialize)]
@@ -72,6 +74,7 @@ pub(crate) struct ExperimentView {
     signatures: Vec<SignatureView>,
     alarms: Vec<AlarmView>,
     archived: bool,
+    record: RecordView,
 }
 
 /// Stable JSON form of what shuffling is worth.
@@ -220,6 +223,7 @@ impl ExperimentView {
             signatures,
             alarms: status.alarms.iter().cloned().map(Into::into).collect(),
             archived: status.archived,
+            record: status.record.clone().unwrap_or_default().into(),
         })
     }
 
@@ -230,6 +234,11 @@ impl ExperimentView {
 
     fn stands(&self) -> String {
         format!("{}{}", self.state, if self.archived { " and archived" } else { "" })
+    }
+
+    fn label(&self, arm: u32) -> String {
+        let found = self.arms.iter().find(|shown| shown.arm == arm as usize);
+        found.map_or_else(|| format!("arm {arm}"), |arm| visible(&arm.label))
     }
 
     /// All properties, one per line, and the arms.
@@ -288,6 +297,7 @@ impl ExperimentView {
             rows.push(("shuffled", format!("in batches of {}, by a relay", shuffled.batch)));
             rows.push(("central epsilon", shuffled.describe()));
         }
+        rows.splice(1..1, self.record.rows(|arm| self.label(arm)));
         for SignatureView { public_key, expires, .. } in &self.signatures {
             rows.push(("signed", format!("by {public_key} until {expires}")));
         }

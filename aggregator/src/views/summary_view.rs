@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::alarm_view::{self, AlarmView};
 use super::experiment_view::{learner, state};
 use super::failure::Failure;
-use super::table::{Side, Table};
+use super::table::{Side, Table, visible};
 use crate::operator_client::Client;
 
 /// The summary of an experiment in a list.
@@ -26,11 +26,17 @@ pub(crate) struct SummaryView {
     learner: &'static str,
     reports: u64,
     alarms: Vec<AlarmView>,
+    title: String,
+    owner: String,
+    tags: Vec<String>,
+    /// What was decided; null for nothing yet.
+    decision: Option<String>,
 }
 
 impl From<&ExperimentStatus> for SummaryView {
     fn from(status: &ExperimentStatus) -> Self {
         let specification = status.specification.clone().unwrap_or_default();
+        let record = status.record.clone().unwrap_or_default();
         Self {
             experiment_id: specification.experiment_id,
             state: state(status),
@@ -52,6 +58,10 @@ impl From<&ExperimentStatus> for SummaryView {
             learner: learner(status),
             reports: status.reports,
             alarms: status.alarms.iter().cloned().map(Into::into).collect(),
+            title: record.title,
+            owner: record.owner,
+            tags: record.tags,
+            decision: record.decision.map(|decision| decision.decision),
         }
     }
 }
@@ -90,6 +100,8 @@ pub(crate) fn list(experiments: &[SummaryView], columns: Option<usize>) -> Strin
         ("learner", Side::Right),
         ("reports", Side::Right),
         ("alarms", Side::Left),
+        ("owner", Side::Left),
+        ("title", Side::Left),
     ]);
     for view in experiments {
         table.push([
@@ -102,6 +114,8 @@ pub(crate) fn list(experiments: &[SummaryView], columns: Option<usize>) -> Strin
             view.learner.to_owned(),
             view.reports.to_string(),
             alarm_view::names(&view.alarms),
+            visible(&view.owner),
+            visible(&view.title),
         ]);
     }
     table.render(columns)

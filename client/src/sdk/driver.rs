@@ -211,8 +211,12 @@ async fn talk(shared: &Arc<Shared>, mut transport: Transport) -> Option<Instant>
                     continue;
                 }
                 let failure = why_not(answer.as_ref());
-                // The error is in the statistics and in the refusal.
-                tell_answer(&mut shared.core(), &task, answer, shared.now()).ok();
+                let told = tell_answer(&mut shared.core(), &task, answer, shared.now());
+                let error = match &told {
+                    Err(TransportError::Client(error)) => Some(error),
+                    _ => None,
+                };
+                shared.note_fetch(&task.experiment_id, failure.as_deref(), error);
                 shared.note_heard(failure);
             }
             (_, wait) => {
@@ -243,6 +247,7 @@ fn tell_outcome(shared: &Shared, id: UploadId, outcome: Option<UploadOutcome>, t
     let outcome = outcome.unwrap_or(UploadOutcome::Unanswered { retry_after: None });
     // Without randomness the upload is handed out again later.
     shared.core().on_upload_result(id, &outcome, shared.now()).ok();
+    shared.note_upload(&outcome);
 }
 
 /// Reason why a fetch failed, in words; `None`: it succeeded.

@@ -14,6 +14,7 @@ mod notifier;
 mod settings;
 mod shared;
 mod tasks;
+mod trouble;
 mod work;
 #[cfg(feature = "grpc")]
 mod writer;
@@ -45,6 +46,8 @@ pub use host_storage::{HostWrite, Kept, Slot};
 pub use settings::Consent;
 pub(crate) use shared::Shared;
 pub use tasks::Tasks;
+pub use trouble::Trouble;
+use trouble::Troubles;
 
 /// The client of an app: cheap to clone, safe to use from every thread. Only [`Self::opt_out`],
 /// [`Self::opt_in`] and [`Self::shutdown`] wait for a network or a disk. Calls of product code
@@ -152,6 +155,7 @@ impl Bandana {
     /// ```
     pub fn status(&self) -> Status {
         let now = self.shared.now();
+        let Troubles { refusal, error } = self.shared.last_troubles();
         let core = self.shared.core();
         let status = Status {
             reporting: if core.is_opted_out() {
@@ -171,6 +175,8 @@ impl Bandana {
             open_assignments: core.open_assignments(),
             waiting_reports: core.waiting_reports(),
             reports_without_relay: core.reports_without_relay(),
+            last_refusal: refusal,
+            last_error: error,
             statistics: core.statistics(),
         };
         drop(core);
@@ -388,6 +394,12 @@ pub struct Status {
     /// The time of the next call, after calls that failed; `None`: the last one was answered. Call
     /// [`Bandana::wake`] when the network has changed.
     pub next_attempt: Option<Timestamp>,
+    /// The last refusal of a server's answer since this start, and what to do about it. It may be
+    /// over: what an experiment shows now is in [`Choice`].
+    pub last_refusal: Option<Trouble>,
+    /// The last call since this start that failed, and what to do about it. It may be over: see
+    /// [`Self::next_attempt`].
+    pub last_error: Option<Trouble>,
     /// Counts since this start.
     pub statistics: Statistics,
 }

@@ -9,6 +9,7 @@ use bandana_shared::identity::ExperimentId;
 use super::disk::Disk;
 use super::notifier::Notifier;
 use super::settings::{Acceptances, Consent, Settings};
+use super::trouble::Troubles;
 use super::work::Work;
 use crate::budget::Budget;
 use crate::core::Core;
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     heard: Condvar,
     /// Reason why the last fetch failed.
     failure: Mutex<Option<String>>,
+    troubles: Mutex<Troubles>,
     end: Mutex<End>,
     ended: Condvar,
 }
@@ -78,6 +80,7 @@ impl Shared {
             network: Notifier::default(),
             heard: Condvar::new(),
             failure: Mutex::default(),
+            troubles: Mutex::default(),
             end: Mutex::default(),
             ended: Condvar::new(),
         };
@@ -175,6 +178,15 @@ impl Shared {
         }
         *lock(&self.failure) = failure;
         self.heard.notify_all();
+    }
+
+    pub(super) fn troubles(&self) -> MutexGuard<'_, Troubles> {
+        lock(&self.troubles)
+    }
+
+    /// The last troubles since the start. A copy of the process has none.
+    pub(super) fn last_troubles(&self) -> Troubles {
+        if self.is_forked() { Troubles::default() } else { self.troubles().clone() }
     }
 
     /// Reason why the last fetch failed, if it did.

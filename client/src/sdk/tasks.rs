@@ -131,7 +131,7 @@ impl Tasks {
     /// As for [`crate::Core::on_fetched`].
     pub fn on_fetched(&mut self, task: &FetchTask, fetched: Fetched) -> Result<(), ClientError> {
         let told = self.shared.core().on_fetched(task, fetched, self.shared.now());
-        self.shared.note_heard(None);
+        self.note(task, None, &told);
         told
     }
 
@@ -165,7 +165,7 @@ impl Tasks {
         why: String,
     ) -> Result<(), ClientError> {
         let told = self.shared.core().on_fetch_failed(task, retry_after, self.shared.now());
-        self.shared.note_heard(Some(why));
+        self.note(task, Some(why), &told);
         told
     }
 
@@ -195,7 +195,7 @@ impl Tasks {
         why: String,
     ) -> Result<(), ClientError> {
         let told = self.shared.core().on_fetch_refused(task, self.shared.now());
-        self.shared.note_heard(Some(why));
+        self.note(task, Some(why), &told);
         told
     }
 
@@ -207,8 +207,14 @@ impl Tasks {
         why: String,
     ) -> Result<(), ClientError> {
         let told = self.shared.core().on_answer_invalid(task, self.shared.now());
-        self.shared.note_heard(Some(why));
+        self.note(task, Some(why), &told);
         told
+    }
+
+    /// Records the end of a fetch.
+    fn note(&self, task: &FetchTask, failure: Option<String>, told: &Result<(), ClientError>) {
+        self.shared.note_fetch(&task.experiment_id, failure.as_deref(), told.as_ref().err());
+        self.shared.note_heard(failure);
     }
 
     /// Records the result of an upload.
@@ -236,7 +242,9 @@ impl Tasks {
         id: UploadId,
         outcome: &UploadOutcome,
     ) -> Result<(), ClientError> {
-        self.shared.core().on_upload_result(id, outcome, self.shared.now())
+        let told = self.shared.core().on_upload_result(id, outcome, self.shared.now());
+        self.shared.note_upload(outcome);
+        told
     }
 
     /// Makes the pending writes, for hosts that are about to be stopped. Blocks on the disk. A

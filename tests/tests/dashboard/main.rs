@@ -7,6 +7,7 @@ mod alarms;
 mod content;
 mod keyboard;
 mod kinds;
+mod records;
 mod sign_in;
 mod strangers;
 mod trusted;
@@ -34,6 +35,10 @@ fn main() -> ExitCode {
         kinds::what_has_ended_is_archived_shown_and_deleted_by_its_name,
         kinds::every_kind_of_trusted_experiment_has_a_page_and_is_paused_there,
         kinds::shares_of_levels_and_categories_are_those_of_the_command_line,
+        records::a_record_is_written_on_the_page_and_found_in_the_list,
+        records::arms_are_compared_with_the_control_and_files_are_those_of_the_command_line,
+        records::a_copy_begins_with_the_settings_of_the_first,
+        records::presets_take_the_users_that_a_plan_says,
         sign_in::operators_show_a_token_and_a_revoked_one_ends_what_they_see,
         strangers::the_pages_can_reach_nobody_else_and_make_no_markup,
         strangers::pages_of_others_can_neither_read_nor_change_anything,
@@ -54,6 +59,16 @@ async fn printed(url: &str, arguments: &[&str]) -> anyhow::Result<Value> {
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{arguments:?}: {}: {errors}", output.status);
     Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// The output of a command, for the server at this URL.
+async fn written(url: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).clean_environment().env("BANDANA_OPERATOR_URL", url);
+    let output = command.output().await?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{arguments:?}: {}: {errors}", output.status);
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// The changes of an experiment, latest first, from `bandana audit`.

@@ -7,6 +7,7 @@ use bandana_aggregator::store::ValidUpload;
 use bandana_aggregator::store::{
     AuditEntry, Committed, CuratorChange, DatabaseError, ExpectedState, ExperimentKey,
     ExperimentRecord, ExperimentState, OpenError, Store, StoreError, TrustedChange, Window,
+    WrittenRecord,
 };
 use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
@@ -213,6 +214,15 @@ impl Store for WatchedStore {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.store.archive(standing, entry)
+    }
+
+    fn set_record(
+        &mut self,
+        standing: ExpectedState,
+        records: (&WrittenRecord, &WrittenRecord),
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.store.set_record(standing, records, entry)
     }
 
     fn delete(&mut self, standing: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {

@@ -111,7 +111,12 @@ async fn a_nonlinear_curve_is_labelled_with_what_it_estimates() -> anyhow::Resul
         ("linear", Estimand::MeanReward, -5.0, 5.0),
     ] {
         let experiment_id = experiment_id.to_owned();
-        let request = EstimatesRequest { experiment_id, alpha: 0.01, dishonest_share: 0.02 };
+        let request = EstimatesRequest {
+            experiment_id,
+            alpha: 0.01,
+            dishonest_share: 0.02,
+            ..Default::default()
+        };
         let estimates = aggregator.operator.get_estimates(request).await?.into_inner();
         assert_eq!(estimates.estimand(), estimand);
         let arm = &estimates.arms[0];

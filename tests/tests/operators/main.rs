@@ -11,6 +11,7 @@ mod lifecycle;
 mod lists;
 mod operator_commands;
 mod queries;
+mod records;
 mod roles;
 mod signing_commands;
 mod tokens;

@@ -44,21 +44,26 @@ async fn bandana(url: &str, arguments: &[&str]) -> anyhow::Result<Output> {
 }
 
 /// The output of a command, which must succeed.
-async fn printed(url: &str, arguments: &[&str]) -> anyhow::Result<String> {
+pub(super) async fn printed(url: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = bandana(url, arguments).await?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{arguments:?}: {}: {errors}", output.status);
     Ok(String::from_utf8(output.stdout)?)
 }
 
-async fn object(url: &str, arguments: &[&str]) -> anyhow::Result<Value> {
+pub(super) async fn object(url: &str, arguments: &[&str]) -> anyhow::Result<Value> {
     let text = printed(url, arguments).await?;
     ensure!(text.lines().count() == 1, "more than one line: {text}");
     Ok(serde_json::from_str(&text)?)
 }
 
 /// Asserts that a command fails with this exit code, and that its error contains each of `parts`.
-async fn refused(url: &str, arguments: &[&str], code: i32, parts: &[&str]) -> anyhow::Result<()> {
+pub(super) async fn refused(
+    url: &str,
+    arguments: &[&str],
+    code: i32,
+    parts: &[&str],
+) -> anyhow::Result<()> {
     let output = bandana(url, arguments).await?;
     let errors = String::from_utf8(output.stderr)?;
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");

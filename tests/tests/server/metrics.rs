@@ -229,6 +229,39 @@ fn exposed(text: &str) -> BTreeSet<(String, String, String)> {
     kinds.map(of).collect()
 }
 
+/// The names of metrics in a text.
+fn named(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+    let ours = |word: &&str| {
+        ["bandana_", "process_"]
+            .iter()
+            .any(|start| word.len() > start.len() && word.starts_with(start))
+    };
+    let of = |word: &str| {
+        let mut parts = ["_bucket", "_sum", "_count"].iter();
+        let whole = parts.find_map(|part| word.strip_suffix(part));
+        whole.unwrap_or(word).to_owned()
+    };
+    words.filter(ours).map(of).collect()
+}
+
+#[tokio::test]
+async fn every_metric_of_the_board_and_of_the_alert_rules_is_there() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let running = aggregator.create(three_arms("running")).await?;
+    let day = aggregator.day(&running).await?;
+    aggregator.device.submit_upload(upload(1, &running, day, &[(0, true)])?).await?;
+    let page = metrics(&aggregator).await?;
+    let exposed: BTreeSet<_> = exposed(&page).into_iter().map(|(name, ..)| name).collect();
+    for file in ["alerts.yml", "alerts-test.yml", "grafana.json"] {
+        let path = bandana_tests::committed::root().join("aggregator/packaging/monitoring");
+        let names = named(&std::fs::read_to_string(path.join(file))?);
+        let lacking: Vec<_> = names.difference(&exposed).collect();
+        assert!(names.len() > 5 && lacking.is_empty(), "{file}: {lacking:?} of {names:?}");
+    }
+    aggregator.process.stop().await
+}
+
 #[tokio::test]
 async fn every_metric_is_documented_and_no_other() -> anyhow::Result<()> {
     let mut aggregator = Aggregator::start(PROGRAM).await?;

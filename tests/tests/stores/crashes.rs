@@ -11,7 +11,7 @@ use bandana_aggregator::store::ValidUpload;
 use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::store::{
     AuditAction, AuditEntry, Committed, CuratorChange, DatabaseError, ExpectedState, ExperimentKey,
-    ExperimentRecord, ExperimentState, Store, StoreError, TrustedChange, Window,
+    ExperimentRecord, ExperimentState, Store, StoreError, TrustedChange, Window, WrittenRecord,
 };
 use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
@@ -112,6 +112,15 @@ impl Store for Faulty {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.write(|store| store.archive(expected, entry))
+    }
+
+    fn set_record(
+        &mut self,
+        expected: ExpectedState,
+        records: (&WrittenRecord, &WrittenRecord),
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.write(|store| store.set_record(expected, records, entry))
     }
 
     fn delete(&mut self, expected: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {

@@ -213,6 +213,7 @@ fn upgraded(server: &Postgres) -> anyhow::Result<()> {
         DROP FUNCTION sum_fresh; DROP FUNCTION sum_changed; DROP FUNCTION sum_gone;
         DROP FUNCTION sum_fresh_uploads;
         DROP TABLE trusted_lease; DROP TABLE trusted_handover;
+        ALTER TABLE experiment DROP COLUMN record;
         UPDATE bandana_schema SET version = 7",
     )?;
     let mut store = PostgresStore::open(&settings(&url)?)?;

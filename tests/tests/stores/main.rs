@@ -12,6 +12,7 @@ mod model;
 mod places;
 mod proxy;
 mod queries;
+mod records;
 mod replicas;
 mod streams;
 mod transport;
@@ -34,6 +35,7 @@ fn main() -> anyhow::Result<ExitCode> {
         cases::ALL,
         crashes::ALL,
         queries::ALL,
+        records::ALL,
         deletion::ALL,
         model::ALL,
         streams::ALL,

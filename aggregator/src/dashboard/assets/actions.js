@@ -16,13 +16,14 @@ const STEPS = {
 
 const PRIVATE = {
   path: "/api/experiments",
+  copy: "#/new/from/",
   stopping: " ends: reports that devices still hold are refused, and nothing starts it again. To refuse them for now, pause it.",
   deleting: " goes for good, with its revisions, signatures and tallies. Its entries among the changes stay, and no experiment can have its name again.",
 };
 
 /** The buttons for an experiment, and what shows those that fit a state. Of another kind are its
     path, what is said before it is stopped and deleted, and what is called after a change. */
-export function actionsOf(id, { announce, signal }, { path, stopping, deleting, changed } = PRIVATE) {
+export function actionsOf(id, { announce, signal }, { path, copy, stopping, deleting, changed } = PRIVATE) {
   const trouble = element("div");
   const buttons = new Map();
   let isBusy = false;
@@ -68,7 +69,7 @@ export function actionsOf(id, { announce, signal }, { path, stopping, deleting, 
     }
   };
   const group = element("div", { class: "row", role: "group", "aria-label": "Conduct of the experiment" },
-    ...buttons.values());
+    ...buttons.values(), copy ? element("a", { id: "copy", class: "button", href: `${copy}${id}` }, "Copy…") : null);
   return { parts: [group, trouble, questions.stop, questions.delete], show };
 }
 

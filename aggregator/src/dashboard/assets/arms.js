@@ -3,8 +3,9 @@
 import { name, places } from "./arm-names.js";
 import { ARMS_SHOWN, chart, intervals } from "./charts.js";
 import { element, numberCell, shareCell, table } from "./elements.js";
+import { lifts } from "./lifts.js";
 import { symbols } from "./symbols.js";
-import { count, estimate, percent, plain, visible } from "./text.js";
+import { count, percent, plain, units, visible } from "./text.js";
 
 /** What the chart shows. */
 const ESTIMANDS = { mean_reward: "Mean reward", mean_curved_reward: "Mean of g(reward)" };
@@ -35,14 +36,16 @@ export function arms({ signal }) {
   const caption = element("figcaption");
   const figure = element("figure", {}, plot.place, caption);
   const shares = symbols();
+  const lifted = lifts();
   const section = element("section", { "aria-labelledby": "arms-title" },
     element("h2", { id: "arms-title" }, "Arms"), lead, summary,
     element("div", { class: "row" },
       element("label", { for: "level" }, "Confidence"), level,
       element("label", { for: "dishonest" }, "Dishonest reports, in percent"), share),
-    figure, frame, shares.frame);
+    figure, frame, ...lifted.parts, shares.frame);
   const dishonest = () => Math.min(1, Math.max(0, Number(share.value) / 100 || 0));
-  const show = ({ estimates, probability_best: best }) => {
+  const show = ({ experiment, estimates, probability_best: best }) => {
+    const unit = units(experiment);
     const order = places(estimates.arms);
     body.replaceChildren(...estimates.arms.map((arm) => element("tr",
       { class: [arm.retired && "retired", arm.arm === estimates.best_arm && "best"].filter(Boolean).join(" ") || undefined },
@@ -50,11 +53,11 @@ export function arms({ signal }) {
       element("th", { scope: "row", class: "wraps" }, ...name(arm.label, order.get(arm.arm)),
         arm.retired ? " (retired)" : null, arm.arm === estimates.best_arm ? " (best)" : null),
       numberCell(arm.reports, count(arm.reports)),
-      numberCell(arm.estimate, arm.estimate === null ? "" : estimate(arm.estimate)),
-      numberCell(arm.low, estimate(arm.low)),
-      numberCell(arm.high, estimate(arm.high)),
+      numberCell(arm.estimate, arm.estimate === null ? "" : unit.value(arm.estimate)),
+      numberCell(arm.low, unit.value(arm.low)),
+      numberCell(arm.high, unit.value(arm.high)),
       shareCell(arm.weight, percent(arm.weight)),
-      numberCell(arm.manipulation_shift, estimate(arm.manipulation_shift)),
+      numberCell(arm.manipulation_shift, unit.size(arm.manipulation_shift)),
       shareCell(best[arm.arm] ?? 0, percent(best[arm.arm] ?? 0)))));
     const isRanked = estimates.estimand !== "frequencies";
     for (const row of frame.querySelectorAll("tr")) {
@@ -62,7 +65,8 @@ export function arms({ signal }) {
     }
     const confidence = `${plain(100 * (1 - estimates.alpha))}%`;
     shares.show(estimates, confidence);
-    lead.replaceChildren(...leads(estimates, confidence));
+    lifted.show(estimates, unit, confidence);
+    lead.replaceChildren(...leads(estimates, confidence, unit));
     const leader = estimates.arms.find((arm) => arm.arm === estimates.best_arm);
     summary.replaceChildren(
       element("data", { id: "reports", value: String(estimates.reports) }, `${count(estimates.reports)} reports. `),
@@ -80,17 +84,18 @@ export function arms({ signal }) {
     plot.show({
       arms: inChart.map((arm) => ({ ...arm, order: order.get(arm.arm), shift: arm.manipulation_shift })),
       best: estimates.best_arm,
+      isRate: unit.isRate,
     });
   };
-  const changed = (then) => [level, share].forEach((input) => input.addEventListener("change", then));
-  return { section, show, changed, share: dishonest, query: () => `alpha=${level.value}&dishonest_share=${dishonest()}` };
+  const changed = (then) => [level, share, lifted.control].forEach((input) => input.addEventListener("change", then));
+  return { section, show, changed, share: dishonest, query: () => `alpha=${level.value}&dishonest_share=${dishonest()}${lifted.query()}` };
 }
 
 /** Who leads by how much, and how many reports are missing, for whoever has to decide. */
-function leads({ lead, arms, best_arm: best }, confidence) {
+function leads({ lead, arms, best_arm: best }, confidence, unit) {
   if (!lead) return [];
   const labelled = (place) => element("bdi", {}, visible(arms.find((arm) => arm.arm === place)?.label ?? String(place)));
-  const apart = ` by ${estimate(lead.difference)} (${estimate(lead.low)} to ${estimate(lead.high)})`;
+  const apart = ` by ${unit.size(lead.difference)} (${unit.size(lead.low)} to ${unit.size(lead.high)})`;
   const names = [element("strong", {}, labelled(lead.arm)), best === null ? " seems ahead of " : " is best, ahead of ", labelled(lead.rival), apart];
   if (best !== null) return [...names, `, with confidence ${confidence}.`];
   if (lead.reports_left === null) return [...names, "; as the traffic is, that will not become certain."];

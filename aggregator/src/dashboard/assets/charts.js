@@ -62,8 +62,9 @@ export function chart(id, describe, signal) {
 const hidden = { paths: () => null, points: { show: false } };
 
 /** Estimates with their intervals, an arm a line. */
-export function intervals({ arms, best }, { ink, soft, line, arm: colour }, width) {
+export function intervals({ arms, best, isRate }, { ink, soft, line, arm: colour }, width) {
   const most = width < 500 ? 12 : LABEL;
+  const shown = (value) => (isRate ? `${plain(100 * value)}%` : plain(value));
   const labels = arms.map(({ label }) => short(label, most));
   const data = [
     arms.map((_, place) => place),
@@ -116,14 +117,14 @@ export function intervals({ arms, best }, { ink, soft, line, arm: colour }, widt
     axes: [
       { ...axis, stroke: ink, side: 3, size: most * 7.5, splits: () => data[0], values: () => labels,
         grid: { show: false }, ticks: { show: false }, gap: 6 },
-      { ...axis, side: 2, size: 36, grid: { stroke: line, width: 1 }, ticks: { stroke: line } },
+      { ...axis, side: 2, size: 36, ...(isRate ? { values: (_, marks) => marks.map(shown) } : {}), grid: { stroke: line, width: 1 }, ticks: { stroke: line } },
     ],
     series: [{}, hidden, hidden, hidden],
     hooks: { draw: [draw] },
   };
   const words = arms.map(({ label, estimate, low, high }) => estimate === null
     ? `${short(label, LABEL)}: no reports`
-    : `${short(label, LABEL)}: ${plain(estimate)}, between ${plain(low)} and ${plain(high)}`);
+    : `${short(label, LABEL)}: ${shown(estimate)}, between ${shown(low)} and ${shown(high)}`);
   return { options, data, description: `Estimates with intervals. ${words.join("; ")}.` };
 }
 

@@ -2,6 +2,7 @@
 
 import { element, problem } from "./elements.js";
 import { check, choice, field, number } from "./forms.js";
+import { presets } from "./presets.js";
 import { get, post } from "./server.js";
 
 const LEARNERS = [
@@ -18,16 +19,19 @@ const MECHANISMS = [
   ["randomized-response", "randomized response (binary rewards)"],
 ];
 
-/** Shows the form, to those who may call. */
-export async function create({ main, signal, announce, ready }) {
-  await get("/api/experiments", signal);
+/** Shows the form, to those who may call: four questions, and the rest with good defaults. Filled
+    in from the experiment `from`, if there is one. */
+export async function create({ main, signal, announce, ready }, from) {
+  // Whoever may not see experiments is asked for a token here.
+  const known = await get(`/api/experiments${from ? `/${from}` : ""}`, signal);
+  const copied = from ? known.experiment : null;
   const inputs = {
     id: element("input", { id: "experiment_id", required: true, pattern: "[a-z0-9._\\-]{1,64}", autocomplete: "off", spellcheck: "false" }),
     arms: element("textarea", { id: "arms", required: true, rows: "4", spellcheck: "false" }),
     epsilon: number({ id: "epsilon", required: true, min: "0.000001", max: "32", value: "1" }),
     window: number({ id: "attribution_window_seconds", required: true, min: "0", max: "7776000", step: "1", value: "3600" }),
     delay: number({ id: "release_delay_seconds_max", min: "0", max: "604800", step: "1", value: "3600" }),
-    kind: choice("reward_kind", [["binary", "one of two values"], ["bounded", "anything in a range"]]),
+    kind: choice("reward_kind", [["binary", "one of two values, such as a tap or none"], ["bounded", "anything in a range, such as a rating"]]),
     low: number({ id: "reward_low", required: true, value: "0" }),
     high: number({ id: "reward_high", required: true, value: "1" }),
     fallback: number({ id: "default_reward" }),
@@ -75,6 +79,7 @@ export async function create({ main, signal, announce, ready }) {
     };
     try {
       const made = await post("/api/experiments", body, signal);
+      await takeRecord(copied, made, signal);
       announce(`${made.experiment_id} was created`);
       location.hash = `#/experiments/${made.experiment_id}`;
     } catch (error) {
@@ -84,19 +89,14 @@ export async function create({ main, signal, announce, ready }) {
     }
     isBusy = false;
   };
-  const form = element("form", { id: "create", onsubmit: submit, onchange: adapt },
-    element("fieldset", {}, element("legend", {}, "What is tried"),
-      field("Name", inputs.id, "1 to 64 of a-z, 0-9, “.”, “_” and “-”; apps ask for it"),
-      field("Arms", inputs.arms, "The label of each on a line of its own")),
-    element("fieldset", {}, element("legend", {}, "Privacy"),
-      field("Epsilon", inputs.epsilon, "Privacy loss of one report in nats: smaller is more private, and takes more users. Apps refuse more than they accept."),
+  const privacy = presets(inputs.epsilon, () => labels(inputs).length, signal);
+  inputs.arms.addEventListener("input", privacy.ask);
+  const more = element("details", { id: "more" }, element("summary", {}, "More: noise, timing, who takes part, learning"),
+    element("fieldset", {}, element("legend", {}, "Noise"),
       field("Curve", inputs.mechanism), curvature, nonlinear.row, simulation.row),
-    element("fieldset", {}, element("legend", {}, "Rewards"),
-      field("Rewards are", inputs.kind),
-      field("Lowest", inputs.low), field("Highest", inputs.high),
-      field("Without a reward", inputs.fallback, "What is reported then; the lowest, if this is left empty"),
+    element("fieldset", {}, element("legend", {}, "Reactions"),
+      field("Without a reaction", inputs.fallback, "What is reported then; the lowest, if this is left empty"),
       field("Rewards out of range", inputs.outOfRange),
-      field("Attribution window, in seconds", inputs.window, "How long after a choice rewards count; 3600 is an hour. 0 is for simulated users."),
       field("Random delay of reports, in seconds", inputs.delay, "At most so long: 0 to 604800; apps refuse less than 600 unless they say otherwise")),
     element("fieldset", {}, element("legend", {}, "Who takes part"),
       field("An arm is", inputs.keeping), weight, days,
@@ -109,12 +109,78 @@ export async function create({ main, signal, announce, ready }) {
       field("Learner", inputs.learner),
       field("Floor weight", inputs.floor, "Least share of the traffic for every arm: 0 to 1 / number of arms"),
       field("Burn-in, in reports", inputs.burnIn, "All arms get the same until each has so many reports"),
-      field("Holdout share", inputs.holdout, "Share of the traffic that is spread evenly, whatever the learner says: 0 to 1")),
-    draft.row, trouble,
+      field("Holdout share", inputs.holdout, "Share of the traffic that is spread evenly, whatever the learner says: 0 to 1")));
+  const form = element("form", { id: "create", onsubmit: submit, onchange: adapt },
+    element("fieldset", {}, element("legend", {}, "1. What is it called?"),
+      field("Name", inputs.id, "1 to 64 of a-z, 0-9, “.”, “_” and “-”; apps ask for it")),
+    element("fieldset", {}, element("legend", {}, "2. What is tried?"),
+      field("Arms", inputs.arms, "The label of each on a line of its own")),
+    element("fieldset", {}, element("legend", {}, "3. What is a reaction?"),
+      field("A reaction is", inputs.kind),
+      element("div", { class: "row" }, field("Lowest", inputs.low), field("Highest", inputs.high)),
+      field("It counts for so many seconds after the choice", inputs.window, "3600 is an hour. 0 is for simulated users.")),
+    element("fieldset", {}, element("legend", {}, "4. How private is it?"), ...privacy.parts),
+    more, draft.row, trouble,
     element("button", { type: "submit", class: "main" }, "Create"));
+  // What is wrong in a part that is closed could not be shown.
+  form.addEventListener("invalid", (event) => { if (more.contains(event.target)) more.open = true; }, true);
+  const lacking = copied ? prefill(inputs, simulation.input, copied) : null;
   adapt();
-  main.replaceChildren(element("h1", { tabindex: "-1" }, "New experiment"), element("section", {}, form));
+  main.replaceChildren(element("h1", { tabindex: "-1", id: "create-title" }, "New experiment"),
+    ...(copied ? [element("p", { id: "copied", class: "note" }, `As ${copied.experiment_id} was created, under another name. ${lacking}`)] : []),
+    element("section", { "aria-labelledby": "create-title" }, form));
   ready();
+  privacy.ask();
+}
+
+const labels = (inputs) => inputs.arms.value.split("\n").map((label) => label.trim()).filter((label) => label !== "");
+
+/** Fills in an experiment's settings, and says which of them this form does not have. */
+function prefill(inputs, simulation, from) {
+  const { rewards, sticky, layer } = from;
+  const values = {
+    arms: from.arms.filter((arm) => !arm.retired).map((arm) => arm.label).join("\n"),
+    epsilon: from.epsilon,
+    window: from.attribution_window_seconds,
+    delay: from.release_delay_seconds_max,
+    kind: rewards.kind,
+    low: rewards.low,
+    high: rewards.high,
+    fallback: rewards.default,
+    outOfRange: rewards.out_of_range,
+    mechanism: from.mechanism,
+    curvature: from.curvature ?? 1,
+    learner: from.learner,
+    floor: from.floor_weight,
+    burnIn: from.burn_in_reports,
+    holdout: from.holdout_share,
+    keeping: String(sticky === null),
+    weight: sticky?.until_weight_below ?? 0.01,
+    days: sticky?.report_days ?? 0,
+    layer: layer ? `${layer.name}:${layer.from}-${layer.to}` : "",
+    enrolment: from.enrolment_share,
+  };
+  for (const [name, value] of Object.entries(values)) inputs[name].value = value;
+  simulation.checked = from.simulation;
+  // A choice that the form does not have is none.
+  if (from.mechanism === "k-ary") inputs.mechanism.value = rewards.kind === "bounded" ? "linear" : "randomized-response";
+  if (rewards.kind === "categorical") inputs.kind.value = "binary";
+  const lacking = [
+    from.mechanism === "k-ary" ? "reports of more than two symbols" : null,
+    from.window_days || from.discount_per_day ? "what the learner forgets" : null,
+    from.shuffled ? "shuffling" : null,
+  ].filter((what) => what !== null);
+  return lacking.length ? `This form does not have ${lacking.join(" and ")}: for that, use bandana experiment create.` : "";
+}
+
+/** Has the copy begin with what is written about the first one, but for its decision. */
+async function takeRecord(from, made, signal) {
+  if (!from) return;
+  const { title, hypothesis, owner, tags, links } = from.record;
+  if (title || hypothesis || owner || tags.length || links.length) {
+    // If that fails the copy is there, and its page has a form for it.
+    await post(`/api/experiments/${made.experiment_id}/record`, { title, hypothesis, owner, tags, links }, signal).catch(() => {});
+  }
 }
 
 /** The lines of a text that are not empty. */
@@ -127,7 +193,7 @@ function described(inputs, simulation) {
   const value = (input) => (input.value === "" ? undefined : Number(input.value));
   return {
     experiment_id: inputs.id.value,
-    arms: lines(inputs.arms),
+    arms: labels(inputs),
     epsilon: value(inputs.epsilon),
     attribution_window_seconds: value(inputs.window),
     release_delay_seconds_max: value(inputs.delay),

@@ -5,7 +5,9 @@ import { actionsOf } from "./actions.js";
 import { cells, harms } from "./cells.js";
 import { about, changes } from "./details.js";
 import { element } from "./elements.js";
+import { exportLinks } from "./exports.js";
 import { privacy } from "./privacy.js";
+import { record } from "./record.js";
 import { follow, get, lines, pause } from "./server.js";
 import { count, visible } from "./text.js";
 import { DAYS, daily } from "./traffic.js";
@@ -20,7 +22,7 @@ const BEFORE_WORDS = 5000;
 /** Shows the experiment, and keeps it up to date. */
 export async function experiment(context, id) {
   const { main, signal, announce, ready } = context;
-  const parts = { arms: arms(context), cells: cells(), traffic: daily(context), privacy: privacy(context), changes: changes(), about: about() };
+  const parts = { arms: arms(context), cells: cells(), traffic: daily(context), privacy: privacy(context), changes: changes(), about: about(), record: record(id, context) };
   const actions = actionsOf(id, context);
   const state = element("span", { class: "chip", id: "state" });
   const live = element("span", { class: "chip", id: "live" }, "connecting");
@@ -29,8 +31,9 @@ export async function experiment(context, id) {
   const harm = element("div", { id: "harm" });
   const page = [
     element("div", { class: "row" }, element("h1", { tabindex: "-1" }, id), state, live),
-    ...actions.parts, note, alarms.section, harm, parts.arms.section, parts.cells.section, parts.traffic.section,
-    parts.privacy.section, parts.about.section, parts.changes.section,
+    ...actions.parts, note, alarms.section, harm, parts.record.section, parts.arms.section, parts.cells.section,
+    parts.traffic.section, parts.privacy.section, parts.about.section, exportLinks(id, context, () => parts.arms.query()),
+    parts.changes.section,
   ];
   let isShown = false;
   const say = speaker(announce, signal);
@@ -56,6 +59,7 @@ export async function experiment(context, id) {
     harm.replaceChildren(...harms(estimates));
     parts.privacy.show(moment, parts.arms.share());
     parts.about.show(now);
+    parts.record.show(now);
     look();
     const words = inWords(estimates);
     if (before !== null && words !== before) say(words);

@@ -1,9 +1,9 @@
 // All experiments, of both kinds.
 
 import { element, numberCell, problem, table } from "./elements.js";
-import { check } from "./forms.js";
+import { check, choice } from "./forms.js";
 import { ServerError, everything, pause } from "./server.js";
-import { count, plain } from "./text.js";
+import { count, plain, visible } from "./text.js";
 
 /** Between two looks, in milliseconds. */
 const INTERVAL = 3000;
@@ -75,28 +75,37 @@ export async function experiments({ main, signal, announce, ready }) {
   const trouble = element("div");
   const lists = [list(PRIVATE), list(TRUSTED)];
   const archived = check("archived", "Show archived experiments too");
+  const filter = filters();
+  let found = null;
+  const showAll = () => found?.forEach((all, place) => lists[place].show(all.filter(filter.matches), all.length));
+  filter.changed(() => {
+    showAll();
+    announce(`${count(found?.flat().filter(filter.matches).length ?? 0)} experiments match`);
+  });
   let waiting = new AbortController();
   archived.input.addEventListener("change", () => waiting.abort());
+  filter.changed(() => { if (filter.wantsArchived()) waiting.abort(); });
   let before = "";
   let isFirst = true;
   while (!signal.aborted) {
     waiting = new AbortController();
     try {
-      const wanted = archived.input.checked;
-      const found = await Promise.all(["/api/experiments", "/api/trusted"].map((path) => everything(path, wanted, signal)));
+      const wanted = archived.input.checked || filter.wantsArchived();
+      const news = await Promise.all(["/api/experiments", "/api/trusted"].map((path) => everything(path, wanted, signal)));
       if (isFirst) {
         main.replaceChildren(
           element("div", { class: "row" }, element("h1", { tabindex: "-1" }, "Experiments"),
             element("a", { href: "#/new", class: "button main" }, "New experiment")),
-          trouble, ...lists.map(({ section }) => section), archived.row);
+          filter.row, trouble, ...lists.map(({ section }) => section), archived.row);
         ready();
         isFirst = false;
       }
       trouble.replaceChildren();
       // What an alarm has seen changes all the time; which ones ring does not.
-      const now = JSON.stringify(found, (key, value) => (key === "alarms" ? value.map((alarm) => alarm.name) : value));
+      const now = JSON.stringify(news, (key, value) => (key === "alarms" ? value.map((alarm) => alarm.name) : value));
       if (now !== before) {
-        found.forEach((experiments, place) => lists[place].show(experiments));
+        found = news;
+        showAll();
         const all = found.reduce((sum, experiments) => sum + experiments.length, 0);
         if (before) announce(`${count(all)} experiments, updated`);
         before = now;
@@ -115,18 +124,50 @@ export async function experiments({ main, signal, announce, ready }) {
   }
 }
 
+/** What is written about an experiment, in short. */
+function written({ title, owner, tags = [], decision }) {
+  const text = (words, name) => element(name, { class: name === "strong" ? undefined : "tag" }, visible(words));
+  return [
+    title ? element("bdi", {}, visible(title)) : null,
+    owner ? element("bdi", {}, visible(owner)) : null,
+    ...tags.map((tag) => text(tag, "bdi")),
+    decision ? text(`Decided: ${decision}`, "strong") : null,
+  ].filter((part) => part !== null);
+}
+
+/** What is searched for, and which states. */
+function filters() {
+  const search = element("input", { type: "search", id: "search", autocomplete: "off", spellcheck: "false" });
+  const state = choice("state-filter", [["", "any state"], ["draft", "draft"], ["running", "running"],
+    ["paused", "paused"], ["stopped", "ended"], ["archived", "archived"]]);
+  const row = element("div", { class: "row", role: "search" },
+    element("label", { for: "search" }, "Name, title, owner or tag"), search,
+    element("label", { for: "state-filter" }, "State"), state);
+  const matches = (experiment) => {
+    const { experiment_id: id, title = "", owner = "", tags = [] } = experiment;
+    const text = [id, title, owner, ...tags].join("\n").toLowerCase();
+    const words = search.value.toLowerCase().split(/\s+/).filter((word) => word !== "");
+    const stands = state.value === "archived" ? experiment.archived : state.value === "" || experiment.state === state.value;
+    return stands && words.every((word) => text.includes(word));
+  };
+  const changed = (then) => [[search, "input"], [state, "change"]].forEach(([input, event]) => input.addEventListener(event, then));
+  return { row, matches, changed, wantsArchived: () => state.value === "archived" };
+}
+
 /** The section of a kind, and what brings it up to date. */
 function list(kind) {
   const { frame, body } = table(kind.id, kind.caption, kind.columns);
   const none = element("p", {}, ...kind.none);
+  const unmatched = element("p", { class: "note", hidden: true }, "None of them matches.");
   const title = `${kind.id}-title`;
   const section = element("section", { "aria-labelledby": title },
     element("div", { class: "row" }, element("h2", { id: title }, kind.title),
       kind.mark ? element("span", { class: "chip trusted" }, kind.mark) : null, kind.more),
-    none, frame);
-  const show = (experiments) => {
+    none, unmatched, frame);
+  const show = (experiments, number) => {
     update(body, kind, experiments);
-    none.hidden = experiments.length > 0;
+    none.hidden = number > 0;
+    unmatched.hidden = number === 0 || experiments.length > 0;
     frame.hidden = experiments.length === 0;
   };
   return { section, show };
@@ -139,7 +180,8 @@ function update(body, kind, experiments) {
     const id = experiment.experiment_id;
     const row = known.get(id) ?? element("tr", { "data-experiment": id },
       element("th", { scope: "row", class: "wraps" },
-        element("a", { href: `${kind.page}${id}` }, id)));
+        element("a", { href: `${kind.page}${id}` }, id), element("span", { class: "under" })));
+    row.querySelector(".under").replaceChildren(...written(experiment));
     while (row.cells.length > 1) row.deleteCell(-1);
     row.append(...kind.cells(experiment));
     return row;

@@ -12,6 +12,7 @@ import { trusted } from "./trusted.js";
 const PAGES = [
   [/^(#\/?)?$/, "Experiments", experiments],
   [/^#\/new$/, "New experiment", create],
+  [/^#\/new\/from\/([a-z0-9._-]{1,64})$/, "New experiment", create],
   [/^#\/new-trusted$/, "New trusted experiment", createTrusted],
   [/^#\/experiments\/([a-z0-9._-]{1,64})$/, null, experiment],
   [/^#\/trusted\/([a-z0-9._-]{1,64})$/, null, trusted],

@@ -74,6 +74,17 @@ export async function post(path, body, signal) {
   return (await request(path, options)).json();
 }
 
+/** Reads a file, and has the browser save it. */
+export async function save(path, name, signal) {
+  const address = URL.createObjectURL(await (await request(path, { signal })).blob());
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+  // The browser has begun to save it by then.
+  setTimeout(() => URL.revokeObjectURL(address), 60_000);
+}
+
 /** Reads an answer of many lines, each an object. */
 export async function* lines(path, signal) {
   const response = await request(path, { signal });

@@ -8,6 +8,24 @@ export const count = (value) => counts.format(value);
 /** An estimate, to four places. */
 export const estimate = (value) => value.toFixed(4);
 
+/** The same, with its sign. */
+const signed = (value, places) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(places)}`;
+
+/** How estimates of an experiment and differences of them are written: where a reward is 0 or 1,
+    its mean is a rate, in percent. */
+export function units({ rewards, estimand }) {
+  const isRate = estimand === "mean_reward" && rewards.kind === "binary" && rewards.low === 0 && rewards.high === 1;
+  return isRate ? {
+    isRate,
+    value: (mean) => `${(100 * mean).toFixed(2)}%`,
+    size: (difference) => `${(100 * difference).toFixed(2)} points`,
+    difference: (difference) => `${signed(100 * difference, 2)} points`,
+  } : { isRate, value: estimate, size: estimate, difference: (difference) => signed(difference, 4) };
+}
+
+/** A change as a share of what there was, in percent. */
+export const relative = (share) => `${signed(100 * share, 1)}%`;
+
 /** A share of one in percent. */
 export function percent(share) {
   if (share > 0 && share < 0.001) return "<0.1%";

@@ -25,7 +25,7 @@ pub(super) const DELETED: &str = "COALESCE(
     (SELECT max(a.action = 'delete') FROM intact_audit a WHERE a.experiment = e.id), FALSE)";
 
 /// Statements that delete an experiment's parts, ordered so that no reference dangles.
-const PARTS: [&str; 6] = [
+const PARTS: [&str; 7] = [
     "DELETE FROM signature
         WHERE digest IN (SELECT digest FROM specification WHERE experiment = ?)",
     "UPDATE specification SET bytes = x'' WHERE experiment = ?",
@@ -33,6 +33,7 @@ const PARTS: [&str; 6] = [
     "DELETE FROM tally WHERE experiment = ?",
     "DELETE FROM symbol_checkpoint WHERE experiment = ?",
     "DELETE FROM checkpoint WHERE experiment = ?",
+    "UPDATE experiment SET record = x'' WHERE key = ?",
 ];
 
 /// Whether a deleted experiment, of either kind, had this id.

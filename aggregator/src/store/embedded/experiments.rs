@@ -15,7 +15,7 @@ use super::trusted::trusted_exists;
 use super::{SqliteStore, audit, daily_tallies};
 use crate::store::{
     AuditEntry, DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, StoreError,
-    StoreRefusal, damaged,
+    StoreRefusal, WrittenRecord, damaged,
 };
 use crate::store::{learner_config, memory_columns};
 
@@ -40,7 +40,7 @@ impl SqliteStore {
     fn records(&self, only: Option<ExperimentKey>) -> Result<Vec<ExperimentRecord>, StoreError> {
         let select = format!(
             "SELECT key, state, learner, floor_weight, window_days, discount, burn_in_reports,
-                holdout_share, {ARCHIVED}
+                holdout_share, {ARCHIVED}, record
             FROM intact_experiment e WHERE (?1 IS NULL OR key = ?1) AND NOT {DELETED} ORDER BY key"
         );
         let mut statement = self.connection.prepare_cached(&select).map_err(reading)?;
@@ -65,6 +65,7 @@ impl SqliteStore {
                 config,
                 state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
                 is_archived: row.get(8).map_err(reading)?,
+                written: WrittenRecord::from_bytes(&row.get::<_, Vec<u8>>(9).map_err(reading)?)?,
                 tallies,
                 days,
                 signatures: self.signatures(newest)?,
@@ -185,6 +186,23 @@ impl SqliteStore {
         let update = "UPDATE experiment SET state = ? WHERE key = ?";
         let transaction = self.connection.transaction().map_err(committing)?;
         transaction.execute(update, params![state.name(), key.0]).map_err(committing)?;
+        audit::append(&transaction, entry).map_err(committing)?;
+        transaction.commit().map_err(committing)
+    }
+
+    /// Writes an experiment's record.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn set_record(
+        &mut self,
+        key: ExperimentKey,
+        record: &WrittenRecord,
+        entry: &AuditEntry,
+    ) -> Result<(), StoreError> {
+        let update = "UPDATE experiment SET record = ? WHERE key = ?";
+        let transaction = self.connection.transaction().map_err(committing)?;
+        transaction.execute(update, params![record.to_bytes(), key.0]).map_err(committing)?;
         audit::append(&transaction, entry).map_err(committing)?;
         transaction.commit().map_err(committing)
     }

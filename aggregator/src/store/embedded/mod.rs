@@ -55,7 +55,7 @@ pub use watermark::{Watermark, WatermarkError};
 use super::{
     AuditEntry, Committed, CuratorChange, ExpectedState, ExperimentKey, ExperimentRecord,
     ExperimentState, GroupRow, LearnerConfig, Presence, Store, StoreError, StoreRefusal,
-    TrustedChange, Window,
+    TrustedChange, Window, WrittenRecord,
 };
 use crate::store::{DedupState, ValidUpload, decide};
 
@@ -187,12 +187,12 @@ impl EmbeddedStore {
         doubtful
     }
 
-    fn check_expected(&self, expected: ExpectedState) -> Result<(), StoreError> {
+    fn check_expected(&self, expected: ExpectedState) -> Result<ExperimentRecord, StoreError> {
         let record = self.database.experiment(expected.key)?;
-        let stands = record.expected() == Some(expected);
-        stands
-            .then_some(())
-            .ok_or_else(|| StoreError::Refused(StoreRefusal::Outdated(Box::new(record))))
+        if record.expected() == Some(expected) {
+            return Ok(record);
+        }
+        Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(record))))
     }
 
     fn commit_here(
@@ -290,6 +290,22 @@ impl Store for EmbeddedStore {
         self.here(|store| {
             store.check_expected(expected)?;
             store.database.archive(entry)?;
+            store.database.experiment(expected.key)
+        })
+    }
+
+    fn set_record(
+        &mut self,
+        expected: ExpectedState,
+        (before, record): (&WrittenRecord, &WrittenRecord),
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.here(|store| {
+            let known = store.check_expected(expected)?;
+            if known.written != *before {
+                return Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(known))));
+            }
+            store.database.set_record(expected.key, record, entry)?;
             store.database.experiment(expected.key)
         })
     }

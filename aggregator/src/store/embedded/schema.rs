@@ -12,7 +12,7 @@ use crate::store::{DatabaseError, OpenError, StoreError, damaged};
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// The steps that make each version from the one before; the first starts with an empty file.
-const STEPS: [(i64, &str); 11] = [
+const STEPS: [(i64, &str); 12] = [
     (1, include_str!("migrations/01_tables.sql")),
     (2, include_str!("migrations/02_signatures.sql")),
     (3, include_str!("migrations/03_drafts_and_audit.sql")),
@@ -24,6 +24,7 @@ const STEPS: [(i64, &str); 11] = [
     (WITH_IDENTITY, include_str!("migrations/09_identity.sql")),
     (10, include_str!("migrations/10_known_days.sql")),
     (WITH_CHECKSUMS, include_str!("migrations/11_checksums.sql")),
+    (WITH_RECORDS, include_str!("migrations/12_records.sql")),
 ];
 
 /// The schema version of this program.
@@ -42,6 +43,9 @@ pub(super) const WITH_IDENTITY: i64 = 9;
 
 /// First version whose rows have checksums.
 pub(super) const WITH_CHECKSUMS: i64 = 11;
+
+/// First version with records of experiments.
+pub(super) const WITH_RECORDS: i64 = 12;
 
 /// Creates the tables in an empty file.
 pub(super) fn create(connection: &mut Connection) -> Result<(), StoreError> {

@@ -14,7 +14,7 @@ use super::records::{days_of_memories, records, tallies};
 use super::{audit, trusted};
 use crate::store::{
     AuditEntry, ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState, StoreError,
-    StoreRefusal, damaged, postgres,
+    StoreRefusal, WrittenRecord, damaged, postgres,
 };
 use crate::store::{learner_config, memory_columns};
 
@@ -27,6 +27,8 @@ pub(super) enum Change<'a> {
     State(ExpectedState, ExperimentState),
     /// Archive or unarchive the experiment.
     Archive(ExpectedState),
+    /// Write the record, which has been the first one so far.
+    Record(ExpectedState, &'a WrittenRecord, &'a WrittenRecord),
     /// Add a signature to this revision, and drop signatures that have expired by this time.
     Signature(ExperimentKey, &'a Specification, &'a Signature, UnixSeconds),
 }
@@ -37,6 +39,7 @@ impl Change<'_> {
             Self::Revision(ExpectedState { key, .. }, _)
             | Self::State(ExpectedState { key, .. }, _)
             | Self::Archive(ExpectedState { key, .. })
+            | Self::Record(ExpectedState { key, .. }, ..)
             | Self::Signature(key, ..) => *key,
         }
     }
@@ -62,7 +65,17 @@ pub(super) async fn change(
             let update = "UPDATE experiment SET state = $2 WHERE key = $1";
             transaction.execute(update, &[&key.0, &state.name()]).await.map_err(failed)?;
         }
-        Change::Archive(expected) => check(transaction, expected, &entry.experiment).await?,
+        Change::Archive(expected) => {
+            check(transaction, expected, &entry.experiment).await?;
+        }
+        Change::Record(expected, before, record) => {
+            let known = check(transaction, expected, &entry.experiment).await?;
+            if known.written != *before {
+                return Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(known))));
+            }
+            let update = "UPDATE experiment SET record = $2 WHERE key = $1";
+            transaction.execute(update, &[&key.0, &record.to_bytes()]).await.map_err(failed)?;
+        }
         Change::Signature(_, specification, signature, now) => {
             exists(transaction, key, &entry.experiment).await?;
             sign(transaction, specification, signature, now).await?;
@@ -165,13 +178,13 @@ pub(super) async fn check(
     transaction: &Transaction<'_>,
     expected: ExpectedState,
     id: &ExperimentId,
-) -> Result<(), StoreError> {
+) -> Result<ExperimentRecord, StoreError> {
     exists(transaction, expected.key, id).await?;
     let record = read(transaction, expected.key).await?;
-    let stands = record.expected() == Some(expected);
-    stands
-        .then_some(())
-        .ok_or_else(|| StoreError::Refused(StoreRefusal::Outdated(Box::new(record))))
+    if record.expected() == Some(expected) {
+        return Ok(record);
+    }
+    Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(record))))
 }
 
 /// Computes the policy for the changed experiment.

@@ -30,7 +30,7 @@ const PARTS: [&str; 4] = [
         WHERE digest IN (SELECT digest FROM specification WHERE experiment = $1)",
     "UPDATE specification SET bytes = '' WHERE experiment = $1",
     "DELETE FROM symbol_tally WHERE experiment = $1",
-    "UPDATE experiment SET weights = '{}', policy_reports = 0, version = version + 1
+    "UPDATE experiment SET weights = '{}', policy_reports = 0, version = version + 1, record = ''
         WHERE key = $1",
 ];
 

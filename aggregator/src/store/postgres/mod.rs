@@ -44,7 +44,8 @@ use super::{
     AuditEntry, AuditQuery, AuditRecord, Committed, CuratorChange, CuratorName, DailyTally,
     DataSetRecord, DatabaseError, DebitRecord, ExpectedState, ExperimentKey, ExperimentRecord,
     ExperimentState, KeptAnswer, LearnerConfig, Presence, QuestionKey, SessionRecord,
-    SessionUpdate, Store, StoreError, TrustedChange, TrustedRecord, Window, postgres,
+    SessionUpdate, Store, StoreError, TrustedChange, TrustedRecord, Window, WrittenRecord,
+    postgres,
 };
 use crate::datasets::fingerprint::FingerprintKey;
 use crate::explain::explain;
@@ -388,6 +389,15 @@ impl Store for PostgresStore {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.change(Change::Archive(expected), entry)
+    }
+
+    fn set_record(
+        &mut self,
+        expected: ExpectedState,
+        (before, record): (&WrittenRecord, &WrittenRecord),
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.change(Change::Record(expected, before, record), entry)
     }
 
     fn delete(&mut self, expected: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {

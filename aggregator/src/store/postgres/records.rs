@@ -20,7 +20,7 @@ use crate::store::learner_config;
 use crate::store::served_policy;
 use crate::store::{
     DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, StoreError, StoredPolicy,
-    damaged, postgres,
+    WrittenRecord, damaged, postgres,
 };
 
 /// The tallies of experiments, by arm.
@@ -35,7 +35,7 @@ pub(super) async fn records(
     let failed = postgres("reading");
     let query = format!(
         "SELECT key, state, learner, floor_weight, version, weights, policy_reports,
-            window_days, discount, burn_in_reports, holdout_share, {ARCHIVED}
+            window_days, discount, burn_in_reports, holdout_share, {ARCHIVED}, record
         FROM intact_experiment e WHERE key = ANY ($1) AND {SHOWN} ORDER BY key"
     );
     let experiments = client.query(&query, &[&keys]).await.map_err(failed)?;
@@ -97,6 +97,7 @@ fn record(
         config,
         state: state.ok_or_else(|| damaged("state of an experiment".to_owned()))?,
         is_archived: row.get(11),
+        written: WrittenRecord::from_bytes(row.get(12))?,
         revisions,
         signatures,
         tallies: counted.tallies,

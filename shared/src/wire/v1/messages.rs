@@ -743,6 +743,9 @@ pub struct ExperimentStatus {
     /// See Operator.ArchiveExperiment.
     #[prost(bool, tag = "17")]
     pub archived: bool,
+    /// See Operator.SetRecord. In a list without arms it has no hypothesis, links and reason.
+    #[prost(message, optional, tag = "18")]
+    pub record: ::core::option::Option<ExperimentRecord>,
     /// See CreateExperimentRequest.
     #[prost(oneof = "experiment_status::Memory", tags = "10, 11")]
     pub memory: ::core::option::Option<experiment_status::Memory>,
@@ -757,6 +760,72 @@ pub mod experiment_status {
         #[prost(double, tag = "11")]
         DiscountPerDay(f64),
     }
+}
+/// The record of an experiment: what people write about it, for people. Only operators read it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExperimentRecord {
+    /// One line of at most 200 characters.
+    #[prost(string, tag = "1")]
+    pub title: ::prost::alloc::string::String,
+    /// At most 4000 characters.
+    #[prost(string, tag = "2")]
+    pub hypothesis: ::prost::alloc::string::String,
+    /// Who answers for it: one line of at most 200 characters.
+    #[prost(string, tag = "3")]
+    pub owner: ::prost::alloc::string::String,
+    /// At most 20, each of 1 to 50 characters, by name.
+    #[prost(string, repeated, tag = "4")]
+    pub tags: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// At most 20 addresses that begin with "<https://"> or "<http://",> each of at most 500 characters.
+    #[prost(string, repeated, tag = "5")]
+    pub links: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Left out: nothing has been decided.
+    #[prost(message, optional, tag = "6")]
+    pub decision: ::core::option::Option<Decision>,
+    /// Index into Specification.arms of the arm that others are compared with. Left out: 0.
+    #[prost(uint32, optional, tag = "7")]
+    pub control_arm: ::core::option::Option<u32>,
+}
+/// What was decided by an experiment, and why.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Decision {
+    /// One line of 1 to 500 characters.
+    #[prost(string, tag = "1")]
+    pub decision: ::prost::alloc::string::String,
+    /// 1 to 4000 characters.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+    /// Index into Specification.arms of the arm that was decided for. Left out: for none.
+    #[prost(uint32, optional, tag = "3")]
+    pub arm: ::core::option::Option<u32>,
+}
+/// Several texts, where none of them is something else than left out.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Texts {
+    #[prost(string, repeated, tag = "1")]
+    pub texts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetRecordRequest {
+    /// See Specification.experiment_id.
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+    /// See ExperimentRecord. Left out: as before. Empty: taken away.
+    #[prost(string, optional, tag = "2")]
+    pub title: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "3")]
+    pub hypothesis: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "4")]
+    pub owner: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "5")]
+    pub tags: ::core::option::Option<Texts>,
+    #[prost(message, optional, tag = "6")]
+    pub links: ::core::option::Option<Texts>,
+    #[prost(message, optional, tag = "7")]
+    pub decision: ::core::option::Option<Decision>,
+    /// See ExperimentRecord. Left out: as before.
+    #[prost(uint32, optional, tag = "8")]
+    pub control_arm: ::core::option::Option<u32>,
 }
 /// Something that should not be so. What alarms need to know is mostly in the memory of
 /// the server that answers, and begins anew with it.
@@ -856,6 +925,10 @@ pub struct EstimatesRequest {
     /// ArmEstimate.manipulation_shift.
     #[prost(double, tag = "3")]
     pub dishonest_share: f64,
+    /// Index into Specification.arms of the arm that others are compared with, for
+    /// Estimates.lifts. Left out: ExperimentRecord.control_arm.
+    #[prost(uint32, optional, tag = "4")]
+    pub control_arm: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Estimates {
@@ -905,6 +978,13 @@ pub struct Estimates {
     /// The metrics beside the rewards, in all segments.
     #[prost(message, repeated, tag = "14")]
     pub metrics: ::prost::alloc::vec::Vec<MetricEstimates>,
+    /// The arm that the others are compared with.
+    #[prost(uint32, tag = "15")]
+    pub control_arm: u32,
+    /// One for each other arm in play that has reports, in the order of the arms. None without
+    /// reports for the control arm, or without an order.
+    #[prost(message, repeated, tag = "16")]
+    pub lifts: ::prost::alloc::vec::Vec<Lift>,
 }
 /// The rewards in one segment.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -943,6 +1023,25 @@ pub struct MetricEstimates {
     /// experiment together.
     #[prost(uint32, repeated, tag = "8")]
     pub harmful_arms: ::prost::alloc::vec::Vec<u32>,
+}
+/// The lift of an arm: by how much its mean is above that of the control arm.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Lift {
+    /// Index into Specification.arms.
+    #[prost(uint32, tag = "1")]
+    pub arm: u32,
+    /// Difference of the estimates, in units of the estimand, and bounds that hold for all pairs
+    /// of arms at every time at once, with confidence 1 - alpha.
+    #[prost(double, tag = "2")]
+    pub difference: f64,
+    #[prost(double, tag = "3")]
+    pub low: f64,
+    #[prost(double, tag = "4")]
+    pub high: f64,
+    /// `difference` as a share of the control arm's estimate, which has no bounds. Left out: that
+    /// estimate is not above 0, or rewards may be below 0.
+    #[prost(double, optional, tag = "5")]
+    pub relative: ::core::option::Option<f64>,
 }
 /// The lead of an arm over the rival that is most in the way of a verdict.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -1308,6 +1407,8 @@ pub enum AuditAction {
     Unarchive = 13,
     /// Another share of the installations was enrolled.
     SetEnrolment = 14,
+    /// The record of an experiment was written.
+    SetRecord = 15,
 }
 impl AuditAction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1331,6 +1432,7 @@ impl AuditAction {
             Self::Delete => "AUDIT_ACTION_DELETE",
             Self::Unarchive => "AUDIT_ACTION_UNARCHIVE",
             Self::SetEnrolment => "AUDIT_ACTION_SET_ENROLMENT",
+            Self::SetRecord => "AUDIT_ACTION_SET_RECORD",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1351,6 +1453,7 @@ impl AuditAction {
             "AUDIT_ACTION_DELETE" => Some(Self::Delete),
             "AUDIT_ACTION_UNARCHIVE" => Some(Self::Unarchive),
             "AUDIT_ACTION_SET_ENROLMENT" => Some(Self::SetEnrolment),
+            "AUDIT_ACTION_SET_RECORD" => Some(Self::SetRecord),
             _ => None,
         }
     }

@@ -427,6 +427,33 @@ pub mod operator_client {
                 .insert(GrpcMethod::new("bandana.v1.Operator", "SetEnrolment"));
             self.inner.unary(req, path, codec).await
         }
+        /// Writes the record of an experiment, whatever its state, in no new revision: devices never
+        /// see it. What the request leaves out stays as it is.
+        /// INVALID_ARGUMENT: says which field, and its limit.
+        pub async fn set_record(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::wire::v1::SetRecordRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::ExperimentStatus>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Operator/SetRecord",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Operator", "SetRecord"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Adds a signature to a revision, in place of an older one by the same key.
         /// From now on devices get it with that revision, until it expires. Adding the
         /// same signature again changes nothing.
@@ -717,6 +744,16 @@ pub mod operator_server {
         async fn set_enrolment(
             &self,
             request: tonic::Request<crate::wire::v1::SetEnrolmentRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::ExperimentStatus>,
+            tonic::Status,
+        >;
+        /// Writes the record of an experiment, whatever its state, in no new revision: devices never
+        /// see it. What the request leaves out stays as it is.
+        /// INVALID_ARGUMENT: says which field, and its limit.
+        async fn set_record(
+            &self,
+            request: tonic::Request<crate::wire::v1::SetRecordRequest>,
         ) -> std::result::Result<
             tonic::Response<crate::wire::v1::ExperimentStatus>,
             tonic::Status,
@@ -1450,6 +1487,51 @@ pub mod operator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SetEnrolmentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Operator/SetRecord" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetRecordSvc<T: Operator>(pub Arc<T>);
+                    impl<
+                        T: Operator,
+                    > tonic::server::UnaryService<crate::wire::v1::SetRecordRequest>
+                    for SetRecordSvc<T> {
+                        type Response = crate::wire::v1::ExperimentStatus;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::wire::v1::SetRecordRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Operator>::set_record(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetRecordSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -11,7 +11,7 @@ use rusqlite::{Connection, Row};
 use super::super::deletion::deleted_keys;
 use super::super::{schema, signatures};
 use super::{noted, unreadable};
-use crate::store::{ExperimentState, StoreError, Verification};
+use crate::store::{ExperimentState, StoreError, Verification, WrittenRecord};
 
 /// The facts about an experiment that checks of its tallies need.
 #[derive(Debug)]
@@ -58,6 +58,9 @@ pub(super) fn check(
             continue;
         }
         check_config(&row, verification);
+        if verification.schema_version >= schema::WITH_RECORDS {
+            check_record(connection, &row, verification)?;
+        }
         let revisions = revisions(connection, &row, verification)?;
         let arms = revisions.last().map_or(0, |newest| newest.cells().len());
         if verification.schema_version >= schema::WITH_SIGNATURES {
@@ -107,6 +110,20 @@ fn check_config(row: &Stored, verification: &mut Verification) {
     if !(0.0..=1.0).contains(floor_weight) {
         verification.say(format!("experiment {id}: {floor_weight} is no least share of traffic"));
     }
+}
+
+fn check_record(
+    connection: &Connection,
+    row: &Stored,
+    verification: &mut Verification,
+) -> Result<(), StoreError> {
+    let query = "SELECT record FROM experiment WHERE key = ?";
+    let bytes = connection.query_row(query, [row.key], |row| row.get::<_, Vec<u8>>(0));
+    let bytes = noted(verification, "a record", bytes)?.unwrap_or_default();
+    if let Err(error) = WrittenRecord::from_bytes(&bytes) {
+        verification.say(format!("experiment {}: {error}", row.id));
+    }
+    Ok(())
 }
 
 fn revisions(

@@ -1,0 +1,93 @@
+//! `bandana experiment record`.
+
+use bandana_shared::wire::v1::{Decision, SetRecordRequest, Texts};
+use clap::Args;
+
+use super::experiment::Named;
+use crate::views::failure::Failure;
+
+/// Write down what an experiment is for, who answers for it, and what was decided.
+///
+/// What is left out stays as it is, and an empty text takes away what is there: --title "", --tag "",
+/// --decision "". There is no new revision, and devices see nothing of it; `bandana experiment
+/// show` does. It can be written in every state, also of an experiment that has ended.
+#[derive(Debug, Args)]
+pub(super) struct Record {
+    #[command(flatten)]
+    named: Named,
+    /// Title, on one line: at most 200 characters.
+    #[arg(long)]
+    title: Option<String>,
+    /// What is expected, and why: at most 4000 characters.
+    #[arg(long, value_name = "TEXT")]
+    hypothesis: Option<String>,
+    /// Who answers for it.
+    #[arg(long)]
+    owner: Option<String>,
+    /// A tag, in place of those that there are; can be repeated, at most 20 times.
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// An address, such as that of a ticket or a design, in place of those that there are; can be
+    /// repeated, at most 20 times.
+    #[arg(long = "link", value_name = "URL")]
+    links: Vec<String>,
+    /// What was decided, on one line; needs --reason.
+    #[arg(long, value_name = "TEXT")]
+    decision: Option<String>,
+    /// Why it was decided: at most 4000 characters.
+    #[arg(long, value_name = "TEXT", requires = "decision")]
+    reason: Option<String>,
+    /// Label or index of the arm that was decided for.
+    #[arg(long, value_name = "ARM", requires = "decision")]
+    decided_for: Option<String>,
+    /// Label or index of the arm that others are compared with; 0 unless it is set.
+    #[arg(long, value_name = "ARM")]
+    control: Option<String>,
+}
+
+pub(super) fn record(record: &Record) -> anyhow::Result<()> {
+    record.check()?;
+    let decided_for = record.find(record.decided_for.as_deref())?;
+    let control_arm = record.find(record.control.as_deref())?;
+    let texts = |texts: &[String]| (!texts.is_empty()).then(|| Texts { texts: texts.to_vec() });
+    let decision = record.decision.as_ref().map(|decision| Decision {
+        decision: decision.clone(),
+        reason: record.reason.clone().unwrap_or_default(),
+        arm: decided_for,
+    });
+    record.named.changed(async |mut client, name| {
+        let request = SetRecordRequest {
+            experiment_id: name.experiment_id,
+            title: record.title.clone(),
+            hypothesis: record.hypothesis.clone(),
+            owner: record.owner.clone(),
+            tags: texts(&record.tags),
+            links: texts(&record.links),
+            decision,
+            control_arm,
+        };
+        client.set_record(request).await
+    })
+}
+
+impl Record {
+    /// Rejects a call that says nothing to write.
+    fn check(&self) -> Result<(), Failure> {
+        let texts = [&self.title, &self.hypothesis, &self.owner, &self.decision, &self.control];
+        let is_empty = texts.iter().all(|text| text.is_none())
+            && self.tags.is_empty()
+            && self.links.is_empty();
+        if is_empty {
+            return Err(Failure::Incomplete(
+                "nothing to write: give --title, --hypothesis, --owner, --tag, --link, --decision \
+                 with --reason, or --control; `bandana experiment show` shows what is written"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn find(&self, arm: Option<&str>) -> anyhow::Result<Option<u32>> {
+        arm.map(|arm| self.named.find_arm(arm)).transpose()
+    }
+}
