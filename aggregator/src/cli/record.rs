@@ -8,9 +8,9 @@ use crate::views::failure::Failure;
 
 /// Write down what an experiment is for, who answers for it, and what was decided.
 ///
-/// What is left out stays as it is, and an empty text takes away what is there: --title "", --tag "",
-/// --decision "". There is no new revision, and devices see nothing of it; `bandana experiment
-/// show` does. It can be written in every state, also of an experiment that has ended.
+/// What is left out stays as it is, and an empty text takes away what is there: --title "",
+/// --tag "", --decision "". There is no new revision, and devices see nothing of it; `bandana
+/// experiment show` does. It can be written in every state, also of an experiment that has ended.
 #[derive(Debug, Args)]
 pub(super) struct Record {
     #[command(flatten)]

@@ -1,9 +1,9 @@
 //! Troubles of a client, with what to do about each, and its log.
 //!
 //! # Privacy
-//! Neither has a reward, an arm, a report or the name of an upload: what is said of an upload is that
-//! there was one, which does not depend on rewards. What a server says of an upload is left out, since
-//! it may name the arm.
+//! Neither has a reward, an arm, a report or the name of an upload: what is said of an upload is
+//! that there was one, which does not depend on rewards. What a server says of an upload is left
+//! out, since it may name the arm.
 
 use std::fmt;
 

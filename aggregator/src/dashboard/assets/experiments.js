@@ -140,6 +140,7 @@ function filters() {
   const search = element("input", { type: "search", id: "search", autocomplete: "off", spellcheck: "false" });
   const state = choice("state-filter", [["", "any state"], ["draft", "draft"], ["running", "running"],
     ["paused", "paused"], ["stopped", "ended"], ["archived", "archived"]]);
+  state.className = "short";
   const row = element("div", { class: "row", role: "search" },
     element("label", { for: "search" }, "Name, title, owner or tag"), search,
     element("label", { for: "state-filter" }, "State"), state);

@@ -53,7 +53,7 @@ export function presets(epsilon, arms, signal) {
 function meaning({ name, epsilon, odds_factor: factor, probability_of_truth: truth, users }) {
   return [
     element("strong", {}, `${name[0].toUpperCase()}${name.slice(1)} (epsilon ${plain(epsilon)})`),
-    `: of yes or no, a report says what is true with ${percent(truth)}, so it changes the odds of a guess by a factor of ${factor.toFixed(1)} at most. `,
+    `: of yes or no, a report says what is true with a probability of ${percent(truth)}, so it changes the odds of a guess by a factor of ${factor.toFixed(1)} at most. `,
     element("span", { class: "users" }, users === null ? "Takes too many users to count." : `About ${count(Number(users.toPrecision(2)))} users.`),
   ];
 }
