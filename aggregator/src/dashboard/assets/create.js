@@ -133,7 +133,7 @@ export async function create({ main, signal, announce, ready }, from) {
   privacy.ask();
 }
 
-const labels = (inputs) => inputs.arms.value.split("\n").map((label) => label.trim()).filter((label) => label !== "");
+const labels = (inputs) => lines(inputs.arms);
 
 /** Fills in an experiment's settings, and says which of them this form does not have. */
 function prefill(inputs, simulation, from) {
@@ -158,6 +158,8 @@ function prefill(inputs, simulation, from) {
     weight: sticky?.until_weight_below ?? 0.01,
     days: sticky?.report_days ?? 0,
     layer: layer ? `${layer.name}:${layer.from}-${layer.to}` : "",
+    segments: from.segmentation ? `${from.segmentation.name}=${from.segmentation.values.join(",")}` : "",
+    metrics: from.metrics.map(asText).join("\n"),
     enrolment: from.enrolment_share,
   };
   for (const [name, value] of Object.entries(values)) inputs[name].value = value;
@@ -171,6 +173,12 @@ function prefill(inputs, simulation, from) {
     from.shuffled ? "shuffling" : null,
   ].filter((what) => what !== null);
   return lacking.length ? `This form does not have ${lacking.join(" and ")}: for that, use bandana experiment create.` : "";
+}
+
+/** A metric as the form takes it. */
+function asText({ name, kind, share, low, high, at_most: most, at_least: least }) {
+  const range = kind === "binary" ? "" : `:${low}..${high}`;
+  return `${name}:${share}${range}${most === null ? "" : `:at-most=${most}`}${least === null ? "" : `:at-least=${least}`}`;
 }
 
 /** Has the copy begin with what is written about the first one, but for its decision. */
