@@ -19,7 +19,7 @@ use super::input::Evidence;
 /// Rounds of fitting. Each takes the levels of arms and segments in turn.
 const ROUNDS: usize = 8;
 
-/// One cell: reports, their mean, and the fitted deviation.
+/// The reports on an arm in a segment, and their mean.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
     reports: f64,
@@ -89,12 +89,10 @@ fn fit(cells: &[Vec<Cell>], arms: usize) -> Levels {
 
 /// The variance of the deviations between arms and segments, and its standard error.
 fn heterogeneity(cells: &[Vec<Cell>], levels: &Levels, variance: f64) -> f64 {
-    let sum = |reports: &mut dyn Iterator<Item = f64>| reports.sum::<f64>();
-    let of_segment: Vec<f64> =
-        cells.iter().map(|own| sum(&mut own.iter().map(|cell| cell.reports))).collect();
-    let of_arm: Vec<f64> = (0..levels.arms.len())
-        .map(|arm| sum(&mut cells.iter().map(|own| own[arm].reports)))
-        .collect();
+    let in_segment = |own: &Vec<Cell>| own.iter().map(|cell| cell.reports).sum::<f64>();
+    let on_arm = |arm: usize| cells.iter().map(|own| own[arm].reports).sum::<f64>();
+    let of_segment: Vec<f64> = cells.iter().map(in_segment).collect();
+    let of_arm: Vec<f64> = (0..levels.arms.len()).map(on_arm).collect();
     let (mut squares, mut degrees, mut information) = (0.0, 0.0, 0.0);
     for (place, own) in cells.iter().enumerate() {
         for (arm, cell) in own.iter().enumerate().filter(|(_, cell)| cell.reports > 0.0) {

@@ -1,4 +1,4 @@
-//! What people write about experiments, how they find them, compare arms, and save files.
+//! Records, the list's search, copies, lifts and saved files work on the pages.
 
 use anyhow::Context as _;
 use bandana_shared::wire::v1::{ExperimentName, UploadStatus};
