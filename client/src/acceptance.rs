@@ -6,14 +6,14 @@ use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::cells::{Measurement, Segmentation};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::Digest;
-use bandana_shared::rewards::{RewardKind, Rewards};
+use bandana_shared::rewards::Rewards;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::{ReleaseTiming, Specification};
-use thiserror::Error;
 
 use crate::debit::Debit;
+use crate::refusal::Refusal;
 use crate::shuffled::{Certified, Shuffled};
-use crate::signers::{SignatureRefusal, Signers};
+use crate::signers::Signers;
 use crate::time::Timestamp;
 
 /// An app's terms for one experiment. The client refuses a specification outside these terms, even
@@ -504,152 +504,4 @@ fn judge_change(offered: &Specification, held: &Specification) -> Result<(), Ref
             old.label() == new.label() && (new.is_retired() || !old.is_retired())
         });
     if kept && expected == offered_parts { Ok(()) } else { Err(Refusal::Changed) }
-}
-
-/// Reason for refusing a specification or a policy. The client keeps what it held.
-///
-/// ```
-#[doc = include_str!("example.txt")]
-/// use bandana_client::{Fetched, Refusal};
-/// use bandana_shared::specification::Arm;
-///
-/// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
-/// // A revision with a third arm, and a policy of two weights.
-/// let specification = specification()?.with_arm(Arm::new("blue")?)?;
-/// let fetched = Fetched { specification, ..answer(now())? };
-/// let refused = client.on_fetched(&FetchTask::new(id.clone()), fetched, now());
-/// assert!(refused.is_err());
-/// assert_eq!(client.refusal(&id), Some(&Refusal::PolicyArms { weights: 2, arms: 3 }));
-/// assert_ne!(client.draw(&id, now())?.label(), "blue");
-/// # Ok::<(), Failure>(())
-/// ```
-#[derive(Clone, Debug, Error, PartialEq)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// Real clients refuse simulated experiments, and simulated clients refuse real ones.
-    #[error("the experiment's simulation mark is {experiment}, the client's the opposite")]
-    SimulationMark {
-        /// The experiment's mark.
-        experiment: bool,
-    },
-    /// More privacy loss than the app accepts.
-    #[error("the experiment asks for an epsilon of {offered}; the app accepts {accepted}")]
-    Epsilon {
-        /// The experiment's ε, in nats.
-        offered: f64,
-        /// The largest ε that the app accepts, in nats.
-        accepted: f64,
-    },
-    /// The experiment's reports are shuffled, and the app believes no relay: see
-    #[cfg_attr(feature = "relay", doc = "[`Acceptance::shuffled`].")]
-    #[cfg_attr(not(feature = "relay"), doc = "`Acceptance::shuffled`, of the feature `relay`.")]
-    #[error(
-        "a relay shuffles the experiment's reports, {batch} at a time, and the app believes no relay"
-    )]
-    NoRelay {
-        /// The number of reports in a batch.
-        batch: u32,
-    },
-    /// The app wants reports to be shuffled, and those of the experiment are not.
-    #[error(
-        "the app wants a relay to shuffle reports; those of the experiment go to the aggregator"
-    )]
-    NotShuffled,
-    /// More central privacy loss than the app accepts.
-    #[error(
-        "a report in a batch of the experiment has a central epsilon of {offered}; the app accepts \
-         {accepted}"
-    )]
-    CentralEpsilon {
-        /// What the batch certifies, with the δ and the colluders of the app's terms, in nats.
-        offered: f64,
-        /// The largest that the app accepts, in nats.
-        accepted: f64,
-    },
-    /// Another range of rewards.
-    #[error("the experiment's reward range is not the one that the app declared")]
-    Range,
-    /// Another kind of rewards.
-    #[error("the experiment's rewards are not of the kind that the app declared ({accepted:?})")]
-    Kind {
-        /// The kind that the app declared.
-        accepted: RewardKind,
-    },
-    /// Another default reward, or another treatment of rewards out of range.
-    #[error(
-        "the experiment's default reward, or what it does with rewards out of range, is not what \
-         the app declared"
-    )]
-    Rewards,
-    /// Installations are divided by a property that the app has not agreed to: see
-    /// [`Acceptance::segment`].
-    #[error("the experiment divides installations by {name:?}, which the app has not agreed to")]
-    Segmentation {
-        /// The name of the segmentation.
-        name: String,
-    },
-    /// A metric that the app has not declared, or with other values: see [`Acceptance::metric`].
-    #[error("the experiment's metric {name:?} is not one that the app has declared like this")]
-    Metric {
-        /// The name of the metric.
-        name: String,
-    },
-    /// A shorter time for rewards than the app accepts.
-    #[error(
-        "the experiment's attribution window is {offered:?}; the app accepts {accepted:?} or more"
-    )]
-    AttributionWindow {
-        /// The experiment's.
-        offered: Duration,
-        /// The least that the app accepts.
-        accepted: Duration,
-    },
-    /// A shorter release delay than the app accepts.
-    #[error(
-        "the experiment's release delay is at most {offered:?}; the app accepts one of {accepted:?} \
-         or more, since the time of an upload tells whose it is"
-    )]
-    ReleaseDelay {
-        /// The longest delay of the experiment.
-        offered: Duration,
-        /// The least for it that the app accepts.
-        accepted: Duration,
-    },
-    /// The specification lacks a valid signature by a key that the app pins.
-    #[error(transparent)]
-    Signature(#[from] SignatureRefusal),
-    /// The specification is not one of the pinned ones.
-    #[error("the specification {0} is not one that the app has pinned")]
-    Digest(Digest),
-    /// An older revision, or another specification under the same one.
-    #[error("revision {offered} can't replace revision {held}: a change needs a later revision")]
-    Revision {
-        /// The offered revision.
-        offered: u32,
-        /// The revision held.
-        held: u32,
-    },
-    /// Something other than the arms and the share that is enrolled changed, or arms were renamed,
-    /// reordered or revived.
-    #[error("a new revision may add and retire arms, enrol another share, and change nothing else")]
-    Changed,
-    /// The answer is about another experiment.
-    #[error("the server answered with another experiment than the one asked for")]
-    OtherExperiment,
-    /// The policy has weights for another number of segments.
-    #[error("the policy has weights for {lists} segments of {segments}")]
-    PolicySegments {
-        /// Number of segments with weights.
-        lists: usize,
-        /// Number of the experiment's segments; 0 without a segmentation.
-        segments: usize,
-    },
-    /// Weights and arms differ in number.
-    #[error("the policy has {weights} weights for {arms} arms")]
-    PolicyArms {
-        /// Number of weights.
-        weights: usize,
-        /// Number of arms.
-        arms: usize,
-    },
 }

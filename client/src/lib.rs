@@ -207,6 +207,7 @@ mod noise;
 mod outbox;
 mod privatizer;
 mod process;
+mod refusal;
 mod reward;
 mod sdk;
 mod shuffled;
@@ -218,7 +219,7 @@ mod time;
 #[cfg(feature = "trusted")]
 pub mod trusted;
 
-pub use acceptance::{Acceptance, Refusal};
+pub use acceptance::Acceptance;
 #[cfg(feature = "messages")]
 pub use app_key::{AppKey, AppKeyError};
 pub use assignment::{AssignmentId, Chosen, Unreported};
@@ -232,6 +233,7 @@ pub use noise::SeededNoise;
 pub use noise::{BulkNoise, EntropyError, NoiseSource, OsNoise};
 pub use outbox::{UploadOutcome, UploadTask};
 pub use privatizer::{PrivateReport, PrivatizeError, Privatizer};
+pub use refusal::Refusal;
 pub use reward::{Reward, RewardError};
 #[cfg(feature = "messages")]
 pub use sdk::{Answer, Call, CallId, NextCall};

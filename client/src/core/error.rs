@@ -3,9 +3,9 @@
 use bandana_shared::identity::ExperimentId;
 use thiserror::Error;
 
-use crate::acceptance::Refusal;
 use crate::noise::EntropyError;
 use crate::privatizer::PrivatizeError;
+use crate::refusal::Refusal;
 
 /// A call that the client can't carry out. The client's state does not change, apart from
 /// statistics and, after an answer that it refused, the time of the next fetch.

@@ -8,11 +8,12 @@ use bandana_shared::specification::Specification;
 
 use super::state::CachedExperiment;
 use super::{ClientError, Core};
-use crate::acceptance::{Acceptance, Accepted, Refusal};
+use crate::acceptance::{Acceptance, Accepted};
 use crate::day::is_older;
 use crate::debit::Debit;
 use crate::noise::{NoiseSource, uniform_up_to};
 use crate::outbox::is_due;
+use crate::refusal::Refusal;
 use crate::shuffled::Certified;
 use crate::time::Timestamp;
 

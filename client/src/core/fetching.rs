@@ -11,11 +11,11 @@ use bandana_shared::specification::Specification;
 use super::experiment::Enrolled;
 use super::state::{CachedExperiment, Change};
 use super::{ClientError, Core, relay_of};
-use crate::acceptance::Refusal;
 use crate::day::DAY_DIFFERENCE_MAX;
 use crate::debit::Debit;
 use crate::noise::NoiseSource;
 use crate::outbox::{TASK_TIME_MAX, full_jitter, is_due};
+use crate::refusal::Refusal;
 use crate::time::Timestamp;
 
 /// A fetch of an experiment from a server.

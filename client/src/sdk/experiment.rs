@@ -7,10 +7,10 @@ use bandana_shared::specification::Specification;
 use thiserror::Error;
 
 use super::Bandana;
-use crate::acceptance::Refusal;
 use crate::assignment::{AssignmentId, Chosen, Unreported};
 use crate::core::{ClientError, Core};
 use crate::noise::OsNoise;
+use crate::refusal::Refusal;
 use crate::reward::Reward;
 use crate::time::Timestamp;
 

@@ -10,9 +10,9 @@ use std::fmt;
 use bandana_shared::identity::ExperimentId;
 
 use super::Shared;
-use crate::acceptance::Refusal;
 use crate::core::ClientError;
 use crate::outbox::UploadOutcome;
+use crate::refusal::Refusal;
 use crate::time::Timestamp;
 
 /// Something that went wrong, and what to do about it.

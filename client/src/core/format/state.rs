@@ -215,8 +215,14 @@ impl Stored for StoredState {
                     older.decode()?;
                 let membership = StoredMembership::none(&parts);
                 let measurements = parts.no_measurements();
-                let rest = (shuffling, membership, measurements);
-                return Ok(Some(Self::of(parts, stores, prices, rest)));
+                return Ok(Some(Self {
+                    parts,
+                    stores,
+                    prices,
+                    shuffling,
+                    membership,
+                    measurements,
+                }));
             }
             5 => {
                 let (parts, stores, prices, shuffling, membership): (
@@ -227,15 +233,21 @@ impl Stored for StoredState {
                     _,
                 ) = older.decode()?;
                 let measurements = parts.no_measurements();
-                let rest = (shuffling, membership, measurements);
-                return Ok(Some(Self::of(parts, stores, prices, rest)));
+                return Ok(Some(Self {
+                    parts,
+                    stores,
+                    prices,
+                    shuffling,
+                    membership,
+                    measurements,
+                }));
             }
             _ => return Ok(None),
         };
         let shuffling = StoredShuffling::none(&parts);
         let membership = StoredMembership::none(&parts);
-        let rest = (shuffling, membership, parts.no_measurements());
-        Ok(Some(Self::of(parts, stores, prices, rest)))
+        let measurements = parts.no_measurements();
+        Ok(Some(Self { parts, stores, prices, shuffling, membership, measurements }))
     }
 }
 
@@ -330,19 +342,6 @@ impl Mentioned {
 }
 
 impl StoredState {
-    fn of(
-        parts: StoredParts<LedgerRecord>,
-        stores: StoredStores,
-        prices: Vec<u64>,
-        (shuffling, membership, measurements): (
-            StoredShuffling,
-            StoredMembership,
-            Vec<Option<StoredMeasurement>>,
-        ),
-    ) -> Self {
-        Self { parts, stores, prices, shuffling, membership, measurements }
-    }
-
     pub(crate) fn new(state: &State, number: u64, simulated: bool) -> Self {
         let mut mentioned = Mentioned::default();
         let held = state.cached.values().map(|held| StoredHeld {
