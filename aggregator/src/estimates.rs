@@ -11,6 +11,7 @@ use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1;
 
 use crate::central::shuffled;
+use crate::holdout::earned;
 use crate::registry::{Experiment, PublishedExperiment};
 
 /// Settings of estimates, beside those of the experiment.
@@ -68,6 +69,7 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         metrics: table.metrics(cells, &counted),
         control_arm: 0,
         lifts: Vec::new(),
+        holdout: earned(specification, &counted, settings.alpha),
     }
 }
 

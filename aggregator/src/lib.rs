@@ -25,6 +25,7 @@ mod explain;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod gateway;
+mod holdout;
 pub mod http;
 pub mod ingest;
 mod lifts;

@@ -51,6 +51,11 @@ impl Secret {
         in_layer && (*enrolment == Millionths::ALL || self.in_experiment(id) < *enrolment)
     }
 
+    /// Whether the installation is one of those that are held out of an experiment.
+    pub(crate) fn is_held_out(&self, id: &ExperimentId, holdout: Millionths) -> bool {
+        self.position(b"holdout\0", id.as_str()) < holdout
+    }
+
     fn in_layer(&self, name: &LayerName) -> Millionths {
         self.position(b"layer\0", name.as_str())
     }

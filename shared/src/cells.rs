@@ -264,18 +264,28 @@ impl std::str::FromStr for Metric {
     }
 }
 
-/// The segments and metrics of an experiment; neither ever changes.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The segments, metrics and holdout of an experiment; none of them ever changes.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// None: all installations are in one segment.
     pub segmentation: Option<Segmentation>,
     /// The metrics beside the rewards, at most [`METRICS_MAX`].
     pub metrics: Vec<Metric>,
+    /// The share of the installations that are held out: below the whole. Each draws once whether it
+    /// is, gets an arm by even weights, and says in its reports that it was held out.
+    pub holdout: Millionths,
+}
+
+impl Default for Measurement {
+    fn default() -> Self {
+        Self::REWARDS_ONLY
+    }
 }
 
 impl Measurement {
-    /// No segments, and no metric beside the rewards.
-    pub const REWARDS_ONLY: Self = Self { segmentation: None, metrics: Vec::new() };
+    /// No segments, no metric beside the rewards, and nobody held out.
+    pub const REWARDS_ONLY: Self =
+        Self { segmentation: None, metrics: Vec::new(), holdout: Millionths::NONE };
 
     /// Checks the parts, and the number of cells with so many arms.
     pub(crate) fn check(&self, arms: usize) -> Result<(), CellsError> {
@@ -290,6 +300,9 @@ impl Measurement {
         if self.share_of_rewards().is_none() {
             return Err(CellsError::Shares);
         }
+        if self.holdout == Millionths::ALL {
+            return Err(CellsError::AllHeldOut);
+        }
         let cells = self.cells(arms);
         if cells.len() <= CellIndex::LIMIT { Ok(()) } else { Err(CellsError::Cells { cells }) }
     }
@@ -297,10 +310,11 @@ impl Measurement {
     /// The cells with so many arms.
     pub fn cells(&self, arms: usize) -> Cells {
         let segments = self.segmentation.as_ref().map_or(1, |one| one.values.len());
-        Cells { arms, segments, metrics: self.metrics.len() + 1 }
+        let groups = if self.holdout == Millionths::NONE { 1 } else { 2 };
+        Cells { arms, segments, groups, metrics: self.metrics.len() + 1 }
     }
 
-    /// Whether there are neither segments nor further metrics.
+    /// Whether there are neither segments nor further metrics nor a holdout.
     pub fn is_rewards_only(&self) -> bool {
         *self == Self::REWARDS_ONLY
     }
@@ -349,24 +363,28 @@ impl Measurement {
     }
 }
 
-/// The numbers of arms, segments and metrics of an experiment.
+/// The numbers of arms, segments, groups and metrics of an experiment.
 ///
-/// The index of a cell is `(arm * segments + segment) * metrics + metric`, so that arms can be
-/// added. Metric 0 are the rewards.
+/// The index of a cell is `((arm * segments + segment) * groups + group) * metrics + metric`, so
+/// that arms can be added. Group 1 are the installations that are held out, if any are; metric 0
+/// are the rewards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cells {
     arms: usize,
     segments: usize,
+    groups: usize,
     metrics: usize,
 }
 
-/// The arm, segment and metric of a cell.
+/// The arm, segment, group and metric of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The arm.
     pub arm: ArmIndex,
     /// The segment, from 0; 0 without segments.
     pub segment: usize,
+    /// Whether the installations are those that are held out.
+    pub is_held_out: bool,
     /// The metric, from 1; 0 stands for the rewards.
     pub metric: usize,
 }
@@ -375,7 +393,7 @@ impl Cells {
     /// The number of cells.
     #[expect(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(self) -> usize {
-        self.arms * self.segments * self.metrics
+        self.arms * self.segments * self.groups * self.metrics
     }
 
     /// The number of arms.
@@ -393,14 +411,22 @@ impl Cells {
         self.metrics
     }
 
+    /// Whether some installations are held out.
+    pub fn has_holdout(self) -> bool {
+        self.groups == 2
+    }
+
     /// The index of a cell.
     ///
     /// # Panics
     /// When the experiment has no such cell.
-    pub fn index(self, Cell { arm, segment, metric }: Cell) -> CellIndex {
+    pub fn index(self, Cell { arm, segment, is_held_out, metric }: Cell) -> CellIndex {
         assert!(segment < self.segments && metric < self.metrics, "segment or metric too large");
-        let index = (arm.get() * self.segments + segment) * self.metrics + metric;
-        CellIndex::new(index).unwrap_or_else(|_| unreachable!("checked with the specification"))
+        let group = usize::from(is_held_out);
+        assert!(group < self.groups, "nobody is held out");
+        let index = ((arm.get() * self.segments + segment) * self.groups + group) * self.metrics;
+        let index = CellIndex::new(index + metric);
+        index.unwrap_or_else(|_| unreachable!("checked with the specification"))
     }
 
     /// The cell with an index; `None`: the experiment has fewer cells.
@@ -410,25 +436,51 @@ impl Cells {
             return None;
         }
         let (rest, metric) = (index / self.metrics, index % self.metrics);
+        let (rest, group) = (rest / self.groups, rest % self.groups);
         let arm = ArmIndex::new(rest / self.segments).ok()?;
-        Some(Cell { arm, segment: rest % self.segments, metric })
+        Some(Cell { arm, segment: rest % self.segments, is_held_out: group == 1, metric })
     }
 
-    /// The number of reports of each arm, of all metrics in all segments.
+    /// The number of reports of each arm that was drawn by the weights of a policy, of all metrics
+    /// in all segments: all reports but those of the installations that are held out.
     pub fn reports_of_arms(self, tallies: &[Tally]) -> Vec<u64> {
-        let of_arm = self.segments * self.metrics;
-        let reports =
-            |arm| tallies.iter().skip(arm * of_arm).take(of_arm).map(|tally| tally.reports()).sum();
-        (0..self.arms).map(reports).collect()
+        let mut reports = vec![0; self.arms];
+        let of_arm = self.segments * self.groups * self.metrics;
+        for (place, tally) in tallies.iter().enumerate().take(self.len()) {
+            if place / self.metrics % self.groups == 0 {
+                reports[place / of_arm] += tally.reports();
+            }
+        }
+        reports
     }
 
-    /// The tally of each arm: of one metric, in one segment or, with `None`, in all of them. Cells
-    /// that `tallies` lacks are empty.
+    /// The tally of each arm: of one metric, in one segment or, with `None`, in all of them, whoever
+    /// is held out or not. Cells that `tallies` lacks are empty.
     pub fn of_arms(self, tallies: &[Tally], metric: usize, segment: Option<usize>) -> Vec<Tally> {
+        self.sums(tallies, metric, (segment, None))
+    }
+
+    /// The tally of the rewards of each arm among the installations that are held out, or among the
+    /// others. Cells that `tallies` lacks are empty.
+    pub fn of_group(self, tallies: &[Tally], is_held_out: bool) -> Vec<Tally> {
+        self.sums(tallies, 0, (None, Some(is_held_out)))
+    }
+
+    fn sums(
+        self,
+        tallies: &[Tally],
+        metric: usize,
+        (segment, is_held_out): (Option<usize>, Option<bool>),
+    ) -> Vec<Tally> {
         let segments = segment.map_or(0..self.segments, |one| one..one + 1);
+        let groups = is_held_out.map_or(0..self.groups, |is| usize::from(is)..usize::from(is) + 1);
+        let groups = groups.start..groups.end.min(self.groups);
         let of_arm = |arm: usize| {
-            let places = segments.clone().map(|one| (arm * self.segments + one) * self.metrics);
-            places.filter_map(|place| tallies.get(place + metric)).copied().sum()
+            let places = segments.clone().flat_map(|one| {
+                let first = (arm * self.segments + one) * self.groups;
+                groups.clone().map(move |group| (first + group) * self.metrics + metric)
+            });
+            places.filter_map(|place| tallies.get(place)).copied().sum()
         };
         (0..self.arms).map(of_arm).collect()
     }
@@ -436,9 +488,10 @@ impl Cells {
 
 impl fmt::Display for Cells {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { arms, segments, metrics } = self;
+        let Self { arms, segments, groups, metrics } = self;
         let beside = metrics - 1;
-        write!(f, "{arms} arms, {segments} segments and {beside} metrics beside the rewards")
+        write!(f, "{arms} arms, {segments} segments and {beside} metrics beside the rewards")?;
+        if *groups == 2 { f.write_str(", each with a holdout") } else { Ok(()) }
     }
 }
 
@@ -515,6 +568,9 @@ pub enum CellsError {
     /// No assignment would report its rewards.
     #[error("the shares of the metrics must sum to less than 1, to leave some for the rewards")]
     Shares,
+    /// Nobody would be left for the learner.
+    #[error("a holdout of everybody leaves nobody to learn from; give a share below 1")]
+    AllHeldOut,
     /// Too many cells.
     #[error("{cells} make {} cells; at most {max} are possible", cells.len(), max = CellIndex::LIMIT)]
     Cells {

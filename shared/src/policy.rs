@@ -116,6 +116,31 @@ impl Weights {
         Self::new(&shares.iter().enumerate().map(weigh).collect::<Vec<u64>>())
     }
 
+    /// The same weights, but that no arm that is `active` has none: of any with a weight of 0 it is
+    /// 1, taken from the largest. A holdout draws from the arms with a weight.
+    ///
+    /// ```
+    /// use bandana_shared::policy::Weights;
+    /// let weights = Weights::from_shares(&[1.0, 0.0, 0.0])?.with_every(&[true, true, false]);
+    /// assert_eq!(weights.iter().collect::<Vec<_>>(), [(1 << 32) - 1, 1, 0]);
+    /// # Ok::<(), bandana_shared::policy::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn with_every(&self, active: &[bool]) -> Self {
+        let mut weights: Vec<u64> = self.iter().collect();
+        for list in weights.chunks_mut(self.arms) {
+            for (arm, _) in active.iter().enumerate().filter(|(_, active)| **active) {
+                let largest = list.iter().enumerate().max_by_key(|(_, weight)| **weight);
+                let largest = largest.map_or(arm, |(place, _)| place);
+                if list.get(arm) == Some(&0) {
+                    list[largest] -= 1;
+                    list[arm] = 1;
+                }
+            }
+        }
+        Self::new(&weights).unwrap_or_else(|_| unreachable!("the sums are as before"))
+    }
+
     /// Equal shares for the arms that are `active`.
     ///
     /// # Errors
@@ -199,6 +224,22 @@ impl Weights {
     pub fn draw_in(&self, segment: Option<usize>, uniform: u32) -> ArmIndex {
         let uniform = u64::from(uniform);
         let arm = self.sums(segment).partition_point(|end| *end <= uniform);
+        ArmIndex::new(arm).unwrap_or_else(|_| unreachable!("weights have at most ARMS_MAX arms"))
+    }
+
+    /// The arm for a uniformly random number, evenly from those with a weight in a segment.
+    ///
+    /// ```
+    /// use bandana_shared::policy::Weights;
+    /// let weights = Weights::from_shares(&[0.99, 0.0, 0.01])?;
+    /// let arms = [0, (1 << 31) - 1, 1 << 31, u32::MAX].map(|u| weights.draw_evenly_in(None, u));
+    /// assert_eq!(arms.map(|arm| arm.get()), [0, 0, 2, 2]);
+    /// # Ok::<(), bandana_shared::policy::PolicyError>(())
+    /// ```
+    pub fn draw_evenly_in(&self, segment: Option<usize>, uniform: u32) -> ArmIndex {
+        let weighed = || (0..self.arms).filter(|arm| self.get_in(segment, *arm) > 0);
+        let place = (u64::from(uniform) * weighed().count() as u64) >> 32;
+        let arm = weighed().zip(0_u64..).find(|(_, at)| *at == place).map_or(0, |(arm, _)| arm);
         ArmIndex::new(arm).unwrap_or_else(|_| unreachable!("weights have at most ARMS_MAX arms"))
     }
 }

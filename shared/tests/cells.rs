@@ -7,6 +7,7 @@ use bandana_shared::channel::Channel;
 use bandana_shared::curve::{Curve, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, CellIndex, ExperimentId};
+use bandana_shared::participation::Millionths;
 use bandana_shared::policy::{PolicyError, Weights};
 use bandana_shared::rewards::{RewardRange, Rewards};
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
@@ -16,7 +17,12 @@ fn measurement(segments: Option<&str>, metrics: &[&str]) -> Measurement {
     Measurement {
         segmentation: segments.map(|text| text.parse().unwrap()),
         metrics: metrics.iter().map(|text| text.parse().unwrap()).collect(),
+        ..Measurement::REWARDS_ONLY
     }
+}
+
+fn with_holdout(measurement: Measurement) -> Measurement {
+    Measurement { holdout: Millionths::from_share(0.1).unwrap(), ..measurement }
 }
 
 #[test]
@@ -28,7 +34,8 @@ fn every_cell_has_one_index_and_added_arms_come_last() {
     let mut seen = [false; 36];
     for arm in 0..4 {
         for (segment, metric) in (0..3).flat_map(|segment| (0..3).map(move |m| (segment, m))) {
-            let cell = Cell { arm: ArmIndex::new(arm).unwrap(), segment, metric };
+            let arm = ArmIndex::new(arm).unwrap();
+            let cell = Cell { arm, segment, is_held_out: false, metric };
             let index = cells.index(cell);
             assert_eq!(cells.cell(index), Some(cell));
             assert_eq!(more.index(cell), index);
@@ -39,9 +46,48 @@ fn every_cell_has_one_index_and_added_arms_come_last() {
     assert_eq!(cells.cell(CellIndex::new(36).unwrap()), None);
     let plain = Measurement::REWARDS_ONLY.cells(4);
     assert_eq!(
-        plain.index(Cell { arm: ArmIndex::new(3).unwrap(), segment: 0, metric: 0 }).get(),
+        plain
+            .index(Cell {
+                arm: ArmIndex::new(3).unwrap(),
+                segment: 0,
+                is_held_out: false,
+                metric: 0
+            })
+            .get(),
         3
     );
+}
+
+#[test]
+fn a_holdout_has_cells_of_its_own_and_the_others_are_counted_apart() {
+    let measurement = with_holdout(measurement(Some("platform=ios,android"), &["a:0.1"]));
+    let (cells, more) = (measurement.cells(3), measurement.cells(4));
+    assert_eq!((cells.len(), cells.has_holdout()), (24, true));
+    let places = (0..24).map(|place| CellIndex::new(place).unwrap());
+    let found: Vec<Cell> = places.map(|place| cells.cell(place).unwrap()).collect();
+    let tally = |cell: &Cell| Tally::new(cells.index(*cell).get() as u64 + 1, 0).unwrap();
+    let tallies: Vec<Tally> = found.iter().map(tally).collect();
+    for (place, cell) in found.iter().enumerate() {
+        assert_eq!((cells.index(*cell).get(), more.index(*cell).get()), (place, place));
+    }
+    let reports = |is_mine: &dyn Fn(&Cell) -> bool| -> Vec<u64> {
+        let of_arm = |arm| {
+            let mine = found.iter().filter(|cell| cell.arm.get() == arm && is_mine(cell));
+            mine.map(|cell| tally(cell).reports()).sum()
+        };
+        (0..3).map(of_arm).collect()
+    };
+    let sums = |tallies: Vec<Tally>| -> Vec<u64> { tallies.iter().map(|t| t.reports()).collect() };
+    for group in [false, true] {
+        let mine = reports(&|cell| cell.metric == 0 && cell.is_held_out == group);
+        assert_eq!(sums(cells.of_group(&tallies, group)), mine);
+    }
+    assert_eq!(cells.reports_of_arms(&tallies), reports(&|cell| !cell.is_held_out));
+    for (segment, metric) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+        let mine = reports(&|cell| (cell.segment, cell.metric) == (segment, metric));
+        assert_eq!(sums(cells.of_arms(&tallies, metric, Some(segment))), mine);
+    }
+    assert_eq!(sums(cells.of_arms(&tallies, 0, None)), reports(&|cell| cell.metric == 0));
 }
 
 #[test]

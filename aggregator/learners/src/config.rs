@@ -60,9 +60,13 @@ impl LearnerConfig {
                 .with_holdout_share(self.guardrails.holdout_share);
             self.learner.weights(&input)
         };
+        // A holdout draws evenly from all arms with a weight.
+        let for_holdout = |weights: Weights| {
+            if cells.has_holdout() { weights.with_every(&active) } else { weights }
+        };
         let weights = weigh(self.evidence(specification, snapshot, None), 1.0)?;
         if cells.segments() == 1 {
-            return Ok(weights);
+            return Ok(for_holdout(weights));
         }
         let mut evidence: Vec<Vec<Evidence>> = (0..cells.segments())
             .map(|segment| self.evidence(specification, snapshot, Some(segment)))
@@ -76,7 +80,7 @@ impl LearnerConfig {
         let of_segments: Vec<Weights> = of_segments
             .map(|(own, share)| weigh(own, share / all))
             .collect::<Result<_, LearnerError>>()?;
-        Ok(weights.with_segments(&of_segments)?)
+        Ok(for_holdout(weights.with_segments(&of_segments)?))
     }
 
     /// The evidence on each arm: of the rewards, in one segment or, with `None`, in all of them.

@@ -10,6 +10,7 @@ use bandana_shared::channel::Channel;
 use bandana_shared::curve::{Curve, Level, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, ExperimentId};
+use bandana_shared::participation::Millionths;
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
@@ -40,7 +41,7 @@ fn found_after(specification: &Specification, mean: f64, most: u64, seed: u64) -
     let cells = specification.cells();
     let place = |arm| {
         let arm = ArmIndex::new(arm).unwrap();
-        cells.index(Cell { arm, segment: 0, metric: 1 }).get()
+        cells.index(Cell { arm, segment: 0, is_held_out: false, metric: 1 }).get()
     };
     let mut tallies = vec![Tally::EMPTY; cells.len()];
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -109,4 +110,34 @@ fn an_arm_that_does_harm_gets_nothing_unless_all_do() {
     let (both, none) = (weigh([800, 800]), weigh([150, 150]));
     assert_eq!(both, none);
     assert!((both.share(0) - 0.5).abs() < 1e-6);
+}
+
+/// A holdout draws evenly from the arms with a weight, so an arm that the learner has given up keeps
+/// the least one, and an arm that does harm none.
+#[test]
+fn with_a_holdout_every_arm_that_does_no_harm_has_a_weight() {
+    let specification = specification();
+    let holdout = Millionths::from_share(0.1).unwrap();
+    let measurement = Measurement { holdout, ..specification.measurement().clone() };
+    let held_out = specification.measuring(measurement).unwrap();
+    let weights = |returned: u64| {
+        let cells = held_out.cells();
+        let mut tallies = vec![Tally::EMPTY; cells.len()];
+        for (arm, [rewarded, returned]) in
+            [[900_000, 150_000], [100_000, returned]].iter().enumerate()
+        {
+            let of = |metric| Cell {
+                arm: ArmIndex::new(arm).unwrap(),
+                segment: 0,
+                is_held_out: false,
+                metric,
+            };
+            tallies[cells.index(of(0)).get()] = Tally::new(1_000_000, *rewarded).unwrap();
+            tallies[cells.index(of(1)).get()] = Tally::new(1_000_000, *returned).unwrap();
+        }
+        let snapshot = TallySnapshot { tallies, ..Default::default() };
+        LearnerConfig::new(Learner::LdpTs).weigh(&held_out, 2, &snapshot, &[]).unwrap()
+    };
+    assert_eq!(weights(150_000).iter().collect::<Vec<_>>(), [(1 << 32) - 1, 1]);
+    assert_eq!(weights(800_000).iter().collect::<Vec<_>>(), [1 << 32, 0]);
 }

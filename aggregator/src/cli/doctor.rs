@@ -239,7 +239,12 @@ impl Doctor {
         self.examine_shuffling(&specification, view);
         let signed = signatures(&experiment.signatures);
         self.examine_signatures(&specification, &signed, view);
-        view.note("participation", true, participation(specification.participation()));
+        let held_out = match specification.measurement().holdout.share() {
+            0.0 => String::new(),
+            share => format!("; {share} of them are held out"),
+        };
+        let says = participation(specification.participation()) + &held_out;
+        view.note("participation", true, says);
         let (arms, segments) = (specification.arms().len(), specification.cells().segments());
         // One segment has no weights of its own.
         let lists = if segments > 1 { segments } else { 0 };

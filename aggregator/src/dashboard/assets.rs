@@ -25,7 +25,7 @@ macro_rules! asset {
     };
 }
 
-const ASSETS: [Asset; 31] = [
+const ASSETS: [Asset; 32] = [
     Asset {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -49,6 +49,7 @@ const ASSETS: [Asset; 31] = [
     asset!("details.js", SCRIPT),
     asset!("actions.js", SCRIPT),
     asset!("record.js", SCRIPT),
+    asset!("holdout.js", SCRIPT),
     asset!("lifts.js", SCRIPT),
     asset!("exports.js", SCRIPT),
     asset!("presets.js", SCRIPT),

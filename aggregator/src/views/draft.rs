@@ -134,6 +134,12 @@ pub(crate) struct Draft {
     /// experiment enrol` changes it later.
     #[arg(long, value_name = "SHARE")]
     enrolment_share: Option<f64>,
+    /// Share of the installations that are held out: below 1 [default: 0]. They get all arms evenly, and
+    /// are counted apart, so that it is seen what learning earns. Each draws once whether it is held
+    /// out, and says so in its reports. Not what --holdout-share is: that is a part of everybody's
+    /// traffic.
+    #[arg(long, value_name = "SHARE")]
+    holdout_group: Option<f64>,
     /// Divide installations by a public property that the app knows: NAME=VALUE,VALUE, such as
     /// platform=ios,android [default: not]. 2 to 16 values; the learner weighs each segment by its
     /// own reports and by what the others tell. Apps must agree to NAME, and each report says its
@@ -247,6 +253,7 @@ impl Draft {
             report_days: self.report_days.or(file.report_days),
             layer: self.layer.or(file.layer),
             enrolment_share: self.enrolment_share.or(file.enrolment_share),
+            holdout_group: self.holdout_group.or(file.holdout_group),
             segments: self.segments.or(file.segments),
             metrics: if self.metrics.is_empty() { file.metrics } else { self.metrics },
             simulation: self.simulation.or(file.simulation),
@@ -326,6 +333,9 @@ impl Draft {
                 values: segments.values().to_vec(),
             }),
             metrics: metrics.iter().map(v1::Metric::from).collect(),
+            holdout_millionths: Millionths::from_share(self.holdout_group.unwrap_or(0.0))
+                .map_err(|error| Failure::Refused(format!("--holdout-group: {error}")))?
+                .get(),
             ..participation
         };
         Ok(CreateExperimentRequest {

@@ -1,6 +1,6 @@
 //! Views of estimates, as text and as JSON.
 
-use bandana_shared::wire::v1::{Estimand, Estimates, Lead, Lift};
+use bandana_shared::wire::v1::{Estimand, Estimates, Holdout, Lead, Lift};
 use serde::Serialize;
 
 use super::alarm_view::{self, AlarmView};
@@ -18,7 +18,9 @@ each category), reports, epsilon (in nats for each report), shuffled (as of `exp
 manipulation_gain, best_arm (an index; null while none is best with confidence 1 - alpha), \
 lead (null, or of the arm with the largest estimate over the rival that is most in the way of a verdict: \
 arm, rival, difference, low, high, reports_left: further ones until best_arm is known if all stays as it \
-is, null: never), control_arm, lifts (of each other arm over the control arm: arm, difference, low, high: bounds \
+is, null: never), control_arm, holdout (null, or share: of the installations, reports, reports_of_others: of rewards, \
+mean, mean_of_others: null without reports, earned: the others' mean less that of the holdout, low, high: bounds \
+for it that hold at all times), lifts (of each other arm over the control arm: arm, difference, low, high: bounds \
 that hold for all pairs of arms at all times at once, relative: difference as a share of the control arm's \
 estimate, null unless that is above 0), summary (a sentence), policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
 without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, \
@@ -42,6 +44,7 @@ pub(crate) struct EstimatesView {
     lead: Option<LeadView>,
     control_arm: u32,
     lifts: Vec<LiftView>,
+    holdout: Option<HoldoutView>,
     summary: String,
     policy_version: String,
     arms: Vec<ArmEstimateView>,
@@ -84,6 +87,53 @@ impl From<Lift> for LiftView {
     }
 }
 
+/// Stable JSON form of what learning has earned.
+#[derive(Debug, Serialize)]
+struct HoldoutView {
+    share: f64,
+    reports: u64,
+    reports_of_others: u64,
+    mean: Option<f64>,
+    mean_of_others: Option<f64>,
+    earned: Option<f64>,
+    low: f64,
+    high: f64,
+}
+
+impl From<Holdout> for HoldoutView {
+    fn from(shown: Holdout) -> Self {
+        let Holdout { share, reports, reports_of_others, mean, mean_of_others, .. } = shown;
+        let Holdout { earned, low, high, .. } = shown;
+        Self { share, reports, reports_of_others, mean, mean_of_others, earned, low, high }
+    }
+}
+
+impl HoldoutView {
+    /// A sentence on what learning has earned.
+    fn describe(&self) -> String {
+        let percent = format!("{}%", (100.0 * self.share * 1e4).round() / 1e4);
+        let Some(((earned, own), others)) = self.earned.zip(self.mean).zip(self.mean_of_others)
+        else {
+            return format!(
+                "\n{percent} of the installations are held out; there are reports of {} of them and of {} \
+                 others, too few to tell what learning has earned\n",
+                self.reports, self.reports_of_others
+            );
+        };
+        format!(
+            "\nlearning has earned {} for each assignment ({} to {}, at all times): {} in {} reports, beside {} \
+             in {} of the {percent} of the installations that are held out and get all arms evenly\n",
+            signed(earned),
+            signed(self.low),
+            signed(self.high),
+            number(others),
+            self.reports_of_others,
+            number(own),
+            self.reports,
+        )
+    }
+}
+
 impl From<Estimates> for EstimatesView {
     fn from(estimates: Estimates) -> Self {
         Self {
@@ -105,6 +155,7 @@ impl From<Estimates> for EstimatesView {
             policy_version: estimates.policy_version.to_string(),
             control_arm: estimates.control_arm,
             lifts: estimates.lifts.into_iter().map(Into::into).collect(),
+            holdout: estimates.holdout.map(Into::into),
             arms: estimates.arms.into_iter().map(Into::into).collect(),
             segments: estimates.segments.into_iter().map(Into::into).collect(),
             metrics: estimates.metrics.into_iter().map(Into::into).collect(),
@@ -164,7 +215,8 @@ impl EstimatesView {
             shuffled,
             estimand_in_words(self.estimand),
             table.render(columns),
-        ) + &self.lifted(columns)
+        ) + &self.holdout.as_ref().map_or_else(String::new, HoldoutView::describe)
+            + &self.lifted(columns)
             + &self.frequencies(columns)
             + &measurement_view::describe(&self.metrics, &self.segments, columns)
             + &alarm_view::describe(&self.alarms)

@@ -34,7 +34,8 @@ delta, central_epsilon: of a report among its batch, in nats, central_epsilon_wi
 of the batch colludes with the server), sticky (null if arms are drawn anew: until_weight_below, \
 report_days, 0: once), layer (null, or name, from, to), enrolment_share, segmentation (null, or \
 name, values), metrics (name, kind, low, high, share: of the assignments that report it, at_most, \
-at_least: limits on its mean or null), arms (arm: its index, label, retired), signatures (public_key, \
+at_least: limits on its mean or null), holdout_group (share of the installations that are held \
+out), arms (arm: its index, label, retired), signatures (public_key, \
 expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
 seen: in the measure of the alarm), archived (whether lists leave it out), record (title, hypothesis, owner, tags, \
 links, decision: null, or decision, reason and arm, control_arm). Fields may be added; none changes its meaning.";
@@ -68,6 +69,7 @@ pub(crate) struct ExperimentView {
     sticky: Option<StickyView>,
     layer: Option<LayerView>,
     enrolment_share: f64,
+    holdout_group: f64,
     segmentation: Option<SegmentationView>,
     metrics: Vec<MetricView>,
     arms: Vec<ArmView>,
@@ -217,6 +219,7 @@ impl ExperimentView {
                 to: part.to().share(),
             }),
             enrolment_share: specification.participation().enrolment.share(),
+            holdout_group: specification.measurement().holdout.share(),
             segmentation,
             metrics,
             arms: arms(&specification),
@@ -291,6 +294,11 @@ impl ExperimentView {
         ];
         if let Some(LayerView { name, from, to }) = &self.layer {
             rows.push(("layer", format!("{name}, {from} to {to}")));
+        }
+        if self.holdout_group > 0.0 {
+            let held_out =
+                format!("{} of the installations, which get all arms evenly", self.holdout_group);
+            rows.push(("held out", held_out));
         }
         rows.extend(measurement_view::rows(self.segmentation.as_ref(), &self.metrics));
         if let Some(shuffled) = &self.shuffled {

@@ -59,6 +59,10 @@ pub(crate) fn columns(
         let value = |cell: &Cell| segmentation.values()[cell.segment].clone();
         columns.push(column("segment", Cells::Text(cells.iter().map(value).collect())));
     }
+    if specification.cells().has_holdout() {
+        let flags = cells.iter().map(|cell| cell.is_held_out).collect();
+        columns.push(column("held_out", Cells::Flags(flags)));
+    }
     if !specification.measurement().metrics.is_empty() {
         let name = |cell: &Cell| {
             specification.metric(cell.metric).map_or("rewards", |metric| metric.name()).to_owned()

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bandana_shared::cells::Cell;
 use bandana_shared::identity::{ArmIndex, CellIndex, ExperimentId};
+use bandana_shared::participation::Millionths;
 use bandana_shared::policy::Weights;
 use bandana_shared::specification::Specification;
 
@@ -199,43 +200,56 @@ impl<N: NoiseSource> Core<N> {
         Ok(Chosen { id, experiment_id: experiment_id.clone(), arm, label, unreported })
     }
 
-    /// Draws an arm by the weights of a segment, unless one is kept, and the metric to report.
+    /// Draws an arm by the weights of a segment, evenly if the installation is held out, unless one is
+    /// kept; and the metric to report.
     fn draw_cell(
         &mut self,
         specification: &Specification,
         weights: &Weights,
         segment: Option<usize>,
     ) -> Result<(CellIndex, ArmIndex), ClientError> {
-        let arm = match self.kept_arm(specification, weights, segment) {
-            Some(kept) => kept,
-            None => weights.draw_in(segment, (self.noise.word()? >> 32) as u32),
-        };
         let measurement = specification.measurement();
+        let (id, holdout) = (specification.experiment_id(), measurement.holdout);
+        let is_held_out = holdout != Millionths::NONE && self.secret()?.is_held_out(id, holdout);
+        let arm = match self.kept_arm(specification, weights, (segment, is_held_out)) {
+            Some(kept) => kept,
+            None => {
+                let uniform = (self.noise.word()? >> 32) as u32;
+                if is_held_out {
+                    weights.draw_evenly_in(segment, uniform)
+                } else {
+                    weights.draw_in(segment, uniform)
+                }
+            }
+        };
         let metric = if measurement.metrics.is_empty() {
             0
         } else {
             measurement.draw((self.noise.word()? >> 32) as u32)
         };
         let segment = segment.unwrap_or(0);
-        Ok((specification.cells().index(Cell { arm, segment, metric }), arm))
+        Ok((specification.cells().index(Cell { arm, segment, is_held_out, metric }), arm))
     }
 
     /// Whether the installation is one of those that an experiment is for.
     fn takes_part(&mut self, specification: &Specification) -> Result<bool, ClientError> {
         let participation = specification.participation();
-        if participation.is_for_all() {
-            return Ok(true);
+        Ok(participation.is_for_all()
+            || self.secret()?.takes_part(specification.experiment_id(), participation))
+    }
+
+    /// The secret of the installation, drawn if there is none yet.
+    fn secret(&mut self) -> Result<Secret, ClientError> {
+        if let Some(secret) = &self.state.secret {
+            return Ok(secret.clone());
         }
-        if self.state.secret.is_none() {
-            let secret = Secret::draw(&mut self.noise)?;
-            // Reports follow it in the journal, so none leaves that another secret would not make.
-            match self.journal.why_unreported() {
-                None => self.record(Change::SecretDrawn(secret)),
-                Some(_) => self.state.secret = Some(secret),
-            }
+        let secret = Secret::draw(&mut self.noise)?;
+        // Reports follow it in the journal, so none leaves that another secret would not make.
+        match self.journal.why_unreported() {
+            None => self.record(Change::SecretDrawn(secret.clone())),
+            Some(_) => self.state.secret = Some(secret.clone()),
         }
-        let secret = self.state.secret.as_ref();
-        Ok(secret.is_some_and(|own| own.takes_part(specification.experiment_id(), participation)))
+        Ok(secret)
     }
 
     /// The arm that the installation keeps in an experiment, if it does.
@@ -243,12 +257,14 @@ impl<N: NoiseSource> Core<N> {
         &self,
         specification: &Specification,
         weights: &Weights,
-        segment: Option<usize>,
+        (segment, is_held_out): (Option<usize>, bool),
     ) -> Option<ArmIndex> {
         let sticky = specification.participation().sticky?;
         let arm = *self.state.kept.get(specification.experiment_id())?;
         let in_play = specification.arms().get(arm.get()).is_some_and(|arm| !arm.is_retired());
-        (in_play && sticky.keeps(weights.get_in(segment, arm.get()))).then_some(arm)
+        let weight = weights.get_in(segment, arm.get());
+        let keeps = if is_held_out { weight > 0 } else { sticky.keeps(weight) };
+        (in_play && keeps).then_some(arm)
     }
 
     /// Keeps an arm that does not report.

@@ -96,12 +96,33 @@ impl StoredParticipation {
     }
 }
 
-/// The segments and metrics of an experiment.
+/// What an experiment measures beside the rewards of all, part by part; each part is there or not.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct StoredMeasurement {
+pub(crate) struct StoredMeasurement(Vec<StoredPart>);
+
+/// A part of a measurement. Later versions add kinds of parts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum StoredPart {
     /// Name and values.
+    Segmentation(String, Vec<String>),
+    Metric(StoredMetric),
+    /// In millionths.
+    Holdout(u32),
+}
+
+/// The form of version 6.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StoredMeasurement6 {
     segmentation: Option<(String, Vec<String>)>,
     metrics: Vec<StoredMetric>,
+}
+
+impl From<StoredMeasurement6> for StoredMeasurement {
+    fn from(StoredMeasurement6 { segmentation, metrics }: StoredMeasurement6) -> Self {
+        let segmentation =
+            segmentation.map(|(name, values)| StoredPart::Segmentation(name, values));
+        Self(segmentation.into_iter().chain(metrics.into_iter().map(StoredPart::Metric)).collect())
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -118,7 +139,6 @@ struct StoredMetric {
 
 impl StoredMeasurement {
     pub(crate) fn new(measurement: &Measurement) -> Self {
-        let segmentation = measurement.segmentation.as_ref();
         let metric = |metric: &Metric| StoredMetric {
             name: metric.name().to_owned(),
             is_binary: metric.values().kind() == RewardKind::Binary,
@@ -128,20 +148,28 @@ impl StoredMeasurement {
             share_millionths: metric.share().get(),
             limit: metric.limit().map(|limit| (matches!(limit, Limit::AtMost(_)), limit.mean())),
         };
-        Self {
-            segmentation: segmentation.map(|one| (one.name().to_owned(), one.values().to_vec())),
-            metrics: measurement.metrics.iter().map(metric).collect(),
-        }
+        let segmentation = measurement.segmentation.as_ref();
+        let segmentation = segmentation
+            .map(|one| StoredPart::Segmentation(one.name().to_owned(), one.values().to_vec()));
+        let metrics = measurement.metrics.iter().map(|one| StoredPart::Metric(metric(one)));
+        let is_held = measurement.holdout != Millionths::NONE;
+        let holdout = is_held.then(|| StoredPart::Holdout(measurement.holdout.get()));
+        Self(segmentation.into_iter().chain(metrics).chain(holdout).collect())
     }
 
     /// What was stored, or `None` if it is not valid.
     pub(crate) fn into_measurement(self) -> Option<Measurement> {
-        let segmentation = match self.segmentation {
-            Some((name, values)) => Some(Segmentation::new(name, values).ok()?),
-            None => None,
-        };
-        let metrics = self.metrics.into_iter().map(StoredMetric::into_metric);
-        Some(Measurement { segmentation, metrics: metrics.collect::<Option<_>>()? })
+        let mut measurement = Measurement::REWARDS_ONLY;
+        for part in self.0 {
+            match part {
+                StoredPart::Segmentation(name, values) => {
+                    measurement.segmentation = Some(Segmentation::new(name, values).ok()?);
+                }
+                StoredPart::Metric(metric) => measurement.metrics.push(metric.into_metric()?),
+                StoredPart::Holdout(parts) => measurement.holdout = Millionths::new(parts).ok()?,
+            }
+        }
+        Some(measurement)
     }
 }
 

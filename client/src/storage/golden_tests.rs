@@ -3,7 +3,9 @@
 mod bytes;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
-use bandana_shared::identity::{Day, ExperimentId};
+use bandana_shared::cells::Cell;
+use bandana_shared::identity::{ArmIndex, Day, ExperimentId};
+use bandana_shared::participation::Millionths;
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::stored;
 
@@ -101,11 +103,12 @@ fn golden_bytes_of_what_is_for_a_part() -> Result<(), Failure> {
 }
 
 #[test]
-fn golden_bytes_of_segments_and_metrics() -> Result<(), Failure> {
-    let state = state_of(&measuring_changes()?)?;
+fn golden_bytes_of_segments_metrics_and_a_holdout() -> Result<(), Failure> {
+    let measuring = measuring_changes(Millionths::from_share(0.25)?)?;
+    let state = state_of(&measuring)?;
     let bytes_of_state = stored::to_bytes(&StoredState::new(&state, 4, true))?;
     assert_eq!(hex(&bytes_of_state), STATE_MEASURING);
-    let bytes_of_changes = stored::to_bytes(&StoredChanges::new(5, &measuring_changes()?))?;
+    let bytes_of_changes = stored::to_bytes(&StoredChanges::new(5, &measuring))?;
     assert_eq!(hex(&bytes_of_changes), CHANGES_MEASURING);
 
     let (read, _) =
@@ -115,20 +118,26 @@ fn golden_bytes_of_segments_and_metrics() -> Result<(), Failure> {
     changes.apply(&mut replayed).ok_or("changes that do not apply")?;
     for read in [read, replayed] {
         assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, bytes_of_state);
-        let open = read.open.values().map(|open| (open.arm().get(), open.metric()));
-        assert_eq!(open.collect::<Vec<_>>(), [(1, 1)]);
         let held = read.cached.values().next().ok_or("nothing held")?;
         assert_eq!(held.specification.measurement().metrics.len(), 2);
+        let cells = held.specification.cells();
+        let open = read.open.values().map(|open| cells.cell(open.cell));
+        let (arm, segment) = (ArmIndex::new(1)?, 1);
+        let cell = Cell { arm, segment, is_held_out: true, metric: 1 };
+        assert_eq!(open.collect::<Vec<_>>(), [Some(cell)]);
         assert_eq!(held.policy.weights.segments(), 2);
     }
     Ok(())
 }
 
 #[test]
-fn what_version_5_had_is_read() -> Result<(), Failure> {
+fn what_versions_5_and_6_had_is_read() -> Result<(), Failure> {
     for (bytes_of_state, bytes_of_changes, changes) in [
         (STATE_SHUFFLED_5, CHANGES_SHUFFLED_5, shuffled_changes()?),
         (STATE_PARTIAL_5, CHANGES_PARTIAL_5, partial_changes()?),
+        (STATE_SHUFFLED_6, CHANGES_SHUFFLED_6, shuffled_changes()?),
+        (STATE_PARTIAL_6, CHANGES_PARTIAL_6, partial_changes()?),
+        (STATE_MEASURING_6, CHANGES_MEASURING_6, measuring_changes(Millionths::NONE)?),
     ] {
         let expected = stored::to_bytes(&StoredState::new(&state_of(&changes)?, 4, true))?;
         let read: StoredState = stored::from_bytes(&bytes(bytes_of_state)?)?;
@@ -187,6 +196,7 @@ fn earlier_versions_are_read() -> Result<(), Failure> {
         (3, STATE_3, CHANGES_3),
         (4, STATE_4, CHANGES_4),
         (5, STATE_5, CHANGES_5),
+        (6, STATE_6, CHANGES_6),
     ] {
         let read: StoredState = stored::from_bytes(&bytes(bytes_of_state)?)?;
         let (mut read, number) = read.into_state(true).ok_or("not a state")?;

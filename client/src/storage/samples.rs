@@ -177,19 +177,25 @@ pub(super) fn partial_changes() -> Result<Vec<Change>, Failure> {
     ])
 }
 
-/// Changes of an experiment with segments and metrics, starting from an empty state: the draw is of
-/// the second arm, for the second segment and the first metric.
-pub(super) fn measuring_changes() -> Result<Vec<Change>, Failure> {
+/// Changes of an experiment with segments, metrics and this holdout, starting from an empty state: the
+/// draw is of the second arm, for the second segment and the first metric, and is held out if any are.
+pub(super) fn measuring_changes(holdout: Millionths) -> Result<Vec<Change>, Failure> {
     let held = held(false)?;
     let specification = held.specification.measuring(Measurement {
         segmentation: Some("platform=ios,android".parse()?),
         metrics: vec!["returned:0.2:at-most=0.3".parse()?, "minutes:0.1:-1..60".parse()?],
+        holdout,
     })?;
     let list = held.policy.weights.clone();
     let weights = list.clone().with_segments(&[list.clone(), list])?;
     let policy = Policy { weights, ..held.policy.clone() };
     let held = CachedExperiment { specification: Arc::new(specification), policy, ..held };
-    let cell = Cell { arm: ArmIndex::new(1)?, segment: 1, metric: 1 };
+    let cell = Cell {
+        arm: ArmIndex::new(1)?,
+        segment: 1,
+        is_held_out: holdout != Millionths::NONE,
+        metric: 1,
+    };
     let cell = held.specification.cells().index(cell);
     let Change::Drawn(draw) = draw(1, &held.specification, PRICE, Some(Day::new(20_000)))? else {
         return Err("not a draw".into());

@@ -7,6 +7,7 @@ mod damage;
 #[cfg(feature = "grpc")]
 mod driver;
 mod handle;
+mod holdout;
 mod host_storage;
 mod life;
 mod measuring;

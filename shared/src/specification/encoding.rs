@@ -50,6 +50,7 @@ pub(super) fn encode(parts: &SpecificationParts) -> Vec<u8> {
     for metric in &parts.measurement.metrics {
         write_metric(&mut writer, metric);
     }
+    writer.varint(25, parts.measurement.holdout.get().into());
     buffer
 }
 

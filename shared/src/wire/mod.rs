@@ -136,7 +136,8 @@ fn measurement(message: &v1::Specification) -> Result<Measurement, WireError> {
     let segmentation =
         segmentation.map(|one| Segmentation::new(one.name.clone(), one.values.iter().cloned()));
     let metrics = message.metrics.iter().map(metric).collect::<Result<_, WireError>>()?;
-    Ok(Measurement { segmentation: segmentation.transpose()?, metrics })
+    let holdout = Millionths::new(message.holdout_millionths)?;
+    Ok(Measurement { segmentation: segmentation.transpose()?, metrics, holdout })
 }
 
 fn metric(message: &v1::Metric) -> Result<Metric, WireError> {
@@ -275,6 +276,7 @@ impl From<&Specification> for v1::Specification {
                 v1::Segmentation { name: one.name().to_owned(), values: one.values().to_vec() }
             }),
             metrics: specification.measurement().metrics.iter().map(v1::Metric::from).collect(),
+            holdout_millionths: specification.measurement().holdout.get(),
             mechanism: Some(match specification.mechanism() {
                 Mechanism::Linear => Wire::Linear(v1::Linear {}),
                 Mechanism::Quadratic(curvature) => {

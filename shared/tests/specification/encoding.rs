@@ -288,6 +288,8 @@ fn changes_of_measurement() -> Vec<SpecificationParts> {
         changed(&move |measurement| measurement.metrics[place] = text.parse().unwrap())
     };
     vec![
+        changed(&|measurement| measurement.holdout = Millionths::new(50_001).unwrap()),
+        changed(&|measurement| measurement.holdout = Millionths::NONE),
         changed(&|measurement| measurement.segmentation = None),
         segments("platforms=ios,android"),
         segments("platform=android,ios"),
@@ -314,7 +316,7 @@ fn every_change_changes_the_digest() {
     changes.extend(changes_of_measurement());
     // A list in which all arms are retired is not an experiment.
     changes.retain(|parts| parts.arms.iter().any(|arm| !arm.is_retired()));
-    assert_eq!(changes.len(), 60);
+    assert_eq!(changes.len(), 62);
     let digests: HashSet<_> =
         changes.iter().map(|parts| Specification::new(parts.clone()).unwrap().digest()).collect();
     assert_eq!(digests.len(), changes.len());

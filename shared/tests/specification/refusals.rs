@@ -167,6 +167,10 @@ fn segments_and_metrics_follow_their_rules() {
     let twice = CellsError::SameMetric("a".to_owned());
     assert_eq!(measuring(of(&["a:0.1", "a:0.2"])), E::Cells(twice));
 
+    let held_out = |holdout| Measurement { holdout, ..Measurement::REWARDS_ONLY };
+    assert_eq!(measuring(held_out(Millionths::ALL)), E::Cells(CellsError::AllHeldOut));
+    assert!(after_wire(|m| m.holdout_millionths = 1_000_001).to_string().contains("1000001"));
+
     // 64 arms in 16 segments fit, and another metric of each does not.
     let arms = |count: usize| (0..count).map(|arm| Arm::new(arm.to_string()).unwrap()).collect();
     let values = (0..16).map(|value| value.to_string());

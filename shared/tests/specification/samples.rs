@@ -131,12 +131,14 @@ fn measurements() -> impl Strategy<Value = Measurement> {
         limit.map_or(metric.clone(), |limit| metric.limited(limit).unwrap())
     });
     let metrics = vec(metric, 0..=4);
-    (proptest::option::of(segmentation), metrics).prop_filter_map(
+    let holdout = prop_oneof![Just(0), 0..1_000_000_u32];
+    (proptest::option::of(segmentation), metrics, holdout).prop_filter_map(
         "metrics of different names",
-        |(segmentation, metrics)| {
+        |(segmentation, metrics, holdout)| {
+            let holdout = Millionths::new(holdout).unwrap();
             let names: HashSet<_> = metrics.iter().map(|metric| metric.name().to_owned()).collect();
             let is_valid = names.len() == metrics.len();
-            is_valid.then_some(Measurement { segmentation, metrics })
+            is_valid.then_some(Measurement { segmentation, metrics, holdout })
         },
     )
 }
@@ -226,6 +228,7 @@ pub(crate) fn full() -> SpecificationParts {
                 "minutes:0.1:-1..60:at-least=0".parse().unwrap(),
                 "crashed:0.000001".parse().unwrap(),
             ],
+            holdout: Millionths::new(50_000).unwrap(),
         },
     }
 }

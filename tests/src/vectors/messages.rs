@@ -56,6 +56,8 @@ struct SpecificationVector {
     segmentation: Option<SegmentationVector>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     metrics: Vec<MetricVector>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holdout_millionths: Option<u32>,
     bytes: String,
     digest: String,
 }
@@ -171,6 +173,9 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     let measured = SpecificationParts { measurement: measurement()?, ..partial.clone() };
     let by_platform = Measurement { metrics: Vec::new(), ..measured.measurement.clone() };
     let by_platform = SpecificationParts { measurement: by_platform, ..levels.clone() };
+    let holdout = Millionths::from_share(0.05)?;
+    let held_out = Measurement { holdout, ..measured.measurement.clone() };
+    let held_out = SpecificationParts { measurement: held_out, ..measured.clone() };
     let others = [
         full,
         flat,
@@ -184,6 +189,7 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
         kept,
         measured,
         by_platform,
+        held_out,
     ]
     .map(Specification::new);
     std::iter::once(Ok(plain)).chain(others).map(|specification| Ok(specification?)).collect()
@@ -195,6 +201,7 @@ fn measurement() -> anyhow::Result<Measurement> {
     Ok(Measurement {
         segmentation: Some("platform=ios,android,日本".parse()?),
         metrics: metrics.map(str::parse).into_iter().collect::<Result<_, _>>()?,
+        holdout: Millionths::NONE,
     })
 }
 
@@ -245,6 +252,8 @@ fn specification_vector(specification: &Specification) -> SpecificationVector {
             SegmentationVector { name: one.name().to_owned(), values: one.values().to_vec() }
         }),
         metrics: specification.measurement().metrics.iter().map(metric_vector).collect(),
+        holdout_millionths: (specification.cells().has_holdout())
+            .then_some(specification.measurement().holdout.get()),
         bytes: hex(&specification.canonical_bytes()),
         digest: specification.digest().to_string(),
     }

@@ -36,6 +36,7 @@ const PRIVATE: &[&[&str]] = &[
     &["two-categories", "--categories", "2"],
     &["window", "--window-days", "14", "--burn-in-reports", "100", "--holdout-share", "0.1"],
     &["discount", "--discount-per-day", "0.9", "--learner", "rand-ada-kl"],
+    &["holdout", "--holdout-group", "0.2"],
     &[
         "cells",
         "--segments=platform=ios,android",
@@ -396,6 +397,39 @@ pub(super) async fn shares_of_levels_and_categories_are_those_of_the_command_lin
         }
         has_no_errors(&browser, &path).await?;
     }
+    browser.quit().await?;
+    aggregator.process.stop().await
+}
+
+pub(super) async fn what_learning_has_earned_is_said_beside_the_holdout() -> anyhow::Result<()> {
+    let browser = Browser::start().await?;
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let url = aggregator.process.operator_url.clone();
+    create(&url, &["held", "--holdout-group", "0.2"]).await?;
+    let made = specification(&mut aggregator, "held").await?;
+    open_page(&browser, &url, "experiments/held", "running").await?;
+    let text = "document.getElementById('harm').innerText";
+    let few = format!("{text}.includes('0 of them and of 0 others: too few to tell')");
+    browser.until(&few).await?;
+    // The first arm is liked by most; those held out have both equally often.
+    for group in [(0, 900, 700), (1, 50, 40), (2, 100, 20), (3, 50, 10)] {
+        fill(&mut aggregator, &made, group).await?;
+    }
+    for (width, height) in [(1280, 900), (390, 844)] {
+        browser.resize(width, height).await?;
+        open_page(&browser, &url, "experiments/held", "running").await?;
+        let told = format!("{text}.includes('Learning has earned') && {text}.includes('20.0%')");
+        browser.until(&told).await?;
+        let wide = "document.documentElement.scrollWidth > window.innerWidth";
+        anyhow::ensure!(browser.value(wide).await? == false, "{width}: wider than the window");
+    }
+    let printed = printed(&url, &["estimate", "held"]).await?;
+    let held = &printed["holdout"];
+    assert_eq!((&held["reports"], &held["reports_of_others"]), (&100.into(), &1000.into()));
+    // Private means of .72 and .5; a bit says the truth with a contrast of tanh(1).
+    let earned = held["earned"].as_f64().context("nothing earned")?;
+    assert!((earned - 0.22 / 1_f64.tanh()).abs() < 1e-6, "{held}");
+    assert!(held["low"].as_f64() < Some(earned) && Some(earned) < held["high"].as_f64());
     browser.quit().await?;
     aggregator.process.stop().await
 }

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         kinds::every_kind_of_private_experiment_has_a_page_and_is_paused_there,
         kinds::an_experiment_of_categories_is_a_page_in_every_state,
         kinds::metrics_and_segments_are_made_in_the_form_and_shown_on_the_page,
+        kinds::what_learning_has_earned_is_said_beside_the_holdout,
         kinds::what_has_ended_is_archived_shown_and_deleted_by_its_name,
         kinds::every_kind_of_trusted_experiment_has_a_page_and_is_paused_there,
         kinds::shares_of_levels_and_categories_are_those_of_the_command_line,

@@ -5,6 +5,7 @@ mod driver;
 mod embedding;
 mod end_to_end;
 mod fake_server;
+mod holdout;
 mod kary;
 mod relay;
 mod shuffle;

@@ -74,11 +74,12 @@ export function harms({ metrics = [] }) {
 }
 
 /** What an experiment measures, as rows of its details. */
-export function measured({ segmentation, metrics = [] }) {
+export function measured({ segmentation, metrics = [], holdout_group: holdout = 0 }) {
   const values = segmentation?.values.map(visible).join(", ");
   return [
     ...(segmentation ? [["Segments", `by ${segmentation.name}: ${values}`]] : []),
     ...metrics.map((metric) => ["Metric",
       `${metric.name}, ${plain(metric.low)} to ${plain(metric.high)}, of a share of ${plain(metric.share)}${limited(metric)}`]),
+    ...(holdout > 0 ? [["Held out", `${percent(holdout)} of the installations, which get all arms evenly`]] : []),
   ];
 }

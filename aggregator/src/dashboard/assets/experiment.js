@@ -6,6 +6,7 @@ import { cells, harms } from "./cells.js";
 import { about, changes } from "./details.js";
 import { element } from "./elements.js";
 import { exportLinks } from "./exports.js";
+import { earned } from "./holdout.js";
 import { privacy } from "./privacy.js";
 import { record } from "./record.js";
 import { follow, get, lines, pause } from "./server.js";
@@ -56,7 +57,7 @@ export async function experiment(context, id) {
     }
     parts.arms.show(moment);
     parts.cells.show(moment);
-    harm.replaceChildren(...harms(estimates));
+    harm.replaceChildren(...harms(estimates), ...earned(estimates));
     parts.privacy.show(moment, parts.arms.share());
     parts.about.show(now);
     parts.record.show(now);

@@ -11,7 +11,7 @@ use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
 use super::super::stored_specification::{
-    Beside, StoredMeasurement, StoredParticipation, StoredSpecification,
+    Beside, StoredMeasurement, StoredMeasurement6, StoredParticipation, StoredSpecification,
 };
 use super::super::{CachedExperiment, Change, Draw, State};
 use super::ledger::StoredDebit;
@@ -32,7 +32,7 @@ pub(crate) struct StoredChanges {
 
 impl Stored for StoredChanges {
     const MAGIC: [u8; 4] = *b"BDch";
-    const VERSION: u16 = 6;
+    const VERSION: u16 = 7;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
         // Earlier versions lacked only the last kinds of changes.
@@ -84,7 +84,9 @@ enum StoredChange {
         experiment_id: String,
         arm: u32,
     },
-    /// A specification with segments or metrics was heard: the rest is as in `HeardForPart`.
+    /// The form of version 6.
+    HeardMeasuring6(Option<[u8; 16]>, StoredHeard, u32, StoredParticipation, StoredMeasurement6),
+    /// A specification with segments, metrics or a holdout was heard: the rest is as in `HeardForPart`.
     HeardMeasuring(Option<[u8; 16]>, StoredHeard, u32, StoredParticipation, StoredMeasurement),
 }
 
@@ -263,6 +265,10 @@ impl StoredChange {
                 let measurement = Measurement::REWARDS_ONLY;
                 let beside = Beside { batch, participation, measurement };
                 heard.into_change(store.map(StoreId::new), beside, state)?
+            }
+            Self::HeardMeasuring6(store, heard, batch, part, measurement) => {
+                Self::HeardMeasuring(store, heard, batch, part, measurement.into())
+                    .into_change(state)?
             }
             Self::HeardMeasuring(store, heard, batch, part, measurement) => {
                 let (batch, participation) =

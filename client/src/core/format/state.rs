@@ -14,7 +14,7 @@ use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
 use super::super::stored_specification::{
-    Beside, StoredMeasurement, StoredParticipation, StoredSpecification,
+    Beside, StoredMeasurement, StoredMeasurement6, StoredParticipation, StoredSpecification,
 };
 use super::super::{CachedExperiment, State};
 use super::ledger::{LedgerRecord, LedgerRecord1, LedgerRecord2, StoredDebit};
@@ -35,8 +35,8 @@ pub(crate) struct StoredState {
     prices: Vec<u64>,
     shuffling: StoredShuffling,
     membership: StoredMembership,
-    /// The segments and metrics of each specification; `None`: it has none. Before version 6 there
-    /// were none.
+    /// What each specification measures beside the rewards of all; `None`: nothing. Before version 6
+    /// there was nothing.
     measurements: Vec<Option<StoredMeasurement>>,
 }
 
@@ -193,7 +193,7 @@ struct StoredParts<L> {
 
 impl Stored for StoredState {
     const MAGIC: [u8; 4] = *b"BDst";
-    const VERSION: u16 = 6;
+    const VERSION: u16 = 7;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
         type Parts<L> = StoredParts<L>;
@@ -242,6 +242,26 @@ impl Stored for StoredState {
                     measurements,
                 }));
             }
+            6 => {
+                type Measurements6 = Vec<Option<StoredMeasurement6>>;
+                let (parts, stores, prices, shuffling, membership, measurements): (
+                    Parts<LedgerRecord>,
+                    _,
+                    _,
+                    _,
+                    _,
+                    Measurements6,
+                ) = older.decode()?;
+                let measurements = measurements.into_iter().map(|one| one.map(Into::into));
+                return Ok(Some(Self {
+                    parts,
+                    stores,
+                    prices,
+                    shuffling,
+                    membership,
+                    measurements: measurements.collect(),
+                }));
+            }
             _ => return Ok(None),
         };
         let shuffling = StoredShuffling::none(&parts);
@@ -252,7 +272,7 @@ impl Stored for StoredState {
 }
 
 impl<L> StoredParts<L> {
-    /// No segments and metrics in any of the specifications.
+    /// Nothing beside the rewards in any of the specifications.
     fn no_measurements(&self) -> Vec<Option<StoredMeasurement>> {
         self.specifications.iter().map(|_| None).collect()
     }

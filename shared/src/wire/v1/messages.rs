@@ -88,11 +88,20 @@ pub struct Specification {
     /// shares sum to less than a million. Only where reports are bits.
     ///
     /// The number of a run of reports (UploadRequest.runs), and of a shuffled report, is that
-    /// of a cell: (arm * segments + segment) * (metrics + 1) + metric, with segments and arms
-    /// counted from 0, segments = 1 if there is no segmentation, and metric 0 for the rewards.
-    /// An experiment has at most 1024 cells.
+    /// of a cell: ((arm * segments + segment) * groups + group) * (metrics + 1) + metric, with
+    /// segments and arms counted from 0, segments = 1 if there is no segmentation, groups = 2 if
+    /// there is a holdout and else 1, group 1 for the holdout, and metric 0 for the rewards. An
+    /// experiment has at most 1024 cells.
     #[prost(message, repeated, tag = "23")]
     pub metrics: ::prost::alloc::vec::Vec<Metric>,
+    /// The share of the installations that are held out, in millionths: 0 to 999999. Each draws
+    /// one more position in an experiment, from 0 to 999999, which it keeps and never sends, and
+    /// is held out if it is below this. Its arm is then not drawn by the weights of the policy,
+    /// but evenly from the arms in play whose weight is not 0; if it keeps its arm
+    /// (see Sticky), then until that is no longer one of these. It says in its reports that it
+    /// was held out.
+    #[prost(uint32, tag = "25")]
+    pub holdout_millionths: u32,
     /// The curve g that is applied to the reward r, scaled to \[0, 1\], before
     /// randomized response: P(1) = (floor + g(r) (2^64 - 2 floor)) / 2^64. How to
     /// compute it to the last bit is in tests/vectors. Or k-ary randomized response,
@@ -423,6 +432,7 @@ pub struct Policy {
     #[prost(uint32, tag = "3")]
     pub time_to_live_seconds: u32,
 }
+/// A call is for no installation, so nobody is held out: its arm is drawn by the weights.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SelectArmRequest {
     /// Name of the experiment; see Specification.experiment_id.
@@ -985,6 +995,36 @@ pub struct Estimates {
     /// reports for the control arm, or without an order.
     #[prost(message, repeated, tag = "16")]
     pub lifts: ::prost::alloc::vec::Vec<Lift>,
+    /// The rewards of the installations that are held out beside those of the others. Left out: nobody
+    /// is held out, or there is no order.
+    #[prost(message, optional, tag = "20")]
+    pub holdout: ::core::option::Option<Holdout>,
+}
+/// What learning has earned: the mean reward of the installations that get arms by the policy, less
+/// that of those that are held out.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Holdout {
+    /// The share of the installations that are held out, as a fraction.
+    #[prost(double, tag = "1")]
+    pub share: f64,
+    /// Reports of the rewards of those that are held out, and of the others.
+    #[prost(uint64, tag = "2")]
+    pub reports: u64,
+    #[prost(uint64, tag = "3")]
+    pub reports_of_others: u64,
+    /// The mean of each. Left out: no reports.
+    #[prost(double, optional, tag = "4")]
+    pub mean: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "5")]
+    pub mean_of_others: ::core::option::Option<f64>,
+    /// The difference, and bounds for it that hold at all times with confidence 1 - alpha. Left out:
+    /// one of the two has no reports.
+    #[prost(double, optional, tag = "6")]
+    pub earned: ::core::option::Option<f64>,
+    #[prost(double, tag = "7")]
+    pub low: f64,
+    #[prost(double, tag = "8")]
+    pub high: f64,
 }
 /// The rewards in one segment.
 #[derive(Clone, PartialEq, ::prost::Message)]
