@@ -447,7 +447,7 @@ impl Cells {
         let mut reports = vec![0; self.arms];
         let of_arm = self.segments * self.groups * self.metrics;
         for (place, tally) in tallies.iter().enumerate().take(self.len()) {
-            if place / self.metrics % self.groups == 0 {
+            if (place / self.metrics).is_multiple_of(self.groups) {
                 reports[place / of_arm] += tally.reports();
             }
         }

@@ -333,9 +333,6 @@ impl Draft {
                 values: segments.values().to_vec(),
             }),
             metrics: metrics.iter().map(v1::Metric::from).collect(),
-            holdout_millionths: Millionths::from_share(self.holdout_group.unwrap_or(0.0))
-                .map_err(|error| Failure::Refused(format!("--holdout-group: {error}")))?
-                .get(),
             ..participation
         };
         Ok(CreateExperimentRequest {
@@ -391,6 +388,12 @@ impl Draft {
         }
     }
 
+    /// The share of the installations that are held out.
+    fn holdout(&self) -> Result<Millionths, Failure> {
+        let share = Millionths::from_share(self.holdout_group.unwrap_or(0.0));
+        share.map_err(|error| Failure::Refused(format!("--holdout-group: {error}")))
+    }
+
     /// A specification that says who takes part, and nothing else.
     fn participation(&self) -> Result<v1::Specification, Failure> {
         let refused = |error: ParticipationError| Failure::Refused(error.to_string());
@@ -426,6 +429,7 @@ impl Draft {
                 to: part.to().get(),
             }),
             enrolment_millionths: enrolment,
+            holdout_millionths: self.holdout()?.get(),
             ..Default::default()
         })
     }

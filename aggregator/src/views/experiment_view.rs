@@ -244,6 +244,25 @@ impl ExperimentView {
         found.map_or_else(|| format!("arm {arm}"), |arm| visible(&arm.label))
     }
 
+    /// Rows on who takes part.
+    fn participation(&self) -> Vec<(&'static str, String)> {
+        let anew = "drawn anew for each assignment, which can be reported each time";
+        let arms = self.sticky.as_ref().map_or_else(|| anew.to_owned(), StickyView::describe);
+        let enrolled = format!("{} of the installations", self.enrolment_share);
+        let mut rows = vec![("arms", arms), ("enrolled", enrolled)];
+        if let Some(LayerView { name, from, to }) = &self.layer {
+            rows.push(("layer", format!("{name}, {from} to {to}")));
+        }
+        if self.holdout_group > 0.0 {
+            let share = self.holdout_group;
+            rows.push((
+                "held out",
+                format!("{share} of the installations, which get all arms evenly"),
+            ));
+        }
+        rows
+    }
+
     /// All properties, one per line, and the arms.
     pub(crate) fn describe(&self, columns: Option<usize>) -> String {
         let RewardsView { kind, low, high, out_of_range, default } = &self.rewards;
@@ -281,25 +300,8 @@ impl ExperimentView {
             ("attribution window", format!("{} s", self.attribution_window_seconds)),
             ("release delay", format!("up to {} s more", self.release_delay_seconds_max)),
             ("policy", self.policy_version.clone()),
-            (
-                "arms",
-                match &self.sticky {
-                    Some(sticky) => sticky.describe(),
-                    None => {
-                        "drawn anew for each assignment, which can be reported each time".to_owned()
-                    }
-                },
-            ),
-            ("enrolled", format!("{} of the installations", self.enrolment_share)),
         ];
-        if let Some(LayerView { name, from, to }) = &self.layer {
-            rows.push(("layer", format!("{name}, {from} to {to}")));
-        }
-        if self.holdout_group > 0.0 {
-            let held_out =
-                format!("{} of the installations, which get all arms evenly", self.holdout_group);
-            rows.push(("held out", held_out));
-        }
+        rows.extend(self.participation());
         rows.extend(measurement_view::rows(self.segmentation.as_ref(), &self.metrics));
         if let Some(shuffled) = &self.shuffled {
             rows.push(("shuffled", format!("in batches of {}, by a relay", shuffled.batch)));

@@ -211,15 +211,15 @@ impl<N: NoiseSource> Core<N> {
         let measurement = specification.measurement();
         let (id, holdout) = (specification.experiment_id(), measurement.holdout);
         let is_held_out = holdout != Millionths::NONE && self.secret()?.is_held_out(id, holdout);
-        let arm = match self.kept_arm(specification, weights, (segment, is_held_out)) {
-            Some(kept) => kept,
-            None => {
-                let uniform = (self.noise.word()? >> 32) as u32;
-                if is_held_out {
-                    weights.draw_evenly_in(segment, uniform)
-                } else {
-                    weights.draw_in(segment, uniform)
-                }
+        let kept = self.kept_arm(specification, weights, (segment, is_held_out));
+        let arm = if let Some(kept) = kept {
+            kept
+        } else {
+            let uniform = (self.noise.word()? >> 32) as u32;
+            if is_held_out {
+                weights.draw_evenly_in(segment, uniform)
+            } else {
+                weights.draw_in(segment, uniform)
             }
         };
         let metric = if measurement.metrics.is_empty() {

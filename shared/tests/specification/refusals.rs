@@ -117,6 +117,13 @@ fn somebody_takes_part_and_not_for_longer_than_there_are_days() {
 }
 
 #[test]
+fn a_holdout_leaves_somebody_to_learn_from() {
+    let refused = after(|parts| parts.measurement.holdout = Millionths::ALL);
+    assert_eq!(refused, E::Cells(CellsError::AllHeldOut));
+    assert!(after_wire(|m| m.holdout_millionths = 1_000_001).to_string().contains("1000001"));
+}
+
+#[test]
 fn segments_and_metrics_follow_their_rules() {
     use SpecificationError as E;
     let metric = |text: &str| text.parse::<Metric>();
@@ -166,10 +173,6 @@ fn segments_and_metrics_follow_their_rules() {
     assert_eq!(measuring(of(&["a:0.5", "b:0.5"])), E::Cells(CellsError::Shares));
     let twice = CellsError::SameMetric("a".to_owned());
     assert_eq!(measuring(of(&["a:0.1", "a:0.2"])), E::Cells(twice));
-
-    let held_out = |holdout| Measurement { holdout, ..Measurement::REWARDS_ONLY };
-    assert_eq!(measuring(held_out(Millionths::ALL)), E::Cells(CellsError::AllHeldOut));
-    assert!(after_wire(|m| m.holdout_millionths = 1_000_001).to_string().contains("1000001"));
 
     // 64 arms in 16 segments fit, and another metric of each does not.
     let arms = |count: usize| (0..count).map(|arm| Arm::new(arm.to_string()).unwrap()).collect();

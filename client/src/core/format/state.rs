@@ -197,6 +197,7 @@ impl Stored for StoredState {
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
         type Parts<L> = StoredParts<L>;
+        type Now = Parts<LedgerRecord>;
         let (parts, stores, prices) = match older.version() {
             1 => {
                 let parts: Parts<LedgerRecord1> = older.decode()?;
@@ -211,72 +212,46 @@ impl Stored for StoredState {
                 (parts.with_ledger(), stores, prices)
             }
             4 => {
-                let (parts, stores, prices, shuffling): (Parts<LedgerRecord>, _, _, _) =
-                    older.decode()?;
-                let membership = StoredMembership::none(&parts);
-                let measurements = parts.no_measurements();
-                return Ok(Some(Self {
-                    parts,
-                    stores,
-                    prices,
-                    shuffling,
-                    membership,
-                    measurements,
-                }));
+                let (parts, stores, prices, shuffling): (Now, _, _, _) = older.decode()?;
+                return Ok(Some(Self { shuffling, ..Self::direct(parts, stores, prices) }));
             }
             5 => {
-                let (parts, stores, prices, shuffling, membership): (
-                    Parts<LedgerRecord>,
-                    _,
-                    _,
-                    _,
-                    _,
-                ) = older.decode()?;
-                let measurements = parts.no_measurements();
-                return Ok(Some(Self {
-                    parts,
-                    stores,
-                    prices,
-                    shuffling,
-                    membership,
-                    measurements,
-                }));
+                let (parts, stores, prices, shuffling, membership): (Now, _, _, _, _) =
+                    older.decode()?;
+                let direct = Self::direct(parts, stores, prices);
+                return Ok(Some(Self { shuffling, membership, ..direct }));
             }
             6 => {
-                type Measurements6 = Vec<Option<StoredMeasurement6>>;
                 let (parts, stores, prices, shuffling, membership, measurements): (
-                    Parts<LedgerRecord>,
+                    Now,
                     _,
                     _,
                     _,
                     _,
-                    Measurements6,
+                    Vec<Option<StoredMeasurement6>>,
                 ) = older.decode()?;
                 let measurements = measurements.into_iter().map(|one| one.map(Into::into));
-                return Ok(Some(Self {
-                    parts,
-                    stores,
-                    prices,
-                    shuffling,
-                    membership,
-                    measurements: measurements.collect(),
-                }));
+                let measurements = measurements.collect();
+                let direct = Self::direct(parts, stores, prices);
+                return Ok(Some(Self { shuffling, membership, measurements, ..direct }));
             }
             _ => return Ok(None),
         };
+        Ok(Some(Self::direct(parts, stores, prices)))
+    }
+}
+
+impl StoredState {
+    /// A state of specifications that are for all, not shuffled, and measure their rewards only.
+    fn direct(parts: StoredParts<LedgerRecord>, stores: StoredStores, prices: Vec<u64>) -> Self {
         let shuffling = StoredShuffling::none(&parts);
         let membership = StoredMembership::none(&parts);
-        let measurements = parts.no_measurements();
-        Ok(Some(Self { parts, stores, prices, shuffling, membership, measurements }))
+        let measurements = parts.specifications.iter().map(|_| None).collect();
+        Self { parts, stores, prices, shuffling, membership, measurements }
     }
 }
 
 impl<L> StoredParts<L> {
-    /// Nothing beside the rewards in any of the specifications.
-    fn no_measurements(&self) -> Vec<Option<StoredMeasurement>> {
-        self.specifications.iter().map(|_| None).collect()
-    }
-
     /// The same parts, with a ledger of this version.
     fn with_ledger(self) -> StoredParts<LedgerRecord>
     where
