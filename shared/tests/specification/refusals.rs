@@ -119,7 +119,7 @@ fn somebody_takes_part_and_not_for_longer_than_there_are_days() {
 #[test]
 fn a_holdout_leaves_somebody_to_learn_from() {
     let refused = after(|parts| parts.measurement.holdout = Millionths::ALL);
-    assert_eq!(refused, E::Cells(CellsError::AllHeldOut));
+    assert_eq!(refused, SpecificationError::Cells(CellsError::AllHeldOut));
     assert!(after_wire(|m| m.holdout_millionths = 1_000_001).to_string().contains("1000001"));
 }
 
