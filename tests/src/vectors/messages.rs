@@ -170,12 +170,7 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     let for_ever = Sticky { until_weight_below: Millionths::NONE, report_days: 0 };
     let for_ever = Participation { sticky: Some(for_ever), ..Participation::EVERYONE };
     let kept = SpecificationParts { participation: for_ever, ..linear.clone() };
-    let measured = SpecificationParts { measurement: measurement()?, ..partial.clone() };
-    let by_platform = Measurement { metrics: Vec::new(), ..measured.measurement.clone() };
-    let by_platform = SpecificationParts { measurement: by_platform, ..levels.clone() };
-    let holdout = Millionths::from_share(0.05)?;
-    let held_out = Measurement { holdout, ..measured.measurement.clone() };
-    let held_out = SpecificationParts { measurement: held_out, ..measured.clone() };
+    let [measured, by_platform, held_out] = measuring(&partial, &levels)?;
     let others = [
         full,
         flat,
@@ -193,6 +188,20 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     ]
     .map(Specification::new);
     std::iter::once(Ok(plain)).chain(others).map(|specification| Ok(specification?)).collect()
+}
+
+/// Specifications with segments and metrics, with segments alone, and with a holdout too.
+fn measuring(
+    partial: &SpecificationParts,
+    levels: &SpecificationParts,
+) -> anyhow::Result<[SpecificationParts; 3]> {
+    let measured = SpecificationParts { measurement: measurement()?, ..partial.clone() };
+    let by_platform = Measurement { metrics: Vec::new(), ..measured.measurement.clone() };
+    let by_platform = SpecificationParts { measurement: by_platform, ..levels.clone() };
+    let holdout = Millionths::from_share(0.05)?;
+    let held_out = Measurement { holdout, ..measured.measurement.clone() };
+    let held_out = SpecificationParts { measurement: held_out, ..measured.clone() };
+    Ok([measured, by_platform, held_out])
 }
 
 fn measurement() -> anyhow::Result<Measurement> {
