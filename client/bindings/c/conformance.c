@@ -151,6 +151,15 @@ static void status(void) {
          (unsigned long long)status.fetches_failed, (unsigned long long)status.uploads_refused);
 }
 
+static void print_text(char *text) {
+  if (text == NULL) {
+    puts("none");
+  } else {
+    printf("told\t%s\n", text);
+  }
+  bandana_text_free(text);
+}
+
 static void carry_out(const char *command, char **words) {
   char *error = NULL;
   if (strcmp(command, "start") == 0) {
@@ -183,6 +192,10 @@ static void carry_out(const char *command, char **words) {
     printf("%f\n", (now() - begin) / times * 1e6);
   } else if (strcmp(command, "status") == 0) {
     status();
+  } else if (strcmp(command, "refusal") == 0) {
+    print_text(bandana_last_refusal(client));
+  } else if (strcmp(command, "error") == 0) {
+    print_text(bandana_last_error(client));
   } else if (strcmp(command, "opt-out") == 0) {
     puts(bandana_opt_out(client) ? "ok" : "failed");
   } else if (strcmp(command, "opt-in") == 0) {

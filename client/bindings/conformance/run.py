@@ -492,6 +492,12 @@ def segments_and_metrics(world, it):
         until(lambda: not_waiting(program.ask("ready", "measured", 0)), "the experiment is known")
         answer = program.ask("choose", "measured")
         expect(answer.startswith("default\t") and why in answer, answer)
+        refusal = program.ask("refusal")
+        if why == "part of the installations":
+            expect(refusal == "none", refusal)
+        else:
+            expect(refusal.startswith("told\texperiment measured: ") and why in refusal, refusal)
+        expect(program.ask("error") == "none", "a refusal is no error")
     before = world.estimate("measured")
     program = it.start(**agreed)
     program.tell("join", "measured")

@@ -79,6 +79,9 @@ def carry_out(app, command, words):
             status.uploads_refused,
         )
         return "\t".join([standing, *map(str, figures)])
+    if command in ("refusal", "error"):
+        text = getattr(app.status(), "last_" + command)
+        return "none" if text is None else f"told\t{text}"
     if command in ("opt-out", "opt-in"):
         return "ok" if getattr(app, command.replace("-", "_"))() else "failed"
     getattr(app, command)()

@@ -29,6 +29,10 @@ function shown(choice) {
   return `arm\t${choice.label}\t${choice.assignment}\t${stands}`;
 }
 
+function told(text) {
+  return text === null ? "none" : `told\t${text}`;
+}
+
 async function threads([count, name, times]) {
   // A page has one thread: these take turns.
   const seen = new Set();
@@ -84,6 +88,10 @@ async function carryOut(command, words) {
       const counts = [s.uploadsAccepted, s.fetchesFailed, s.uploadsRefused];
       return [s.standing, ...figures, ...counts].join("\t");
     }
+    case "refusal":
+      return told(app.status().lastRefusal);
+    case "error":
+      return told(app.status().lastError);
     case "opt-out":
       return (await app.optOut()) ? "ok" : "failed";
     case "opt-in":

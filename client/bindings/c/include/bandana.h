@@ -262,6 +262,20 @@ bandana_status bandana_status_of(const bandana_client *client);
 // As for `bandana_reward`.
 char *bandana_trouble(const bandana_client *client);
 
+// The last refusal of an experiment since the start, in words, with what to do about it, to be freed by
+// `bandana_text_free`; NULL: none.
+//
+// # Safety
+// As for `bandana_reward`.
+char *bandana_last_refusal(const bandana_client *client);
+
+// The last fetch, upload or answer since the start that failed, in words, with what to do about it, to be
+// freed by `bandana_text_free`; NULL: none.
+//
+// # Safety
+// As for `bandana_reward`.
+char *bandana_last_error(const bandana_client *client);
+
 // Opts the user out: nothing is fetched, kept or sent from now on, and what waited is erased. Returns
 // whether that is stored; with storage by the host, it is with the next write.
 //

@@ -103,6 +103,17 @@ public:
     return bandana_measure(client_.get(), assignment, metric.c_str(), value);
   }
   bandana_status status() const { return bandana_status_of(client_.get()); }
+  // What is wrong with the store, in words; nothing: nothing is.
+  std::optional<std::string> trouble() const {
+    return detail::optional(detail::text(bandana_trouble(client_.get())).get());
+  }
+  // The last refusal and the last failure since the start, in words, with what to do about each.
+  std::optional<std::string> last_refusal() const {
+    return detail::optional(detail::text(bandana_last_refusal(client_.get())).get());
+  }
+  std::optional<std::string> last_error() const {
+    return detail::optional(detail::text(bandana_last_error(client_.get())).get());
+  }
   bool opt_out() const { return bandana_opt_out(client_.get()); }
   bool opt_in() const { return bandana_opt_in(client_.get()); }
   void wake() const { bandana_wake(client_.get()); }

@@ -268,6 +268,36 @@ pub unsafe extern "C" fn bandana_trouble(client: *const bandana_client) -> *mut 
     })
 }
 
+/// The last refusal of an experiment since the start, in words, with what to do about it, to be freed by
+/// `bandana_text_free`; NULL: none.
+///
+/// # Safety
+/// As for `bandana_reward`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bandana_last_refusal(client: *const bandana_client) -> *mut c_char {
+    // SAFETY: as the caller promises.
+    let client = unsafe { self::client(client) };
+    contain(std::ptr::null_mut(), || {
+        let refusal = client.and_then(|client| client.status().last_refusal);
+        refusal.map_or(std::ptr::null_mut(), |refusal| text(&refusal).into_raw())
+    })
+}
+
+/// The last fetch, upload or answer since the start that failed, in words, with what to do about it, to be
+/// freed by `bandana_text_free`; NULL: none.
+///
+/// # Safety
+/// As for `bandana_reward`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bandana_last_error(client: *const bandana_client) -> *mut c_char {
+    // SAFETY: as the caller promises.
+    let client = unsafe { self::client(client) };
+    contain(std::ptr::null_mut(), || {
+        let error = client.and_then(|client| client.status().last_error);
+        error.map_or(std::ptr::null_mut(), |error| text(&error).into_raw())
+    })
+}
+
 /// Opts the user out: nothing is fetched, kept or sent from now on, and what waited is erased. Returns
 /// whether that is stored; with storage by the host, it is with the next write.
 ///

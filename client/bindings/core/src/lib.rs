@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bandana_client::{
     Answer, Assignment, AssignmentId, CallId, Choice as Chosen, Clock, DefaultReason, NextCall,
-    Reporting, SystemClock, Tasks,
+    Reporting, SystemClock, Tasks, Trouble,
 };
 pub use configuration::{Configuration, Metric, RewardTerms, Segment, SetupError, Store};
 pub use records::{Call, Choice, Header, Slot, Standing, Status, Step, Write};
@@ -41,6 +41,14 @@ pub struct Bandana {
 impl std::fmt::Debug for Bandana {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bandana").finish_non_exhaustive()
+    }
+}
+
+/// A trouble in words, with the experiment that it is about.
+fn told(trouble: &Trouble) -> String {
+    match trouble.experiment() {
+        Some(id) => format!("experiment {id}: {trouble}"),
+        None => trouble.to_string(),
     }
 }
 
@@ -216,6 +224,8 @@ impl Bandana {
             fetches_failed: counts.fetches_failed,
             answers_refused: counts.answers_refused,
             rewards_refused: counts.rewards_refused,
+            last_refusal: status.last_refusal.as_ref().map(told),
+            last_error: status.last_error.as_ref().map(told),
         }
     }
 

@@ -67,6 +67,10 @@ pub struct Status {
     pub answers_refused: u64,
     /// Rewards that the experiment does not admit, or that came too late, since the start.
     pub rewards_refused: u64,
+    /// The last refusal of an experiment since the start, in words, with what to do about it.
+    pub last_refusal: Option<String>,
+    /// The last fetch, upload or answer since the start that failed, in words, with what to do about it.
+    pub last_error: Option<String>,
 }
 
 impl Status {
@@ -85,6 +89,8 @@ impl Status {
             fetches_failed: 0,
             answers_refused: 0,
             rewards_refused: 0,
+            last_refusal: None,
+            last_error: None,
         }
     }
 }

@@ -65,6 +65,8 @@ fun time(app: Bandana, name: String, times: Int): Double {
     return (System.nanoTime() - begin) / 1e3 / times
 }
 
+fun told(text: String?): String = if (text == null) "none" else "told\t$text"
+
 fun carryOut(app: Bandana, command: String, words: List<String>): String = when (command) {
     "join" -> "ok".also { app.experiment(words[0]) }
     "ready" -> ready(app, words[0], words[1].toDouble())
@@ -79,6 +81,8 @@ fun carryOut(app: Bandana, command: String, words: List<String>): String = when 
         listOf(standing, lifetimeSpent, waitingReports, openAssignments, uploadsAccepted, fetchesFailed, uploadsRefused)
             .joinToString("\t")
     }
+    "refusal" -> told(app.status().lastRefusal)
+    "error" -> told(app.status().lastError)
     "opt-out" -> if (app.optOut()) "ok" else "failed"
     "opt-in" -> if (app.optIn()) "ok" else "failed"
     "wake" -> "ok".also { app.wake() }

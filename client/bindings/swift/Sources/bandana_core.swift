@@ -1495,10 +1495,12 @@ public struct Status: Equatable, Hashable {
     public var fetchesFailed: UInt64
     public var answersRefused: UInt64
     public var rewardsRefused: UInt64
+    public var lastRefusal: String?
+    public var lastError: String?
 
     // Default memberwise initializers are never public by default, so we
     // declare one manually.
-    public init(standing: Standing, trouble: String?, windowSpent: Double, lifetimeSpent: Double, openAssignments: UInt64, waitingReports: UInt64, reportsMade: UInt64, uploadsAccepted: UInt64, uploadsRefused: UInt64, fetchesFailed: UInt64, answersRefused: UInt64, rewardsRefused: UInt64) {
+    public init(standing: Standing, trouble: String?, windowSpent: Double, lifetimeSpent: Double, openAssignments: UInt64, waitingReports: UInt64, reportsMade: UInt64, uploadsAccepted: UInt64, uploadsRefused: UInt64, fetchesFailed: UInt64, answersRefused: UInt64, rewardsRefused: UInt64, lastRefusal: String?, lastError: String?) {
         self.standing = standing
         self.trouble = trouble
         self.windowSpent = windowSpent
@@ -1511,6 +1513,8 @@ public struct Status: Equatable, Hashable {
         self.fetchesFailed = fetchesFailed
         self.answersRefused = answersRefused
         self.rewardsRefused = rewardsRefused
+        self.lastRefusal = lastRefusal
+        self.lastError = lastError
     }
 
     
@@ -1540,7 +1544,9 @@ public struct FfiConverterTypeStatus: FfiConverterRustBuffer {
                 uploadsRefused: FfiConverterUInt64.read(from: &buf), 
                 fetchesFailed: FfiConverterUInt64.read(from: &buf), 
                 answersRefused: FfiConverterUInt64.read(from: &buf), 
-                rewardsRefused: FfiConverterUInt64.read(from: &buf)
+                rewardsRefused: FfiConverterUInt64.read(from: &buf), 
+                lastRefusal: FfiConverterOptionString.read(from: &buf), 
+                lastError: FfiConverterOptionString.read(from: &buf)
         )
     }
 
@@ -1557,6 +1563,8 @@ public struct FfiConverterTypeStatus: FfiConverterRustBuffer {
         FfiConverterUInt64.write(value.fetchesFailed, into: &buf)
         FfiConverterUInt64.write(value.answersRefused, into: &buf)
         FfiConverterUInt64.write(value.rewardsRefused, into: &buf)
+        FfiConverterOptionString.write(value.lastRefusal, into: &buf)
+        FfiConverterOptionString.write(value.lastError, into: &buf)
     }
 }
 

@@ -105,6 +105,8 @@ pub struct Status {
     pub fetches_failed: u64,
     pub answers_refused: u64,
     pub rewards_refused: u64,
+    pub last_refusal: Option<String>,
+    pub last_error: Option<String>,
 }
 
 #[uniffi::remote(Enum)]

@@ -87,6 +87,10 @@ export interface Status {
   fetchesFailed: number;
   answersRefused: number;
   rewardsRefused: number;
+  /** The last refusal of an experiment since the start, in words, with what to do about it. */
+  lastRefusal: string | null;
+  /** The last fetch, upload or answer since the start that failed, in words, with what to do about it. */
+  lastError: string | null;
 }
 
 /** What to show: an arm, or the app's own default. */
@@ -420,6 +424,8 @@ export class Bandana {
       fetchesFailed: status.fetches_failed,
       answersRefused: status.answers_refused,
       rewardsRefused: status.rewards_refused,
+      lastRefusal: status.last_refusal ?? null,
+      lastError: status.last_error ?? null,
     };
     status.free();
     return shown;

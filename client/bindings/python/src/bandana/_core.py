@@ -1808,7 +1808,7 @@ class _UniffiFfiConverterTypeStanding(_UniffiConverterRustBuffer):
 
 @dataclass
 class Status:
-    def __init__(self, *, standing:Standing, trouble:typing.Optional[str], window_spent:float, lifetime_spent:float, open_assignments:int, waiting_reports:int, reports_made:int, uploads_accepted:int, uploads_refused:int, fetches_failed:int, answers_refused:int, rewards_refused:int):
+    def __init__(self, *, standing:Standing, trouble:typing.Optional[str], window_spent:float, lifetime_spent:float, open_assignments:int, waiting_reports:int, reports_made:int, uploads_accepted:int, uploads_refused:int, fetches_failed:int, answers_refused:int, rewards_refused:int, last_refusal:typing.Optional[str], last_error:typing.Optional[str]):
         self.standing = standing
         self.trouble = trouble
         self.window_spent = window_spent
@@ -1821,12 +1821,14 @@ class Status:
         self.fetches_failed = fetches_failed
         self.answers_refused = answers_refused
         self.rewards_refused = rewards_refused
+        self.last_refusal = last_refusal
+        self.last_error = last_error
         
         
 
     
     def __str__(self):
-        return "Status(standing={}, trouble={}, window_spent={}, lifetime_spent={}, open_assignments={}, waiting_reports={}, reports_made={}, uploads_accepted={}, uploads_refused={}, fetches_failed={}, answers_refused={}, rewards_refused={})".format(self.standing, self.trouble, self.window_spent, self.lifetime_spent, self.open_assignments, self.waiting_reports, self.reports_made, self.uploads_accepted, self.uploads_refused, self.fetches_failed, self.answers_refused, self.rewards_refused)
+        return "Status(standing={}, trouble={}, window_spent={}, lifetime_spent={}, open_assignments={}, waiting_reports={}, reports_made={}, uploads_accepted={}, uploads_refused={}, fetches_failed={}, answers_refused={}, rewards_refused={}, last_refusal={}, last_error={})".format(self.standing, self.trouble, self.window_spent, self.lifetime_spent, self.open_assignments, self.waiting_reports, self.reports_made, self.uploads_accepted, self.uploads_refused, self.fetches_failed, self.answers_refused, self.rewards_refused, self.last_refusal, self.last_error)
     def __eq__(self, other):
         if self.standing != other.standing:
             return False
@@ -1852,6 +1854,10 @@ class Status:
             return False
         if self.rewards_refused != other.rewards_refused:
             return False
+        if self.last_refusal != other.last_refusal:
+            return False
+        if self.last_error != other.last_error:
+            return False
         return True
 
 class _UniffiFfiConverterTypeStatus(_UniffiConverterRustBuffer):
@@ -1870,6 +1876,8 @@ class _UniffiFfiConverterTypeStatus(_UniffiConverterRustBuffer):
             fetches_failed=_UniffiFfiConverterUInt64.read(buf),
             answers_refused=_UniffiFfiConverterUInt64.read(buf),
             rewards_refused=_UniffiFfiConverterUInt64.read(buf),
+            last_refusal=_UniffiFfiConverterOptionalString.read(buf),
+            last_error=_UniffiFfiConverterOptionalString.read(buf),
         )
 
     @staticmethod
@@ -1886,6 +1894,8 @@ class _UniffiFfiConverterTypeStatus(_UniffiConverterRustBuffer):
         _UniffiFfiConverterUInt64.check_lower(value.fetches_failed)
         _UniffiFfiConverterUInt64.check_lower(value.answers_refused)
         _UniffiFfiConverterUInt64.check_lower(value.rewards_refused)
+        _UniffiFfiConverterOptionalString.check_lower(value.last_refusal)
+        _UniffiFfiConverterOptionalString.check_lower(value.last_error)
 
     @staticmethod
     def write(value, buf):
@@ -1901,6 +1911,8 @@ class _UniffiFfiConverterTypeStatus(_UniffiConverterRustBuffer):
         _UniffiFfiConverterUInt64.write(value.fetches_failed, buf)
         _UniffiFfiConverterUInt64.write(value.answers_refused, buf)
         _UniffiFfiConverterUInt64.write(value.rewards_refused, buf)
+        _UniffiFfiConverterOptionalString.write(value.last_refusal, buf)
+        _UniffiFfiConverterOptionalString.write(value.last_error, buf)
 
 
 

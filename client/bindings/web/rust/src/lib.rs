@@ -94,6 +94,10 @@ pub struct Status {
     pub answers_refused: f64,
     /// Rewards that the experiment does not admit, or that came too late.
     pub rewards_refused: f64,
+    /// The last refusal of an experiment, with what to do about it.
+    pub last_refusal: Option<String>,
+    /// The last failure, with what to do about it.
+    pub last_error: Option<String>,
 }
 
 /// A step of the host.
@@ -349,6 +353,8 @@ impl Core {
             fetches_failed: status.fetches_failed as f64,
             answers_refused: status.answers_refused as f64,
             rewards_refused: status.rewards_refused as f64,
+            last_refusal: status.last_refusal,
+            last_error: status.last_error,
         }
     }
 

@@ -2338,6 +2338,10 @@ data class Status (
     var `answersRefused`: kotlin.ULong
     , 
     var `rewardsRefused`: kotlin.ULong
+    , 
+    var `lastRefusal`: kotlin.String?
+    , 
+    var `lastError`: kotlin.String?
     
 ){
     
@@ -2366,6 +2370,8 @@ public object FfiConverterTypeStatus: FfiConverterRustBuffer<Status> {
             FfiConverterULong.read(buf),
             FfiConverterULong.read(buf),
             FfiConverterULong.read(buf),
+            FfiConverterOptionalString.read(buf),
+            FfiConverterOptionalString.read(buf),
         )
     }
 
@@ -2381,7 +2387,9 @@ public object FfiConverterTypeStatus: FfiConverterRustBuffer<Status> {
             FfiConverterULong.allocationSize(value.`uploadsRefused`) +
             FfiConverterULong.allocationSize(value.`fetchesFailed`) +
             FfiConverterULong.allocationSize(value.`answersRefused`) +
-            FfiConverterULong.allocationSize(value.`rewardsRefused`)
+            FfiConverterULong.allocationSize(value.`rewardsRefused`) +
+            FfiConverterOptionalString.allocationSize(value.`lastRefusal`) +
+            FfiConverterOptionalString.allocationSize(value.`lastError`)
     )
 
     override fun write(value: Status, buf: ByteBuffer) {
@@ -2397,6 +2405,8 @@ public object FfiConverterTypeStatus: FfiConverterRustBuffer<Status> {
             FfiConverterULong.write(value.`fetchesFailed`, buf)
             FfiConverterULong.write(value.`answersRefused`, buf)
             FfiConverterULong.write(value.`rewardsRefused`, buf)
+            FfiConverterOptionalString.write(value.`lastRefusal`, buf)
+            FfiConverterOptionalString.write(value.`lastError`, buf)
     }
 }
 
