@@ -1,11 +1,13 @@
 //! Estimates of the arms from the committed reports.
 
 use bandana_learners::harm::{allowed, harmful};
+use bandana_shared::alphabet::Symbol;
 use bandana_shared::cells::{Cells, Limit, Metric};
 use bandana_shared::channel::{Channel, KaryChannel};
 use bandana_shared::confidence::{Lead, NormalMixture, best_among, lead_among, reports_left};
 use bandana_shared::estimate::{Estimand, manipulation_gain, manipulation_shift};
 use bandana_shared::interval::ErrorLevel;
+use bandana_shared::refusals::{RefusalReason, are_asked_by};
 use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1;
@@ -127,7 +129,9 @@ impl ArmTable<'_> {
                 manipulation_shift: estimand.difference_from_unit(shift),
                 symbols: match channel {
                     Channel::Bit(_) => Vec::new(),
-                    Channel::Kary(kary) => symbols(kary, &sequence, tally),
+                    Channel::Kary(kary) => {
+                        symbols(kary, &sequence, (tally, are_asked_by(specification)))
+                    }
                 },
             }
         };
@@ -195,8 +199,12 @@ fn lead_in_units(lead: &Lead, channel: Channel, estimand: Estimand) -> v1::Lead 
 fn symbols(
     channel: KaryChannel,
     sequence: &NormalMixture,
-    tally: &Tally,
+    (tally, is_of_refusals): (&Tally, bool),
 ) -> Vec<v1::SymbolEstimate> {
+    let meaning = |symbol: Symbol| {
+        let reason = RefusalReason::ALL.get(usize::from(symbol.get())).filter(|_| is_of_refusals);
+        reason.map_or_else(String::new, |reason| reason.words().to_owned())
+    };
     let estimate = |symbol| {
         let interval = sequence.frequency(channel, tally, symbol).clamped(0.0, 1.0);
         v1::SymbolEstimate {
@@ -204,6 +212,7 @@ fn symbols(
             frequency: channel.frequency(tally, symbol),
             low: interval.low(),
             high: interval.high(),
+            meaning: meaning(symbol),
         }
     };
     channel.alphabet().symbols().map(estimate).collect()

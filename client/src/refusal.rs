@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bandana_shared::identity::Digest;
+use bandana_shared::refusals::RefusalReason;
 use bandana_shared::rewards::RewardKind;
 use thiserror::Error;
 
@@ -154,4 +155,32 @@ pub enum Refusal {
         /// Number of arms.
         arms: usize,
     },
+}
+
+impl Refusal {
+    /// The reason, as coarse as it is told to an operator.
+    ///
+    /// ```
+    /// use bandana_client::Refusal;
+    /// use bandana_shared::refusals::RefusalReason;
+    /// assert_eq!(Refusal::Range.reason(), RefusalReason::Rewards);
+    /// ```
+    pub fn reason(&self) -> RefusalReason {
+        match self {
+            Self::Epsilon { .. } => RefusalReason::Epsilon,
+            Self::Range | Self::Kind { .. } | Self::Rewards => RefusalReason::Rewards,
+            Self::Segmentation { .. } | Self::Metric { .. } => RefusalReason::Measurement,
+            Self::AttributionWindow { .. } | Self::ReleaseDelay { .. } => RefusalReason::Timing,
+            Self::Signature(_) | Self::Digest(_) => RefusalReason::Signatures,
+            Self::NoRelay { .. } | Self::NotShuffled | Self::CentralEpsilon { .. } => {
+                RefusalReason::Shuffling
+            }
+            Self::SimulationMark { .. }
+            | Self::Revision { .. }
+            | Self::Changed
+            | Self::OtherExperiment
+            | Self::PolicySegments { .. }
+            | Self::PolicyArms { .. } => RefusalReason::Server,
+        }
+    }
 }

@@ -45,6 +45,7 @@ pub mod interval;
 pub mod limits;
 pub mod participation;
 pub mod policy;
+pub mod refusals;
 pub mod rewards;
 pub mod sample;
 pub mod shuffling;

@@ -34,12 +34,14 @@ pub(super) struct SymbolView {
     pub(super) frequency: Option<f64>,
     pub(super) low: f64,
     pub(super) high: f64,
+    pub(super) meaning: Option<String>,
 }
 
 impl From<SymbolEstimate> for SymbolView {
     fn from(shown: SymbolEstimate) -> Self {
-        let SymbolEstimate { count, frequency, low, high } = shown;
-        Self { count, frequency, low, high }
+        let SymbolEstimate { count, frequency, low, high, meaning } = shown;
+        let meaning = Some(meaning).filter(|text| !text.is_empty());
+        Self { count, frequency, low, high, meaning }
     }
 }
 

@@ -7,6 +7,7 @@ use bandana_learners::Learner;
 use bandana_shared::cells::{CellsError, Metric, Segmentation};
 use bandana_shared::curve::Curvature;
 use bandana_shared::participation::{Layer, Millionths, ParticipationError, Sticky};
+use bandana_shared::refusals::{self, ARM_LABEL};
 use bandana_shared::wire::v1::create_experiment_request::Memory;
 use bandana_shared::wire::v1::{self, CreateExperimentRequest, specification};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -153,6 +154,12 @@ pub(crate) struct Draft {
     #[arg(long = "metric", value_name = "METRIC")]
     #[serde(default)]
     metrics: Vec<String>,
+    /// Ask installations whether and why they refuse other experiments: one arm, and a category for each
+    /// reason, once in 28 days. Apps tell it where they have agreed to (`report_refusals`); an epsilon of
+    /// 0.5 is enough for thousands of them.
+    #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, conflicts_with_all = ["arms", "categories", "reward_kind", "mechanism", "levels"])]
+    refusals: Option<bool>,
     /// For simulated users only, with noise that can be repeated.
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
@@ -253,6 +260,7 @@ impl Draft {
             report_days: self.report_days.or(file.report_days),
             layer: self.layer.or(file.layer),
             enrolment_share: self.enrolment_share.or(file.enrolment_share),
+            refusals: self.refusals.or(file.refusals),
             holdout_group: self.holdout_group.or(file.holdout_group),
             segments: self.segments.or(file.segments),
             metrics: if self.metrics.is_empty() { file.metrics } else { self.metrics },
@@ -274,6 +282,33 @@ impl Draft {
 
     /// The request to create the experiment. The server checks the values.
     pub(crate) fn request(
+        self,
+        accept_nonlinear_estimand: bool,
+    ) -> Result<CreateExperimentRequest, Failure> {
+        let draft = if self.refusals == Some(true) { self.about_refusals()? } else { self };
+        draft.checked_request(accept_nonlinear_estimand)
+    }
+
+    /// The settings of an experiment about refusals.
+    fn about_refusals(mut self) -> Result<Self, Failure> {
+        let is_set = !self.arms.is_empty()
+            || self.categories.is_some()
+            || self.reward_kind.is_some()
+            || self.mechanism.is_some();
+        if is_set {
+            return Err(Failure::Refused(
+                "--refusals (`refusals`) sets the arm, the categories and the mechanism; leave yours out"
+                    .to_owned(),
+            ));
+        }
+        self.arms = vec![ARM_LABEL.to_owned()];
+        self.categories = refusals::rewards().categories().map(|all| u32::from(all.len()));
+        self.attribution_window_seconds.get_or_insert(86_400);
+        self.report_days.get_or_insert(28);
+        Ok(self)
+    }
+
+    fn checked_request(
         self,
         accept_nonlinear_estimand: bool,
     ) -> Result<CreateExperimentRequest, Failure> {

@@ -25,7 +25,7 @@ that hold for all pairs of arms at all times at once, relative: difference as a 
 estimate, null unless that is above 0), summary (a sentence), policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
 without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, \
 symbols: empty unless k-ary, else for each symbol count: reports that say it, frequency: its \
-debiased share among the true ones, low, high), segments (value, arms: as above, with weight of the \
+debiased share among the true ones, low, high, meaning: of a reason for refusals, else null), segments (value, arms: as above, with weight of the \
 segment's traffic), metrics (name, share: of the assignments that report it, low, high: of its range, \
 at_most, at_least: limits on its mean or null, arms: as above, harmful_arms: indices), alarms (name, message, since_unix_seconds: null \
 if not known, threshold, seen: in the measure of the alarm). Fields may be added; none changes its meaning.";
@@ -273,6 +273,7 @@ impl EstimatesView {
             ("share", Side::Right),
             ("low", Side::Right),
             ("high", Side::Right),
+            ("", Side::Left),
         ]);
         for arm in &self.arms {
             for (place, symbol) in arm.symbols.iter().enumerate() {
@@ -283,6 +284,7 @@ impl EstimatesView {
                     symbol.frequency.map_or_else(|| "-".to_owned(), number),
                     number(symbol.low),
                     number(symbol.high),
+                    symbol.meaning.as_deref().map(visible).unwrap_or_default(),
                 ]);
             }
         }

@@ -139,6 +139,14 @@ impl<N: NoiseSource> Core<N> {
         self.enrolled.insert(experiment_id, Enrolled { certified, refusal, ..enrolled });
     }
 
+    /// The refusal of the first experiment, by their ids, that is refused now, but for one.
+    pub(crate) fn first_refusal(&self, but_for: &ExperimentId) -> Option<&Refusal> {
+        let others = self.enrolled.iter().filter(|(id, _)| *id != but_for);
+        others
+            .filter(|(_, enrolled)| enrolled.acceptance.is_some())
+            .find_map(|(_, enrolled)| enrolled.refusal.as_ref())
+    }
+
     /// Judges everything that is held anew.
     pub(super) fn enroll_again(&mut self) {
         // What is fetched for its day only has no terms.

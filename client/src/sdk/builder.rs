@@ -145,7 +145,7 @@ pub struct WantsConsent<T>(T, Place, Acceptances, Budget);
 /// ```
 pub struct Ready<T> {
     transport: T,
-    settings: Settings,
+    pub(super) settings: Settings,
 }
 
 impl<T> std::fmt::Debug for Ready<T> {
@@ -404,6 +404,7 @@ impl<T> Builder<WantsConsent<T>> {
             acceptances,
             budget,
             consent,
+            refusals: None,
             keeps_rewards: false,
             on_work: None,
             clock: Arc::new(SystemClock),

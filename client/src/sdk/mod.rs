@@ -11,6 +11,7 @@ mod experiment;
 #[cfg(feature = "storage")]
 mod host_storage;
 mod notifier;
+mod refusals;
 mod settings;
 mod shared;
 mod tasks;

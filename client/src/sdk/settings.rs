@@ -74,6 +74,8 @@ pub(super) struct Settings {
     pub(super) acceptances: Acceptances,
     pub(super) budget: Budget,
     pub(super) consent: Consent,
+    /// The experiment about refusals.
+    pub(super) refusals: Option<ExperimentId>,
     #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "read by a storage"))]
     pub(super) keeps_rewards: bool,
     pub(super) on_work: Option<Box<dyn Fn() + Send + Sync>>,

@@ -27,6 +27,7 @@ pub(crate) struct Shared {
     /// A client that knows nothing, for a copy of the process in which the other one is locked.
     empty: OnceLock<Mutex<Core<OsNoise>>>,
     acceptances: Acceptances,
+    pub(super) refusals: Option<ExperimentId>,
     pub(super) budget: Budget,
     clock: Arc<dyn Clock>,
     /// Tells a host that brings its own network.
@@ -72,6 +73,7 @@ impl Shared {
             process: process::id(),
             empty: OnceLock::new(),
             acceptances: settings.acceptances,
+            refusals: settings.refusals,
             budget: settings.budget,
             clock: settings.clock,
             work: Work::new(settings.on_work),

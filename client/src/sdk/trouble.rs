@@ -114,6 +114,7 @@ impl Shared {
                 say(Level::Debug, format_args!("experiment {experiment} was fetched"));
             }
         }
+        self.tell_refusals();
     }
 
     /// Keeps and logs the outcome of an upload.

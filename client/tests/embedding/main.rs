@@ -12,6 +12,7 @@ mod host_storage;
 mod life;
 mod measuring;
 mod once;
+mod refusals;
 mod sticky;
 mod time;
 

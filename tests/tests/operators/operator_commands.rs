@@ -382,6 +382,32 @@ async fn a_taken_port_is_told_with_the_flag_that_changes_it() -> anyhow::Result<
 }
 
 #[tokio::test]
+async fn an_experiment_about_refusals_says_what_its_categories_mean() -> anyhow::Result<()> {
+    let aggregator = Aggregator::start(PROGRAM).await?;
+    let url = aggregator.process.operator_url.clone();
+    let words = ["experiment", "create", "refusals", "--refusals", "--epsilon", "0.5", "--json"];
+    let made = object(&url, &words).await?;
+    assert_eq!((&made["rewards"]["kind"], &made["symbols"]), (&"categorical".into(), &8.into()));
+    assert_eq!((&made["sticky"]["report_days"], &made["learner"]), (&28.into(), &"uniform".into()));
+    assert_eq!(made["arms"].as_array().map(Vec::len), Some(1));
+    let estimate = object(&url, &["estimate", "refusals", "--json"]).await?;
+    let meaning = &estimate["arms"][0]["symbols"][1]["meaning"];
+    assert_eq!(meaning, "more epsilon than the app accepts");
+    let table = printed(&url, &["estimate", "refusals"]).await?;
+    assert!(table.contains("no signature that the app demands"), "{table}");
+    let with_arm = ["experiment", "create", "x", "--refusals", "--epsilon", "1", "--arm", "a"];
+    refused(&url, &with_arm, 2, &["--refusals", "--arm"]).await?;
+    // The categories of others are numbers.
+    let other =
+        ["experiment", "create", "other", "--categories", "8", "--arm", "a", "--epsilon", "1"];
+    printed(&url, &[&other[..], &["--attribution-window-seconds", "60"]].concat()).await?;
+    let estimate = object(&url, &["estimate", "other", "--json"]).await?;
+    assert_eq!(estimate["arms"][0]["symbols"][1]["meaning"], Value::Null);
+    aggregator.process.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn operators_say_who_takes_part() -> anyhow::Result<()> {
     let mut aggregator = Aggregator::start(PROGRAM).await?;
     let url = aggregator.process.operator_url.clone();

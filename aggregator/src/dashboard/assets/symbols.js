@@ -22,7 +22,7 @@ export function symbols() {
     body.replaceChildren(...arms.flatMap((arm) => arm.symbols.map((symbol, place) => element("tr",
       { class: arm.retired ? "retired" : undefined },
       element("th", { scope: "row", class: "wraps" }, element("bdi", {}, visible(arm.label))),
-      numberCell(place, String(place)),
+      numberCell(place, symbol.meaning ? `${place}: ${visible(symbol.meaning)}` : String(place)),
       numberCell(symbol.count, count(symbol.count)),
       symbol.frequency === null ? numberCell(null)
         : shareCell(symbol.frequency, percent(Math.min(1, Math.max(0, symbol.frequency)))),

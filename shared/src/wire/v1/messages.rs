@@ -1161,7 +1161,7 @@ pub struct ArmEstimate {
 }
 /// A symbol's share of the true ones, before randomized response: of the categories,
 /// or of the levels that rewards were rounded to.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SymbolEstimate {
     /// Reports that say it.
     #[prost(uint64, tag = "1")]
@@ -1175,6 +1175,10 @@ pub struct SymbolEstimate {
     pub low: f64,
     #[prost(double, tag = "4")]
     pub high: f64,
+    /// What it stands for, where the server knows: the reasons of an experiment about refusals. Else
+    /// empty.
+    #[prost(string, tag = "5")]
+    pub meaning: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListAuditEntriesRequest {
