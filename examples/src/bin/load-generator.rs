@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
+use bandana_examples::load::reference::{self, Kind, Plan};
 use bandana_examples::load::{
     Figures, Latencies, Load, Manners, Servers, Target, syncs_per_second,
 };
 use bandana_shared::limits::REPORTS_PER_UPLOAD_MAX;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -72,6 +73,20 @@ struct Arguments {
     /// Draws the connection of every call by lot.
     #[arg(long)]
     wander: bool,
+    /// Compares kinds of calls with those of a bare server, in turns: rates for each second of the
+    /// processor, as ratios within a round. On a server of our own.
+    #[arg(long, conflicts_with_all = ["server", "store", "relay", "lose", "repeat", "wander"])]
+    reference: bool,
+    /// Rounds of the comparison.
+    #[arg(long, default_value_t = 5, requires = "reference", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Makes this kind of call at a rate, whether or not others are answered, and tells the latencies
+    /// from the times at which the calls were due. On a server of our own.
+    #[arg(long, value_name = "CALL", conflicts_with_all = ["reference", "server", "store", "relay"])]
+    open_loop: Option<Call>,
+    /// Calls a second of the open loop [default: half of what the server takes].
+    #[arg(long, value_name = "CALLS", requires = "open_loop")]
+    rate: Option<f64>,
     /// Seed of what is drawn by lot.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -89,6 +104,28 @@ struct Arguments {
     tls: TlsSource,
 }
 
+/// A kind of call.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Call {
+    Health,
+    SelectArm,
+    Upload,
+    Stream,
+    Connect,
+}
+
+impl Call {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Health => Kind::Health,
+            Self::SelectArm => Kind::SelectArm,
+            Self::Upload => Kind::Upload,
+            Self::Stream => Kind::Stream,
+            Self::Connect => Kind::Connect,
+        }
+    }
+}
+
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "a share is a number from 0 to 1".to_owned())
@@ -99,10 +136,17 @@ const COMMANDS: [&str; 3] = ["gateway-key", "relay", "serve"];
 
 fn main() -> ExitCode {
     let command = std::env::args_os().nth(1);
+    if command.as_ref().is_some_and(|command| command == "bare") {
+        return ended(bare());
+    }
     if command.is_some_and(|command| COMMANDS.iter().any(|known| command == *known)) {
         return bandana_aggregator::cli::main(std::env::args_os());
     }
-    match run(&Arguments::parse()) {
+    ended(run(&Arguments::parse()))
+}
+
+fn ended(outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("load-generator: {error:#}");
@@ -111,16 +155,76 @@ fn main() -> ExitCode {
     }
 }
 
+/// Is a bare server, for a comparison.
+fn bare() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(reference::serve())
+}
+
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let program = std::env::current_exe().context("can't find this program")?;
         let mut servers = Servers::open(target(arguments)?, &program).await?;
-        let outcome = judge(arguments, &mut servers).await;
+        let outcome = if arguments.reference {
+            compare(arguments, &servers, &program).await
+        } else if let Some(call) = arguments.open_loop {
+            open_loop(arguments, &servers, (&program, call.kind())).await
+        } else {
+            judge(arguments, &mut servers).await
+        };
         let closed = servers.close().await;
         // The first error is the one to report.
         outcome.and(closed)
     })
+}
+
+fn plan(arguments: &Arguments) -> Plan {
+    Plan {
+        connections: arguments.connections.into(),
+        in_flight: arguments.in_flight.into(),
+        time: Duration::from_secs(arguments.seconds.into()),
+        rounds: arguments.rounds.into(),
+    }
+}
+
+/// Compares kinds of calls with those of a bare server.
+async fn compare(arguments: &Arguments, servers: &Servers, program: &Path) -> anyhow::Result<()> {
+    let show = |round: usize, kind: Kind| eprintln!("round {}: {}", round + 1, kind.name());
+    let compared = reference::compare(servers, program, plan(arguments), show);
+    let mut stop = Stop::new()?;
+    let comparison = tokio::select! {
+        compared = compared => compared?,
+        () = stop.wanted() => anyhow::bail!("ended early, without a result"),
+    };
+    print!("{}", comparison.table());
+    arguments.json.as_ref().map_or(Ok(()), |path| write_json(path, &comparison))
+}
+
+/// Makes calls at a rate, and prints how long they took.
+async fn open_loop(
+    arguments: &Arguments,
+    servers: &Servers,
+    (program, kind): (&Path, Kind),
+) -> anyhow::Result<()> {
+    let asked = (kind, arguments.rate);
+    let (rate, measured) = reference::open_loop(servers, program, asked, plan(arguments)).await?;
+    let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|share| measured.quantile_ms(share));
+    let answered = measured.calls_per_second();
+    println!(
+        "{} at {rate:.0} a second, {answered:.0} answered: {p50:.2} ms median, {p99:.2} ms p99, \
+         {p999:.2} ms p99.9, from the time at which each was due",
+        kind.name()
+    );
+    let json = serde_json::json!({
+        "call": kind.name(),
+        "rate": rate,
+        "answered_per_second": answered,
+        "p50_ms": p50,
+        "p99_ms": p99,
+        "p999_ms": p999,
+    });
+    arguments.json.as_ref().map_or(Ok(()), |path| write_json(path, &json))
 }
 
 /// Measures, prints the result, and checks it.
@@ -232,7 +336,7 @@ async fn work(
     Ok(latencies)
 }
 
-fn write_json(path: &Path, figures: &Figures) -> anyhow::Result<()> {
+fn write_json(path: &Path, figures: &impl serde::Serialize) -> anyhow::Result<()> {
     let json = serde_json::to_string_pretty(figures)? + "\n";
     std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
     println!("json: {}", path.display());

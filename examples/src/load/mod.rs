@@ -6,6 +6,7 @@
 mod device;
 mod disk;
 mod figures;
+pub mod reference;
 mod servers;
 
 use std::collections::BTreeMap;

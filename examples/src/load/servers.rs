@@ -221,6 +221,22 @@ impl Servers {
         }))
     }
 
+    /// The first server's service for devices.
+    pub(super) fn endpoint(&self) -> Option<&Endpoint> {
+        self.devices.first()
+    }
+
+    /// The process of the only server started here.
+    pub(super) fn only_process(&self) -> anyhow::Result<u32> {
+        let [one] = &self.own[..] else { anyhow::bail!("one server of our own is needed") };
+        one.id()
+    }
+
+    /// The name of the experiment.
+    pub(super) fn experiment_id(&self) -> String {
+        self.experiment.experiment_id().to_string()
+    }
+
     /// Total processor time of all servers so far. None: unknown.
     pub async fn processor_time(&self) -> Option<Duration> {
         if let Some(address) = &self.metrics {
