@@ -103,6 +103,7 @@ const PAGES: &[(&Method, &str, &str)] = &[
     (&Method::POST, "/api/experiments/{id}/unarchive", "/bandana.v1.Operator/UnarchiveExperiment"),
     (&Method::POST, "/api/experiments/{id}/delete", "/bandana.v1.Operator/DeleteExperiment"),
     (&Method::POST, "/api/experiments/{id}/record", "/bandana.v1.Operator/SetRecord"),
+    (&Method::GET, "/api/experiments/{id}/over-time", "/bandana.v1.Operator/ExportTallies"),
     (&Method::GET, "/api/experiments/{id}/export", "/bandana.v1.Operator/ExportTallies"),
     (&Method::GET, "/api/plan", "/bandana.v1.Operator/ListExperiments"),
     (&Method::GET, "/api/audit", "/bandana.v1.Operator/ListAuditEntries"),

@@ -25,7 +25,7 @@ macro_rules! asset {
     };
 }
 
-const ASSETS: [Asset; 31] = [
+const ASSETS: [Asset; 32] = [
     Asset {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -45,6 +45,7 @@ const ASSETS: [Asset; 31] = [
     asset!("arm-names.js", SCRIPT),
     asset!("symbols.js", SCRIPT),
     asset!("cells.js", SCRIPT),
+    asset!("over-time.js", SCRIPT),
     asset!("traffic.js", SCRIPT),
     asset!("details.js", SCRIPT),
     asset!("actions.js", SCRIPT),

@@ -89,12 +89,7 @@ impl From<Estimates> for EstimatesView {
         Self {
             summary: summary(&estimates) + &measurement_view::harm(&estimates),
             lead: estimates.lead.map(Into::into),
-            estimand: match estimates.estimand() {
-                Estimand::MeanReward => "mean_reward",
-                Estimand::MeanCurvedReward => "mean_curved_reward",
-                Estimand::Frequencies => "frequencies",
-                Estimand::Unspecified => "unknown",
-            },
+            estimand: estimand_name(estimates.estimand()),
             experiment_id: estimates.experiment_id,
             reports: estimates.reports,
             epsilon: estimates.epsilon,
@@ -338,8 +333,18 @@ fn summary(estimates: &Estimates) -> String {
     }
 }
 
+/// The name of an estimand in JSON and in exports.
+pub(super) fn estimand_name(estimand: Estimand) -> &'static str {
+    match estimand {
+        Estimand::MeanReward => "mean_reward",
+        Estimand::MeanCurvedReward => "mean_curved_reward",
+        Estimand::Frequencies => "frequencies",
+        Estimand::Unspecified => "unknown",
+    }
+}
+
 /// A confidence level, in percent.
-fn confidence(alpha: f64) -> String {
+pub(super) fn confidence(alpha: f64) -> String {
     let percent = 100.0 * (1.0 - alpha);
     format!("{}%", (percent * 1e6).round() / 1e6)
 }

@@ -12,6 +12,7 @@ pub(crate) mod estimates_view;
 pub(crate) mod experiment_view;
 pub(crate) mod failure;
 mod measurement_view;
+pub(crate) mod over_time_view;
 pub(crate) mod record_view;
 pub(crate) mod released_view;
 pub(crate) mod seconds;

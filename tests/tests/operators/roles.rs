@@ -81,6 +81,7 @@ const PAGES: &[(&str, &str, &str)] = &[
     ("GET", "/api/experiments/x", "ve"),
     ("GET", "/api/experiments/x/watch", "ve"),
     ("GET", "/api/experiments/x/tallies", "ve"),
+    ("GET", "/api/experiments/x/over-time", "ve"),
     ("POST", "/api/experiments/x/start", "e"),
     ("POST", "/api/experiments/x/pause", "e"),
     ("POST", "/api/experiments/x/resume", "e"),
