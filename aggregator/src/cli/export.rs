@@ -14,6 +14,9 @@ use crate::views::tallies_view;
 
 /// Help text on the columns of tallies.
 pub(super) const COLUMNS: &str = "\
+Estimates over time have the columns experiment_id, estimand, alpha, day, arm, label, reports, estimate, low and high, and \
+with k-ary randomized response frequency_0, frequency_0_low, frequency_0_high and so on.
+
 Tallies have the columns experiment_id, day (a date, by UTC and the server's clock), arm, label, \
 reports, ones (private bits that are 1; 0 with k-ary randomized response), estimate (the debiased estimate from that day's reports \
 alone) and standard_error (its standard error). These two are for a sample whose size was fixed in \

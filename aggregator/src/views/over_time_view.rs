@@ -38,6 +38,8 @@ pub(crate) struct OverTimeView {
 
 #[derive(Debug, Serialize)]
 struct DayView {
+    #[serde(skip)]
+    number: Day,
     day: String,
     reports: u64,
     arms: Vec<ArmView>,
@@ -75,6 +77,7 @@ impl OverTimeView {
                 sums[arm] = [sums[arm], tally].into_iter().sum();
             }
             DayView {
+                number: Day::new(day),
                 day: date_of(Day::new(day)),
                 reports: sums.iter().map(|tally| tally.reports()).sum(),
                 arms: known_arms(specification, &sums, alpha),
@@ -133,9 +136,7 @@ impl OverTimeView {
     pub(crate) fn columns(&self) -> Vec<Column> {
         let column = |name: &str, cells| Column { name: name.to_owned(), cells };
         let points: Vec<(&DayView, &ArmView)> = self.points().collect();
-        let text = |of: fn(&DayView, &ArmView) -> String| {
-            Cells::Text(points.iter().map(|(day, arm)| of(day, arm)).collect())
-        };
+        let labels = points.iter().map(|(_, arm)| arm.label.clone()).collect();
         let numbers = |of: fn(&ArmView) -> f64| {
             Cells::Numbers(points.iter().map(|(_, arm)| of(arm)).collect())
         };
@@ -143,9 +144,9 @@ impl OverTimeView {
             column("experiment_id", Cells::Text(vec![self.experiment_id.clone(); points.len()])),
             column("estimand", Cells::Text(vec![self.estimand.to_owned(); points.len()])),
             column("alpha", Cells::Numbers(vec![self.alpha; points.len()])),
-            column("day", text(|day, _| day.day.clone())),
+            column("day", Cells::Days(points.iter().map(|(day, _)| day.number).collect())),
             column("arm", Cells::Places(points.iter().map(|(_, arm)| arm.arm).collect())),
-            column("label", text(|_, arm| arm.label.clone())),
+            column("label", Cells::Text(labels)),
             column("reports", Cells::Counts(points.iter().map(|(_, arm)| arm.reports).collect())),
             column(
                 "estimate",

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use bandana_shared::specification::Specification;
-use bandana_shared::wire::v1::UploadStatus;
+use bandana_shared::wire::v1::{ExperimentName, UploadStatus};
 use bandana_tests::browser::Browser;
 use bandana_tests::harness::{Aggregator, three_arms, upload};
 use serde_json::Value;
@@ -131,6 +131,65 @@ pub(super) async fn estimates_over_time_are_those_of_the_command_line() -> anyho
         }
     }
     assert_eq!(days[0]["arms"].as_array().map(Vec::len), Some(2), "arms without reports wait");
+    browser.quit().await?;
+    aggregator.process.stop().await
+}
+
+const CLICK: &str = "document.querySelector(arguments[0]).click()";
+
+/// Types into a field, or chooses in one.
+const TYPE: &str = "const input = document.getElementById(arguments[0]); input.value = arguments[1];
+    for (const name of ['input', 'change']) input.dispatchEvent(new Event(name, { bubbles: true }))";
+
+pub(super) async fn a_limit_that_is_crossed_pauses_the_experiment_on_the_page() -> anyhow::Result<()>
+{
+    let browser = Browser::start().await?;
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let url = aggregator.process.operator_url.clone();
+    for (number, width) in (1..).zip(WIDTHS) {
+        let id = format!("shop-{width}");
+        let create = format!(
+            "experiment create {id} --epsilon 4 --arm short --arm long --redraw \
+             --attribution-window-seconds 60 --metric returned:0.5:at-most=0.3"
+        );
+        printed(&url, &create.split_whitespace().collect::<Vec<_>>()).await?;
+        open(&browser, &url, &id, width).await?;
+        browser.run(CLICK, &["#record-edit summary".into()]).await?;
+        browser.until("document.getElementById('record-harm').checkVisibility()").await?;
+        browser.run(TYPE, &["record-harm".into(), "pause".into()]).await?;
+        browser.run(CLICK, &["#record-form button[type=submit]".into()]).await?;
+        let record = "document.getElementById('record').innerText";
+        browser.until(&format!("{record}.includes('the experiment is paused')")).await?;
+
+        let name = ExperimentName { experiment_id: id.clone() };
+        let status = aggregator.operator.get_experiment_status(name).await?.into_inner();
+        let made = Specification::try_from(&status.specification.context("no specification")?)?;
+        // The metric of the second arm.
+        report(&mut aggregator, &made, number, 0, &[(3, true); 1000]).await?;
+        browser.until("document.getElementById('state').textContent === 'paused'").await?;
+        let alarms = "document.getElementById('alarms').innerText";
+        browser.until(&format!("{alarms}.includes('guardrail-pause: paused by')")).await?;
+        browser
+            .until(&format!("{record}.includes('long was beyond the limit of returned: paused')"))
+            .await?;
+        browser
+            .until("document.getElementById('changes').innerText.includes('(guardrail)')")
+            .await?;
+        fits(&browser, &id).await?;
+        browser.run(CLICK, &["#resume".into()]).await?;
+        browser.until("document.getElementById('state').textContent === 'running'").await?;
+        browser
+            .until(&format!("{record}.includes('resumed, and not paused for that again')"))
+            .await?;
+        fits(&browser, &id).await?;
+    }
+    // Where nothing has a limit, there is nothing to choose.
+    aggregator.create(three_arms("plain")).await?;
+    open(&browser, &url, "plain", 390).await?;
+    browser.run(CLICK, &["#record-edit summary".into()]).await?;
+    browser.until("document.getElementById('record-title-text').checkVisibility()").await?;
+    let is_shown = "document.getElementById('record-harm').checkVisibility()";
+    assert_eq!(browser.value(is_shown).await?, false);
     browser.quit().await?;
     aggregator.process.stop().await
 }
