@@ -105,6 +105,7 @@ const PAGES: &[(&Method, &str, &str)] = &[
     (&Method::POST, "/api/experiments/{id}/record", "/bandana.v1.Operator/SetRecord"),
     (&Method::GET, "/api/experiments/{id}/over-time", "/bandana.v1.Operator/ExportTallies"),
     (&Method::GET, "/api/experiments/{id}/export", "/bandana.v1.Operator/ExportTallies"),
+    (&Method::GET, "/api/data-sets", "/bandana.v1.Curator/ListDataSets"),
     (&Method::GET, "/api/plan", "/bandana.v1.Operator/ListExperiments"),
     (&Method::GET, "/api/audit", "/bandana.v1.Operator/ListAuditEntries"),
     (&Method::GET, "/api/trusted", "/bandana.v1.TrustedOperator/ListTrustedExperiments"),

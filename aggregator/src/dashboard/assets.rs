@@ -25,7 +25,7 @@ macro_rules! asset {
     };
 }
 
-const ASSETS: [Asset; 32] = [
+const ASSETS: [Asset; 33] = [
     Asset {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -52,6 +52,7 @@ const ASSETS: [Asset; 32] = [
     asset!("record.js", SCRIPT),
     asset!("lifts.js", SCRIPT),
     asset!("exports.js", SCRIPT),
+    asset!("data-sets.js", SCRIPT),
     asset!("presets.js", SCRIPT),
     asset!("privacy.js", SCRIPT),
     asset!("create.js", SCRIPT),

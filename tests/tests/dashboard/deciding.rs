@@ -5,7 +5,8 @@ use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::{ExperimentName, UploadStatus};
 use bandana_tests::browser::Browser;
 use bandana_tests::harness::{Aggregator, three_arms, upload};
-use serde_json::Value;
+use bandana_tests::watched_server::WatchedServer;
+use serde_json::{Value, json};
 
 use super::{PROGRAM, printed};
 
@@ -192,4 +193,127 @@ pub(super) async fn a_limit_that_is_crossed_pauses_the_experiment_on_the_page() 
     assert_eq!(browser.value(is_shown).await?, false);
     browser.quit().await?;
     aggregator.process.stop().await
+}
+
+/// A form's fields and what is typed into them, what the experiment must have then, and fields
+/// that are not shown with it.
+type Form =
+    (&'static str, &'static [(&'static str, &'static str)], fn() -> Value, &'static [&'static str]);
+
+const FORMS: [Form; 3] = [
+    (
+        "things",
+        &[("reward_kind", "categorical"), ("categories", "5"), ("levels", "99")],
+        || json!({"symbols": 5, "learner": "uniform", "estimand": "frequencies", "shuffled": null}),
+        &["reward_low", "mechanism", "levels", "learner", "memory"],
+    ),
+    (
+        "stars",
+        &[
+            ("reward_kind", "bounded"),
+            ("reward_high", "4"),
+            ("mechanism", "k-ary"),
+            ("levels", "5"),
+            ("epsilon", "4"),
+            ("memory", "window"),
+            ("window_days", "7"),
+        ],
+        || json!({"mechanism": "k-ary", "symbols": 5, "window_days": 7, "discount_per_day": null}),
+        &["categories", "curvature", "discount_per_day"],
+    ),
+    (
+        "taps",
+        &[
+            ("memory", "discount"),
+            ("discount_per_day", "0.8"),
+            ("shuffle_batch", "100"),
+            // What is wrong in a field that is not shown any more holds up nothing.
+            ("mechanism", "quadratic"),
+            ("curvature", "7"),
+            ("mechanism", "linear"),
+        ],
+        || json!({"mechanism": "linear", "symbols": null, "discount_per_day": 0.8, "window_days": null}),
+        &["levels", "categories", "window_days", "curvature"],
+    ),
+];
+
+pub(super) async fn the_form_has_what_the_command_line_has() -> anyhow::Result<()> {
+    let browser = Browser::start().await?;
+    let aggregator = Aggregator::start(PROGRAM).await?;
+    let url = &aggregator.process.operator_url;
+    for width in WIDTHS {
+        for (name, fields, expected, hidden) in FORMS {
+            let id = format!("{name}-{width}");
+            browser.resize(width, 900).await?;
+            browser.open("about:blank").await?;
+            browser.open(&format!("{url}/#/new")).await?;
+            browser.until("document.getElementById('create') !== null").await?;
+            let named = [("experiment_id", &*id), ("arms", "red\ngreen")];
+            for (field, text) in named.into_iter().chain(fields.iter().copied()) {
+                browser.run(TYPE, &[field.into(), text.into()]).await?;
+            }
+            browser.run("document.getElementById('more').open = true", &[]).await?;
+            for field in hidden {
+                let shown = format!("document.getElementById('{field}').checkVisibility()");
+                assert_eq!(browser.value(&shown).await?, false, "{id}: {field}");
+            }
+            fits(&browser, &id).await?;
+            browser.run(CLICK, &["#create button[type=submit]".into()]).await?;
+            browser.until(&format!("location.hash === '#/experiments/{id}'")).await?;
+            // A copy has the same, with nothing lost in the form.
+            browser.open("about:blank").await?;
+            browser.open(&format!("{url}/#/new/from/{id}")).await?;
+            browser.until("document.getElementById('copied') !== null").await?;
+            let copy = format!("{id}-again");
+            browser.run(TYPE, &["experiment_id".into(), (&*copy).into()]).await?;
+            browser.run(CLICK, &["#create button[type=submit]".into()]).await?;
+            browser.until(&format!("location.hash === '#/experiments/{copy}'")).await?;
+            let made = printed(url, &["experiment", "show", &id]).await?;
+            let again = printed(url, &["experiment", "show", &copy]).await?;
+            for (field, value) in expected().as_object().context("no object")? {
+                assert_eq!((&made[field], &again[field]), (value, value), "{id}: {field}");
+            }
+            for field in ["rewards", "epsilon", "shuffled", "sticky", "floor_weight"] {
+                assert_eq!(made[field], again[field], "{id}: {field}");
+            }
+        }
+    }
+    let batch = &printed(url, &["experiment", "show", "taps-390"]).await?["shuffled"]["batch"];
+    assert_eq!(*batch, 100);
+    browser.quit().await?;
+    aggregator.process.stop().await
+}
+
+pub(super) async fn data_sets_are_listed_with_what_is_left_of_their_budgets() -> anyhow::Result<()>
+{
+    let browser = Browser::start().await?;
+    let folder = tempfile::tempdir()?;
+    let sets = folder.path().join("sets");
+    std::fs::create_dir(&sets)?;
+    std::fs::write(sets.join("people.csv"), "age,city\n20,Ulm\n30,Bonn\n40,Ulm\n")?;
+    let sets = sets.to_str().context("a path in UTF-8")?;
+    let data_dir = folder.path().join("data");
+    let server = WatchedServer::start(PROGRAM, &data_dir, &["--data-sets", sets]).await?;
+    let url = format!("http://{}", server.operator);
+    browser.open(&format!("{url}/#/data-sets")).await?;
+    browser.until("document.body.innerText.includes('There are no data sets')").await?;
+    let register = "query register people --file people.csv --column age:0..120 \
+                    --column city:Bonn|Ulm --epsilon 2";
+    printed(&url, &register.split_whitespace().collect::<Vec<_>>()).await?;
+    printed(&url, &["query", "count", "people", "--where", "age=20", "--epsilon", "0.5"]).await?;
+    for width in WIDTHS {
+        browser.resize(width, 900).await?;
+        browser.open("about:blank").await?;
+        browser.open(&format!("{url}/#/data-sets")).await?;
+        browser.until("document.querySelectorAll('#data-sets tbody tr').length === 1").await?;
+        let row = browser.value("document.querySelector('#data-sets tbody tr').innerText").await?;
+        let row = row.as_str().context("no text")?;
+        for part in ["people", "3", "ε 2", "ε 0.5", "ε 1.5", "75.0%", "people.csv"] {
+            assert!(row.contains(part), "{part} is not in {row}");
+        }
+        fits(&browser, "data sets").await?;
+    }
+    browser.quit().await?;
+    server.stop().await?;
+    Ok(())
 }

@@ -91,6 +91,7 @@ const PAGES: &[(&str, &str, &str)] = &[
     ("POST", "/api/experiments/x/delete", ""),
     ("POST", "/api/experiments/x/record", "e"),
     ("GET", "/api/experiments/x/export", "ve"),
+    ("GET", "/api/data-sets", "ac"),
     ("GET", "/api/plan", "ve"),
     ("GET", "/api/audit", "vec"),
     ("GET", "/api/trusted", "ve"),
