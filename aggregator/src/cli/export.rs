@@ -14,7 +14,8 @@ use crate::views::tallies_view;
 
 /// Help text on the columns of tallies.
 pub(super) const COLUMNS: &str = "\
-Estimates over time have the columns experiment_id, estimand, alpha, day, arm, label, reports, estimate, low and high, and \
+Estimates have, with segments, a column segment, which is empty for all of them, and with metrics the columns metric, which \
+is rewards for those, and harmful. Estimates over time have the columns experiment_id, estimand, alpha, day, arm, label, reports, estimate, low and high, and \
 with k-ary randomized response frequency_0, frequency_0_low, frequency_0_high and so on.
 
 Tallies have the columns experiment_id, day (a date, by UTC and the server's clock), arm, label, \
@@ -29,8 +30,8 @@ estimate.";
 /// Write the estimates of every arm, those at the end of every day, or the tallies of every day, to
 /// a file.
 ///
-/// Estimates: one record for each arm, in full precision, of the rewards in all segments. The columns
-/// are fields of `bandana estimate --json`, which has those of metrics and segments too. Over time: one
+/// Estimates: one record for each arm, in full precision, of the rewards in all segments, then in each
+/// segment, then of each metric. The columns are fields of `bandana estimate --json`. Over time: one
 /// record for each day and arm, with the fields of `bandana estimate --over-time --json`. Tallies: one
 /// record for each day and arm with reports, segment and metric, as they were committed at one moment;
 /// days that have expired from the replay window are there too.

@@ -1,14 +1,18 @@
 //! The page has what a decision needs: estimates over time and what a guardrail does.
 
 use anyhow::Context as _;
+use bandana_shared::alphabet::Symbol;
+use bandana_shared::identity::{ArmIndex, UploadId};
 use bandana_shared::specification::Specification;
-use bandana_shared::wire::v1::{ExperimentName, UploadStatus};
+use bandana_shared::upload::{PackedReports, Upload};
+use bandana_shared::wire::v1::{ExperimentName, UploadRequest, UploadStatus};
 use bandana_tests::browser::Browser;
 use bandana_tests::harness::{Aggregator, three_arms, upload};
 use bandana_tests::watched_server::WatchedServer;
+use prost::Message as _;
 use serde_json::{Value, json};
 
-use super::{PROGRAM, printed};
+use super::{PROGRAM, printed, written};
 
 /// Widths of a desktop and of a phone, in pixels.
 const WIDTHS: [u64; 2] = [1280, 390];
@@ -78,13 +82,16 @@ async fn history_is_right(browser: &Browser, url: &str) -> anyhow::Result<()> {
     let plotted = browser.value("document.getElementById('over-time-chart').plot.data").await?;
     let lines = plotted.as_array().context("no lines")?;
     assert_eq!(lines[0].as_array().map(Vec::len), Some(days.len()));
-    for (place, line) in lines[1..].iter().enumerate() {
-        let name = ["low", "high", "estimate"][place % 3];
+    // The ends of the intervals of each arm, then the estimates of all.
+    let arms = (lines.len() - 1) / 3;
+    let ends = (0..arms).flat_map(|arm| [(arm, "low"), (arm, "high")]);
+    let named = ends.chain((0..arms).map(|arm| (arm, "estimate")));
+    for ((place, name), line) in named.zip(&lines[1..]) {
         for (at, day) in days.iter().enumerate() {
-            let arm = &day["arms"].as_array().into_iter().flatten();
-            let arm = arm.clone().find(|arm| arm["arm"] == place / 3);
-            let expected = arm.map(|arm| arm[name].clone());
-            assert_eq!(line[at].as_f64(), expected.as_ref().and_then(Value::as_f64), "{name}");
+            let mut known = day["arms"].as_array().into_iter().flatten();
+            let arm = known.find(|arm| arm["arm"] == place);
+            let expected = arm.and_then(|arm| arm[name].as_f64());
+            assert_eq!(line[at].as_f64(), expected, "{name} of arm {place}");
         }
     }
     let label = "document.getElementById('over-time-chart').getAttribute('aria-label')";
@@ -316,4 +323,101 @@ pub(super) async fn data_sets_are_listed_with_what_is_left_of_their_budgets() ->
     browser.quit().await?;
     server.stop().await?;
     Ok(())
+}
+
+/// Sends a report of each symbol for each cell, and more of the first one for the first cell.
+async fn all_symbols(aggregator: &mut Aggregator, id: &str) -> anyhow::Result<()> {
+    let name = ExperimentName { experiment_id: id.to_owned() };
+    let status = aggregator.operator.get_experiment_status(name).await?.into_inner();
+    let made = Specification::try_from(&status.specification.context("no specification")?)?;
+    let alphabet = made.channel().alphabet();
+    let of_cell =
+        |cell| alphabet.symbols().map(move |symbol: Symbol| Ok((ArmIndex::new(cell)?, symbol)));
+    let more = (0..20).map(|_| Ok((ArmIndex::new(0)?, Symbol::from(false))));
+    let reports = (0..made.cells().len()).flat_map(of_cell).chain(more);
+    let reports = reports.collect::<anyhow::Result<Vec<_>>>()?;
+    let upload = Upload {
+        id: UploadId::new([u8::try_from(id.len())?; 16]),
+        digest: made.digest(),
+        day: aggregator.day(&made).await?,
+        reports: PackedReports::pack_symbols(reports, alphabet)?,
+    };
+    let request = UploadRequest::decode(&upload.to_bytes()[..])?;
+    let answer = aggregator.device.submit_upload(request).await?;
+    anyhow::ensure!(answer.get_ref().status() == UploadStatus::Accepted, "{answer:?}");
+    Ok(())
+}
+
+pub(super) async fn segments_have_shares_of_categories_and_exports_have_segments_and_metrics()
+-> anyhow::Result<()> {
+    let browser = Browser::start().await?;
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let url = aggregator.process.operator_url.clone();
+    let base = "--epsilon 2 --arm red --arm green --attribution-window-seconds 60 \
+                --segments platform=ios,android";
+    for rest in ["things --categories 3", "cells --metric returned:0.5:at-most=0.3"] {
+        let create = format!("experiment create {rest} {base}");
+        printed(&url, &create.split_whitespace().collect::<Vec<_>>()).await?;
+    }
+    all_symbols(&mut aggregator, "things").await?;
+    all_symbols(&mut aggregator, "cells").await?;
+    let expected = printed(&url, &["estimate", "things"]).await?;
+    let text = written(&url, &["estimate", "things"]).await?;
+    assert!(text.contains("share of each category, before randomized response, in android"));
+    for width in WIDTHS {
+        open(&browser, &url, "things", width).await?;
+        for (place, segment) in expected["segments"].as_array().context("none")?.iter().enumerate()
+        {
+            let rows = format!("#shares-{place} tbody tr");
+            browser.until(&format!("document.querySelectorAll('{rows}').length === 6")).await?;
+            let cells = format!(
+                "[...document.querySelectorAll('{rows}')].map((row) => [2, 3, 4, 5].map((cell) => \
+                 Number(row.cells[cell].querySelector('data').value)))"
+            );
+            let shown = browser.value(&cells).await?;
+            let arms = segment["arms"].as_array().into_iter().flatten();
+            let symbols = arms.flat_map(|arm| arm["symbols"].as_array().into_iter().flatten());
+            for (row, symbol) in shown.as_array().context("no rows")?.iter().zip(symbols) {
+                for (cell, name) in ["count", "frequency", "low", "high"].iter().enumerate() {
+                    let numbers = row[cell].as_f64().zip(symbol[*name].as_f64());
+                    let (shown, expected) = numbers.context("no number")?;
+                    assert!((shown - expected).abs() < 1e-12, "{name}: {row} {symbol}");
+                }
+            }
+            // Categories have no mean.
+            let mean = format!("document.querySelector('#segment-{place} th:nth-child(4)')");
+            assert_eq!(browser.value(&format!("{mean}.checkVisibility()")).await?, false);
+        }
+        fits(&browser, &format!("things at {width}")).await?;
+    }
+    // The export has a record for each arm: in all segments, in each, and of each metric.
+    let export = written(&url, &["experiment", "export", "cells", "--format", "json"]).await?;
+    let records: Value = serde_json::from_str(&export)?;
+    let records = records.as_array().context("no records")?;
+    let of: Vec<_> = records.iter().map(|r| [&r["segment"], &r["metric"], &r["label"]]).collect();
+    let named = |row: &[&str; 3]| row.map(Value::from);
+    let expected = [
+        ["", "rewards", "red"],
+        ["", "rewards", "green"],
+        ["ios", "rewards", "red"],
+        ["ios", "rewards", "green"],
+        ["android", "rewards", "red"],
+        ["android", "rewards", "green"],
+        ["", "returned", "red"],
+        ["", "returned", "green"],
+    ];
+    let expected: Vec<[Value; 3]> = expected.iter().map(named).collect();
+    assert_eq!(of, expected.iter().map(|row| row.each_ref()).collect::<Vec<_>>());
+    let now = printed(&url, &["estimate", "cells"]).await?;
+    for (record, arm) in [
+        (0, &now["arms"][0]),
+        (3, &now["segments"][0]["arms"][1]),
+        (7, &now["metrics"][0]["arms"][1]),
+    ] {
+        for field in ["reports", "ones", "estimate", "low", "high", "weight"] {
+            assert_eq!(records[record][field], arm[field], "{field} of {}", records[record]);
+        }
+    }
+    browser.quit().await?;
+    aggregator.process.stop().await
 }

@@ -188,12 +188,14 @@ export function traffic({ days, stacks }, { soft, line, card, arm: colour }, wid
 export function overTime({ days, lines, isRate }, { soft, line, arm: colour }, width) {
   const at = days.map((day) => Date.parse(`${day}T00:00:00Z`) / 1000);
   const shown = (value) => (isRate ? `${plain(Number((100 * value).toFixed(2)))}%` : plain(Number(value.toFixed(4))));
-  const data = [at, ...lines.flatMap(({ estimate, low, high }) => [low, high, estimate])];
+  // All bands are drawn before the lines, which none of them covers.
+  const data = [at, ...lines.flatMap(({ low, high }) => [low, high]), ...lines.map(({ estimate }) => estimate)];
   const points = { show: days.length < 15, size: 7 };
-  const series = lines.flatMap(({ order }) => {
+  const edges = lines.flatMap(({ order }) => {
     const edge = { stroke: `${colour(order)}55`, width: 1, points: { show: days.length < 2, size: 5, fill: colour(order) } };
-    return [edge, edge, { stroke: colour(order), width: 2, points: { ...points, fill: colour(order) } }];
+    return [edge, edge];
   });
+  const means = lines.map(({ order }) => ({ stroke: colour(order), width: 2, points: { ...points, fill: colour(order) } }));
   const axis = { stroke: soft, font: font(12), grid: { stroke: line, width: 1 }, ticks: { stroke: line } };
   const [first, last] = [at[0], at.at(-1)];
   const options = {
@@ -208,8 +210,8 @@ export function overTime({ days, lines, isRate }, { soft, line, arm: colour }, w
         values: (_, splits) => splits.map((seconds) => date(Math.round(seconds / DAY)).slice(5)) },
       { ...axis, size: 64, ...(isRate ? { values: (_, marks) => marks.map(shown) } : {}) },
     ],
-    bands: lines.map(({ order }, place) => ({ series: [3 * place + 2, 3 * place + 1], fill: `${colour(order)}1f` })),
-    series: [{}, ...series],
+    bands: lines.map(({ order }, place) => ({ series: [2 * place + 2, 2 * place + 1], fill: `${colour(order)}1f` })),
+    series: [{}, ...edges, ...means],
   };
   const words = lines.map(({ label, estimate, low, high }) => {
     const from = estimate.findIndex((value) => value !== null);
