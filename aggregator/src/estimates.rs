@@ -6,7 +6,7 @@ use bandana_shared::cells::{Cells, Limit, Metric};
 use bandana_shared::channel::{Channel, KaryChannel};
 use bandana_shared::confidence::{Lead, NormalMixture, best_among, lead_among, reports_left};
 use bandana_shared::estimate::{Estimand, manipulation_gain, manipulation_shift};
-use bandana_shared::interval::ErrorLevel;
+use bandana_shared::interval::{ErrorLevel, Interval};
 use bandana_shared::refusals::{RefusalReason, are_asked_by};
 use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::tally::Tally;
@@ -85,6 +85,41 @@ fn of_all(rewards: u64, specification: &Specification) -> u64 {
     (rewards as f64 / specification.measurement().share(0)).ceil() as u64
 }
 
+/// What a tally says of a metric.
+#[derive(Clone, Debug)]
+pub(crate) struct TallyEstimate {
+    /// The debiased mean, in the units of the estimand; `None` without reports and for categories.
+    pub(crate) mean: Option<f64>,
+    /// Its interval, cut to the range of the estimand.
+    pub(crate) interval: Interval,
+    /// The share of each symbol; empty where a report is a bit.
+    pub(crate) symbols: Vec<v1::SymbolEstimate>,
+}
+
+/// The estimate of a metric, or of the rewards for 0, from the tally of one arm, with intervals of
+/// this level that hold at all times at once.
+pub(crate) fn tally_estimate(
+    specification: &Specification,
+    metric: usize,
+    alpha: ErrorLevel,
+    tally: &Tally,
+) -> TallyEstimate {
+    let (channel, estimand) = (specification.channel(), specification.estimand_of(metric));
+    let (sequence, range) = (NormalMixture::new(alpha), estimand.range());
+    let (mean, interval) = match estimand {
+        Estimand::Frequencies => (None, range),
+        _ => (channel.debiased_mean(tally), sequence.mean_through(channel, tally)),
+    };
+    TallyEstimate {
+        mean: mean.map(|mean| estimand.from_unit(mean)),
+        interval: estimand.interval_from_unit(interval).clamped(range.low(), range.high()),
+        symbols: match channel {
+            Channel::Bit(_) => Vec::new(),
+            Channel::Kary(kary) => symbols(kary, &sequence, (tally, are_asked_by(specification))),
+        },
+    }
+}
+
 /// What is the same for all estimates of arms.
 #[derive(Clone, Copy)]
 struct ArmTable<'a> {
@@ -104,15 +139,9 @@ impl ArmTable<'_> {
         let Self { serving, settings } = self;
         let (specification, weights) = (&*serving.specification, &serving.policy.weights);
         let (channel, estimand) = (specification.channel(), specification.estimand_of(metric));
-        let sequence = NormalMixture::new(settings.alpha);
-        let range = estimand.range();
         let shift = manipulation_shift(channel, settings.dishonest_share);
         let arm = |((arm, tally), place): ((&Arm, &Tally), usize)| {
-            let (mean, interval) = match estimand {
-                Estimand::Frequencies => (None, range),
-                _ => (channel.debiased_mean(tally), sequence.mean_through(channel, tally)),
-            };
-            let interval = estimand.interval_from_unit(interval).clamped(range.low(), range.high());
+            let told = tally_estimate(specification, metric, settings.alpha, tally);
             v1::ArmEstimate {
                 arm: u32::try_from(place).unwrap_or(u32::MAX),
                 label: arm.label().to_owned(),
@@ -122,17 +151,12 @@ impl ArmTable<'_> {
                     Channel::Bit(_) => tally.ones(),
                     Channel::Kary(_) => 0,
                 },
-                estimate: mean.map(|mean| estimand.from_unit(mean)),
-                low: interval.low(),
-                high: interval.high(),
+                estimate: told.mean,
+                low: told.interval.low(),
+                high: told.interval.high(),
                 weight: weights.share_in(segment, place),
                 manipulation_shift: estimand.difference_from_unit(shift),
-                symbols: match channel {
-                    Channel::Bit(_) => Vec::new(),
-                    Channel::Kary(kary) => {
-                        symbols(kary, &sequence, (tally, are_asked_by(specification)))
-                    }
-                },
+                symbols: told.symbols,
             }
         };
         specification.arms().iter().zip(tallies).zip(0..).map(arm).collect()

@@ -10,11 +10,11 @@ use tokio::runtime::Runtime;
 use tokio::task::yield_now;
 use tower::Layer as _;
 
-use crate::api::{Exports, OperatorService, TrustedService};
+use crate::api::{CuratorService, Exports, OperatorService, TrustedService};
 use crate::auth::Authorization;
 use crate::clock::{Clock, SystemClock};
 use crate::configuration::{Configuration, Given, Origin, STORE_SETTINGS};
-use crate::dashboard::DashboardState;
+use crate::dashboard::{DashboardState, OperatorServices};
 use crate::http::{Http1Server, Pages};
 use crate::memory::{Budget, Held, HoldingLayer};
 use crate::metrics::Metrics;
@@ -103,9 +103,11 @@ impl PagesInMemory {
         let (known, time) = (Arc::clone(&registry), Arc::clone(&clock));
         let trusted = TrustedService::new(known, &ingest, disclosures, time, budget.clone());
         let exports = Exports::new(reader.clone());
+        let (queue, rows, time) = (ingest.clone(), reader.clone(), Arc::clone(&clock));
+        let curator = CuratorService::new(queue, rows, time, None);
         let operator =
             OperatorService::new(registry, ingest, reader, exports, Arc::clone(&clock), ending);
-        dashboard_state.open(operator, trusted);
+        dashboard_state.open(OperatorServices { operator, trusted, curator });
         let authorization =
             Authorization::new(None, metrics.unauthorised.clone(), Arc::clone(&clock));
         let holding = HoldingLayer::new(budget.clone(), calls.request_time, metrics.held.clone());

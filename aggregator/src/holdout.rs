@@ -1,11 +1,12 @@
 //! The holdout: the installations that get arms evenly, beside those that get them by the policy.
 
-use bandana_shared::confidence::NormalMixture;
 use bandana_shared::estimate::Estimand;
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1;
+
+use crate::estimates::tally_estimate;
 
 /// What learning has earned, from the tallies of the cells; `None` if nobody is held out or rewards
 /// have no order.
@@ -23,26 +24,19 @@ pub(crate) fn earned(
     if !cells.has_holdout() || estimand == Estimand::Frequencies {
         return None;
     }
-    let channel = specification.channel();
-    let sequence = NormalMixture::new(ErrorLevel::new(alpha.get() / 2.0).ok()?);
+    let level = ErrorLevel::new(alpha.get() / 2.0).ok()?;
     let [others, held_out] =
         [false, true].map(|group| cells.of_group(tallies, group).into_iter().sum::<Tally>());
-    let mean = |tally: &Tally| channel.debiased_mean(tally).map(|mean| estimand.from_unit(mean));
-    let interval = |tally: &Tally| {
-        let range = estimand.range();
-        let unit = sequence.mean_through(channel, tally);
-        estimand.interval_from_unit(unit).clamped(range.low(), range.high())
-    };
-    let [(own, of_own), (rest, of_rest)] =
-        [&held_out, &others].map(|tally| (mean(tally), interval(tally)));
+    let [own, rest] =
+        [&held_out, &others].map(|tally| tally_estimate(specification, 0, level, tally));
     Some(v1::Holdout {
         share: specification.measurement().holdout.share(),
         reports: held_out.reports(),
         reports_of_others: others.reports(),
-        mean: own,
-        mean_of_others: rest,
-        earned: own.zip(rest).map(|(own, rest)| rest - own),
-        low: of_rest.low() - of_own.high(),
-        high: of_rest.high() - of_own.low(),
+        mean: own.mean,
+        mean_of_others: rest.mean,
+        earned: own.mean.zip(rest.mean).map(|(own, rest)| rest - own),
+        low: rest.interval.low() - own.interval.high(),
+        high: rest.interval.high() - own.interval.low(),
     })
 }

@@ -8,14 +8,20 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::ingest::HarmWatch;
 use crate::registry::{Experiment, Registry};
 
 /// The longest time until a report is included in a policy.
 const POLICY_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Recomputes the experiments from `due` at once, and all others with new reports once a second.
-/// Returns when the sender of `due` is gone.
-pub fn run(due: &Receiver<Arc<Experiment>>, registry: &Registry, clock: &dyn Clock) {
+/// Recomputes the experiments from `due` at once, and all others with new reports once a second. Once a
+/// second, too, has `harm` look for arms that do harm. Returns when the sender of `due` is gone.
+pub fn run(
+    due: &Receiver<Arc<Experiment>>,
+    registry: &Registry,
+    clock: &dyn Clock,
+    mut harm: HarmWatch,
+) {
     let mut swept = clock.monotonic();
     loop {
         let age = clock.monotonic().saturating_sub(swept);
@@ -24,6 +30,7 @@ pub fn run(due: &Receiver<Arc<Experiment>>, registry: &Registry, clock: &dyn Clo
                 experiment.observe(clock.monotonic());
                 recompute(&experiment);
             }
+            harm.look(registry);
             swept = clock.monotonic();
             continue;
         }

@@ -39,6 +39,19 @@ pub fn harmful(specification: &Specification, tallies: &[Tally], metric: usize) 
     cells.of_arms(tallies, metric, None).iter().map(harms).collect()
 }
 
+/// The arms in play that do harm, each with the number of a metric beyond whose limit it is, by metrics
+/// and then by arms.
+pub fn beyond_limits(specification: &Specification, tallies: &[Tally]) -> Vec<(usize, usize)> {
+    let active = specification.active_arms();
+    let of_metric = |metric| {
+        let flags = harmful(specification, tallies, metric).into_iter().zip(&active).enumerate();
+        let harms = flags.filter_map(|(arm, (harms, active))| (harms && *active).then_some(arm));
+        harms.map(move |arm| (arm, metric)).collect::<Vec<_>>()
+    };
+    let limited = |metric: &usize| specification.metric(*metric).and_then(Metric::limit).is_some();
+    (1..specification.cells().metrics()).filter(limited).flat_map(of_metric).collect()
+}
+
 /// Which arms the learner may give traffic, as one flag for each: those in play that do no harm; all
 /// in play, if each of them does.
 pub fn allowed(specification: &Specification, tallies: &[Tally]) -> Vec<bool> {

@@ -17,6 +17,7 @@
 //! entropy](AlarmName::CollapsedEntropy), which uses the tallies of all days.
 
 mod collapsed;
+pub(crate) mod harm;
 pub(crate) mod ids_full;
 mod monitor;
 mod never;
@@ -50,6 +51,8 @@ pub enum AlarmName {
     ReportsOutgrowSelections,
     /// There are many times as many reports as before.
     ReportSurge,
+    /// A guardrail has paused the experiment, and nobody has resumed it.
+    GuardrailPause,
     /// Far more uploads are refused than before. About the server, not an experiment.
     RefusalsJump,
     /// The maximum of upload ids is remembered. About the server, not an experiment.
@@ -58,13 +61,14 @@ pub enum AlarmName {
 
 impl AlarmName {
     /// The alarms of an experiment.
-    pub const OF_EXPERIMENTS: [Self; 6] = [
+    pub const OF_EXPERIMENTS: [Self; 7] = [
         Self::SampleRatioMismatch,
         Self::StalledReporting,
         Self::NeverReported,
         Self::CollapsedEntropy,
         Self::ReportsOutgrowSelections,
         Self::ReportSurge,
+        Self::GuardrailPause,
     ];
 
     /// The name in messages and metrics.
@@ -76,6 +80,7 @@ impl AlarmName {
             Self::CollapsedEntropy => "collapsed-entropy",
             Self::ReportsOutgrowSelections => "reports-outgrow-selections",
             Self::ReportSurge => "report-surge",
+            Self::GuardrailPause => "guardrail-pause",
             Self::RefusalsJump => "refusals-jump",
             Self::IdsFull => "ids-full",
         }

@@ -1,13 +1,16 @@
 //! `bandana estimate` and `bandana watch`.
 
 use bandana_shared::identity::ExperimentId;
+use bandana_shared::interval::ErrorLevel;
 use bandana_shared::wire::v1::EstimatesRequest;
 use clap::Args;
 
 use super::connection::{Connection, block_on, experiment_id};
+use super::tallies::daily_tallies;
 use super::{say, say_json};
 use crate::views::estimates_view::{EstimatesView, FIELDS};
 use crate::views::failure::Failure;
+use crate::views::over_time_view::{FIELDS as OVER_TIME_FIELDS, OverTimeView};
 use crate::views::table::terminal_columns;
 
 /// Clears a terminal, and goes to its upper left corner.
@@ -40,10 +43,14 @@ pub(super) struct Wanted {
 
 /// Show debiased estimates of every arm, from all committed reports.
 #[derive(Debug, Args)]
-#[command(after_long_help = FIELDS)]
+#[command(after_long_help = format!("{FIELDS}\n\n{OVER_TIME_FIELDS}"))]
 pub(super) struct Estimate {
     #[command(flatten)]
     wanted: Wanted,
+    /// Show what was known at the end of each day: estimates of the rewards from the reports of that
+    /// day and of those before it.
+    #[arg(long, conflicts_with_all = ["dishonest_share", "control"])]
+    over_time: bool,
     /// Print a JSON object for programs.
     #[arg(long)]
     json: bool,
@@ -97,9 +104,27 @@ impl Wanted {
         let answer = self.connection.connect().await?.get_estimates(request).await;
         Ok(answer.map_err(Failure::from)?.into_inner().into())
     }
+
+    /// Requests the tallies of every day from the server, for the estimates at its end.
+    pub(super) async fn over_time(&self) -> anyhow::Result<OverTimeView> {
+        let alpha = ErrorLevel::new(self.alpha);
+        let alpha = alpha.map_err(|error| Failure::Refused(format!("--alpha: {error}")))?;
+        let all = (None, None);
+        let (specification, tallies) =
+            daily_tallies(&self.connection, &self.experiment, all).await?;
+        OverTimeView::new(&specification, &tallies, alpha)
+    }
 }
 
 pub(super) fn run(estimate: &Estimate) -> anyhow::Result<()> {
+    if estimate.over_time {
+        let view = block_on(estimate.wanted.over_time())?;
+        return if estimate.json {
+            say_json(&view)
+        } else {
+            say(&view.describe(terminal_columns()))
+        };
+    }
     let view = block_on(estimate.wanted.fetch())?;
     if estimate.json { say_json(&view) } else { say(&view.describe(terminal_columns())) }
 }

@@ -1,21 +1,23 @@
 //! `bandana experiment export`.
 
 use bandana_shared::identity::{Day, ExperimentId};
-use bandana_shared::specification::Specification;
-use bandana_shared::wire::v1::{DailyTally, ExperimentName, ExportTalliesRequest};
 use clap::{Args, ValueEnum};
 
 use super::connection::{Connection, block_on, experiment_id};
 use super::estimate::Wanted;
 use super::export_file::ExportFile;
+use super::tallies::daily_tallies;
 use crate::views::columns::Column;
 use crate::views::date::day_of;
-use crate::views::experiment_view::current_revision;
 use crate::views::failure::Failure;
 use crate::views::tallies_view;
 
 /// Help text on the columns of tallies.
 pub(super) const COLUMNS: &str = "\
+Estimates have, with segments, a column segment, which is empty for all of them, and with metrics the columns metric, which \
+is rewards for those, and harmful. Estimates over time have the columns experiment_id, estimand, alpha, day, arm, label, reports, estimate, low and high, and \
+with k-ary randomized response frequency_0, frequency_0_low, frequency_0_high and so on.
+
 Tallies have the columns experiment_id, day (a date, by UTC and the server's clock), arm, label, \
 reports, ones (private bits that are 1; 0 with k-ary randomized response), estimate (the debiased estimate from that day's reports \
 alone) and standard_error (its standard error). These two are for a sample whose size was fixed in \
@@ -25,10 +27,12 @@ which is rewards for those. With k-ary randomized response there are columns sym
 reports that say each symbol. A Parquet file has the columns of the CSV, typed, and null where there is no \
 estimate.";
 
-/// Write the estimates of every arm, or the tallies of every day, to a file.
+/// Write the estimates of every arm, those at the end of every day, or the tallies of every day, to
+/// a file.
 ///
-/// Estimates: one record for each arm, in full precision, of the rewards in all segments. The columns
-/// are fields of `bandana estimate --json`, which has those of metrics and segments too. Tallies: one
+/// Estimates: one record for each arm, in full precision, of the rewards in all segments, then in each
+/// segment, then of each metric. The columns are fields of `bandana estimate --json`. Over time: one
+/// record for each day and arm, with the fields of `bandana estimate --over-time --json`. Tallies: one
 /// record for each day and arm with reports, segment and metric, as they were committed at one moment;
 /// days that have expired from the replay window are there too.
 #[derive(Debug, Args)]
@@ -63,6 +67,8 @@ pub(super) struct Export {
 enum What {
     /// What all reports together say of each arm.
     Estimates,
+    /// What was known of each arm at the end of each day.
+    OverTime,
     /// What the reports of each day add up to, and say on their own.
     Tallies,
 }
@@ -71,6 +77,7 @@ pub(super) fn export(export: &Export) -> anyhow::Result<()> {
     export.check()?;
     let columns = match export.what {
         What::Estimates => block_on(export.estimates())?,
+        What::OverTime => block_on(export.over_time())?,
         What::Tallies => block_on(export.tallies())?,
     };
     export.file.write(&columns)
@@ -80,12 +87,18 @@ impl Export {
     /// Rejects options that can't be combined, rather than ignoring one of them.
     fn check(&self) -> Result<(), Failure> {
         let problem = match self.what {
-            What::Estimates if self.first_day.is_some() || self.last_day.is_some() => {
+            What::Estimates | What::OverTime
+                if self.first_day.is_some() || self.last_day.is_some() =>
+            {
                 "estimates are from the reports of all days: --first-day and --last-day need \
                  --what tallies"
             }
+            What::OverTime if self.dishonest_share.is_some() => {
+                "estimates over time have no shift: --dishonest-share needs --what estimates"
+            }
             What::Tallies if self.alpha.is_some() || self.dishonest_share.is_some() => {
-                "tallies have no intervals: --alpha and --dishonest-share need --what estimates"
+                "tallies have no intervals: --alpha needs --what estimates or over-time, and \
+                 --dishonest-share --what estimates"
             }
             _ => return self.file.check(),
         };
@@ -93,29 +106,22 @@ impl Export {
     }
 
     async fn estimates(&self) -> anyhow::Result<Vec<Column>> {
-        let wanted = Wanted::new(
-            self.experiment.clone(),
-            self.alpha,
-            self.dishonest_share,
-            self.connection.clone(),
-        );
-        Ok(wanted.fetch().await?.columns())
+        Ok(self.wanted().fetch().await?.columns())
+    }
+
+    async fn over_time(&self) -> anyhow::Result<Vec<Column>> {
+        Ok(self.wanted().over_time().await?.columns())
+    }
+
+    fn wanted(&self) -> Wanted {
+        let (experiment, connection) = (self.experiment.clone(), self.connection.clone());
+        Wanted::new(experiment, self.alpha, self.dishonest_share, connection)
     }
 
     async fn tallies(&self) -> anyhow::Result<Vec<Column>> {
-        let mut client = self.connection.connect().await?;
-        let experiment_id = self.experiment.to_string();
-        let (first_day, last_day) = (self.first_day.map(Day::get), self.last_day.map(Day::get));
-        let request = ExportTalliesRequest { experiment_id, first_day, last_day };
-        let mut stream = client.export_tallies(request).await.map_err(Failure::from)?.into_inner();
-        let mut tallies: Vec<DailyTally> = Vec::new();
-        while let Some(tally) = stream.message().await.map_err(Failure::from)? {
-            tallies.push(tally);
-        }
-        // Requested after the tallies, so that the specification contains every arm with reports.
-        let name = ExperimentName { experiment_id: self.experiment.to_string() };
-        let status = client.get_experiment_status(name).await.map_err(Failure::from)?;
-        let specification: Specification = current_revision(status.get_ref())?;
+        let days = (self.first_day, self.last_day);
+        let (specification, tallies) =
+            daily_tallies(&self.connection, &self.experiment, days).await?;
         tallies_view::columns(&specification, &tallies)
     }
 }

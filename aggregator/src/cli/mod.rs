@@ -33,6 +33,7 @@ mod settings_arguments;
 mod sign;
 mod store_source;
 mod synthetic_table;
+mod tallies;
 mod token;
 mod token_file;
 mod trusted;

@@ -14,13 +14,13 @@ use tonic::{Response, Status};
 
 use super::connection::{Connection, block_on};
 use super::query_view::{
-    AnswerView, DataSetView, DataSetsView, DebitsView, PlanChoiceView, PlanView, SessionAnswerView,
-    SessionView,
+    AnswerView, DebitsView, PlanChoiceView, PlanView, SessionAnswerView, SessionView,
 };
 use super::question_id::Repeatable;
 use super::synthetic_table::SyntheticTable;
 use super::{say, say_json};
 use crate::operator_client::Curator;
+use crate::views::data_set_view::{DataSetView, DataSetsView};
 use crate::views::failure::Failure;
 use crate::views::table::terminal_columns;
 

@@ -8,69 +8,6 @@ use crate::store::queries::amount;
 use crate::views::table::{Side, Table, visible};
 
 #[derive(Debug, Serialize)]
-pub(super) struct DataSetsView {
-    pub(super) data_sets: Vec<DataSetView>,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct DataSetView {
-    name: String,
-    file: String,
-    rows: u64,
-    columns: Vec<String>,
-    measure: &'static str,
-    budget_nanos: u64,
-    spent_nanos: u64,
-    unix_seconds: u64,
-}
-
-impl From<v1::DataSet> for DataSetView {
-    fn from(data_set: v1::DataSet) -> Self {
-        let measure = match data_set.measure() {
-            v1::Measure::Pure => "epsilon",
-            v1::Measure::Concentrated => "rho",
-            v1::Measure::Unspecified => "unknown",
-        };
-        Self {
-            measure,
-            name: data_set.name,
-            file: data_set.file,
-            rows: data_set.rows,
-            columns: data_set.columns,
-            budget_nanos: data_set.budget_nanos,
-            spent_nanos: data_set.spent_nanos,
-            unix_seconds: data_set.unix_seconds,
-        }
-    }
-}
-
-impl DataSetsView {
-    pub(super) fn describe(&self, columns: Option<usize>) -> String {
-        let mut table = Table::new([
-            ("data set", Side::Left),
-            ("rows", Side::Right),
-            ("budget", Side::Right),
-            ("left", Side::Right),
-            ("of", Side::Left),
-            ("file", Side::Left),
-            ("columns", Side::Left),
-        ]);
-        for set in &self.data_sets {
-            table.push([
-                visible(&set.name),
-                set.rows.to_string(),
-                amount(set.budget_nanos),
-                amount(set.budget_nanos.saturating_sub(set.spent_nanos)),
-                set.measure.to_owned(),
-                visible(&set.file),
-                visible(&set.columns.join(" ")),
-            ]);
-        }
-        table.render(columns)
-    }
-}
-
-#[derive(Debug, Serialize)]
 pub(super) struct DebitsView {
     pub(super) debits: Vec<DebitView>,
 }

@@ -1,7 +1,7 @@
 //! `bandana experiment record`.
 
-use bandana_shared::wire::v1::{Decision, SetRecordRequest, Texts};
-use clap::Args;
+use bandana_shared::wire::v1::{Decision, HarmAction, SetRecordRequest, Texts};
+use clap::{Args, ValueEnum};
 
 use super::experiment::Named;
 use crate::views::failure::Failure;
@@ -43,6 +43,29 @@ pub(super) struct Record {
     /// Label or index of the arm that others are compared with; 0 unless it is set.
     #[arg(long, value_name = "ARM")]
     control: Option<String>,
+    /// What an arm beyond a metric's limit leads to. In each case it gets no traffic.
+    ///
+    /// Once the experiment was paused for an arm and a metric and resumed, it is not paused for these
+    /// again, until this option is given anew.
+    #[arg(long, value_enum, value_name = "ACTION")]
+    on_harm: Option<OnHarm>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnHarm {
+    /// Nothing else.
+    StopArm,
+    /// The experiment is paused, until it is resumed.
+    Pause,
+}
+
+impl From<OnHarm> for HarmAction {
+    fn from(action: OnHarm) -> Self {
+        match action {
+            OnHarm::StopArm => Self::StopArm,
+            OnHarm::Pause => Self::Pause,
+        }
+    }
 }
 
 pub(super) fn record(record: &Record) -> anyhow::Result<()> {
@@ -65,6 +88,7 @@ pub(super) fn record(record: &Record) -> anyhow::Result<()> {
             links: texts(&record.links),
             decision,
             control_arm,
+            on_harm: record.on_harm.map_or(HarmAction::Unspecified, Into::into).into(),
         };
         client.set_record(request).await
     })
@@ -75,12 +99,13 @@ impl Record {
     fn check(&self) -> Result<(), Failure> {
         let texts = [&self.title, &self.hypothesis, &self.owner, &self.decision, &self.control];
         let is_empty = texts.iter().all(|text| text.is_none())
+            && self.on_harm.is_none()
             && self.tags.is_empty()
             && self.links.is_empty();
         if is_empty {
             return Err(Failure::Incomplete(
                 "nothing to write: give --title, --hypothesis, --owner, --tag, --link, --decision \
-                 with --reason, or --control; `bandana experiment show` shows what is written"
+                 with --reason, --control or --on-harm; `bandana experiment show` shows what is written"
                     .to_owned(),
             ));
         }

@@ -16,7 +16,7 @@ use http::{StatusCode, Uri};
 use serde::Serialize;
 use tonic::Status;
 
-use super::exports::{Wanted, exported};
+use super::exports::{self, Wanted, exported};
 use super::presets;
 use super::refusal::{JSON, Refusal};
 use super::requests::{call, creation, estimates, parameter, read, writing};
@@ -35,6 +35,7 @@ pub(super) fn router() -> Router<DashboardState> {
         .route("/api/experiments/{id}", get(show))
         .route("/api/experiments/{id}/watch", get(watch))
         .route("/api/experiments/{id}/tallies", get(tallies))
+        .route("/api/experiments/{id}/over-time", get(over_time))
         .route("/api/experiments/{id}/export", get(export))
         .route("/api/experiments/{id}/record", post(record))
         .route("/api/experiments/{id}/start", post(start))
@@ -123,6 +124,17 @@ async fn tallies(
     Ok(lines(tallies.map(move |tally| Ok(view(tally?)))))
 }
 
+/// As `bandana estimate --over-time --json`.
+async fn over_time(
+    State(dashboard_state): State<DashboardState>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Answer {
+    let request = estimates(&uri, id)?;
+    json(&exports::over_time(dashboard_state.service()?, &caller, request).await?)
+}
+
 /// As `bandana audit --json`.
 async fn audit(
     State(dashboard_state): State<DashboardState>,
@@ -139,7 +151,7 @@ async fn audit(
     json(&AuditView::new(entries.entries))
 }
 
-/// As `bandana experiment export`: the estimates, or the tallies of every day.
+/// As `bandana experiment export`: the estimates, those over time, or the tallies of every day.
 async fn export(
     State(dashboard_state): State<DashboardState>,
     Extension(caller): Extension<Caller>,

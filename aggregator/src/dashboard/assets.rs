@@ -25,7 +25,7 @@ macro_rules! asset {
     };
 }
 
-const ASSETS: [Asset; 32] = [
+const ASSETS: [Asset; 34] = [
     Asset {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -45,6 +45,7 @@ const ASSETS: [Asset; 32] = [
     asset!("arm-names.js", SCRIPT),
     asset!("symbols.js", SCRIPT),
     asset!("cells.js", SCRIPT),
+    asset!("over-time.js", SCRIPT),
     asset!("traffic.js", SCRIPT),
     asset!("details.js", SCRIPT),
     asset!("actions.js", SCRIPT),
@@ -52,6 +53,7 @@ const ASSETS: [Asset; 32] = [
     asset!("holdout.js", SCRIPT),
     asset!("lifts.js", SCRIPT),
     asset!("exports.js", SCRIPT),
+    asset!("data-sets.js", SCRIPT),
     asset!("presets.js", SCRIPT),
     asset!("privacy.js", SCRIPT),
     asset!("create.js", SCRIPT),

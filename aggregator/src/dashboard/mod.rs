@@ -11,6 +11,7 @@
 
 mod api;
 mod assets;
+mod data_sets;
 mod exports;
 mod origin;
 mod presets;
@@ -28,7 +29,7 @@ use http::header;
 
 use origin::same_origin;
 pub(crate) use refusal::Refusal;
-pub use state::DashboardState;
+pub use state::{DashboardState, OperatorServices};
 
 /// Security headers of every page. Scripts set text through `textContent` only, and browsers that
 /// support trusted types enforce that.
@@ -53,6 +54,7 @@ pub(crate) fn pages() -> Router {
 pub(crate) fn calls(dashboard_state: DashboardState) -> Router {
     api::router()
         .merge(trusted::router())
+        .merge(data_sets::router())
         .with_state(dashboard_state)
         .route_layer(middleware::from_fn(same_origin))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use bandana_shared::wire::v1::{
-    CreateExperimentRequest, Decision, EstimatesRequest, SetRecordRequest, Texts,
+    CreateExperimentRequest, Decision, EstimatesRequest, HarmAction, SetRecordRequest, Texts,
 };
 use http::Uri;
 use serde::Deserialize;
@@ -74,6 +74,14 @@ struct Writing {
     links: Option<Vec<String>>,
     decision: Option<Decided>,
     control_arm: Option<u32>,
+    on_harm: Option<OnHarm>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum OnHarm {
+    StopArm,
+    Pause,
 }
 
 #[derive(Debug, Deserialize)]
@@ -88,10 +96,15 @@ struct Decided {
 pub(super) fn writing(body: &[u8], experiment_id: String) -> Result<SetRecordRequest, Refusal> {
     let writing: Writing = serde_json::from_slice(body)
         .map_err(|error| Refusal::invalid(format!("this is no record: {error}")))?;
-    let Writing { title, hypothesis, owner, tags, links, decision, control_arm } = writing;
+    let Writing { title, hypothesis, owner, tags, links, decision, .. } = writing;
     let texts = |texts: Option<Vec<String>>| texts.map(|texts| Texts { texts });
     let decision =
         decision.map(|Decided { decision, reason, arm }| Decision { decision, reason, arm });
+    let on_harm = match writing.on_harm {
+        None => HarmAction::Unspecified,
+        Some(OnHarm::StopArm) => HarmAction::StopArm,
+        Some(OnHarm::Pause) => HarmAction::Pause,
+    };
     Ok(SetRecordRequest {
         experiment_id,
         title,
@@ -100,7 +113,8 @@ pub(super) fn writing(body: &[u8], experiment_id: String) -> Result<SetRecordReq
         tags: texts(tags),
         links: texts(links),
         decision,
-        control_arm,
+        control_arm: writing.control_arm,
+        on_harm: on_harm.into(),
     })
 }
 

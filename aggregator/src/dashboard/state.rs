@@ -7,13 +7,24 @@ use tonic::Status;
 
 use super::refusal::Refusal;
 use crate::admission::CallLimits;
-use crate::api::{OperatorService, TrustedService};
+use crate::api::{CuratorService, OperatorService, TrustedService};
 use crate::transport::ConnectionLimits;
+
+/// The services that pages call.
+#[derive(Clone, Debug)]
+pub struct OperatorServices {
+    /// The service for experiments.
+    pub operator: OperatorService,
+    /// The service for experiments with a trusted curator.
+    pub trusted: TrustedService,
+    /// The service for data sets.
+    pub curator: CuratorService,
+}
 
 /// The operators' services, once they have started.
 #[derive(Clone, Debug)]
 pub struct DashboardState {
-    services: Arc<OnceLock<(OperatorService, TrustedService)>>,
+    services: Arc<OnceLock<OperatorServices>>,
     /// Time limit for receiving a request.
     pub(super) request_time: Duration,
     /// Time limit of a streamed response; the page then requests a new one.
@@ -33,21 +44,26 @@ impl DashboardState {
     }
 
     /// Sets the services to call.
-    pub fn open(&self, operator: OperatorService, trusted: TrustedService) {
+    pub fn open(&self, services: OperatorServices) {
         // The first services set remain.
-        self.services.set((operator, trusted)).ok();
+        self.services.set(services).ok();
     }
 
     pub(super) fn service(&self) -> Result<&OperatorService, Refusal> {
-        Ok(&self.services()?.0)
+        Ok(&self.services()?.operator)
     }
 
     /// The service for experiments with a trusted curator.
     pub(super) fn trusted(&self) -> Result<&TrustedService, Refusal> {
-        Ok(&self.services()?.1)
+        Ok(&self.services()?.trusted)
     }
 
-    fn services(&self) -> Result<&(OperatorService, TrustedService), Refusal> {
+    /// The service for data sets.
+    pub(super) fn curator(&self) -> Result<&CuratorService, Refusal> {
+        Ok(&self.services()?.curator)
+    }
+
+    fn services(&self) -> Result<&OperatorServices, Refusal> {
         let starting = || Status::unavailable("the aggregator is starting; call again");
         Ok(self.services.get().ok_or_else(starting)?)
     }

@@ -8,14 +8,15 @@ use bandana_shared::identity::ExperimentId;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
-use bandana_shared::wire::v1::SetRecordRequest;
+use bandana_shared::wire::v1::{HarmAction, SetRecordRequest};
 
+use super::harm::acknowledged;
 use super::writer::{Writer, WriterError};
 use super::{ExperimentChange, ExperimentChangeError, ExperimentCommand, Revise};
 use crate::registry::{Experiment, PublishedExperiment, Revision};
 use crate::store::{
-    AuditAction, AuditEntry, CuratorChange, ExpectedState, ExperimentKey, ExperimentRecord,
-    ExperimentState, Outcome, StoreError, StoreRefusal, Transition, TrustedChange,
+    AuditAction, AuditEntry, CuratorChange, ExperimentRecord, ExperimentState, Outcome,
+    RecordError, StoreError, StoreRefusal, Transition, TrustedChange,
 };
 
 /// States in which the arms can change.
@@ -130,6 +131,12 @@ impl Writer {
                     None => return Ok(Arc::clone(experiment)),
                 }
             }
+            ExperimentChange::PauseForHarm { experiment } => {
+                match self.pause_for_harm(caller, experiment)? {
+                    Some(record) => Ok(record),
+                    None => return Ok(Arc::clone(experiment)),
+                }
+            }
             ExperimentChange::Delete { experiment } => return self.delete(caller, experiment),
             ExperimentChange::AddSignature { revision, signature } => {
                 self.add_signature(caller, revision, signature)
@@ -138,7 +145,7 @@ impl Writer {
         Ok(self.registry.publish(record)?)
     }
 
-    fn entry(
+    pub(super) fn entry(
         &self,
         caller: &str,
         action: AuditAction,
@@ -205,8 +212,17 @@ impl Writer {
             return Err(ExperimentChangeError::State { state: serving.state, from });
         }
         let detail = format!("{} -> {}", serving.state.name(), to.name());
+        let expected = serving.expected(experiment.key());
+        if transition == Transition::Resume
+            && let Some((record, although)) = acknowledged(&serving)
+        {
+            let detail = detail + &although;
+            let entry = self.entry(caller, transition.action(), experiment.id(), detail);
+            let records = (&*serving.written, &record);
+            return Ok(self.store.set_state_and_record(expected, to, records, &entry)?);
+        }
         let entry = self.entry(caller, transition.action(), experiment.id(), detail);
-        Ok(self.store.set_state(expected(experiment.key(), &serving), to, &entry)?)
+        Ok(self.store.set_state(expected, to, &entry)?)
     }
 
     fn archive(
@@ -218,7 +234,7 @@ impl Writer {
         let serving = stopped(experiment)?;
         let action = if is_archived { AuditAction::Archive } else { AuditAction::Unarchive };
         let entry = self.entry(caller, action, experiment.id(), String::new());
-        Ok(self.store.archive(expected(experiment.key(), &serving), &entry)?)
+        Ok(self.store.archive(serving.expected(experiment.key()), &entry)?)
     }
 
     /// Writes the record of an experiment. None: nothing changes.
@@ -230,13 +246,18 @@ impl Writer {
     ) -> Result<Option<ExperimentRecord>, ExperimentChangeError> {
         let serving = experiment.serving();
         let before = &*serving.written;
+        let limits = &serving.specification.measurement().metrics;
+        if request.on_harm() == HarmAction::Pause && limits.iter().all(|one| one.limit().is_none())
+        {
+            return Err(RecordError::NoLimit.into());
+        }
         let record = before.changed(request, serving.specification.arms().len())?;
         if record == *before {
             return Ok(None);
         }
         let detail = record.differences(before);
         let entry = self.entry(caller, AuditAction::SetRecord, experiment.id(), detail);
-        let expected = expected(experiment.key(), &serving);
+        let expected = serving.expected(experiment.key());
         Ok(Some(self.store.set_record(expected, (before, &record), &entry)?))
     }
 
@@ -251,7 +272,7 @@ impl Writer {
         let digest = serving.specification.digest();
         let detail = format!("revision {}, digest {digest}, {reports} reports", revision.get());
         let entry = self.entry(caller, AuditAction::Delete, experiment.id(), detail);
-        self.store.delete(expected(experiment.key(), &serving), &entry)?;
+        self.store.delete(serving.expected(experiment.key()), &entry)?;
         self.registry.remove(experiment);
         Ok(Arc::clone(experiment))
     }
@@ -291,7 +312,7 @@ impl Writer {
         let (number, digest) = (revised.revision().get(), revised.digest());
         let detail = format!("{what}, revision {number}, digest {digest}");
         let entry = self.entry(caller, action, experiment.id(), detail);
-        Ok(self.store.add_revision(expected(experiment.key(), &serving), &revised, &entry)?)
+        Ok(self.store.add_revision(serving.expected(experiment.key()), &revised, &entry)?)
     }
 
     fn add_signature(
@@ -329,10 +350,6 @@ fn stopped(experiment: &Experiment) -> Result<Arc<PublishedExperiment>, Experime
     let (serving, from) = (experiment.serving(), ENDED);
     let state = serving.state;
     from.contains(&state).then_some(serving).ok_or(ExperimentChangeError::State { state, from })
-}
-
-fn expected(key: ExperimentKey, serving: &PublishedExperiment) -> ExpectedState {
-    ExpectedState { key, state: serving.state, digest: serving.specification.digest() }
 }
 
 /// Checks that the learner can work with these arms.

@@ -5,6 +5,7 @@
 //! acknowledged.
 
 mod changes;
+mod harm;
 mod metrics;
 mod room;
 mod writer;
@@ -17,6 +18,7 @@ use bandana_shared::wire::v1::SetRecordRequest;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub use harm::HarmWatch;
 pub use metrics::IngestMetrics;
 pub(crate) use writer::Today;
 pub use writer::{Writer, WriterError};
@@ -99,6 +101,11 @@ pub enum ExperimentChange {
         /// What changes in the record.
         request: Box<SetRecordRequest>,
     },
+    /// Pause an experiment for arms that do harm, unless it was paused for them before.
+    PauseForHarm {
+        /// The experiment.
+        experiment: Arc<Experiment>,
+    },
     /// Delete an experiment.
     Delete {
         /// The experiment.
@@ -122,6 +129,7 @@ impl ExperimentChange {
             | Self::Revise { experiment, .. }
             | Self::Archive { experiment, .. }
             | Self::Record { experiment, .. }
+            | Self::PauseForHarm { experiment }
             | Self::Delete { experiment } => Some(experiment),
             Self::AddSignature { revision, .. } => Some(&revision.experiment),
         }

@@ -18,10 +18,10 @@ use bandana_shared::tally::Tally;
 use tokio::sync::watch;
 
 use super::answers::ExperimentAnswers;
-use super::monitor::{monitor_of, probability_best};
-use crate::alarms::{Alarm, AlarmQuery, ExperimentMonitor};
+use super::monitor::{monitor_of, pauses_in_words, probability_best};
+use crate::alarms::{Alarm, AlarmQuery, ExperimentMonitor, harm};
 use crate::clock::Clock;
-use crate::store::{ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
+use crate::store::{ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
 use crate::store::{UploadTarget, WrittenRecord, served_policy};
 
 /// An experiment in memory.
@@ -69,6 +69,13 @@ pub struct PublishedExperiment {
     pub policy_reports: u64,
     /// The time at which the policy was computed, by the monotonic clock.
     pub policy_since: Duration,
+}
+
+impl PublishedExperiment {
+    /// The state to expect for a change of this experiment.
+    pub(crate) fn expected(&self, key: ExperimentKey) -> ExpectedState {
+        ExpectedState { key, state: self.state, digest: self.specification.digest() }
+    }
 }
 
 impl UploadTarget for Experiment {
@@ -244,12 +251,15 @@ impl Experiment {
         let mut monitor = self.monitor();
         self.sample(&mut monitor, now);
         let arms = serving.specification.arms();
-        monitor.alarms(AlarmQuery {
+        let paused = pauses_in_words(&serving, Duration::from_secs(self.clock.unix_seconds()));
+        let mut alarms = monitor.alarms(AlarmQuery {
             now,
             is_running: serving.state == ExperimentState::Running,
             best: |arm| probability_best(&serving.specification, &self.tallies(), arm),
             label: |arm| arms.get(arm).map_or_else(String::new, |arm: &Arm| arm.label().to_owned()),
-        })
+        });
+        alarms.extend(harm::alarm(&paused));
+        alarms
     }
 
     /// Publishes the deltas of a commit. Returns `true` when the reports since the last policy make
@@ -372,22 +382,23 @@ impl Experiment {
             }
             return Ok(());
         }
+        let signatures: Arc<[Signature]> = signatures.into();
+        let serving = PublishedExperiment::clone(&before);
+        let (of_store, kept) = (Arc::clone(&signatures), written);
+        self.serving.store(Arc::new(PublishedExperiment {
+            signatures: of_store,
+            is_archived,
+            written: kept,
+            ..serving
+        }));
         if before.state == state && before.specification.digest() == newest.digest() {
-            let serving = PublishedExperiment::clone(&before);
-            let signatures = signatures.into();
-            self.serving.store(Arc::new(PublishedExperiment {
-                signatures,
-                is_archived,
-                written,
-                ..serving
-            }));
             return Ok(());
         }
         let mut known = self.counted();
         let cells = known.tallies.len().max(newest.cells().len());
         known.tallies.resize(cells, Tally::EMPTY);
         drop(known);
-        self.serve(Arc::new(newest), state, signatures.into()).map(drop)
+        self.serve(Arc::new(newest), state, signatures).map(drop)
     }
 
     /// Computes a policy and serves it. Must be called with `computing` held.
@@ -408,8 +419,7 @@ impl Experiment {
             specification,
             signatures,
             state,
-            // Only a change of the store archives an experiment or writes its record, and that
-            // leaves the policy as it is.
+            // Both were replaced before, if they have changed.
             is_archived: self.serving.load().is_archived,
             written: Arc::clone(&self.serving.load().written),
             policy,

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use bandana_learners::harm::allowed;
 use bandana_learners::{Learner, LearnerInput};
+use bandana_shared::cells::{Limit, Metric};
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
+use bandana_shared::wire::v1::HarmPause;
 
 use super::{PublishedExperiment, lists};
 use crate::alarms::{AlarmBaseline, Arrival, ExperimentMonitor};
@@ -68,4 +70,31 @@ pub(crate) fn probability_best(
     let tallies = specification.cells().of_arms(tallies, 0, None);
     let input = LearnerInput::new(&tallies, &active, specification.channel());
     Some(Learner::LdpTs.weights(&input).ok()?.share(arm))
+}
+
+/// What guardrails have paused a paused experiment for, in words, each with the time since then.
+pub(crate) fn pauses_in_words(
+    serving: &PublishedExperiment,
+    now: Duration,
+) -> Vec<(String, Duration)> {
+    if serving.state != ExperimentState::Paused {
+        return Vec::new();
+    }
+    let specification = &*serving.specification;
+    let limits = &specification.measurement().metrics;
+    let one = |pause: &HarmPause| {
+        let label = specification.arms().get(pause.arm as usize).map_or("", |arm| arm.label());
+        let metric = limits.iter().find(|metric| metric.name() == pause.metric);
+        let limit = match metric.and_then(Metric::limit) {
+            Some(Limit::AtMost(mean)) => format!(", at most {mean}"),
+            Some(Limit::AtLeast(mean)) => format!(", at least {mean}"),
+            None => String::new(),
+        };
+        let words = format!(
+            "arm {} ({label}) is certainly beyond the limit of {}{limit}",
+            pause.arm, pause.metric
+        );
+        (words, now.saturating_sub(Duration::from_secs(pause.unix_seconds)))
+    };
+    serving.written.pausing().map(one).collect()
 }

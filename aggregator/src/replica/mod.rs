@@ -15,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
 use crate::explain::explain;
+use crate::ingest::HarmWatch;
 use crate::registry::{Experiment, PublishedExperiment, Registry};
 use crate::registry::{FollowerHandle, FollowerQuestion as Question};
 use crate::store::{
@@ -62,6 +63,8 @@ pub struct Follower {
     heard_in: Duration,
     holds_lease: bool,
     reachable: watch::Sender<bool>,
+    /// `None` if arms that do harm are looked for elsewhere, or not at all.
+    harm: Option<HarmWatch>,
 }
 
 /// An experiment, and the channel of a caller that waits for its policy.
@@ -105,6 +108,7 @@ impl Follower {
             heard_in: Duration::ZERO,
             holds_lease: false,
             reachable,
+            harm: None,
         };
         Ok((follower, is_reachable))
     }
@@ -114,6 +118,12 @@ impl Follower {
     pub fn expecting(self, store: StoreId) -> Self {
         self.link.expect(store);
         self
+    }
+
+    /// Has this watch look for arms that do harm while the lease is held.
+    #[must_use]
+    pub fn watching(self, harm: HarmWatch) -> Self {
+        Self { harm: Some(harm), ..self }
     }
 
     /// Follows until told to end, or until the registry is gone.
@@ -216,6 +226,9 @@ impl Follower {
         }
         if self.holds_lease {
             self.write_due_policies(registry, sweep)?;
+            if let Some(harm) = self.harm.as_mut().filter(|_| sweep) {
+                harm.look(registry);
+            }
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ use crate::api::{
 };
 use crate::auth::{Authorization, OperatorGate};
 use crate::clock::Clock;
-use crate::dashboard::DashboardState;
+use crate::dashboard::{DashboardState, OperatorServices};
 use crate::disclosures::DisclosureWriterHandle;
 use crate::gateway::Gateway;
 use crate::http::{Http1Server, Origins};
@@ -182,13 +182,18 @@ impl ClosedServices {
         let device = DeviceServer::new(device);
         let curator =
             CuratorService::new(ingest.clone(), reader.clone(), Arc::clone(&clock), data_sets);
+        let pages_curator = curator.clone();
         let curator =
             CuratorServer::new(curator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let curator = OperatorGate::new(authorization, curator);
         let exports = Exports::new(reader.clone());
         let operator =
             OperatorService::new(registry, ingest, reader, exports, Arc::clone(&clock), ending);
-        dashboard_state.open(operator.clone(), trusted.clone());
+        dashboard_state.open(OperatorServices {
+            operator: operator.clone(),
+            trusted: trusted.clone(),
+            curator: pages_curator,
+        });
         let operator =
             OperatorServer::new(operator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let operator = OperatorGate::new(authorization, operator);

@@ -186,8 +186,9 @@ impl LoadedStore {
             Policies::Own(due) => {
                 reachable.extend(room);
                 let registry = Arc::clone(&registry);
+                let harm = ingest.harm_watch();
                 spawn("policy", move || {
-                    policy_updater::run(&due, &registry, &*clock);
+                    policy_updater::run(&due, &registry, &*clock, harm);
                     // The receiver may be gone.
                     end.send(Ok(())).ok();
                 })?;
@@ -197,6 +198,7 @@ impl LoadedStore {
                 disclosures = disclosures.sharing_by(*handover)?;
                 // The thread ends by itself when its receivers are gone.
                 spawn("heartbeat", move || heartbeat.run())?;
+                let follower = follower.watching(ingest.harm_watch());
                 spawn("follower", move || drop(end.send(follower.run())))?;
             }
         }

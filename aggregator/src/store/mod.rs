@@ -7,6 +7,7 @@ mod decide;
 mod embedded;
 mod error;
 mod group;
+mod harm_pauses;
 mod postgres;
 pub(crate) mod queries;
 mod reader;
@@ -128,16 +129,30 @@ pub trait Store: Debug + Send {
     ) -> Result<ExperimentRecord, StoreError>;
 
     /// Writes the record of an experiment whose state is as the caller expects, and whose record is
-    /// the first one so far.
+    /// the first one so far. The experiment's state becomes `state` in the same transaction.
     ///
     /// # Errors
     /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
+    fn set_state_and_record(
+        &mut self,
+        expected: ExpectedState,
+        state: ExperimentState,
+        records: (&WrittenRecord, &WrittenRecord),
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError>;
+
+    /// As [`Self::set_state_and_record`], and leaves the state as it is.
+    ///
+    /// # Errors
+    /// As there.
     fn set_record(
         &mut self,
         expected: ExpectedState,
         records: (&WrittenRecord, &WrittenRecord),
         entry: &AuditEntry,
-    ) -> Result<ExperimentRecord, StoreError>;
+    ) -> Result<ExperimentRecord, StoreError> {
+        self.set_state_and_record(expected, expected.state, records, entry)
+    }
 
     /// Deletes an experiment whose state is as the caller expects. Its audit entries remain, and so
     /// does its id, which no other experiment can get.

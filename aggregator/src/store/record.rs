@@ -7,7 +7,7 @@ use bandana_shared::wire::v1::{Decision, ExperimentRecord as Message, SetRecordR
 use prost::Message as _;
 use thiserror::Error;
 
-use super::{StoreError, damaged};
+use super::{StoreError, damaged, harm_pauses};
 
 /// Most characters of a title and of an owner.
 const LINE_MAX: usize = 200;
@@ -26,7 +26,7 @@ const LINK_MAX: usize = 500;
 
 /// The record of an experiment, within its limits.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct WrittenRecord(Message);
+pub struct WrittenRecord(pub(super) Message);
 
 /// The reason why a record can't be written as asked.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -69,6 +69,12 @@ pub enum RecordError {
     /// A decision and its reason need each other.
     #[error("a decision needs a reason, and a reason or an arm a decision: give both")]
     HalfDecision,
+    /// There is nothing that could do harm.
+    #[error(
+        "no metric of the experiment has a limit, so no arm is ever found to do harm; create one \
+         with --metric NAME:SHARE:at-most=MEAN, or leave out --on-harm"
+    )]
+    NoLimit,
     /// There is no such arm.
     #[error("{field} is arm {arm}, and the experiment has the arms 0 to {last}; name one of them")]
     NoSuchArm {
@@ -129,6 +135,7 @@ impl WrittenRecord {
             record.decision = decided(decision)?;
         }
         record.control_arm = request.control_arm.or(record.control_arm);
+        harm_pauses::set_action(&mut record, request);
         let of_decision = record.decision.as_ref().and_then(|decision| decision.arm);
         for (field, arm) in
             [("the control", record.control_arm), ("what is decided for", of_decision)]
@@ -164,6 +171,7 @@ impl WrittenRecord {
             None => "decision taken back".to_owned(),
         };
         part(now.decision != before.decision, decision);
+        parts.extend(harm_pauses::difference(now, before));
         parts.join(", ")
     }
 }

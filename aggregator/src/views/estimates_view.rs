@@ -139,12 +139,7 @@ impl From<Estimates> for EstimatesView {
         Self {
             summary: summary(&estimates) + &measurement_view::harm(&estimates),
             lead: estimates.lead.map(Into::into),
-            estimand: match estimates.estimand() {
-                Estimand::MeanReward => "mean_reward",
-                Estimand::MeanCurvedReward => "mean_curved_reward",
-                Estimand::Frequencies => "frequencies",
-                Estimand::Unspecified => "unknown",
-            },
+            estimand: estimand_name(estimates.estimand()),
             experiment_id: estimates.experiment_id,
             reports: estimates.reports,
             epsilon: estimates.epsilon,
@@ -260,35 +255,23 @@ impl EstimatesView {
         )
     }
 
-    /// A table of the symbols' frequencies, if there are symbols.
+    /// Tables of the symbols' frequencies, if there are symbols: of all arms, and of categories in each
+    /// segment too.
     fn frequencies(&self, columns: Option<usize>) -> String {
         if self.arms.iter().all(|arm| arm.symbols.is_empty()) {
             return String::new();
         }
-        let what = if self.estimand == "frequencies" { "category" } else { "level" };
-        let mut table = Table::new([
-            ("arm", Side::Right),
-            (what, Side::Right),
-            ("said by", Side::Right),
-            ("share", Side::Right),
-            ("low", Side::Right),
-            ("high", Side::Right),
-            ("", Side::Left),
-        ]);
-        for arm in &self.arms {
-            for (place, symbol) in arm.symbols.iter().enumerate() {
-                table.push([
-                    arm.arm.to_string(),
-                    place.to_string(),
-                    symbol.count.to_string(),
-                    symbol.frequency.map_or_else(|| "-".to_owned(), number),
-                    number(symbol.low),
-                    number(symbol.high),
-                    symbol.meaning.as_deref().map(visible).unwrap_or_default(),
-                ]);
-            }
+        let of_categories = self.estimand == "frequencies";
+        let what = if of_categories { "category" } else { "level" };
+        let title = format!("\nshare of each {what}, before randomized response");
+        let mut text = format!("{title}\n\n{}", frequencies(&self.arms, what, columns));
+        for (segment, arms) in self.segments.iter().filter(|_| of_categories).map(SegmentView::arms)
+        {
+            let segment = visible(segment);
+            let table = frequencies(arms, what, columns);
+            text.extend([&title, ", in ", &*segment, "\n\n", &*table]);
         }
-        format!("\nshare of each {what}, before randomized response\n\n{}", table.render(columns))
+        text
     }
 
     /// One line: the estimand, the estimate and traffic of each arm in play, and active alarms.
@@ -310,51 +293,118 @@ impl EstimatesView {
         format!("{} reports, {estimand} and traffic{arms}{alarms}\n", self.reports)
     }
 
-    /// One record per arm, in full precision.
+    /// One record per arm, in full precision: of the rewards in all segments, then in each of them,
+    /// then of each metric.
     pub(crate) fn columns(&self) -> Vec<Column> {
+        let rows = self.rows();
         let column = |name: &str, cells| Column { name: name.to_owned(), cells };
-        let repeated = |text: &str| Cells::Text(vec![text.to_owned(); self.arms.len()]);
-        let always = |number| Cells::Numbers(vec![number; self.arms.len()]);
-        let numbers =
-            |of: fn(&ArmEstimateView) -> f64| Cells::Numbers(self.arms.iter().map(of).collect());
-        let counts =
-            |of: fn(&ArmEstimateView) -> u64| Cells::Counts(self.arms.iter().map(of).collect());
+        let repeated = |text: &str| Cells::Text(vec![text.to_owned(); rows.len()]);
+        let always = |number| Cells::Numbers(vec![number; rows.len()]);
+        let numbers = |of: fn(&ArmEstimateView) -> f64| {
+            Cells::Numbers(rows.iter().map(|row| of(row.arm)).collect())
+        };
+        let counts = |of: fn(&ArmEstimateView) -> u64| {
+            Cells::Counts(rows.iter().map(|row| of(row.arm)).collect())
+        };
         let mut columns = vec![
             column("experiment_id", repeated(&self.experiment_id)),
             column("estimand", repeated(self.estimand)),
             column("policy_version", repeated(&self.policy_version)),
             column("alpha", always(self.alpha)),
             column("manipulation_gain", always(self.manipulation_gain)),
-            column("arm", Cells::Places(self.arms.iter().map(|arm| arm.arm).collect())),
-            column("label", Cells::Text(self.arms.iter().map(|arm| arm.label.clone()).collect())),
-            column("retired", Cells::Flags(self.arms.iter().map(|arm| arm.retired).collect())),
+            column("arm", Cells::Places(rows.iter().map(|row| row.arm.arm).collect())),
+            column("label", Cells::Text(rows.iter().map(|row| row.arm.label.clone()).collect())),
+            column("retired", Cells::Flags(rows.iter().map(|row| row.arm.retired).collect())),
             column("reports", counts(|arm| arm.reports)),
             column("ones", counts(|arm| arm.ones)),
-            column(
-                "estimate",
-                Cells::Estimates(self.arms.iter().map(|arm| arm.estimate).collect()),
-            ),
+            column("estimate", Cells::Estimates(rows.iter().map(|row| row.arm.estimate).collect())),
             column("low", numbers(|arm| arm.low)),
             column("high", numbers(|arm| arm.high)),
             column("weight", numbers(|arm| arm.weight)),
             column("manipulation_shift", numbers(|arm| arm.manipulation_shift)),
         ];
-        let symbols = self.arms.iter().map(|arm| arm.symbols.len()).min().unwrap_or(0);
-        for place in 0..symbols {
-            let of = |part: fn(&SymbolView) -> f64| {
-                Cells::Numbers(self.arms.iter().map(|arm| part(&arm.symbols[place])).collect())
-            };
-            let counts = self.arms.iter().map(|arm| arm.symbols[place].count).collect();
-            let shares = self.arms.iter().map(|arm| arm.symbols[place].frequency).collect();
-            columns.extend([
-                column(&format!("symbol_{place}"), Cells::Counts(counts)),
-                column(&format!("frequency_{place}"), Cells::Estimates(shares)),
-                column(&format!("frequency_{place}_low"), of(|symbol| symbol.low)),
-                column(&format!("frequency_{place}_high"), of(|symbol| symbol.high)),
-            ]);
+        // Experiments that measure the rewards only have the columns that they always had.
+        if !self.segments.is_empty() {
+            let segments = rows.iter().map(|row| row.segment.to_owned()).collect();
+            columns.push(column("segment", Cells::Text(segments)));
         }
+        if !self.metrics.is_empty() {
+            let metrics = rows.iter().map(|row| row.metric.to_owned()).collect();
+            columns.push(column("metric", Cells::Text(metrics)));
+            let harmful = rows.iter().map(|row| row.is_harmful).collect();
+            columns.push(column("harmful", Cells::Flags(harmful)));
+        }
+        columns.extend(symbol_columns(&rows));
         columns
     }
+
+    fn rows(&self) -> Vec<Row<'_>> {
+        let of_rewards = |segment, arm| Row { segment, metric: "rewards", is_harmful: false, arm };
+        let mut rows: Vec<Row<'_>> = self.arms.iter().map(|arm| of_rewards("", arm)).collect();
+        for (segment, arms) in self.segments.iter().map(SegmentView::arms) {
+            rows.extend(arms.iter().map(|arm| of_rewards(segment, arm)));
+        }
+        for metric in &self.metrics {
+            let row =
+                |(arm, is_harmful)| Row { segment: "", metric: metric.name(), is_harmful, arm };
+            rows.extend(metric.arms().map(row));
+        }
+        rows
+    }
+}
+
+fn frequencies(arms: &[ArmEstimateView], what: &str, columns: Option<usize>) -> String {
+    let mut table = Table::new([
+        ("arm", Side::Right),
+        (what, Side::Right),
+        ("said by", Side::Right),
+        ("share", Side::Right),
+        ("low", Side::Right),
+        ("high", Side::Right),
+        ("", Side::Left),
+    ]);
+    for arm in arms {
+        for (place, symbol) in arm.symbols.iter().enumerate() {
+            table.push([
+                arm.arm.to_string(),
+                place.to_string(),
+                symbol.count.to_string(),
+                symbol.frequency.map_or_else(|| "-".to_owned(), number),
+                number(symbol.low),
+                number(symbol.high),
+                symbol.meaning.as_deref().map(visible).unwrap_or_default(),
+            ]);
+        }
+    }
+    table.render(columns)
+}
+
+/// A record of an export.
+struct Row<'a> {
+    /// Empty for all segments.
+    segment: &'a str,
+    metric: &'a str,
+    is_harmful: bool,
+    arm: &'a ArmEstimateView,
+}
+
+fn symbol_columns(rows: &[Row<'_>]) -> Vec<Column> {
+    let column = |name: String, cells| Column { name, cells };
+    let symbols = rows.iter().map(|row| row.arm.symbols.len()).min().unwrap_or(0);
+    let of_symbol = |place: usize| {
+        let of = |part: fn(&SymbolView) -> f64| {
+            Cells::Numbers(rows.iter().map(|row| part(&row.arm.symbols[place])).collect())
+        };
+        let counts = rows.iter().map(|row| row.arm.symbols[place].count).collect();
+        let shares = rows.iter().map(|row| row.arm.symbols[place].frequency).collect();
+        [
+            column(format!("symbol_{place}"), Cells::Counts(counts)),
+            column(format!("frequency_{place}"), Cells::Estimates(shares)),
+            column(format!("frequency_{place}_low"), of(|symbol| symbol.low)),
+            column(format!("frequency_{place}_high"), of(|symbol| symbol.high)),
+        ]
+    };
+    (0..symbols).flat_map(of_symbol).collect()
 }
 
 /// One sentence for whoever has to decide.
@@ -392,8 +442,18 @@ fn summary(estimates: &Estimates) -> String {
     }
 }
 
+/// The name of an estimand in JSON and in exports.
+pub(super) fn estimand_name(estimand: Estimand) -> &'static str {
+    match estimand {
+        Estimand::MeanReward => "mean_reward",
+        Estimand::MeanCurvedReward => "mean_curved_reward",
+        Estimand::Frequencies => "frequencies",
+        Estimand::Unspecified => "unknown",
+    }
+}
+
 /// A confidence level, in percent.
-fn confidence(alpha: f64) -> String {
+pub(super) fn confidence(alpha: f64) -> String {
     let percent = 100.0 * (1.0 - alpha);
     format!("{}%", (percent * 1e6).round() / 1e6)
 }

@@ -38,7 +38,8 @@ at_least: limits on its mean or null), holdout_group (share of the installations
 out), arms (arm: its index, label, retired), signatures (public_key, \
 expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
 seen: in the measure of the alarm), archived (whether lists leave it out), record (title, hypothesis, owner, tags, \
-links, decision: null, or decision, reason and arm, control_arm). Fields may be added; none changes its meaning.";
+links, decision: null, or decision, reason and arm, control_arm, on_harm: stop-arm or pause, harm_pauses: arm, metric, \
+unix_seconds, acknowledged: whether it was resumed since). Fields may be added; none changes its meaning.";
 
 /// Stable JSON form of an experiment.
 #[derive(Debug, Serialize)]

@@ -114,6 +114,24 @@ pub(super) struct MetricEstimatesView {
     harmful_arms: Vec<u32>,
 }
 
+impl SegmentView {
+    /// The segment and its arms.
+    pub(super) fn arms(&self) -> (&str, &[ArmEstimateView]) {
+        (&self.value, &self.arms)
+    }
+}
+
+impl MetricEstimatesView {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The arms, each with whether it does harm.
+    pub(super) fn arms(&self) -> impl Iterator<Item = (&ArmEstimateView, bool)> {
+        self.arms.iter().map(|arm| (arm, self.harmful_arms.contains(&arm.arm)))
+    }
+}
+
 impl From<v1::SegmentEstimates> for SegmentView {
     fn from(shown: v1::SegmentEstimates) -> Self {
         Self { value: shown.value, arms: shown.arms.into_iter().map(Into::into).collect() }

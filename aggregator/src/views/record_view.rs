@@ -1,9 +1,12 @@
 //! Views of the record of an experiment, as text and as JSON.
 
-use bandana_shared::wire::v1::{Decision, ExperimentRecord};
+use bandana_shared::wire::v1::{Decision, ExperimentRecord, HarmAction, HarmPause};
 use serde::Serialize;
 
 use super::table::visible;
+
+/// Harm pauses the experiment.
+const PAUSE: &str = "pause";
 
 /// Stable JSON form of a record.
 #[derive(Debug, Default, Serialize)]
@@ -15,6 +18,17 @@ pub(crate) struct RecordView {
     links: Vec<String>,
     decision: Option<DecisionView>,
     control_arm: u32,
+    on_harm: &'static str,
+    harm_pauses: Vec<HarmPauseView>,
+}
+
+/// Stable JSON form of a pause by a guardrail.
+#[derive(Debug, Serialize)]
+struct HarmPauseView {
+    arm: u32,
+    metric: String,
+    unix_seconds: u64,
+    acknowledged: bool,
 }
 
 /// Stable JSON form of a decision.
@@ -27,15 +41,25 @@ struct DecisionView {
 
 impl From<ExperimentRecord> for RecordView {
     fn from(record: ExperimentRecord) -> Self {
-        let ExperimentRecord { title, hypothesis, owner, tags, links, decision, control_arm } =
-            record;
+        let on_harm = match record.on_harm() {
+            HarmAction::Pause => PAUSE,
+            HarmAction::StopArm | HarmAction::Unspecified => "stop-arm",
+        };
+        let ExperimentRecord { title, hypothesis, owner, tags, links, decision, .. } = record;
         let decision = decision.map(|Decision { decision, reason, arm }| DecisionView {
             decision,
             reason,
             arm,
         });
-        let control_arm = control_arm.unwrap_or(0);
-        Self { title, hypothesis, owner, tags, links, decision, control_arm }
+        let control_arm = record.control_arm.unwrap_or(0);
+        let pause = |HarmPause { arm, metric, unix_seconds, acknowledged }| HarmPauseView {
+            arm,
+            metric,
+            unix_seconds,
+            acknowledged,
+        };
+        let harm_pauses = record.harm_pauses.into_iter().map(pause).collect();
+        Self { title, hypothesis, owner, tags, links, decision, control_arm, on_harm, harm_pauses }
     }
 }
 
@@ -60,6 +84,15 @@ impl RecordView {
         }
         if self.control_arm != 0 {
             row("control", label(self.control_arm));
+        }
+        if self.on_harm == PAUSE {
+            row("on harm", "the experiment is paused".to_owned());
+        }
+        for pause in &self.harm_pauses {
+            let again =
+                if pause.acknowledged { "resumed, not paused for that again" } else { "paused" };
+            let (arm, metric) = (label(pause.arm), &pause.metric);
+            row("harm", format!("{arm} was beyond the limit of {metric}: {again}"));
         }
         rows
     }

@@ -20,15 +20,8 @@ pub(crate) fn columns(
 ) -> anyhow::Result<Vec<Column>> {
     let estimand = specification.estimand();
     let channel = specification.channel();
-    let checked: Vec<Tally> =
-        tallies.iter().map(|row| tally(row, channel)).collect::<anyhow::Result<_>>()?;
-    let of_row = |row: &DailyTally| {
-        let index = CellIndex::new(usize::try_from(row.arm).ok()?).ok()?;
-        specification.cells().cell(index)
-    };
-    let cells: Vec<Cell> = tallies.iter().map(of_row).collect::<Option<_>>().context(
-        "the server sent a tally of a cell that the specification lacks; update the program",
-    )?;
+    let (checked, cells): (Vec<Tally>, Vec<Cell>) =
+        checked(specification, tallies)?.into_iter().map(|(_, cell, tally)| (tally, cell)).unzip();
     let label = |cell: &Cell| specification.arms()[cell.arm.get()].label().to_owned();
     // Categories have no mean.
     let of = |number: Option<f64>| number.filter(|_| estimand != Estimand::Frequencies);
@@ -76,6 +69,25 @@ pub(crate) fn columns(
         }
     }
     Ok(columns)
+}
+
+/// Validated rows, each with its cell and tally.
+pub(super) fn checked<'a>(
+    specification: &Specification,
+    tallies: &'a [DailyTally],
+) -> anyhow::Result<Vec<(&'a DailyTally, Cell, Tally)>> {
+    let (cells, channel) = (specification.cells(), specification.channel());
+    let of_row = |row: &DailyTally| {
+        let index = CellIndex::new(usize::try_from(row.arm).ok()?).ok()?;
+        cells.cell(index)
+    };
+    let with_cell = |row: &'a DailyTally| {
+        let cell = of_row(row).context(
+            "the server sent a tally of a cell that the specification lacks; update the program",
+        )?;
+        Ok((row, cell, tally(row, channel)?))
+    };
+    tallies.iter().map(with_cell).collect()
 }
 
 /// A validated tally from a server's message.

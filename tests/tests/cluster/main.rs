@@ -1,6 +1,7 @@
 //! Several server processes that share one database and follow each other's changes.
 
 mod deaths;
+mod harm;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ const CASES: &[(&str, Case)] = &[
     ("what_one_replica_has_made_possible_another_does", go_on_elsewhere),
     ("what_one_replica_forgets_the_others_forget", forget_together),
     ("every_replica_rings_for_what_all_have_heard", ring_together),
+    ("a_guardrail_pauses_once_on_all_replicas", harm::pause_together),
     ("a_replica_that_is_stopped_gives_up_its_lease", resignation),
     ("a_replica_that_meets_a_damaged_row_says_so_by_its_exit_code", damage),
     ("estimates_include_what_was_acknowledged_by_whoever_tells_them", own_uploads),

@@ -1,5 +1,7 @@
 //! Pages show the server's data.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use bandana_learners::{Learner, LearnerInput};
 use bandana_shared::specification::Specification;
@@ -17,6 +19,20 @@ use super::{PROGRAM, printed};
 
 /// The variable with the path of the README's picture, if that is to be written.
 const PICTURE: &str = "BANDANA_DASHBOARD_PICTURE";
+
+/// The variable with the folder of the manual's pictures, if those are to be written.
+const PICTURES: &str = "BANDANA_DASHBOARD_PICTURES";
+
+/// The manual's pictures: name, width and height in pixels, and the element that they begin with.
+const MANUAL: [(&str, u64, u64, &str); 4] = [
+    ("arms-desktop.png", 1280, 800, "lead"),
+    ("arms-phone.png", 390, 1000, "lead"),
+    ("over-time-desktop.png", 1280, 480, "history"),
+    ("over-time-phone.png", 390, 480, "history"),
+];
+
+/// Most bytes of a picture.
+const PICTURE_MAX: usize = 150_000;
 
 const LABELS: [&str; 4] = ["Buy now", "Add to cart", "Get it", "Order"];
 
@@ -189,6 +205,27 @@ async fn privacy_is_told(browser: &Browser, url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Writes the manual's pictures: what a decision needs, from who leads to the days.
+async fn draw_for_the_manual(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
+    for (name, width, height, first) in MANUAL {
+        browser.resize(width, height).await?;
+        for chart in ["arms-chart", "over-time-chart"] {
+            let is_redrawn = format!(
+                "document.getElementById('{chart}').plot?.width \
+                 === Math.floor(document.getElementById('{chart}').clientWidth)"
+            );
+            browser.until(&is_redrawn).await?;
+            drawn(browser, chart, [0x00, 0x72, 0xb2]).await?;
+        }
+        let scroll = "document.getElementById(arguments[0]).scrollIntoView()";
+        browser.run(scroll, &[first.into()]).await?;
+        let picture = browser.screenshot().await?;
+        anyhow::ensure!(picture.len() < PICTURE_MAX, "{name} has {} bytes", picture.len());
+        std::fs::write(folder.join(name), picture)?;
+    }
+    Ok(())
+}
+
 /// Checks the accessible names for screen readers.
 async fn everything_has_a_name(browser: &Browser) -> anyhow::Result<()> {
     let nameless = "[...document.querySelectorAll('input, select, textarea')].filter((e) => !e.labels.length).length \
@@ -223,6 +260,9 @@ pub(super) async fn a_page_shows_what_the_command_line_prints_and_stays_up_to_da
         browser.resize(1040, 1080).await?;
         drawn(&browser, "arms-chart", [0x00, 0x72, 0xb2]).await?;
         std::fs::write(file, browser.screenshot().await?)?;
+    }
+    if let Some(folder) = std::env::var_os(PICTURES) {
+        draw_for_the_manual(&browser, folder.as_ref()).await?;
     }
 
     let (experiment_id, label) = (made.experiment_id().to_string(), HOSTILE.to_owned());

@@ -5,6 +5,7 @@
 
 mod alarms;
 mod content;
+mod deciding;
 mod keyboard;
 mod kinds;
 mod records;
@@ -28,6 +29,11 @@ fn main() -> ExitCode {
     add_async!(suite;
         alarms::guardrails_are_created_and_alarms_shown,
         content::a_page_shows_what_the_command_line_prints_and_stays_up_to_date,
+        deciding::estimates_over_time_are_those_of_the_command_line,
+        deciding::a_limit_that_is_crossed_pauses_the_experiment_on_the_page,
+        deciding::the_form_has_what_the_command_line_has,
+        deciding::data_sets_are_listed_with_what_is_left_of_their_budgets,
+        deciding::segments_have_shares_of_categories_and_exports_have_segments_and_metrics,
         keyboard::an_experiment_is_created_paused_resumed_and_stopped_by_keyboard,
         kinds::every_kind_of_private_experiment_has_a_page_and_is_paused_there,
         kinds::an_experiment_of_categories_is_a_page_in_every_state,

@@ -216,13 +216,14 @@ impl Store for WatchedStore {
         self.store.archive(standing, entry)
     }
 
-    fn set_record(
+    fn set_state_and_record(
         &mut self,
         standing: ExpectedState,
+        state: ExperimentState,
         records: (&WrittenRecord, &WrittenRecord),
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.store.set_record(standing, records, entry)
+        self.store.set_state_and_record(standing, state, records, entry)
     }
 
     fn delete(&mut self, standing: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {

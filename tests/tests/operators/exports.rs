@@ -87,6 +87,56 @@ async fn server_with_history(folder: &Path) -> anyhow::Result<(WatchedServer, Sp
 }
 
 #[tokio::test]
+async fn estimates_over_time_are_of_each_day_and_those_before_it() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (server, _) = server_with_history(folder.path()).await?;
+    let over_time = table_of_csv(exported(&server, &["colours", "--what", "over-time"]).await?)?;
+    let names = ["experiment_id", "estimand", "alpha", "day", "arm", "label", "reports"];
+    assert_eq!(over_time[0][..7], names);
+    assert_eq!(over_time[0][7..], ["estimate", "low", "high"]);
+    let counts: Vec<_> = over_time[1..].iter().map(|row| row[3..7].join("|")).collect();
+    assert_eq!(
+        counts,
+        [
+            // A report of that day came a day later.
+            "2024-10-04|0|red, \"dark\"|3",
+            "2024-10-04|2|blue|2",
+            "2024-10-05|0|red, \"dark\"|4",
+            "2024-10-05|2|blue|2",
+            "2024-10-24|0|red, \"dark\"|4",
+            "2024-10-24|2|blue|4",
+        ]
+    );
+    // The last day has what `estimate` has now.
+    let now = table_of_csv(exported(&server, &["colours"]).await?)?;
+    let place = |name: &str| now[0].iter().position(|column| column == name);
+    for (row, arm) in [(5, 1), (6, 3)] {
+        for (column, name) in [(4, "arm"), (6, "reports"), (7, "estimate"), (8, "low"), (9, "high")]
+        {
+            let of_now = &now[arm][place(name).context("no such column")?];
+            assert_eq!(&over_time[row][column], of_now, "{name}");
+        }
+    }
+    // A lower confidence makes narrower bounds, and what makes no sense is refused.
+    let narrow = exported(&server, &["colours", "--what", "over-time", "--alpha", "0.5"]).await?;
+    let narrow = table_of_csv(narrow)?;
+    assert!(narrow[6][9].parse::<f64>()? <= over_time[6][9].parse::<f64>()?);
+    for (wrong, says) in [
+        (["--alpha", "2"], "between 0 and 1"),
+        (["--dishonest-share", "0.1"], "--what estimates"),
+        (["--first-day", "2024-10-05"], "--what tallies"),
+    ] {
+        let arguments = [&["colours", "--what", "over-time"][..], &wrong[..]].concat();
+        let refused = bandana(&server, &arguments).await?;
+        assert!(!refused.status.success(), "{wrong:?}");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains(says), "{wrong:?}: {said}");
+    }
+    server.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn tallies_of_every_day_come_as_csv_and_as_parquet() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (server, _) = server_with_history(folder.path()).await?;

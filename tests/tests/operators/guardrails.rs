@@ -147,6 +147,7 @@ async fn ringing(aggregator: &Aggregator, id: &str) -> anyhow::Result<Vec<&'stat
         "collapsed-entropy",
         "reports-outgrow-selections",
         "report-surge",
+        "guardrail-pause",
     ] {
         let sample = format!("bandana_alarm{{experiment=\"{id}\",name=\"{name}\"}}");
         if samples.count(&sample)? == 1 {

@@ -7,6 +7,7 @@ mod data_sets;
 mod experiments;
 mod exports;
 mod guardrails;
+mod harm;
 mod lifecycle;
 mod lists;
 mod operator_commands;

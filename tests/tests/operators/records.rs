@@ -34,6 +34,7 @@ async fn a_record_is_written_shown_and_kept() -> anyhow::Result<()> {
         "title": TITLE, "hypothesis": "Mauve sells.\nBlue does not.", "owner": OWNER,
         "tags": ["checkout", "web"], "links": ["https://example.org/7"],
         "decision": {"decision": "ship it", "reason": "It leads.", "arm": 1}, "control_arm": 2,
+        "on_harm": "stop-arm", "harm_pauses": [],
     });
     let shown = object(&url, &["experiment", "show", "colour", "--json"]).await?;
     assert_eq!((&shown["record"], &shown["revision"]), (&expected, &json!(1)));
@@ -105,6 +106,7 @@ async fn devices_get_nothing_of_a_record_and_lists_only_what_is_short() -> anyho
         links: texts("https://example.org"),
         decision: Some(decision),
         control_arm: Some(1),
+        ..Default::default()
     };
     aggregator.operator.set_record(request.clone()).await?;
     let after = aggregator.device.get_experiment(question).await?.into_inner();

@@ -114,13 +114,14 @@ impl Store for Faulty {
         self.write(|store| store.archive(expected, entry))
     }
 
-    fn set_record(
+    fn set_state_and_record(
         &mut self,
         expected: ExpectedState,
+        state: ExperimentState,
         records: (&WrittenRecord, &WrittenRecord),
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.write(|store| store.set_record(expected, records, entry))
+        self.write(|store| store.set_state_and_record(expected, state, records, entry))
     }
 
     fn delete(&mut self, expected: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {

@@ -2,6 +2,7 @@
 
 import { name, places } from "./arm-names.js";
 import { element, numberCell, shareCell, table } from "./elements.js";
+import { sharesIn } from "./symbols.js";
 import { count, estimate, percent, plain, visible } from "./text.js";
 
 const COLUMNS = [
@@ -13,18 +14,23 @@ const COLUMNS = [
   { title: "High", isNumber: true },
 ];
 
+/** Columns that say nothing of categories. */
+const OF_MEANS = [3, 4, 5];
+
 /** The section, and what brings it up to date. It is hidden where only rewards are measured. */
 export function cells() {
   const parts = element("div");
   const section = element("section", { id: "cells", "aria-labelledby": "cells-title", hidden: true },
     element("h2", { id: "cells-title" }, "Metrics and segments"), parts);
   const show = ({ estimates }) => {
-    const { metrics = [], segments = [], arms } = estimates;
+    const { metrics = [], segments = [], arms, estimand } = estimates;
     section.hidden = metrics.length + segments.length === 0;
     const order = places(arms);
     parts.replaceChildren(
       ...metrics.map((metric) => ofMetric(metric, order)),
-      ...segments.map((segment, place) => ofSegment(segment, place, order)));
+      ...segments.flatMap((segment, place) => [ofSegment(segment, place, order, estimand),
+        // Categories have no mean, and a share for each.
+        ...(estimand === "frequencies" ? [sharesIn(`shares-${place}`, `Share of each category where ${visible(segment.value)}`, segment.arms)] : [])]));
   };
   return { section, show };
 }
@@ -39,11 +45,15 @@ function ofMetric(metric, order) {
   return frame;
 }
 
-function ofSegment(segment, place, order) {
-  const { frame, body } = table(`segment-${place}`, `Rewards where ${visible(segment.value)}`,
+function ofSegment(segment, place, order, estimand) {
+  const isRanked = estimand !== "frequencies";
+  const { frame, body } = table(`segment-${place}`, `${isRanked ? "Rewards" : "Reports"} where ${visible(segment.value)}`,
     [...COLUMNS, { title: "Traffic now", isNumber: true, hint: "share that the current policy gives in this segment" }]);
   body.replaceChildren(...segment.arms.map((arm) => element("tr", { class: arm.retired ? "retired" : undefined },
     ...numbers(arm, order), shareCell(arm.weight, percent(arm.weight)))));
+  for (const row of isRanked ? [] : frame.querySelectorAll("tr")) {
+    for (const place of OF_MEANS) row.cells[place].hidden = true;
+  }
   return frame;
 }
 

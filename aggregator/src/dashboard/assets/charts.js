@@ -184,6 +184,43 @@ export function traffic({ days, stacks }, { soft, line, card, arm: colour }, wid
   return { options, data, description };
 }
 
+/** Estimates at the end of each day, an arm a line in the band of its intervals. */
+export function overTime({ days, lines, isRate }, { soft, line, arm: colour }, width) {
+  const at = days.map((day) => Date.parse(`${day}T00:00:00Z`) / 1000);
+  const shown = (value) => (isRate ? `${plain(Number((100 * value).toFixed(2)))}%` : plain(Number(value.toFixed(4))));
+  // All bands are drawn before the lines, which none of them covers.
+  const data = [at, ...lines.flatMap(({ low, high }) => [low, high]), ...lines.map(({ estimate }) => estimate)];
+  const points = { show: days.length < 15, size: 7 };
+  const edges = lines.flatMap(({ order }) => {
+    const edge = { stroke: `${colour(order)}55`, width: 1, points: { show: days.length < 2, size: 5, fill: colour(order) } };
+    return [edge, edge];
+  });
+  const means = lines.map(({ order }) => ({ stroke: colour(order), width: 2, points: { ...points, fill: colour(order) } }));
+  const axis = { stroke: soft, font: font(12), grid: { stroke: line, width: 1 }, ticks: { stroke: line } };
+  const [first, last] = [at[0], at.at(-1)];
+  const options = {
+    height: width < 500 ? 220 : 280,
+    scales: {
+      x: { time: true, range: [Math.min(first, last - 6 * DAY) - 0.3 * DAY, last + 0.3 * DAY] },
+      y: { range: (_, low, high) => padded(low, high) },
+    },
+    tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+    axes: [
+      { ...axis, grid: { show: false }, incrs: [1, 2, 7, 14, 28, 91, 364].map((n) => n * DAY), space: 70,
+        values: (_, splits) => splits.map((seconds) => date(Math.round(seconds / DAY)).slice(5)) },
+      { ...axis, size: 64, ...(isRate ? { values: (_, marks) => marks.map(shown) } : {}) },
+    ],
+    bands: lines.map(({ order }, place) => ({ series: [2 * place + 2, 2 * place + 1], fill: `${colour(order)}1f` })),
+    series: [{}, ...edges, ...means],
+  };
+  const words = lines.map(({ label, estimate, low, high }) => {
+    const from = estimate.findIndex((value) => value !== null);
+    const began = from < estimate.length - 1 ? `${shown(estimate[from])} on ${days[from]}, then ` : "";
+    return `${short(label, LABEL)}: ${began}${shown(estimate.at(-1))} on ${days.at(-1)}, between ${shown(low.at(-1))} and ${shown(high.at(-1))}`;
+  });
+  return { options, data, description: `Estimates at the end of each day. ${words.join("; ")}.` };
+}
+
 /** How likely a one is, by the reward. */
 export function likelihood({ curve }, { soft, line, arm: colour }) {
   const data = [curve.map(({ reward }) => reward), curve.map((point) => point.probability_of_one)];

@@ -16,6 +16,7 @@ const LEARNERS = [
 
 const MECHANISMS = [
   ["linear", "linear"], ["quadratic", "quadratic"], ["exponential", "exponential"],
+  ["k-ary", "k-ary: one of several levels (for a range, from an epsilon of about 3 on)"],
   ["randomized-response", "randomized response (binary rewards)"],
 ];
 
@@ -31,7 +32,14 @@ export async function create({ main, signal, announce, ready }, from) {
     epsilon: number({ id: "epsilon", required: true, min: "0.000001", max: "32", value: "1" }),
     window: number({ id: "attribution_window_seconds", required: true, min: "0", max: "7776000", step: "1", value: "3600" }),
     delay: number({ id: "release_delay_seconds_max", min: "0", max: "604800", step: "1", value: "3600" }),
-    kind: choice("reward_kind", [["binary", "one of two values, such as a tap or none"], ["bounded", "anything in a range, such as a rating"]]),
+    kind: choice("reward_kind", [["binary", "one of two values, such as a tap or none"], ["bounded", "anything in a range, such as a rating"],
+      ["categorical", "one of several things, which have no order"]]),
+    categories: number({ id: "categories", min: "2", max: "16", step: "1", value: "3" }),
+    levels: number({ id: "levels", min: "2", max: "16", step: "1", value: "6" }),
+    memory: choice("memory", [["", "all days alike"], ["window", "the last days only"], ["discount", "older days less and less"]]),
+    windowDays: number({ id: "window_days", min: "1", max: "3650", step: "1", value: "14" }),
+    discount: number({ id: "discount_per_day", min: "0.000001", max: "0.999999", value: "0.9" }),
+    batch: number({ id: "shuffle_batch", min: "2", max: "16384", step: "1" }),
     low: number({ id: "reward_low", required: true, value: "0" }),
     high: number({ id: "reward_high", required: true, value: "1" }),
     fallback: number({ id: "default_reward" }),
@@ -57,14 +65,34 @@ export async function create({ main, signal, announce, ready }, from) {
   const curvature = field("Curvature", inputs.curvature, "-1 to 1, convex above 0");
   const weight = field("Kept until it weighs less than", inputs.weight, "Share of the traffic, 0 to 1: those who have an arm with less draw another one");
   const days = field("One report in so many days", inputs.days, "0 for one ever");
+  const categories = field("How many things", inputs.categories, "2 to 16. Apps report their numbers, from 0 on; estimates are the share of each, and all arms get the same traffic");
+  const levels = field("Levels", inputs.levels, "2 to 16: rewards are rounded to one of them, in a way that keeps the mean");
+  const windowDays = field("So many days", inputs.windowDays, "Counted back from the newest day with reports");
+  const discount = field("Each day counts so much of the next one", inputs.discount, "Between 0 and 1");
+  const ends = element("div", { class: "row" }, field("Lowest", inputs.low), field("Highest", inputs.high));
+  const curve = field("Curve", inputs.mechanism);
+  const fallback = field("Without a reaction", inputs.fallback, "What is reported then; the lowest, if this is left empty");
+  const learner = field("Learner", inputs.learner);
+  const memory = field("Learns from", inputs.memory, "Where what users like changes; estimates are of all days in any case");
   const trouble = element("div");
   const adapt = () => {
     const kind = inputs.kind.value;
     const mechanism = inputs.mechanism.value;
-    curvature.hidden = mechanism !== "quadratic";
+    const isCategorical = kind === "categorical";
+    categories.hidden = !isCategorical;
+    // What is about means says nothing of categories.
+    for (const part of [ends, curve, learner, memory]) part.hidden = isCategorical;
+    levels.hidden = isCategorical || mechanism !== "k-ary";
+    windowDays.hidden = isCategorical || inputs.memory.value !== "window";
+    discount.hidden = isCategorical || inputs.memory.value !== "discount";
+    curvature.hidden = isCategorical || mechanism !== "quadratic";
     weight.hidden = days.hidden = inputs.keeping.value === "true";
     const isCurved = mechanism === "exponential" || (mechanism === "quadratic" && inputs.curvature.value !== "0");
     nonlinear.row.hidden = !(isCurved && kind === "bounded");
+    // What is not shown is not asked for, and what is wrong in it does not hold up the rest.
+    for (const part of [categories, ends, curve, learner, memory, levels, windowDays, discount, curvature, weight, days]) {
+      for (const input of part.querySelectorAll("input, select")) input.disabled = part.hidden;
+    }
   };
   let isBusy = false;
   const submit = async (event) => {
@@ -93,9 +121,11 @@ export async function create({ main, signal, announce, ready }, from) {
   inputs.arms.addEventListener("input", privacy.ask);
   const more = element("details", { id: "more" }, element("summary", {}, "More: noise, timing, who takes part, learning"),
     element("fieldset", {}, element("legend", {}, "Noise"),
-      field("Curve", inputs.mechanism), curvature, nonlinear.row, simulation.row),
+      curve, levels, curvature, nonlinear.row,
+      field("Shuffled in batches of", inputs.batch, "2 to 16384 reports of an arm, by a relay that shuffles: the server then sees no single report. bandana plan --shuffle chooses a size. Empty: not shuffled"),
+      simulation.row),
     element("fieldset", {}, element("legend", {}, "Reactions"),
-      field("Without a reaction", inputs.fallback, "What is reported then; the lowest, if this is left empty"),
+      fallback,
       field("Rewards out of range", inputs.outOfRange),
       field("Random delay of reports, in seconds", inputs.delay, "At most so long: 0 to 604800; apps refuse less than 600 unless they say otherwise")),
     element("fieldset", {}, element("legend", {}, "Who takes part"),
@@ -106,7 +136,7 @@ export async function create({ main, signal, announce, ready }, from) {
       field("Segments", inputs.segments, "name=value,value, such as platform=ios,android: a public property that apps agree to tell. Empty: none"),
       field("Metrics", inputs.metrics, "One on a line: returned:0.1 for a yes or no that a tenth of the assignments report, minutes:0.1:0..60 for a number; with :at-most=0.3 or :at-least=5 an arm beyond that gets no traffic")),
     element("fieldset", {}, element("legend", {}, "Learning"),
-      field("Learner", inputs.learner),
+      learner, memory, windowDays, discount,
       field("Floor weight", inputs.floor, "Least share of the traffic for every arm: 0 to 1 / number of arms"),
       field("Burn-in, in reports", inputs.burnIn, "All arms get the same until each has so many reports"),
       field("Holdout share", inputs.holdout, "Share of the traffic that is spread evenly, whatever the learner says: 0 to 1")));
@@ -116,18 +146,17 @@ export async function create({ main, signal, announce, ready }, from) {
     element("fieldset", {}, element("legend", {}, "2. What is tried?"),
       field("Arms", inputs.arms, "The label of each on a line of its own")),
     element("fieldset", {}, element("legend", {}, "3. What is a reaction?"),
-      field("A reaction is", inputs.kind),
-      element("div", { class: "row" }, field("Lowest", inputs.low), field("Highest", inputs.high)),
+      field("A reaction is", inputs.kind), categories, ends,
       field("It counts for so many seconds after the choice", inputs.window, "3600 is an hour. 0 is for simulated users.")),
     element("fieldset", {}, element("legend", {}, "4. How private is it?"), ...privacy.parts),
     more, draft.row, trouble,
     element("button", { type: "submit", class: "main" }, "Create"));
   // What is wrong in a part that is closed could not be shown.
   form.addEventListener("invalid", (event) => { if (more.contains(event.target)) more.open = true; }, true);
-  const lacking = copied ? prefill(inputs, simulation.input, copied) : null;
+  if (copied) prefill(inputs, simulation.input, copied);
   adapt();
   main.replaceChildren(element("h1", { tabindex: "-1", id: "create-title" }, "New experiment"),
-    ...(copied ? [element("p", { id: "copied", class: "note" }, `As ${copied.experiment_id} was created, under another name. ${lacking}`)] : []),
+    ...(copied ? [element("p", { id: "copied", class: "note" }, `As ${copied.experiment_id} was created, under another name.`)] : []),
     element("section", { "aria-labelledby": "create-title" }, form));
   ready();
   privacy.ask();
@@ -135,7 +164,7 @@ export async function create({ main, signal, announce, ready }, from) {
 
 const labels = (inputs) => lines(inputs.arms);
 
-/** Fills in an experiment's settings, and says which of them this form does not have. */
+/** Fills in an experiment's settings. */
 function prefill(inputs, simulation, from) {
   const { rewards, sticky, layer } = from;
   const values = {
@@ -161,18 +190,15 @@ function prefill(inputs, simulation, from) {
     segments: from.segmentation ? `${from.segmentation.name}=${from.segmentation.values.join(",")}` : "",
     metrics: from.metrics.map(asText).join("\n"),
     enrolment: from.enrolment_share,
+    categories: rewards.kind === "categorical" ? from.symbols : 3,
+    levels: rewards.kind === "categorical" ? 6 : from.symbols ?? 6,
+    memory: from.window_days ? "window" : from.discount_per_day ? "discount" : "",
+    windowDays: from.window_days ?? 14,
+    discount: from.discount_per_day ?? 0.9,
+    batch: from.shuffled?.batch ?? "",
   };
   for (const [name, value] of Object.entries(values)) inputs[name].value = value;
   simulation.checked = from.simulation;
-  // A choice that the form does not have is none.
-  if (from.mechanism === "k-ary") inputs.mechanism.value = rewards.kind === "bounded" ? "linear" : "randomized-response";
-  if (rewards.kind === "categorical") inputs.kind.value = "binary";
-  const lacking = [
-    from.mechanism === "k-ary" ? "reports of more than two symbols" : null,
-    from.window_days || from.discount_per_day ? "what the learner forgets" : null,
-    from.shuffled ? "shuffling" : null,
-  ].filter((what) => what !== null);
-  return lacking.length ? `This form does not have ${lacking.join(" and ")}: for that, use bandana experiment create.` : "";
 }
 
 /** A metric as the form takes it. */
@@ -185,9 +211,10 @@ function asText({ name, kind, share, low, high, at_most: most, at_least: least }
 async function takeRecord(from, made, signal) {
   if (!from) return;
   const { title, hypothesis, owner, tags, links } = from.record;
-  if (title || hypothesis || owner || tags.length || links.length) {
+  const harm = from.record.on_harm === "pause" ? { on_harm: "pause" } : {};
+  if (harm.on_harm || title || hypothesis || owner || tags.length || links.length) {
     // If that fails the copy is there, and its page has a form for it.
-    await post(`/api/experiments/${made.experiment_id}/record`, { title, hypothesis, owner, tags, links }, signal).catch(() => {});
+    await post(`/api/experiments/${made.experiment_id}/record`, { title, hypothesis, owner, tags, links, ...harm }, signal).catch(() => {});
   }
 }
 
@@ -199,6 +226,19 @@ function lines(input) {
 /** The fields as in a file of `bandana experiment create`. */
 function described(inputs, simulation) {
   const value = (input) => (input.value === "" ? undefined : Number(input.value));
+  const isCategorical = inputs.kind.value === "categorical";
+  const isKept = inputs.keeping.value !== "true";
+  // Of categories there are a number and nothing else.
+  const ofMeans = isCategorical ? { categories: value(inputs.categories) } : {
+    reward_low: value(inputs.low),
+    reward_high: value(inputs.high),
+    mechanism: inputs.mechanism.value,
+    levels: inputs.mechanism.value === "k-ary" ? value(inputs.levels) : undefined,
+    curvature: inputs.mechanism.value === "quadratic" ? value(inputs.curvature) : undefined,
+    learner: inputs.learner.value,
+    window_days: inputs.memory.value === "window" ? value(inputs.windowDays) : undefined,
+    discount_per_day: inputs.memory.value === "discount" ? value(inputs.discount) : undefined,
+  };
   return {
     experiment_id: inputs.id.value,
     arms: labels(inputs),
@@ -206,19 +246,16 @@ function described(inputs, simulation) {
     attribution_window_seconds: value(inputs.window),
     release_delay_seconds_max: value(inputs.delay),
     reward_kind: inputs.kind.value,
-    reward_low: value(inputs.low),
-    reward_high: value(inputs.high),
+    ...ofMeans,
     default_reward: value(inputs.fallback),
     out_of_range: inputs.outOfRange.value,
-    mechanism: inputs.mechanism.value,
-    curvature: inputs.mechanism.value === "quadratic" ? value(inputs.curvature) : undefined,
-    learner: inputs.learner.value,
+    shuffle_batch: value(inputs.batch),
     floor_weight: value(inputs.floor),
     burn_in_reports: value(inputs.burnIn),
     holdout_share: value(inputs.holdout),
-    redraw: inputs.keeping.value === "true",
-    until_weight_below: inputs.keeping.value === "true" ? undefined : value(inputs.weight),
-    report_days: inputs.keeping.value === "true" ? undefined : value(inputs.days),
+    redraw: !isKept,
+    until_weight_below: isKept ? value(inputs.weight) : undefined,
+    report_days: isKept ? value(inputs.days) : undefined,
     layer: inputs.layer.value.trim() || undefined,
     segments: inputs.segments.value.trim() || undefined,
     metrics: lines(inputs.metrics),

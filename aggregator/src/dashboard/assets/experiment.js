@@ -7,6 +7,7 @@ import { about, changes } from "./details.js";
 import { element } from "./elements.js";
 import { exportLinks } from "./exports.js";
 import { earned } from "./holdout.js";
+import { history } from "./over-time.js";
 import { privacy } from "./privacy.js";
 import { record } from "./record.js";
 import { follow, get, lines, pause } from "./server.js";
@@ -16,6 +17,10 @@ import { DAYS, daily } from "./traffic.js";
 /** Least time between two looks at tallies and changes, in milliseconds. */
 const BETWEEN_LOOKS = 5000;
 
+/** How many times as long as a look the time until the next one is, at least: long histories are
+    read less often. */
+const REST = 5;
+
 /** From new numbers until they are read out, in milliseconds: those that come meanwhile
     take their place. */
 const BEFORE_WORDS = 5000;
@@ -23,7 +28,7 @@ const BEFORE_WORDS = 5000;
 /** Shows the experiment, and keeps it up to date. */
 export async function experiment(context, id) {
   const { main, signal, announce, ready } = context;
-  const parts = { arms: arms(context), cells: cells(), traffic: daily(context), privacy: privacy(context), changes: changes(), about: about(), record: record(id, context) };
+  const parts = { arms: arms(context), cells: cells(), history: history(context), traffic: daily(context), privacy: privacy(context), changes: changes(), about: about(), record: record(id, context) };
   const actions = actionsOf(id, context);
   const state = element("span", { class: "chip", id: "state" });
   const live = element("span", { class: "chip", id: "live" }, "connecting");
@@ -33,7 +38,7 @@ export async function experiment(context, id) {
   const page = [
     element("div", { class: "row" }, element("h1", { tabindex: "-1" }, id), state, live),
     ...actions.parts, note, alarms.section, harm, parts.record.section, parts.arms.section, parts.cells.section,
-    parts.traffic.section, parts.privacy.section, parts.about.section, exportLinks(id, context, () => parts.arms.query()),
+    parts.history.section, parts.traffic.section, parts.privacy.section, parts.about.section, exportLinks(id, context, () => parts.arms.query()),
     parts.changes.section,
   ];
   let isShown = false;
@@ -121,18 +126,21 @@ function lookAgain(id, parts, latest, signal) {
     isLooking = true;
     while (isWanted && !signal.aborted) {
       isWanted = false;
+      const begun = performance.now();
       try {
         const first = Math.floor(Date.now() / 86_400_000) - DAYS;
         const rows = [];
         for await (const row of lines(`/api/experiments/${id}/tallies?first_day=${first}`, signal)) rows.push(row);
+        const known = await get(`/api/experiments/${id}/over-time?${parts.arms.query()}`, signal);
         const { entries } = await get(`/api/audit?experiment=${id}&limit=50`, signal);
         if (signal.aborted) return;
         parts.traffic.show(rows, latest.moment);
+        parts.history.show(known, latest.moment);
         parts.changes.show(entries);
       } catch (error) {
         // Whatever it is, the watch has it too, and says so.
       }
-      await pause(BETWEEN_LOOKS, signal);
+      await pause(Math.max(BETWEEN_LOOKS, REST * (performance.now() - begun)), signal);
     }
     isLooking = false;
   };

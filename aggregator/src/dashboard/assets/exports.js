@@ -6,6 +6,8 @@ import { save } from "./server.js";
 const FILES = [
   ["estimates", "csv", "Estimates, CSV"],
   ["estimates", "json", "Estimates, JSON"],
+  ["over-time", "csv", "Estimates over time, CSV"],
+  ["over-time", "json", "Estimates over time, JSON"],
   ["tallies", "csv", "Tallies of each day, CSV"],
   ["tallies", "json", "Tallies of each day, JSON"],
 ];

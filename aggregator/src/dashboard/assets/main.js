@@ -1,6 +1,7 @@
 // From the address to a page.
 
 import { create } from "./create.js";
+import { dataSets } from "./data-sets.js";
 import { problem } from "./elements.js";
 import { experiment } from "./experiment.js";
 import { experiments } from "./experiments.js";
@@ -13,6 +14,7 @@ const PAGES = [
   [/^(#\/?)?$/, "Experiments", experiments],
   [/^#\/new$/, "New experiment", create],
   [/^#\/new\/from\/([a-z0-9._-]{1,64})$/, "New experiment", create],
+  [/^#\/data-sets$/, "Data sets", dataSets],
   [/^#\/new-trusted$/, "New trusted experiment", createTrusted],
   [/^#\/experiments\/([a-z0-9._-]{1,64})$/, null, experiment],
   [/^#\/trusted\/([a-z0-9._-]{1,64})$/, null, trusted],

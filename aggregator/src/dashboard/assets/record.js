@@ -1,7 +1,7 @@
 // What people have written about an experiment.
 
 import { element, facts, problem } from "./elements.js";
-import { field } from "./forms.js";
+import { choice, field } from "./forms.js";
 import { post } from "./server.js";
 import { visible } from "./text.js";
 
@@ -15,6 +15,7 @@ export function record(id, { signal, announce }) {
     tags: element("input", { id: "record-tags", autocomplete: "off" }),
     links: element("textarea", { id: "record-links", rows: "2", spellcheck: "false" }),
     control: element("select", { id: "record-control" }),
+    harm: choice("record-harm", [["stop-arm", "it gets no traffic"], ["pause", "it gets no traffic, and the experiment is paused"]]),
     decision: element("input", { id: "record-decision", maxlength: "500" }),
     arm: element("select", { id: "record-arm" }),
     reason: element("textarea", { id: "record-reason", rows: "3", maxlength: "4000" }),
@@ -34,13 +35,14 @@ export function record(id, { signal, announce }) {
       if (!signal.aborted) trouble.append(problem(error.message));
     }
   };
+  const harmField = field("When an arm is beyond a limit", inputs.harm, "A pause lasts until somebody resumes the experiment, and is not repeated for the same arm and metric");
   const form = element("form", { id: "record-form", onsubmit: submit },
     field("Title", inputs.title), field("Hypothesis", inputs.hypothesis, "What is expected, and why"),
     field("Owner", inputs.owner, "Who answers for it"),
     field("Tags", inputs.tags, "With commas between them"),
     field("Links", inputs.links, "Each on a line of its own, with https://"),
     field("Compared with", inputs.control, "The control arm, over which lifts are shown"),
-    field("Decision", inputs.decision, "What was decided; it needs a reason"),
+    harmField, field("Decision", inputs.decision, "What was decided; it needs a reason"),
     field("Decided for", inputs.arm), field("Because", inputs.reason), trouble,
     element("button", { type: "submit", class: "main" }, "Write it down"));
   const editing = element("details", { id: "record-edit" }, element("summary", {}, "Change it"), form);
@@ -51,12 +53,16 @@ export function record(id, { signal, announce }) {
   let before = "";
   const show = (now) => {
     latest = now;
+    harmField.hidden = !hasLimits(now);
     const key = JSON.stringify([now.record, now.arms]);
     if (key !== before) shown.replaceChildren(described(now));
     before = key;
   };
   return { section, show };
 }
+
+/** Whether an arm can be found to do harm. */
+const hasLimits = ({ metrics }) => metrics.some(({ at_most: most, at_least: least }) => most !== null || least !== null);
 
 const labelOf = (arms, place) => visible(arms.find(({ arm }) => arm === place)?.label ?? `arm ${place}`);
 
@@ -73,6 +79,9 @@ function described({ record, arms }) {
     ["Tags", tags.length && element("span", { class: "row" }, ...tags.map((tag) => element("bdi", { class: "tag" }, visible(tag))))],
     ["Links", links.length && element("ul", {}, ...links.map((link) => element("li", {}, linked(link))))],
     ["Control arm", control && text(labelOf(arms, control))],
+    ["On harm", record.on_harm === "pause" && "the experiment is paused"],
+    ...record.harm_pauses.map(({ arm, metric, acknowledged }) => ["Harm", element("span", {},
+      text(labelOf(arms, arm)), ` was beyond the limit of ${metric}: `, acknowledged ? "resumed, and not paused for that again" : "paused")]),
     ["Decision", decision && text(decision.decision)],
     ["Decided for", decision && decision.arm !== null && text(labelOf(arms, decision.arm))],
     ["Because", decision && text(decision.reason)],
@@ -91,6 +100,7 @@ function fill(inputs, { record, arms }) {
   const options = () => arms.map(({ arm }) => element("option", { value: arm }, `${arm}: ${labelOf(arms, arm)}`));
   inputs.control.replaceChildren(...options());
   inputs.control.value = record.control_arm;
+  inputs.harm.value = record.on_harm;
   inputs.arm.replaceChildren(element("option", { value: "" }, "no arm"), ...options());
   inputs.arm.value = record.decision?.arm ?? "";
 }
@@ -107,6 +117,7 @@ function changed(inputs, before) {
     tags: parts(inputs.tags.value, ","),
     links: parts(inputs.links.value, "\n"),
     control_arm: Number(inputs.control.value),
+    on_harm: inputs.harm.value,
     decision: { decision, reason, arm: inputs.arm.value === "" ? null : Number(inputs.arm.value) },
   };
   const known = { ...before, decision: before.decision ?? { decision: "", reason: "", arm: null } };

@@ -190,19 +190,21 @@ impl SqliteStore {
         transaction.commit().map_err(committing)
     }
 
-    /// Writes an experiment's record.
+    /// Writes an experiment's record and state.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub fn set_record(
         &mut self,
         key: ExperimentKey,
+        state: ExperimentState,
         record: &WrittenRecord,
         entry: &AuditEntry,
     ) -> Result<(), StoreError> {
-        let update = "UPDATE experiment SET record = ? WHERE key = ?";
+        let update = "UPDATE experiment SET record = ?, state = ? WHERE key = ?";
         let transaction = self.connection.transaction().map_err(committing)?;
-        transaction.execute(update, params![record.to_bytes(), key.0]).map_err(committing)?;
+        let values = params![record.to_bytes(), state.name(), key.0];
+        transaction.execute(update, values).map_err(committing)?;
         audit::append(&transaction, entry).map_err(committing)?;
         transaction.commit().map_err(committing)
     }

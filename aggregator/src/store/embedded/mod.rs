@@ -294,9 +294,10 @@ impl Store for EmbeddedStore {
         })
     }
 
-    fn set_record(
+    fn set_state_and_record(
         &mut self,
         expected: ExpectedState,
+        state: ExperimentState,
         (before, record): (&WrittenRecord, &WrittenRecord),
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -305,7 +306,7 @@ impl Store for EmbeddedStore {
             if known.written != *before {
                 return Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(known))));
             }
-            store.database.set_record(expected.key, record, entry)?;
+            store.database.set_record(expected.key, state, record, entry)?;
             store.database.experiment(expected.key)
         })
     }

@@ -27,8 +27,8 @@ pub(super) enum Change<'a> {
     State(ExpectedState, ExperimentState),
     /// Archive or unarchive the experiment.
     Archive(ExpectedState),
-    /// Write the record, which has been the first one so far.
-    Record(ExpectedState, &'a WrittenRecord, &'a WrittenRecord),
+    /// Write the record, which has been the first one so far, and set the state.
+    Record(ExpectedState, ExperimentState, (&'a WrittenRecord, &'a WrittenRecord)),
     /// Add a signature to this revision, and drop signatures that have expired by this time.
     Signature(ExperimentKey, &'a Specification, &'a Signature, UnixSeconds),
 }
@@ -68,13 +68,14 @@ pub(super) async fn change(
         Change::Archive(expected) => {
             check(transaction, expected, &entry.experiment).await?;
         }
-        Change::Record(expected, before, record) => {
+        Change::Record(expected, state, (before, record)) => {
             let known = check(transaction, expected, &entry.experiment).await?;
             if known.written != *before {
                 return Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(known))));
             }
-            let update = "UPDATE experiment SET record = $2 WHERE key = $1";
-            transaction.execute(update, &[&key.0, &record.to_bytes()]).await.map_err(failed)?;
+            let update = "UPDATE experiment SET record = $2, state = $3 WHERE key = $1";
+            let (bytes, state) = (record.to_bytes(), state.name());
+            transaction.execute(update, &[&key.0, &bytes, &state]).await.map_err(failed)?;
         }
         Change::Signature(_, specification, signature, now) => {
             exists(transaction, key, &entry.experiment).await?;

@@ -391,13 +391,14 @@ impl Store for PostgresStore {
         self.change(Change::Archive(expected), entry)
     }
 
-    fn set_record(
+    fn set_state_and_record(
         &mut self,
         expected: ExpectedState,
+        state: ExperimentState,
         (before, record): (&WrittenRecord, &WrittenRecord),
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.change(Change::Record(expected, before, record), entry)
+        self.change(Change::Record(expected, state, (before, record)), entry)
     }
 
     fn delete(&mut self, expected: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {

@@ -772,7 +772,7 @@ pub mod experiment_status {
     }
 }
 /// The record of an experiment: what people write about it, for people. Only operators read it.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExperimentRecord {
     /// One line of at most 200 characters.
     #[prost(string, tag = "1")]
@@ -795,6 +795,28 @@ pub struct ExperimentRecord {
     /// Index into Specification.arms of the arm that others are compared with. Left out: 0.
     #[prost(uint32, optional, tag = "7")]
     pub control_arm: ::core::option::Option<u32>,
+    /// What an arm beyond a metric's limit leads to. Unspecified: STOP_ARM.
+    #[prost(enumeration = "HarmAction", tag = "8")]
+    pub on_harm: i32,
+    /// What guardrails have paused the experiment for; set by the server alone.
+    #[prost(message, repeated, tag = "9")]
+    pub harm_pauses: ::prost::alloc::vec::Vec<HarmPause>,
+}
+/// An arm and a metric beyond its limit, for which the experiment was paused.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HarmPause {
+    /// Index into Specification.arms.
+    #[prost(uint32, tag = "1")]
+    pub arm: u32,
+    /// See Metric.name.
+    #[prost(string, tag = "2")]
+    pub metric: ::prost::alloc::string::String,
+    /// When, in seconds since 1970-01-01 (UTC).
+    #[prost(uint64, tag = "3")]
+    pub unix_seconds: u64,
+    /// Whether the experiment was resumed since: it is not paused for this arm and metric again.
+    #[prost(bool, tag = "4")]
+    pub acknowledged: bool,
 }
 /// What was decided by an experiment, and why.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -836,13 +858,18 @@ pub struct SetRecordRequest {
     /// See ExperimentRecord. Left out: as before.
     #[prost(uint32, optional, tag = "8")]
     pub control_arm: ::core::option::Option<u32>,
+    /// See ExperimentRecord. Unspecified: as before. Otherwise the acknowledged harm_pauses are
+    /// forgotten too: for those, the experiment can be paused again. INVALID_ARGUMENT: PAUSE, and
+    /// no metric has a limit.
+    #[prost(enumeration = "HarmAction", tag = "9")]
+    pub on_harm: i32,
 }
 /// Something that should not be so. What alarms need to know is mostly in the memory of
 /// the server that answers, and begins anew with it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Alarm {
     /// Which: "sample-ratio-mismatch", "stalled-reporting", "never-reported",
-    /// "collapsed-entropy", "reports-outgrow-selections", "report-surge" or, of the server and not of the
+    /// "collapsed-entropy", "reports-outgrow-selections", "report-surge", "guardrail-pause" or, of the server and not of the
     /// experiment, "refusals-jump" and "ids-full". There may be others one day.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -1352,6 +1379,39 @@ impl ExperimentState {
             "EXPERIMENT_STATE_PAUSED" => Some(Self::Paused),
             "EXPERIMENT_STATE_STOPPED" => Some(Self::Stopped),
             "EXPERIMENT_STATE_DRAFT" => Some(Self::Draft),
+            _ => None,
+        }
+    }
+}
+/// What happens when the mean of an arm's metric is certainly beyond its limit; see
+/// MetricEstimates.harmful_arms. In each case the arm gets no traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum HarmAction {
+    Unspecified = 0,
+    /// Nothing else.
+    StopArm = 1,
+    /// The experiment is paused, once for each arm and metric, until an operator resumes it.
+    Pause = 2,
+}
+impl HarmAction {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "HARM_ACTION_UNSPECIFIED",
+            Self::StopArm => "HARM_ACTION_STOP_ARM",
+            Self::Pause => "HARM_ACTION_PAUSE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "HARM_ACTION_UNSPECIFIED" => Some(Self::Unspecified),
+            "HARM_ACTION_STOP_ARM" => Some(Self::StopArm),
+            "HARM_ACTION_PAUSE" => Some(Self::Pause),
             _ => None,
         }
     }

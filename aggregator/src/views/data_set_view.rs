@@ -1,0 +1,72 @@
+//! Views of data sets and their budgets, as text and as JSON.
+
+use bandana_shared::wire::v1;
+use serde::Serialize;
+
+use super::table::{Side, Table, visible};
+use crate::store::queries::amount;
+
+/// Stable JSON form of a list of data sets.
+#[derive(Debug, Serialize)]
+pub(crate) struct DataSetsView {
+    pub(crate) data_sets: Vec<DataSetView>,
+}
+
+/// Stable JSON form of a data set with its budget, in billionths.
+#[derive(Debug, Serialize)]
+pub(crate) struct DataSetView {
+    name: String,
+    file: String,
+    rows: u64,
+    columns: Vec<String>,
+    measure: &'static str,
+    budget_nanos: u64,
+    spent_nanos: u64,
+    unix_seconds: u64,
+}
+
+impl From<v1::DataSet> for DataSetView {
+    fn from(data_set: v1::DataSet) -> Self {
+        let measure = match data_set.measure() {
+            v1::Measure::Pure => "epsilon",
+            v1::Measure::Concentrated => "rho",
+            v1::Measure::Unspecified => "unknown",
+        };
+        Self {
+            measure,
+            name: data_set.name,
+            file: data_set.file,
+            rows: data_set.rows,
+            columns: data_set.columns,
+            budget_nanos: data_set.budget_nanos,
+            spent_nanos: data_set.spent_nanos,
+            unix_seconds: data_set.unix_seconds,
+        }
+    }
+}
+
+impl DataSetsView {
+    pub(crate) fn describe(&self, columns: Option<usize>) -> String {
+        let mut table = Table::new([
+            ("data set", Side::Left),
+            ("rows", Side::Right),
+            ("budget", Side::Right),
+            ("left", Side::Right),
+            ("of", Side::Left),
+            ("file", Side::Left),
+            ("columns", Side::Left),
+        ]);
+        for set in &self.data_sets {
+            table.push([
+                visible(&set.name),
+                set.rows.to_string(),
+                amount(set.budget_nanos),
+                amount(set.budget_nanos.saturating_sub(set.spent_nanos)),
+                set.measure.to_owned(),
+                visible(&set.file),
+                visible(&set.columns.join(" ")),
+            ]);
+        }
+        table.render(columns)
+    }
+}

@@ -1,0 +1,196 @@
+//! Estimates over time: what was known of each arm at the end of each day, as text and as JSON.
+//!
+//! The points follow from the tallies of each day, which every store keeps for as long as the
+//! experiment, so replicas, restarts and backups agree about them. The point of a day is the estimate
+//! from all reports of that day and of those before it.
+
+use std::collections::BTreeMap;
+
+use bandana_shared::identity::Day;
+use bandana_shared::interval::ErrorLevel;
+use bandana_shared::specification::{Arm, Specification};
+use bandana_shared::tally::Tally;
+use bandana_shared::wire::v1::DailyTally;
+use serde::Serialize;
+
+use super::arm_estimate_view::{SymbolView, number};
+use super::columns::{Cells, Column};
+use super::date::date_of;
+use super::estimates_view::{confidence, estimand_name};
+use super::table::{Side, Table, visible};
+use super::tallies_view::checked;
+use crate::estimates::tally_estimate;
+
+/// Help text on the fields.
+pub(crate) const FIELDS: &str = "\
+Fields with --over-time --json: experiment_id, estimand and alpha (as above), days (each day with reports: day: a \
+date, by UTC and the server's clock, reports: of rewards up to its end, arms: those that have reports by then, each with \
+arm, label, retired, reports, estimate, low, high and symbols, as above, from the reports of that day and of those before it).";
+
+/// Stable JSON form of estimates over time.
+#[derive(Debug, Serialize)]
+pub(crate) struct OverTimeView {
+    experiment_id: String,
+    estimand: &'static str,
+    alpha: f64,
+    days: Vec<DayView>,
+}
+
+#[derive(Debug, Serialize)]
+struct DayView {
+    #[serde(skip)]
+    number: Day,
+    day: String,
+    reports: u64,
+    arms: Vec<ArmView>,
+}
+
+#[derive(Debug, Serialize)]
+struct ArmView {
+    arm: u32,
+    label: String,
+    retired: bool,
+    reports: u64,
+    estimate: Option<f64>,
+    low: f64,
+    high: f64,
+    symbols: Vec<SymbolView>,
+}
+
+impl OverTimeView {
+    /// The rewards in all segments, with intervals of this level. `specification` must be as new as
+    /// the tallies, so that it has all their arms.
+    pub(crate) fn new(
+        specification: &Specification,
+        tallies: &[DailyTally],
+        alpha: ErrorLevel,
+    ) -> anyhow::Result<Self> {
+        let mut of_days: BTreeMap<u32, Vec<(usize, Tally)>> = BTreeMap::new();
+        for (row, cell, tally) in checked(specification, tallies)? {
+            if cell.metric == 0 {
+                of_days.entry(row.day).or_default().push((cell.arm.get(), tally));
+            }
+        }
+        let mut sums = vec![Tally::EMPTY; specification.arms().len()];
+        let day = |(day, more): (u32, Vec<(usize, Tally)>)| {
+            for (arm, tally) in more {
+                sums[arm] = [sums[arm], tally].into_iter().sum();
+            }
+            DayView {
+                number: Day::new(day),
+                day: date_of(Day::new(day)),
+                reports: sums.iter().map(|tally| tally.reports()).sum(),
+                arms: known_arms(specification, &sums, alpha),
+            }
+        };
+        Ok(Self {
+            experiment_id: specification.experiment_id().to_string(),
+            estimand: estimand_name(specification.estimand().into()),
+            alpha: alpha.get(),
+            days: of_days.into_iter().map(day).collect(),
+        })
+    }
+
+    /// A table with a row for each day and arm, or for each category.
+    pub(crate) fn describe(&self, columns: Option<usize>) -> String {
+        let of_categories = self.estimand == "frequencies";
+        let mut table = Table::new([
+            ("day", Side::Left),
+            ("arm", Side::Right),
+            ("label", Side::Left),
+            (if of_categories { "category" } else { "" }, Side::Right),
+            ("reports", Side::Right),
+            (if of_categories { "share" } else { "estimate" }, Side::Right),
+            ("low", Side::Right),
+            ("high", Side::Right),
+        ]);
+        let mut push = |day: &DayView, arm: &ArmView, category: String, numbers: [String; 3]| {
+            let [mean, low, high] = numbers;
+            let (day, label) = (day.day.clone(), visible(&arm.label));
+            let (place, reports) = (arm.arm.to_string(), arm.reports.to_string());
+            table.push([day, place, label, category, reports, mean, low, high]);
+        };
+        let told = |mean: Option<f64>, low, high| {
+            [mean.map_or_else(|| "-".to_owned(), number), number(low), number(high)]
+        };
+        for (day, arm) in self.points() {
+            if of_categories {
+                for (place, symbol) in arm.symbols.iter().enumerate() {
+                    let numbers = told(symbol.frequency, symbol.low, symbol.high);
+                    push(day, arm, place.to_string(), numbers);
+                }
+            } else {
+                push(day, arm, String::new(), told(arm.estimate, arm.low, arm.high));
+            }
+        }
+        let confidence = confidence(self.alpha);
+        format!(
+            "{}: from the reports of each day and of those before it\nlow and high: bounds that hold \
+             on all days at once, each arm with confidence {confidence}\n\n{}",
+            self.experiment_id,
+            table.render(columns)
+        )
+    }
+
+    /// One record per day and arm, in full precision.
+    pub(crate) fn columns(&self) -> Vec<Column> {
+        let column = |name: &str, cells| Column { name: name.to_owned(), cells };
+        let points: Vec<(&DayView, &ArmView)> = self.points().collect();
+        let labels = points.iter().map(|(_, arm)| arm.label.clone()).collect();
+        let numbers = |of: fn(&ArmView) -> f64| {
+            Cells::Numbers(points.iter().map(|(_, arm)| of(arm)).collect())
+        };
+        let mut columns = vec![
+            column("experiment_id", Cells::Text(vec![self.experiment_id.clone(); points.len()])),
+            column("estimand", Cells::Text(vec![self.estimand.to_owned(); points.len()])),
+            column("alpha", Cells::Numbers(vec![self.alpha; points.len()])),
+            column("day", Cells::Days(points.iter().map(|(day, _)| day.number).collect())),
+            column("arm", Cells::Places(points.iter().map(|(_, arm)| arm.arm).collect())),
+            column("label", Cells::Text(labels)),
+            column("reports", Cells::Counts(points.iter().map(|(_, arm)| arm.reports).collect())),
+            column(
+                "estimate",
+                Cells::Estimates(points.iter().map(|(_, arm)| arm.estimate).collect()),
+            ),
+            column("low", numbers(|arm| arm.low)),
+            column("high", numbers(|arm| arm.high)),
+        ];
+        let symbols = points.iter().map(|(_, arm)| arm.symbols.len()).min().unwrap_or(0);
+        for place in 0..symbols {
+            let of = |part: fn(&SymbolView) -> f64| {
+                Cells::Numbers(points.iter().map(|(_, arm)| part(&arm.symbols[place])).collect())
+            };
+            let shares = points.iter().map(|(_, arm)| arm.symbols[place].frequency).collect();
+            columns.extend([
+                column(&format!("frequency_{place}"), Cells::Estimates(shares)),
+                column(&format!("frequency_{place}_low"), of(|symbol| symbol.low)),
+                column(&format!("frequency_{place}_high"), of(|symbol| symbol.high)),
+            ]);
+        }
+        columns
+    }
+
+    fn points(&self) -> impl Iterator<Item = (&DayView, &ArmView)> {
+        self.days.iter().flat_map(|day| day.arms.iter().map(move |arm| (day, arm)))
+    }
+}
+
+/// The arms that have reports by then.
+fn known_arms(specification: &Specification, sums: &[Tally], alpha: ErrorLevel) -> Vec<ArmView> {
+    let known = specification.arms().iter().zip(sums).zip(0..);
+    let known = known.filter(|((_, tally), _)| tally.reports() > 0);
+    let view = |((arm, tally), place): ((&Arm, &Tally), u32)| {
+        let told = tally_estimate(specification, 0, alpha, tally);
+        ArmView {
+            arm: place,
+            label: arm.label().to_owned(),
+            retired: arm.is_retired(),
+            reports: tally.reports(),
+            estimate: told.mean,
+            low: told.interval.low(),
+            high: told.interval.high(),
+            symbols: told.symbols.into_iter().map(Into::into).collect(),
+        }
+    };
+    known.map(view).collect()
+}
