@@ -143,6 +143,8 @@ pub enum Unreported {
     ClockDisagrees,
     /// The client's storage can't be used, so the spent budget is unknown.
     StorageUnusable,
+    /// The arm was chosen by a private context, of which a report would tell.
+    NotExploring,
 }
 
 impl fmt::Display for Unreported {
@@ -158,6 +160,7 @@ impl fmt::Display for Unreported {
             Self::Forked => "the process is a copy of the one that has the client",
             Self::ClockDisagrees => "the clock does not agree with the server's day",
             Self::StorageUnusable => "the storage can't be used",
+            Self::NotExploring => "the arm was chosen by a private context",
         })
     }
 }
@@ -191,6 +194,34 @@ pub(crate) struct OpenAssignment {
     pub(crate) price: Debit,
     /// Sum of the admitted rewards; `None`: no reward was added.
     sum: Option<Reward>,
+    /// As secret as a reward, and like one not stored with the rest.
+    sign: Sign,
+}
+
+/// The coordinate of a private context that an assignment reports its rewards with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sign {
+    /// 1 or -1. Without a private context, 1.
+    Known { is_negative: bool },
+    /// The process was started again since, and the app keeps no raw values.
+    Lost,
+}
+
+impl Sign {
+    /// The sign for the file of raw values, if one is to be there.
+    #[cfg(feature = "storage")]
+    pub(crate) fn stored(self) -> Option<bool> {
+        match self {
+            Self::Known { is_negative } => Some(is_negative),
+            Self::Lost => None,
+        }
+    }
+}
+
+impl fmt::Debug for Sign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sign(<private>)")
+    }
 }
 
 /// Does not reveal whether a reward was added: that alone can reveal the reward.
@@ -212,7 +243,22 @@ impl OpenAssignment {
         release_at: Timestamp,
     ) -> Self {
         let price = Debit::unshuffled(NanoNats::from_epsilon(specification.epsilon()));
-        Self { specification, cell, rewards_until, release_at, store: None, price, sum: None }
+        let coordinate = specification.cells().cell(cell).map_or(0, |cell| cell.coordinate);
+        // The constant is known whatever the context was.
+        let sign = if coordinate == 0 { Sign::Known { is_negative: false } } else { Sign::Lost };
+        let (store, sum) = (None, None);
+        Self { specification, cell, rewards_until, release_at, store, price, sum, sign }
+    }
+
+    /// Sets the coordinate that the rewards are reported with.
+    pub(crate) fn set_sign(&mut self, sign: Sign) {
+        self.sign = sign;
+    }
+
+    /// The coordinate that the rewards are reported with.
+    #[cfg(feature = "storage")]
+    pub(crate) fn sign(&self) -> Sign {
+        self.sign
     }
 
     /// The same assignment, with another price than that of a report that is not shuffled.
@@ -274,7 +320,8 @@ impl OpenAssignment {
         Ok(())
     }
 
-    /// The private report of the sum of the rewards, or of the default reward.
+    /// The private report of the sum of the rewards, or of the default reward; with a private context,
+    /// of its product with the sign.
     pub(crate) fn privatize(
         &self,
         noise: &mut impl NoiseSource,
@@ -283,7 +330,7 @@ impl OpenAssignment {
         let range = rewards.range();
         let total = self.sum.as_ref().map_or(rewards.default_reward(), Reward::expose);
         let clamped = total.clamp(range.low(), range.high());
-        self.privatizer().privatize_admitted(clamped, noise)
+        self.privatizer().privatize_with_sign(clamped, self.sign, noise)
     }
 
     /// The sum of the rewards, for the rewards file, the only place where raw values may be stored.

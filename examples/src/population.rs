@@ -37,7 +37,8 @@ impl Population {
         let share = share.unwrap_or(Millionths::NONE);
         let metric = |number| Metric::new(metric_name(number), Rewards::binary(), share);
         let metrics = (1..=self.metrics).map(metric).collect::<Result<_, _>>()?;
-        Ok(Measurement { segmentation: segmentation.transpose()?, metrics })
+        let segmentation = segmentation.transpose()?;
+        Ok(Measurement { segmentation, metrics, ..Measurement::REWARDS_ONLY })
     }
 
     /// Who takes part in an experiment for these users.

@@ -7,6 +7,7 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::context::{ContextError, PrivateContext};
 use crate::identity::{ArmIndex, CellIndex, is_name};
 use crate::limits::{LABEL_BYTES_MAX, METRICS_MAX, NAME_CHARS_MAX, SEGMENTS_MAX};
 use crate::participation::Millionths;
@@ -271,11 +272,13 @@ pub struct Measurement {
     pub segmentation: Option<Segmentation>,
     /// The metrics beside the rewards, at most [`METRICS_MAX`].
     pub metrics: Vec<Metric>,
+    /// The private context that arms are chosen by. None: they are not.
+    pub context: Option<PrivateContext>,
 }
 
 impl Measurement {
-    /// No segments, and no metric beside the rewards.
-    pub const REWARDS_ONLY: Self = Self { segmentation: None, metrics: Vec::new() };
+    /// No segments, no metric beside the rewards, and no private context.
+    pub const REWARDS_ONLY: Self = Self { segmentation: None, metrics: Vec::new(), context: None };
 
     /// Checks the parts, and the number of cells with so many arms.
     pub(crate) fn check(&self, arms: usize) -> Result<(), CellsError> {
@@ -290,17 +293,37 @@ impl Measurement {
         if self.share_of_rewards().is_none() {
             return Err(CellsError::Shares);
         }
+        if self.context.is_some() {
+            self.check_context()?;
+        }
         let cells = self.cells(arms);
         if cells.len() <= CellIndex::LIMIT { Ok(()) } else { Err(CellsError::Cells { cells }) }
+    }
+
+    fn check_context(&self) -> Result<(), ContextError> {
+        let with = match (&self.segmentation, self.metrics.is_empty()) {
+            (Some(_), _) => "segments",
+            (None, false) => "metrics",
+            (None, true) => return Ok(()),
+        };
+        Err(ContextError::Combination { with, instead: "make two experiments of it" })
     }
 
     /// The cells with so many arms.
     pub fn cells(&self, arms: usize) -> Cells {
         let segments = self.segmentation.as_ref().map_or(1, |one| one.values.len());
-        Cells { arms, segments, metrics: self.metrics.len() + 1 }
+        let coordinates = self.context.as_ref().map_or(1, PrivateContext::coordinates);
+        Cells { arms, segments, metrics: self.metrics.len() + 1, coordinates }
     }
 
-    /// Whether there are neither segments nor further metrics.
+    /// The number of lists in the weights of a policy beside those for all installations: one for
+    /// each segment, or one for each coordinate of a private context.
+    pub fn lists(&self) -> usize {
+        let segments = self.segmentation.as_ref().map_or(0, |one| one.values.len());
+        segments + self.context.as_ref().map_or(0, PrivateContext::coordinates)
+    }
+
+    /// Whether there are neither segments, nor further metrics, nor a private context.
     pub fn is_rewards_only(&self) -> bool {
         *self == Self::REWARDS_ONLY
     }
@@ -349,18 +372,21 @@ impl Measurement {
     }
 }
 
-/// The numbers of arms, segments and metrics of an experiment.
+/// The numbers of arms, segments and metrics of an experiment, or of arms and coordinates.
 ///
 /// The index of a cell is `(arm * segments + segment) * metrics + metric`, so that arms can be
-/// added. Metric 0 are the rewards.
+/// added. Metric 0 are the rewards. With a [private context](PrivateContext) it is `arm * coordinates
+/// + coordinate`; the rewards are counted under coordinate 0, the constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cells {
     arms: usize,
     segments: usize,
     metrics: usize,
+    /// 1 without a private context.
+    coordinates: usize,
 }
 
-/// The arm, segment and metric of a cell.
+/// The arm, segment and metric of a cell, or its arm and coordinate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The arm.
@@ -369,13 +395,15 @@ pub struct Cell {
     pub segment: usize,
     /// The metric, from 1; 0 stands for the rewards.
     pub metric: usize,
+    /// The coordinate of a private context; 0 is the constant, and without a context.
+    pub coordinate: usize,
 }
 
 impl Cells {
     /// The number of cells.
     #[expect(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(self) -> usize {
-        self.arms * self.segments * self.metrics
+        self.arms * self.segments * self.metrics * self.coordinates
     }
 
     /// The number of arms.
@@ -393,13 +421,20 @@ impl Cells {
         self.metrics
     }
 
+    /// The number of coordinates of the private context; 1 without one.
+    pub fn coordinates(self) -> usize {
+        self.coordinates
+    }
+
     /// The index of a cell.
     ///
     /// # Panics
     /// When the experiment has no such cell.
-    pub fn index(self, Cell { arm, segment, metric }: Cell) -> CellIndex {
+    pub fn index(self, Cell { arm, segment, metric, coordinate }: Cell) -> CellIndex {
         assert!(segment < self.segments && metric < self.metrics, "segment or metric too large");
+        assert!(coordinate < self.coordinates, "coordinate too large");
         let index = (arm.get() * self.segments + segment) * self.metrics + metric;
+        let index = index * self.coordinates + coordinate;
         CellIndex::new(index).unwrap_or_else(|_| unreachable!("checked with the specification"))
     }
 
@@ -409,34 +444,46 @@ impl Cells {
         if index >= self.len() {
             return None;
         }
-        let (rest, metric) = (index / self.metrics, index % self.metrics);
+        let (rest, coordinate) = (index / self.coordinates, index % self.coordinates);
+        let (rest, metric) = (rest / self.metrics, rest % self.metrics);
         let arm = ArmIndex::new(rest / self.segments).ok()?;
-        Some(Cell { arm, segment: rest % self.segments, metric })
+        Some(Cell { arm, segment: rest % self.segments, metric, coordinate })
     }
 
-    /// The number of reports of each arm, of all metrics in all segments.
+    /// The number of reports of each arm, of all metrics in all segments, or of all coordinates.
     pub fn reports_of_arms(self, tallies: &[Tally]) -> Vec<u64> {
-        let of_arm = self.segments * self.metrics;
+        let of_arm = self.segments * self.metrics * self.coordinates;
         let reports =
             |arm| tallies.iter().skip(arm * of_arm).take(of_arm).map(|tally| tally.reports()).sum();
         (0..self.arms).map(reports).collect()
     }
 
-    /// The tally of each arm: of one metric, in one segment or, with `None`, in all of them. Cells
-    /// that `tallies` lacks are empty.
+    /// The tally of each arm: of one metric, in one segment or, with `None`, in all of them; with a
+    /// private context, of the constant. Cells that `tallies` lacks are empty.
     pub fn of_arms(self, tallies: &[Tally], metric: usize, segment: Option<usize>) -> Vec<Tally> {
         let segments = segment.map_or(0..self.segments, |one| one..one + 1);
         let of_arm = |arm: usize| {
             let places = segments.clone().map(|one| (arm * self.segments + one) * self.metrics);
-            places.filter_map(|place| tallies.get(place + metric)).copied().sum()
+            let places = places.map(|place| (place + metric) * self.coordinates);
+            places.filter_map(|place| tallies.get(place)).copied().sum()
         };
         (0..self.arms).map(of_arm).collect()
+    }
+
+    /// The tally of each arm: of one coordinate of a private context. Cells that `tallies` lacks are
+    /// empty.
+    pub fn of_coordinate(self, tallies: &[Tally], coordinate: usize) -> Vec<Tally> {
+        let place = |arm: usize| arm * self.coordinates + coordinate;
+        (0..self.arms).map(|arm| tallies.get(place(arm)).copied().unwrap_or_default()).collect()
     }
 }
 
 impl fmt::Display for Cells {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { arms, segments, metrics } = self;
+        let Self { arms, segments, metrics, coordinates } = self;
+        if *coordinates > 1 {
+            return write!(f, "{arms} arms and {coordinates} coordinates of a context");
+        }
         let beside = metrics - 1;
         write!(f, "{arms} arms, {segments} segments and {beside} metrics beside the rewards")
     }
@@ -527,4 +574,7 @@ pub enum CellsError {
          symbols; take another mechanism, or no metrics"
     )]
     MetricsNeedBits,
+    /// The private context is not valid, or does not go with the rest.
+    #[error(transparent)]
+    Context(#[from] ContextError),
 }

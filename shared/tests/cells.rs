@@ -16,6 +16,7 @@ fn measurement(segments: Option<&str>, metrics: &[&str]) -> Measurement {
     Measurement {
         segmentation: segments.map(|text| text.parse().unwrap()),
         metrics: metrics.iter().map(|text| text.parse().unwrap()).collect(),
+        ..Measurement::REWARDS_ONLY
     }
 }
 
@@ -28,7 +29,7 @@ fn every_cell_has_one_index_and_added_arms_come_last() {
     let mut seen = [false; 36];
     for arm in 0..4 {
         for (segment, metric) in (0..3).flat_map(|segment| (0..3).map(move |m| (segment, m))) {
-            let cell = Cell { arm: ArmIndex::new(arm).unwrap(), segment, metric };
+            let cell = Cell { arm: ArmIndex::new(arm).unwrap(), segment, metric, coordinate: 0 };
             let index = cells.index(cell);
             assert_eq!(cells.cell(index), Some(cell));
             assert_eq!(more.index(cell), index);
@@ -39,7 +40,9 @@ fn every_cell_has_one_index_and_added_arms_come_last() {
     assert_eq!(cells.cell(CellIndex::new(36).unwrap()), None);
     let plain = Measurement::REWARDS_ONLY.cells(4);
     assert_eq!(
-        plain.index(Cell { arm: ArmIndex::new(3).unwrap(), segment: 0, metric: 0 }).get(),
+        plain
+            .index(Cell { arm: ArmIndex::new(3).unwrap(), segment: 0, metric: 0, coordinate: 0 })
+            .get(),
         3
     );
 }

@@ -40,7 +40,7 @@ fn found_after(specification: &Specification, mean: f64, most: u64, seed: u64) -
     let cells = specification.cells();
     let place = |arm| {
         let arm = ArmIndex::new(arm).unwrap();
-        cells.index(Cell { arm, segment: 0, metric: 1 }).get()
+        cells.index(Cell { arm, segment: 0, metric: 1, coordinate: 0 }).get()
     };
     let mut tallies = vec![Tally::EMPTY; cells.len()];
     let mut rng = ChaCha8Rng::seed_from_u64(seed);

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use bandana_learners::Learner;
 use bandana_shared::cells::{CellsError, Metric, Segmentation};
+use bandana_shared::context::PrivateContext;
 use bandana_shared::curve::Curvature;
 use bandana_shared::participation::{Layer, Millionths, ParticipationError, Sticky};
 use bandana_shared::wire::v1::create_experiment_request::Memory;
@@ -18,6 +19,9 @@ use super::seconds::{deserialize, seconds};
 
 /// Release delay of an experiment on real users, in seconds, unless another one is asked for.
 const RELEASE_DELAY: u32 = 3600;
+
+/// Share of the assignments that explore with a private context, unless another one is asked for.
+const EXPLORATION: f64 = 0.2;
 
 /// What is said of a new experiment. The names in a file are those of the flags, with
 /// underscores.
@@ -147,6 +151,16 @@ pub(crate) struct Draft {
     #[arg(long = "metric", value_name = "METRIC")]
     #[serde(default)]
     metrics: Vec<String>,
+    /// Research: devices choose arms by features that never leave them: NAME,NAME,..., 1 to 15, each
+    /// true or false. Only assignments that explore report. Apps in Rust must agree to exactly these,
+    /// and arms are drawn anew for each assignment. Read docs/private-contexts.md first, which says
+    /// when not to.
+    #[arg(long, value_name = "FEATURES")]
+    private_features: Option<String>,
+    /// Share of the assignments that explore, with --private-features: above 0, below 1 [default:
+    /// 0.2].
+    #[arg(long, value_name = "SHARE")]
+    exploration: Option<f64>,
     /// For simulated users only, with noise that can be repeated.
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
@@ -249,6 +263,8 @@ impl Draft {
             enrolment_share: self.enrolment_share.or(file.enrolment_share),
             segments: self.segments.or(file.segments),
             metrics: if self.metrics.is_empty() { file.metrics } else { self.metrics },
+            private_features: self.private_features.or(file.private_features),
+            exploration: self.exploration.or(file.exploration),
             simulation: self.simulation.or(file.simulation),
         }
     }
@@ -281,6 +297,7 @@ impl Draft {
         let mechanism = self.mechanism(kind)?;
         let memory = self.memory()?;
         let participation = self.participation()?;
+        let private_context = self.private_context()?;
         let refused = |error: CellsError| Failure::Refused(error.to_string());
         let segments = self.segments.as_deref().map(str::parse::<Segmentation>).transpose();
         let segments = segments.map_err(refused)?;
@@ -326,6 +343,7 @@ impl Draft {
                 values: segments.values().to_vec(),
             }),
             metrics: metrics.iter().map(v1::Metric::from).collect(),
+            private_context,
             ..participation
         };
         Ok(CreateExperimentRequest {
@@ -360,6 +378,7 @@ impl Draft {
             (Some(_), Some(_), _) => {
                 Err(Failure::Refused("a goal stands for a learner; leave one of them out".into()))
             }
+            (None, None, _) if self.private_features.is_some() => Ok(Learner::Uniform),
             (None, Some(Goal::Decide), RewardKind::Categorical) => Err(Failure::Refused(
                 "categories have no order, so none of their arms is the best; leave the goal out"
                     .into(),
@@ -381,10 +400,34 @@ impl Draft {
         }
     }
 
+    /// The private context, if there is one.
+    fn private_context(&self) -> Result<Option<v1::PrivateContext>, Failure> {
+        let Some(features) = &self.private_features else {
+            return match self.exploration {
+                None => Ok(None),
+                Some(_) => Err(Failure::Refused(
+                    "--exploration (`exploration`) is the share of the assignments that explore \
+                     with --private-features (`private_features`); give those too, or leave it out"
+                        .to_owned(),
+                )),
+            };
+        };
+        let exploration = Millionths::from_share(self.exploration.unwrap_or(EXPLORATION));
+        let exploration = exploration.map_err(|error| Failure::Refused(error.to_string()))?;
+        let features = features.split(',').map(|feature| feature.trim().to_owned());
+        let context = PrivateContext::new(features, exploration)
+            .map_err(|error| Failure::Refused(error.to_string()))?;
+        Ok(Some(v1::PrivateContext {
+            features: context.features().to_vec(),
+            exploration_millionths: context.exploration().get(),
+        }))
+    }
+
     /// A specification that says who takes part, and nothing else.
     fn participation(&self) -> Result<v1::Specification, Failure> {
         let refused = |error: ParticipationError| Failure::Refused(error.to_string());
-        let redraws = self.redraw.unwrap_or(false);
+        // The arm of a private context follows the context.
+        let redraws = self.redraw.unwrap_or(self.private_features.is_some());
         if redraws && (self.until_weight_below.is_some() || self.report_days.is_some()) {
             return Err(Failure::Refused(
                 "arms that are drawn anew are not kept; leave out either --redraw (`redraw`), or \

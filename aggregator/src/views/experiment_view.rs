@@ -13,6 +13,7 @@ use bandana_shared::wire::v1::{self, ExperimentState, ExperimentStatus};
 use serde::Serialize;
 
 use super::alarm_view::{self, AlarmView};
+use super::context_view::ContextView;
 use super::measurement_view::{self, MetricView, SegmentationView};
 use super::record_view::RecordView;
 use super::table::{Side, Table, visible};
@@ -34,7 +35,8 @@ delta, central_epsilon: of a report among its batch, in nats, central_epsilon_wi
 of the batch colludes with the server), sticky (null if arms are drawn anew: until_weight_below, \
 report_days, 0: once), layer (null, or name, from, to), enrolment_share, segmentation (null, or \
 name, values), metrics (name, kind, low, high, share: of the assignments that report it, at_most, \
-at_least: limits on its mean or null), arms (arm: its index, label, retired), signatures (public_key, \
+at_least: limits on its mean or null), private_context (research; null, or features, exploration_share: of the \
+assignments), arms (arm: its index, label, retired), signatures (public_key, \
 expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
 seen: in the measure of the alarm), archived (whether lists leave it out), record (title, hypothesis, owner, tags, \
 links, decision: null, or decision, reason and arm, control_arm). Fields may be added; none changes its meaning.";
@@ -70,6 +72,7 @@ pub(crate) struct ExperimentView {
     enrolment_share: f64,
     segmentation: Option<SegmentationView>,
     metrics: Vec<MetricView>,
+    private_context: Option<ContextView>,
     arms: Vec<ArmView>,
     signatures: Vec<SignatureView>,
     alarms: Vec<AlarmView>,
@@ -219,6 +222,7 @@ impl ExperimentView {
             enrolment_share: specification.participation().enrolment.share(),
             segmentation,
             metrics,
+            private_context: specification.private_context().map(ContextView::from),
             arms: arms(&specification),
             signatures,
             alarms: status.alarms.iter().cloned().map(Into::into).collect(),
@@ -293,6 +297,7 @@ impl ExperimentView {
             rows.push(("layer", format!("{name}, {from} to {to}")));
         }
         rows.extend(measurement_view::rows(self.segmentation.as_ref(), &self.metrics));
+        rows.extend(self.private_context.as_ref().map(ContextView::row));
         if let Some(shuffled) = &self.shuffled {
             rows.push(("shuffled", format!("in batches of {}, by a relay", shuffled.batch)));
             rows.push(("central epsilon", shuffled.describe()));

@@ -2,6 +2,7 @@
 
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::cells::{Limit, Measurement, Metric, Segmentation};
+use bandana_shared::context::PrivateContext;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
@@ -117,7 +118,13 @@ struct StoredMetric {
 }
 
 impl StoredMeasurement {
-    pub(crate) fn new(measurement: &Measurement) -> Self {
+    /// The stored form; `None`: there are no segments and metrics.
+    pub(crate) fn of(measurement: &Measurement) -> Option<Self> {
+        let is_there = measurement.segmentation.is_some() || !measurement.metrics.is_empty();
+        is_there.then(|| Self::new(measurement))
+    }
+
+    fn new(measurement: &Measurement) -> Self {
         let segmentation = measurement.segmentation.as_ref();
         let metric = |metric: &Metric| StoredMetric {
             name: metric.name().to_owned(),
@@ -141,7 +148,23 @@ impl StoredMeasurement {
             None => None,
         };
         let metrics = self.metrics.into_iter().map(StoredMetric::into_metric);
-        Some(Measurement { segmentation, metrics: metrics.collect::<Option<_>>()? })
+        let metrics = metrics.collect::<Option<_>>()?;
+        Some(Measurement { segmentation, metrics, context: None })
+    }
+}
+
+/// The private context of an experiment: its features, and the share that explores in millionths.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StoredContext(Vec<String>, u32);
+
+impl StoredContext {
+    pub(crate) fn new(context: &PrivateContext) -> Self {
+        Self(context.features().to_vec(), context.exploration().get())
+    }
+
+    /// What was stored, or `None` if it is not valid.
+    pub(crate) fn into_context(self) -> Option<PrivateContext> {
+        PrivateContext::new(self.0, Millionths::new(self.1).ok()?).ok()
     }
 }
 

@@ -29,7 +29,8 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn golden_bytes() -> Result<(), Failure> {
     let ledger = stored::to_bytes(&StoredLedger::new(7, &ledger()))?;
-    let rewards = PendingRewards(vec![PendingReward { assignment: 300, sum: 0.75 }]);
+    let rewards =
+        PendingRewards(vec![PendingReward { assignment: 300, sum: 0.75, is_negative: None }]);
     let state = stored::to_bytes(&StoredState::new(&state()?, 4, true))?;
     let changes = stored::to_bytes(&StoredChanges::new(5, &changes()?))?;
     assert_eq!(hex(&ledger), LEDGER);

@@ -184,12 +184,13 @@ pub(super) fn measuring_changes() -> Result<Vec<Change>, Failure> {
     let specification = held.specification.measuring(Measurement {
         segmentation: Some("platform=ios,android".parse()?),
         metrics: vec!["returned:0.2:at-most=0.3".parse()?, "minutes:0.1:-1..60".parse()?],
+        ..Measurement::REWARDS_ONLY
     })?;
     let list = held.policy.weights.clone();
     let weights = list.clone().with_segments(&[list.clone(), list])?;
     let policy = Policy { weights, ..held.policy.clone() };
     let held = CachedExperiment { specification: Arc::new(specification), policy, ..held };
-    let cell = Cell { arm: ArmIndex::new(1)?, segment: 1, metric: 1 };
+    let cell = Cell { arm: ArmIndex::new(1)?, segment: 1, metric: 1, coordinate: 0 };
     let cell = held.specification.cells().index(cell);
     let Change::Drawn(draw) = draw(1, &held.specification, PRICE, Some(Day::new(20_000)))? else {
         return Err("not a draw".into());

@@ -22,6 +22,7 @@ fn measured() -> Result<Specification, Failure> {
     Ok(specification()?.measuring(Measurement {
         segmentation: Some("platform=ios,android".parse()?),
         metrics: vec!["returned:0.3".parse()?, "minutes:0.2:0..10".parse()?],
+        ..Measurement::REWARDS_ONLY
     })?)
 }
 

@@ -3,6 +3,7 @@
 use super::SpecificationParts;
 use crate::canonical::Writer;
 use crate::cells::{Limit, Metric, Segmentation};
+use crate::context::PrivateContext;
 use crate::curve::Mechanism;
 use crate::limits::{LABEL_BYTES_MAX, LAYER_NAME_CHARS_MAX};
 use crate::participation::{Millionths, Participation};
@@ -50,6 +51,9 @@ pub(super) fn encode(parts: &SpecificationParts) -> Vec<u8> {
     for metric in &parts.measurement.metrics {
         write_metric(&mut writer, metric);
     }
+    if let Some(context) = &parts.measurement.context {
+        write_context(&mut writer, context);
+    }
     buffer
 }
 
@@ -96,6 +100,16 @@ fn write_metric(writer: &mut Writer<'_>, metric: &Metric) {
         Some(Limit::AtLeast(_)) => inner_writer.message(9, &limit),
     }
     writer.message(23, &inner);
+}
+
+fn write_context(writer: &mut Writer<'_>, context: &PrivateContext) {
+    let mut inner = Vec::with_capacity(256);
+    let mut inner_writer = Writer::new(&mut inner);
+    for feature in context.features() {
+        inner_writer.bytes(1, feature.as_bytes());
+    }
+    inner_writer.varint(2, context.exploration().get().into());
+    writer.message(24, &inner);
 }
 
 fn write_participation(writer: &mut Writer<'_>, participation: &Participation) {

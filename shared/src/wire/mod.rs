@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::alphabet::{Alphabet, AlphabetError};
 use crate::cells::{CellsError, Limit, Measurement, Metric, Segmentation};
+use crate::context::{ContextError, PrivateContext};
 use crate::curve::{Curvature, CurvatureError, Mechanism};
 use crate::epsilon::{Epsilon, EpsilonError};
 use crate::estimate::Estimand;
@@ -136,7 +137,13 @@ fn measurement(message: &v1::Specification) -> Result<Measurement, WireError> {
     let segmentation =
         segmentation.map(|one| Segmentation::new(one.name.clone(), one.values.iter().cloned()));
     let metrics = message.metrics.iter().map(metric).collect::<Result<_, WireError>>()?;
-    Ok(Measurement { segmentation: segmentation.transpose()?, metrics })
+    let context = message.private_context.as_ref().map(private_context).transpose()?;
+    Ok(Measurement { segmentation: segmentation.transpose()?, metrics, context })
+}
+
+fn private_context(message: &v1::PrivateContext) -> Result<PrivateContext, WireError> {
+    let exploration = Millionths::new(message.exploration_millionths)?;
+    Ok(PrivateContext::new(message.features.iter().cloned(), exploration)?)
 }
 
 fn metric(message: &v1::Metric) -> Result<Metric, WireError> {
@@ -275,6 +282,10 @@ impl From<&Specification> for v1::Specification {
                 v1::Segmentation { name: one.name().to_owned(), values: one.values().to_vec() }
             }),
             metrics: specification.measurement().metrics.iter().map(v1::Metric::from).collect(),
+            private_context: specification.private_context().map(|context| v1::PrivateContext {
+                features: context.features().to_vec(),
+                exploration_millionths: context.exploration().get(),
+            }),
             mechanism: Some(match specification.mechanism() {
                 Mechanism::Linear => Wire::Linear(v1::Linear {}),
                 Mechanism::Quadratic(curvature) => {
@@ -434,6 +445,9 @@ pub enum WireError {
     /// Segments or metrics are not declared validly.
     #[error(transparent)]
     Cells(#[from] CellsError),
+    /// A private context is not declared validly.
+    #[error(transparent)]
+    Context(#[from] ContextError),
     /// The declaration of rewards is invalid.
     #[error(transparent)]
     Rewards(#[from] RewardsError),

@@ -136,7 +136,7 @@ fn measurements() -> impl Strategy<Value = Measurement> {
         |(segmentation, metrics)| {
             let names: HashSet<_> = metrics.iter().map(|metric| metric.name().to_owned()).collect();
             let is_valid = names.len() == metrics.len();
-            is_valid.then_some(Measurement { segmentation, metrics })
+            is_valid.then_some(Measurement { segmentation, metrics, ..Measurement::REWARDS_ONLY })
         },
     )
 }
@@ -226,6 +226,7 @@ pub(crate) fn full() -> SpecificationParts {
                 "minutes:0.1:-1..60:at-least=0".parse().unwrap(),
                 "crashed:0.000001".parse().unwrap(),
             ],
+            ..Measurement::REWARDS_ONLY
         },
     }
 }

@@ -195,6 +195,7 @@ fn measurement() -> anyhow::Result<Measurement> {
     Ok(Measurement {
         segmentation: Some("platform=ios,android,日本".parse()?),
         metrics: metrics.map(str::parse).into_iter().collect::<Result<_, _>>()?,
+        ..Measurement::REWARDS_ONLY
     })
 }
 

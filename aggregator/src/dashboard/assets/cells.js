@@ -74,11 +74,12 @@ export function harms({ metrics = [] }) {
 }
 
 /** What an experiment measures, as rows of its details. */
-export function measured({ segmentation, metrics = [] }) {
+export function measured({ segmentation, metrics = [], private_context: context }) {
   const values = segmentation?.values.map(visible).join(", ");
   return [
     ...(segmentation ? [["Segments", `by ${segmentation.name}: ${values}`]] : []),
     ...metrics.map((metric) => ["Metric",
       `${metric.name}, ${plain(metric.low)} to ${plain(metric.high)}, of a share of ${plain(metric.share)}${limited(metric)}`]),
+    ...(context ? [["Private context", `research: arms by ${context.features.join(", ")} on the device; a share of ${plain(context.exploration_share)} of the assignments explores and reports. Arms and estimates here are of those. For scores, use bandana estimate`]] : []),
   ];
 }

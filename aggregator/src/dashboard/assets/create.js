@@ -171,6 +171,7 @@ function prefill(inputs, simulation, from) {
     from.mechanism === "k-ary" ? "reports of more than two symbols" : null,
     from.window_days || from.discount_per_day ? "what the learner forgets" : null,
     from.shuffled ? "shuffling" : null,
+    from.private_context ? "private contexts" : null,
   ].filter((what) => what !== null);
   return lacking.length ? `This form does not have ${lacking.join(" and ")}: for that, use bandana experiment create.` : "";
 }

@@ -47,6 +47,7 @@ fn measured() -> Result<Vec<u8>, Failure> {
     let specification = specification()?.measuring(cells::Measurement {
         segmentation: Some(cells::Segmentation::new("platform", ["ios", "android"])?),
         metrics: vec![returned],
+        ..cells::Measurement::REWARDS_ONLY
     })?;
     let weights = Weights::uniform(&specification.active_arms())?;
     Ok(answer(&specification, weights.clone().with_segments(&[weights.clone(), weights])?))

@@ -11,7 +11,7 @@ use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
 use super::super::stored_specification::{
-    Beside, StoredMeasurement, StoredParticipation, StoredSpecification,
+    Beside, StoredContext, StoredMeasurement, StoredParticipation, StoredSpecification,
 };
 use super::super::{CachedExperiment, Change, Draw, State};
 use super::ledger::StoredDebit;
@@ -32,7 +32,7 @@ pub(crate) struct StoredChanges {
 
 impl Stored for StoredChanges {
     const MAGIC: [u8; 4] = *b"BDch";
-    const VERSION: u16 = 6;
+    const VERSION: u16 = 7;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
         // Earlier versions lacked only the last kinds of changes.
@@ -86,6 +86,8 @@ enum StoredChange {
     },
     /// A specification with segments or metrics was heard: the rest is as in `HeardForPart`.
     HeardMeasuring(Option<[u8; 16]>, StoredHeard, u32, StoredParticipation, StoredMeasurement),
+    /// A specification with a private context was heard, which has no batch.
+    HeardInContext(Option<[u8; 16]>, StoredHeard, StoredParticipation, StoredContext),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -204,8 +206,11 @@ impl StoredChange {
                 let specification = &held.specification;
                 let batch = specification.batch().map_or(0, BatchSize::get);
                 let part = StoredParticipation::new(specification.participation());
-                if !specification.measurement().is_rewards_only() {
-                    let measurement = StoredMeasurement::new(specification.measurement());
+                if let Some(context) = specification.private_context() {
+                    let context = StoredContext::new(context);
+                    return Self::HeardInContext(store, heard, part, context);
+                }
+                if let Some(measurement) = StoredMeasurement::of(specification.measurement()) {
                     return Self::HeardMeasuring(store, heard, batch, part, measurement);
                 }
                 match (specification.participation(), specification.batch()) {
@@ -269,6 +274,13 @@ impl StoredChange {
                     (super::batch_size(batch)?, part.into_participation()?);
                 let measurement = measurement.into_measurement()?;
                 let beside = Beside { batch, participation, measurement };
+                heard.into_change(store.map(StoreId::new), beside, state)?
+            }
+            Self::HeardInContext(store, heard, part, context) => {
+                let context = Some(context.into_context()?);
+                let measurement = Measurement { context, ..Measurement::REWARDS_ONLY };
+                let participation = part.into_participation()?;
+                let beside = Beside { batch: None, participation, measurement };
                 heard.into_change(store.map(StoreId::new), beside, state)?
             }
             Self::Drawn(draw) => {

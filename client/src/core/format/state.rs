@@ -14,7 +14,7 @@ use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
 use super::super::stored_specification::{
-    Beside, StoredMeasurement, StoredParticipation, StoredSpecification,
+    Beside, StoredContext, StoredMeasurement, StoredParticipation, StoredSpecification,
 };
 use super::super::{CachedExperiment, State};
 use super::ledger::{LedgerRecord, LedgerRecord1, LedgerRecord2, StoredDebit};
@@ -38,6 +38,9 @@ pub(crate) struct StoredState {
     /// The segments and metrics of each specification; `None`: it has none. Before version 6 there
     /// were none.
     measurements: Vec<Option<StoredMeasurement>>,
+    /// The private context of each specification; `None`: it has none. Before version 7 there were
+    /// none.
+    contexts: Vec<Option<StoredContext>>,
 }
 
 /// What the installation takes part in, and the arms that it keeps. Before version 5 all took part,
@@ -193,7 +196,7 @@ struct StoredParts<L> {
 
 impl Stored for StoredState {
     const MAGIC: [u8; 4] = *b"BDst";
-    const VERSION: u16 = 6;
+    const VERSION: u16 = 7;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
         type Parts<L> = StoredParts<L>;
@@ -213,50 +216,41 @@ impl Stored for StoredState {
             4 => {
                 let (parts, stores, prices, shuffling): (Parts<LedgerRecord>, _, _, _) =
                     older.decode()?;
-                let membership = StoredMembership::none(&parts);
-                let measurements = parts.no_measurements();
-                return Ok(Some(Self {
-                    parts,
-                    stores,
-                    prices,
-                    shuffling,
-                    membership,
-                    measurements,
-                }));
+                return Ok(Some(Self { shuffling, ..Self::plain(parts, stores, prices) }));
             }
             5 => {
-                let (parts, stores, prices, shuffling, membership): (
-                    Parts<LedgerRecord>,
-                    _,
-                    _,
-                    _,
-                    _,
-                ) = older.decode()?;
-                let measurements = parts.no_measurements();
-                return Ok(Some(Self {
-                    parts,
-                    stores,
-                    prices,
-                    shuffling,
-                    membership,
-                    measurements,
-                }));
+                let (first, membership): (Version4, _) = older.decode()?;
+                let (parts, stores, prices, shuffling) = first;
+                let plain = Self::plain(parts, stores, prices);
+                return Ok(Some(Self { shuffling, membership, ..plain }));
+            }
+            6 => {
+                let (first, membership, measurements): (Version4, _, _) = older.decode()?;
+                let (parts, stores, prices, shuffling) = first;
+                let plain = Self::plain(parts, stores, prices);
+                return Ok(Some(Self { shuffling, membership, measurements, ..plain }));
             }
             _ => return Ok(None),
         };
+        Ok(Some(Self::plain(parts, stores, prices)))
+    }
+}
+
+/// The content of version 4. A tuple of tuples has the bytes of one tuple.
+type Version4 = (StoredParts<LedgerRecord>, StoredStores, Vec<u64>, StoredShuffling);
+
+impl StoredState {
+    /// A state in which nothing is shuffled or for a part, and nothing but rewards is measured.
+    fn plain(parts: StoredParts<LedgerRecord>, stores: StoredStores, prices: Vec<u64>) -> Self {
         let shuffling = StoredShuffling::none(&parts);
         let membership = StoredMembership::none(&parts);
-        let measurements = parts.no_measurements();
-        Ok(Some(Self { parts, stores, prices, shuffling, membership, measurements }))
+        let measurements = parts.specifications.iter().map(|_| None).collect();
+        let contexts = parts.specifications.iter().map(|_| None).collect();
+        Self { parts, stores, prices, shuffling, membership, measurements, contexts }
     }
 }
 
 impl<L> StoredParts<L> {
-    /// No segments and metrics in any of the specifications.
-    fn no_measurements(&self) -> Vec<Option<StoredMeasurement>> {
-        self.specifications.iter().map(|_| None).collect()
-    }
-
     /// The same parts, with a ledger of this version.
     fn with_ledger(self) -> StoredParts<LedgerRecord>
     where
@@ -322,6 +316,8 @@ struct Mentioned {
     participations: Vec<Option<StoredParticipation>>,
     /// The segments and metrics of each; `None`: it has none.
     measurements: Vec<Option<StoredMeasurement>>,
+    /// The private context of each; `None`: it has none.
+    contexts: Vec<Option<StoredContext>>,
 }
 
 impl Mentioned {
@@ -333,9 +329,8 @@ impl Mentioned {
             let part = specification.participation();
             let is_partial = *part != Participation::EVERYONE;
             self.participations.push(is_partial.then(|| StoredParticipation::new(part)));
-            let measurement = specification.measurement();
-            let is_plain = measurement.is_rewards_only();
-            self.measurements.push((!is_plain).then(|| StoredMeasurement::new(measurement)));
+            self.measurements.push(StoredMeasurement::of(specification.measurement()));
+            self.contexts.push(specification.private_context().map(StoredContext::new));
             next
         })
     }
@@ -379,15 +374,18 @@ impl StoredState {
         let prices = state.outbox.parcels.values().map(|parcel| parcel.price.local.get());
         let shuffling = StoredShuffling::new(&mentioned.batches, state);
         let membership = StoredMembership::new(mentioned.participations, state);
-        let measurements = mentioned.measurements;
-        Self { parts, stores, prices: prices.collect(), shuffling, membership, measurements }
+        let (measurements, contexts) = (mentioned.measurements, mentioned.contexts);
+        let prices = prices.collect();
+        Self { parts, stores, prices, shuffling, membership, measurements, contexts }
     }
 
     /// The state and its number; `None` when the content is not valid.
     pub(crate) fn into_state(self, simulated: bool) -> Option<(State, u64)> {
-        let Self { parts, stores, prices, shuffling, mut membership, measurements } = self;
+        let Self { parts, stores, prices, shuffling, mut membership, measurements, contexts } =
+            self;
         let fits = membership.participations.len() == parts.specifications.len()
-            && measurements.len() == parts.specifications.len();
+            && measurements.len() == parts.specifications.len()
+            && contexts.len() == parts.specifications.len();
         if parts.simulated != simulated || !fits || !shuffling.fits(&parts) {
             return None;
         }
@@ -395,6 +393,7 @@ impl StoredState {
         let mut stores = stores.into_stores(count)?;
         let participations = std::mem::take(&mut membership.participations);
         let beside = shuffling.batches.into_iter().zip(participations).zip(measurements);
+        let beside = beside.zip(contexts);
         let specifications = parts.specifications.into_iter().zip(beside);
         let specifications: Vec<Arc<Specification>> =
             specifications.map(specification).collect::<Option<_>>()?;
@@ -455,12 +454,13 @@ impl StoredState {
     }
 }
 
-/// Batch, participation and measurement, as they are stored.
-type StoredBeside = ((u32, Option<StoredParticipation>), Option<StoredMeasurement>);
+/// Batch, participation, measurement and private context, as they are stored.
+type StoredBeside =
+    (((u32, Option<StoredParticipation>), Option<StoredMeasurement>), Option<StoredContext>);
 
 /// A stored specification; `None`: it is not valid.
 fn specification(
-    (stored, ((batch, part), measurement)): (StoredSpecification, StoredBeside),
+    (stored, (((batch, part), measurement), context)): (StoredSpecification, StoredBeside),
 ) -> Option<Arc<Specification>> {
     let participation = match part {
         Some(part) => part.into_participation()?,
@@ -469,6 +469,10 @@ fn specification(
     let measurement = match measurement {
         Some(measurement) => measurement.into_measurement()?,
         None => Measurement::REWARDS_ONLY,
+    };
+    let measurement = match context {
+        Some(context) => Measurement { context: Some(context.into_context()?), ..measurement },
+        None => measurement,
     };
     let beside = Beside { batch: batch_size(batch)?, participation, measurement };
     stored.into_specification(beside).map(Arc::new)
