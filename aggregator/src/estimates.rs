@@ -5,6 +5,7 @@ use bandana_learners::harm::{allowed, harmful};
 use bandana_shared::cells::{Cells, Limit, Metric};
 use bandana_shared::channel::{Channel, KaryChannel};
 use bandana_shared::confidence::{Lead, NormalMixture, best_among, lead_among, reports_left};
+use bandana_shared::context::Feature;
 use bandana_shared::estimate::{Estimand, manipulation_gain, manipulation_shift};
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::specification::{Arm, Specification};
@@ -153,8 +154,9 @@ impl ArmTable<'_> {
         let sequence = NormalMixture::new(settings.alpha);
         // The level of a product is 0 for -1 and 1 for 1.
         let product = |level: f64| 2.0 * level - 1.0;
-        let names = serving.specification.private_context().map_or(&[][..], |one| one.features());
-        let feature = |(coordinate, name): (usize, &String)| {
+        let context = serving.specification.private_context();
+        let features = context.map_or(&[][..], |one| one.features());
+        let feature = |(coordinate, feature): (usize, &Feature)| {
             let score = |(arm, tally): (usize, &Tally)| {
                 let interval = sequence.mean_through(channel, tally).clamped(0.0, 1.0);
                 v1::FeatureScore {
@@ -168,9 +170,9 @@ impl ArmTable<'_> {
             };
             let tallies = cells.of_coordinate(counted, coordinate);
             let scores = tallies.iter().enumerate().map(score).collect();
-            v1::FeatureEstimates { feature: name.clone(), scores }
+            v1::FeatureEstimates { feature: feature.name().to_owned(), scores }
         };
-        (1..).zip(names).map(feature).collect()
+        (1..).zip(features).map(feature).collect()
     }
 
     fn metrics(self, cells: Cells, counted: &[Tally]) -> Vec<v1::MetricEstimates> {

@@ -378,7 +378,7 @@ impl Acceptance {
     /// use bandana_shared::{context::PrivateContext, participation::Millionths};
     ///
     /// # let (mut client, id) = (bandana_client::Client::new(budget()?), specification()?.experiment_id().clone());
-    /// let context = PrivateContext::new(["weekend"], Millionths::from_share(0.2)?)?;
+    /// let context = PrivateContext::new(vec!["weekend".parse()?], Millionths::from_share(0.2)?)?;
     /// let measurement = Measurement { context: Some(context), ..Measurement::REWARDS_ONLY };
     /// let specification = specification()?.measuring(measurement)?;
     /// # let weights = answer(now())?.policy.weights;
@@ -506,9 +506,9 @@ impl Acceptance {
             }
         }
         if let Some(context) = &offered.context
-            && context.features() != self.features
+            && context.names() != self.features
         {
-            return Err(Refusal::PrivateContext { features: context.features().to_vec() });
+            return Err(Refusal::PrivateContext { features: context.names() });
         }
         Ok(())
     }

@@ -4,12 +4,84 @@
 //! assignments explore instead, by a coin that is independent of the context, with an arm that is
 //! too. Each reports one private bit about a product of the reward and one coordinate of the context.
 
+use std::fmt;
+use std::str::FromStr;
+
 use thiserror::Error;
 
 use crate::identity::is_name;
 use crate::limits::{FEATURES_MAX, NAME_CHARS_MAX};
 use crate::participation::Millionths;
 use crate::policy::Weights;
+
+/// A feature of the moment, true or false, that only the device knows.
+///
+/// ```
+/// use bandana_shared::context::Feature;
+/// let weekend: Feature = "weekend=0.29".parse()?;
+/// assert_eq!((weekend.name(), weekend.true_share().get()), ("weekend", 290_000));
+/// // It is taken to be true as often as not, unless something else is known.
+/// assert_eq!("returning".parse::<Feature>()?.to_string(), "returning");
+/// # Ok::<(), bandana_shared::context::ContextError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Feature {
+    name: String,
+    true_share: Millionths,
+}
+
+impl Feature {
+    /// A feature that is true in about this share of the assignments, above 0 and below 1, as is known
+    /// from elsewhere. Its name follows the rule of experiments' ids.
+    ///
+    /// # Errors
+    /// [`ContextError::Name`]; [`ContextError::TrueShare`].
+    pub fn new(name: impl Into<String>, true_share: Millionths) -> Result<Self, ContextError> {
+        let name = name.into();
+        if !is_name(&name, NAME_CHARS_MAX) {
+            return Err(ContextError::Name(name));
+        }
+        if true_share == Millionths::NONE || true_share == Millionths::ALL {
+            return Err(ContextError::TrueShare(name));
+        }
+        Ok(Self { name, true_share })
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The share of the assignments, about, in which it is true. Only a learner uses it.
+    pub fn true_share(&self) -> Millionths {
+        self.true_share
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if self.true_share == Millionths::HALF {
+            return Ok(());
+        }
+        write!(f, "={}", self.true_share.share())
+    }
+}
+
+/// Reads `weekend=0.29`, or `returning` for one that is true as often as not.
+impl FromStr for Feature {
+    type Err = ContextError;
+
+    fn from_str(text: &str) -> Result<Self, ContextError> {
+        let Some((name, share)) = text.split_once('=') else {
+            return Self::new(text.trim(), Millionths::HALF);
+        };
+        let name = name.trim();
+        let unread = |()| ContextError::TrueShare(name.to_owned());
+        let share: f64 = share.trim().parse().map_err(|_| unread(()))?;
+        Self::new(name, Millionths::from_share(share).map_err(|_| unread(()))?)
+    }
+}
 
 /// The features by which devices choose arms, and the share of the assignments that explore.
 ///
@@ -18,39 +90,31 @@ use crate::policy::Weights;
 ///
 /// ```
 /// use bandana_shared::{context::PrivateContext, participation::Millionths};
-/// let fifth = Millionths::from_share(0.2)?;
-/// let context = PrivateContext::new(["weekend", "returning"], fifth)?;
+/// let features = vec!["weekend=0.29".parse()?, "returning".parse()?];
+/// let context = PrivateContext::new(features, Millionths::from_share(0.2)?)?;
 /// assert_eq!(context.coordinates(), 3);
 /// assert!(context.explores(0) && !context.explores(u32::MAX / 5 + 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PrivateContext {
-    features: Vec<String>,
+    features: Vec<Feature>,
     exploration: Millionths,
 }
 
 impl PrivateContext {
-    /// A context of 1 to [`FEATURES_MAX`] features that differ. Their names follow the rule of
-    /// experiments' ids. The share of the assignments that explore is above 0 and below 1.
+    /// A context of 1 to [`FEATURES_MAX`] features with different names. The share of the assignments
+    /// that explore is above 0 and below 1.
     ///
     /// # Errors
-    /// [`ContextError::Features`]; [`ContextError::Name`]; [`ContextError::SameFeature`];
-    /// [`ContextError::Exploration`].
-    pub fn new<F: Into<String>>(
-        features: impl IntoIterator<Item = F>,
-        exploration: Millionths,
-    ) -> Result<Self, ContextError> {
-        let features: Vec<String> = features.into_iter().map(Into::into).collect();
+    /// [`ContextError::Features`]; [`ContextError::SameFeature`]; [`ContextError::Exploration`].
+    pub fn new(features: Vec<Feature>, exploration: Millionths) -> Result<Self, ContextError> {
         if !(1..=FEATURES_MAX).contains(&features.len()) {
             return Err(ContextError::Features(features.len()));
         }
         for (place, feature) in features.iter().enumerate() {
-            if !is_name(feature, NAME_CHARS_MAX) {
-                return Err(ContextError::Name(feature.clone()));
-            }
-            if features[..place].contains(feature) {
-                return Err(ContextError::SameFeature(feature.clone()));
+            if features[..place].iter().any(|before| before.name == feature.name) {
+                return Err(ContextError::SameFeature(feature.name.clone()));
             }
         }
         if exploration == Millionths::NONE || exploration == Millionths::ALL {
@@ -59,9 +123,20 @@ impl PrivateContext {
         Ok(Self { features, exploration })
     }
 
-    /// The names of the features, in the order of their coordinates.
-    pub fn features(&self) -> &[String] {
+    /// The features, in the order of their coordinates.
+    pub fn features(&self) -> &[Feature] {
         &self.features
+    }
+
+    /// The names of the features, in the order of their coordinates.
+    pub fn names(&self) -> Vec<String> {
+        self.features.iter().map(|feature| feature.name.clone()).collect()
+    }
+
+    /// The mean of each coordinate, from -1 to 1, by the shares in which features are true.
+    pub fn means(&self) -> Vec<f64> {
+        let mean = |feature: &Feature| 2.0 * feature.true_share.share() - 1.0;
+        std::iter::once(1.0).chain(self.features.iter().map(mean)).collect()
     }
 
     /// The share of the assignments that explore.
@@ -104,7 +179,7 @@ impl PrivateContext {
     /// ```
     /// use bandana_shared::context::PrivateContext;
     /// use bandana_shared::{participation::Millionths, policy::Weights};
-    /// let context = PrivateContext::new(["weekend"], Millionths::from_share(0.2)?)?;
+    /// let context = PrivateContext::new(vec!["weekend".parse()?], Millionths::from_share(0.2)?)?;
     /// let even = Weights::uniform(&[true; 3])?;
     /// // The second arm is for weekends, the third one for other days.
     /// let by_feature = Weights::from_shares(&[1.0, 1.5, 0.5])?;
@@ -145,6 +220,12 @@ pub enum ContextError {
          letter or a digit", max = NAME_CHARS_MAX
     )]
     Name(String),
+    /// The feature would never be true, or always.
+    #[error(
+        "feature {0:?} needs a share of the assignments in which it is true, above 0 and below 1, \
+         such as weekend=0.29; without one it is 0.5"
+    )]
+    TrueShare(String),
     /// Two features have the same name.
     #[error("two features are named {0:?}; names must differ")]
     SameFeature(String),

@@ -92,14 +92,18 @@ impl LearnerConfig {
         snapshot: &TallySnapshot,
         active: &[bool],
     ) -> Vec<Vec<f64>> {
-        let Channel::Bit(floor) = specification.channel() else { return Vec::new() };
+        let (Channel::Bit(floor), Some(context)) =
+            (specification.channel(), specification.private_context())
+        else {
+            return Vec::new();
+        };
         let cells = specification.cells();
         let of = |coordinate| {
             let of_arms = |tallies: &[Tally]| cells.of_coordinate(tallies, coordinate);
             self.evidence_of(specification, snapshot, &of_arms)
         };
         let coordinates: Vec<Vec<Evidence>> = (0..cells.coordinates()).map(of).collect();
-        contexts::scores(&coordinates, active, floor.contrast())
+        contexts::scores(&coordinates, &context.means(), active, floor.contrast())
     }
 
     /// The evidence on each arm: of the rewards, in one segment or, with `None`, in all of them.

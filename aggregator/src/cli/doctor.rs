@@ -300,9 +300,9 @@ impl Doctor {
             view.note("metrics", good, format!("{metric}; {app}"));
         }
         if let Some(context) = &measurement.context {
-            let features = context.features().join(", ");
+            let features = context.names().join(", ");
             let declared = self.private_features.as_deref().unwrap_or_default();
-            let good = declared.split(',').map(str::trim).eq(context.features());
+            let good = declared.split(',').map(str::trim).eq(context.names());
             let app = if good { "the app agrees to it" } else { "the app has not agreed to it" };
             view.note("private-context", good, format!("{features} (research); {app}"));
         }

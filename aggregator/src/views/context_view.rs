@@ -1,6 +1,6 @@
 //! Views of a private context, and of the scores of its features.
 
-use bandana_shared::context::PrivateContext;
+use bandana_shared::context::{Feature, PrivateContext};
 use bandana_shared::wire::v1;
 use serde::Serialize;
 
@@ -10,14 +10,25 @@ use super::table::{Side, Table, visible};
 /// Stable JSON form of a private context.
 #[derive(Debug, Serialize)]
 pub(super) struct ContextView {
-    features: Vec<String>,
+    features: Vec<PrivateFeatureView>,
     exploration_share: f64,
+}
+
+/// Stable JSON form of a private feature.
+#[derive(Debug, Serialize)]
+struct PrivateFeatureView {
+    name: String,
+    true_share: f64,
 }
 
 impl From<&PrivateContext> for ContextView {
     fn from(context: &PrivateContext) -> Self {
         let exploration_share = context.exploration().share();
-        Self { features: context.features().to_vec(), exploration_share }
+        let feature = |one: &Feature| PrivateFeatureView {
+            name: one.name().to_owned(),
+            true_share: one.true_share().share(),
+        };
+        Self { features: context.features().iter().map(feature).collect(), exploration_share }
     }
 }
 
@@ -25,7 +36,10 @@ impl ContextView {
     /// The row of the table of an experiment's properties.
     pub(super) fn row(&self) -> (&'static str, String) {
         let Self { features, exploration_share } = self;
-        let features = features.join(", ");
+        let feature = |one: &PrivateFeatureView| {
+            format!("{} (true in a share of {})", one.name, one.true_share)
+        };
+        let features = features.iter().map(feature).collect::<Vec<_>>().join(", ");
         let text = format!(
             "research: arms by {features} on the device; a share of {exploration_share} of the \
              assignments explores and reports"

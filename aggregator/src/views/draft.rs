@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use bandana_learners::Learner;
 use bandana_shared::cells::{CellsError, Metric, Segmentation};
-use bandana_shared::context::PrivateContext;
+use bandana_shared::context::{ContextError, Feature, PrivateContext};
 use bandana_shared::curve::Curvature;
 use bandana_shared::participation::{Layer, Millionths, ParticipationError, Sticky};
 use bandana_shared::wire::v1::create_experiment_request::Memory;
@@ -151,10 +151,11 @@ pub(crate) struct Draft {
     #[arg(long = "metric", value_name = "METRIC")]
     #[serde(default)]
     metrics: Vec<String>,
-    /// Research: devices choose arms by features that never leave them: NAME,NAME,..., 1 to 15, each
-    /// true or false. Only assignments that explore report. Apps in Rust must agree to exactly these,
-    /// and arms are drawn anew for each assignment. Read docs/private-contexts.md first, which says
-    /// when not to.
+    /// Research: devices choose arms by features that never leave them: NAME,NAME=SHARE,..., 1 to 15,
+    /// each true or false, SHARE the share of the assignments in which it is true, if that is not about
+    /// half of them. Only assignments that explore report. Apps in Rust must agree to exactly these
+    /// names, and arms are drawn anew for each assignment. Read docs/private-contexts.md first, which
+    /// says when not to.
     #[arg(long, value_name = "FEATURES")]
     private_features: Option<String>,
     /// Share of the assignments that explore, with --private-features: above 0, below 1 [default:
@@ -414,13 +415,11 @@ impl Draft {
         };
         let exploration = Millionths::from_share(self.exploration.unwrap_or(EXPLORATION));
         let exploration = exploration.map_err(|error| Failure::Refused(error.to_string()))?;
-        let features = features.split(',').map(|feature| feature.trim().to_owned());
-        let context = PrivateContext::new(features, exploration)
-            .map_err(|error| Failure::Refused(error.to_string()))?;
-        Ok(Some(v1::PrivateContext {
-            features: context.features().to_vec(),
-            exploration_millionths: context.exploration().get(),
-        }))
+        let refused = |error: ContextError| Failure::Refused(error.to_string());
+        let features = features.split(',').map(str::parse::<Feature>).collect();
+        let features: Vec<Feature> = Result::map_err(features, refused)?;
+        let context = PrivateContext::new(features, exploration).map_err(refused)?;
+        Ok(Some(v1::PrivateContext::from(&context)))
     }
 
     /// A specification that says who takes part, and nothing else.

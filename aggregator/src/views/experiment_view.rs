@@ -35,8 +35,8 @@ delta, central_epsilon: of a report among its batch, in nats, central_epsilon_wi
 of the batch colludes with the server), sticky (null if arms are drawn anew: until_weight_below, \
 report_days, 0: once), layer (null, or name, from, to), enrolment_share, segmentation (null, or \
 name, values), metrics (name, kind, low, high, share: of the assignments that report it, at_most, \
-at_least: limits on its mean or null), private_context (research; null, or features, exploration_share: of the \
-assignments), arms (arm: its index, label, retired), signatures (public_key, \
+at_least: limits on its mean or null), private_context (research; null, or features: name, true_share: of the assignments, \
+exploration_share: of them), arms (arm: its index, label, retired), signatures (public_key, \
 expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
 seen: in the measure of the alarm), archived (whether lists leave it out), record (title, hypothesis, owner, tags, \
 links, decision: null, or decision, reason and arm, control_arm). Fields may be added; none changes its meaning.";

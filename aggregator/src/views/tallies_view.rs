@@ -68,7 +68,7 @@ pub(crate) fn columns(
     if let Some(context) = specification.private_context() {
         let name = |cell: &Cell| match cell.coordinate.checked_sub(1) {
             None => "rewards".to_owned(),
-            Some(feature) => context.features()[feature].clone(),
+            Some(feature) => context.features()[feature].name().to_owned(),
         };
         columns.push(column("feature", Cells::Text(cells.iter().map(name).collect())));
     }

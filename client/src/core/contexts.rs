@@ -46,7 +46,7 @@ impl<N: NoiseSource> Core<N> {
     ///
     /// # let (mut client, id) = (bandana_client::Client::new(budget()?), specification()?.experiment_id().clone());
     /// // Hardly any assignment explores here. On weekends the second arm, green, is better.
-    /// let context = PrivateContext::new(["weekend"], Millionths::new(1)?)?;
+    /// let context = PrivateContext::new(vec!["weekend".parse()?], Millionths::new(1)?)?;
     /// let measurement = Measurement { context: Some(context), ..Measurement::REWARDS_ONLY };
     /// let specification = specification()?.measuring(measurement)?;
     /// let [even, scores] = [[1.0, 1.0], [0.9, 1.1]].map(|shares| Weights::from_shares(&shares));

@@ -2,7 +2,7 @@
 
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::cells::{Limit, Measurement, Metric, Segmentation};
-use bandana_shared::context::PrivateContext;
+use bandana_shared::context::{Feature, PrivateContext};
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
@@ -153,18 +153,22 @@ impl StoredMeasurement {
     }
 }
 
-/// The private context of an experiment: its features, and the share that explores in millionths.
+/// The private context of an experiment: its features with the shares in which they are true, and the
+/// share that explores, in millionths.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct StoredContext(Vec<String>, u32);
+pub(crate) struct StoredContext(Vec<(String, u32)>, u32);
 
 impl StoredContext {
     pub(crate) fn new(context: &PrivateContext) -> Self {
-        Self(context.features().to_vec(), context.exploration().get())
+        let feature = |one: &Feature| (one.name().to_owned(), one.true_share().get());
+        Self(context.features().iter().map(feature).collect(), context.exploration().get())
     }
 
     /// What was stored, or `None` if it is not valid.
     pub(crate) fn into_context(self) -> Option<PrivateContext> {
-        PrivateContext::new(self.0, Millionths::new(self.1).ok()?).ok()
+        let feature = |(name, share)| Feature::new(name, Millionths::new(share).ok()?).ok();
+        let features = self.0.into_iter().map(feature).collect::<Option<_>>()?;
+        PrivateContext::new(features, Millionths::new(self.1).ok()?).ok()
     }
 }
 

@@ -106,7 +106,11 @@ fn write_context(writer: &mut Writer<'_>, context: &PrivateContext) {
     let mut inner = Vec::with_capacity(256);
     let mut inner_writer = Writer::new(&mut inner);
     for feature in context.features() {
-        inner_writer.bytes(1, feature.as_bytes());
+        let mut of_feature = Vec::with_capacity(72);
+        let mut feature_writer = Writer::new(&mut of_feature);
+        feature_writer.bytes(1, feature.name().as_bytes());
+        feature_writer.varint(2, feature.true_share().get().into());
+        inner_writer.message(1, &of_feature);
     }
     inner_writer.varint(2, context.exploration().get().into());
     writer.message(24, &inner);

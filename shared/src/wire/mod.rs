@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::alphabet::{Alphabet, AlphabetError};
 use crate::cells::{CellsError, Limit, Measurement, Metric, Segmentation};
-use crate::context::{ContextError, PrivateContext};
+use crate::context::{ContextError, Feature, PrivateContext};
 use crate::curve::{Curvature, CurvatureError, Mechanism};
 use crate::epsilon::{Epsilon, EpsilonError};
 use crate::estimate::Estimand;
@@ -142,8 +142,24 @@ fn measurement(message: &v1::Specification) -> Result<Measurement, WireError> {
 }
 
 fn private_context(message: &v1::PrivateContext) -> Result<PrivateContext, WireError> {
-    let exploration = Millionths::new(message.exploration_millionths)?;
-    Ok(PrivateContext::new(message.features.iter().cloned(), exploration)?)
+    let feature = |feature: &v1::PrivateFeature| -> Result<Feature, WireError> {
+        Ok(Feature::new(feature.name.clone(), Millionths::new(feature.true_millionths)?)?)
+    };
+    let features = message.features.iter().map(feature).collect::<Result<_, WireError>>()?;
+    Ok(PrivateContext::new(features, Millionths::new(message.exploration_millionths)?)?)
+}
+
+impl From<&PrivateContext> for v1::PrivateContext {
+    fn from(context: &PrivateContext) -> Self {
+        let feature = |feature: &Feature| v1::PrivateFeature {
+            name: feature.name().to_owned(),
+            true_millionths: feature.true_share().get(),
+        };
+        Self {
+            features: context.features().iter().map(feature).collect(),
+            exploration_millionths: context.exploration().get(),
+        }
+    }
 }
 
 fn metric(message: &v1::Metric) -> Result<Metric, WireError> {
@@ -282,10 +298,7 @@ impl From<&Specification> for v1::Specification {
                 v1::Segmentation { name: one.name().to_owned(), values: one.values().to_vec() }
             }),
             metrics: specification.measurement().metrics.iter().map(v1::Metric::from).collect(),
-            private_context: specification.private_context().map(|context| v1::PrivateContext {
-                features: context.features().to_vec(),
-                exploration_millionths: context.exploration().get(),
-            }),
+            private_context: specification.private_context().map(v1::PrivateContext::from),
             mechanism: Some(match specification.mechanism() {
                 Mechanism::Linear => Wire::Linear(v1::Linear {}),
                 Mechanism::Quadratic(curvature) => {

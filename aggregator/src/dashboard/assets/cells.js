@@ -80,6 +80,6 @@ export function measured({ segmentation, metrics = [], private_context: context 
     ...(segmentation ? [["Segments", `by ${segmentation.name}: ${values}`]] : []),
     ...metrics.map((metric) => ["Metric",
       `${metric.name}, ${plain(metric.low)} to ${plain(metric.high)}, of a share of ${plain(metric.share)}${limited(metric)}`]),
-    ...(context ? [["Private context", `research: arms by ${context.features.join(", ")} on the device; a share of ${plain(context.exploration_share)} of the assignments explores and reports. Arms and estimates here are of those. For scores, use bandana estimate`]] : []),
+    ...(context ? [["Private context", `research: arms by ${context.features.map(({ name }) => name).join(", ")} on the device; a share of ${plain(context.exploration_share)} of the assignments explores and reports. Arms and estimates here are of those. For scores, use bandana estimate`]] : []),
   ];
 }

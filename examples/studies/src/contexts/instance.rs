@@ -1,10 +1,15 @@
 //! Arms whose mean rewards are linear in the features of a context.
 
+use bandana_shared::context::Feature;
+use bandana_shared::participation::Millionths;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
 /// Number of arms.
 pub(super) const ARMS: usize = 4;
+
+/// The share of users for whom a seldom feature is true, in millionths.
+const SELDOM: u32 = 100_000;
 
 /// The law of contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +18,8 @@ enum Law {
     Independent,
     /// Each feature is a fair coin, and with a probability of 7/10 the coin of the one before.
     Correlated,
-    /// Each feature is true for one user of ten.
-    Seldom,
+    /// Each feature is true for one user of ten; whether the learner knows.
+    Seldom { is_known: bool },
 }
 
 /// Arms and contexts. The coefficients of the arms are drawn for each trial.
@@ -44,9 +49,16 @@ impl ContextualArms {
         Self { name: "correlated features", law: Law::Correlated, ..Self::independent(features) }
     }
 
-    /// The same with features that are seldom true.
+    /// The same with features that are seldom true, as the learner knows.
     pub fn seldom(features: usize) -> Self {
-        Self { name: "seldom features", law: Law::Seldom, ..Self::independent(features) }
+        let law = Law::Seldom { is_known: true };
+        Self { name: "seldom features", law, ..Self::independent(features) }
+    }
+
+    /// The same with features that are seldom true, which the learner takes for common ones.
+    pub fn misjudged(features: usize) -> Self {
+        let law = Law::Seldom { is_known: false };
+        Self { name: "seldom, taken for common", law, ..Self::independent(features) }
     }
 
     /// Features that don't matter.
@@ -57,7 +69,8 @@ impl ContextualArms {
     /// All instances of the study.
     pub fn all() -> Vec<Self> {
         let of = |features| {
-            let kinds = [Self::independent, Self::correlated, Self::seldom, Self::useless];
+            let kinds =
+                [Self::independent, Self::correlated, Self::seldom, Self::misjudged, Self::useless];
             kinds.map(|kind| kind(features))
         };
         [3, 15].into_iter().flat_map(of).collect()
@@ -78,6 +91,16 @@ impl ContextualArms {
         Coefficients((0..ARMS).map(arm).collect())
     }
 
+    /// The features as an experiment declares them.
+    pub(super) fn declared(&self) -> anyhow::Result<Vec<Feature>> {
+        let true_share = match self.law {
+            Law::Seldom { is_known: true } => Millionths::new(SELDOM)?,
+            _ => Millionths::HALF,
+        };
+        let feature = |number: usize| Ok(Feature::new(number.to_string(), true_share)?);
+        (1..=self.features).map(feature).collect()
+    }
+
     /// A user's context.
     pub(super) fn context(&self, rng: &mut Xoshiro256PlusPlus) -> Vec<bool> {
         let mut context: Vec<bool> = Vec::with_capacity(self.features);
@@ -85,7 +108,7 @@ impl ContextualArms {
             let before = context.last().copied();
             context.push(match (self.law, before) {
                 (Law::Correlated, Some(before)) if rng.random_bool(0.7) => before,
-                (Law::Seldom, _) => rng.random_bool(0.1),
+                (Law::Seldom { .. }, _) => rng.random_bool(f64::from(SELDOM) / 1e6),
                 _ => rng.random_bool(0.5),
             });
         }

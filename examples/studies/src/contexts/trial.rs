@@ -122,8 +122,7 @@ fn specification(
     epsilon: Epsilon,
     study: &ContextStudy,
 ) -> anyhow::Result<Specification> {
-    let features = (1..=arms.features).map(|feature| feature.to_string());
-    let context = PrivateContext::new(features, study.exploration)?;
+    let context = PrivateContext::new(arms.declared()?, study.exploration)?;
     let labels = (0..ARMS).map(|arm| Arm::new(arm.to_string())).collect::<Result<_, _>>()?;
     let first = Specification::first(
         ExperimentId::new("context-study")?,

@@ -133,15 +133,24 @@ pub mod specification {
 /// cell of the report is arm * (d + 1) + h. Nothing of this but the bit depends on features.
 ///
 /// Otherwise it gives the arm with the greatest score by the policy, and makes no report.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PrivateContext {
-    /// 1 to 15 names, which differ: each 1 to 64 characters of \[a-z0-9.\_-\], the first one a
-    /// letter or a digit.
-    #[prost(string, repeated, tag = "1")]
-    pub features: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// 1 to 15, with different names.
+    #[prost(message, repeated, tag = "1")]
+    pub features: ::prost::alloc::vec::Vec<PrivateFeature>,
     /// The share of the assignments that explore, in millionths: 1 to 999999.
     #[prost(uint32, tag = "2")]
     pub exploration_millionths: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PrivateFeature {
+    /// Name: 1 to 64 characters of \[a-z0-9.\_-\], the first one a letter or a digit.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The share of the assignments, about, in which it is true, in millionths: 1 to 999999. It is
+    /// known from elsewhere, and only a learner uses it.
+    #[prost(uint32, tag = "2")]
+    pub true_millionths: u32,
 }
 /// A public property of installations, such as the platform. Which value an installation has
 /// is seen by whoever sees its reports, so a device takes part only if its app has agreed to
