@@ -4,6 +4,7 @@ use anyhow::ensure;
 use bandana_shared::alphabet::{Alphabet, Symbol};
 use bandana_shared::cells::{Limit, Measurement, Metric};
 use bandana_shared::channel::Floor;
+use bandana_shared::context::{Feature, PrivateContext};
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, Revision, UploadId};
@@ -56,6 +57,8 @@ struct SpecificationVector {
     segmentation: Option<SegmentationVector>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     metrics: Vec<MetricVector>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    private_context: Option<ContextVector>,
     bytes: String,
     digest: String,
 }
@@ -92,6 +95,18 @@ struct MetricVector {
     at_most: Option<Real>,
     #[serde(skip_serializing_if = "Option::is_none")]
     at_least: Option<Real>,
+}
+
+#[derive(Serialize)]
+struct ContextVector {
+    features: Vec<FeatureVector>,
+    exploration_millionths: u32,
+}
+
+#[derive(Serialize)]
+struct FeatureVector {
+    name: String,
+    true_millionths: u32,
 }
 
 #[derive(Serialize)]
@@ -171,6 +186,12 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     let measured = SpecificationParts { measurement: measurement()?, ..partial.clone() };
     let by_platform = Measurement { metrics: Vec::new(), ..measured.measurement.clone() };
     let by_platform = SpecificationParts { measurement: by_platform, ..levels.clone() };
+    let context = PrivateContext::new(
+        vec!["weekend=0.29".parse()?, "returning".parse()?, "battery.low=0.000001".parse()?],
+        Millionths::from_share(0.2)?,
+    )?;
+    let context = Measurement { context: Some(context), ..Measurement::REWARDS_ONLY };
+    let private = SpecificationParts { measurement: context, ..linear.clone() };
     let others = [
         full,
         flat,
@@ -184,6 +205,7 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
         kept,
         measured,
         by_platform,
+        private,
     ]
     .map(Specification::new);
     std::iter::once(Ok(plain)).chain(others).map(|specification| Ok(specification?)).collect()
@@ -246,8 +268,20 @@ fn specification_vector(specification: &Specification) -> SpecificationVector {
             SegmentationVector { name: one.name().to_owned(), values: one.values().to_vec() }
         }),
         metrics: specification.measurement().metrics.iter().map(metric_vector).collect(),
+        private_context: specification.private_context().map(context_vector),
         bytes: hex(&specification.canonical_bytes()),
         digest: specification.digest().to_string(),
+    }
+}
+
+fn context_vector(context: &PrivateContext) -> ContextVector {
+    let feature = |feature: &Feature| FeatureVector {
+        name: feature.name().to_owned(),
+        true_millionths: feature.true_share().get(),
+    };
+    ContextVector {
+        features: context.features().iter().map(feature).collect(),
+        exploration_millionths: context.exploration().get(),
     }
 }
 
