@@ -7,6 +7,7 @@ use bandana_shared::identity::{Day, ExperimentId};
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::stored;
 
+use crate::assignment::Sign;
 use crate::core::{Change, State};
 use crate::core::{PendingReward, PendingRewards};
 use crate::core::{StoredChanges, StoredDone, StoredLedger, StoredState};
@@ -36,6 +37,17 @@ fn golden_bytes() -> Result<(), Failure> {
     assert_eq!(hex(&ledger), LEDGER);
     assert_eq!(hex(&stored::to_bytes(&StoredDone(300))?), DONE);
     assert_eq!(hex(&stored::to_bytes(&rewards)?), REWARDS);
+    let read: PendingRewards = stored::from_bytes(&bytes(REWARDS_1)?)?;
+    let [PendingReward { assignment: 300, sum, is_negative: None }] = read.0[..] else {
+        return Err("other rewards".into());
+    };
+    assert_eq!(sum.to_bits(), 0.75_f64.to_bits());
+    // The size of the file does not say what a context was.
+    let size = |is_negative| {
+        let pending = PendingReward { assignment: 300, sum: 0.75, is_negative: Some(is_negative) };
+        stored::to_bytes(&PendingRewards(vec![pending])).map(|bytes| bytes.len())
+    };
+    assert_eq!(size(true)?, size(false)?);
     assert_eq!(hex(&state), STATE);
     assert_eq!(hex(&changes), CHANGES);
     Ok(())
@@ -126,20 +138,63 @@ fn golden_bytes_of_segments_and_metrics() -> Result<(), Failure> {
 }
 
 #[test]
+fn golden_bytes_of_private_contexts() -> Result<(), Failure> {
+    let state = state_of(&private_changes()?)?;
+    let bytes_of_state = stored::to_bytes(&StoredState::new(&state, 4, true))?;
+    assert_eq!(hex(&bytes_of_state), STATE_PRIVATE);
+    let bytes_of_changes = stored::to_bytes(&StoredChanges::new(5, &private_changes()?))?;
+    assert_eq!(hex(&bytes_of_changes), CHANGES_PRIVATE);
+
+    let (read, _) =
+        stored::from_bytes::<StoredState>(&bytes_of_state)?.into_state(true).ok_or("no state")?;
+    let mut replayed = State::default();
+    let changes: StoredChanges = stored::from_bytes(&bytes_of_changes)?;
+    changes.apply(&mut replayed).ok_or("changes that do not apply")?;
+    for read in [read, replayed] {
+        assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, bytes_of_state);
+        let open = read.open.values().next().ok_or("nothing open")?;
+        assert_eq!((open.arm().get(), open.sign() == Sign::Lost), (1, true));
+        let held = read.cached.values().next().ok_or("nothing held")?;
+        let known = state.cached.values().next().ok_or("nothing held")?;
+        assert_eq!(held.specification, known.specification);
+        assert_eq!(held.policy, known.policy);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_version_6_had_is_read() -> Result<(), Failure> {
+    for (bytes_of_state, bytes_of_changes, changes) in [
+        (STATE_SHUFFLED_6, CHANGES_SHUFFLED_6, shuffled_changes()?),
+        (STATE_PARTIAL_6, CHANGES_PARTIAL_6, partial_changes()?),
+        (STATE_MEASURING_6, CHANGES_MEASURING_6, measuring_changes()?),
+    ] {
+        read_as_today(bytes_of_state, bytes_of_changes, &changes)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn what_version_5_had_is_read() -> Result<(), Failure> {
     for (bytes_of_state, bytes_of_changes, changes) in [
         (STATE_SHUFFLED_5, CHANGES_SHUFFLED_5, shuffled_changes()?),
         (STATE_PARTIAL_5, CHANGES_PARTIAL_5, partial_changes()?),
     ] {
-        let expected = stored::to_bytes(&StoredState::new(&state_of(&changes)?, 4, true))?;
-        let read: StoredState = stored::from_bytes(&bytes(bytes_of_state)?)?;
-        let (read, _) = read.into_state(true).ok_or("not a state")?;
-        assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, expected);
-        let mut replayed = State::default();
-        let changes: StoredChanges = stored::from_bytes(&bytes(bytes_of_changes)?)?;
-        changes.apply(&mut replayed).ok_or("changes that do not apply")?;
-        assert_eq!(stored::to_bytes(&StoredState::new(&replayed, 4, true))?, expected);
+        read_as_today(bytes_of_state, bytes_of_changes, &changes)?;
     }
+    Ok(())
+}
+
+/// Reads the bytes of an earlier version, and compares what they are with these changes.
+fn read_as_today(of_state: &str, of_changes: &str, changes: &[Change]) -> Result<(), Failure> {
+    let expected = stored::to_bytes(&StoredState::new(&state_of(changes)?, 4, true))?;
+    let read: StoredState = stored::from_bytes(&bytes(of_state)?)?;
+    let (read, _) = read.into_state(true).ok_or("not a state")?;
+    assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, expected);
+    let mut replayed = State::default();
+    let changes: StoredChanges = stored::from_bytes(&bytes(of_changes)?)?;
+    changes.apply(&mut replayed).ok_or("changes that do not apply")?;
+    assert_eq!(stored::to_bytes(&StoredState::new(&replayed, 4, true))?, expected);
     Ok(())
 }
 
@@ -188,6 +243,7 @@ fn earlier_versions_are_read() -> Result<(), Failure> {
         (3, STATE_3, CHANGES_3),
         (4, STATE_4, CHANGES_4),
         (5, STATE_5, CHANGES_5),
+        (6, STATE_6, CHANGES_6),
     ] {
         let read: StoredState = stored::from_bytes(&bytes(bytes_of_state)?)?;
         let (mut read, number) = read.into_state(true).ok_or("not a state")?;
