@@ -13,6 +13,7 @@ use crate::debit::Debit;
 use crate::noise::NoiseSource;
 use crate::privatizer::{PrivateReport, PrivatizeError, Privatizer};
 use crate::reward::Reward;
+use crate::sign::Sign;
 use crate::time::{CLOCK_SLACK, Timestamp};
 
 /// Identifies an assignment within its installation, also after a restart.
@@ -196,32 +197,6 @@ pub(crate) struct OpenAssignment {
     sum: Option<Reward>,
     /// As secret as a reward, and like one not stored with the rest.
     sign: Sign,
-}
-
-/// The coordinate of a private context that an assignment reports its rewards with.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sign {
-    /// 1 or -1. Without a private context, 1.
-    Known { is_negative: bool },
-    /// The process was started again since, and the app keeps no raw values.
-    Lost,
-}
-
-impl Sign {
-    /// The sign for the file of raw values, if one is to be there.
-    #[cfg(feature = "storage")]
-    pub(crate) fn stored(self) -> Option<bool> {
-        match self {
-            Self::Known { is_negative } => Some(is_negative),
-            Self::Lost => None,
-        }
-    }
-}
-
-impl fmt::Debug for Sign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sign(<private>)")
-    }
 }
 
 /// Does not reveal whether a reward was added: that alone can reveal the reward.

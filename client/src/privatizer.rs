@@ -9,9 +9,9 @@ use bandana_shared::rewards::{OutOfRange, RewardKind, Rewards};
 use bandana_shared::specification::Specification;
 use thiserror::Error;
 
-use crate::assignment::Sign;
 use crate::noise::{EntropyError, NoiseSource};
 use crate::reward::Reward;
+use crate::sign::Sign;
 
 /// The private form of a reward: one random bit, or one random symbol in an experiment with k-ary
 /// randomized response. Safe to store and to send.

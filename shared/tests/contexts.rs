@@ -233,7 +233,7 @@ fn every_part_of_a_context_changes_the_digest() {
         of(&["a"], 0.2),
         of(&["a", "b", "c"], 0.2),
         of(&["a", "b=0.3"], 0.2),
-        of(&["a", "b"], 0.200001),
+        of(&["a", "b"], 0.200_001),
         Specification::new(SpecificationParts {
             measurement: Measurement::REWARDS_ONLY,
             ..first.to_parts()

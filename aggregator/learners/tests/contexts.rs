@@ -126,7 +126,7 @@ fn features_that_matter_no_more_than_noise_have_no_score_and_the_best_arm_is_lef
         .iter()
         .enumerate()
         .map(|(arm, constant)| {
-            let of_feature = |one: usize| if (one + arm) % 2 == 0 { 0.02 } else { -0.02 };
+            let of_feature = |one: usize| if (one + arm).is_multiple_of(2) { 0.02 } else { -0.02 };
             std::iter::once(*constant).chain((0..15).map(of_feature)).collect()
         })
         .collect();
@@ -146,8 +146,7 @@ fn features_that_matter_no_more_than_noise_have_no_score_and_the_best_arm_is_lef
 #[test]
 fn retired_arms_change_nothing_and_added_ones_begin_at_the_mean() {
     let three = specification(3, &["a", "b"]);
-    let moments =
-        [vec![0.1, 0.3, 0.0], vec![0.0, -0.3, 0.2], vec![0.9, 0.9, -0.9]].map(|own| own.to_vec());
+    let moments = [vec![0.1, 0.3, 0.0], vec![0.0, -0.3, 0.2], vec![0.9, 0.9, -0.9]];
     let counted = tallies(&three, 50_000, &moments);
     let two = three.without_arm(ArmIndex::new(2).unwrap()).unwrap();
     let alone = specification(2, &["a", "b"]);

@@ -10,12 +10,13 @@ use bandana_shared::specification::{ReleaseTiming, Specification};
 
 use super::contexts::check_context;
 use super::{Change, ClientError, Core, Draw, release};
-use crate::assignment::{AssignmentId, Chosen, OpenAssignment, Sign, Unreported};
+use crate::assignment::{AssignmentId, Chosen, OpenAssignment, Unreported};
 use crate::budget::Exhausted;
 use crate::membership::Secret;
 use crate::noise::NoiseSource;
 use crate::outbox::{REPORTS_IN_ALL_MAX, REPORTS_MAX};
 use crate::reward::Reward;
+use crate::sign::Sign;
 use crate::time::Timestamp;
 
 /// An assignment that never reports. It is not stored: after a restart another arm may be shown.

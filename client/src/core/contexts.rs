@@ -8,8 +8,9 @@ use bandana_shared::specification::Specification;
 
 use super::choosing::Drawn;
 use super::{ClientError, Core};
-use crate::assignment::{AssignmentId, Chosen, Sign};
+use crate::assignment::{AssignmentId, Chosen};
 use crate::noise::NoiseSource;
+use crate::sign::Sign;
 use crate::time::Timestamp;
 
 /// Checks that a call gives a context with one `bool` for each feature of an experiment, if that has a

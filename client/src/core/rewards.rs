@@ -6,7 +6,8 @@ use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
 use super::State;
-use crate::assignment::{AssignmentId, Sign};
+use crate::assignment::AssignmentId;
+use crate::sign::Sign;
 
 /// Sums of open assignments: the only raw values that are ever stored on a disk, in the app's own
 /// directory and only if the app asks for it. Neither printed nor compared.

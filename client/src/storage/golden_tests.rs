@@ -7,12 +7,12 @@ use bandana_shared::identity::{Day, ExperimentId};
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::stored;
 
-use crate::assignment::Sign;
 use crate::core::{Change, State};
 use crate::core::{PendingReward, PendingRewards};
 use crate::core::{StoredChanges, StoredDone, StoredLedger, StoredState};
 use crate::debit::Debit;
 use crate::outbox::Sealed;
+use crate::sign::Sign;
 #[cfg(feature = "trusted")]
 use crate::trusted::disclosures_file::{KeptByName, StoredDisclosure, StoredDisclosures};
 

@@ -173,12 +173,7 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     levels.floor = smallest_floor(levels.mechanism, epsilon);
     let shuffled = SpecificationParts { batch: Some(BatchSize::new(1000)?), ..linear.clone() };
     let categories = SpecificationParts { rewards: Rewards::categorical(six), ..levels.clone() };
-    let partial = Participation {
-        sticky: Some(Sticky { report_days: 28, ..Sticky::DEFAULT }),
-        layer: Some("checkout:0.25-0.75".parse::<Layer>()?),
-        enrolment: Millionths::from_share(0.5)?,
-    };
-    let partial = SpecificationParts { participation: partial, ..shuffled.clone() };
+    let partial = SpecificationParts { participation: participation()?, ..shuffled.clone() };
     // Its two fields have their default values, and the message is there all the same.
     let for_ever = Sticky { until_weight_below: Millionths::NONE, report_days: 0 };
     let for_ever = Participation { sticky: Some(for_ever), ..Participation::EVERYONE };
@@ -186,12 +181,7 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     let measured = SpecificationParts { measurement: measurement()?, ..partial.clone() };
     let by_platform = Measurement { metrics: Vec::new(), ..measured.measurement.clone() };
     let by_platform = SpecificationParts { measurement: by_platform, ..levels.clone() };
-    let context = PrivateContext::new(
-        vec!["weekend=0.29".parse()?, "returning".parse()?, "battery.low=0.000001".parse()?],
-        Millionths::from_share(0.2)?,
-    )?;
-    let context = Measurement { context: Some(context), ..Measurement::REWARDS_ONLY };
-    let private = SpecificationParts { measurement: context, ..linear.clone() };
+    let private = SpecificationParts { measurement: private_context()?, ..linear.clone() };
     let others = [
         full,
         flat,
@@ -209,6 +199,22 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     ]
     .map(Specification::new);
     std::iter::once(Ok(plain)).chain(others).map(|specification| Ok(specification?)).collect()
+}
+
+fn participation() -> anyhow::Result<Participation> {
+    Ok(Participation {
+        sticky: Some(Sticky { report_days: 28, ..Sticky::DEFAULT }),
+        layer: Some("checkout:0.25-0.75".parse::<Layer>()?),
+        enrolment: Millionths::from_share(0.5)?,
+    })
+}
+
+fn private_context() -> anyhow::Result<Measurement> {
+    let context = PrivateContext::new(
+        vec!["weekend=0.29".parse()?, "returning".parse()?, "battery.low=0.000001".parse()?],
+        Millionths::from_share(0.2)?,
+    )?;
+    Ok(Measurement { context: Some(context), ..Measurement::REWARDS_ONLY })
 }
 
 fn measurement() -> anyhow::Result<Measurement> {
