@@ -34,6 +34,9 @@ use super::input::Evidence;
 /// A score of 1 in parts of an even share: scores from -4 to 4 have a share.
 const SHARE_OF_SCORE: f64 = 0.25;
 
+/// Units of the scores that are shown.
+const UNITS_OF_SCORE: f64 = 65_536.0;
+
 /// The greatest score, before scores are centred: means lie between -1 and 1.
 const SCORE_MAX: f64 = 2.0;
 
@@ -210,7 +213,11 @@ pub fn policy(scores: &[Vec<f64>], active: &[bool]) -> Result<Weights, PolicyErr
     Weights::uniform(active)?.with_segments(&lists)
 }
 
-/// The score of an arm for a coordinate in a [`policy`], up to rounding.
+/// The score of an arm for a coordinate in a [`policy`], to the nearest multiple of `2^-16`: weights are
+/// rounded, and 1,024 arms share `2^32`.
 pub fn score(policy: &Weights, coordinate: usize, arm: usize) -> f64 {
-    (policy.share_in(Some(coordinate), arm) * policy.len() as f64 - 1.0) / SHARE_OF_SCORE
+    let share = policy.share_in(Some(coordinate), arm) * policy.len() as f64;
+    let score = (share - 1.0) / SHARE_OF_SCORE;
+    // Not -0.
+    (score * UNITS_OF_SCORE).round() / UNITS_OF_SCORE + 0.0
 }

@@ -425,8 +425,9 @@ impl Draft {
     /// A specification that says who takes part, and nothing else.
     fn participation(&self) -> Result<v1::Specification, Failure> {
         let refused = |error: ParticipationError| Failure::Refused(error.to_string());
-        // The arm of a private context follows the context.
-        let redraws = self.redraw.unwrap_or(self.private_features.is_some());
+        // The arm of a private context follows the context. The server refuses to keep it.
+        let keeps = self.until_weight_below.is_some() || self.report_days.is_some();
+        let redraws = self.redraw.unwrap_or(self.private_features.is_some() && !keeps);
         if redraws && (self.until_weight_below.is_some() || self.report_days.is_some()) {
             return Err(Failure::Refused(
                 "arms that are drawn anew are not kept; leave out either --redraw (`redraw`), or \
@@ -667,6 +668,37 @@ mod tests {
         assert_eq!(learner(over).unwrap(), v1::Learner::TopTwo);
         let over = draft("learner = \"uniform\"").over(of("goal = \"decide\""));
         assert_eq!(learner(over).unwrap(), v1::Learner::Uniform);
+    }
+
+    #[test]
+    fn private_features_make_a_private_context_with_arms_drawn_anew() {
+        let of = |text: &str| draft(&format!("{COMPLETE}{text}")).request(false);
+        let request = of("private_features = \"weekend=0.29, returning\"").unwrap();
+        assert_eq!(request.learner(), v1::Learner::Uniform);
+        let specification = request.specification.unwrap();
+        assert_eq!(specification.sticky, None);
+        let context = specification.private_context.unwrap();
+        assert_eq!(context.exploration_millionths, 200_000);
+        let features: Vec<_> =
+            context.features.iter().map(|one| (&*one.name, one.true_millionths)).collect();
+        assert_eq!(features, [("weekend", 290_000), ("returning", 500_000)]);
+        let more = of("private_features = \"a\"\nexploration = 0.05").unwrap();
+        let context = more.specification.unwrap().private_context.unwrap();
+        assert_eq!(context.exploration_millionths, 50_000);
+        // What was said is passed on, for the server to refuse.
+        let kept = of("private_features = \"a\"\nreport_days = 3").unwrap();
+        assert!(kept.specification.unwrap().sticky.is_some());
+        for (text, complaint) in [
+            ("exploration = 0.1", "--private-features"),
+            ("private_features = \"a\"\nexploration = 1.5", "from 0 to 1"),
+            ("private_features = \"a\"\nexploration = 1", "below 1"),
+            ("private_features = \"\"", "is not 1 to 64"),
+            ("private_features = \"a,a\"", "names must differ"),
+            ("private_features = \"a=1\"", "such as weekend=0.29"),
+        ] {
+            let message = of(text).unwrap_err().to_string();
+            assert!(message.contains(complaint), "{text}: {message}");
+        }
     }
 
     #[test]

@@ -284,9 +284,12 @@ impl ExperimentView {
             ("policy", self.policy_version.clone()),
             (
                 "arms",
-                match &self.sticky {
-                    Some(sticky) => sticky.describe(),
-                    None => {
+                match (&self.sticky, &self.private_context) {
+                    (Some(sticky), _) => sticky.describe(),
+                    (None, Some(_)) => {
+                        "chosen on the device; drawn anew where an assignment explores".to_owned()
+                    }
+                    (None, None) => {
                         "drawn anew for each assignment, which can be reported each time".to_owned()
                     }
                 },
