@@ -1,10 +1,12 @@
 //! Estimates of the arms from the committed reports.
 
+use bandana_learners::contexts;
 use bandana_learners::harm::{allowed, harmful};
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::cells::{Cells, Limit, Metric};
 use bandana_shared::channel::{Channel, KaryChannel};
 use bandana_shared::confidence::{Lead, NormalMixture, best_among, lead_among, reports_left};
+use bandana_shared::context::Feature;
 use bandana_shared::estimate::{Estimand, manipulation_gain, manipulation_shift};
 use bandana_shared::interval::{ErrorLevel, Interval};
 use bandana_shared::refusals::{RefusalReason, are_asked_by};
@@ -71,6 +73,7 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         metrics: table.metrics(cells, &counted),
         control_arm: 0,
         lifts: Vec::new(),
+        features: table.features(cells, &counted),
         holdout: earned(specification, &counted, settings.alpha),
     }
 }
@@ -82,7 +85,9 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
     reason = "a rounded number from 0 up; too large a one is cut"
 )]
 fn of_all(rewards: u64, specification: &Specification) -> u64 {
-    (rewards as f64 / specification.measurement().share(0)).ceil() as u64
+    // With a private context, one coordinate of all are the rewards.
+    let of_one = rewards as f64 * specification.cells().coordinates() as f64;
+    (of_one / specification.measurement().share(0)).ceil() as u64
 }
 
 /// What a tally says of a metric.
@@ -170,6 +175,34 @@ impl ArmTable<'_> {
             arms: self.arms(0, Some(place), &cells.of_arms(counted, 0, Some(place))),
         };
         values.iter().enumerate().map(segment).collect()
+    }
+
+    /// The scores of the arms for each feature of a private context.
+    fn features(self, cells: Cells, counted: &[Tally]) -> Vec<v1::FeatureEstimates> {
+        let Self { serving, settings } = self;
+        let channel = serving.specification.channel();
+        let sequence = NormalMixture::new(settings.alpha);
+        // The level of a product is 0 for -1 and 1 for 1.
+        let product = |level: f64| 2.0 * level - 1.0;
+        let context = serving.specification.private_context();
+        let features = context.map_or(&[][..], |one| one.features());
+        let feature = |(coordinate, feature): (usize, &Feature)| {
+            let score = |(arm, tally): (usize, &Tally)| {
+                let interval = sequence.mean_through(channel, tally).clamped(0.0, 1.0);
+                v1::FeatureScore {
+                    arm: u32::try_from(arm).unwrap_or(u32::MAX),
+                    reports: tally.reports(),
+                    estimate: channel.debiased_mean(tally).map(product),
+                    low: product(interval.low()),
+                    high: product(interval.high()),
+                    score: contexts::score(&serving.policy.weights, coordinate, arm),
+                }
+            };
+            let tallies = cells.of_coordinate(counted, coordinate);
+            let scores = tallies.iter().enumerate().map(score).collect();
+            v1::FeatureEstimates { feature: feature.name().to_owned(), scores }
+        };
+        (1..).zip(features).map(feature).collect()
     }
 
     fn metrics(self, cells: Cells, counted: &[Tally]) -> Vec<v1::MetricEstimates> {

@@ -46,6 +46,8 @@ pub struct Acceptance {
     /// The segmentations that the app agrees to, each with the user's value.
     segments: Vec<(String, String)>,
     metrics: Vec<(String, Rewards)>,
+    /// The features of a private context that the app agrees to; empty: to none.
+    features: Vec<String>,
 }
 
 /// What an app has accepted of a specification.
@@ -123,6 +125,7 @@ impl Acceptance {
             shuffled: None,
             segments: Vec::new(),
             metrics: Vec::new(),
+            features: Vec::new(),
         }
     }
 
@@ -358,6 +361,46 @@ impl Acceptance {
         self
     }
 
+    /// Accepts an experiment that chooses arms by a private context of exactly these features, in this
+    /// order: see [`crate::Core::choose_in_context`]. Without it an app takes part in no such
+    /// experiment. An experiment need not have it. **This is research**: `docs/private-contexts.md`
+    /// says what was proved and measured, and when not to use it.
+    ///
+    /// # Privacy
+    /// A context never leaves, nor does anything of an assignment whose arm was chosen by it. Those
+    /// that explore, by a coin and with an arm that are independent of the context, send one bit,
+    /// which costs ε for context and reward together.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::{Fetched, Refusal};
+    /// use bandana_shared::cells::Measurement;
+    /// use bandana_shared::{context::PrivateContext, participation::Millionths};
+    ///
+    /// # let (mut client, id) = (bandana_client::Client::new(budget()?), specification()?.experiment_id().clone());
+    /// let context = PrivateContext::new(vec!["weekend".parse()?], Millionths::from_share(0.2)?)?;
+    /// let measurement = Measurement { context: Some(context), ..Measurement::REWARDS_ONLY };
+    /// let specification = specification()?.measuring(measurement)?;
+    /// # let weights = answer(now())?.policy.weights;
+    /// # let weights = weights.clone().with_segments(&[weights.clone(), weights])?;
+    /// # let policy = bandana_shared::policy::Policy { weights, ..answer(now())?.policy };
+    /// # let answer = Fetched { specification, policy, ..answer(now())? };
+    /// let task = FetchTask::new(id.clone());
+    /// client.enroll(id.clone(), acceptance()?);
+    /// assert!(client.on_fetched(&task, answer.clone(), now()).is_err());
+    /// let features = vec!["weekend".to_owned()];
+    /// assert_eq!(client.refusal(&id), Some(&Refusal::PrivateContext { features }));
+    ///
+    /// client.enroll(id.clone(), acceptance()?.private_context(["weekend"]));
+    /// client.on_fetched(&task, answer, now())?;
+    /// client.choose_in_context(&id, &[true], now())?;
+    /// # Ok::<(), Failure>(())
+    /// ```
+    #[must_use]
+    pub fn private_context<F: Into<String>>(self, features: impl IntoIterator<Item = F>) -> Self {
+        Self { features: features.into_iter().map(Into::into).collect(), ..self }
+    }
+
     /// The segment of this installation; `None`: it has none of the values.
     pub(crate) fn segment_of(&self, segmentation: &Segmentation) -> Option<usize> {
         let own = self.segments.iter().find(|(name, _)| name == segmentation.name());
@@ -461,6 +504,11 @@ impl Acceptance {
             if !self.metrics.iter().any(|known| (&*known.0, known.1) == (name, values)) {
                 return Err(Refusal::Metric { name: name.to_owned() });
             }
+        }
+        if let Some(context) = &offered.context
+            && context.names() != self.features
+        {
+            return Err(Refusal::PrivateContext { features: context.names() });
         }
         Ok(())
     }

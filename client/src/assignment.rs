@@ -13,6 +13,7 @@ use crate::debit::Debit;
 use crate::noise::NoiseSource;
 use crate::privatizer::{PrivateReport, PrivatizeError, Privatizer};
 use crate::reward::Reward;
+use crate::sign::Sign;
 use crate::time::{CLOCK_SLACK, Timestamp};
 
 /// Identifies an assignment within its installation, also after a restart.
@@ -143,6 +144,8 @@ pub enum Unreported {
     ClockDisagrees,
     /// The client's storage can't be used, so the spent budget is unknown.
     StorageUnusable,
+    /// The arm was chosen by a private context, of which a report would tell.
+    NotExploring,
 }
 
 impl fmt::Display for Unreported {
@@ -158,6 +161,7 @@ impl fmt::Display for Unreported {
             Self::Forked => "the process is a copy of the one that has the client",
             Self::ClockDisagrees => "the clock does not agree with the server's day",
             Self::StorageUnusable => "the storage can't be used",
+            Self::NotExploring => "the arm was chosen by a private context",
         })
     }
 }
@@ -191,6 +195,8 @@ pub(crate) struct OpenAssignment {
     pub(crate) price: Debit,
     /// Sum of the admitted rewards; `None`: no reward was added.
     sum: Option<Reward>,
+    /// As secret as a reward, and like one not stored with the rest.
+    sign: Sign,
 }
 
 /// Does not reveal whether a reward was added: that alone can reveal the reward.
@@ -212,7 +218,22 @@ impl OpenAssignment {
         release_at: Timestamp,
     ) -> Self {
         let price = Debit::unshuffled(NanoNats::from_epsilon(specification.epsilon()));
-        Self { specification, cell, rewards_until, release_at, store: None, price, sum: None }
+        let coordinate = specification.cells().cell(cell).map_or(0, |cell| cell.coordinate);
+        // The constant is known whatever the context was.
+        let sign = if coordinate == 0 { Sign::Known { is_negative: false } } else { Sign::Lost };
+        let (store, sum) = (None, None);
+        Self { specification, cell, rewards_until, release_at, store, price, sum, sign }
+    }
+
+    /// Sets the coordinate that the rewards are reported with.
+    pub(crate) fn set_sign(&mut self, sign: Sign) {
+        self.sign = sign;
+    }
+
+    /// The coordinate that the rewards are reported with.
+    #[cfg(feature = "storage")]
+    pub(crate) fn sign(&self) -> Sign {
+        self.sign
     }
 
     /// The same assignment, with another price than that of a report that is not shuffled.
@@ -274,7 +295,8 @@ impl OpenAssignment {
         Ok(())
     }
 
-    /// The private report of the sum of the rewards, or of the default reward.
+    /// The private report of the sum of the rewards, or of the default reward; with a private context,
+    /// of its product with the sign.
     pub(crate) fn privatize(
         &self,
         noise: &mut impl NoiseSource,
@@ -283,7 +305,7 @@ impl OpenAssignment {
         let range = rewards.range();
         let total = self.sum.as_ref().map_or(rewards.default_reward(), Reward::expose);
         let clamped = total.clamp(range.low(), range.high());
-        self.privatizer().privatize_admitted(clamped, noise)
+        self.privatizer().privatize_with_sign(clamped, self.sign, noise)
     }
 
     /// The sum of the rewards, for the rewards file, the only place where raw values may be stored.

@@ -212,6 +212,7 @@ mod reward;
 mod sdk;
 mod shuffled;
 mod shuffled_task;
+mod sign;
 mod signers;
 #[cfg(feature = "storage")]
 mod storage;

@@ -1,14 +1,17 @@
 //! The privatizer: from a reward to a private bit or symbol.
 
+use std::hint::select_unpredictable;
+
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::channel::Channel;
-use bandana_shared::curve::Curve;
+use bandana_shared::curve::{Curve, Level};
 use bandana_shared::rewards::{OutOfRange, RewardKind, Rewards};
 use bandana_shared::specification::Specification;
 use thiserror::Error;
 
 use crate::noise::{EntropyError, NoiseSource};
 use crate::reward::Reward;
+use crate::sign::Sign;
 
 /// The private form of a reward: one random bit, or one random symbol in an experiment with k-ary
 /// randomized response. Safe to store and to send.
@@ -152,9 +155,20 @@ impl Privatizer {
     }
 
     /// The private report of a value that [`Self::admit`] returned.
-    pub(crate) fn privatize_admitted<N: NoiseSource>(
+    fn privatize_admitted<N: NoiseSource>(
         &self,
         admitted: f64,
+        noise: &mut N,
+    ) -> Result<PrivateReport, PrivatizeError> {
+        self.privatize_with_sign(admitted, Sign::Known { is_negative: false }, noise)
+    }
+
+    /// The private report of a value that [`Self::admit`] returned, multiplied by a sign: with G its
+    /// level, from 0 to 1, that of G, or of 1 - G. If the sign is lost, it is that of 1/2.
+    pub(crate) fn privatize_with_sign<N: NoiseSource>(
+        &self,
+        admitted: f64,
+        sign: Sign,
         noise: &mut N,
     ) -> Result<PrivateReport, PrivatizeError> {
         if self.simulation != N::SIMULATED {
@@ -167,7 +181,14 @@ impl Privatizer {
         };
         let symbol = match (self.channel, self.rewards.kind()) {
             (Channel::Bit(floor), _) => {
-                let threshold = floor.threshold(self.curve.apply(level()?));
+                let level = level()?;
+                let level = match sign {
+                    Sign::Known { is_negative } => {
+                        select_unpredictable(is_negative, level.mirrored(), level)
+                    }
+                    Sign::Lost => Level::HALF,
+                };
+                let threshold = floor.threshold(self.curve.apply(level));
                 Symbol::from(threshold.draw(|| noise.word())?)
             }
             // The level of a category would be rounded, and so would at times be another category.

@@ -97,6 +97,16 @@ pub enum Refusal {
         /// The name of the metric.
         name: String,
     },
+    /// Arms are chosen by other features than those that the app has agreed to, or in another order:
+    /// see [`crate::Acceptance::private_context`].
+    #[error(
+        "the experiment chooses arms by a private context of {features:?}, which the app has not \
+         agreed to; this is research"
+    )]
+    PrivateContext {
+        /// The features of the experiment.
+        features: Vec<String>,
+    },
     /// A shorter time for rewards than the app accepts.
     #[error(
         "the experiment's attribution window is {offered:?}; the app accepts {accepted:?} or more"
@@ -139,12 +149,12 @@ pub enum Refusal {
     /// The answer is about another experiment.
     #[error("the server answered with another experiment than the one asked for")]
     OtherExperiment,
-    /// The policy has weights for another number of segments.
-    #[error("the policy has weights for {lists} segments of {segments}")]
+    /// The policy has weights for another number of segments, or of coordinates of a private context.
+    #[error("the policy has weights for {lists} segments or coordinates of {segments}")]
     PolicySegments {
         /// Number of segments with weights.
         lists: usize,
-        /// Number of the experiment's segments; 0 without a segmentation.
+        /// Number of the experiment's segments or coordinates; 0 if it has neither.
         segments: usize,
     },
     /// Weights and arms differ in number.
@@ -169,7 +179,9 @@ impl Refusal {
         match self {
             Self::Epsilon { .. } => RefusalReason::Epsilon,
             Self::Range | Self::Kind { .. } | Self::Rewards => RefusalReason::Rewards,
-            Self::Segmentation { .. } | Self::Metric { .. } => RefusalReason::Measurement,
+            Self::Segmentation { .. } | Self::Metric { .. } | Self::PrivateContext { .. } => {
+                RefusalReason::Measurement
+            }
             Self::AttributionWindow { .. } | Self::ReleaseDelay { .. } => RefusalReason::Timing,
             Self::Signature(_) | Self::Digest(_) => RefusalReason::Signatures,
             Self::NoRelay { .. } | Self::NotShuffled | Self::CentralEpsilon { .. } => {

@@ -7,6 +7,7 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::context::{ContextError, PrivateContext};
 use crate::identity::{ArmIndex, CellIndex, is_name};
 use crate::limits::{LABEL_BYTES_MAX, METRICS_MAX, NAME_CHARS_MAX, SEGMENTS_MAX};
 use crate::participation::Millionths;
@@ -274,6 +275,8 @@ pub struct Measurement {
     /// The share of the installations that are held out: below the whole. Each draws once whether it
     /// is, gets an arm by even weights, and says in its reports that it was held out.
     pub holdout: Millionths,
+    /// The private context that arms are chosen by. None: they are not.
+    pub context: Option<PrivateContext>,
 }
 
 impl Default for Measurement {
@@ -283,9 +286,9 @@ impl Default for Measurement {
 }
 
 impl Measurement {
-    /// No segments, no metric beside the rewards, and nobody held out.
+    /// No segments, no metric beside the rewards, nobody held out, and no private context.
     pub const REWARDS_ONLY: Self =
-        Self { segmentation: None, metrics: Vec::new(), holdout: Millionths::NONE };
+        Self { segmentation: None, metrics: Vec::new(), holdout: Millionths::NONE, context: None };
 
     /// Checks the parts, and the number of cells with so many arms.
     pub(crate) fn check(&self, arms: usize) -> Result<(), CellsError> {
@@ -303,18 +306,40 @@ impl Measurement {
         if self.holdout == Millionths::ALL {
             return Err(CellsError::AllHeldOut);
         }
+        if self.context.is_some() {
+            self.check_context()?;
+        }
         let cells = self.cells(arms);
         if cells.len() <= CellIndex::LIMIT { Ok(()) } else { Err(CellsError::Cells { cells }) }
+    }
+
+    fn check_context(&self) -> Result<(), ContextError> {
+        let is_held_out = self.holdout != Millionths::NONE;
+        let with = match (&self.segmentation, self.metrics.is_empty()) {
+            (Some(_), _) => "segments",
+            (None, false) => "metrics",
+            (None, true) if is_held_out => "a holdout",
+            (None, true) => return Ok(()),
+        };
+        Err(ContextError::Combination { with, instead: "make two experiments of it" })
     }
 
     /// The cells with so many arms.
     pub fn cells(&self, arms: usize) -> Cells {
         let segments = self.segmentation.as_ref().map_or(1, |one| one.values.len());
         let groups = if self.holdout == Millionths::NONE { 1 } else { 2 };
-        Cells { arms, segments, groups, metrics: self.metrics.len() + 1 }
+        let coordinates = self.context.as_ref().map_or(1, PrivateContext::coordinates);
+        Cells { arms, segments, groups, metrics: self.metrics.len() + 1, coordinates }
     }
 
-    /// Whether there are neither segments nor further metrics nor a holdout.
+    /// The number of lists in the weights of a policy beside those for all installations: one for
+    /// each segment, or one for each coordinate of a private context.
+    pub fn lists(&self) -> usize {
+        let segments = self.segmentation.as_ref().map_or(0, |one| one.values.len());
+        segments + self.context.as_ref().map_or(0, PrivateContext::coordinates)
+    }
+
+    /// Whether there are neither segments, nor further metrics, nor a holdout, nor a private context.
     pub fn is_rewards_only(&self) -> bool {
         *self == Self::REWARDS_ONLY
     }
@@ -363,20 +388,23 @@ impl Measurement {
     }
 }
 
-/// The numbers of arms, segments, groups and metrics of an experiment.
+/// The numbers of arms, segments, groups and metrics of an experiment, or of arms and coordinates.
 ///
 /// The index of a cell is `((arm * segments + segment) * groups + group) * metrics + metric`, so
 /// that arms can be added. Group 1 are the installations that are held out, if any are; metric 0
-/// are the rewards.
+/// are the rewards. With a [private context](PrivateContext) it is `arm * coordinates + coordinate`;
+/// the rewards are counted under coordinate 0, the constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cells {
     arms: usize,
     segments: usize,
     groups: usize,
     metrics: usize,
+    /// 1 without a private context.
+    coordinates: usize,
 }
 
-/// The arm, segment, group and metric of a cell.
+/// The arm, segment, group and metric of a cell, or its arm and coordinate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The arm.
@@ -387,13 +415,22 @@ pub struct Cell {
     pub is_held_out: bool,
     /// The metric, from 1; 0 stands for the rewards.
     pub metric: usize,
+    /// The coordinate of a private context; 0 is the constant, and without a context.
+    pub coordinate: usize,
+}
+
+impl Cell {
+    /// The cell of the rewards of an arm, where nothing else tells cells apart.
+    pub const fn of(arm: ArmIndex) -> Self {
+        Self { arm, segment: 0, is_held_out: false, metric: 0, coordinate: 0 }
+    }
 }
 
 impl Cells {
     /// The number of cells.
     #[expect(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(self) -> usize {
-        self.arms * self.segments * self.groups * self.metrics
+        self.arms * self.segments * self.groups * self.metrics * self.coordinates
     }
 
     /// The number of arms.
@@ -416,16 +453,25 @@ impl Cells {
         self.groups == 2
     }
 
+    /// The number of coordinates of the private context; 1 without one.
+    pub fn coordinates(self) -> usize {
+        self.coordinates
+    }
+
     /// The index of a cell.
     ///
     /// # Panics
     /// When the experiment has no such cell.
-    pub fn index(self, Cell { arm, segment, is_held_out, metric }: Cell) -> CellIndex {
-        assert!(segment < self.segments && metric < self.metrics, "segment or metric too large");
+    pub fn index(self, cell: Cell) -> CellIndex {
+        let Cell { arm, segment, is_held_out, metric, coordinate } = cell;
         let group = usize::from(is_held_out);
-        assert!(group < self.groups, "nobody is held out");
+        assert!(segment < self.segments && metric < self.metrics, "segment or metric too large");
+        assert!(
+            group < self.groups && coordinate < self.coordinates,
+            "no such group or coordinate"
+        );
         let index = ((arm.get() * self.segments + segment) * self.groups + group) * self.metrics;
-        let index = CellIndex::new(index + metric);
+        let index = CellIndex::new((index + metric) * self.coordinates + coordinate);
         index.unwrap_or_else(|_| unreachable!("checked with the specification"))
     }
 
@@ -435,19 +481,23 @@ impl Cells {
         if index >= self.len() {
             return None;
         }
-        let (rest, metric) = (index / self.metrics, index % self.metrics);
+        let (rest, coordinate) = (index / self.coordinates, index % self.coordinates);
+        let (rest, metric) = (rest / self.metrics, rest % self.metrics);
         let (rest, group) = (rest / self.groups, rest % self.groups);
         let arm = ArmIndex::new(rest / self.segments).ok()?;
-        Some(Cell { arm, segment: rest % self.segments, is_held_out: group == 1, metric })
+        let (segment, is_held_out) = (rest % self.segments, group == 1);
+        Some(Cell { arm, segment, is_held_out, metric, coordinate })
     }
 
     /// The number of reports of each arm that was drawn by the weights of a policy, of all metrics
-    /// in all segments: all reports but those of the installations that are held out.
+    /// in all segments, or of all coordinates: all reports but those of the installations that are
+    /// held out.
     pub fn reports_of_arms(self, tallies: &[Tally]) -> Vec<u64> {
         let mut reports = vec![0; self.arms];
-        let of_arm = self.segments * self.groups * self.metrics;
+        let of_group = self.metrics * self.coordinates;
+        let of_arm = self.segments * self.groups * of_group;
         for (place, tally) in tallies.iter().enumerate().take(self.len()) {
-            if (place / self.metrics).is_multiple_of(self.groups) {
+            if (place / of_group).is_multiple_of(self.groups) {
                 reports[place / of_arm] += tally.reports();
             }
         }
@@ -455,7 +505,8 @@ impl Cells {
     }
 
     /// The tally of each arm: of one metric, in one segment or, with `None`, in all of them, whoever
-    /// is held out or not. Cells that `tallies` lacks are empty.
+    /// is held out or not; with a private context, of the constant. Cells that `tallies` lacks are
+    /// empty.
     pub fn of_arms(self, tallies: &[Tally], metric: usize, segment: Option<usize>) -> Vec<Tally> {
         self.sums(tallies, metric, (segment, None))
     }
@@ -478,17 +529,29 @@ impl Cells {
         let of_arm = |arm: usize| {
             let places = segments.clone().flat_map(|one| {
                 let first = (arm * self.segments + one) * self.groups;
-                groups.clone().map(move |group| (first + group) * self.metrics + metric)
+                let place =
+                    move |group| ((first + group) * self.metrics + metric) * self.coordinates;
+                groups.clone().map(place)
             });
             places.filter_map(|place| tallies.get(place)).copied().sum()
         };
         (0..self.arms).map(of_arm).collect()
     }
+
+    /// The tally of each arm: of one coordinate of a private context. Cells that `tallies` lacks are
+    /// empty.
+    pub fn of_coordinate(self, tallies: &[Tally], coordinate: usize) -> Vec<Tally> {
+        let place = |arm: usize| arm * self.coordinates + coordinate;
+        (0..self.arms).map(|arm| tallies.get(place(arm)).copied().unwrap_or_default()).collect()
+    }
 }
 
 impl fmt::Display for Cells {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { arms, segments, groups, metrics } = self;
+        let Self { arms, segments, groups, metrics, coordinates } = self;
+        if *coordinates > 1 {
+            return write!(f, "{arms} arms and {coordinates} coordinates of a context");
+        }
         let beside = metrics - 1;
         write!(f, "{arms} arms, {segments} segments and {beside} metrics beside the rewards")?;
         if *groups == 2 { f.write_str(", each with a holdout") } else { Ok(()) }
@@ -583,4 +646,7 @@ pub enum CellsError {
          symbols; take another mechanism, or no metrics"
     )]
     MetricsNeedBits,
+    /// The private context is not valid, or does not go with the rest.
+    #[error(transparent)]
+    Context(#[from] ContextError),
 }

@@ -26,6 +26,8 @@ impl Level {
     pub const ZERO: Self = Self(0);
     /// The highest reward.
     pub const ONE: Self = Self(ONE);
+    /// The middle of the range.
+    pub const HALF: Self = Self(ONE / 2);
 
     /// `x` rounded down to a multiple of `2^-53`.
     ///
@@ -60,6 +62,19 @@ impl Level {
     /// The exact value.
     pub fn to_unit(self) -> f64 {
         self.0 as f64 / ONE as f64
+    }
+
+    /// One minus the value, exactly.
+    ///
+    /// ```
+    /// use bandana_shared::curve::Level;
+    /// assert_eq!(Level::from_unit(0.25)?.mirrored(), Level::from_unit(0.75)?);
+    /// # Ok::<(), bandana_shared::curve::LevelError>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn mirrored(self) -> Self {
+        Self(ONE.wrapping_sub(self.0))
     }
 }
 

@@ -35,6 +35,7 @@ pub mod canonical;
 pub mod cells;
 pub mod channel;
 pub mod confidence;
+pub mod context;
 pub mod curve;
 pub mod epsilon;
 pub mod estimate;

@@ -26,6 +26,10 @@ pub const SEGMENTS_MAX: usize = 16;
 /// Largest number of metrics beside the rewards: each takes reports from the others.
 pub const METRICS_MAX: usize = 15;
 
+/// Largest number of features of a private context: a report is about one of them, or about none, so
+/// each takes reports from the others.
+pub const FEATURES_MAX: usize = 15;
+
 /// Longest period in which an installation reports once, in days: ten years. One that never ends is
 /// asked for by 0.
 pub const REPORT_DAYS_MAX: u32 = 3650;

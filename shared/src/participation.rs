@@ -30,6 +30,9 @@ impl Millionths {
     /// The whole.
     pub const ALL: Self = Self(1_000_000);
 
+    /// One half.
+    pub const HALF: Self = Self(500_000);
+
     /// Checks the range.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::alphabet::Alphabet;
 use crate::cells::{Cells, CellsError, Measurement, Metric};
 use crate::channel::{Channel, Floor, FloorError, KaryChannel};
+use crate::context::{ContextError, PrivateContext};
 use crate::curve::{Curve, Mechanism};
 use crate::epsilon::Epsilon;
 use crate::estimate::Estimand;
@@ -173,6 +174,7 @@ impl Specification {
         if !parts.measurement.metrics.is_empty() && matches!(parts.mechanism, Mechanism::Kary(_)) {
             return Err(CellsError::MetricsNeedBits.into());
         }
+        check_context(&parts)?;
         let ReleaseTiming { attribution_window_seconds, release_delay_seconds_max } = parts.timing;
         if attribution_window_seconds > ATTRIBUTION_WINDOW_SECONDS_MAX
             || release_delay_seconds_max > RELEASE_DELAY_SECONDS_MAX
@@ -383,6 +385,11 @@ impl Specification {
         &self.parts.measurement
     }
 
+    /// The private context that arms are chosen by. None: they are not.
+    pub fn private_context(&self) -> Option<&PrivateContext> {
+        self.parts.measurement.context.as_ref()
+    }
+
     /// The cells that reports are counted in.
     pub fn cells(&self) -> Cells {
         self.parts.measurement.cells(self.parts.arms.len())
@@ -434,6 +441,29 @@ fn check_mechanism(mechanism: Mechanism, rewards: Rewards) -> Result<(), Specifi
         (_, RewardKind::Categorical) => Err(SpecificationError::CategoriesNeedKary),
         _ => Ok(()),
     }
+}
+
+/// Checks that a private context, if there is one, fits the other parts.
+fn check_context(parts: &SpecificationParts) -> Result<(), CellsError> {
+    if parts.measurement.context.is_none() {
+        return Ok(());
+    }
+    let (with, instead) = match (parts.mechanism, parts.participation.sticky, parts.batch) {
+        (Mechanism::Kary(_), ..) => {
+            ("k-ary randomized response", "its reports are bits; take the linear mechanism")
+        }
+        (Mechanism::Quadratic(_) | Mechanism::Exponential, ..) => {
+            ("a curve", "take the linear mechanism, whose estimates of products are right")
+        }
+        (_, Some(_), _) => {
+            ("sticky arms", "an arm follows the context of the moment; leave them out")
+        }
+        (.., Some(_)) => {
+            ("shuffled reports", "what batches certify is not known for it; leave them out")
+        }
+        _ => return Ok(()),
+    };
+    Err(ContextError::Combination { with, instead }.into())
 }
 
 /// Checks number, labels and activity of the arms.

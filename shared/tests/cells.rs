@@ -35,7 +35,7 @@ fn every_cell_has_one_index_and_added_arms_come_last() {
     for arm in 0..4 {
         for (segment, metric) in (0..3).flat_map(|segment| (0..3).map(move |m| (segment, m))) {
             let arm = ArmIndex::new(arm).unwrap();
-            let cell = Cell { arm, segment, is_held_out: false, metric };
+            let cell = Cell { segment, metric, ..Cell::of(arm) };
             let index = cells.index(cell);
             assert_eq!(cells.cell(index), Some(cell));
             assert_eq!(more.index(cell), index);
@@ -45,17 +45,7 @@ fn every_cell_has_one_index_and_added_arms_come_last() {
     assert!(seen.iter().all(|seen| *seen));
     assert_eq!(cells.cell(CellIndex::new(36).unwrap()), None);
     let plain = Measurement::REWARDS_ONLY.cells(4);
-    assert_eq!(
-        plain
-            .index(Cell {
-                arm: ArmIndex::new(3).unwrap(),
-                segment: 0,
-                is_held_out: false,
-                metric: 0
-            })
-            .get(),
-        3
-    );
+    assert_eq!(plain.index(Cell::of(ArmIndex::new(3).unwrap())).get(), 3);
 }
 
 #[test]

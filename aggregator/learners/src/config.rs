@@ -1,5 +1,6 @@
 //! The configuration of a learner in an experiment, and the weights computed with it.
 
+use bandana_shared::channel::Channel;
 use bandana_shared::identity::{ArmIndex, Day};
 use bandana_shared::policy::Weights;
 use bandana_shared::specification::Specification;
@@ -7,7 +8,7 @@ use bandana_shared::tally::Tally;
 
 use super::guardrails::Guardrails;
 use super::window::{Days, Memory};
-use super::{Evidence, Learner, LearnerError, LearnerInput, harm, segments};
+use super::{Evidence, Learner, LearnerError, LearnerInput, contexts, harm, segments};
 
 /// Minimum number of new reports that triggers a new policy.
 const REPORTS_PER_POLICY_MIN: u64 = 100;
@@ -34,7 +35,8 @@ impl LearnerConfig {
 
     /// The weights of the arms of a specification, given the pending selections of each arm; for all
     /// installations, and for each [segment](segments). The first `initial_arms` arms were there from
-    /// the start. Arms that do [harm] get none.
+    /// the start. Arms that do [harm] get none. With a private context, the arms have the same, and
+    /// what is learnt are the [scores](contexts).
     ///
     /// # Errors
     /// [`LearnerError`], as for [`Learner::weights`].
@@ -47,6 +49,10 @@ impl LearnerConfig {
     ) -> Result<Weights, LearnerError> {
         let active = harm::allowed(specification, &snapshot.tallies);
         let cells = specification.cells();
+        if specification.private_context().is_some() {
+            let scores = self.scores(specification, snapshot, &active);
+            return Ok(contexts::policy(&scores, &active)?);
+        }
         let of_arms = cells.of_arms(&snapshot.tallies, 0, None);
         let burning_in = self.guardrails.burning_in(&of_arms, &active, initial_arms);
         let ahead = reports_until_policy(snapshot.reports()) as f64;
@@ -83,6 +89,27 @@ impl LearnerConfig {
         Ok(for_holdout(weights.with_segments(&of_segments)?))
     }
 
+    /// The scores of the arms for each coordinate of a private context.
+    fn scores(
+        self,
+        specification: &Specification,
+        snapshot: &TallySnapshot,
+        active: &[bool],
+    ) -> Vec<Vec<f64>> {
+        let (Channel::Bit(floor), Some(context)) =
+            (specification.channel(), specification.private_context())
+        else {
+            return Vec::new();
+        };
+        let cells = specification.cells();
+        let of = |coordinate| {
+            let of_arms = |tallies: &[Tally]| cells.of_coordinate(tallies, coordinate);
+            self.evidence_of(specification, snapshot, &of_arms)
+        };
+        let coordinates: Vec<Vec<Evidence>> = (0..cells.coordinates()).map(of).collect();
+        contexts::scores(&coordinates, &context.means(), active, floor.contrast())
+    }
+
     /// The evidence on each arm: of the rewards, in one segment or, with `None`, in all of them.
     fn evidence(
         self,
@@ -90,14 +117,24 @@ impl LearnerConfig {
         snapshot: &TallySnapshot,
         segment: Option<usize>,
     ) -> Vec<Evidence> {
+        let cells = specification.cells();
+        let of_arms = |tallies: &[Tally]| cells.of_arms(tallies, 0, segment);
+        self.evidence_of(specification, snapshot, &of_arms)
+    }
+
+    /// The evidence on each arm, by the tallies that `of_arms` takes from those of the cells.
+    fn evidence_of(
+        self,
+        specification: &Specification,
+        snapshot: &TallySnapshot,
+        of_arms: &dyn Fn(&[Tally]) -> Vec<Tally>,
+    ) -> Vec<Evidence> {
         let (cells, alphabet) = (specification.cells(), specification.channel().alphabet());
         let TallySnapshot { tallies, days } = snapshot;
         if self.memory.is_everything() {
-            let of_arms = cells.of_arms(tallies, 0, segment);
-            return of_arms.iter().map(|tally| Evidence::of(tally, alphabet)).collect();
+            return of_arms(tallies).iter().map(|tally| Evidence::of(tally, alphabet)).collect();
         }
-        let of_day =
-            |(day, tallies): (&Day, &Vec<Tally>)| (*day, cells.of_arms(tallies, 0, segment));
+        let of_day = |(day, tallies): (&Day, &Vec<Tally>)| (*day, of_arms(tallies));
         let days = days.iter().map(of_day).collect();
         self.memory.evidence(&days, cells.arms(), alphabet)
     }

@@ -50,6 +50,7 @@ mod ada_kl;
 pub mod bounds;
 mod challengers;
 mod config;
+pub mod contexts;
 pub mod divergence;
 pub mod guardrails;
 pub mod harm;

@@ -41,7 +41,7 @@ fn found_after(specification: &Specification, mean: f64, most: u64, seed: u64) -
     let cells = specification.cells();
     let place = |arm| {
         let arm = ArmIndex::new(arm).unwrap();
-        cells.index(Cell { arm, segment: 0, is_held_out: false, metric: 1 }).get()
+        cells.index(Cell { metric: 1, ..Cell::of(arm) }).get()
     };
     let mut tallies = vec![Tally::EMPTY; cells.len()];
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -126,12 +126,8 @@ fn with_a_holdout_every_arm_that_does_no_harm_has_a_weight() {
         for (arm, [rewarded, returned]) in
             [[900_000, 150_000], [100_000, returned]].iter().enumerate()
         {
-            let of = |metric| Cell {
-                arm: ArmIndex::new(arm).unwrap(),
-                segment: 0,
-                is_held_out: false,
-                metric,
-            };
+            let arm = ArmIndex::new(arm).unwrap();
+            let of = |metric| Cell { metric, ..Cell::of(arm) };
             tallies[cells.index(of(0)).get()] = Tally::new(1_000_000, *rewarded).unwrap();
             tallies[cells.index(of(1)).get()] = Tally::new(1_000_000, *returned).unwrap();
         }

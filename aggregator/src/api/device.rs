@@ -314,6 +314,12 @@ impl DeviceService {
         if serving.state == ExperimentState::Stopped {
             return Err(Status::failed_precondition("the experiment has ended"));
         }
+        if serving.specification.private_context().is_some() {
+            return Err(Status::invalid_argument(
+                "the experiment has a private context, by which only a device can choose: draw its \
+                 arms by `GetExperiment`",
+            ));
+        }
         let segment = segment_of(&serving.specification, &segment)?;
         let uniform = getrandom::u32().map_err(|error| {
             let mut status = Status::unavailable("the server's random source failed");

@@ -169,6 +169,12 @@ fn creation(request: CreateExperimentRequest) -> Result<(Specification, LearnerC
             "categories have no order, so no arm is better than another: use the learner `uniform`",
         ));
     }
+    if specification.private_context().is_some() && learner != Learner::Uniform {
+        return Err(Status::invalid_argument(
+            "with a private context, devices choose arms, and those that explore give all arms in \
+             play the same: use the learner `uniform`",
+        ));
+    }
     let memory = match request.memory {
         None => Ok(Memory::Everything),
         Some(WireMemory::WindowDays(days)) => Memory::days(days),

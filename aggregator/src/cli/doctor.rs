@@ -33,7 +33,7 @@ use crate::views::failure::Failure;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Fields with --json: experiment_id, takes_part, findings (check: server, specification, simulation, \
-epsilon, rewards, segments, metrics, attribution-window, release-delay, shuffling, signatures, \
+epsilon, rewards, segments, metrics, private-context, attribution-window, release-delay, shuffling, signatures, \
 participation, policy or clock; good; says). The exit code is 4 if a device would not take part.")]
 pub(super) struct Doctor {
     /// Id of the experiment.
@@ -74,6 +74,10 @@ pub(super) struct Doctor {
     /// for each.
     #[arg(long = "metric", value_name = "METRIC")]
     metrics: Vec<String>,
+    /// The features of a private context that the app agrees to, in their order: NAME,NAME,...
+    /// (research).
+    #[arg(long, value_name = "FEATURES")]
+    private_features: Option<String>,
     /// Print a JSON object for programs.
     #[arg(long)]
     json: bool,
@@ -245,9 +249,7 @@ impl Doctor {
         };
         let says = participation(specification.participation()) + &held_out;
         view.note("participation", true, says);
-        let (arms, segments) = (specification.arms().len(), specification.cells().segments());
-        // One segment has no weights of its own.
-        let lists = if segments > 1 { segments } else { 0 };
+        let (arms, lists) = (specification.arms().len(), specification.measurement().lists());
         match answer.policy.as_ref().map(Policy::try_from) {
             Some(Ok(Policy { weights, time_to_live_seconds: seconds, .. }))
                 if (weights.len(), weights.segments()) == (arms, lists) =>
@@ -301,6 +303,13 @@ impl Doctor {
             let good = self.metrics.iter().any(|text| as_declared(&text));
             let app = if good { "the app declares it" } else { "the app does not declare it so" };
             view.note("metrics", good, format!("{metric}; {app}"));
+        }
+        if let Some(context) = &measurement.context {
+            let features = context.names().join(", ");
+            let declared = self.private_features.as_deref().unwrap_or_default();
+            let good = declared.split(',').map(str::trim).eq(context.names());
+            let app = if good { "the app agrees to it" } else { "the app has not agreed to it" };
+            view.note("private-context", good, format!("{features} (research); {app}"));
         }
     }
 

@@ -25,11 +25,16 @@ pub(super) fn expected(status: &ExperimentStatus) -> Option<String> {
     let plan = Plan::new(arms, floor, GAP, ErrorLevel::FIVE_PERCENT).ok()?;
     let guardrail = status.holdout_share;
     let least = (1.0 - guardrail) * status.floor_weight + guardrail / arms as f64;
-    Some(sentence(plan, learner, (least, specification.measurement().share(0)), arms))
+    // With a private context, some explore, and of those one coordinate of all are the rewards.
+    let exploring = specification
+        .private_context()
+        .map_or(1.0, |context| context.exploration().share() / context.coordinates() as f64);
+    let rewards = exploring * specification.measurement().share(0);
+    Some(sentence(plan, learner, (least, rewards), arms))
 }
 
 /// `least` is the least share of every arm, and `rewards` that of the users who report their rewards
-/// rather than a metric.
+/// rather than a metric or a feature, or nothing.
 fn sentence(plan: Plan, learner: Learner, (least, rewards): (f64, f64), arms: usize) -> String {
     let of_all = |users: u64| (users as f64 / rewards).ceil();
     let users = |of: Result<(u64, u64), PlanError>| match of {

@@ -432,7 +432,7 @@ impl Experiment {
     /// Replaces the served state. Must be called with `computing` held.
     fn publish(&self, serving: PublishedExperiment) -> Arc<PublishedExperiment> {
         let (version, serving) = (serving.policy.version, Arc::new(serving));
-        self.monitor().serve_lists(serving.policy_since, &lists(&serving.policy.weights));
+        self.monitor().serve_lists(serving.policy_since, &lists(&serving));
         let mut flow = self.flow.lock().unwrap_or_else(PoisonError::into_inner);
         flow.serve(serving.policy_since, shares(&serving.policy.weights));
         drop(flow);
@@ -452,8 +452,12 @@ pub(crate) fn shares(weights: &Weights) -> Vec<f64> {
 }
 
 /// The shares of the arms: for all installations, then for those of each segment.
-pub(super) fn lists(weights: &Weights) -> Vec<Vec<f64>> {
-    let segments = [None].into_iter().chain((0..weights.segments()).map(Some));
+pub(super) fn lists(serving: &PublishedExperiment) -> Vec<Vec<f64>> {
+    let weights = &serving.policy.weights;
+    // The lists of a private context are scores, by which no arm that reports is drawn.
+    let is_private = serving.specification.private_context().is_some();
+    let segments = if is_private { 0 } else { weights.segments() };
+    let segments = [None].into_iter().chain((0..segments).map(Some));
     let shares = |segment| (0..weights.len()).map(|arm| weights.share_in(segment, arm)).collect();
     segments.map(shares).collect()
 }

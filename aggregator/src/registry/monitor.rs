@@ -46,7 +46,7 @@ pub(crate) fn monitor_of(
         counts_selections: policy.is_none(),
         arrival: arrival(&serving.specification),
     });
-    monitor.serve_lists(serving.policy_since, &lists(&serving.policy.weights));
+    monitor.serve_lists(serving.policy_since, &lists(serving));
     if serving.state == ExperimentState::Running { monitor } else { monitor.waiting() }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use bandana_learners::Learner;
 use bandana_shared::cells::{CellsError, Metric, Segmentation};
+use bandana_shared::context::{ContextError, Feature, PrivateContext};
 use bandana_shared::curve::Curvature;
 use bandana_shared::participation::{Layer, Millionths, ParticipationError, Sticky};
 use bandana_shared::refusals::{self, ARM_LABEL};
@@ -19,6 +20,9 @@ use super::seconds::{deserialize, seconds};
 
 /// Release delay of an experiment on real users, in seconds, unless another one is asked for.
 const RELEASE_DELAY: u32 = 3600;
+
+/// Share of the assignments that explore with a private context, unless another one is asked for.
+const EXPLORATION: f64 = 0.2;
 
 /// What is said of a new experiment. The names in a file are those of the flags, with
 /// underscores.
@@ -154,6 +158,17 @@ pub(crate) struct Draft {
     #[arg(long = "metric", value_name = "METRIC")]
     #[serde(default)]
     metrics: Vec<String>,
+    /// Research: devices choose arms by features that never leave them: NAME,NAME=SHARE,..., 1 to 15,
+    /// each true or false, SHARE the share of the assignments in which it is true, if that is not about
+    /// half of them. Only assignments that explore report. Apps in Rust must agree to exactly these
+    /// names, and arms are drawn anew for each assignment. Read docs/private-contexts.md first, which
+    /// says when not to.
+    #[arg(long, value_name = "FEATURES")]
+    private_features: Option<String>,
+    /// Share of the assignments that explore, with --private-features: above 0, below 1 [default:
+    /// 0.2].
+    #[arg(long, value_name = "SHARE")]
+    exploration: Option<f64>,
     /// Ask installations whether and why they refuse other experiments: one arm, and a category for each
     /// reason, once in 28 days. Apps tell it where they have agreed to (`report_refusals`); an epsilon of
     /// 0.5 is enough for thousands of them.
@@ -264,6 +279,8 @@ impl Draft {
             holdout_group: self.holdout_group.or(file.holdout_group),
             segments: self.segments.or(file.segments),
             metrics: if self.metrics.is_empty() { file.metrics } else { self.metrics },
+            private_features: self.private_features.or(file.private_features),
+            exploration: self.exploration.or(file.exploration),
             simulation: self.simulation.or(file.simulation),
         }
     }
@@ -323,6 +340,7 @@ impl Draft {
         let mechanism = self.mechanism(kind)?;
         let memory = self.memory()?;
         let participation = self.participation()?;
+        let private_context = self.private_context()?;
         let refused = |error: CellsError| Failure::Refused(error.to_string());
         let segments = self.segments.as_deref().map(str::parse::<Segmentation>).transpose();
         let segments = segments.map_err(refused)?;
@@ -368,6 +386,7 @@ impl Draft {
                 values: segments.values().to_vec(),
             }),
             metrics: metrics.iter().map(v1::Metric::from).collect(),
+            private_context,
             ..participation
         };
         Ok(CreateExperimentRequest {
@@ -402,6 +421,7 @@ impl Draft {
             (Some(_), Some(_), _) => {
                 Err(Failure::Refused("a goal stands for a learner; leave one of them out".into()))
             }
+            (None, None, _) if self.private_features.is_some() => Ok(Learner::Uniform),
             (None, Some(Goal::Decide), RewardKind::Categorical) => Err(Failure::Refused(
                 "categories have no order, so none of their arms is the best; leave the goal out"
                     .into(),
@@ -429,10 +449,33 @@ impl Draft {
         share.map_err(|error| Failure::Refused(format!("--holdout-group: {error}")))
     }
 
+    /// The private context, if there is one.
+    fn private_context(&self) -> Result<Option<v1::PrivateContext>, Failure> {
+        let Some(features) = &self.private_features else {
+            return match self.exploration {
+                None => Ok(None),
+                Some(_) => Err(Failure::Refused(
+                    "--exploration (`exploration`) is the share of the assignments that explore \
+                     with --private-features (`private_features`); give those too, or leave it out"
+                        .to_owned(),
+                )),
+            };
+        };
+        let exploration = Millionths::from_share(self.exploration.unwrap_or(EXPLORATION));
+        let exploration = exploration.map_err(|error| Failure::Refused(error.to_string()))?;
+        let refused = |error: ContextError| Failure::Refused(error.to_string());
+        let features = features.split(',').map(str::parse::<Feature>).collect();
+        let features: Vec<Feature> = Result::map_err(features, refused)?;
+        let context = PrivateContext::new(features, exploration).map_err(refused)?;
+        Ok(Some(v1::PrivateContext::from(&context)))
+    }
+
     /// A specification that says who takes part, and nothing else.
     fn participation(&self) -> Result<v1::Specification, Failure> {
         let refused = |error: ParticipationError| Failure::Refused(error.to_string());
-        let redraws = self.redraw.unwrap_or(false);
+        // The arm of a private context follows the context. The server refuses to keep it.
+        let keeps = self.until_weight_below.is_some() || self.report_days.is_some();
+        let redraws = self.redraw.unwrap_or(self.private_features.is_some() && !keeps);
         if redraws && (self.until_weight_below.is_some() || self.report_days.is_some()) {
             return Err(Failure::Refused(
                 "arms that are drawn anew are not kept; leave out either --redraw (`redraw`), or \
@@ -674,6 +717,37 @@ mod tests {
         assert_eq!(learner(over).unwrap(), v1::Learner::TopTwo);
         let over = draft("learner = \"uniform\"").over(of("goal = \"decide\""));
         assert_eq!(learner(over).unwrap(), v1::Learner::Uniform);
+    }
+
+    #[test]
+    fn private_features_make_a_private_context_with_arms_drawn_anew() {
+        let of = |text: &str| draft(&format!("{COMPLETE}{text}")).request(false);
+        let request = of("private_features = \"weekend=0.29, returning\"").unwrap();
+        assert_eq!(request.learner(), v1::Learner::Uniform);
+        let specification = request.specification.unwrap();
+        assert_eq!(specification.sticky, None);
+        let context = specification.private_context.unwrap();
+        assert_eq!(context.exploration_millionths, 200_000);
+        let features: Vec<_> =
+            context.features.iter().map(|one| (&*one.name, one.true_millionths)).collect();
+        assert_eq!(features, [("weekend", 290_000), ("returning", 500_000)]);
+        let more = of("private_features = \"a\"\nexploration = 0.05").unwrap();
+        let context = more.specification.unwrap().private_context.unwrap();
+        assert_eq!(context.exploration_millionths, 50_000);
+        // What was said is passed on, for the server to refuse.
+        let kept = of("private_features = \"a\"\nreport_days = 3").unwrap();
+        assert!(kept.specification.unwrap().sticky.is_some());
+        for (text, complaint) in [
+            ("exploration = 0.1", "--private-features"),
+            ("private_features = \"a\"\nexploration = 1.5", "from 0 to 1"),
+            ("private_features = \"a\"\nexploration = 1", "below 1"),
+            ("private_features = \"\"", "is not 1 to 64"),
+            ("private_features = \"a,a\"", "names must differ"),
+            ("private_features = \"a=1\"", "such as weekend=0.29"),
+        ] {
+            let message = of(text).unwrap_err().to_string();
+            assert!(message.contains(complaint), "{text}: {message}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::alarm_view::{self, AlarmView};
 use super::arm_estimate_view::{ArmEstimateView, SymbolView, number};
 use super::columns::{Cells, Column};
+use super::context_view::{self, FeatureView};
 use super::experiment_view::{ShuffledView, estimand_in_words};
 use super::measurement_view::{self, MetricEstimatesView, SegmentView};
 use super::table::{Side, Table, visible};
@@ -27,7 +28,9 @@ without reports and for categories, low, high, weight: share of the traffic, man
 symbols: empty unless k-ary, else for each symbol count: reports that say it, frequency: its \
 debiased share among the true ones, low, high, meaning: of a reason for refusals, else null), segments (value, arms: as above, with weight of the \
 segment's traffic), metrics (name, share: of the assignments that report it, low, high: of its range, \
-at_most, at_least: limits on its mean or null, arms: as above, harmful_arms: indices), alarms (name, message, since_unix_seconds: null \
+at_most, at_least: limits on its mean or null, arms: as above, harmful_arms: indices), features (research: \
+feature, scores: of each arm arm, reports, estimate: of the product of the level of the reward, from -1 to 1, \
+with the feature, low, high, score: what devices choose by; with them, arms are of those who explore), alarms (name, message, since_unix_seconds: null \
 if not known, threshold, seen: in the measure of the alarm). Fields may be added; none changes its meaning.";
 
 /// Stable JSON form of estimates.
@@ -50,6 +53,7 @@ pub(crate) struct EstimatesView {
     arms: Vec<ArmEstimateView>,
     segments: Vec<SegmentView>,
     metrics: Vec<MetricEstimatesView>,
+    features: Vec<FeatureView>,
     alarms: Vec<AlarmView>,
 }
 
@@ -154,6 +158,7 @@ impl From<Estimates> for EstimatesView {
             arms: estimates.arms.into_iter().map(Into::into).collect(),
             segments: estimates.segments.into_iter().map(Into::into).collect(),
             metrics: estimates.metrics.into_iter().map(Into::into).collect(),
+            features: estimates.features.into_iter().map(Into::into).collect(),
             alarms: estimates.alarms.into_iter().map(Into::into).collect(),
         }
     }
@@ -214,15 +219,18 @@ impl EstimatesView {
             + &self.lifted(columns)
             + &self.frequencies(columns)
             + &measurement_view::describe(&self.metrics, &self.segments, columns)
+            + &context_view::describe(&self.features, |arm| self.label(arm), columns)
             + &alarm_view::describe(&self.alarms)
+    }
+
+    fn label(&self, arm: u32) -> String {
+        let found = self.arms.iter().find(|shown| shown.arm == arm);
+        found.map_or_else(String::new, |shown| visible(&shown.label))
     }
 
     /// A table of the lifts over the control arm, if there are any.
     fn lifted(&self, columns: Option<usize>) -> String {
-        let label = |arm: u32| {
-            let found = self.arms.iter().find(|shown| shown.arm == arm);
-            found.map_or_else(String::new, |shown| visible(&shown.label))
-        };
+        let label = |arm: u32| self.label(arm);
         let mut table = Table::new([
             ("arm", Side::Right),
             ("label", Side::Left),

@@ -13,6 +13,7 @@ use bandana_shared::wire::v1::{self, ExperimentState, ExperimentStatus};
 use serde::Serialize;
 
 use super::alarm_view::{self, AlarmView};
+use super::context_view::ContextView;
 use super::measurement_view::{self, MetricView, SegmentationView};
 use super::record_view::RecordView;
 use super::table::{Side, Table, visible};
@@ -35,7 +36,8 @@ of the batch colludes with the server), sticky (null if arms are drawn anew: unt
 report_days, 0: once), layer (null, or name, from, to), enrolment_share, segmentation (null, or \
 name, values), metrics (name, kind, low, high, share: of the assignments that report it, at_most, \
 at_least: limits on its mean or null), holdout_group (share of the installations that are held \
-out), arms (arm: its index, label, retired), signatures (public_key, \
+out), private_context (research; null, or features: name, true_share: of the assignments, \
+exploration_share: of them), arms (arm: its index, label, retired), signatures (public_key, \
 expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
 seen: in the measure of the alarm), archived (whether lists leave it out), record (title, hypothesis, owner, tags, \
 links, decision: null, or decision, reason and arm, control_arm, on_harm: stop-arm or pause, harm_pauses: arm, metric, \
@@ -73,6 +75,7 @@ pub(crate) struct ExperimentView {
     holdout_group: f64,
     segmentation: Option<SegmentationView>,
     metrics: Vec<MetricView>,
+    private_context: Option<ContextView>,
     arms: Vec<ArmView>,
     signatures: Vec<SignatureView>,
     alarms: Vec<AlarmView>,
@@ -223,6 +226,7 @@ impl ExperimentView {
             holdout_group: specification.measurement().holdout.share(),
             segmentation,
             metrics,
+            private_context: specification.private_context().map(ContextView::from),
             arms: arms(&specification),
             signatures,
             alarms: status.alarms.iter().cloned().map(Into::into).collect(),
@@ -247,8 +251,15 @@ impl ExperimentView {
 
     /// Rows on who takes part.
     fn participation(&self) -> Vec<(&'static str, String)> {
-        let anew = "drawn anew for each assignment, which can be reported each time";
-        let arms = self.sticky.as_ref().map_or_else(|| anew.to_owned(), StickyView::describe);
+        let arms = match (&self.sticky, &self.private_context) {
+            (Some(sticky), _) => sticky.describe(),
+            (None, Some(_)) => {
+                "chosen on the device; drawn anew where an assignment explores".to_owned()
+            }
+            (None, None) => {
+                "drawn anew for each assignment, which can be reported each time".to_owned()
+            }
+        };
         let enrolled = format!("{} of the installations", self.enrolment_share);
         let mut rows = vec![("arms", arms), ("enrolled", enrolled)];
         if let Some(LayerView { name, from, to }) = &self.layer {
@@ -304,6 +315,7 @@ impl ExperimentView {
         ];
         rows.extend(self.participation());
         rows.extend(measurement_view::rows(self.segmentation.as_ref(), &self.metrics));
+        rows.extend(self.private_context.as_ref().map(ContextView::row));
         if let Some(shuffled) = &self.shuffled {
             rows.push(("shuffled", format!("in batches of {}, by a relay", shuffled.batch)));
             rows.push(("central epsilon", shuffled.describe()));

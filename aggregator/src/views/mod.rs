@@ -6,6 +6,7 @@ pub(crate) mod alarm_view;
 mod arm_estimate_view;
 pub(crate) mod audit_view;
 pub(crate) mod columns;
+mod context_view;
 pub(crate) mod data_set_view;
 pub(crate) mod date;
 pub(crate) mod draft;

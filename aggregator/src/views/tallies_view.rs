@@ -62,6 +62,13 @@ pub(crate) fn columns(
         };
         columns.push(column("metric", Cells::Text(cells.iter().map(name).collect())));
     }
+    if let Some(context) = specification.private_context() {
+        let name = |cell: &Cell| match cell.coordinate.checked_sub(1) {
+            None => "rewards".to_owned(),
+            Some(feature) => context.features()[feature].name().to_owned(),
+        };
+        columns.push(column("feature", Cells::Text(cells.iter().map(name).collect())));
+    }
     if let Channel::Kary(channel) = channel {
         for symbol in channel.alphabet().symbols() {
             let counts = checked.iter().map(|tally| tally.count(symbol)).collect();

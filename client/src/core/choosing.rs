@@ -7,8 +7,9 @@ use bandana_shared::cells::Cell;
 use bandana_shared::identity::{ArmIndex, CellIndex, ExperimentId};
 use bandana_shared::participation::Millionths;
 use bandana_shared::policy::Weights;
-use bandana_shared::specification::Specification;
+use bandana_shared::specification::{ReleaseTiming, Specification};
 
+use super::contexts::check_context;
 use super::{Change, ClientError, Core, Draw, release};
 use crate::assignment::{AssignmentId, Chosen, OpenAssignment, Unreported};
 use crate::budget::Exhausted;
@@ -16,6 +17,7 @@ use crate::membership::Secret;
 use crate::noise::NoiseSource;
 use crate::outbox::{REPORTS_IN_ALL_MAX, REPORTS_MAX};
 use crate::reward::Reward;
+use crate::sign::Sign;
 use crate::time::Timestamp;
 
 /// An assignment that never reports. It is not stored: after a restart another arm may be shown.
@@ -24,6 +26,8 @@ pub(super) struct Shown {
     draw: Draw,
     periods: Periods,
     specification: Arc<Specification>,
+    /// Whether it would report if it had explored.
+    follows_context: bool,
 }
 
 impl Shown {
@@ -36,6 +40,14 @@ impl Shown {
         // A clock that was set back does not make it last longer.
         self.draw.chosen_at <= now && now < self.draw.rewards_until
     }
+}
+
+/// The cell of an assignment, were it to report.
+pub(super) struct Drawn {
+    pub(super) cell: CellIndex,
+    /// Whether nothing private chose the arm: always without a private context.
+    pub(super) explores: bool,
+    pub(super) sign: Sign,
 }
 
 /// The lengths in days of the periods in which the installation reports once: the app's, and the
@@ -72,13 +84,24 @@ impl<N: NoiseSource> Core<N> {
         experiment_id: &ExperimentId,
         now: Timestamp,
     ) -> Result<Chosen, ClientError> {
+        self.choose_by(experiment_id, None, now)
+    }
+
+    /// [`Self::choose`], in a context if there is one.
+    pub(super) fn choose_by(
+        &mut self,
+        experiment_id: &ExperimentId,
+        context: Option<&[bool]>,
+        now: Timestamp,
+    ) -> Result<Chosen, ClientError> {
         if self.is_opted_out() {
             return Err(ClientError::OptedOut);
         }
-        self.use_held(experiment_id, now)?;
+        let (held, ..) = self.use_held(experiment_id, now)?;
+        check_context(&held.specification, context)?;
         match self.current(experiment_id, now) {
             Some(chosen) => Ok(chosen),
-            None => self.draw(experiment_id, now),
+            None => self.draw_by(experiment_id, context, now),
         }
     }
 
@@ -86,7 +109,11 @@ impl<N: NoiseSource> Core<N> {
     fn current(&self, experiment_id: &ExperimentId, now: Timestamp) -> Option<Chosen> {
         if let Some(shown) = self.unreported.get(experiment_id).filter(|one| one.lasts(now)) {
             // Once there is no reason any more, the next arm reports.
-            let unreported = Some(self.why_unreported(&shown.draw, shown.periods, now)?);
+            let unreported = if shown.follows_context {
+                Some(Unreported::NotExploring)
+            } else {
+                Some(self.why_unreported(&shown.draw, shown.periods, now)?)
+            };
             return self.shown(shown.draw.id, &shown.specification, shown.arm(), unreported);
         }
         // What the process was copied with reports for the other one.
@@ -144,33 +171,36 @@ impl<N: NoiseSource> Core<N> {
         experiment_id: &ExperimentId,
         now: Timestamp,
     ) -> Result<Chosen, ClientError> {
+        self.draw_by(experiment_id, None, now)
+    }
+
+    /// [`Self::draw`], in a context if there is one.
+    pub(super) fn draw_by(
+        &mut self,
+        experiment_id: &ExperimentId,
+        context: Option<&[bool]>,
+        now: Timestamp,
+    ) -> Result<Chosen, ClientError> {
         if self.is_opted_out() {
             return Err(ClientError::OptedOut);
         }
         let (held, acceptance, price) = self.use_held(experiment_id, now)?;
         let (specification, once_days) = (held.specification.clone(), acceptance.once_days());
         let weights = held.policy.weights.clone();
+        check_context(&specification, context)?;
         let segmentation = specification.measurement().segmentation.as_ref();
         let segment = segmentation.and_then(|one| acceptance.segment_of(one));
         let is_in_none = segmentation.is_some() && segment.is_none();
         if is_in_none || !self.takes_part(&specification)? {
             return Err(ClientError::NotSampled { experiment_id: experiment_id.clone() });
         }
-        let (cell, arm) = self.draw_cell(&specification, &weights, segment)?;
+        let Drawn { cell, explores, sign } =
+            self.draw_cell(&specification, &weights, segment, context)?;
         let sticky = specification.participation().sticky;
         let periods = [once_days, sticky.map(|sticky| sticky.report_days)];
-        let timing = specification.timing();
-        let window = Duration::from_secs(u64::from(timing.attribution_window_seconds));
-        let rewards_until = now.after(window);
-        let delay_seconds_max = timing.release_delay_seconds_max;
-        let seed = match self.release_seed {
-            Some(seed) => seed,
-            None => *self.release_seed.insert(self.noise.word()?),
-        };
-        let release_at = release::draw(rewards_until, delay_seconds_max, seed, &mut self.noise)?;
-
+        let (rewards_until, release_at) = self.draw_times(specification.timing(), now)?;
         let id = AssignmentId::new(self.state.last_assignment.saturating_add(1));
-        let draw = Draw {
+        let mut draw = Draw {
             id,
             digest: specification.digest(),
             experiment_id: experiment_id.clone(),
@@ -182,53 +212,83 @@ impl<N: NoiseSource> Core<N> {
             // What is drawn before a server has told its day counts in the later period.
             day: Some(self.state.day().max(now.day())),
         };
+        let follows_context = !explores;
         let unreported = self.why_unreported(&draw, periods, now);
+        let unreported = if follows_context { Some(Unreported::NotExploring) } else { unreported };
+        if let (Some(context), Some(_)) = (context, unreported) {
+            draw.cell = self.best_cell(&specification, &weights, context)?.unwrap_or(draw.cell);
+        }
+        let arm = specification.cells().cell(draw.cell).map_or(draw.cell, |cell| cell.arm);
         let label = specification.arms()[arm.get()].label().to_owned();
         self.statistics.assignments += 1;
         if unreported.is_none() {
             self.unreported.remove(experiment_id);
             self.record(Change::Drawn(draw));
+            self.remember(id, sign);
         } else {
             self.state.last_assignment = id.get();
             self.statistics.assignments_without_report += 1;
             if sticky.is_some() {
                 self.keep(experiment_id, arm);
             }
-            let shown = Shown { draw, periods, specification };
+            let shown = Shown { draw, periods, specification, follows_context };
             self.unreported.insert(experiment_id.clone(), shown);
         }
         Ok(Chosen { id, experiment_id: experiment_id.clone(), arm, label, unreported })
     }
 
+    /// The end of the time for rewards, and the time of the release.
+    fn draw_times(
+        &mut self,
+        timing: ReleaseTiming,
+        now: Timestamp,
+    ) -> Result<(Timestamp, Timestamp), ClientError> {
+        let window = Duration::from_secs(u64::from(timing.attribution_window_seconds));
+        let rewards_until = now.after(window);
+        let delay_seconds_max = timing.release_delay_seconds_max;
+        let seed = match self.release_seed {
+            Some(seed) => seed,
+            None => *self.release_seed.insert(self.noise.word()?),
+        };
+        let release_at = release::draw(rewards_until, delay_seconds_max, seed, &mut self.noise)?;
+        Ok((rewards_until, release_at))
+    }
+
     /// Draws an arm by the weights of a segment, evenly if the installation is held out, unless one is
-    /// kept; and the metric to report.
+    /// kept, and the metric to report; or, with a private context, whether to explore, and the
+    /// coordinate to report.
     fn draw_cell(
         &mut self,
         specification: &Specification,
         weights: &Weights,
         segment: Option<usize>,
-    ) -> Result<(CellIndex, ArmIndex), ClientError> {
+        context: Option<&[bool]>,
+    ) -> Result<Drawn, ClientError> {
+        if let (Some(private), Some(context)) = (specification.private_context(), context) {
+            return self.draw_coordinate((specification, private), weights, context);
+        }
         let measurement = specification.measurement();
         let (id, holdout) = (specification.experiment_id(), measurement.holdout);
         let is_held_out = holdout != Millionths::NONE && self.secret()?.is_held_out(id, holdout);
         let kept = self.kept_arm(specification, weights, (segment, is_held_out));
         let arm = if let Some(kept) = kept {
             kept
+        } else if is_held_out {
+            weights.draw_evenly_in(segment, self.uniform()?)
         } else {
-            let uniform = (self.noise.word()? >> 32) as u32;
-            if is_held_out {
-                weights.draw_evenly_in(segment, uniform)
-            } else {
-                weights.draw_in(segment, uniform)
-            }
+            weights.draw_in(segment, self.uniform()?)
         };
-        let metric = if measurement.metrics.is_empty() {
-            0
-        } else {
-            measurement.draw((self.noise.word()? >> 32) as u32)
-        };
+        let metric =
+            if measurement.metrics.is_empty() { 0 } else { measurement.draw(self.uniform()?) };
         let segment = segment.unwrap_or(0);
-        Ok((specification.cells().index(Cell { arm, segment, is_held_out, metric }), arm))
+        let cell = Cell { segment, is_held_out, metric, ..Cell::of(arm) };
+        let cell = specification.cells().index(cell);
+        Ok(Drawn { cell, explores: true, sign: Sign::Known { is_negative: false } })
+    }
+
+    /// A uniformly random number.
+    pub(super) fn uniform(&mut self) -> Result<u32, ClientError> {
+        Ok((self.noise.word()? >> 32) as u32)
     }
 
     /// Whether the installation is one of those that an experiment is for.

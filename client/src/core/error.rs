@@ -59,6 +59,20 @@ pub enum ClientError {
         /// The experiment.
         experiment_id: ExperimentId,
     },
+    /// The experiment chooses arms by a private context, and the call gave none, or one with another
+    /// number of features.
+    #[error(
+        "experiment {experiment_id} chooses arms by a private context of {expected} features, and \
+         the call gave {given}; give one `bool` for each, in the order that the app agreed to"
+    )]
+    Context {
+        /// The experiment.
+        experiment_id: ExperimentId,
+        /// Number of the experiment's features.
+        expected: usize,
+        /// Number of the features given; 0 for a call without a context.
+        given: usize,
+    },
     /// The user has opted out.
     #[error("the user has opted out; show a default")]
     OptedOut,

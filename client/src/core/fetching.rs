@@ -254,8 +254,7 @@ impl<N: NoiseSource> Core<N> {
         if weights != arms {
             return Err(Refusal::PolicyArms { weights, arms }.into());
         }
-        let values = specification.measurement().segmentation.as_ref();
-        let (lists, segments) = (policy.weights.segments(), values.map_or(0, |s| s.values().len()));
+        let (lists, segments) = (policy.weights.segments(), specification.measurement().lists());
         if lists != segments {
             return Err(Refusal::PolicySegments { lists, segments }.into());
         }

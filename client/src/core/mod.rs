@@ -2,6 +2,7 @@
 
 mod choosing;
 mod consent;
+mod contexts;
 mod error;
 mod experiment;
 mod fetching;

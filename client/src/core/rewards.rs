@@ -2,11 +2,12 @@
 //!
 //! Its size depends on the number of open assignments, and not on which of them have rewards.
 
-use bandana_shared::stored::Stored;
+use bandana_shared::stored::{Older, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
 use super::State;
 use crate::assignment::AssignmentId;
+use crate::sign::Sign;
 
 /// Sums of open assignments: the only raw values that are ever stored on a disk, in the app's own
 /// directory and only if the app asks for it. Neither printed nor compared.
@@ -18,6 +19,9 @@ pub(crate) struct PendingReward {
     pub(crate) assignment: u64,
     /// Not a number while there was no reward.
     pub(crate) sum: f64,
+    /// Whether the coordinate of the private context that is reported is -1; `None`: there is none.
+    /// Version 1 had none.
+    pub(crate) is_negative: Option<bool>,
 }
 
 impl std::fmt::Debug for PendingRewards {
@@ -28,7 +32,16 @@ impl std::fmt::Debug for PendingRewards {
 
 impl Stored for PendingRewards {
     const MAGIC: [u8; 4] = *b"BDrw";
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
+
+    fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
+        if older.version() != 1 {
+            return Ok(None);
+        }
+        let sums: Vec<(u64, f64)> = older.decode()?;
+        let pending = |(assignment, sum)| PendingReward { assignment, sum, is_negative: None };
+        Ok(Some(Self(sums.into_iter().map(pending).collect())))
+    }
 }
 
 impl PendingRewards {
@@ -36,6 +49,7 @@ impl PendingRewards {
         let sums = state.open.iter().map(|(id, open)| PendingReward {
             assignment: id.get(),
             sum: open.sum().unwrap_or(f64::NAN),
+            is_negative: open.sign().stored(),
         });
         Self(sums.collect())
     }
@@ -51,12 +65,13 @@ impl PendingRewards {
 
     /// Restores the sums of assignments that are still open.
     pub(crate) fn restore(self, state: &mut State) {
-        for PendingReward { assignment, sum } in self.0 {
-            if sum.is_nan() {
-                continue;
-            }
-            if let Some(open) = state.open.get_mut(&AssignmentId::new(assignment)) {
+        for PendingReward { assignment, sum, is_negative } in self.0 {
+            let Some(open) = state.open.get_mut(&AssignmentId::new(assignment)) else { continue };
+            if !sum.is_nan() {
                 open.restore_sum(sum);
+            }
+            if let Some(is_negative) = is_negative {
+                open.set_sign(Sign::Known { is_negative });
             }
         }
     }

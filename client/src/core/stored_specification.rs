@@ -2,6 +2,7 @@
 
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::cells::{Limit, Measurement, Metric, Segmentation};
+use bandana_shared::context::{Feature, PrivateContext};
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
@@ -108,6 +109,8 @@ enum StoredPart {
     Metric(StoredMetric),
     /// In millionths.
     Holdout(u32),
+    /// Features with the shares in which they are true, and the share that explores, in millionths.
+    Context(Vec<(String, u32)>, u32),
 }
 
 /// The form of version 6.
@@ -138,7 +141,12 @@ struct StoredMetric {
 }
 
 impl StoredMeasurement {
-    pub(crate) fn new(measurement: &Measurement) -> Self {
+    /// The stored form; `None`: nothing is measured beside the rewards of all.
+    pub(crate) fn of(measurement: &Measurement) -> Option<Self> {
+        (!measurement.is_rewards_only()).then(|| Self::new(measurement))
+    }
+
+    fn new(measurement: &Measurement) -> Self {
         let metric = |metric: &Metric| StoredMetric {
             name: metric.name().to_owned(),
             is_binary: metric.values().kind() == RewardKind::Binary,
@@ -154,7 +162,12 @@ impl StoredMeasurement {
         let metrics = measurement.metrics.iter().map(|one| StoredPart::Metric(metric(one)));
         let is_held = measurement.holdout != Millionths::NONE;
         let holdout = is_held.then(|| StoredPart::Holdout(measurement.holdout.get()));
-        Self(segmentation.into_iter().chain(metrics).chain(holdout).collect())
+        let feature = |one: &Feature| (one.name().to_owned(), one.true_share().get());
+        let context = measurement.context.as_ref().map(|context| {
+            let features = context.features().iter().map(feature);
+            StoredPart::Context(features.collect(), context.exploration().get())
+        });
+        Self(segmentation.into_iter().chain(metrics).chain(holdout).chain(context).collect())
     }
 
     /// What was stored, or `None` if it is not valid.
@@ -167,6 +180,13 @@ impl StoredMeasurement {
                 }
                 StoredPart::Metric(metric) => measurement.metrics.push(metric.into_metric()?),
                 StoredPart::Holdout(parts) => measurement.holdout = Millionths::new(parts).ok()?,
+                StoredPart::Context(features, exploration) => {
+                    let millionths = |parts| Millionths::new(parts).ok();
+                    let feature = |(name, share)| Feature::new(name, millionths(share)?).ok();
+                    let features = features.into_iter().map(feature).collect::<Option<_>>()?;
+                    let context = PrivateContext::new(features, millionths(exploration)?);
+                    measurement.context = Some(context.ok()?);
+                }
             }
         }
         Some(measurement)

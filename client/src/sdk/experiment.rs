@@ -165,6 +165,44 @@ impl Experiment {
         self.choice(Core::draw)
     }
 
+    /// As [`Self::choose`], in a context: one `bool` for each feature that the app has agreed to by
+    /// [`crate::Acceptance::private_context`], in the same order. **This is research.** In an
+    /// experiment without a private context, it is [`Self::choose`]. Never waits.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// let experiment = bandana.experiment("button-colour")?;
+    /// let is_weekend = true;
+    /// println!("show the {} button", experiment.choose_in_context(&[is_weekend]).label_or("blue"));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// As of [`crate::Core::choose_in_context`]: only assignments that explore report, and whether one
+    /// does is independent of the context.
+    pub fn choose_in_context(&self, context: &[bool]) -> Choice {
+        self.choice(|core, id, now| core.choose_in_context(id, context, now))
+    }
+
+    /// As [`Self::draw`], in a context, as [`Self::choose_in_context`] has it. **This is research.**
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// let experiment = bandana.experiment("button-colour")?;
+    /// let (now, then) = (experiment.draw_in_context(&[true]), experiment.draw_in_context(&[false]));
+    /// assert_eq!(bandana.status().open_assignments, 2);
+    /// # drop((now, then));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    ///
+    /// # Privacy
+    /// As of [`Self::choose_in_context`].
+    pub fn draw_in_context(&self, context: &[bool]) -> Choice {
+        self.choice(|core, id, now| core.draw_in_context(id, context, now))
+    }
+
     fn choice(
         &self,
         way: impl Fn(&mut Core<OsNoise>, &ExperimentId, Timestamp) -> Result<Chosen, ClientError>,
@@ -182,6 +220,9 @@ impl Experiment {
                 Choice::Default(DefaultReason::SignaturesExpired)
             }
             (Err(ClientError::NotSampled { .. }), _) => Choice::Default(DefaultReason::NotSampled),
+            (Err(ClientError::Context { expected, given, .. }), _) => {
+                Choice::Default(DefaultReason::Context { expected, given })
+            }
             (Err(_), Some(refusal)) => Choice::Default(DefaultReason::Refused(refusal)),
             (Err(_), None) => Choice::Default(DefaultReason::NoPolicyYet),
         }
@@ -346,6 +387,15 @@ pub enum DefaultReason {
     /// The experiment is for a part of the installations, and this is not one of them.
     #[error("the experiment is for a part of the installations, and this is not one of them")]
     NotSampled,
+    /// The experiment chooses arms by a private context, and the call gave none, or one with another
+    /// number of features.
+    #[error("the experiment's private context has {expected} features, and the call gave {given}")]
+    Context {
+        /// Number of the experiment's features.
+        expected: usize,
+        /// Number of the features given; 0 for a call without a context.
+        given: usize,
+    },
     /// The user has opted out, or has not consented yet.
     #[error("the user does not take part")]
     OptedOut,

@@ -180,6 +180,10 @@ fn advice(refusal: &Refusal) -> &'static str {
         Refusal::Metric { .. } => {
             "declare it with Acceptance::metric, as `bandana experiment show` has it"
         }
+        Refusal::PrivateContext { .. } => {
+            "agree to its features with Acceptance::private_context, in the same order, or have the \
+             experiment created without them"
+        }
         Refusal::OtherExperiment | Refusal::PolicyArms { .. } | Refusal::PolicySegments { .. } => {
             FAULTY
         }

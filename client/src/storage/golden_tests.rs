@@ -14,6 +14,7 @@ use crate::core::{PendingReward, PendingRewards};
 use crate::core::{StoredChanges, StoredDone, StoredLedger, StoredState};
 use crate::debit::Debit;
 use crate::outbox::Sealed;
+use crate::sign::Sign;
 #[cfg(feature = "trusted")]
 use crate::trusted::disclosures_file::{KeptByName, StoredDisclosure, StoredDisclosures};
 
@@ -31,12 +32,24 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn golden_bytes() -> Result<(), Failure> {
     let ledger = stored::to_bytes(&StoredLedger::new(7, &ledger()))?;
-    let rewards = PendingRewards(vec![PendingReward { assignment: 300, sum: 0.75 }]);
+    let rewards =
+        PendingRewards(vec![PendingReward { assignment: 300, sum: 0.75, is_negative: None }]);
     let state = stored::to_bytes(&StoredState::new(&state()?, 4, true))?;
     let changes = stored::to_bytes(&StoredChanges::new(5, &changes()?))?;
     assert_eq!(hex(&ledger), LEDGER);
     assert_eq!(hex(&stored::to_bytes(&StoredDone(300))?), DONE);
     assert_eq!(hex(&stored::to_bytes(&rewards)?), REWARDS);
+    let read: PendingRewards = stored::from_bytes(&bytes(REWARDS_1)?)?;
+    let [PendingReward { assignment: 300, sum, is_negative: None }] = read.0[..] else {
+        return Err("other rewards".into());
+    };
+    assert_eq!(sum.to_bits(), 0.75_f64.to_bits());
+    // The size of the file does not say what a context was.
+    let size = |is_negative| {
+        let pending = PendingReward { assignment: 300, sum: 0.75, is_negative: Some(is_negative) };
+        stored::to_bytes(&PendingRewards(vec![pending])).map(|bytes| bytes.len())
+    };
+    assert_eq!(size(true)?, size(false)?);
     assert_eq!(hex(&state), STATE);
     assert_eq!(hex(&changes), CHANGES);
     Ok(())
@@ -122,10 +135,35 @@ fn golden_bytes_of_segments_metrics_and_a_holdout() -> Result<(), Failure> {
         assert_eq!(held.specification.measurement().metrics.len(), 2);
         let cells = held.specification.cells();
         let open = read.open.values().map(|open| cells.cell(open.cell));
-        let (arm, segment) = (ArmIndex::new(1)?, 1);
-        let cell = Cell { arm, segment, is_held_out: true, metric: 1 };
+        let arm = ArmIndex::new(1)?;
+        let cell = Cell { segment: 1, is_held_out: true, metric: 1, ..Cell::of(arm) };
         assert_eq!(open.collect::<Vec<_>>(), [Some(cell)]);
         assert_eq!(held.policy.weights.segments(), 2);
+    }
+    Ok(())
+}
+
+#[test]
+fn golden_bytes_of_private_contexts() -> Result<(), Failure> {
+    let state = state_of(&private_changes()?)?;
+    let bytes_of_state = stored::to_bytes(&StoredState::new(&state, 4, true))?;
+    assert_eq!(hex(&bytes_of_state), STATE_PRIVATE);
+    let bytes_of_changes = stored::to_bytes(&StoredChanges::new(5, &private_changes()?))?;
+    assert_eq!(hex(&bytes_of_changes), CHANGES_PRIVATE);
+
+    let (read, _) =
+        stored::from_bytes::<StoredState>(&bytes_of_state)?.into_state(true).ok_or("no state")?;
+    let mut replayed = State::default();
+    let changes: StoredChanges = stored::from_bytes(&bytes_of_changes)?;
+    changes.apply(&mut replayed).ok_or("changes that do not apply")?;
+    for read in [read, replayed] {
+        assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, bytes_of_state);
+        let open = read.open.values().next().ok_or("nothing open")?;
+        assert_eq!((open.arm().get(), open.sign() == Sign::Lost), (1, true));
+        let held = read.cached.values().next().ok_or("nothing held")?;
+        let known = state.cached.values().next().ok_or("nothing held")?;
+        assert_eq!(held.specification, known.specification);
+        assert_eq!(held.policy, known.policy);
     }
     Ok(())
 }
@@ -139,15 +177,21 @@ fn what_versions_5_and_6_had_is_read() -> Result<(), Failure> {
         (STATE_PARTIAL_6, CHANGES_PARTIAL_6, partial_changes()?),
         (STATE_MEASURING_6, CHANGES_MEASURING_6, measuring_changes(Millionths::NONE)?),
     ] {
-        let expected = stored::to_bytes(&StoredState::new(&state_of(&changes)?, 4, true))?;
-        let read: StoredState = stored::from_bytes(&bytes(bytes_of_state)?)?;
-        let (read, _) = read.into_state(true).ok_or("not a state")?;
-        assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, expected);
-        let mut replayed = State::default();
-        let changes: StoredChanges = stored::from_bytes(&bytes(bytes_of_changes)?)?;
-        changes.apply(&mut replayed).ok_or("changes that do not apply")?;
-        assert_eq!(stored::to_bytes(&StoredState::new(&replayed, 4, true))?, expected);
+        read_as_today(bytes_of_state, bytes_of_changes, &changes)?;
     }
+    Ok(())
+}
+
+/// Reads the bytes of an earlier version, and compares what they are with these changes.
+fn read_as_today(of_state: &str, of_changes: &str, changes: &[Change]) -> Result<(), Failure> {
+    let expected = stored::to_bytes(&StoredState::new(&state_of(changes)?, 4, true))?;
+    let read: StoredState = stored::from_bytes(&bytes(of_state)?)?;
+    let (read, _) = read.into_state(true).ok_or("not a state")?;
+    assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, expected);
+    let mut replayed = State::default();
+    let changes: StoredChanges = stored::from_bytes(&bytes(of_changes)?)?;
+    changes.apply(&mut replayed).ok_or("changes that do not apply")?;
+    assert_eq!(stored::to_bytes(&StoredState::new(&replayed, 4, true))?, expected);
     Ok(())
 }
 

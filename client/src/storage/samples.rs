@@ -6,6 +6,7 @@ use bandana_shared::accounting::delta_units::DeltaUnits;
 use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::cells::{Cell, Measurement};
 use bandana_shared::channel::Floor;
+use bandana_shared::context::PrivateContext;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{
@@ -185,17 +186,39 @@ pub(super) fn measuring_changes(holdout: Millionths) -> Result<Vec<Change>, Fail
         segmentation: Some("platform=ios,android".parse()?),
         metrics: vec!["returned:0.2:at-most=0.3".parse()?, "minutes:0.1:-1..60".parse()?],
         holdout,
+        ..Measurement::REWARDS_ONLY
     })?;
     let list = held.policy.weights.clone();
     let weights = list.clone().with_segments(&[list.clone(), list])?;
     let policy = Policy { weights, ..held.policy.clone() };
     let held = CachedExperiment { specification: Arc::new(specification), policy, ..held };
-    let cell = Cell {
-        arm: ArmIndex::new(1)?,
-        segment: 1,
-        is_held_out: holdout != Millionths::NONE,
-        metric: 1,
+    let is_held_out = holdout != Millionths::NONE;
+    let cell = Cell { segment: 1, is_held_out, metric: 1, ..Cell::of(ArmIndex::new(1)?) };
+    let cell = held.specification.cells().index(cell);
+    let Change::Drawn(draw) = draw(1, &held.specification, PRICE, Some(Day::new(20_000)))? else {
+        return Err("not a draw".into());
     };
+    Ok(vec![Change::Heard { held, anew: true }, Change::Drawn(Draw { cell, ..draw })])
+}
+
+/// Changes of an experiment with a private context, starting from an empty state: the draw is of the
+/// second arm, and of the second feature.
+pub(super) fn private_changes() -> Result<Vec<Change>, Failure> {
+    let held = held(false)?;
+    let context = PrivateContext::new(
+        vec!["weekend=0.29".parse()?, "returning".parse()?],
+        Millionths::from_share(0.2)?,
+    )?;
+    let specification = Specification::new(SpecificationParts {
+        mechanism: Mechanism::Linear,
+        measurement: Measurement { context: Some(context), ..Measurement::REWARDS_ONLY },
+        ..held.specification.to_parts()
+    })?;
+    let list = held.policy.weights.clone();
+    let weights = list.clone().with_segments(&[list.clone(), list.clone(), list])?;
+    let policy = Policy { weights, ..held.policy.clone() };
+    let held = CachedExperiment { specification: Arc::new(specification), policy, ..held };
+    let cell = Cell { coordinate: 2, ..Cell::of(ArmIndex::new(1)?) };
     let cell = held.specification.cells().index(cell);
     let Change::Drawn(draw) = draw(1, &held.specification, PRICE, Some(Day::new(20_000)))? else {
         return Err("not a draw".into());

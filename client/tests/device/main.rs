@@ -1,5 +1,6 @@
 //! The client from outside: its decisions, its schedule, and that rewards change only the bit.
 
+mod contexts;
 mod judgement;
 mod network;
 mod rewards;

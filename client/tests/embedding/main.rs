@@ -3,6 +3,7 @@
 mod calls;
 mod choose;
 mod consent;
+mod contexts;
 mod damage;
 #[cfg(feature = "grpc")]
 mod driver;

@@ -6,11 +6,13 @@
 //! - [`visits`]: users who come back, as `visits-study` runs them.
 //! - [`decision`]: users until a verdict, as `decision-study` counts them.
 //! - [`segments`]: users in segments, as `segments-study` runs them.
+//! - [`contexts`]: private contexts, as `context-study` runs them.
 //! - [`synthetic`]: synthetic tables of a census, as `synthetic-study` makes them.
 //! - [`program`]: options, progress and Ctrl-C, for all.
 //!
 //! Nothing here needs a server or a network.
 
+pub mod contexts;
 pub mod curator;
 pub mod decision;
 pub mod instance;

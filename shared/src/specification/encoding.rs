@@ -3,6 +3,7 @@
 use super::SpecificationParts;
 use crate::canonical::Writer;
 use crate::cells::{Limit, Metric, Segmentation};
+use crate::context::PrivateContext;
 use crate::curve::Mechanism;
 use crate::limits::{LABEL_BYTES_MAX, LAYER_NAME_CHARS_MAX};
 use crate::participation::{Millionths, Participation};
@@ -49,6 +50,9 @@ pub(super) fn encode(parts: &SpecificationParts) -> Vec<u8> {
     }
     for metric in &parts.measurement.metrics {
         write_metric(&mut writer, metric);
+    }
+    if let Some(context) = &parts.measurement.context {
+        write_context(&mut writer, context);
     }
     writer.varint(25, parts.measurement.holdout.get().into());
     buffer
@@ -97,6 +101,20 @@ fn write_metric(writer: &mut Writer<'_>, metric: &Metric) {
         Some(Limit::AtLeast(_)) => inner_writer.message(9, &limit),
     }
     writer.message(23, &inner);
+}
+
+fn write_context(writer: &mut Writer<'_>, context: &PrivateContext) {
+    let mut inner = Vec::with_capacity(256);
+    let mut inner_writer = Writer::new(&mut inner);
+    for feature in context.features() {
+        let mut of_feature = Vec::with_capacity(72);
+        let mut feature_writer = Writer::new(&mut of_feature);
+        feature_writer.bytes(1, feature.name().as_bytes());
+        feature_writer.varint(2, feature.true_share().get().into());
+        inner_writer.message(1, &of_feature);
+    }
+    inner_writer.varint(2, context.exploration().get().into());
+    writer.message(24, &inner);
 }
 
 fn write_participation(writer: &mut Writer<'_>, participation: &Participation) {

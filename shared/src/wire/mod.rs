@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::alphabet::{Alphabet, AlphabetError};
 use crate::cells::{CellsError, Limit, Measurement, Metric, Segmentation};
+use crate::context::{ContextError, Feature, PrivateContext};
 use crate::curve::{Curvature, CurvatureError, Mechanism};
 use crate::epsilon::{Epsilon, EpsilonError};
 use crate::estimate::Estimand;
@@ -137,7 +138,29 @@ fn measurement(message: &v1::Specification) -> Result<Measurement, WireError> {
         segmentation.map(|one| Segmentation::new(one.name.clone(), one.values.iter().cloned()));
     let metrics = message.metrics.iter().map(metric).collect::<Result<_, WireError>>()?;
     let holdout = Millionths::new(message.holdout_millionths)?;
-    Ok(Measurement { segmentation: segmentation.transpose()?, metrics, holdout })
+    let context = message.private_context.as_ref().map(private_context).transpose()?;
+    Ok(Measurement { segmentation: segmentation.transpose()?, metrics, holdout, context })
+}
+
+fn private_context(message: &v1::PrivateContext) -> Result<PrivateContext, WireError> {
+    let feature = |feature: &v1::PrivateFeature| -> Result<Feature, WireError> {
+        Ok(Feature::new(feature.name.clone(), Millionths::new(feature.true_millionths)?)?)
+    };
+    let features = message.features.iter().map(feature).collect::<Result<_, WireError>>()?;
+    Ok(PrivateContext::new(features, Millionths::new(message.exploration_millionths)?)?)
+}
+
+impl From<&PrivateContext> for v1::PrivateContext {
+    fn from(context: &PrivateContext) -> Self {
+        let feature = |feature: &Feature| v1::PrivateFeature {
+            name: feature.name().to_owned(),
+            true_millionths: feature.true_share().get(),
+        };
+        Self {
+            features: context.features().iter().map(feature).collect(),
+            exploration_millionths: context.exploration().get(),
+        }
+    }
 }
 
 fn metric(message: &v1::Metric) -> Result<Metric, WireError> {
@@ -277,6 +300,7 @@ impl From<&Specification> for v1::Specification {
             }),
             metrics: specification.measurement().metrics.iter().map(v1::Metric::from).collect(),
             holdout_millionths: specification.measurement().holdout.get(),
+            private_context: specification.private_context().map(v1::PrivateContext::from),
             mechanism: Some(match specification.mechanism() {
                 Mechanism::Linear => Wire::Linear(v1::Linear {}),
                 Mechanism::Quadratic(curvature) => {
@@ -436,6 +460,9 @@ pub enum WireError {
     /// Segments or metrics are not declared validly.
     #[error(transparent)]
     Cells(#[from] CellsError),
+    /// A private context is not declared validly.
+    #[error(transparent)]
+    Context(#[from] ContextError),
     /// The declaration of rewards is invalid.
     #[error(transparent)]
     Rewards(#[from] RewardsError),

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::cells::{Limit, Measurement, Metric, Segmentation};
 use bandana_shared::channel::Floor;
+use bandana_shared::context::{Feature, PrivateContext};
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ExperimentId, Revision};
@@ -138,9 +139,26 @@ fn measurements() -> impl Strategy<Value = Measurement> {
             let holdout = Millionths::new(holdout).unwrap();
             let names: HashSet<_> = metrics.iter().map(|metric| metric.name().to_owned()).collect();
             let is_valid = names.len() == metrics.len();
-            is_valid.then_some(Measurement { segmentation, metrics, holdout })
+            is_valid.then_some(Measurement {
+                segmentation,
+                metrics,
+                holdout,
+                ..Measurement::REWARDS_ONLY
+            })
         },
     )
+}
+
+/// Private contexts, for one specification of three.
+fn contexts() -> impl Strategy<Value = Option<PrivateContext>> {
+    let share = || (1..1_000_000_u32).prop_map(|parts| Millionths::new(parts).unwrap());
+    let names = hash_set("[a-z0-9][a-z0-9._-]{0,63}", 1..=15);
+    let context = (names, vec(share(), 15), share()).prop_map(|(names, shares, exploration)| {
+        let features = names.into_iter().zip(shares);
+        let features = features.map(|(name, share)| Feature::new(name, share).unwrap());
+        PrivateContext::new(features.collect(), exploration).unwrap()
+    });
+    prop_oneof![2 => Just(None), 1 => context.prop_map(Some)]
 }
 
 pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
@@ -151,7 +169,7 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
     let name = ("[a-z0-9][a-z0-9._-]{0,63}", 1..=u32::MAX, any::<bool>());
     // Every second one is not shuffled.
     let timing = (timing.0, timing.1, prop_oneof![0..=16_384_u32, Just(0)]);
-    let timing = (timing, participations(), measurements());
+    let timing = (timing, participations(), (measurements(), contexts()));
     (name, (epsilons(), 0..1000_u64), rewards(), mechanisms(), arms(), timing).prop_map(
         |(
             (id, revision, simulation),
@@ -159,7 +177,7 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
             rewards,
             mechanism,
             arms,
-            (timing, participation, measurement),
+            (timing, participation, (measurement, context)),
         )| {
             let binary = rewards.kind() == RewardKind::Binary;
             let mechanism = match (mechanism, rewards.categories()) {
@@ -167,6 +185,17 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
                 (Mechanism::RandomizedResponse, _) if !binary => Mechanism::Linear,
                 (Mechanism::Kary(_), _) if binary => Mechanism::Linear,
                 (other, _) => other,
+            };
+            // Those that a context does not go with have none.
+            let fits = matches!(mechanism, Mechanism::Linear | Mechanism::RandomizedResponse);
+            let context = context.filter(|_| fits);
+            let (participation, batch, measurement) = match context {
+                None => (participation, BatchSize::new(timing.2).ok(), measurement),
+                Some(context) => (
+                    Participation { sticky: None, ..participation },
+                    None,
+                    Measurement { context: Some(context), ..Measurement::REWARDS_ONLY },
+                ),
             };
             let is_kary = matches!(mechanism, Mechanism::Kary(_));
             let metrics = if is_kary { Vec::new() } else { measurement.metrics };
@@ -189,7 +218,7 @@ pub(crate) fn specifications() -> impl Strategy<Value = Specification> {
                     attribution_window_seconds: timing.0,
                     release_delay_seconds_max: timing.1,
                 },
-                batch: BatchSize::new(timing.2).ok().filter(|_| !is_kary),
+                batch: batch.filter(|_| !is_kary),
                 participation,
                 measurement,
             })
@@ -229,6 +258,7 @@ pub(crate) fn full() -> SpecificationParts {
                 "crashed:0.000001".parse().unwrap(),
             ],
             holdout: Millionths::new(50_000).unwrap(),
+            ..Measurement::REWARDS_ONLY
         },
     }
 }

@@ -4,6 +4,7 @@ use anyhow::ensure;
 use bandana_shared::alphabet::{Alphabet, Symbol};
 use bandana_shared::cells::{Limit, Measurement, Metric};
 use bandana_shared::channel::Floor;
+use bandana_shared::context::{Feature, PrivateContext};
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, Revision, UploadId};
@@ -58,6 +59,8 @@ struct SpecificationVector {
     metrics: Vec<MetricVector>,
     #[serde(skip_serializing_if = "Option::is_none")]
     holdout_millionths: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    private_context: Option<ContextVector>,
     bytes: String,
     digest: String,
 }
@@ -94,6 +97,18 @@ struct MetricVector {
     at_most: Option<Real>,
     #[serde(skip_serializing_if = "Option::is_none")]
     at_least: Option<Real>,
+}
+
+#[derive(Serialize)]
+struct ContextVector {
+    features: Vec<FeatureVector>,
+    exploration_millionths: u32,
+}
+
+#[derive(Serialize)]
+struct FeatureVector {
+    name: String,
+    true_millionths: u32,
 }
 
 #[derive(Serialize)]
@@ -160,17 +175,13 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     levels.floor = smallest_floor(levels.mechanism, epsilon);
     let shuffled = SpecificationParts { batch: Some(BatchSize::new(1000)?), ..linear.clone() };
     let categories = SpecificationParts { rewards: Rewards::categorical(six), ..levels.clone() };
-    let partial = Participation {
-        sticky: Some(Sticky { report_days: 28, ..Sticky::DEFAULT }),
-        layer: Some("checkout:0.25-0.75".parse::<Layer>()?),
-        enrolment: Millionths::from_share(0.5)?,
-    };
-    let partial = SpecificationParts { participation: partial, ..shuffled.clone() };
+    let partial = SpecificationParts { participation: participation()?, ..shuffled.clone() };
     // Its two fields have their default values, and the message is there all the same.
     let for_ever = Sticky { until_weight_below: Millionths::NONE, report_days: 0 };
     let for_ever = Participation { sticky: Some(for_ever), ..Participation::EVERYONE };
     let kept = SpecificationParts { participation: for_ever, ..linear.clone() };
     let [measured, by_platform, held_out] = measuring(&partial, &levels)?;
+    let private = SpecificationParts { measurement: private_context()?, ..linear.clone() };
     let others = [
         full,
         flat,
@@ -185,6 +196,7 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
         measured,
         by_platform,
         held_out,
+        private,
     ]
     .map(Specification::new);
     std::iter::once(Ok(plain)).chain(others).map(|specification| Ok(specification?)).collect()
@@ -204,13 +216,29 @@ fn measuring(
     Ok([measured, by_platform, held_out])
 }
 
+fn participation() -> anyhow::Result<Participation> {
+    Ok(Participation {
+        sticky: Some(Sticky { report_days: 28, ..Sticky::DEFAULT }),
+        layer: Some("checkout:0.25-0.75".parse::<Layer>()?),
+        enrolment: Millionths::from_share(0.5)?,
+    })
+}
+
+fn private_context() -> anyhow::Result<Measurement> {
+    let context = PrivateContext::new(
+        vec!["weekend=0.29".parse()?, "returning".parse()?, "battery.low=0.000001".parse()?],
+        Millionths::from_share(0.2)?,
+    )?;
+    Ok(Measurement { context: Some(context), ..Measurement::REWARDS_ONLY })
+}
+
 fn measurement() -> anyhow::Result<Measurement> {
     let metrics =
         ["returned:0.2:at-most=0.3", "minutes:0.05:-1..60:at-least=0", "crashed:0.000001"];
     Ok(Measurement {
         segmentation: Some("platform=ios,android,日本".parse()?),
         metrics: metrics.map(str::parse).into_iter().collect::<Result<_, _>>()?,
-        holdout: Millionths::NONE,
+        ..Measurement::REWARDS_ONLY
     })
 }
 
@@ -263,8 +291,20 @@ fn specification_vector(specification: &Specification) -> SpecificationVector {
         metrics: specification.measurement().metrics.iter().map(metric_vector).collect(),
         holdout_millionths: (specification.cells().has_holdout())
             .then_some(specification.measurement().holdout.get()),
+        private_context: specification.private_context().map(context_vector),
         bytes: hex(&specification.canonical_bytes()),
         digest: specification.digest().to_string(),
+    }
+}
+
+fn context_vector(context: &PrivateContext) -> ContextVector {
+    let feature = |feature: &Feature| FeatureVector {
+        name: feature.name().to_owned(),
+        true_millionths: feature.true_share().get(),
+    };
+    ContextVector {
+        features: context.features().iter().map(feature).collect(),
+        exploration_millionths: context.exploration().get(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Devices: apps with the client library, against real and misbehaving servers.
 
 mod cells;
+mod contexts;
 mod driver;
 mod embedding;
 mod end_to_end;

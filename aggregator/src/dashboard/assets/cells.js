@@ -84,12 +84,13 @@ export function harms({ metrics = [] }) {
 }
 
 /** What an experiment measures, as rows of its details. */
-export function measured({ segmentation, metrics = [], holdout_group: holdout = 0 }) {
+export function measured({ segmentation, metrics = [], holdout_group: holdout = 0, private_context: context }) {
   const values = segmentation?.values.map(visible).join(", ");
   return [
     ...(segmentation ? [["Segments", `by ${segmentation.name}: ${values}`]] : []),
     ...metrics.map((metric) => ["Metric",
       `${metric.name}, ${plain(metric.low)} to ${plain(metric.high)}, of a share of ${plain(metric.share)}${limited(metric)}`]),
     ...(holdout > 0 ? [["Held out", `${percent(holdout)} of the installations, which get all arms evenly`]] : []),
+    ...(context ? [["Private context", `research: arms by ${context.features.map(({ name }) => name).join(", ")} on the device; a share of ${plain(context.exploration_share)} of the assignments explores and reports. Arms and estimates here are of those. For scores, use bandana estimate`]] : []),
   ];
 }

@@ -48,8 +48,8 @@ export function daily({ signal }) {
 }
 
 /** The reports of each day and arm, from those of each day and cell. */
-function byArm(cells, { segmentation, metrics }) {
-  const ofArm = (segmentation?.values.length ?? 1) * (metrics.length + 1);
+function byArm(cells, { segmentation, metrics, private_context: context }) {
+  const ofArm = (segmentation?.values.length ?? 1) * (metrics.length + 1) * ((context?.features.length ?? 0) + 1);
   const rows = new Map();
   for (const { day, arm: cell, reports } of cells) {
     const arm = Math.floor(cell / ofArm);

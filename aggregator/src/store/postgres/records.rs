@@ -84,8 +84,7 @@ fn record(
     let weights: Vec<u64> = weights.into_iter().map(positive).collect::<Result<_, _>>()?;
     let weights = Weights::new(&weights).map_err(|error| damaged(error.to_string()))?;
     let fits = revisions.last().is_some_and(|newest| {
-        let segments = newest.measurement().segmentation.as_ref();
-        let lists = segments.map_or(0, |segments| segments.values().len());
+        let lists = newest.measurement().lists();
         (newest.arms().len(), lists) == (weights.len(), weights.segments())
     });
     if !fits {

@@ -9,6 +9,7 @@ use bandana_bindings::{
 };
 use bandana_client::{Clock as _, SystemClock};
 use bandana_shared::cells;
+use bandana_shared::context::PrivateContext;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::ExperimentId;
@@ -239,6 +240,29 @@ fn segments_are_agreed_to_and_metrics_are_declared() -> Result<(), Failure> {
     assert!((bandana.status().lifetime_spent - 1.0).abs() < 1e-9, "one report, whatever it tells");
     assert!(bandana.measure(assignment, "returned", f64::NAN));
     assert_eq!(bandana.status().rewards_refused, 1);
+    Ok(())
+}
+
+#[test]
+fn experiments_with_a_private_context_are_refused_with_that_reason() -> Result<(), Failure> {
+    let features = vec!["weekend".parse()?, "returning".parse()?];
+    let context = PrivateContext::new(features, Millionths::from_share(0.2)?)?;
+    let specification = specification()?.measuring(cells::Measurement {
+        context: Some(context),
+        ..cells::Measurement::REWARDS_ONLY
+    })?;
+    let even = Weights::uniform(&specification.active_arms())?;
+    let weights = even.clone().with_segments(&[even.clone(), even.clone(), even])?;
+    let settings = Configuration::new(Store::Memory, true);
+    let bandana = Bandana::start(settings, || {})?;
+    bandana.join(NAME)?;
+    let fetch = call(&bandana, &mut Kept::default())?;
+    let told = answer(&specification, weights);
+    bandana.answered(fetch.id, 200, Some("application/proto"), None, &told);
+    let choice = bandana.choose(NAME);
+    assert!(choice.label.is_none() && !choice.is_reported, "{choice:?}");
+    let why = choice.reason.ok_or("no reason")?;
+    assert!(why.contains("private context of [\"weekend\", \"returning\"]"), "{why}");
     Ok(())
 }
 

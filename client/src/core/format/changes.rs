@@ -86,7 +86,7 @@ enum StoredChange {
     },
     /// The form of version 6.
     HeardMeasuring6(Option<[u8; 16]>, StoredHeard, u32, StoredParticipation, StoredMeasurement6),
-    /// A specification with segments, metrics or a holdout was heard: the rest is as in `HeardForPart`.
+    /// A specification that measures something beside the rewards of all was heard: the rest is as in `HeardForPart`.
     HeardMeasuring(Option<[u8; 16]>, StoredHeard, u32, StoredParticipation, StoredMeasurement),
 }
 
@@ -206,8 +206,7 @@ impl StoredChange {
                 let specification = &held.specification;
                 let batch = specification.batch().map_or(0, BatchSize::get);
                 let part = StoredParticipation::new(specification.participation());
-                if !specification.measurement().is_rewards_only() {
-                    let measurement = StoredMeasurement::new(specification.measurement());
+                if let Some(measurement) = StoredMeasurement::of(specification.measurement()) {
                     return Self::HeardMeasuring(store, heard, batch, part, measurement);
                 }
                 match (specification.participation(), specification.batch()) {

@@ -197,7 +197,6 @@ impl Stored for StoredState {
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
         type Parts<L> = StoredParts<L>;
-        type Now = Parts<LedgerRecord>;
         let (parts, stores, prices) = match older.version() {
             1 => {
                 let parts: Parts<LedgerRecord1> = older.decode()?;
@@ -212,38 +211,38 @@ impl Stored for StoredState {
                 (parts.with_ledger(), stores, prices)
             }
             4 => {
-                let (parts, stores, prices, shuffling): (Now, _, _, _) = older.decode()?;
-                return Ok(Some(Self { shuffling, ..Self::direct(parts, stores, prices) }));
+                let (parts, stores, prices, shuffling): (Parts<LedgerRecord>, _, _, _) =
+                    older.decode()?;
+                return Ok(Some(Self { shuffling, ..Self::plain(parts, stores, prices) }));
             }
             5 => {
-                let (parts, stores, prices, shuffling, membership): (Now, _, _, _, _) =
-                    older.decode()?;
-                let direct = Self::direct(parts, stores, prices);
-                return Ok(Some(Self { shuffling, membership, ..direct }));
+                let (first, membership): (Version4, _) = older.decode()?;
+                let (parts, stores, prices, shuffling) = first;
+                let plain = Self::plain(parts, stores, prices);
+                return Ok(Some(Self { shuffling, membership, ..plain }));
             }
             6 => {
-                let (parts, stores, prices, shuffling, membership, measurements): (
-                    Now,
-                    _,
-                    _,
-                    _,
-                    _,
-                    Vec<Option<StoredMeasurement6>>,
-                ) = older.decode()?;
+                type Measurements = Vec<Option<StoredMeasurement6>>;
+                let (first, membership, measurements): (Version4, _, Measurements) =
+                    older.decode()?;
+                let (parts, stores, prices, shuffling) = first;
                 let measurements = measurements.into_iter().map(|one| one.map(Into::into));
                 let measurements = measurements.collect();
-                let direct = Self::direct(parts, stores, prices);
-                return Ok(Some(Self { shuffling, membership, measurements, ..direct }));
+                let plain = Self::plain(parts, stores, prices);
+                return Ok(Some(Self { shuffling, membership, measurements, ..plain }));
             }
             _ => return Ok(None),
         };
-        Ok(Some(Self::direct(parts, stores, prices)))
+        Ok(Some(Self::plain(parts, stores, prices)))
     }
 }
 
+/// The content of version 4. A tuple of tuples has the bytes of one tuple.
+type Version4 = (StoredParts<LedgerRecord>, StoredStores, Vec<u64>, StoredShuffling);
+
 impl StoredState {
     /// A state of specifications that are for all, not shuffled, and measure their rewards only.
-    fn direct(parts: StoredParts<LedgerRecord>, stores: StoredStores, prices: Vec<u64>) -> Self {
+    fn plain(parts: StoredParts<LedgerRecord>, stores: StoredStores, prices: Vec<u64>) -> Self {
         let shuffling = StoredShuffling::none(&parts);
         let membership = StoredMembership::none(&parts);
         let measurements = parts.specifications.iter().map(|_| None).collect();
@@ -315,7 +314,7 @@ struct Mentioned {
     batches: Vec<u32>,
     /// Who takes part under each; `None`: everyone.
     participations: Vec<Option<StoredParticipation>>,
-    /// The segments and metrics of each; `None`: it has none.
+    /// What each measures beside the rewards of all; `None`: nothing.
     measurements: Vec<Option<StoredMeasurement>>,
 }
 
@@ -328,9 +327,7 @@ impl Mentioned {
             let part = specification.participation();
             let is_partial = *part != Participation::EVERYONE;
             self.participations.push(is_partial.then(|| StoredParticipation::new(part)));
-            let measurement = specification.measurement();
-            let is_plain = measurement.is_rewards_only();
-            self.measurements.push((!is_plain).then(|| StoredMeasurement::new(measurement)));
+            self.measurements.push(StoredMeasurement::of(specification.measurement()));
             next
         })
     }

@@ -101,7 +101,7 @@ fn a_file_of_an_older_version_is_read() -> Result<(), Failure> {
     let mut device = Device::start(disk.clone(), 2, true)?;
     let chosen = device.core.draw(&id()?, at(0))?;
     device.write(0);
-    let older = PendingReward { assignment: chosen.id().get(), sum: 1.0 };
+    let older = PendingReward { assignment: chosen.id().get(), sum: 1.0, is_negative: None };
     disk.create(REWARDS, &stored::to_bytes(&PendingRewards(vec![older]))?)?;
     device.start_again(1)?;
     assert_eq!(device.core.sum_of(chosen.id()), Some(1.0));

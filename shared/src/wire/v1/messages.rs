@@ -94,6 +94,11 @@ pub struct Specification {
     /// experiment has at most 1024 cells.
     #[prost(message, repeated, tag = "23")]
     pub metrics: ::prost::alloc::vec::Vec<Metric>,
+    /// Arms are chosen by features that never leave a device: for research. Not set: they are
+    /// not. Only with binary or bounded rewards, the linear mechanism or randomized response of
+    /// bits, and without shuffling, sticky arms, segments, metrics and a holdout.
+    #[prost(message, optional, tag = "24")]
+    pub private_context: ::core::option::Option<PrivateContext>,
     /// The share of the installations that are held out, in millionths: 0 to 999999. Each draws
     /// one more position in an experiment, from 0 to 999999, which it keeps and never sends, and
     /// is held out if it is below this. Its arm is then not drawn by the weights of the policy,
@@ -126,6 +131,35 @@ pub mod specification {
         #[prost(message, tag = "14")]
         RandomizedResponse(super::RandomizedResponse),
     }
+}
+/// Features of the moment, each true or false, that only the device knows. With d features
+/// there are d + 1 coordinates: x_0 = 1, and x_h = 1 if feature h is true, otherwise -1.
+///
+/// For each assignment a device draws a uniform number of 32 bits u. It explores if u \<
+/// floor(2^32 exploration_millionths / 1000000). Then it draws an arm by the first weights of
+/// the policy and a coordinate h, uniformly, and reports one bit: with G the level of the
+/// reward, between 0 and 1, that of G if x_h = 1, and of 1 - G otherwise. The number of the
+/// cell of the report is arm * (d + 1) + h. Nothing of this but the bit depends on features.
+///
+/// Otherwise it gives the arm with the greatest score by the policy, and makes no report.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PrivateContext {
+    /// 1 to 15, with different names.
+    #[prost(message, repeated, tag = "1")]
+    pub features: ::prost::alloc::vec::Vec<PrivateFeature>,
+    /// The share of the assignments that explore, in millionths: 1 to 999999.
+    #[prost(uint32, tag = "2")]
+    pub exploration_millionths: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PrivateFeature {
+    /// Name: 1 to 64 characters of \[a-z0-9.\_-\], the first one a letter or a digit.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The share of the assignments, about, in which it is true, in millionths: 1 to 999999. It is
+    /// known from elsewhere, and only a learner uses it.
+    #[prost(uint32, tag = "2")]
+    pub true_millionths: u32,
 }
 /// A public property of installations, such as the platform. Which value an installation has
 /// is seen by whoever sees its reports, so a device takes part only if its app has agreed to
@@ -424,7 +458,11 @@ pub struct Policy {
     pub version: u64,
     /// One weight per arm of the specification; they sum to 2^32 exactly. Retired
     /// arms weigh 0. With a segmentation, the weights for the installations of each segment
-    /// follow, in the order of the segments: as many for each, with the same sum.
+    /// follow, in the order of the segments: as many for each, with the same sum. With a private
+    /// context, the scores for each coordinate follow in the same form. The score of arm a is
+    /// the sum of x_h w\[h\]\[a\] over the coordinates h, and only differences between arms matter.
+    /// Among arms in play whose scores differ from the greatest by at most 2 (d + 1), which is
+    /// what rounding can do, a device draws one uniformly.
     #[prost(uint64, repeated, tag = "2")]
     pub weights: ::prost::alloc::vec::Vec<u64>,
     /// Seconds after which a device should ask again: 1 and up. An older policy
@@ -439,7 +477,8 @@ pub struct SelectArmRequest {
     #[prost(string, tag = "1")]
     pub experiment_id: ::prost::alloc::string::String,
     /// The value of the user's device in the experiment's segmentation. Empty: the weights for
-    /// all installations are used. INVALID_ARGUMENT: no segment has the value.
+    /// all installations are used. INVALID_ARGUMENT: no segment has the value; or the experiment
+    /// has a private context, by which only a device can choose.
     #[prost(string, tag = "2")]
     pub segment: ::prost::alloc::string::String,
 }
@@ -1022,9 +1061,13 @@ pub struct Estimates {
     /// reports for the control arm, or without an order.
     #[prost(message, repeated, tag = "16")]
     pub lifts: ::prost::alloc::vec::Vec<Lift>,
+    /// What is learnt for each feature of a private context, in the order of the features; `arms`
+    /// and `reports` of the arms are then about those who explore and report the constant.
+    #[prost(message, repeated, tag = "17")]
+    pub features: ::prost::alloc::vec::Vec<FeatureEstimates>,
     /// The rewards of the installations that are held out beside those of the others. Left out: nobody
     /// is held out, or there is no order.
-    #[prost(message, optional, tag = "20")]
+    #[prost(message, optional, tag = "18")]
     pub holdout: ::core::option::Option<Holdout>,
 }
 /// What learning has earned: the mean reward of the installations that get arms by the policy, less
@@ -1052,6 +1095,39 @@ pub struct Holdout {
     pub low: f64,
     #[prost(double, tag = "8")]
     pub high: f64,
+}
+/// The scores of the arms for a feature of a private context.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FeatureEstimates {
+    /// The feature; see PrivateContext.features.
+    #[prost(string, tag = "1")]
+    pub feature: ::prost::alloc::string::String,
+    /// One per arm, in the order of the arms.
+    #[prost(message, repeated, tag = "2")]
+    pub scores: ::prost::alloc::vec::Vec<FeatureScore>,
+}
+/// By how much a reward goes with a feature: the mean of (2 r - 1) x, with r the level of the
+/// reward, 0 to 1, and x = 1 where the feature is true, otherwise -1.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct FeatureScore {
+    /// Index into Specification.arms.
+    #[prost(uint32, tag = "1")]
+    pub arm: u32,
+    /// Reports committed so far.
+    #[prost(uint64, tag = "2")]
+    pub reports: u64,
+    /// The debiased mean. Left out: no reports.
+    #[prost(double, optional, tag = "3")]
+    pub estimate: ::core::option::Option<f64>,
+    /// An interval that holds at all times with confidence 1 - alpha, within -1 to 1.
+    #[prost(double, tag = "4")]
+    pub low: f64,
+    #[prost(double, tag = "5")]
+    pub high: f64,
+    /// The score that devices choose by: relative to the mean of the arms in play, and shrunk by
+    /// its noise.
+    #[prost(double, tag = "6")]
+    pub score: f64,
 }
 /// The rewards in one segment.
 #[derive(Clone, PartialEq, ::prost::Message)]
