@@ -245,6 +245,19 @@ impl ExperimentView {
         found.map_or_else(|| format!("arm {arm}"), |arm| visible(&arm.label))
     }
 
+    /// How arms are drawn, in words.
+    fn drawing(&self) -> String {
+        match (&self.sticky, &self.private_context) {
+            (Some(sticky), _) => sticky.describe(),
+            (None, Some(_)) => {
+                "chosen on the device; drawn anew where an assignment explores".to_owned()
+            }
+            (None, None) => {
+                "drawn anew for each assignment, which can be reported each time".to_owned()
+            }
+        }
+    }
+
     /// All properties, one per line, and the arms.
     pub(crate) fn describe(&self, columns: Option<usize>) -> String {
         let RewardsView { kind, low, high, out_of_range, default } = &self.rewards;
@@ -282,18 +295,7 @@ impl ExperimentView {
             ("attribution window", format!("{} s", self.attribution_window_seconds)),
             ("release delay", format!("up to {} s more", self.release_delay_seconds_max)),
             ("policy", self.policy_version.clone()),
-            (
-                "arms",
-                match (&self.sticky, &self.private_context) {
-                    (Some(sticky), _) => sticky.describe(),
-                    (None, Some(_)) => {
-                        "chosen on the device; drawn anew where an assignment explores".to_owned()
-                    }
-                    (None, None) => {
-                        "drawn anew for each assignment, which can be reported each time".to_owned()
-                    }
-                },
-            ),
+            ("arms", self.drawing()),
             ("enrolled", format!("{} of the installations", self.enrolment_share)),
         ];
         if let Some(LayerView { name, from, to }) = &self.layer {
