@@ -6,8 +6,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use bandana_client::grpc::{Transport, run_until};
 use bandana_client::{
-    Acceptance, Clock as _, Reward, SimulatedClient, SystemClock, Timestamp, Unreported,
+    Acceptance, Clock as _, FetchTask, Fetched, Reward, SimulatedClient, SystemClock, Timestamp,
+    Unreported,
 };
+use bandana_shared::identity::Day;
 use bandana_shared::policy::Policy;
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::Specification;
@@ -235,12 +237,16 @@ async fn a_server_refuses_what_a_private_context_does_not_go_with() -> anyhow::R
     let mut client = SimulatedClient::seeded(1, 1);
     let id = experiment.experiment_id().clone();
     client.enroll(id.clone(), Acceptance::unsigned(experiment.epsilon(), Rewards::binary()));
-    let url = aggregator.process.device_url.clone();
-    let mut transport = Transport::new(Channel::from_shared(url)?.connect().await?);
-    let client = Mutex::new(client);
-    let soon = clock().after(Duration::from_millis(1));
-    assert!(run_until(&client, &mut transport, &clock, soon).await.is_err());
-    let mut client = client.into_inner()?;
+    let question = GetExperimentRequest { experiment_id: id.to_string() };
+    let answer = aggregator.device.get_experiment(question).await?.into_inner();
+    let fetched = Fetched {
+        specification: experiment,
+        signatures: Vec::new(),
+        policy: Policy::try_from(&answer.policy.context("no policy")?)?,
+        day: Day::new(answer.server_day),
+        store: None,
+    };
+    assert!(client.on_fetched(&FetchTask::new(id.clone()), fetched, clock()).is_err());
     assert!(client.draw_in_context(&id, &[true, true], clock()).is_err());
     let why = client.refusal(&id).context("no refusal")?.to_string();
     assert!(why.contains("private context") && why.contains("research"), "{why}");
