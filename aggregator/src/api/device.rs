@@ -193,7 +193,11 @@ impl DeviceService {
         let alphabet = revision.specification.channel().alphabet();
         let upload = match read_upload(request, alphabet) {
             Ok(upload) => upload,
-            Err(error) => return Ok(Err(refuse(&error))),
+            Err(error) => {
+                let (status, message) = refuse(&error);
+                let message = wrong_run(&error, &revision.specification).unwrap_or(message);
+                return Ok(Err((status, message)));
+            }
         };
         Ok(match upload.reports.last_arm() {
             Some(cell) if cell.get() >= revision.specification.cells().len() => {
@@ -235,6 +239,27 @@ fn refuse(error: &UploadError) -> (UploadStatus, String) {
         _ => UploadStatus::Malformed,
     };
     (status, explain(error))
+}
+
+/// What is wrong with a run, named by its arm, and by segment and metric where there are any. `None`:
+/// something else is wrong.
+fn wrong_run(error: &UploadError, specification: &Specification) -> Option<String> {
+    let (index, what) = match error {
+        UploadError::EmptyRun { arm } => (*arm, "has no reports; leave it out"),
+        UploadError::UnsortedRuns { arm } => {
+            (*arm, "is out of order; indices must be strictly ascending")
+        }
+        _ => return None,
+    };
+    let cell = specification.cells().cell(index)?;
+    let measurement = specification.measurement();
+    let segment = measurement.segmentation.as_ref().map(|one| {
+        let value = one.values().get(cell.segment).map_or("", |value| &**value);
+        format!(", segment {value}")
+    });
+    let metric = specification.metric(cell.metric).map(|one| format!(", metric {}", one.name()));
+    let named = [segment, metric].into_iter().flatten().collect::<String>();
+    Some(format!("the run of arm {}{named} (index {index}) {what}", cell.arm))
 }
 
 /// The answer to a decided upload.

@@ -23,6 +23,7 @@ use crate::auth::APP_KEY_HEADER;
 use crate::clock::{Clock as _, SystemClock};
 use crate::explain::explain;
 use crate::operator_client::{ConnectError, PATIENCE, TlsSource};
+use crate::views::draft_values::RewardKind as Kind;
 use crate::views::failure::Failure;
 
 /// Tell whether a device would take part in an experiment, as it sees the server.
@@ -81,13 +82,6 @@ pub(super) struct Doctor {
     /// Print a JSON object for programs.
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
-    Binary,
-    Bounded,
-    Categorical,
 }
 
 /// One thing that a device looks at.

@@ -11,10 +11,11 @@ use bandana_shared::participation::{Layer, Millionths, ParticipationError, Stick
 use bandana_shared::refusals::{self, ARM_LABEL};
 use bandana_shared::wire::v1::create_experiment_request::Memory;
 use bandana_shared::wire::v1::{self, CreateExperimentRequest, specification};
+use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use super::draft_values::{Goal, Mechanism, OutOfRange, RewardKind};
 use super::failure::Failure;
 use super::seconds::{deserialize, seconds};
 
@@ -179,51 +180,6 @@ pub(crate) struct Draft {
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     simulation: Option<bool>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum RewardKind {
-    Binary,
-    Bounded,
-    Categorical,
-}
-
-/// What the traffic of an experiment is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Goal {
-    /// Rewards: users get the arm that seems best, and there may never be a verdict.
-    #[default]
-    Earn,
-    /// A verdict which arm is best, from as few users as possible.
-    Decide,
-}
-
-impl Goal {
-    fn learner(self) -> Learner {
-        match self {
-            Self::Earn => Learner::LdpTs,
-            Self::Decide => Learner::TopTwo,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum OutOfRange {
-    Refuse,
-    Clamp,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Mechanism {
-    Linear,
-    Quadratic,
-    Exponential,
-    RandomizedResponse,
-    KAry,
 }
 
 impl Draft {

@@ -10,6 +10,7 @@ mod context_view;
 pub(crate) mod data_set_view;
 pub(crate) mod date;
 pub(crate) mod draft;
+pub(crate) mod draft_values;
 pub(crate) mod estimates_view;
 pub(crate) mod experiment_view;
 pub(crate) mod failure;

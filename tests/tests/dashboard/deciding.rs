@@ -407,7 +407,7 @@ pub(super) async fn segments_have_shares_of_categories_and_exports_have_segments
         ["", "returned", "green"],
     ];
     let expected: Vec<[Value; 3]> = expected.iter().map(named).collect();
-    assert_eq!(of, expected.iter().map(|row| row.each_ref()).collect::<Vec<_>>());
+    assert_eq!(of, expected.iter().map(<[Value; 3]>::each_ref).collect::<Vec<_>>());
     let now = printed(&url, &["estimate", "cells"]).await?;
     for (record, arm) in [
         (0, &now["arms"][0]),

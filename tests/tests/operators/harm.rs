@@ -161,3 +161,24 @@ async fn without_being_told_so_a_guardrail_pauses_nothing() -> anyhow::Result<()
     assert!(!rings(&stopped, "arm"), "{stopped}");
     aggregator.process.stop().await
 }
+
+#[tokio::test]
+async fn a_wrong_run_is_named_by_arm_segment_and_metric() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    printed(&aggregator, &format!("{CREATE} --segments platform=ios,android")).await?;
+    let name = ExperimentName { experiment_id: "shop".to_owned() };
+    let status = aggregator.operator.get_experiment_status(name).await?.into_inner();
+    let made = Specification::try_from(&status.specification.context("no specification")?)?;
+    let day = aggregator.day(&made).await?;
+    let mut request = upload(1, &made, day, &[(0, true)])?;
+    for (runs, says) in [
+        (vec![0, 1, 7, 0], "the run of arm 1, segment android, metric returned (index 7) has no"),
+        (vec![4, 1, 4, 1], "the run of arm 1, segment ios (index 4) is out of order"),
+    ] {
+        request.runs = runs;
+        let answer = aggregator.device.submit_upload(request.clone()).await?.into_inner();
+        assert_eq!(answer.status(), UploadStatus::Malformed);
+        assert!(answer.message.contains(says), "{}", answer.message);
+    }
+    aggregator.process.stop().await
+}
