@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use bandana_learners::Learner;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::estimate::Estimand;
+use bandana_shared::participation::Sticky;
 use bandana_shared::rewards::OutOfRange;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
@@ -117,6 +118,13 @@ struct StickyView {
     report_days: u32,
 }
 
+impl From<Sticky> for StickyView {
+    fn from(sticky: Sticky) -> Self {
+        let until_weight_below = sticky.until_weight_below.share();
+        Self { until_weight_below, report_days: sticky.report_days }
+    }
+}
+
 impl StickyView {
     fn describe(&self) -> String {
         let reports = match self.report_days {
@@ -213,10 +221,7 @@ impl ExperimentView {
             attribution_window_seconds: timing.attribution_window_seconds,
             release_delay_seconds_max: timing.release_delay_seconds_max,
             shuffled: shuffled(&specification).map(Into::into),
-            sticky: specification.participation().sticky.map(|sticky| StickyView {
-                until_weight_below: sticky.until_weight_below.share(),
-                report_days: sticky.report_days,
-            }),
+            sticky: specification.participation().sticky.map(StickyView::from),
             layer: specification.participation().layer.as_ref().map(|part| LayerView {
                 name: part.name().to_string(),
                 from: part.from().share(),
