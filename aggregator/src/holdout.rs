@@ -1,12 +1,11 @@
 //! The holdout: the installations that get arms evenly, beside those that get them by the policy.
 
+use bandana_shared::confidence::NormalMixture;
 use bandana_shared::estimate::Estimand;
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1;
-
-use crate::estimates::tally_estimate;
 
 /// What learning has earned, from the tallies of the cells; `None` if nobody is held out or rewards
 /// have no order.
@@ -24,19 +23,25 @@ pub(crate) fn earned(
     if !cells.has_holdout() || estimand == Estimand::Frequencies {
         return None;
     }
-    let level = ErrorLevel::new(alpha.get() / 2.0).ok()?;
-    let [others, held_out] =
-        [false, true].map(|group| cells.of_group(tallies, group).into_iter().sum::<Tally>());
-    let [own, rest] =
-        [&held_out, &others].map(|tally| tally_estimate(specification, 0, level, tally));
+    let channel = specification.channel();
+    let sequence = NormalMixture::new(ErrorLevel::new(alpha.get() / 2.0).ok()?);
+    let range = estimand.range();
+    let of_group = |group: bool| {
+        let tally: Tally = cells.of_group(tallies, group).into_iter().sum();
+        let interval = estimand.interval_from_unit(sequence.mean_through(channel, &tally));
+        let mean = channel.debiased_mean(&tally).map(|mean| estimand.from_unit(mean));
+        (tally.reports(), mean, interval.clamped(range.low(), range.high()))
+    };
+    let (reports, own, interval) = of_group(true);
+    let (reports_of_others, rest, of_others) = of_group(false);
     Some(v1::Holdout {
         share: specification.measurement().holdout.share(),
-        reports: held_out.reports(),
-        reports_of_others: others.reports(),
-        mean: own.mean,
-        mean_of_others: rest.mean,
-        earned: own.mean.zip(rest.mean).map(|(own, rest)| rest - own),
-        low: rest.interval.low() - own.interval.high(),
-        high: rest.interval.high() - own.interval.low(),
+        reports,
+        reports_of_others,
+        mean: own,
+        mean_of_others: rest,
+        earned: own.zip(rest).map(|(own, rest)| rest - own),
+        low: of_others.low() - interval.high(),
+        high: of_others.high() - interval.low(),
     })
 }

@@ -258,8 +258,12 @@ fn wrong_run(error: &UploadError, specification: &Specification) -> Option<Strin
         format!(", segment {value}")
     });
     let metric = specification.metric(cell.metric).map(|one| format!(", metric {}", one.name()));
-    let named = [segment, metric].into_iter().flatten().collect::<String>();
-    Some(format!("the run of arm {}{named} (index {index}) {what}", cell.arm))
+    let held_out = cell.is_held_out.then(|| ", held out".to_owned());
+    let cells = specification.cells();
+    // Where nothing else tells cells apart, the index is the arm.
+    let index = (cells.len() > cells.arms()).then(|| format!(" (index {index})"));
+    let named = [segment, held_out, metric, index].into_iter().flatten().collect::<String>();
+    Some(format!("the run of arm {}{named} {what}", cell.arm))
 }
 
 /// The answer to a decided upload.

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null;
 
-use bandana_bindings::{Configuration, Metric, RewardTerms, Segment, Store};
+use bandana_bindings::{Configuration, Metric, RefusalTerms, RewardTerms, Segment, Store};
 
 use crate::text::{array, bytes, read};
 
@@ -103,6 +103,11 @@ pub struct bandana_settings {
     pub metrics: *const bandana_metric,
     /// How many they are.
     pub metrics_size: usize,
+    /// The experiment to which the installation tells, by randomized response, whether and why it refuses
+    /// others; NULL, the default: it tells nobody.
+    pub refusals_experiment: *const c_char,
+    /// The largest epsilon of a report about refusals. Default: 0.5.
+    pub refusals_epsilon_max: f64,
     /// Called with `context` when there may be a step to take; NULL, the default: nobody is told. It may
     /// only schedule, comes on any thread, and never because of a reward. It must not call the
     /// client. Once `bandana_close` has returned no call is under way, and none comes.
@@ -140,6 +145,8 @@ pub extern "C" fn bandana_default_settings() -> bandana_settings {
         segments_size: 0,
         metrics: null(),
         metrics_size: 0,
+        refusals_experiment: null(),
+        refusals_epsilon_max: 0.5,
         on_work: None,
         context: std::ptr::null_mut(),
     }
@@ -236,5 +243,9 @@ pub(crate) unsafe fn configuration(settings: &bandana_settings) -> Result<Config
         segments: unsafe { segments(settings) }?,
         // SAFETY: as the caller promises.
         metrics: unsafe { metrics(settings) }?,
+        refusals: given(settings.refusals_experiment)?.map(|experiment| RefusalTerms {
+            experiment,
+            epsilon_max: settings.refusals_epsilon_max,
+        }),
     })
 }

@@ -9,7 +9,9 @@ use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::cells;
 use bandana_shared::epsilon::Epsilon;
+use bandana_shared::identity::ExperimentId;
 use bandana_shared::participation::Millionths;
+use bandana_shared::refusals;
 use bandana_shared::rewards::{RewardRange, Rewards};
 use thiserror::Error;
 
@@ -45,6 +47,9 @@ pub struct Configuration {
     pub segments: Vec<Segment>,
     /// What experiments may measure beside the rewards.
     pub metrics: Vec<Metric>,
+    /// The experiment to which the installation tells, by randomized response, whether and why it refuses
+    /// others; `None`: it tells nobody.
+    pub refusals: Option<RefusalTerms>,
 }
 
 impl Configuration {
@@ -66,12 +71,14 @@ impl Configuration {
             report_once_days: None,
             segments: Vec::new(),
             metrics: Vec::new(),
+            refusals: None,
         }
     }
 
     /// The client's builder with these settings.
     pub(crate) fn into_builder(self) -> Result<Builder<Ready<HostTransport>>, SetupError> {
         let acceptance = self.acceptance()?;
+        let refusals = self.refusals()?;
         let budget = self.budget()?;
         let app_key = self.app_key.as_deref().map(AppKey::new).transpose();
         let app_key = app_key.map_err(|error| SetupError::AppKey { message: error.to_string() })?;
@@ -85,6 +92,9 @@ impl Configuration {
         let mut ready = builder.accept(acceptance).budget(budget).consent(consent);
         if self.keep_pending_rewards {
             ready = ready.keep_pending_rewards();
+        }
+        if let Some((experiment, acceptance)) = refusals {
+            ready = ready.report_refusals(experiment, acceptance);
         }
         Ok(match app_key {
             Some(key) => ready.app_key(key),
@@ -115,6 +125,21 @@ impl Configuration {
             acceptance = acceptance.metric(&metric.name, metric.values()?);
         }
         Ok(acceptance)
+    }
+
+    /// The experiment about refusals, and the terms for it.
+    fn refusals(&self) -> Result<Option<(ExperimentId, Acceptance)>, SetupError> {
+        let Some(RefusalTerms { experiment, epsilon_max }) = &self.refusals else {
+            return Ok(None);
+        };
+        let refused = |message: String| SetupError::Refusals { message };
+        let id = ExperimentId::new(experiment).map_err(|error| refused(error.to_string()))?;
+        let epsilon = Epsilon::new(*epsilon_max).map_err(|error| refused(error.to_string()))?;
+        let acceptance = match self.signers()? {
+            Some(signers) => Acceptance::signed(epsilon, refusals::rewards(), signers),
+            None => Acceptance::unsigned(epsilon, refusals::rewards()),
+        };
+        Ok(Some((id, acceptance)))
     }
 
     fn signers(&self) -> Result<Option<Signers>, SetupError> {
@@ -209,6 +234,15 @@ impl RewardTerms {
     }
 }
 
+/// The experiment about refusals, and what its report may cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RefusalTerms {
+    /// The name of the experiment, as its operator has made it (`--refusals`).
+    pub experiment: String,
+    /// The largest ε of a report about refusals, in nats.
+    pub epsilon_max: f64,
+}
+
 /// A public property of installations, such as the platform, and this one's value. It comes with
 /// each report of an experiment that divides by it, so that whoever sees the report sees the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -293,6 +327,12 @@ pub enum SetupError {
     /// The metrics.
     #[error("metrics: {message}")]
     Metrics {
+        /// What was wrong, and what was expected.
+        message: String,
+    },
+    /// The terms for the experiment about refusals.
+    #[error("refusals: {message}")]
+    Refusals {
         /// What was wrong, and what was expected.
         message: String,
     },

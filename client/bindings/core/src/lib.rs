@@ -19,7 +19,9 @@ use bandana_client::{
     Answer, Assignment, AssignmentId, CallId, Choice as Chosen, Clock, DefaultReason, NextCall,
     Reporting, SystemClock, Tasks, Trouble,
 };
-pub use configuration::{Configuration, Metric, RewardTerms, Segment, SetupError, Store};
+pub use configuration::{
+    Configuration, Metric, RefusalTerms, RewardTerms, Segment, SetupError, Store,
+};
 pub use records::{Call, Choice, Header, Slot, Standing, Status, Step, Write};
 
 /// The wait before the next step when the system has no randomness.

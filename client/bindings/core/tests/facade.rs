@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bandana_bindings::{
-    Bandana, Call, Configuration, Metric, RewardTerms, Segment, SetupError, Slot, Standing, Step,
-    Store,
+    Bandana, Call, Configuration, Metric, RefusalTerms, RewardTerms, Segment, SetupError, Slot,
+    Standing, Step, Store,
 };
 use bandana_client::{Clock as _, SystemClock};
 use bandana_shared::cells;
@@ -17,7 +17,7 @@ use bandana_shared::participation::Millionths;
 use bandana_shared::policy::Weights;
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
-use bandana_shared::wire::v1::{Experiment, GetExperimentResponse, Policy};
+use bandana_shared::wire::v1::{Experiment, GetExperimentRequest, GetExperimentResponse, Policy};
 use prost::Message as _;
 
 type Failure = Box<dyn std::error::Error>;
@@ -274,5 +274,25 @@ fn without_consent_there_is_nothing_to_do() -> Result<(), Failure> {
     assert_eq!(bandana.status().standing, Standing::OptedOut);
     assert!(bandana.opt_in());
     assert!(matches!(bandana.next_step(), Step::Call(_)));
+    Ok(())
+}
+
+#[test]
+fn an_installation_asks_for_the_experiment_about_refusals_where_the_app_has_agreed()
+-> Result<(), Failure> {
+    let with = |experiment: &str, epsilon_max: f64| {
+        let store = Store::Host { state: None, rewards: None };
+        let refusals = RefusalTerms { experiment: experiment.to_owned(), epsilon_max };
+        let settings = Configuration::new(store, true);
+        Bandana::start(Configuration { refusals: Some(refusals), ..settings }, || {})
+    };
+    for (experiment, epsilon_max) in [("No Name", 0.5), ("refusals", 0.0), ("refusals", f64::NAN)] {
+        let refused = with(experiment, epsilon_max);
+        assert!(matches!(refused, Err(SetupError::Refusals { .. })), "{refused:?}");
+    }
+    let bandana = with("refusals", 0.5)?;
+    let fetch = call(&bandana, &mut Kept::default())?;
+    let asked = GetExperimentRequest::decode(&fetch.body[..])?;
+    assert_eq!(asked.experiment_id, "refusals");
     Ok(())
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use bandana_bindings::{
-    Call, Choice, Configuration, Header, Metric, RewardTerms, Segment, SetupError, Slot, Standing,
-    Status, Step, Store, Write,
+    Call, Choice, Configuration, Header, Metric, RefusalTerms, RewardTerms, Segment, SetupError,
+    Slot, Standing, Status, Step, Store, Write,
 };
 
 uniffi::setup_scaffolding!("bandana_core");
@@ -29,6 +29,13 @@ pub struct Configuration {
     pub report_once_days: Option<u32>,
     pub segments: Vec<Segment>,
     pub metrics: Vec<Metric>,
+    pub refusals: Option<RefusalTerms>,
+}
+
+#[uniffi::remote(Record)]
+pub struct RefusalTerms {
+    pub experiment: String,
+    pub epsilon_max: f64,
 }
 
 #[uniffi::remote(Record)]
@@ -67,6 +74,7 @@ pub enum SetupError {
     AppKey { message: String },
     Segments { message: String },
     Metrics { message: String },
+    Refusals { message: String },
     Experiment { message: String },
     Closed,
 }

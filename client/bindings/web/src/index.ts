@@ -56,6 +56,11 @@ export interface Settings {
   segments?: Readonly<Record<string, string>>;
   /** What experiments may measure beside the rewards. */
   metrics?: Readonly<Record<string, Exclude<Rewards, { kind: "categorical" }>>>;
+  /**
+   * The experiment to which the installation tells, by randomized response, whether and why it refuses
+   * others, and the largest privacy loss of such a report, 0.5 unless it is given. Default: it tells nobody.
+   */
+  refusals?: { experiment: string; epsilonMax?: number };
 }
 
 /** Whether reports are made, and why not. */
@@ -639,5 +644,7 @@ function flat(settings: Settings): Record<string, unknown> {
       name,
       ...terms(values),
     })),
+    refusalsExperiment: settings.refusals?.experiment,
+    refusalsEpsilonMax: settings.refusals?.epsilonMax ?? 0.5,
   };
 }

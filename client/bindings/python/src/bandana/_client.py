@@ -232,7 +232,9 @@ class Bandana:
     the operator's, or the operator's and a witness's. ``segments`` are the public properties that
     experiments may divide installations by, each with this one's value, which comes with its
     reports; ``metrics`` what they may measure beside the rewards, :class:`Binary` or
-    :class:`Bounded`. Whatever a server asks beyond that is refused.
+    :class:`Bounded`. Whatever a server asks beyond that is refused. ``refusals`` names the
+    experiment to which the installation tells, by randomized response, whether and why it refuses
+    others, at most ``refusals_epsilon_max`` for a report; ``None``: it tells nobody.
 
     Raises :class:`SetupError` or :class:`ValueError` for settings that can't be used.
     """
@@ -253,6 +255,8 @@ class Bandana:
         report_once_days: Optional[int] = None,
         segments: Mapping[str, str] = MappingProxyType({}),
         metrics: Mapping[str, Union[Binary, Bounded]] = MappingProxyType({}),
+        refusals: Optional[str] = None,
+        refusals_epsilon_max: float = 0.5,
         ssl_context: Optional[ssl.SSLContext] = None,
         in_the_clear: bool = False,
     ) -> None:
@@ -287,6 +291,11 @@ class Bandana:
             report_once_days=report_once_days,
             segments=_segments(segments),
             metrics=_metrics(metrics),
+            refusals=(
+                None
+                if refusals is None
+                else _core.RefusalTerms(experiment=refusals, epsilon_max=refusals_epsilon_max)
+            ),
         )
         self._core = _core.Core.start(configuration)
         self._process = os.getpid()

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bandana_bindings::{
-    Bandana, Configuration, Metric, RewardTerms, Segment, Slot, Standing, Step, Store,
+    Bandana, Configuration, Metric, RefusalTerms, RewardTerms, Segment, Slot, Standing, Step, Store,
 };
 use bandana_client::{Clock, Timestamp};
 use js_sys::{Array, Function, Reflect};
@@ -241,6 +241,13 @@ fn configuration(
         report_once_days: whole(settings, "reportOnceDays")?,
         segments: segments(settings)?,
         metrics: metrics(settings)?,
+        refusals: match text("refusalsExperiment") {
+            Some(experiment) => {
+                let epsilon_max = number(settings, "refusalsEpsilonMax")?;
+                Some(RefusalTerms { experiment, epsilon_max })
+            }
+            None => None,
+        },
     })
 }
 

@@ -5,6 +5,7 @@ import org.bandana.core.Call
 import org.bandana.core.Configuration
 import org.bandana.core.Core
 import org.bandana.core.Metric
+import org.bandana.core.RefusalTerms
 import org.bandana.core.RewardTerms
 import org.bandana.core.Segment
 import org.bandana.core.SetupException
@@ -46,6 +47,13 @@ data class Settings(
     val segments: Map<String, String> = emptyMap(),
     /** What experiments may measure beside the rewards: binary or bounded. */
     val metrics: Map<String, RewardTerms> = emptyMap(),
+    /**
+     * The experiment to which the installation tells, by randomized response, whether and why it refuses
+     * others; `null`: it tells nobody.
+     */
+    val refusals: String? = null,
+    /** The largest privacy loss of a report about refusals. */
+    val refusalsEpsilonMax: Double = 0.5,
 )
 
 /** What to show: an arm, or the app's own default. */
@@ -139,6 +147,7 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
             reportOnceDays = settings.reportOnceDays?.let { days(it, "reportOnceDays") },
             segments = settings.segments.map { (name, value) -> Segment(plain(name), plain(value)) },
             metrics = settings.metrics.map { (name, values) -> Metric(plain(name), values) },
+            refusals = settings.refusals?.let { RefusalTerms(plain(it), settings.refusalsEpsilonMax) },
         )
         core = Core.start(configuration)
         Thread(::carryOut, "bandana").apply { isDaemon = true }.start()
