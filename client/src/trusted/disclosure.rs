@@ -66,8 +66,8 @@ pub struct Disclosure {
     reward: f64,
     /// The server's day, fixed at the first attempt.
     day: OnceLock<Day>,
-    /// The ledger of this process that has counted it first.
-    counted_by: Arc<OnceLock<u64>>,
+    /// The ledger of this process that has counted it first, and on which day.
+    counted_by: Arc<OnceLock<(u64, Day)>>,
 }
 
 /// What a ledger has to know of a disclosure.
@@ -75,8 +75,8 @@ pub struct Disclosure {
 pub(super) struct Debtor {
     pub(super) experiment_id: ExperimentId,
     pub(super) name: [u8; 16],
-    /// The ledger of this process that has counted it first.
-    pub(super) counted_by: Arc<OnceLock<u64>>,
+    /// The ledger of this process that has counted it first, and on which day.
+    pub(super) counted_by: Arc<OnceLock<(u64, Day)>>,
 }
 
 impl fmt::Debug for Disclosure {
@@ -117,9 +117,9 @@ impl Disclosure {
         *self.day.get_or_init(|| day)
     }
 
-    /// Whether this ledger has counted it. A second ledger counts every attempt.
-    pub(super) fn is_counted_by(&self, ledger: u64) -> bool {
-        self.counted_by.get() == Some(&ledger)
+    /// The day on which this ledger has counted it. A second ledger counts every attempt.
+    pub(super) fn counted_by(&self, ledger: u64) -> Option<Day> {
+        self.counted_by.get().filter(|(by, _)| *by == ledger).map(|(_, day)| *day)
     }
 
     pub(super) fn debtor(&self) -> Debtor {

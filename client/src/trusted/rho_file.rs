@@ -109,7 +109,8 @@ pub(crate) fn read(bytes: &[u8]) -> Result<RhoLedger, StorageError> {
 struct StoredRho {
     today: Option<u32>,
     accounts: Vec<StoredAccount>,
-    debited: Vec<[u8; 16]>,
+    /// Names and days.
+    debited: Vec<([u8; 16], u32)>,
 }
 
 impl Stored for StoredRho {
@@ -137,7 +138,7 @@ impl StoredRho {
         Self {
             today: ledger.today.map(Day::get),
             accounts: ledger.accounts.iter().map(account).collect(),
-            debited: ledger.debited.iter().copied().collect(),
+            debited: ledger.debited.iter().map(|(name, day)| (*name, day.get())).collect(),
         }
     }
 
@@ -145,7 +146,7 @@ impl StoredRho {
     fn into_ledger(self) -> Option<RhoLedger> {
         let mut ledger = RhoLedger {
             today: self.today.map(Day::new),
-            debited: self.debited.into_iter().collect(),
+            debited: self.debited.into_iter().map(|(name, day)| (name, Day::new(day))).collect(),
             ..RhoLedger::default()
         };
         for stored in self.accounts {

@@ -30,6 +30,10 @@ use super::budget::{Cap, RhoBudget, RhoExhausted, RhoSpent, SpentOnExperiment};
 use crate::budget::Budget;
 use crate::ledger::DAY_SKEW;
 
+/// Days whose rewards are known: enough for each window with a day of the longest window that ends
+/// today.
+const DAYS_KNOWN: u32 = 2 * Budget::WINDOW_DAYS_MAX - 1;
+
 /// The rewards disclosed to one experiment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
@@ -48,9 +52,9 @@ impl Account {
         rewards.saturating_mul(rewards).saturating_mul(u128::from(self.price.get()))
     }
 
-    /// Rewards from this day on.
-    fn since(&self, first: Day) -> u64 {
-        self.days.range(first..).fold(0, |sum, (_, rewards)| sum.saturating_add(*rewards))
+    /// Rewards of these days.
+    fn within(&self, first: Day, last: Day) -> u64 {
+        self.days.range(first..=last).fold(0, |sum, (_, rewards)| sum.saturating_add(*rewards))
     }
 
     fn add(&mut self, day: Day, rewards: u64) {
@@ -61,18 +65,21 @@ impl Account {
     }
 }
 
-/// The account of each experiment. Nothing is ever taken back: an attempt that fails may waste
+/// The account of each experiment.
+type Accounts = BTreeMap<ExperimentId, Account>;
+
+/// The account of each experiment, and what waits although it is counted. Nothing is ever taken back: an attempt that fails may waste
 /// budget.
 ///
 /// An experiment is known by its id alone, so no new digest, revision or server begins its count
 /// again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RhoLedger {
-    pub(crate) accounts: BTreeMap<ExperimentId, Account>,
+    pub(crate) accounts: Accounts,
     /// The server's day as last accepted; `None`: never.
     pub(crate) today: Option<Day>,
-    /// The names of waiting disclosures that are counted.
-    pub(crate) debited: BTreeSet<[u8; 16]>,
+    /// The waiting disclosures that are counted, each with the day on which it is.
+    pub(crate) debited: BTreeMap<[u8; 16], Day>,
 }
 
 /// A ρ in billionths, rounded up. Beyond 1.8e10 there is no difference.
@@ -94,67 +101,98 @@ impl RhoLedger {
                 let later = later.fold(0, u64::saturating_add);
                 account.add(day, later);
             }
-            account.days = account.days.split_off(&today.back(Budget::WINDOW_DAYS_MAX - 1));
+            account.days = account.days.split_off(&today.back(DAYS_KNOWN - 1));
         }
     }
 
-    /// Counts `more` rewards of this price, 1 or, for one that is counted already, 0. Returns
-    /// whether the ledger has changed.
+    /// Counts a reward of this price on today's day. Returns the day.
     pub(crate) fn debit(
         &mut self,
         id: &ExperimentId,
         price: NanoNats,
-        more: u64,
+        budget: &RhoBudget,
+    ) -> Result<Day, RhoExhausted> {
+        let today = self.today.unwrap_or(Day::new(0));
+        let mut after = self.accounts.get(id).cloned().unwrap_or_default();
+        after.price = after.price.max(price);
+        after.rewards = after.rewards.saturating_add(1);
+        after.add(today, 1);
+        self.admit(id, after, budget).map(|()| today)
+    }
+
+    /// Has all rewards of an experiment cost this price, if it is more than before: one that was
+    /// counted on `day` is to be sent again. Returns whether the ledger has changed.
+    pub(crate) fn raise(
+        &mut self,
+        id: &ExperimentId,
+        price: NanoNats,
+        day: Day,
         budget: &RhoBudget,
     ) -> Result<bool, RhoExhausted> {
-        let before = self.accounts.get(id).cloned().unwrap_or_default();
-        if more == 0 && price <= before.price {
+        let mut after = self.accounts.get(id).cloned().unwrap_or_default();
+        if price <= after.price {
             return Ok(false);
         }
-        let mut after = before.clone();
-        after.price = before.price.max(price);
-        after.rewards = before.rewards.saturating_add(more);
-        after.add(self.today.unwrap_or(Day::new(0)), more);
-        let first = self.first_of_window(budget);
-        for (of, cap) in [
-            (Cap::Lifetime, budget.lifetime()),
-            (Cap::Window { days: budget.window_days() }, budget.window()),
-        ] {
-            let is_window = of != Cap::Lifetime;
-            let cost = |account: &Account| {
-                let rewards = if is_window { account.since(first) } else { account.rewards };
-                account.cost(rewards)
-            };
-            let total = self.total(cost);
-            let needed = cost(&after).saturating_sub(cost(&before));
-            if cap != NanoNats::MAX && total.saturating_add(needed) > u128::from(cap.get()) {
-                return Err(RhoExhausted {
-                    of,
-                    rewards: after.rewards,
-                    needed: nano(needed),
-                    left: cap.saturating_sub(nano(total)),
-                    cap,
-                    passes: is_window && after.cost(1) <= u128::from(cap.get()),
-                });
-            }
+        after.price = price;
+        let oldest = self.today.unwrap_or(day).back(Budget::WINDOW_DAYS_MAX - 1);
+        if budget.window() != NanoNats::MAX && day < oldest {
+            // What its windows have cost is no longer known.
+            let (of, cap) = (Cap::Window { days: budget.window_days() }, budget.window());
+            let (rewards, needed, left) = (after.rewards, price, NanoNats::ZERO);
+            return Err(RhoExhausted { of, rewards, needed, left, cap, passes: false });
         }
-        self.accounts.insert(id.clone(), after);
-        Ok(true)
+        self.admit(id, after, budget).map(|()| true)
     }
 
-    fn total(&self, cost: impl Fn(&Account) -> u128) -> u128 {
-        self.accounts.values().map(cost).fold(0, u128::saturating_add)
+    /// Replaces an account, if the lifetime and every window that is still known stay within their
+    /// caps.
+    fn admit(
+        &mut self,
+        id: &ExperimentId,
+        after: Account,
+        budget: &RhoBudget,
+    ) -> Result<(), RhoExhausted> {
+        let (rewards, one) = (after.rewards, after.cost(1));
+        let mut next = self.accounts.clone();
+        next.insert(id.clone(), after);
+        let refusal = |of, cap: NanoNats, costs: (u128, u128)| {
+            let (before, total) = costs;
+            let is_within = cap == NanoNats::MAX || total <= u128::from(cap.get());
+            let exhausted = RhoExhausted {
+                of,
+                rewards,
+                needed: nano(total.saturating_sub(before)),
+                left: cap.saturating_sub(nano(before)),
+                cap,
+                passes: of != Cap::Lifetime && one <= u128::from(cap.get()),
+            };
+            if is_within { Ok(()) } else { Err(exhausted) }
+        };
+        let lifetimes = (lifetime(&self.accounts), lifetime(&next));
+        refusal(Cap::Lifetime, budget.lifetime(), lifetimes)?;
+        // A window that costs most ends on a day with a reward.
+        let ends: BTreeSet<Day> = next.values().flat_map(|of| of.days.keys().copied()).collect();
+        for end in ends {
+            let days = budget.window_days();
+            let first = end.back(days - 1);
+            let windows = (window(&self.accounts, first, end), window(&next, first, end));
+            refusal(Cap::Window { days }, budget.window(), windows)?;
+        }
+        self.accounts = next;
+        Ok(())
     }
 
-    fn first_of_window(&self, budget: &RhoBudget) -> Day {
-        self.today.unwrap_or(Day::new(0)).back(budget.window_days() - 1)
+    /// The first and the last day of the window that ends today.
+    fn window(&self, budget: &RhoBudget) -> (Day, Day) {
+        let today = self.today.unwrap_or(Day::new(0));
+        (today.back(budget.window_days() - 1), today)
     }
 
     /// What was spent, and what is left.
     pub(crate) fn spent(&self, budget: &RhoBudget) -> RhoSpent {
-        let first = self.first_of_window(budget);
-        let window = nano(self.total(|account| account.cost(account.since(first))));
-        let lifetime = nano(self.total(|account| account.cost(account.rewards)));
+        let (first, today) = self.window(budget);
+        let window = nano(window(&self.accounts, first, today));
+        let lifetime = nano(lifetime(&self.accounts));
         let left = |cap: NanoNats, spent: NanoNats| match cap {
             NanoNats::MAX => cap,
             _ => cap.saturating_sub(spent),
@@ -171,13 +209,26 @@ impl RhoLedger {
     /// What was spent on one experiment.
     pub(crate) fn spent_on(&self, id: &ExperimentId, budget: &RhoBudget) -> SpentOnExperiment {
         let Some(account) = self.accounts.get(id) else { return SpentOnExperiment::default() };
+        let (first, today) = self.window(budget);
         SpentOnExperiment {
             rewards: account.rewards,
-            rewards_in_window: account.since(self.first_of_window(budget)),
+            rewards_in_window: account.within(first, today),
             price: account.price,
             lifetime: nano(account.cost(account.rewards)),
         }
     }
+}
+
+/// The cost of all rewards, in billionths.
+fn lifetime(accounts: &Accounts) -> u128 {
+    let costs = accounts.values().map(|account| account.cost(account.rewards));
+    costs.fold(0, u128::saturating_add)
+}
+
+/// The cost of the rewards of these days, in billionths.
+fn window(accounts: &Accounts, first: Day, last: Day) -> u128 {
+    let costs = accounts.values().map(|account| account.cost(account.within(first, last)));
+    costs.fold(0, u128::saturating_add)
 }
 
 fn nano(cost: u128) -> NanoNats {

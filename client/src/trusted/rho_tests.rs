@@ -91,11 +91,10 @@ impl World {
             self.disk.fail_at(Some((operation, fault)));
         }
         let batch = self.waiting.batch(&id, price, Some(Day::new(day)), &BTreeSet::new());
-        for (name, _) in batch.map(|batch| batch.messages).unwrap_or_default() {
+        for (name, message) in batch.map(|batch| batch.messages).unwrap_or_default() {
             let (_, before, _) = *self.left.get(&name).unwrap_or(&(0, 0, 0));
             let price = before.max(price.get());
-            let first = self.left.get(&name).map_or(day, |(_, _, day)| *day);
-            self.left.insert(name, (experiment, price, first));
+            self.left.insert(name, (experiment, price, message.day));
             if self.below(3)? == 0 {
                 self.waiting.settle(&name);
             }
@@ -149,16 +148,16 @@ fn a_clock_that_is_set_back_and_forth_never_begins_another_life() -> Result<(), 
     let (id, budget, price) = (ExperimentId::new("clock")?, budget(0.5, 7, 10.0)?, nano(0.125)?);
     let mut ledger = RhoLedger::default();
     ledger.hear(Day::new(200));
-    assert!(ledger.debit(&id, price, 1, &budget)?);
-    assert!(ledger.debit(&id, price, 1, &budget)?);
+    ledger.debit(&id, price, &budget)?;
+    ledger.debit(&id, price, &budget)?;
     for day in [199, 150, 156] {
         ledger.hear(Day::new(day));
-        let refused = ledger.debit(&id, price, 1, &budget).err().ok_or("no refusal")?;
+        let refused = ledger.debit(&id, price, &budget).err().ok_or("no refusal")?;
         assert!(refused.passes() && refused.left() == NanoNats::ZERO, "{day}: {refused}");
         assert_eq!(ledger.spent(&budget).window, nano(0.5)?);
     }
     ledger.hear(Day::new(157));
-    assert!(ledger.debit(&id, price, 1, &budget)?);
+    ledger.debit(&id, price, &budget)?;
     assert_eq!(ledger.spent_on(&id, &budget).rewards, 3);
     Ok(())
 }
@@ -169,16 +168,16 @@ fn k_rewards_cost_k_squared_and_experiments_add_up() -> Result<(), Failure> {
     let (first, second) = (ExperimentId::new("first")?, ExperimentId::new("second")?);
     let mut ledger = RhoLedger::default();
     for _ in 0..300 {
-        ledger.debit(&first, nano(0.5)?, 1, &unlimited)?;
+        ledger.debit(&first, nano(0.5)?, &unlimited)?;
     }
     assert_eq!(ledger.spent(&unlimited).lifetime, nano(45_000.0)?);
     for _ in 0..10 {
-        ledger.debit(&second, NanoNats::new(5_000_000), 1, &unlimited)?;
+        ledger.debit(&second, NanoNats::new(5_000_000), &unlimited)?;
     }
     assert_eq!(ledger.spent(&unlimited).lifetime, nano(45_000.5)?);
     // One dearer reward makes all of its experiment as dear, a cheaper one changes nothing.
-    ledger.debit(&second, NanoNats::new(10_000_000), 0, &unlimited)?;
-    ledger.debit(&second, NanoNats::new(1_000_000), 0, &unlimited)?;
+    ledger.raise(&second, NanoNats::new(10_000_000), Day::new(0), &unlimited)?;
+    ledger.raise(&second, NanoNats::new(1_000_000), Day::new(0), &unlimited)?;
     assert_eq!(ledger.spent(&unlimited).lifetime, nano(45_001.0)?);
 
     // A default budget: 10 of 0.005 in a week, and 15 in a life.
@@ -189,7 +188,7 @@ fn k_rewards_cost_k_squared_and_experiments_add_up() -> Result<(), Failure> {
         ledger.hear(Day::new(20_000 + 7 * week));
         let mut count = 0;
         let refused = loop {
-            match ledger.debit(&first, nano(0.005)?, 1, &budget) {
+            match ledger.debit(&first, nano(0.005)?, &budget) {
                 Ok(_) => count += 1,
                 Err(refused) => break refused,
             }
@@ -207,14 +206,17 @@ fn no_arithmetic_overflows_into_room() -> Result<(), Failure> {
     let budget = budget(1.8e10, 31, 1.8e10)?;
     let mut ledger = RhoLedger::default();
     // Infinity is the dearest price, and no finite cap has room for it.
-    assert!(ledger.debit(&id, nano(f64::INFINITY)?, 1, &budget).is_err());
-    assert!(ledger.debit(&id, nano(1e6)?, 1, &budget)?);
+    assert!(ledger.debit(&id, nano(f64::INFINITY)?, &budget).is_err());
+    ledger.debit(&id, nano(1e6)?, &budget)?;
     for _ in 0..200 {
-        ledger.debit(&id, nano(1e6)?, 1, &budget).ok();
+        ledger.debit(&id, nano(1e6)?, &budget).ok();
     }
     // 134² and not 135² million are within 1.8e10.
     assert_eq!(ledger.spent_on(&id, &budget).rewards, 134);
-    assert!(ledger.debit(&id, nano(1.8e10)?, 0, &budget).is_err(), "those that left get dearer");
+    assert!(
+        ledger.raise(&id, nano(1.8e10)?, Day::new(0), &budget).is_err(),
+        "those that left get dearer"
+    );
     // Prices are rounded up and caps down.
     assert_eq!((nano(1e-12)?.get(), nano(0.1)?.get()), (1, 100_000_001));
     Ok(())
@@ -226,11 +228,11 @@ fn golden_bytes() -> Result<(), Failure> {
     let mut ledger = RhoLedger::default();
     let budget = RhoBudget::UNLIMITED;
     ledger.hear(Day::new(20_000));
-    ledger.debit(&first, NanoNats::new(500_000_000), 1, &budget)?;
+    ledger.debit(&first, NanoNats::new(500_000_000), &budget)?;
     ledger.hear(Day::new(20_003));
-    ledger.debit(&first, NanoNats::new(500_000_000), 1, &budget)?;
-    ledger.debit(&second, NanoNats::new(5_000_000), 1, &budget)?;
-    ledger.debited.insert([7; 16]);
+    ledger.debit(&first, NanoNats::new(500_000_000), &budget)?;
+    ledger.debit(&second, NanoNats::new(5_000_000), &budget)?;
+    ledger.debited.insert([7; 16], Day::new(20_003));
     let bytes = rho_file::bytes(&ledger)?;
     let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert_eq!(hex, GOLDEN);
@@ -247,7 +249,9 @@ fn golden_bytes() -> Result<(), Failure> {
 }
 
 /// Version 1.
-const GOLDEN: &str = "";
+const GOLDEN: &str = "424472680100e8abf13f01fb234e020861727469636c6573fc404b4c000101fb234e01096865\
+                      61646c696e6573fc0065cd1d0202fb204e01fb234e01010707070707070707070707070707\
+                      0707fb234e";
 
 #[test]
 fn a_file_that_is_lost_damaged_or_from_elsewhere_is_no_empty_ledger() -> Result<(), Failure> {

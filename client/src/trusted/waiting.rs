@@ -65,7 +65,7 @@ impl Waiting {
     pub(super) fn open(files: Box<dyn Files>, budget: RhoBudget) -> Result<Self, StorageError> {
         let (mut file, kept) = DisclosuresFile::open(files)?;
         let (rho_file, mut ledger) = RhoFile::open(file.files())?;
-        ledger.debited.retain(|name| kept.contains_key(name));
+        ledger.debited.retain(|name, _| kept.contains_key(name));
         let (dropped, number) = (Vec::new(), NEXT.fetch_add(1, Ordering::Relaxed));
         Ok(Self { file, kept, written: true, dropped, budget, ledger, rho_file, number })
     }
@@ -86,13 +86,20 @@ impl Waiting {
         day: Day,
     ) -> Result<(), TrustedError> {
         self.ledger.hear(day);
-        let is_counted = debtor.counted_by.get() == Some(&self.number)
-            || self.ledger.debited.contains(&debtor.name);
-        let more = u64::from(!is_counted);
-        if self.ledger.debit(&debtor.experiment_id, price, more, &self.budget)? {
-            self.rho_file.change();
+        let of_memory = debtor.counted_by.get().filter(|(ledger, _)| *ledger == self.number);
+        let counted = self.ledger.debited.get(&debtor.name).or(of_memory.map(|(_, day)| day));
+        match counted.copied() {
+            Some(day) => {
+                if self.ledger.raise(&debtor.experiment_id, price, day, &self.budget)? {
+                    self.rho_file.change();
+                }
+            }
+            None => {
+                let day = self.ledger.debit(&debtor.experiment_id, price, &self.budget)?;
+                self.rho_file.change();
+                debtor.counted_by.get_or_init(|| (self.number, day));
+            }
         }
-        debtor.counted_by.get_or_init(|| self.number);
         self.write_ledger().map_err(TrustedError::Ledger)
     }
 
@@ -110,7 +117,8 @@ impl Waiting {
             return Err(KeepError::Full(Box::new(disclosure)));
         }
         let name = disclosure.name();
-        if disclosure.is_counted_by(self.number) && self.ledger.debited.insert(name) {
+        if let Some(day) = disclosure.counted_by(self.number) {
+            self.ledger.debited.insert(name, day);
             self.rho_file.change();
         }
         self.kept.insert(name, Kept { disclosure, kept_on: UNCONFIRMED });
@@ -179,15 +187,19 @@ impl Waiting {
         let (mut admitted, mut refused) = (Vec::new(), None);
         let untried = self.kept.iter().filter(|(name, _)| !tried.contains(*name));
         for (name, kept) in untried.filter(|(_, kept)| of_it(kept)) {
+            let counted = self.ledger.debited.get(name).copied();
             let is_dated = kept.disclosure.day().is_some();
-            let Some(day) = kept.disclosure.day().or(day).filter(|_| is_dated || room > 0) else {
-                continue;
+            // A crash may have left it counted without a day. It gets the day of its debit.
+            let day = kept.disclosure.day().or(counted).or(day);
+            let Some(day) = day.filter(|_| is_dated || room > 0) else { continue };
+            let debited = match counted {
+                Some(on) => self.ledger.raise(id, price, on, &self.budget).map(|new| (new, on)),
+                None => self.ledger.debit(id, price, &self.budget).map(|on| (true, on)),
             };
-            let more = u64::from(!self.ledger.debited.contains(name));
-            match self.ledger.debit(id, price, more, &self.budget) {
-                Ok(false) => {}
-                Ok(true) => {
-                    self.ledger.debited.insert(*name);
+            match debited {
+                Ok((false, _)) => {}
+                Ok((true, on)) => {
+                    self.ledger.debited.insert(*name, on);
                     self.rho_file.change();
                 }
                 Err(exhausted) => {
@@ -212,7 +224,7 @@ impl Waiting {
     pub(super) fn drop_uncounted(&mut self, id: &ExperimentId) -> usize {
         let debited = &self.ledger.debited;
         let is_uncounted = |name: &Name, kept: &mut Kept| {
-            kept.disclosure.experiment_id() == id && !debited.contains(name)
+            kept.disclosure.experiment_id() == id && !debited.contains_key(name)
         };
         let dropped = self.kept.extract_if(.., is_uncounted).count();
         self.written &= dropped == 0;
@@ -250,7 +262,7 @@ impl Waiting {
             self.file.write(&self.kept)?;
             self.written = true;
             // Those that are gone for good leave with the ledger's next write.
-            self.ledger.debited.retain(|name| self.kept.contains_key(name));
+            self.ledger.debited.retain(|name, _| self.kept.contains_key(name));
         }
         Ok(())
     }
