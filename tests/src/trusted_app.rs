@@ -2,7 +2,9 @@
 
 use bandana_client::danger;
 use bandana_client::grpc::Transport;
-use bandana_client::trusted::{Agreement, DisclosedReward, RhoBudget, TrustedExperiment};
+use bandana_client::trusted::{
+    Agreement, DisclosedReward, Disclosures, RhoBudget, TrustedExperiment,
+};
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::identity::ExperimentId;
 
@@ -16,12 +18,20 @@ pub async fn open(device_url: &str, id: &str) -> anyhow::Result<TrustedExperimen
     Ok(TrustedExperiment::open(transport, ExperimentId::new(id)?, agreement).await?)
 }
 
+/// A ledger for rewards of as many people.
+///
+/// # Errors
+/// None so far.
+pub fn users() -> anyhow::Result<Disclosures> {
+    Ok(danger::disclosures_in_memory(RhoBudget::UNLIMITED)?)
+}
+
 /// Plays the recommended arm this number of times, for as many people; arm 1 pays 1, all others 0.
 ///
 /// # Errors
 /// When a reward is refused.
 pub async fn play(experiment: &TrustedExperiment, rounds: u32) -> anyhow::Result<()> {
-    let ledger = danger::disclosures_in_memory(RhoBudget::UNLIMITED)?;
+    let ledger = users()?;
     for _ in 0..rounds {
         let arm = experiment.recommend().await?;
         let reward = DisclosedReward::new(f64::from(u8::from(arm == 1)))?;

@@ -24,6 +24,7 @@ use bandana_shared::wire::v1::{
 };
 use bandana_tests::harness::Aggregator;
 use bandana_tests::test_clock::TestClock;
+use bandana_tests::trusted_app::users;
 use prost::Message as _;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -241,7 +242,7 @@ async fn outcome(recorded: Recorded) -> anyhow::Result<(&'static str, &'static s
         Err(error) => return Err(error.into()),
         Ok(experiment) => {
             let disclosure = experiment.disclosure(1, DisclosedReward::new(1.0)?)?;
-            let verdict = match experiment.disclose(&disclosure).await {
+            let verdict = match experiment.disclose(&disclosure, &users()?).await {
                 Ok(()) => "success",
                 Err(error) if error.is_final() => "drop",
                 Err(_) => "send again",

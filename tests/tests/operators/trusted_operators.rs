@@ -10,7 +10,7 @@ use bandana_shared::wire::v1::trusted_operator_client::TrustedOperatorClient;
 use bandana_shared::wire::v1::{ReleasedMean, ReleasedStatistics, TrustedExperimentName};
 use bandana_tests::harness::{Aggregator, three_arms};
 use bandana_tests::parquet_table::table_of_parquet;
-use bandana_tests::trusted_app::{open, play};
+use bandana_tests::trusted_app::{open, play, users};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -137,23 +137,32 @@ async fn a_trusted_experiment_is_created_and_lives_its_life() -> anyhow::Result<
     let listed = object(&server, &["list", "--json"]).await?;
     assert_eq!(listed["experiments"], json!([expected]));
     let shown = printed(&server, &["show", "headlines"]).await?;
-    for part in ["reach the server; 0 to 1", "rho 0.5", "everybody but the server", "k^2 rho"] {
+    for part in [
+        "reach the server; 0 to 1",
+        "rho 0.5",
+        "everybody but the server",
+        "k^2 rho",
+        "10 rewards: rho 50, epsilon 101",
+        "300 rewards: rho 45000, epsilon 46600",
+        "delta 1e-6",
+    ] {
         assert!(shown.contains(part), "{part:?} is not in: {shown}");
     }
 
     let experiment = open(&server.process.device_url, "headlines").await?;
     assert_eq!(printed(&server, &["pause", "headlines"]).await?, "headlines is paused\n");
     refused(&server, &["pause", "headlines"], 4, &["paused"]).await?;
+    let ledger = users()?;
     let waiting = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
-    let paused = experiment.disclose(&waiting).await;
+    let paused = experiment.disclose(&waiting, &ledger).await;
     assert!(matches!(paused, Err(TrustedError::Paused)), "{paused:?}");
     assert_eq!(printed(&server, &["resume", "headlines"]).await?, "headlines is running\n");
-    experiment.disclose(&waiting).await?;
+    experiment.disclose(&waiting, &ledger).await?;
     refused(&server, &["stop", "headlines"], 1, &["not a terminal", "--yes"]).await?;
     let stopped = object(&server, &["stop", "headlines", "--yes", "--json"]).await?;
     assert_eq!((&stopped["state"], &stopped["rewards"]), (&json!("stopped"), &json!(1)));
     let late = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
-    let late = experiment.disclose(&late).await;
+    let late = experiment.disclose(&late, &ledger).await;
     assert!(matches!(late, Err(TrustedError::Stopped { .. })), "{late:?}");
 
     let table = printed(&server, &["list"]).await?;
@@ -301,10 +310,11 @@ async fn linear_experiments_show_actions_and_parameters() -> anyhow::Result<()> 
     let oful = [&create("changing", "adac-oful")[..], &["--dimension", "2"]].concat();
     object(&server, &oful).await?;
     let experiment = open(&server.process.device_url, "changing").await?;
+    let ledger = users()?;
     for _ in 0..40 {
         let reward = DisclosedReward::new(1.0)?;
         let disclosure = experiment.disclosure_of(vec![0.6, 0.8], reward)?;
-        experiment.disclose(&disclosure).await?;
+        experiment.disclose(&disclosure, &ledger).await?;
     }
     let released = object(&server, &["released", "changing", "--json"]).await?;
     let parameter = released["parameter"].as_array().context("no parameter")?;
