@@ -130,9 +130,12 @@ async fn a_trusted_experiment_is_created_and_lives_its_life() -> anyhow::Result<
         "experiment_id": "headlines", "state": "running", "rewards_are_disclosed": true,
         "rho": 0.5, "algorithm": "adac-ucb", "arms": 3, "beta": 1.0, "actions": null,
         "delta": null, "dimension": null, "reward_low": 0.0, "reward_high": 1.0, "rewards": 0,
-        "releases": 0, "archived": false,
+        "releases": 0, "archived": false, "one_person": created["one_person"],
     });
     assert_eq!(created, expected);
+    let of_one: Vec<_> = (0..3).map(|place| &created["one_person"][place]).collect();
+    assert_eq!(of_one.iter().map(|cost| &cost["rewards"]).collect::<Vec<_>>(), [1, 10, 300]);
+    assert_eq!(of_one.iter().map(|cost| &cost["rho"]).collect::<Vec<_>>(), [0.5, 50.0, 45_000.0]);
     assert_eq!(object(&server, &["show", "headlines", "--json"]).await?, expected);
     let listed = object(&server, &["list", "--json"]).await?;
     assert_eq!(listed["experiments"], json!([expected]));
