@@ -53,3 +53,55 @@ use crate::storage::{Directory, Storage, StorageError};
 pub fn reset(directory: &Path) -> Result<(), StorageError> {
     Storage::reset(&mut Directory::lock(directory)?)
 }
+
+/// Erases a directory of disclosures: those that wait, and the ledger of what was disclosed. The
+/// only way to recover from a ledger of ρ that is damaged or missing.
+///
+/// # Privacy
+/// What was spent starts again from zero, as with [`reset`], although the rewards that were
+/// disclosed are still with the server: one person may cost n + 1 times the caps after n resets.
+///
+/// # Errors
+/// [`StorageError::InUse`] while the directory is open; [`StorageError::Directory`] and
+/// [`StorageError::Io`].
+///
+/// ```
+/// use bandana_client::trusted::{Disclosures, RhoBudget};
+/// use bandana_client::{StorageError, danger};
+///
+/// let directory = tempfile::tempdir()?;
+/// # let path = directory.path();
+/// std::fs::write(path.join("rho"), "damaged")?;
+/// let damaged = Disclosures::open(path, RhoBudget::default());
+/// assert!(matches!(damaged, Err(StorageError::Damaged { file: "rho" })));
+/// danger::reset_disclosures(path)?;
+/// Disclosures::open(path, RhoBudget::default())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg(feature = "trusted")]
+pub fn reset_disclosures(directory: &Path) -> Result<(), StorageError> {
+    crate::trusted::reset(&mut Directory::lock(directory)?)
+}
+
+/// Disclosures and a ledger in memory, for simulations and tests, where each person ends with the
+/// process.
+///
+/// # Privacy
+/// A restart forgets what was spent and what waits. Apps use
+/// [`Disclosures::open`](crate::trusted::Disclosures::open).
+///
+/// # Errors
+/// None so far: nothing can fail in memory.
+///
+/// ```
+/// use bandana_client::{danger, trusted::RhoBudget};
+/// let user = danger::disclosures_in_memory(RhoBudget::default())?;
+/// assert_eq!(user.spent().rewards, 0);
+/// # Ok::<(), bandana_client::StorageError>(())
+/// ```
+#[cfg(feature = "trusted")]
+pub fn disclosures_in_memory(
+    budget: crate::trusted::RhoBudget,
+) -> Result<crate::trusted::Disclosures, StorageError> {
+    crate::trusted::in_memory(budget)
+}

@@ -9,7 +9,7 @@ use crate::debit::Debit;
 use crate::time::Timestamp;
 
 /// How far the days of two replicas may differ around midnight.
-const DAY_SKEW: u32 = 1;
+pub(crate) const DAY_SKEW: u32 = 1;
 
 /// The debits of an installation. A debit is never reversed: a crash may waste budget, and nothing
 /// refills it.

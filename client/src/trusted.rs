@@ -7,10 +7,17 @@
 //!
 //! ```
 #![doc = include_str!("trusted/example.txt")]
-//! use bandana_client::trusted::{Agreement, DisclosedReward, TrustedExperiment};
+//! use bandana_client::trusted::{
+//!     Agreement, DisclosedReward, Disclosures, RhoBudget, TrustedExperiment,
+//! };
 //! use bandana_shared::{accounting::concentrated::Rho, identity::ExperimentId};
 //!
+//! # let app_directory = tempfile::tempdir()?;
 //! # with_server(async |transport| {
+//! // A directory for nothing else: what this person disclosed, and what that cost.
+//! let directory = app_directory.path().join("disclosures");
+//! let disclosures = Disclosures::open(directory, RhoBudget::default())?;
+//!
 //! let agreement = Agreement::users_disclose_rewards(Rho::new(0.1)?);
 //! let id = ExperimentId::new("headlines")?;
 //! let experiment = TrustedExperiment::open(transport, id, agreement).await?;
@@ -18,53 +25,87 @@
 //! // The user may see another arm; the arm that was shown counts.
 //! let disclosure = experiment.disclosure(arm, DisclosedReward::new(1.0)?)?;
 //! // Retry until it succeeds or its error is final: the reward counts once.
-//! experiment.disclose(&disclosure).await?;
+//! experiment.disclose(&disclosure, &disclosures).await?;
 //! # Ok(())
 //! # })?;
 //! # Ok::<(), Failure>(())
 //! ```
 //!
-//! A [`Disclosure`] is in memory. With the feature `storage`, `Disclosures` keeps it on the
-//! device's disk until a server has given its verdict:
+//! A [`Disclosure`] is in memory. [`Disclosures::keep`] keeps it on the device's disk until a
+//! server has given its verdict:
 //!
 //! | verdict | result |
 //! |---|---|
 //! | counted, now or before | a success; the disclosure is erased |
 //! | malformed, stopped | refused for good, and erased |
 //! | expired | the same; it may have counted before, so don't disclose the reward again |
+//! | not asked: the budget has no room, and won't when its window is over | the same |
+//! | not asked: the budget has no room in this window | waits |
 //! | paused, a day in the future, no verdict | sent again, with the same bytes |
 //!
 //! A disclosure has no day before it is first sent. Then it gets the server's day, if that is
 //! within one of the device's own, and keeps it: by its name and day together it counts once.
 //!
 //! # Privacy
-//! ρ is the price of one reward. A user with k rewards pays up to k² ρ. The server, and anyone who
-//! reads the traffic where there is no TLS, sees rewards, addresses and times. Raw rewards are
-//! stored on the device's disk in `Disclosures` only, and an app that does not open one stores
-//! none.
+//! ρ is the price of one reward. A person's k rewards to one experiment cost k² ρ together: ten
+//! rewards cost a hundred times as much as one, since somebody who compares the experiment with
+//! and without that person sees ten rewards change at once. So [`Disclosures`] has a ledger in its
+//! directory: for each experiment, k and the largest ρ that it ever asked for; and before a reward
+//! leaves it is counted there, durably, and refused if the sum of the costs of all experiments
+//! would exceed a cap of the [`RhoBudget`], of a window of days or of a lifetime.
+//!
+//! What is not certain counts: a reward that was debited and lost, or that the server refused.
+//! Sent again under its name, a reward costs nothing more, whatever became of the first attempt.
+//! The server has no say: an experiment is known by its id, and no other digest, price, state or
+//! answer takes a reward back. Two servers that serve one id count as one experiment.
+//! In a window, a reward is on the server's day, as last heard, when it is first sent. One that lies
+//! about its day, together with the device's clock, can begin a new window, and never a new life.
+//!
+//! The caps hold for who can see everything that the server publishes, not for the server, nor for
+//! one that does not do what it says. The server, and anyone who reads the traffic where there is no
+//! TLS, sees rewards, addresses and times. Raw rewards are stored on the device's disk in
+//! [`Disclosures::keep`]'s file only. The directory's other files, `rho` and `rho.installed`, hold
+//! ids of experiments, counts, days and random names. The client detects that `rho` was lost or
+//! damaged, and then discloses nothing; not that it was replaced by an older one, nor that the
+//! whole directory was deleted.
 
 mod agreement;
-#[cfg(all(test, feature = "storage"))]
+mod budget;
+#[cfg(test)]
 mod crash_tests;
 mod disclosure;
-#[cfg(feature = "storage")]
 mod disclosures;
-#[cfg(feature = "storage")]
 pub(crate) mod disclosures_file;
 mod error;
 mod experiment;
-#[cfg(all(test, feature = "storage"))]
+pub(crate) mod rho_file;
+pub(crate) mod rho_ledger;
+#[cfg(test)]
+mod rho_tests;
+#[cfg(test)]
 mod scripted;
-#[cfg(all(test, feature = "storage"))]
+#[cfg(test)]
 mod tests;
-#[cfg(feature = "storage")]
 mod waiting;
 
 pub use agreement::Agreement;
+pub use budget::{RhoBudget, RhoBudgetError, RhoExhausted, RhoSpent, SpentOnExperiment};
 pub use disclosure::{DisclosedReward, Disclosure};
-#[cfg(feature = "storage")]
 pub use disclosures::{Disclosures, Flushed, KeepError};
 pub use error::TrustedError;
 pub use experiment::TrustedExperiment;
-#[cfg(feature = "storage")]
 pub(crate) use waiting::Kept;
+
+use crate::storage::{Files, MemoryFiles, StorageError};
+
+/// Erases the ledger and the waiting disclosures.
+pub(crate) fn reset(files: &mut dyn Files) -> Result<(), StorageError> {
+    // The disclosures first: without their debits none may be sent again.
+    disclosures_file::DisclosuresFile::erase(files)?;
+    rho_file::RhoFile::reset(files)
+}
+
+/// Disclosures and a ledger that end with the process.
+pub(crate) fn in_memory(budget: RhoBudget) -> Result<Disclosures, StorageError> {
+    Disclosures::of(Box::new(MemoryFiles::default()), budget)
+}

@@ -1,7 +1,10 @@
 //! An app whose users disclose their rewards.
 
+use bandana_client::danger;
 use bandana_client::grpc::Transport;
-use bandana_client::trusted::{Agreement, DisclosedReward, TrustedExperiment};
+use bandana_client::trusted::{
+    Agreement, DisclosedReward, Disclosures, RhoBudget, TrustedExperiment,
+};
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::identity::ExperimentId;
 
@@ -15,15 +18,24 @@ pub async fn open(device_url: &str, id: &str) -> anyhow::Result<TrustedExperimen
     Ok(TrustedExperiment::open(transport, ExperimentId::new(id)?, agreement).await?)
 }
 
-/// Plays the recommended arm this number of times; arm 1 pays 1, all others 0.
+/// A ledger for rewards of as many people.
+///
+/// # Errors
+/// None so far.
+pub fn users() -> anyhow::Result<Disclosures> {
+    Ok(danger::disclosures_in_memory(RhoBudget::UNLIMITED)?)
+}
+
+/// Plays the recommended arm this number of times, for as many people; arm 1 pays 1, all others 0.
 ///
 /// # Errors
 /// When a reward is refused.
 pub async fn play(experiment: &TrustedExperiment, rounds: u32) -> anyhow::Result<()> {
+    let ledger = users()?;
     for _ in 0..rounds {
         let arm = experiment.recommend().await?;
         let reward = DisclosedReward::new(f64::from(u8::from(arm == 1)))?;
-        experiment.disclose(&experiment.disclosure(arm, reward)?).await?;
+        experiment.disclose(&experiment.disclosure(arm, reward)?, &ledger).await?;
     }
     Ok(())
 }

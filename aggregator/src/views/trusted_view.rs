@@ -1,6 +1,8 @@
 //! Views of a trusted experiment, as text and as JSON.
 
 use anyhow::Context as _;
+use bandana_shared::accounting::concentrated::Rho;
+use bandana_shared::accounting::delta::Delta;
 use bandana_shared::wire::v1::trusted_specification::Algorithm;
 use bandana_shared::wire::v1::{
     AdacGope, AdacOful, AdacUcb, ExperimentState, LazyRelease, TrustedStatus,
@@ -13,7 +15,8 @@ use super::table::{Side, Table};
 pub(crate) const FIELDS: &str = "\
 Fields with --json: experiment_id, state (running, paused or stopped), rewards_are_disclosed \
 (always true), rho (what one reward costs at most), algorithm (adac-ucb, adac-gope, adac-oful or \
-lazy-release), arms (adac-ucb, lazy-release), beta (adac-ucb), actions, delta (adac-gope), \
+lazy-release), one_person (what 1, 10 and 300 rewards of one person cost together: rewards, rho, \
+and an epsilon for delta 1e-6), arms (adac-ucb, lazy-release), beta (adac-ucb), actions, delta (adac-gope), \
 dimension (adac-oful; what an algorithm does not have is null), reward_low, reward_high, rewards \
 (that count), releases (of statistics), archived (whether lists leave it out). Fields may be added; none changes its meaning.";
 
@@ -24,6 +27,7 @@ pub(crate) struct TrustedView {
     pub(crate) state: &'static str,
     rewards_are_disclosed: bool,
     pub(crate) rho: f64,
+    one_person: Vec<GroupCost>,
     pub(crate) algorithm: &'static str,
     arms: Option<u32>,
     beta: Option<f64>,
@@ -38,6 +42,40 @@ pub(crate) struct TrustedView {
     /// The number of arms or actions, for lists without these.
     #[serde(skip)]
     arm_count: u32,
+}
+
+/// What rewards of one person cost together.
+#[derive(Debug, Serialize)]
+struct GroupCost {
+    rewards: u64,
+    rho: f64,
+    /// For [`DELTA`], rounded up.
+    epsilon: f64,
+}
+
+/// The δ of each ε shown.
+const DELTA: f64 = 1e-6;
+
+/// The costs of 1, 10 and 300 rewards at this price; none for what is no price.
+fn group_costs(rho: f64) -> Vec<GroupCost> {
+    let (Ok(rho), Ok(delta)) = (Rho::new(rho), Delta::new(DELTA)) else { return Vec::new() };
+    let cost = |rewards| {
+        let group = rho.for_group(rewards);
+        GroupCost { rewards, rho: group.get(), epsilon: group.loss(delta).get() }
+    };
+    [1, 10, 300].map(cost).into()
+}
+
+/// A cost for people, with three digits, rounded up.
+fn short(cost: f64) -> String {
+    if !(cost.is_finite() && cost > 0.0) {
+        return cost.to_string();
+    }
+    let unit = 10_f64.powf(cost.log10().floor() - 2.0);
+    // What was rounded up in its last bits is not to look like more.
+    let digits = (cost / unit * (1.0 - 1e-12)).ceil();
+    let rounded = if unit < 1.0 { digits / (1.0 / unit).round() } else { digits * unit };
+    rounded.to_string()
 }
 
 impl TrustedView {
@@ -58,6 +96,7 @@ impl TrustedView {
             state: state(status),
             rewards_are_disclosed: specification.rewards_are_disclosed,
             rho: specification.rho,
+            one_person: group_costs(specification.rho),
             algorithm: name,
             arms: None,
             beta: None,
@@ -107,6 +146,7 @@ impl TrustedView {
             ("state", self.stands()),
             ("rewards", format!("reach the server; {} to {}", self.reward_low, self.reward_high)),
             ("protected", self.protection()),
+            ("one person's", self.one_person()),
             ("algorithm", format!("{}{more}", self.algorithm)),
             ("chooses among", self.choices()),
             ("rewards counted", self.rewards.to_string()),
@@ -128,6 +168,17 @@ impl TrustedView {
             "each reward, from everybody but the server, by rho {rho} (zero-concentrated \
              differential privacy); k rewards of one person by up to k^2 rho"
         )
+    }
+
+    /// What several rewards of one person cost.
+    fn one_person(&self) -> String {
+        let costs = self.one_person.iter().map(|cost| {
+            let (rho, epsilon) = (short(cost.rho), short(cost.epsilon));
+            let noun = if cost.rewards == 1 { "reward" } else { "rewards" };
+            format!("{} {noun}: rho {rho}, epsilon {epsilon}", cost.rewards)
+        });
+        let costs: Vec<String> = costs.collect();
+        format!("{} (delta 1e-6); apps cap what a person discloses", costs.join("; "))
     }
 
     fn choices(&self) -> String {
@@ -181,5 +232,23 @@ fn state(status: &TrustedStatus) -> &'static str {
         ExperimentState::Paused => "paused",
         ExperimentState::Stopped => "stopped",
         ExperimentState::Unspecified => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_rewards_of_one_person_have_their_price() {
+        let costs = group_costs(0.005);
+        let rhos: Vec<_> = costs.iter().map(|cost| (cost.rewards, short(cost.rho))).collect();
+        let expected = [(1, "0.005"), (10, "0.5"), (300, "450")];
+        assert_eq!(rhos, expected.map(|(rewards, rho)| (rewards, rho.to_owned())));
+        let epsilons: Vec<_> = costs.iter().map(|cost| short(cost.epsilon)).collect();
+        assert_eq!(epsilons, ["0.43", "5.23", "605"]);
+        assert_eq!(short(group_costs(0.5)[2].epsilon), "46600");
+        assert!(group_costs(f64::NAN).is_empty() && group_costs(-1.0).is_empty());
+        assert_eq!(short(group_costs(f64::INFINITY)[0].rho), "inf");
     }
 }

@@ -27,6 +27,8 @@ mod double;
 mod error;
 #[cfg(test)]
 mod golden_tests;
+#[cfg(any(feature = "trusted", feature = "fuzzing"))]
+mod memory;
 #[cfg(test)]
 mod round_trip_tests;
 #[cfg(test)]
@@ -46,6 +48,8 @@ pub(crate) use directory::Directory;
 #[cfg(all(test, feature = "trusted"))]
 pub(crate) use double::{Disk, Fault};
 pub use error::StorageError;
+#[cfg(any(feature = "trusted", feature = "fuzzing"))]
+pub(crate) use memory::MemoryFiles;
 
 pub(crate) const LEDGER: &str = "ledger";
 pub(crate) const STATE: &str = "state";

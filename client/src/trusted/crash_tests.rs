@@ -1,20 +1,24 @@
-//! At every failure: no kept disclosure is lost, and none is sent under two names.
+//! At every failure: no kept disclosure is lost, none is sent under two names, and the ledger forgets
+//! none that has left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{Day, ExperimentId};
 use bandana_shared::wire::v1::disclose_request::Played;
 use prost::Message as _;
 
-use super::Disclosure;
 use super::disclosures::{KeepError, WAITING_DAYS_MAX, WAITING_MAX};
 use super::waiting::{Name, Waiting};
+use super::{Disclosure, RhoBudget};
 use crate::noise::{NoiseSource as _, SeededNoise};
 use crate::storage::{Disk, Fault, StorageError};
 
 type Failure = Box<dyn std::error::Error>;
 
 const KEPT: u32 = 20;
+
+const PRICE: NanoNats = NanoNats::new(100_000_000);
 
 fn id() -> Result<ExperimentId, Failure> {
     Ok(ExperimentId::new("crashes")?)
@@ -40,7 +44,7 @@ struct Device {
 
 impl Device {
     fn start(disk: Disk) -> Result<Self, Failure> {
-        let waiting = Waiting::open(Box::new(Disk::new(0, None)))?;
+        let waiting = Waiting::open(Box::new(Disk::new(0, None)), RhoBudget::UNLIMITED)?;
         let (durable, erased, heard) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
         let mut device = Self { disk, waiting, durable, erased, heard };
         device.open()?;
@@ -50,9 +54,12 @@ impl Device {
     /// Opens the directory, with a reboot after each power cut.
     fn open(&mut self) -> Result<(), Failure> {
         loop {
-            match Waiting::open(Box::new(self.disk.clone())) {
+            match Waiting::open(Box::new(self.disk.clone()), RhoBudget::UNLIMITED) {
                 Ok(waiting) => {
                     self.waiting = waiting;
+                    let counted = self.waiting.spent_on(&id()?);
+                    assert!(counted.rewards >= self.heard.len() as u64, "a debit was forgotten");
+                    assert!(self.heard.is_empty() || counted.price == PRICE);
                     return Ok(());
                 }
                 Err(StorageError::Io { .. }) => self.disk.reboot(),
@@ -77,9 +84,10 @@ impl Device {
     fn send(&mut self, day: u32) -> Result<(), Failure> {
         let mut tried = BTreeSet::new();
         loop {
-            let Ok(batch) = self.waiting.batch(&id()?, Some(Day::new(day)), &tried) else {
+            let Ok(batch) = self.waiting.batch(&id()?, PRICE, Some(Day::new(day)), &tried) else {
                 return Ok(());
             };
+            let batch = batch.messages;
             if batch.is_empty() {
                 break;
             }
@@ -133,6 +141,8 @@ fn operations() -> Result<u32, Failure> {
     let mut device = Device::start(Disk::new(1, None))?;
     device.live()?;
     assert_eq!(device.heard.len(), device.durable.len());
+    // Without a failure each costs once, although the first answer about every second was lost.
+    assert_eq!(device.waiting.spent_on(&id()?).rewards, u64::from(KEPT));
     Ok(device.disk.operations())
 }
 
@@ -146,6 +156,9 @@ fn killed_at_any_operation_nothing_kept_is_lost_and_nothing_has_two_names() -> R
             let mut device = Device::start(disk)?;
             device.live().map_err(|error| format!("{operation}, seed {seed}: {error}"))?;
             assert!(device.durable.len() + 1 >= KEPT as usize, "{operation}, seed {seed}");
+            // Name and debit are one write: a crash wastes nothing that is still kept.
+            let counted = device.waiting.spent_on(&id()?).rewards;
+            assert!(counted <= u64::from(KEPT), "{operation}, seed {seed}: {counted}");
         }
     }
     Ok(())
@@ -185,7 +198,8 @@ fn killed_again_and_again_and_then_a_power_cut() -> Result<(), Failure> {
                     disk.fail_at(None);
                     disk.revive();
                     disk.fail_at(Some((disk.operations() + again, Fault::Crash)));
-                    if let Ok(waiting) = Waiting::open(Box::new(disk.clone())) {
+                    if let Ok(waiting) = Waiting::open(Box::new(disk.clone()), RhoBudget::UNLIMITED)
+                    {
                         device.waiting = waiting;
                         device.send(start + 10)?;
                     }
@@ -248,7 +262,7 @@ fn many_deaths_in_a_row() -> Result<(), Failure> {
 #[test]
 fn no_more_are_taken_than_there_is_room_for() -> Result<(), Failure> {
     let disk = Disk::new(1, None);
-    let mut waiting = Waiting::open(Box::new(disk.clone()))?;
+    let mut waiting = Waiting::open(Box::new(disk.clone()), RhoBudget::UNLIMITED)?;
     for number in 0..u32::try_from(WAITING_MAX)? {
         waiting.keep(disclosure(number)?)?;
     }
@@ -260,34 +274,34 @@ fn no_more_are_taken_than_there_is_room_for() -> Result<(), Failure> {
     };
     assert_eq!((given_back.name(), disk.operations()), (name, before));
     // Few disclosures have a day at a time: a server that was away too long refuses only those.
-    let batch = waiting.batch(&id()?, Some(Day::new(2)), &BTreeSet::new())?;
+    let batch = waiting.batch(&id()?, PRICE, Some(Day::new(2)), &BTreeSet::new())?.messages;
     assert_eq!(batch.len(), 32);
     let tried = batch.iter().map(|(name, _)| *name).collect();
-    assert_eq!(waiting.batch(&id()?, Some(Day::new(3)), &tried)?, []);
+    assert_eq!(waiting.batch(&id()?, PRICE, Some(Day::new(3)), &tried)?.messages, []);
     // After a verdict there is room again.
     assert!(waiting.settle(&batch[0].0) && !waiting.settle(&batch[0].0));
     waiting.keep(*given_back)?;
-    assert_eq!(Waiting::open(Box::new(disk))?.len(), WAITING_MAX);
+    assert_eq!(Waiting::open(Box::new(disk), RhoBudget::UNLIMITED)?.len(), WAITING_MAX);
     Ok(())
 }
 
 #[test]
 fn nothing_rests_for_ever() -> Result<(), Failure> {
     let disk = Disk::new(1, None);
-    let mut waiting = Waiting::open(Box::new(disk.clone()))?;
+    let mut waiting = Waiting::open(Box::new(disk.clone()), RhoBudget::UNLIMITED)?;
     waiting.keep(disclosure(0)?)?;
     waiting.hear(Day::new(100));
     waiting.keep(disclosure(1)?)?;
     waiting.hear(Day::new(101));
     waiting.write()?;
     // The age is durable.
-    let mut waiting = Waiting::open(Box::new(disk.clone()))?;
+    let mut waiting = Waiting::open(Box::new(disk.clone()), RhoBudget::UNLIMITED)?;
     waiting.hear(Day::new(100 + WAITING_DAYS_MAX));
     assert_eq!(waiting.take_dropped(), []);
     waiting.hear(Day::new(101 + WAITING_DAYS_MAX));
     assert_eq!(waiting.take_dropped(), [id()?]);
     waiting.write()?;
-    let mut again = Waiting::open(Box::new(disk.clone()))?;
+    let mut again = Waiting::open(Box::new(disk.clone()), RhoBudget::UNLIMITED)?;
     assert_eq!(again.len(), 1);
     assert_eq!(again.withdraw()?, 1);
     assert!(disk.content("disclosures").is_none());
@@ -298,12 +312,12 @@ fn nothing_rests_for_ever() -> Result<(), Failure> {
 fn a_day_beyond_the_servers_is_none_and_age_begins_anew() -> Result<(), Failure> {
     // The clocks of server and device both stood in 2099.
     let disk = Disk::new(1, None);
-    let mut waiting = Waiting::open(Box::new(disk.clone()))?;
+    let mut waiting = Waiting::open(Box::new(disk.clone()), RhoBudget::UNLIMITED)?;
     waiting.keep(disclosure(0)?)?;
     waiting.hear(Day::new(47_000));
     waiting.hear(Day::new(20_000));
     waiting.write()?;
-    let mut waiting = Waiting::open(Box::new(disk))?;
+    let mut waiting = Waiting::open(Box::new(disk), RhoBudget::UNLIMITED)?;
     waiting.hear(Day::new(20_000 + WAITING_DAYS_MAX));
     assert_eq!((waiting.len(), waiting.take_dropped()), (1, vec![]));
     waiting.hear(Day::new(20_001 + WAITING_DAYS_MAX));

@@ -1,7 +1,7 @@
 //! Disclosures of one reward to the server.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bandana_shared::identity::{Day, ExperimentId};
 use bandana_shared::wire::v1::DiscloseRequest;
@@ -54,7 +54,7 @@ impl fmt::Debug for DisclosedReward {
 /// # let experiment = open(&transport).await?;
 /// let disclosure = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
 /// assert_eq!(format!("{disclosure:?}"), "Disclosure(<private>)");
-/// experiment.disclose(&disclosure).await?;
+/// experiment.disclose(&disclosure, &ledger()?).await?;
 /// # Ok(())
 /// # })?;
 /// # Ok::<(), Failure>(())
@@ -66,6 +66,17 @@ pub struct Disclosure {
     reward: f64,
     /// The server's day, fixed at the first attempt.
     day: OnceLock<Day>,
+    /// The ledger of this process that has counted it first, and on which day.
+    counted_by: Arc<OnceLock<(u64, Day)>>,
+}
+
+/// What a ledger has to know of a disclosure.
+#[derive(Debug)]
+pub(super) struct Debtor {
+    pub(super) experiment_id: ExperimentId,
+    pub(super) name: [u8; 16],
+    /// The ledger of this process that has counted it first, and on which day.
+    pub(super) counted_by: Arc<OnceLock<(u64, Day)>>,
 }
 
 impl fmt::Debug for Disclosure {
@@ -82,7 +93,14 @@ impl Disclosure {
     ) -> Result<Self, TrustedError> {
         let mut name = [0; 16];
         getrandom::fill(&mut name).map_err(TrustedError::Entropy)?;
-        Ok(Self { experiment_id, name, played, reward, day: OnceLock::new() })
+        Ok(Self {
+            experiment_id,
+            name,
+            played,
+            reward,
+            day: OnceLock::new(),
+            counted_by: Arc::default(),
+        })
     }
 
     pub(crate) fn experiment_id(&self) -> &ExperimentId {
@@ -99,6 +117,19 @@ impl Disclosure {
         *self.day.get_or_init(|| day)
     }
 
+    /// The day on which this ledger has counted it. A second ledger counts every attempt.
+    pub(super) fn counted_by(&self, ledger: u64) -> Option<Day> {
+        self.counted_by.get().filter(|(by, _)| *by == ledger).map(|(_, day)| *day)
+    }
+
+    pub(super) fn debtor(&self) -> Debtor {
+        Debtor {
+            experiment_id: self.experiment_id.clone(),
+            name: self.name,
+            counted_by: Arc::clone(&self.counted_by),
+        }
+    }
+
     /// The message to be sent, the same at every attempt.
     pub(super) fn message(&self, day: Day) -> DiscloseRequest {
         DiscloseRequest {
@@ -112,7 +143,6 @@ impl Disclosure {
 }
 
 /// The stored parts of a disclosure.
-#[cfg(feature = "storage")]
 impl Disclosure {
     pub(crate) fn restored(
         experiment_id: ExperimentId,
@@ -122,7 +152,8 @@ impl Disclosure {
         day: Option<Day>,
     ) -> Option<Self> {
         let day = day.map_or_else(OnceLock::new, OnceLock::from);
-        let disclosure = Self { experiment_id, name, played, reward, day };
+        let counted_by = Arc::default();
+        let disclosure = Self { experiment_id, name, played, reward, day, counted_by };
         reward.is_finite().then_some(disclosure)
     }
 

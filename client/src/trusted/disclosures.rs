@@ -1,4 +1,4 @@
-//! Disclosures that are stored on the disk until the server's verdict.
+//! Disclosures that are stored on the disk until the server's verdict, beside the ledger of ρ.
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
@@ -9,16 +9,19 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bandana_shared::identity::ExperimentId;
+use bandana_shared::accounting::nano_nats::NanoNats;
+use bandana_shared::identity::{Day, ExperimentId};
 use thiserror::Error;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
+use super::budget::{RhoBudget, RhoExhausted, RhoSpent, SpentOnExperiment};
+use super::disclosure::Debtor;
 use super::experiment::{SharedDay, known};
-use super::waiting::Waiting;
+use super::waiting::{Batch, Waiting};
 use super::{Agreement, Disclosure, TrustedError, TrustedExperiment};
 use crate::grpc::{CALL_TIME_MAX, Transport, is_about_the_question};
-use crate::storage::{Directory, StorageError};
+use crate::storage::{Directory, Files, StorageError};
 use crate::trusted::disclosures_file::DisclosuresFile;
 
 /// Largest number of waiting disclosures, over all experiments. The file holds all of them, and is
@@ -29,18 +32,23 @@ pub(super) const WAITING_MAX: usize = 1000;
 /// So a raw reward is not stored for as long as an experiment may be paused.
 pub(super) const WAITING_DAYS_MAX: u32 = 60;
 
-/// Disclosures on the device's disk, stored until a server's verdict. Features `trusted` and
-/// `storage`. Clones share the same disclosures.
+/// The directory of one person's disclosures: the ledger of what they cost, and those that wait for
+/// a server's verdict. Feature `trusted`. Clones share the same disclosures.
+///
+/// No reward leaves before its price is in the ledger, durably, and below the caps of the
+/// [`RhoBudget`]; see [`crate::trusted`]. The ledger outlives [`Self::withdraw`] and
+/// [`Self::erase`]. If its file is lost or damaged, the directory can't be opened until
+/// [`crate::danger::reset_disclosures`].
 ///
 /// ```
 #[doc = include_str!("example.txt")]
-/// use bandana_client::trusted::{DisclosedReward, Disclosures};
+/// use bandana_client::trusted::{DisclosedReward, Disclosures, RhoBudget};
 ///
 /// # let app_directory = tempfile::tempdir()?;
 /// # with_server(async |transport| {
 /// # let experiment = open(&transport).await?;
 /// // Once, when the app starts: a directory for nothing else.
-/// let disclosures = Disclosures::open(app_directory.path().join("disclosures"))?;
+/// let disclosures = Disclosures::open(app_directory.path().join("disclosures"), RhoBudget::default())?;
 ///
 /// // When the user has reacted. Once this returns, no crash and no power cut loses the reward.
 /// let disclosure = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
@@ -79,38 +87,67 @@ impl fmt::Debug for Disclosures {
 }
 
 impl Disclosures {
-    /// Opens a directory with its waiting disclosures. A missing directory is made. Only one
-    /// process can have it open at a time. Blocks on the disk.
+    /// Opens a directory with its ledger and its waiting disclosures. A missing directory is made.
+    /// Only one process can have it open at a time. Blocks on the disk.
     ///
     /// ```
-    /// use bandana_client::{StorageError, trusted::Disclosures};
+    /// use bandana_client::StorageError;
+    /// use bandana_client::trusted::{Disclosures, RhoBudget};
     /// # let app_directory = tempfile::tempdir()?;
     /// let path = app_directory.path().join("disclosures");
-    /// let disclosures = Disclosures::open(&path)?;
+    /// let disclosures = Disclosures::open(&path, RhoBudget::default())?;
     /// assert_eq!(disclosures.waiting(), 0);
-    /// assert!(matches!(Disclosures::open(&path), Err(StorageError::InUse { .. })));
+    /// assert!(matches!(Disclosures::open(&path, RhoBudget::default()), Err(StorageError::InUse { .. })));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// [`StorageError`]. The files stay as they are. [`Self::erase`] recovers from damaged files.
-    pub fn open(directory: impl AsRef<Path>) -> Result<Self, StorageError> {
-        let waiting = Waiting::open(Box::new(Directory::lock(directory.as_ref())?))?;
+    /// [`StorageError`]. The files stay as they are. [`Self::erase`] recovers from damaged
+    /// disclosures, and [`crate::danger::reset_disclosures`] from a ledger that is damaged or
+    /// missing.
+    pub fn open(directory: impl AsRef<Path>, budget: RhoBudget) -> Result<Self, StorageError> {
+        Self::of(Box::new(Directory::lock(directory.as_ref())?), budget)
+    }
+
+    pub(crate) fn of(files: Box<dyn Files>, budget: RhoBudget) -> Result<Self, StorageError> {
+        let waiting = Waiting::open(files, budget)?;
         Ok(Self(Arc::new(Inner { waiting: Mutex::new(waiting), process: std::process::id() })))
     }
 
+    /// What this person's rewards have cost, and what is left; see [`RhoSpent`].
+    pub fn spent(&self) -> RhoSpent {
+        self.0.lock().spent()
+    }
+
+    /// What this person has disclosed to one experiment; see [`SpentOnExperiment`].
+    pub fn spent_on(&self, id: &ExperimentId) -> SpentOnExperiment {
+        self.0.lock().spent_on(id)
+    }
+
+    /// Counts a disclosure in the ledger, once, before it leaves.
+    pub(super) async fn debit(
+        &self,
+        debtor: Debtor,
+        price: NanoNats,
+        day: Day,
+    ) -> Result<(), TrustedError> {
+        let debited = self.on_disk(move |waiting| Ok(waiting.debit(&debtor, price, day)));
+        debited.await.map_err(TrustedError::Ledger)?
+    }
+
     /// Erases the waiting disclosures in a directory that is not open, damaged or not. Rewards sent
-    /// before may have counted.
+    /// before may have counted, and their cost stays in the ledger.
     ///
     /// ```
-    /// use bandana_client::{StorageError, trusted::Disclosures};
+    /// use bandana_client::StorageError;
+    /// use bandana_client::trusted::{Disclosures, RhoBudget};
     /// # let app_directory = tempfile::tempdir()?;
     /// # let path = app_directory.path();
     /// std::fs::write(path.join("disclosures"), "damaged")?;
-    /// let damaged = Disclosures::open(path);
+    /// let damaged = Disclosures::open(path, RhoBudget::default());
     /// assert!(matches!(damaged, Err(StorageError::DisclosuresDamaged { .. })));
     /// Disclosures::erase(path)?;
-    /// assert_eq!(Disclosures::open(path)?.waiting(), 0);
+    /// assert_eq!(Disclosures::open(path, RhoBudget::default())?.waiting(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -125,15 +162,15 @@ impl Disclosures {
     ///
     /// ```
     #[doc = include_str!("example.txt")]
-    /// use bandana_client::trusted::{DisclosedReward, Disclosures};
+    /// use bandana_client::trusted::{DisclosedReward, Disclosures, RhoBudget};
     ///
     /// # let directory = tempfile::tempdir()?;
     /// # with_server(async |transport| {
     /// # let experiment = open(&transport).await?;
-    /// let disclosures = Disclosures::open(directory.path())?;
+    /// let disclosures = Disclosures::open(directory.path(), RhoBudget::default())?;
     /// disclosures.keep(experiment.disclosure(0, DisclosedReward::new(1.0)?)?)?;
     /// drop(disclosures);
-    /// assert_eq!(Disclosures::open(directory.path())?.waiting(), 1);
+    /// assert_eq!(Disclosures::open(directory.path(), RhoBudget::default())?.waiting(), 1);
     /// # Ok(())
     /// # })?;
     /// # Ok::<(), Failure>(())
@@ -156,12 +193,12 @@ impl Disclosures {
     ///
     /// ```
     #[doc = include_str!("example.txt")]
-    /// use bandana_client::trusted::{DisclosedReward, Disclosures};
+    /// use bandana_client::trusted::{DisclosedReward, Disclosures, RhoBudget};
     ///
     /// # let directory = tempfile::tempdir()?;
     /// # with_server(async |transport| {
     /// # let experiment = open(&transport).await?;
-    /// let disclosures = Disclosures::open(directory.path())?;
+    /// let disclosures = Disclosures::open(directory.path(), RhoBudget::default())?;
     /// disclosures.keep(experiment.disclosure(0, DisclosedReward::new(1.0)?)?)?;
     /// assert_eq!(disclosures.withdraw()?, 1);
     /// assert!(!directory.path().join("disclosures").exists());
@@ -189,7 +226,7 @@ impl Disclosures {
     #[doc = include_str!("example.txt")]
     /// use std::time::Duration;
     /// use bandana_client::grpc::Transport;
-    /// use bandana_client::trusted::{Agreement, DisclosedReward, Disclosures};
+    /// use bandana_client::trusted::{Agreement, DisclosedReward, Disclosures, RhoBudget};
     ///
     /// # fn random_up_to(bound: Duration) -> Duration { bound }
     /// async fn send_all(disclosures: &Disclosures, transport: &Transport, agreement: Agreement) {
@@ -208,7 +245,7 @@ impl Disclosures {
     /// # let directory = tempfile::tempdir()?;
     /// # with_server(async |transport| {
     /// # let experiment = open(&transport).await?;
-    /// # let disclosures = Disclosures::open(directory.path())?;
+    /// # let disclosures = Disclosures::open(directory.path(), RhoBudget::default())?;
     /// # disclosures.keep(experiment.disclosure(0, DisclosedReward::new(1.0)?)?)?;
     /// # send_all(&disclosures, &transport, agreement()?).await;
     /// # assert_eq!(disclosures.waiting(), 0);
@@ -288,18 +325,22 @@ impl Disclosures {
         let mut tried = BTreeSet::new();
         loop {
             let (day, of, known) = (experiment.known_day(), id.clone(), tried.clone());
-            let batch = self.on_disk(move |waiting| waiting.batch(&of, day, &known));
-            let batch = match batch.await {
+            let price = experiment.price();
+            let batch = self.on_disk(move |waiting| waiting.batch(&of, price, day, &known));
+            let Batch { messages, refused } = match batch.await {
                 Ok(batch) => batch,
                 Err(error) => {
                     flushed.storage = Some(error);
                     return ControlFlow::Break(());
                 }
             };
-            if batch.is_empty() {
+            if let Some(exhausted) = refused {
+                self.refuse(id, exhausted, flushed);
+            }
+            if messages.is_empty() {
                 break;
             }
-            for (name, message) in batch {
+            for (name, message) in messages {
                 tried.insert(name);
                 // The disclosures may have been withdrawn meanwhile.
                 if !self.0.lock().has(&name) {
@@ -330,6 +371,19 @@ impl Disclosures {
                 break_if(is_about_all)
             }
             _ => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Has what the budget has no room for wait, or drops what it never will have room for.
+    fn refuse(&self, id: &ExperimentId, exhausted: RhoExhausted, flushed: &mut Flushed) {
+        if !exhausted.passes() {
+            let dropped = self.0.lock().drop_uncounted(id);
+            let refusals = (0..dropped).map(|_| (id.clone(), TrustedError::Budget(exhausted)));
+            flushed.dropped.extend(refusals);
+        }
+        // What was sent before, at a lower price, waits.
+        if self.0.lock().waits_for(id) {
+            flushed.hold_up(id, TrustedError::Budget(exhausted));
         }
     }
 
@@ -412,14 +466,14 @@ fn break_if(condition: bool) -> ControlFlow<()> {
 /// ```
 #[doc = include_str!("example.txt")]
 /// # use bandana_client::grpc::Transport;
-/// use bandana_client::trusted::{DisclosedReward, Disclosures, TrustedError};
+/// use bandana_client::trusted::{DisclosedReward, Disclosures, RhoBudget, TrustedError};
 ///
 /// # let directory = tempfile::tempdir()?;
 /// # // A port that nobody listens on any more.
 /// # let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
 /// # with_server(async |transport| {
 /// # let experiment = open(&transport).await?;
-/// # let disclosures = Disclosures::open(directory.path())?;
+/// # let disclosures = Disclosures::open(directory.path(), RhoBudget::default())?;
 /// # disclosures.keep(experiment.disclosure(0, DisclosedReward::new(1.0)?)?)?;
 /// // No server is at this address.
 /// let transport = Transport::to(&format!("http://{closed}"))?;
@@ -465,16 +519,16 @@ impl Flushed {
 ///
 /// ```
 #[doc = include_str!("example.txt")]
-/// use bandana_client::trusted::{DisclosedReward, Disclosures, KeepError};
+/// use bandana_client::trusted::{DisclosedReward, Disclosures, KeepError, RhoBudget};
 ///
 /// # let directory = tempfile::tempdir()?;
 /// # with_server(async |transport| {
 /// # let experiment = open(&transport).await?;
-/// # let disclosures = Disclosures::open(directory.path())?;
+/// # let disclosures = Disclosures::open(directory.path(), RhoBudget::default())?;
 /// # let disclosure = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
 /// match disclosures.keep(disclosure) {
 ///     // There is no room: now or never.
-///     Err(KeepError::Full(disclosure)) => experiment.disclose(&disclosure).await?,
+///     Err(KeepError::Full(disclosure)) => experiment.disclose(&disclosure, &disclosures).await?,
 ///     // It is lost only if the app ends before the next write.
 ///     Err(error) => eprintln!("{error}"),
 ///     Ok(()) => {}

@@ -47,6 +47,11 @@ impl DisclosuresFile {
         Ok((file, kept))
     }
 
+    /// The directory.
+    pub(crate) fn files(&mut self) -> &mut dyn Files {
+        &mut *self.0
+    }
+
     fn read(&self, name: &'static str) -> Result<Option<Vec<u8>>, StorageError> {
         self.0.read(name).map_err(|source| failed("reading", name, source))
     }

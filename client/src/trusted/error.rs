@@ -7,8 +7,10 @@ use bandana_shared::identity::Day;
 use thiserror::Error;
 use tonic::Status;
 
+use super::RhoExhausted;
 use crate::grpc::{LATER, pushback};
 use crate::outbox::PUSHBACK_MAX;
+use crate::storage::StorageError;
 
 /// A failure of a call for disclosed rewards.
 ///
@@ -31,6 +33,13 @@ pub enum TrustedError {
         /// The agreed price.
         agreed: Rho,
     },
+    /// The budget of ρ has no room for the reward. The refusal is final unless it passes with the
+    /// window.
+    #[error(transparent)]
+    Budget(#[from] RhoExhausted),
+    /// The price of the reward could not be made durable, so it was not disclosed by this attempt.
+    #[error("the ledger of rho could not be written, so nothing was disclosed; try it again")]
+    Ledger(#[source] StorageError),
     /// This client does not understand the specification.
     #[error("the experiment is not one that this client understands; nothing was disclosed")]
     NotUnderstood,
@@ -115,13 +124,14 @@ impl TrustedError {
     /// assert!(!TrustedError::Paused.is_final());
     /// ```
     pub fn is_final(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::Malformed { .. }
-                | Self::Expired { .. }
-                | Self::Stopped { .. }
-                | Self::KeptTooLong { .. }
-        )
+            | Self::Expired { .. }
+            | Self::Stopped { .. }
+            | Self::KeptTooLong { .. } => true,
+            Self::Budget(exhausted) => !exhausted.passes(),
+            _ => false,
+        }
     }
 
     /// Shortest wait before the disclosure is sent again, if the server has asked for one: one hour

@@ -1,8 +1,10 @@
 //! Trusted experiments as an app sees them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bandana_shared::accounting::concentrated::Rho;
+use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{Day, ExperimentId};
 use bandana_shared::wire::v1::disclose_request::Played;
 use bandana_shared::wire::v1::trusted_specification::Algorithm;
@@ -11,7 +13,8 @@ use bandana_shared::wire::v1::{
     TrustedSpecification, Vector,
 };
 
-use super::{Agreement, DisclosedReward, Disclosure, TrustedError};
+use super::rho_ledger::price_of;
+use super::{Agreement, DisclosedReward, Disclosure, Disclosures, TrustedError};
 use crate::day::HeardDay;
 use crate::grpc::Transport;
 use crate::time::{Clock as _, Moment, SystemClock};
@@ -38,6 +41,8 @@ pub struct TrustedExperiment {
     id: ExperimentId,
     agreement: Agreement,
     specification: TrustedSpecification,
+    /// The largest price of a reward that the server has asked for, in billionths of ρ.
+    price: Arc<AtomicU64>,
     heard_day: SharedDay,
 }
 
@@ -84,12 +89,13 @@ impl TrustedExperiment {
         heard_day: SharedDay,
     ) -> Result<Self, TrustedError> {
         let (specification, _) = ask(&transport, &id, agreement, &heard_day).await?;
-        Ok(Self { transport, id, agreement, specification, heard_day })
+        let price = Arc::new(AtomicU64::new(price(&specification)));
+        Ok(Self { transport, id, agreement, specification, price, heard_day })
     }
 
     /// The largest price of a reward.
     pub fn rho(&self) -> Rho {
-        Rho::new(self.specification.rho).unwrap_or(Rho::ZERO)
+        rho(&self.specification)
     }
 
     /// Whether each recommendation takes a list of actions.
@@ -154,7 +160,7 @@ impl TrustedExperiment {
     /// let arm = experiment.recommend().await?;
     /// // The user saw the other arm.
     /// let disclosure = experiment.disclosure(1 - arm, DisclosedReward::new(1.0)?)?;
-    /// # experiment.disclose(&disclosure).await?;
+    /// # experiment.disclose(&disclosure, &ledger()?).await?;
     /// # Ok(())
     /// # })?;
     /// # Ok::<(), Failure>(())
@@ -180,7 +186,7 @@ impl TrustedExperiment {
     /// # let experiment = open(&transport).await?;
     /// let reward = DisclosedReward::new(-1.0)?;
     /// let disclosure = experiment.disclosure_of(vec![0.6, 0.8], reward)?;
-    /// # experiment.disclose(&disclosure).await?;
+    /// # experiment.disclose(&disclosure, &ledger()?).await?;
     /// # Ok(())
     /// # })?;
     /// # Ok::<(), Failure>(())
@@ -197,15 +203,18 @@ impl TrustedExperiment {
     }
 
     /// Sends a reward, and returns when it is durable. If it is sent again, it still counts once:
-    /// its message never changes.
+    /// its message never changes. Before it leaves, its price is counted in the ledger that
+    /// `disclosures` has, and is durable there; later attempts with the same ledger cost nothing.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
-    /// use bandana_client::trusted::DisclosedReward;
+    /// use bandana_client::trusted::{DisclosedReward, Disclosures, RhoBudget};
     /// # with_server(async |transport| {
     /// # let experiment = open(&transport).await?;
     /// let disclosure = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
-    /// while let Err(error) = experiment.disclose(&disclosure).await {
+    /// # let directory = tempfile::tempdir()?;
+    /// let disclosures = Disclosures::open(directory.path(), RhoBudget::default())?;
+    /// while let Err(error) = experiment.disclose(&disclosure, &disclosures).await {
     ///     if error.is_final() {
     ///         break;
     ///     }
@@ -219,16 +228,28 @@ impl TrustedExperiment {
     /// # Errors
     /// [`TrustedError::is_final`] says whether to send it again. After [`TrustedError::Call`] it
     /// may have counted. After any other error this attempt did not count, but an earlier one may
-    /// have.
-    pub async fn disclose(&self, disclosure: &Disclosure) -> Result<(), TrustedError> {
+    /// have. [`TrustedError::Budget`] when the budget has no room, [`TrustedError::Ledger`] when
+    /// the disk fails: nothing has left then.
+    pub async fn disclose(
+        &self,
+        disclosure: &Disclosure,
+        disclosures: &Disclosures,
+    ) -> Result<(), TrustedError> {
         if *disclosure.experiment_id() != self.id {
             return Err(TrustedError::OtherExperiment);
         }
         let day = match disclosure.day() {
             Some(day) => day,
-            None => disclosure.fix_day(self.day().await?),
+            None => self.day().await?,
         };
-        self.submit(disclosure.message(day)).await
+        let today = self.known_day().unwrap_or(day);
+        disclosures.debit(disclosure.debtor(), self.price(), today).await?;
+        self.submit(disclosure.message(disclosure.fix_day(day))).await
+    }
+
+    /// The largest price of a reward that the server has asked for so far, in billionths of ρ.
+    pub(super) fn price(&self) -> NanoNats {
+        NanoNats::new(self.price.load(Ordering::Relaxed))
     }
 
     /// The server's day, fetched if it was not received lately.
@@ -236,7 +257,9 @@ impl TrustedExperiment {
         if let Some(day) = self.known_day() {
             return Ok(day);
         }
-        let (_, server) = ask(&self.transport, &self.id, self.agreement, &self.heard_day).await?;
+        let (told, server) =
+            ask(&self.transport, &self.id, self.agreement, &self.heard_day).await?;
+        self.price.fetch_max(price(&told), Ordering::Relaxed);
         let device = SystemClock.now().day();
         self.known_day().ok_or(TrustedError::Day { device, server })
     }
@@ -284,6 +307,15 @@ async fn ask(
     let specification = answer.specification.ok_or(TrustedError::NotUnderstood)?;
     agreement.judge(id, &specification)?;
     Ok((specification, day))
+}
+
+fn rho(specification: &TrustedSpecification) -> Rho {
+    Rho::new(specification.rho).unwrap_or(Rho::ZERO)
+}
+
+/// The price of a reward in billionths of ρ, rounded up.
+fn price(specification: &TrustedSpecification) -> u64 {
+    price_of(rho(specification)).get()
 }
 
 fn verdict(status: DisclosureStatus, message: String) -> Result<(), TrustedError> {

@@ -13,7 +13,9 @@ use tonic::Status;
 use super::disclosures::WAITING_DAYS_MAX;
 use super::scripted::{Answer, Scripted};
 use super::waiting::Waiting;
-use super::{Agreement, DisclosedReward, Disclosures, KeepError, TrustedError, TrustedExperiment};
+use super::{
+    Agreement, DisclosedReward, Disclosures, KeepError, RhoBudget, TrustedError, TrustedExperiment,
+};
 use crate::grpc::Transport;
 use crate::storage::{Directory, StorageError};
 use crate::time::{Clock as _, SystemClock};
@@ -54,6 +56,7 @@ fn verdicts_are_told_apart_and_every_attempt_has_the_same_bytes() -> Result<(), 
         Duplicate, Expired, FutureDay, Malformed, Paused, Stopped, Unspecified,
     };
     with_server(async |server, transport| {
+        let disclosures = crate::danger::disclosures_in_memory(RhoBudget::UNLIMITED)?;
         let experiment = open(&transport, "verdicts").await?;
         let disclosure = experiment.disclosure(1, DisclosedReward::new(REWARD)?)?;
         server.script().answers.extend([
@@ -69,19 +72,20 @@ fn verdicts_are_told_apart_and_every_attempt_has_the_same_bytes() -> Result<(), 
         ]);
         let mut finals = Vec::new();
         for _ in 0..8 {
-            let error = experiment.disclose(&disclosure).await.err().ok_or("a success")?;
+            let error =
+                experiment.disclose(&disclosure, &disclosures).await.err().ok_or("a success")?;
             assert!(!format!("{error} {error:?} {disclosure:?}").contains("0.739"));
             finals.push(error.is_final());
         }
         assert_eq!(finals, [true, true, true, false, false, false, false, false]);
-        experiment.disclose(&disclosure).await?;
-        experiment.disclose(&disclosure).await?;
+        experiment.disclose(&disclosure, &disclosures).await?;
+        experiment.disclose(&disclosure, &disclosures).await?;
         let heard = server.script().heard.clone();
         assert!(heard.len() == 10 && heard.iter().all(|request| *request == heard[0]));
         assert_eq!(heard[0].day, SystemClock.now().day().get());
 
         let other = open(&transport, "other").await?;
-        let refused = other.disclose(&disclosure).await;
+        let refused = other.disclose(&disclosure, &disclosures).await;
         assert!(matches!(refused, Err(TrustedError::OtherExperiment)));
         assert_eq!(server.script().heard.len(), 10);
         Ok(())
@@ -92,7 +96,7 @@ fn verdicts_are_told_apart_and_every_attempt_has_the_same_bytes() -> Result<(), 
 fn each_verdict_has_its_end_and_what_waits_comes_again() -> Result<(), Failure> {
     with_server(async |server, transport| {
         let directory = tempfile::tempdir()?;
-        let disclosures = Disclosures::open(directory.path())?;
+        let disclosures = Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?;
         let experiment = open(&transport, "verdicts").await?;
         for _ in 0..5 {
             keep(&disclosures, &experiment)?;
@@ -115,7 +119,7 @@ fn each_verdict_has_its_end_and_what_waits_comes_again() -> Result<(), Failure> 
 
         // Another process continues.
         drop(disclosures);
-        let disclosures = Disclosures::open(directory.path())?;
+        let disclosures = Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?;
         server.script().answers.push_back(Answer::Verdict(DisclosureStatus::Paused));
         let flushed = disclosures.flush(&transport, agreement()?).await;
         assert_eq!((flushed.sent, flushed.waiting), (0, 2));
@@ -137,7 +141,7 @@ fn each_verdict_has_its_end_and_what_waits_comes_again() -> Result<(), Failure> 
 fn an_experiment_that_can_not_be_asked_for_holds_up_no_other() -> Result<(), Failure> {
     with_server(async |server, transport| {
         let directory = tempfile::tempdir()?;
-        let disclosures = Disclosures::open(directory.path())?;
+        let disclosures = Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?;
         for id in ["a-gone", "b-paused", "c-fine"] {
             keep(&disclosures, &open(&transport, id).await?)?;
         }
@@ -172,7 +176,7 @@ fn only_a_server_that_is_busy_or_gone_keeps_other_experiments_waiting() -> Resul
     with_server(async |server, transport| {
         for (failure, sent) in failures {
             let directory = tempfile::tempdir()?;
-            let disclosures = Disclosures::open(directory.path())?;
+            let disclosures = Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?;
             for id in ["a-fails", "a-fails", "b-fine", "c-fine"] {
                 keep(&disclosures, &open(&transport, id).await?)?;
             }
@@ -195,12 +199,12 @@ fn only_a_server_that_is_busy_or_gone_keeps_other_experiments_waiting() -> Resul
 fn a_day_is_believed_near_the_devices_own_and_stays() -> Result<(), Failure> {
     with_server(async |server, transport| {
         let directory = tempfile::tempdir()?;
-        let disclosures = Disclosures::open(directory.path())?;
+        let disclosures = Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?;
         server.script().ahead = 5;
         let experiment = open(&transport, "days").await?;
         assert_eq!(experiment.recommend().await?, 1, "arms are given all the same");
         let disclosure = experiment.disclosure(1, DisclosedReward::new(REWARD)?)?;
-        let refused = experiment.disclose(&disclosure).await;
+        let refused = experiment.disclose(&disclosure, &disclosures).await;
         assert!(matches!(refused, Err(TrustedError::Day { .. })));
         keep(&disclosures, &experiment)?;
         let flushed = disclosures.flush(&transport, agreement()?).await;
@@ -227,7 +231,8 @@ fn a_wrong_clock_erases_nothing_and_what_is_too_old_never_leaves() -> Result<(),
         let directory = tempfile::tempdir()?;
         let today = SystemClock.now().day();
         let old = open(&transport, "old").await?;
-        let mut waiting = Waiting::open(Box::new(Directory::lock(directory.path())?))?;
+        let mut waiting =
+            Waiting::open(Box::new(Directory::lock(directory.path())?), RhoBudget::UNLIMITED)?;
         waiting.keep(old.disclosure(1, DisclosedReward::new(REWARD)?)?)?;
         waiting.hear(today.back(WAITING_DAYS_MAX + 1));
         waiting.write()?;
@@ -236,7 +241,7 @@ fn a_wrong_clock_erases_nothing_and_what_is_too_old_never_leaves() -> Result<(),
         // The clocks are 100 days apart, and it is unknown whose is right.
         for ahead in [-100, 100] {
             server.script().ahead = ahead;
-            let disclosures = Disclosures::open(directory.path())?;
+            let disclosures = Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?;
             let flushed = disclosures.flush(&transport, agreement()?).await;
             assert!(matches!(flushed.held_up[..], [(_, TrustedError::Day { .. })]));
             assert_eq!((flushed.waiting, flushed.dropped.len()), (1, 0));
@@ -244,7 +249,7 @@ fn a_wrong_clock_erases_nothing_and_what_is_too_old_never_leaves() -> Result<(),
 
         // The day in an answer whose experiment is beyond the agreement counts too. Disclosures
         // kept meanwhile age from then on.
-        let disclosures = Disclosures::open(directory.path())?;
+        let disclosures = Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?;
         keep(&disclosures, &open(&transport, "fresh").await?)?;
         server.script().ahead = 0;
         server.script().rho = 0.2;
@@ -262,7 +267,7 @@ fn a_wrong_clock_erases_nothing_and_what_is_too_old_never_leaves() -> Result<(),
 fn a_call_that_is_given_up_is_made_again_with_the_same_bytes() -> Result<(), Failure> {
     with_server(async |server, transport| {
         let directory = tempfile::tempdir()?;
-        let disclosures = Disclosures::open(directory.path())?;
+        let disclosures = Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?;
         keep(&disclosures, &open(&transport, "silent").await?)?;
         server.script().answers.push_back(Answer::Silence);
         let (sending, agreed) = (disclosures.clone(), agreement()?);
@@ -274,7 +279,7 @@ fn a_call_that_is_given_up_is_made_again_with_the_same_bytes() -> Result<(), Fai
         sending.abort();
         assert!(sending.await.is_err());
         drop(disclosures);
-        let disclosures = Disclosures::open(directory.path())?;
+        let disclosures = Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?;
         let flushed = disclosures.flush(&transport, agreement()?).await;
         assert_eq!((flushed.sent, flushed.waiting), (1, 0));
         let heard = server.script().heard.clone();
@@ -287,7 +292,7 @@ fn a_call_that_is_given_up_is_made_again_with_the_same_bytes() -> Result<(), Fai
 fn what_is_withdrawn_meanwhile_is_not_sent() -> Result<(), Failure> {
     with_server(async |server, transport| {
         let directory = tempfile::tempdir()?;
-        let disclosures = Disclosures::open(directory.path())?;
+        let disclosures = Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?;
         let experiment = open(&transport, "withdrawn").await?;
         for _ in 0..3 {
             keep(&disclosures, &experiment)?;
@@ -305,7 +310,7 @@ fn what_is_withdrawn_meanwhile_is_not_sent() -> Result<(), Failure> {
 fn rewards_are_in_one_file_of_their_owner_and_in_no_text() -> Result<(), Failure> {
     with_server(async |_, transport| {
         let directory = tempfile::tempdir()?;
-        let disclosures = Disclosures::open(directory.path())?;
+        let disclosures = Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?;
         let experiment = open(&transport, "private").await?;
         let disclosure = experiment.disclosure(1, DisclosedReward::new(REWARD)?)?;
         let full = KeepError::Full(Box::new(disclosure));
@@ -352,14 +357,18 @@ impl Stored for Foreign {
 fn files_that_are_not_what_was_written_are_told_and_left_alone() -> Result<(), Failure> {
     fn refused(directory: &Path) -> Result<StorageError, Failure> {
         let before = fs::read(directory.join("disclosures")).ok();
-        let error = Disclosures::open(directory).err().ok_or("it was opened")?;
+        let error =
+            Disclosures::open(directory, RhoBudget::UNLIMITED).err().ok_or("it was opened")?;
         assert_eq!(before, fs::read(directory.join("disclosures")).ok());
         Ok(error)
     }
     with_server(async |_, transport| {
         let directory = tempfile::tempdir()?;
         let file = directory.path().join("disclosures");
-        keep(&Disclosures::open(directory.path())?, &open(&transport, "damaged").await?)?;
+        keep(
+            &Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?,
+            &open(&transport, "damaged").await?,
+        )?;
         let good = fs::read(&file)?;
         for place in 0..good.len() {
             let mut damaged = good.clone();
@@ -378,7 +387,7 @@ fn files_that_are_not_what_was_written_are_told_and_left_alone() -> Result<(), F
         let error = refused(directory.path())?;
         assert!(matches!(error, StorageError::Version { found: 9, known: 1, .. }), "{error}");
         fs::write(&file, &good)?;
-        assert_eq!(Disclosures::open(directory.path())?.waiting(), 1);
+        assert_eq!(Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?.waiting(), 1);
 
         fs::write(directory.path().join("ledger"), "")?;
         let error = refused(directory.path())?;

@@ -1,12 +1,18 @@
-//! Waiting disclosures, in memory and on the disk, without network and clock.
+//! Waiting disclosures and the ledger of ρ, in memory and on the disk, without network and clock.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{Day, ExperimentId};
 use bandana_shared::wire::v1::DiscloseRequest;
 
-use super::Disclosure;
+use super::budget::{RhoBudget, RhoExhausted, RhoSpent, SpentOnExperiment};
+use super::disclosure::Debtor;
 use super::disclosures::{KeepError, WAITING_DAYS_MAX, WAITING_MAX};
+use super::rho_file::RhoFile;
+use super::rho_ledger::RhoLedger;
+use super::{Disclosure, TrustedError};
 use crate::outbox::SEALED_MAX;
 use crate::storage::{Files, StorageError};
 use crate::trusted::disclosures_file::{DisclosuresFile, KeptByName};
@@ -33,15 +39,72 @@ pub(super) struct Waiting {
     /// The experiments of disclosures that were kept for too long, until the next call of
     /// [`Self::take_dropped`].
     dropped: Vec<ExperimentId>,
+    budget: RhoBudget,
+    ledger: RhoLedger,
+    rho_file: RhoFile,
+    /// Tells this ledger from others of the process, for disclosures that are in memory.
+    number: u64,
+}
+
+/// The number of the next ledger of the process.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// What can be sent next for an experiment.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// Messages whose price is durable.
+    pub(super) messages: Vec<(Name, DiscloseRequest)>,
+    /// Why others of the experiment can't be sent.
+    pub(super) refused: Option<RhoExhausted>,
 }
 
 /// The name of a disclosure.
 pub(super) type Name = [u8; 16];
 
 impl Waiting {
-    pub(super) fn open(files: Box<dyn Files>) -> Result<Self, StorageError> {
-        let (file, kept) = DisclosuresFile::open(files)?;
-        Ok(Self { file, kept, written: true, dropped: Vec::new() })
+    pub(super) fn open(files: Box<dyn Files>, budget: RhoBudget) -> Result<Self, StorageError> {
+        let (mut file, kept) = DisclosuresFile::open(files)?;
+        let (rho_file, mut ledger) = RhoFile::open(file.files())?;
+        ledger.debited.retain(|name, _| kept.contains_key(name));
+        let (dropped, number) = (Vec::new(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Ok(Self { file, kept, written: true, dropped, budget, ledger, rho_file, number })
+    }
+
+    pub(super) fn spent(&self) -> RhoSpent {
+        self.ledger.spent(&self.budget)
+    }
+
+    pub(super) fn spent_on(&self, id: &ExperimentId) -> SpentOnExperiment {
+        self.ledger.spent_on(id, &self.budget)
+    }
+
+    /// Counts a disclosure that is in memory, once, at this price or more. It is durable on return.
+    pub(super) fn debit(
+        &mut self,
+        debtor: &Debtor,
+        price: NanoNats,
+        day: Day,
+    ) -> Result<(), TrustedError> {
+        self.ledger.hear(day);
+        let of_memory = debtor.counted_by.get().filter(|(ledger, _)| *ledger == self.number);
+        let counted = self.ledger.debited.get(&debtor.name).or(of_memory.map(|(_, day)| day));
+        match counted.copied() {
+            Some(day) => {
+                if self.ledger.raise(&debtor.experiment_id, price, day, &self.budget)? {
+                    self.rho_file.change();
+                }
+            }
+            None => {
+                let day = self.ledger.debit(&debtor.experiment_id, price, &self.budget)?;
+                self.rho_file.change();
+                debtor.counted_by.get_or_init(|| (self.number, day));
+            }
+        }
+        self.write_ledger().map_err(TrustedError::Ledger)
+    }
+
+    fn write_ledger(&mut self) -> Result<(), StorageError> {
+        self.rho_file.write(self.file.files(), &self.ledger)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -53,7 +116,12 @@ impl Waiting {
         if self.kept.len() >= WAITING_MAX {
             return Err(KeepError::Full(Box::new(disclosure)));
         }
-        self.kept.insert(disclosure.name(), Kept { disclosure, kept_on: UNCONFIRMED });
+        let name = disclosure.name();
+        if let Some(day) = disclosure.counted_by(self.number) {
+            self.ledger.debited.insert(name, day);
+            self.rho_file.change();
+        }
+        self.kept.insert(name, Kept { disclosure, kept_on: UNCONFIRMED });
         self.written = false;
         self.write().map_err(KeepError::NotDurable)
     }
@@ -72,6 +140,7 @@ impl Waiting {
     /// day age from here. Those kept for too long are dropped, and leave the disk with the next
     /// write.
     pub(super) fn hear(&mut self, today: Day) {
+        self.ledger.hear(today);
         for kept in self.kept.values_mut() {
             let is_ahead = kept.kept_on > today;
             if (is_ahead || kept.kept_on == UNCONFIRMED) && kept.kept_on != today {
@@ -97,32 +166,69 @@ impl Waiting {
     }
 
     /// The messages to be sent next for an experiment, apart from those already tried. Disclosures
-    /// without a day get `day`, if there is one, and that is durable on return.
+    /// without a day get `day`, if there is one. Each is counted in the ledger at `price`, once, or
+    /// is not sent. All of that is durable on return.
     ///
     /// A disclosure keeps its day, and a server that was away for longer than its replay window
     /// refuses it. So only a few disclosures have a day at a time.
     pub(super) fn batch(
         &mut self,
         id: &ExperimentId,
+        price: NanoNats,
         day: Option<Day>,
         tried: &BTreeSet<Name>,
-    ) -> Result<Vec<(Name, DiscloseRequest)>, StorageError> {
+    ) -> Result<Batch, StorageError> {
+        if let Some(day) = day {
+            self.ledger.hear(day);
+        }
         let of_it = |kept: &&Kept| kept.disclosure.experiment_id() == id;
         let dated = self.kept.values().filter(of_it).filter(|k| k.disclosure.day().is_some());
-        let room = SEALED_MAX.saturating_sub(dated.count());
-        if let Some(day) = day {
-            let undated = self.kept.values().filter(of_it);
-            for kept in undated.filter(|kept| kept.disclosure.day().is_none()).take(room) {
+        let mut room = SEALED_MAX.saturating_sub(dated.count());
+        let (mut admitted, mut refused) = (Vec::new(), None);
+        let untried = self.kept.iter().filter(|(name, _)| !tried.contains(*name));
+        for (name, kept) in untried.filter(|(_, kept)| of_it(kept)) {
+            let counted = self.ledger.debited.get(name).copied();
+            let is_dated = kept.disclosure.day().is_some();
+            // A crash may have left it counted without a day. It gets the day of its debit.
+            let day = kept.disclosure.day().or(counted).or(day);
+            let Some(day) = day.filter(|_| is_dated || room > 0) else { continue };
+            let debited = match counted {
+                Some(on) => self.ledger.raise(id, price, on, &self.budget).map(|new| (new, on)),
+                None => self.ledger.debit(id, price, &self.budget).map(|on| (true, on)),
+            };
+            match debited {
+                Ok((false, _)) => {}
+                Ok((true, on)) => {
+                    self.ledger.debited.insert(*name, on);
+                    self.rho_file.change();
+                }
+                Err(exhausted) => {
+                    refused.get_or_insert(exhausted);
+                    continue;
+                }
+            }
+            if !is_dated {
                 kept.disclosure.fix_day(day);
                 self.written = false;
+                room -= 1;
             }
+            admitted.push((*name, kept.disclosure.message(day)));
         }
         self.write()?;
-        let untried = self.kept.iter().filter(|(name, _)| !tried.contains(*name));
-        let batch = untried.filter(|(_, kept)| of_it(kept)).filter_map(|(name, kept)| {
-            Some((*name, kept.disclosure.message(kept.disclosure.day()?)))
-        });
-        Ok(batch.collect())
+        // Also where nothing has changed: whoever lost the lock sends nothing.
+        self.write_ledger()?;
+        Ok(Batch { messages: admitted, refused })
+    }
+
+    /// Drops the disclosures of an experiment that were never sent, and returns their number.
+    pub(super) fn drop_uncounted(&mut self, id: &ExperimentId) -> usize {
+        let debited = &self.ledger.debited;
+        let is_uncounted = |name: &Name, kept: &mut Kept| {
+            kept.disclosure.experiment_id() == id && !debited.contains_key(name)
+        };
+        let dropped = self.kept.extract_if(.., is_uncounted).count();
+        self.written &= dropped == 0;
+        dropped
     }
 
     /// Whether a disclosure of an experiment needs a day.
@@ -143,14 +249,20 @@ impl Waiting {
     pub(super) fn withdraw(&mut self) -> Result<usize, StorageError> {
         let count = std::mem::take(&mut self.kept).len();
         self.written = false;
-        self.write().map(|()| count)
+        // Not after the ledger: a disk without room for that can still erase.
+        self.file.write(&self.kept)?;
+        self.written = true;
+        Ok(count)
     }
 
-    /// Writes the disclosures, if they have changed.
+    /// Writes the disclosures, if they have changed, after the ledger.
     pub(super) fn write(&mut self) -> Result<(), StorageError> {
         if !self.written {
+            self.write_ledger()?;
             self.file.write(&self.kept)?;
             self.written = true;
+            // Those that are gone for good leave with the ledger's next write.
+            self.ledger.debited.retain(|name, _| self.kept.contains_key(name));
         }
         Ok(())
     }

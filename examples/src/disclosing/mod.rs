@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::operator_client::TrustedClient;
+use bandana_client::danger;
 use bandana_client::grpc::Transport;
-use bandana_client::trusted::{Agreement, Disclosure, TrustedError, TrustedExperiment};
+use bandana_client::trusted::{Agreement, Disclosure, RhoBudget, TrustedError, TrustedExperiment};
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::{
@@ -90,7 +91,7 @@ pub async fn run(
         TrustedExperiment::open(Transport::new(channel), id.clone(), agreement).await?;
 
     let users = stream::iter(0..settings.users)
-        .map(|number| user(&experiment, world, settings.seed, number))
+        .map(|number| user(&experiment, world, settings, number))
         .buffered(settings.at_once.max(1));
     let mut users = std::pin::pin!(users);
     let mut plays = Vec::new();
@@ -134,10 +135,10 @@ async fn create(
 async fn user(
     experiment: &TrustedExperiment,
     world: &World,
-    seed: u64,
+    settings: &Settings,
     number: u64,
 ) -> anyhow::Result<Play> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
     rng.set_stream(number);
     let actions = world.actions_of_today(&mut rng);
     let arm = patiently(async || experiment.recommend_among(&actions).await).await?;
@@ -149,7 +150,11 @@ async fn user(
         Some(action) => experiment.disclosure_of(action.clone(), reward)?,
         None => experiment.disclosure(u32::try_from(arm)?, reward)?,
     };
-    patiently(async || experiment.disclose(&disclosure).await).await?;
+    // Each user has a device, and discloses one reward: with its price rounded up to billionths.
+    let cap = settings.rho.plus(Rho::new(1e-9)?);
+    let device = danger::disclosures_in_memory(RhoBudget::new(cap, 1, cap)?)?;
+    patiently(async || experiment.disclose(&disclosure, &device).await).await?;
+    ensure!(device.spent().rewards == 1, "a reward was counted more than once");
     let is_best = means.iter().all(|other| *other <= mean);
     Ok(Play { arm, is_best })
 }

@@ -32,9 +32,15 @@ pub fn device(mut data: &[u8]) {
     bandana_client::fuzzing::device_files(&slots, &log, &sealed(*b"BDrw", 1, rewards));
 }
 
-/// Any file of disclosures is either refused, or written back as it was read.
+/// Any file of disclosures, and any ledger of rho, is either refused, or written back as it was
+/// read.
 pub fn disclosures(mut data: &[u8]) {
     let kind = byte(&mut data);
+    if kind & 2 == 2 {
+        let sealed = sealed(*b"BDrh", 1, data);
+        bandana_client::fuzzing::ledger_of_rho(if kind & 1 == 1 { data } else { &sealed });
+        return;
+    }
     let sealed = sealed(*b"BDdi", 1, data);
     bandana_client::fuzzing::disclosures(if kind & 1 == 1 { data } else { &sealed });
 }

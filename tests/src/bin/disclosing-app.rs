@@ -10,7 +10,9 @@ use std::io::Read as _;
 
 use anyhow::Context as _;
 use bandana_client::grpc::Transport;
-use bandana_client::trusted::{Agreement, DisclosedReward, Disclosures, TrustedExperiment};
+use bandana_client::trusted::{
+    Agreement, DisclosedReward, Disclosures, RhoBudget, TrustedExperiment,
+};
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::identity::ExperimentId;
 
@@ -20,7 +22,8 @@ fn main() -> anyhow::Result<()> {
         anyhow::bail!("usage: disclosing-app DIRECTORY URL KEPT");
     };
     let agreement = Agreement::users_disclose_rewards(Rho::new(0.5)?);
-    let disclosures = Disclosures::open(directory).context("the directory")?;
+    let disclosures =
+        Disclosures::open(directory, RhoBudget::UNLIMITED).context("the directory")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let transport = Transport::to(url)?;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use bandana_tests::browser::{Browser, keys};
 use bandana_tests::harness::{Aggregator, three_arms};
 use bandana_tests::page;
-use bandana_tests::trusted_app::{open, play};
+use bandana_tests::trusted_app::{open, play, users};
 use serde_json::{Value, json};
 
 use super::{PROGRAM, actions, printed};
@@ -119,6 +119,7 @@ pub(super) async fn no_answer_has_more_than_what_was_released() -> anyhow::Resul
         "beta",
         "delta",
         "dimension",
+        "epsilon",
         "experiment",
         "experiment_id",
         "experiments",
@@ -126,6 +127,7 @@ pub(super) async fn no_answer_has_more_than_what_was_released() -> anyhow::Resul
         "means",
         "next_page_token",
         "noise_deviation",
+        "one_person",
         "parameter",
         "released",
         "releases",
@@ -302,7 +304,7 @@ pub(super) async fn the_form_has_what_each_algorithm_needs() -> anyhow::Result<(
     browser.until("document.title === 'changing – Bandana'").await?;
     let app = open(&aggregator.process.device_url, "changing").await?;
     let reward = bandana_client::trusted::DisclosedReward::new(1.0)?;
-    app.disclose(&app.disclosure_of(vec![0.6, 0.8], reward)?).await?;
+    app.disclose(&app.disclosure_of(vec![0.6, 0.8], reward)?, &users()?).await?;
     let rows = "document.querySelectorAll('#parameter tbody tr').length === 2 \
                 && !document.getElementById('means').checkVisibility()";
     browser.until(rows).await?;

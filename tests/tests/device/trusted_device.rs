@@ -7,7 +7,7 @@ use std::process::Stdio;
 use anyhow::{Context as _, ensure};
 use bandana_client::grpc::Transport;
 use bandana_client::trusted::{
-    Agreement, DisclosedReward, Disclosures, TrustedError, TrustedExperiment,
+    Agreement, DisclosedReward, Disclosures, RhoBudget, TrustedError, TrustedExperiment,
 };
 use bandana_client::{Clock as _, SystemClock};
 use bandana_examples::environment::CleanEnvironment as _;
@@ -24,6 +24,7 @@ use bandana_shared::wire::v1::{
 };
 use bandana_tests::harness::Aggregator;
 use bandana_tests::test_clock::TestClock;
+use bandana_tests::trusted_app::users;
 use prost::Message as _;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -124,7 +125,7 @@ async fn what_was_sent_and_not_erased_counts_once() -> anyhow::Result<()> {
     let transport = Transport::to(&server.process.device_url)?;
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("disclosures");
-    let disclosures = Disclosures::open(directory.path())?;
+    let disclosures = Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?;
     let id = ExperimentId::new("headlines")?;
     let experiment = TrustedExperiment::open(transport.clone(), id, agreement()?).await?;
     disclosures.keep(experiment.disclosure(1, DisclosedReward::new(1.0)?)?)?;
@@ -142,7 +143,7 @@ async fn what_was_sent_and_not_erased_counts_once() -> anyhow::Result<()> {
     std::fs::write(&file, before)?;
     let server = server.kill_and_restart().await?;
     let transport = Transport::to(&server.process.device_url)?;
-    let disclosures = Disclosures::open(directory.path())?;
+    let disclosures = Disclosures::open(directory.path(), RhoBudget::UNLIMITED)?;
     let flushed = disclosures.flush(&transport, agreement()?).await;
     assert_eq!((flushed.sent, flushed.waiting), (1, 0));
     assert_eq!(counted(server.process.operator_url.clone()).await?, 1);
@@ -157,7 +158,7 @@ async fn a_day_that_has_left_the_window_is_refused_for_good() -> anyhow::Result<
     let server = clock.serve(PROGRAM, &folder.path().join("data")).await?;
     let mut operator = create(format!("http://{}", server.operator)).await?;
     let transport = Transport::to(&format!("http://{}", server.device))?;
-    let disclosures = Disclosures::open(folder.path().join("device"))?;
+    let disclosures = Disclosures::open(folder.path().join("device"), RhoBudget::UNLIMITED)?;
     let id = ExperimentId::new("headlines")?;
     let experiment = TrustedExperiment::open(transport.clone(), id, agreement()?).await?;
     disclosures.keep(experiment.disclosure(1, DisclosedReward::new(1.0)?)?)?;
@@ -241,7 +242,7 @@ async fn outcome(recorded: Recorded) -> anyhow::Result<(&'static str, &'static s
         Err(error) => return Err(error.into()),
         Ok(experiment) => {
             let disclosure = experiment.disclosure(1, DisclosedReward::new(1.0)?)?;
-            let verdict = match experiment.disclose(&disclosure).await {
+            let verdict = match experiment.disclose(&disclosure, &users()?).await {
                 Ok(()) => "success",
                 Err(error) if error.is_final() => "drop",
                 Err(_) => "send again",

@@ -10,7 +10,7 @@ use bandana_shared::wire::v1::trusted_operator_client::TrustedOperatorClient;
 use bandana_shared::wire::v1::{ReleasedMean, ReleasedStatistics, TrustedExperimentName};
 use bandana_tests::harness::{Aggregator, three_arms};
 use bandana_tests::parquet_table::table_of_parquet;
-use bandana_tests::trusted_app::{open, play};
+use bandana_tests::trusted_app::{open, play, users};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -130,30 +130,42 @@ async fn a_trusted_experiment_is_created_and_lives_its_life() -> anyhow::Result<
         "experiment_id": "headlines", "state": "running", "rewards_are_disclosed": true,
         "rho": 0.5, "algorithm": "adac-ucb", "arms": 3, "beta": 1.0, "actions": null,
         "delta": null, "dimension": null, "reward_low": 0.0, "reward_high": 1.0, "rewards": 0,
-        "releases": 0, "archived": false,
+        "releases": 0, "archived": false, "one_person": created["one_person"],
     });
     assert_eq!(created, expected);
+    let of_one: Vec<_> = (0..3).map(|place| &created["one_person"][place]).collect();
+    assert_eq!(of_one.iter().map(|cost| &cost["rewards"]).collect::<Vec<_>>(), [1, 10, 300]);
+    assert_eq!(of_one.iter().map(|cost| &cost["rho"]).collect::<Vec<_>>(), [0.5, 50.0, 45_000.0]);
     assert_eq!(object(&server, &["show", "headlines", "--json"]).await?, expected);
     let listed = object(&server, &["list", "--json"]).await?;
     assert_eq!(listed["experiments"], json!([expected]));
     let shown = printed(&server, &["show", "headlines"]).await?;
-    for part in ["reach the server; 0 to 1", "rho 0.5", "everybody but the server", "k^2 rho"] {
+    for part in [
+        "reach the server; 0 to 1",
+        "rho 0.5",
+        "everybody but the server",
+        "k^2 rho",
+        "10 rewards: rho 50, epsilon 101",
+        "300 rewards: rho 45000, epsilon 46600",
+        "delta 1e-6",
+    ] {
         assert!(shown.contains(part), "{part:?} is not in: {shown}");
     }
 
     let experiment = open(&server.process.device_url, "headlines").await?;
     assert_eq!(printed(&server, &["pause", "headlines"]).await?, "headlines is paused\n");
     refused(&server, &["pause", "headlines"], 4, &["paused"]).await?;
+    let ledger = users()?;
     let waiting = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
-    let paused = experiment.disclose(&waiting).await;
+    let paused = experiment.disclose(&waiting, &ledger).await;
     assert!(matches!(paused, Err(TrustedError::Paused)), "{paused:?}");
     assert_eq!(printed(&server, &["resume", "headlines"]).await?, "headlines is running\n");
-    experiment.disclose(&waiting).await?;
+    experiment.disclose(&waiting, &ledger).await?;
     refused(&server, &["stop", "headlines"], 1, &["not a terminal", "--yes"]).await?;
     let stopped = object(&server, &["stop", "headlines", "--yes", "--json"]).await?;
     assert_eq!((&stopped["state"], &stopped["rewards"]), (&json!("stopped"), &json!(1)));
     let late = experiment.disclosure(0, DisclosedReward::new(1.0)?)?;
-    let late = experiment.disclose(&late).await;
+    let late = experiment.disclose(&late, &ledger).await;
     assert!(matches!(late, Err(TrustedError::Stopped { .. })), "{late:?}");
 
     let table = printed(&server, &["list"]).await?;
@@ -301,10 +313,11 @@ async fn linear_experiments_show_actions_and_parameters() -> anyhow::Result<()> 
     let oful = [&create("changing", "adac-oful")[..], &["--dimension", "2"]].concat();
     object(&server, &oful).await?;
     let experiment = open(&server.process.device_url, "changing").await?;
+    let ledger = users()?;
     for _ in 0..40 {
         let reward = DisclosedReward::new(1.0)?;
         let disclosure = experiment.disclosure_of(vec![0.6, 0.8], reward)?;
-        experiment.disclose(&disclosure).await?;
+        experiment.disclose(&disclosure, &ledger).await?;
     }
     let released = object(&server, &["released", "changing", "--json"]).await?;
     let parameter = released["parameter"].as_array().context("no parameter")?;

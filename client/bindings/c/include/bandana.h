@@ -153,6 +153,11 @@ typedef struct {
   const bandana_metric *metrics;
   // How many they are.
   size_t metrics_size;
+  // The experiment to which the installation tells, by randomized response, whether and why it refuses
+  // others; NULL, the default: it tells nobody.
+  const char *refusals_experiment;
+  // The largest epsilon of a report about refusals. Default: 0.5.
+  double refusals_epsilon_max;
   // Called with `context` when there may be a step to take; NULL, the default: nobody is told. It may
   // only schedule, comes on any thread, and never because of a reward. It must not call the
   // client. Once `bandana_close` has returned no call is under way, and none comes.

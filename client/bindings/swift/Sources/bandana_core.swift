@@ -1233,10 +1233,11 @@ public struct Configuration: Equatable, Hashable {
     public var reportOnceDays: UInt32?
     public var segments: [Segment]
     public var metrics: [Metric]
+    public var refusals: RefusalTerms?
 
     // Default memberwise initializers are never public by default, so we
     // declare one manually.
-    public init(store: Store, rewards: RewardTerms, epsilonMax: Double, signers: [String], windowBudget: Double, windowDays: UInt32, lifetimeBudget: Double, consent: Bool, appKey: String?, keepPendingRewards: Bool, leastReleaseDelaySeconds: UInt64?, reportOnceDays: UInt32?, segments: [Segment], metrics: [Metric]) {
+    public init(store: Store, rewards: RewardTerms, epsilonMax: Double, signers: [String], windowBudget: Double, windowDays: UInt32, lifetimeBudget: Double, consent: Bool, appKey: String?, keepPendingRewards: Bool, leastReleaseDelaySeconds: UInt64?, reportOnceDays: UInt32?, segments: [Segment], metrics: [Metric], refusals: RefusalTerms?) {
         self.store = store
         self.rewards = rewards
         self.epsilonMax = epsilonMax
@@ -1251,6 +1252,7 @@ public struct Configuration: Equatable, Hashable {
         self.reportOnceDays = reportOnceDays
         self.segments = segments
         self.metrics = metrics
+        self.refusals = refusals
     }
 
     
@@ -1282,7 +1284,8 @@ public struct FfiConverterTypeConfiguration: FfiConverterRustBuffer {
                 leastReleaseDelaySeconds: FfiConverterOptionUInt64.read(from: &buf), 
                 reportOnceDays: FfiConverterOptionUInt32.read(from: &buf), 
                 segments: FfiConverterSequenceTypeSegment.read(from: &buf), 
-                metrics: FfiConverterSequenceTypeMetric.read(from: &buf)
+                metrics: FfiConverterSequenceTypeMetric.read(from: &buf), 
+                refusals: FfiConverterOptionTypeRefusalTerms.read(from: &buf)
         )
     }
 
@@ -1301,6 +1304,7 @@ public struct FfiConverterTypeConfiguration: FfiConverterRustBuffer {
         FfiConverterOptionUInt32.write(value.reportOnceDays, into: &buf)
         FfiConverterSequenceTypeSegment.write(value.segments, into: &buf)
         FfiConverterSequenceTypeMetric.write(value.metrics, into: &buf)
+        FfiConverterOptionTypeRefusalTerms.write(value.refusals, into: &buf)
     }
 }
 
@@ -1425,6 +1429,60 @@ public func FfiConverterTypeMetric_lift(_ buf: RustBuffer) throws -> Metric {
 #endif
 public func FfiConverterTypeMetric_lower(_ value: Metric) -> RustBuffer {
     return FfiConverterTypeMetric.lower(value)
+}
+
+
+public struct RefusalTerms: Equatable, Hashable {
+    public var experiment: String
+    public var epsilonMax: Double
+
+    // Default memberwise initializers are never public by default, so we
+    // declare one manually.
+    public init(experiment: String, epsilonMax: Double) {
+        self.experiment = experiment
+        self.epsilonMax = epsilonMax
+    }
+
+    
+
+    
+}
+
+#if compiler(>=6)
+extension RefusalTerms: Sendable {}
+#endif
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeRefusalTerms: FfiConverterRustBuffer {
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> RefusalTerms {
+        return
+            try RefusalTerms(
+                experiment: FfiConverterString.read(from: &buf), 
+                epsilonMax: FfiConverterDouble.read(from: &buf)
+        )
+    }
+
+    public static func write(_ value: RefusalTerms, into buf: inout [UInt8]) {
+        FfiConverterString.write(value.experiment, into: &buf)
+        FfiConverterDouble.write(value.epsilonMax, into: &buf)
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRefusalTerms_lift(_ buf: RustBuffer) throws -> RefusalTerms {
+    return try FfiConverterTypeRefusalTerms.lift(buf)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRefusalTerms_lower(_ value: RefusalTerms) -> RustBuffer {
+    return FfiConverterTypeRefusalTerms.lower(value)
 }
 
 
@@ -1741,6 +1799,8 @@ enum SetupError: Swift.Error, Equatable, Hashable, Foundation.LocalizedError {
     
     case Metrics(message: String)
     
+    case Refusals(message: String)
+    
     case Experiment(message: String)
     
     case Closed(message: String)
@@ -1802,11 +1862,15 @@ public struct FfiConverterTypeSetupError: FfiConverterRustBuffer {
             message: try FfiConverterString.read(from: &buf)
         )
         
-        case 8: return .Experiment(
+        case 8: return .Refusals(
             message: try FfiConverterString.read(from: &buf)
         )
         
-        case 9: return .Closed(
+        case 9: return .Experiment(
+            message: try FfiConverterString.read(from: &buf)
+        )
+        
+        case 10: return .Closed(
             message: try FfiConverterString.read(from: &buf)
         )
         
@@ -1835,10 +1899,12 @@ public struct FfiConverterTypeSetupError: FfiConverterRustBuffer {
             writeInt(&buf, Int32(6))
         case .Metrics(_ /* message is ignored*/):
             writeInt(&buf, Int32(7))
-        case .Experiment(_ /* message is ignored*/):
+        case .Refusals(_ /* message is ignored*/):
             writeInt(&buf, Int32(8))
-        case .Closed(_ /* message is ignored*/):
+        case .Experiment(_ /* message is ignored*/):
             writeInt(&buf, Int32(9))
+        case .Closed(_ /* message is ignored*/):
+            writeInt(&buf, Int32(10))
 
         
         }
@@ -2294,6 +2360,30 @@ fileprivate struct FfiConverterOptionData: FfiConverterRustBuffer {
         switch try readInt(&buf) as Int8 {
         case 0: return nil
         case 1: return try FfiConverterData.read(from: &buf)
+        default: throw UniffiInternalError.unexpectedOptionalTag
+        }
+    }
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+fileprivate struct FfiConverterOptionTypeRefusalTerms: FfiConverterRustBuffer {
+    typealias SwiftType = RefusalTerms?
+
+    public static func write(_ value: SwiftType, into buf: inout [UInt8]) {
+        guard let value = value else {
+            writeInt(&buf, Int8(0))
+            return
+        }
+        writeInt(&buf, Int8(1))
+        FfiConverterTypeRefusalTerms.write(value, into: &buf)
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> SwiftType {
+        switch try readInt(&buf) as Int8 {
+        case 0: return nil
+        case 1: return try FfiConverterTypeRefusalTerms.read(from: &buf)
         default: throw UniffiInternalError.unexpectedOptionalTag
         }
     }

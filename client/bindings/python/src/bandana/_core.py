@@ -1619,8 +1619,69 @@ class _UniffiFfiConverterSequenceTypeMetric(_UniffiConverterRustBuffer):
         ]
 
 @dataclass
+class RefusalTerms:
+    def __init__(self, *, experiment:str, epsilon_max:float):
+        self.experiment = experiment
+        self.epsilon_max = epsilon_max
+        
+        
+
+    
+    def __str__(self):
+        return "RefusalTerms(experiment={}, epsilon_max={})".format(self.experiment, self.epsilon_max)
+    def __eq__(self, other):
+        if self.experiment != other.experiment:
+            return False
+        if self.epsilon_max != other.epsilon_max:
+            return False
+        return True
+
+class _UniffiFfiConverterTypeRefusalTerms(_UniffiConverterRustBuffer):
+    @staticmethod
+    def read(buf):
+        return RefusalTerms(
+            experiment=_UniffiFfiConverterString.read(buf),
+            epsilon_max=_UniffiFfiConverterFloat64.read(buf),
+        )
+
+    @staticmethod
+    def check_lower(value):
+        _UniffiFfiConverterString.check_lower(value.experiment)
+        _UniffiFfiConverterFloat64.check_lower(value.epsilon_max)
+
+    @staticmethod
+    def write(value, buf):
+        _UniffiFfiConverterString.write(value.experiment, buf)
+        _UniffiFfiConverterFloat64.write(value.epsilon_max, buf)
+
+class _UniffiFfiConverterOptionalTypeRefusalTerms(_UniffiConverterRustBuffer):
+    @classmethod
+    def check_lower(cls, value):
+        if value is not None:
+            _UniffiFfiConverterTypeRefusalTerms.check_lower(value)
+
+    @classmethod
+    def write(cls, value, buf):
+        if value is None:
+            buf.write_u8(0)
+            return
+
+        buf.write_u8(1)
+        _UniffiFfiConverterTypeRefusalTerms.write(value, buf)
+
+    @classmethod
+    def read(cls, buf):
+        flag = buf.read_u8()
+        if flag == 0:
+            return None
+        elif flag == 1:
+            return _UniffiFfiConverterTypeRefusalTerms.read(buf)
+        else:
+            raise InternalError("Unexpected flag byte for optional type")
+
+@dataclass
 class Configuration:
-    def __init__(self, *, store:Store, rewards:RewardTerms, epsilon_max:float, signers:typing.List[str], window_budget:float, window_days:int, lifetime_budget:float, consent:bool, app_key:typing.Optional[str], keep_pending_rewards:bool, least_release_delay_seconds:typing.Optional[int], report_once_days:typing.Optional[int], segments:typing.List[Segment], metrics:typing.List[Metric]):
+    def __init__(self, *, store:Store, rewards:RewardTerms, epsilon_max:float, signers:typing.List[str], window_budget:float, window_days:int, lifetime_budget:float, consent:bool, app_key:typing.Optional[str], keep_pending_rewards:bool, least_release_delay_seconds:typing.Optional[int], report_once_days:typing.Optional[int], segments:typing.List[Segment], metrics:typing.List[Metric], refusals:typing.Optional[RefusalTerms]):
         self.store = store
         self.rewards = rewards
         self.epsilon_max = epsilon_max
@@ -1635,12 +1696,13 @@ class Configuration:
         self.report_once_days = report_once_days
         self.segments = segments
         self.metrics = metrics
+        self.refusals = refusals
         
         
 
     
     def __str__(self):
-        return "Configuration(store={}, rewards={}, epsilon_max={}, signers={}, window_budget={}, window_days={}, lifetime_budget={}, consent={}, app_key={}, keep_pending_rewards={}, least_release_delay_seconds={}, report_once_days={}, segments={}, metrics={})".format(self.store, self.rewards, self.epsilon_max, self.signers, self.window_budget, self.window_days, self.lifetime_budget, self.consent, self.app_key, self.keep_pending_rewards, self.least_release_delay_seconds, self.report_once_days, self.segments, self.metrics)
+        return "Configuration(store={}, rewards={}, epsilon_max={}, signers={}, window_budget={}, window_days={}, lifetime_budget={}, consent={}, app_key={}, keep_pending_rewards={}, least_release_delay_seconds={}, report_once_days={}, segments={}, metrics={}, refusals={})".format(self.store, self.rewards, self.epsilon_max, self.signers, self.window_budget, self.window_days, self.lifetime_budget, self.consent, self.app_key, self.keep_pending_rewards, self.least_release_delay_seconds, self.report_once_days, self.segments, self.metrics, self.refusals)
     def __eq__(self, other):
         if self.store != other.store:
             return False
@@ -1670,6 +1732,8 @@ class Configuration:
             return False
         if self.metrics != other.metrics:
             return False
+        if self.refusals != other.refusals:
+            return False
         return True
 
 class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
@@ -1690,6 +1754,7 @@ class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
             report_once_days=_UniffiFfiConverterOptionalUInt32.read(buf),
             segments=_UniffiFfiConverterSequenceTypeSegment.read(buf),
             metrics=_UniffiFfiConverterSequenceTypeMetric.read(buf),
+            refusals=_UniffiFfiConverterOptionalTypeRefusalTerms.read(buf),
         )
 
     @staticmethod
@@ -1708,6 +1773,7 @@ class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
         _UniffiFfiConverterOptionalUInt32.check_lower(value.report_once_days)
         _UniffiFfiConverterSequenceTypeSegment.check_lower(value.segments)
         _UniffiFfiConverterSequenceTypeMetric.check_lower(value.metrics)
+        _UniffiFfiConverterOptionalTypeRefusalTerms.check_lower(value.refusals)
 
     @staticmethod
     def write(value, buf):
@@ -1725,6 +1791,7 @@ class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
         _UniffiFfiConverterOptionalUInt32.write(value.report_once_days, buf)
         _UniffiFfiConverterSequenceTypeSegment.write(value.segments, buf)
         _UniffiFfiConverterSequenceTypeMetric.write(value.metrics, buf)
+        _UniffiFfiConverterOptionalTypeRefusalTerms.write(value.refusals, buf)
 
 
 
@@ -2039,6 +2106,10 @@ class SetupError:  # type: ignore
         def __repr__(self):
             return "SetupError.Metrics({})".format(repr(str(self)))
     _UniffiTempSetupError.Metrics = Metrics # type: ignore
+    class Refusals(_UniffiTempSetupError):
+        def __repr__(self):
+            return "SetupError.Refusals({})".format(repr(str(self)))
+    _UniffiTempSetupError.Refusals = Refusals # type: ignore
     class Experiment(_UniffiTempSetupError):
         def __repr__(self):
             return "SetupError.Experiment({})".format(repr(str(self)))
@@ -2085,10 +2156,14 @@ class _UniffiFfiConverterTypeSetupError(_UniffiConverterRustBuffer):
                 _UniffiFfiConverterString.read(buf),
             )
         if variant == 8:
-            return SetupError.Experiment(
+            return SetupError.Refusals(
                 _UniffiFfiConverterString.read(buf),
             )
         if variant == 9:
+            return SetupError.Experiment(
+                _UniffiFfiConverterString.read(buf),
+            )
+        if variant == 10:
             return SetupError.Closed(
                 _UniffiFfiConverterString.read(buf),
             )
@@ -2109,6 +2184,8 @@ class _UniffiFfiConverterTypeSetupError(_UniffiConverterRustBuffer):
         if isinstance(value, SetupError.Segments):
             return
         if isinstance(value, SetupError.Metrics):
+            return
+        if isinstance(value, SetupError.Refusals):
             return
         if isinstance(value, SetupError.Experiment):
             return
@@ -2131,10 +2208,12 @@ class _UniffiFfiConverterTypeSetupError(_UniffiConverterRustBuffer):
             buf.write_i32(6)
         if isinstance(value, SetupError.Metrics):
             buf.write_i32(7)
-        if isinstance(value, SetupError.Experiment):
+        if isinstance(value, SetupError.Refusals):
             buf.write_i32(8)
-        if isinstance(value, SetupError.Closed):
+        if isinstance(value, SetupError.Experiment):
             buf.write_i32(9)
+        if isinstance(value, SetupError.Closed):
+            buf.write_i32(10)
 
 
 
@@ -2939,6 +3018,7 @@ __all__ = [
     "Choice",
     "Segment",
     "Metric",
+    "RefusalTerms",
     "Configuration",
     "Status",
     "Write",

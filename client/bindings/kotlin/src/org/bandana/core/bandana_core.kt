@@ -2130,6 +2130,8 @@ data class Configuration (
     var `segments`: List<Segment>
     , 
     var `metrics`: List<Metric>
+    , 
+    var `refusals`: RefusalTerms?
     
 ){
     
@@ -2160,6 +2162,7 @@ public object FfiConverterTypeConfiguration: FfiConverterRustBuffer<Configuratio
             FfiConverterOptionalUInt.read(buf),
             FfiConverterSequenceTypeSegment.read(buf),
             FfiConverterSequenceTypeMetric.read(buf),
+            FfiConverterOptionalTypeRefusalTerms.read(buf),
         )
     }
 
@@ -2177,7 +2180,8 @@ public object FfiConverterTypeConfiguration: FfiConverterRustBuffer<Configuratio
             FfiConverterOptionalULong.allocationSize(value.`leastReleaseDelaySeconds`) +
             FfiConverterOptionalUInt.allocationSize(value.`reportOnceDays`) +
             FfiConverterSequenceTypeSegment.allocationSize(value.`segments`) +
-            FfiConverterSequenceTypeMetric.allocationSize(value.`metrics`)
+            FfiConverterSequenceTypeMetric.allocationSize(value.`metrics`) +
+            FfiConverterOptionalTypeRefusalTerms.allocationSize(value.`refusals`)
     )
 
     override fun write(value: Configuration, buf: ByteBuffer) {
@@ -2195,6 +2199,7 @@ public object FfiConverterTypeConfiguration: FfiConverterRustBuffer<Configuratio
             FfiConverterOptionalUInt.write(value.`reportOnceDays`, buf)
             FfiConverterSequenceTypeSegment.write(value.`segments`, buf)
             FfiConverterSequenceTypeMetric.write(value.`metrics`, buf)
+            FfiConverterOptionalTypeRefusalTerms.write(value.`refusals`, buf)
     }
 }
 
@@ -2271,6 +2276,44 @@ public object FfiConverterTypeMetric: FfiConverterRustBuffer<Metric> {
     override fun write(value: Metric, buf: ByteBuffer) {
             FfiConverterString.write(value.`name`, buf)
             FfiConverterTypeRewardTerms.write(value.`values`, buf)
+    }
+}
+
+
+
+data class RefusalTerms (
+    var `experiment`: kotlin.String
+    , 
+    var `epsilonMax`: kotlin.Double
+    
+){
+    
+
+    
+
+    
+    companion object
+}
+
+/**
+ * @suppress
+ */
+public object FfiConverterTypeRefusalTerms: FfiConverterRustBuffer<RefusalTerms> {
+    override fun read(buf: ByteBuffer): RefusalTerms {
+        return RefusalTerms(
+            FfiConverterString.read(buf),
+            FfiConverterDouble.read(buf),
+        )
+    }
+
+    override fun allocationSize(value: RefusalTerms) = (
+            FfiConverterString.allocationSize(value.`experiment`) +
+            FfiConverterDouble.allocationSize(value.`epsilonMax`)
+    )
+
+    override fun write(value: RefusalTerms, buf: ByteBuffer) {
+            FfiConverterString.write(value.`experiment`, buf)
+            FfiConverterDouble.write(value.`epsilonMax`, buf)
     }
 }
 
@@ -2574,6 +2617,8 @@ sealed class SetupException(message: String): kotlin.Exception(message) {
         
         class Metrics(message: String) : SetupException(message)
         
+        class Refusals(message: String) : SetupException(message)
+        
         class Experiment(message: String) : SetupException(message)
         
         class Closed(message: String) : SetupException(message)
@@ -2598,8 +2643,9 @@ public object FfiConverterTypeSetupError : FfiConverterRustBuffer<SetupException
             5 -> SetupException.AppKey(FfiConverterString.read(buf))
             6 -> SetupException.Segments(FfiConverterString.read(buf))
             7 -> SetupException.Metrics(FfiConverterString.read(buf))
-            8 -> SetupException.Experiment(FfiConverterString.read(buf))
-            9 -> SetupException.Closed(FfiConverterString.read(buf))
+            8 -> SetupException.Refusals(FfiConverterString.read(buf))
+            9 -> SetupException.Experiment(FfiConverterString.read(buf))
+            10 -> SetupException.Closed(FfiConverterString.read(buf))
             else -> throw RuntimeException("invalid error enum value, something is very wrong!!")
         }
         
@@ -2639,12 +2685,16 @@ public object FfiConverterTypeSetupError : FfiConverterRustBuffer<SetupException
                 buf.putInt(7)
                 Unit
             }
-            is SetupException.Experiment -> {
+            is SetupException.Refusals -> {
                 buf.putInt(8)
                 Unit
             }
-            is SetupException.Closed -> {
+            is SetupException.Experiment -> {
                 buf.putInt(9)
+                Unit
+            }
+            is SetupException.Closed -> {
+                buf.putInt(10)
                 Unit
             }
         }.let { /* this makes the `when` an expression, which ensures it is exhaustive */ }
@@ -3085,6 +3135,38 @@ public object FfiConverterOptionalByteArray: FfiConverterRustBuffer<kotlin.ByteA
         } else {
             buf.put(1)
             FfiConverterByteArray.write(value, buf)
+        }
+    }
+}
+
+
+
+
+/**
+ * @suppress
+ */
+public object FfiConverterOptionalTypeRefusalTerms: FfiConverterRustBuffer<RefusalTerms?> {
+    override fun read(buf: ByteBuffer): RefusalTerms? {
+        if (buf.get().toInt() == 0) {
+            return null
+        }
+        return FfiConverterTypeRefusalTerms.read(buf)
+    }
+
+    override fun allocationSize(value: RefusalTerms?): ULong {
+        if (value == null) {
+            return 1UL
+        } else {
+            return 1UL + FfiConverterTypeRefusalTerms.allocationSize(value)
+        }
+    }
+
+    override fun write(value: RefusalTerms?, buf: ByteBuffer) {
+        if (value == null) {
+            buf.put(0)
+        } else {
+            buf.put(1)
+            FfiConverterTypeRefusalTerms.write(value, buf)
         }
     }
 }
