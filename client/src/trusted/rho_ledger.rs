@@ -68,8 +68,8 @@ impl Account {
 /// The account of each experiment.
 type Accounts = BTreeMap<ExperimentId, Account>;
 
-/// The account of each experiment, and what waits although it is counted. Nothing is ever taken back: an attempt that fails may waste
-/// budget.
+/// The account of each experiment, and what waits although it is counted. Nothing is ever taken
+/// back: an attempt that fails may waste budget.
 ///
 /// An experiment is known by its id alone, so no new digest, revision or server begins its count
 /// again.
