@@ -119,7 +119,17 @@ impl Disclosures {
         self.0.lock().spent()
     }
 
-    /// What this person has disclosed to one experiment; see [`SpentOnExperiment`].
+    /// What this person has disclosed to one experiment.
+    ///
+    /// ```
+    /// use bandana_client::danger;
+    /// use bandana_client::trusted::{RhoBudget, SpentOnExperiment};
+    /// use bandana_shared::identity::ExperimentId;
+    /// let disclosures = danger::disclosures_in_memory(RhoBudget::default())?;
+    /// let nothing = disclosures.spent_on(&ExperimentId::new("headlines")?);
+    /// assert_eq!(nothing, SpentOnExperiment::default());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn spent_on(&self, id: &ExperimentId) -> SpentOnExperiment {
         self.0.lock().spent_on(id)
     }

@@ -88,17 +88,15 @@ impl Waiting {
         self.ledger.hear(day);
         let of_memory = debtor.counted_by.get().filter(|(ledger, _)| *ledger == self.number);
         let counted = self.ledger.debited.get(&debtor.name).or(of_memory.map(|(_, day)| day));
-        match counted.copied() {
-            Some(day) => {
-                if self.ledger.raise(&debtor.experiment_id, price, day, &self.budget)? {
-                    self.rho_file.change();
-                }
-            }
-            None => {
-                let day = self.ledger.debit(&debtor.experiment_id, price, &self.budget)?;
+        let id = &debtor.experiment_id;
+        if let Some(day) = counted.copied() {
+            if self.ledger.raise(id, price, day, &self.budget)? {
                 self.rho_file.change();
-                debtor.counted_by.get_or_init(|| (self.number, day));
             }
+        } else {
+            let day = self.ledger.debit(id, price, &self.budget)?;
+            self.rho_file.change();
+            debtor.counted_by.get_or_init(|| (self.number, day));
         }
         self.write_ledger().map_err(TrustedError::Ledger)
     }
