@@ -234,8 +234,9 @@ fn golden_bytes() -> Result<(), Failure> {
     ledger.debit(&second, NanoNats::new(5_000_000), &budget)?;
     ledger.debited.insert([7; 16], Day::new(20_003));
     let bytes = rho_file::bytes(&ledger)?;
-    let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    assert_eq!(hex, GOLDEN);
+    let golden =
+        (0..GOLDEN.len() / 2).map(|at| u8::from_str_radix(&GOLDEN[2 * at..2 * at + 2], 16));
+    assert_eq!(bytes, golden.collect::<Result<Vec<u8>, _>>()?, "{bytes:02x?}");
     assert_eq!(rho_file::read(&bytes)?, ledger);
     for place in 0..bytes.len() {
         let mut damaged = bytes.clone();
