@@ -1,5 +1,7 @@
 //! The budget of ρ: what an app lets one person disclose, and what of it is spent.
 
+use std::fmt;
+
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::accounting::nano_nats::NanoNats;
@@ -211,11 +213,6 @@ pub(super) enum Cap {
 /// # Ok::<(), Failure>(())
 /// ```
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error(
-    "disclosing reward {rewards} of this person to the experiment costs {} more of rho, and {} of {} is \
-     left {}; it was not disclosed, {}",
-    rho(*needed), rho(*left), rho(*cap), self.period(), self.advice()
-)]
 pub struct RhoExhausted {
     pub(super) of: Cap,
     /// k, with this reward.
@@ -224,6 +221,22 @@ pub struct RhoExhausted {
     pub(super) left: NanoNats,
     pub(super) cap: NanoNats,
     pub(super) passes: bool,
+}
+
+impl fmt::Display for RhoExhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "disclosing reward {} of this person to the experiment costs {} more of rho, and {} \
+             of {} is left {}; it was not disclosed, {}",
+            self.rewards,
+            rho(self.needed),
+            rho(self.left),
+            rho(self.cap),
+            self.period(),
+            self.advice()
+        )
+    }
 }
 
 impl RhoExhausted {

@@ -8,6 +8,7 @@ use bandana_shared::wire::v1::DiscloseRequest;
 use bandana_shared::wire::v1::disclose_request::Played;
 
 use super::TrustedError;
+use super::rho_ledger::Counted;
 
 /// A reward that its user discloses. It can't be printed, copied or serialised by accident.
 ///
@@ -66,8 +67,8 @@ pub struct Disclosure {
     reward: f64,
     /// The server's day, fixed at the first attempt.
     day: OnceLock<Day>,
-    /// The ledger of this process that has counted it first, and on which day.
-    counted_by: Arc<OnceLock<(u64, Day)>>,
+    /// The ledger of this process that has counted it first, and how.
+    counted_by: Arc<OnceLock<(u64, Counted)>>,
 }
 
 /// What a ledger has to know of a disclosure.
@@ -75,8 +76,8 @@ pub struct Disclosure {
 pub(super) struct Debtor {
     pub(super) experiment_id: ExperimentId,
     pub(super) name: [u8; 16],
-    /// The ledger of this process that has counted it first, and on which day.
-    pub(super) counted_by: Arc<OnceLock<(u64, Day)>>,
+    /// The ledger of this process that has counted it first, and how.
+    pub(super) counted_by: Arc<OnceLock<(u64, Counted)>>,
 }
 
 impl fmt::Debug for Disclosure {
@@ -117,9 +118,9 @@ impl Disclosure {
         *self.day.get_or_init(|| day)
     }
 
-    /// The day on which this ledger has counted it. A second ledger counts every attempt.
-    pub(super) fn counted_by(&self, ledger: u64) -> Option<Day> {
-        self.counted_by.get().filter(|(by, _)| *by == ledger).map(|(_, day)| *day)
+    /// How this ledger has counted it. A second ledger counts every attempt.
+    pub(super) fn counted_by(&self, ledger: u64) -> Option<Counted> {
+        self.counted_by.get().filter(|(by, _)| *by == ledger).map(|(_, counted)| *counted)
     }
 
     pub(super) fn debtor(&self) -> Debtor {

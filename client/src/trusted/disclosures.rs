@@ -119,7 +119,17 @@ impl Disclosures {
         self.0.lock().spent()
     }
 
-    /// What this person has disclosed to one experiment; see [`SpentOnExperiment`].
+    /// What this person has disclosed to one experiment.
+    ///
+    /// ```
+    /// use bandana_client::danger;
+    /// use bandana_client::trusted::{RhoBudget, SpentOnExperiment};
+    /// use bandana_shared::identity::ExperimentId;
+    /// let disclosures = danger::disclosures_in_memory(RhoBudget::default())?;
+    /// let nothing = disclosures.spent_on(&ExperimentId::new("headlines")?);
+    /// assert_eq!(nothing, SpentOnExperiment::default());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn spent_on(&self, id: &ExperimentId) -> SpentOnExperiment {
         self.0.lock().spent_on(id)
     }
@@ -327,13 +337,16 @@ impl Disclosures {
             let (day, of, known) = (experiment.known_day(), id.clone(), tried.clone());
             let price = experiment.price();
             let batch = self.on_disk(move |waiting| waiting.batch(&of, price, day, &known));
-            let Batch { messages, refused } = match batch.await {
+            let Batch { messages, refused, held } = match batch.await {
                 Ok(batch) => batch,
                 Err(error) => {
                     flushed.storage = Some(error);
                     return ControlFlow::Break(());
                 }
             };
+            if let Some(exhausted) = held {
+                flushed.hold_up(id, TrustedError::Budget(exhausted));
+            }
             if let Some(exhausted) = refused {
                 self.refuse(id, exhausted, flushed);
             }
@@ -376,15 +389,13 @@ impl Disclosures {
 
     /// Has what the budget has no room for wait, or drops what it never will have room for.
     fn refuse(&self, id: &ExperimentId, exhausted: RhoExhausted, flushed: &mut Flushed) {
-        if !exhausted.passes() {
-            let dropped = self.0.lock().drop_uncounted(id);
-            let refusals = (0..dropped).map(|_| (id.clone(), TrustedError::Budget(exhausted)));
-            flushed.dropped.extend(refusals);
-        }
-        // What was sent before, at a lower price, waits.
-        if self.0.lock().waits_for(id) {
+        if exhausted.passes() {
             flushed.hold_up(id, TrustedError::Budget(exhausted));
+            return;
         }
+        let dropped = self.0.lock().drop_uncounted(id);
+        let refusals = (0..dropped).map(|_| (id.clone(), TrustedError::Budget(exhausted)));
+        flushed.dropped.extend(refusals);
     }
 
     /// Runs `work` on the waiting disclosures, on a thread that may block.

@@ -9,7 +9,7 @@ use bandana_shared::identity::{Day, ExperimentId};
 use bandana_shared::stored::{self, Stored, StoredError};
 use serde::{Deserialize, Serialize};
 
-use super::rho_ledger::{Account, RhoLedger};
+use super::rho_ledger::{Account, Counted, RhoLedger};
 use crate::storage::{Files, StorageError, failed, replace};
 
 pub(crate) const RHO: &str = "rho";
@@ -109,8 +109,8 @@ pub(crate) fn read(bytes: &[u8]) -> Result<RhoLedger, StorageError> {
 struct StoredRho {
     today: Option<u32>,
     accounts: Vec<StoredAccount>,
-    /// Names and days.
-    debited: Vec<([u8; 16], u32)>,
+    /// Names, days, and prices.
+    debited: Vec<([u8; 16], u32, u64)>,
 }
 
 impl Stored for StoredRho {
@@ -135,18 +135,24 @@ impl StoredRho {
             rewards: account.rewards,
             days: account.days.iter().map(|(day, rewards)| (day.get(), *rewards)).collect(),
         };
+        let debit = |(name, counted): (&[u8; 16], &Counted)| {
+            (*name, counted.day.get(), counted.price.get())
+        };
         Self {
             today: ledger.today.map(Day::get),
             accounts: ledger.accounts.iter().map(account).collect(),
-            debited: ledger.debited.iter().map(|(name, day)| (*name, day.get())).collect(),
+            debited: ledger.debited.iter().map(debit).collect(),
         }
     }
 
     /// `None`: no ledger of this library has this content.
     fn into_ledger(self) -> Option<RhoLedger> {
+        let counted = |(name, day, price)| {
+            (name, Counted { day: Day::new(day), price: NanoNats::new(price) })
+        };
         let mut ledger = RhoLedger {
             today: self.today.map(Day::new),
-            debited: self.debited.into_iter().map(|(name, day)| (name, Day::new(day))).collect(),
+            debited: self.debited.into_iter().map(counted).collect(),
             ..RhoLedger::default()
         };
         for stored in self.accounts {

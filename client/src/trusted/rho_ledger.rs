@@ -65,6 +65,15 @@ impl Account {
     }
 }
 
+/// The debit of a disclosure that may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counted {
+    /// The day that it counts on.
+    pub(crate) day: Day,
+    /// The largest price at which it was sent.
+    pub(crate) price: NanoNats,
+}
+
 /// The account of each experiment.
 type Accounts = BTreeMap<ExperimentId, Account>;
 
@@ -78,8 +87,8 @@ pub(crate) struct RhoLedger {
     pub(crate) accounts: Accounts,
     /// The server's day as last accepted; `None`: never.
     pub(crate) today: Option<Day>,
-    /// The waiting disclosures that are counted, each with the day on which it is.
-    pub(crate) debited: BTreeMap<[u8; 16], Day>,
+    /// The waiting disclosures that are counted.
+    pub(crate) debited: BTreeMap<[u8; 16], Counted>,
 }
 
 /// A ρ in billionths, rounded up. Beyond 1.8e10 there is no difference.
@@ -120,20 +129,20 @@ impl RhoLedger {
         self.admit(id, after, budget).map(|()| today)
     }
 
-    /// Has all rewards of an experiment cost this price, if it is more than before: one that was
-    /// counted on `day` is to be sent again. Returns whether the ledger has changed.
+    /// Has all rewards of an experiment cost this price, if it is more than the one at which
+    /// `counted` was: that is to be sent again. Returns whether it is more.
     pub(crate) fn raise(
         &mut self,
         id: &ExperimentId,
         price: NanoNats,
-        day: Day,
+        counted: Counted,
         budget: &RhoBudget,
     ) -> Result<bool, RhoExhausted> {
-        let mut after = self.accounts.get(id).cloned().unwrap_or_default();
-        if price <= after.price {
+        if price <= counted.price {
             return Ok(false);
         }
-        after.price = price;
+        let day = counted.day;
+        let mut after = self.accounts.get(id).cloned().unwrap_or_default();
         let oldest = self.today.unwrap_or(day).back(Budget::WINDOW_DAYS_MAX - 1);
         if budget.window() != NanoNats::MAX && day < oldest {
             // What its windows have cost is no longer known.
@@ -141,6 +150,10 @@ impl RhoLedger {
             let (rewards, needed, left) = (after.rewards, price, NanoNats::ZERO);
             return Err(RhoExhausted { of, rewards, needed, left, cap, passes: false });
         }
+        if price <= after.price {
+            return Ok(true);
+        }
+        after.price = price;
         self.admit(id, after, budget).map(|()| true)
     }
 

@@ -1,7 +1,6 @@
 //! The ledger of ρ: whatever servers, clocks and disks do, what has left stays within the caps.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use bandana_shared::accounting::concentrated::Rho;
 use bandana_shared::accounting::nano_nats::NanoNats;
@@ -11,7 +10,7 @@ use bandana_shared::wire::v1::disclose_request::Played;
 use tonic::Status;
 
 use super::rho_file::{self, RHO};
-use super::rho_ledger::{RhoLedger, price_of};
+use super::rho_ledger::{Counted, RhoLedger, price_of};
 use super::scripted::{Answer, Scripted};
 use super::waiting::Waiting;
 use super::{
@@ -176,9 +175,10 @@ fn k_rewards_cost_k_squared_and_experiments_add_up() -> Result<(), Failure> {
         ledger.debit(&second, NanoNats::new(5_000_000), &unlimited)?;
     }
     assert_eq!(ledger.spent(&unlimited).lifetime, nano(45_000.5)?);
+    let before = Counted { day: Day::new(0), price: NanoNats::new(5_000_000) };
     // One dearer reward makes all of its experiment as dear, a cheaper one changes nothing.
-    ledger.raise(&second, NanoNats::new(10_000_000), Day::new(0), &unlimited)?;
-    ledger.raise(&second, NanoNats::new(1_000_000), Day::new(0), &unlimited)?;
+    ledger.raise(&second, NanoNats::new(10_000_000), before, &unlimited)?;
+    ledger.raise(&second, NanoNats::new(1_000_000), before, &unlimited)?;
     assert_eq!(ledger.spent(&unlimited).lifetime, nano(45_001.0)?);
 
     // A default budget: 10 of 0.005 in a week, and 15 in a life.
@@ -212,12 +212,10 @@ fn no_arithmetic_overflows_into_room() -> Result<(), Failure> {
     for _ in 0..200 {
         ledger.debit(&id, nano(1e6)?, &budget).ok();
     }
+    let sent = Counted { day: Day::new(0), price: nano(1e6)? };
     // 134² and not 135² million are within 1.8e10.
     assert_eq!(ledger.spent_on(&id, &budget).rewards, 134);
-    assert!(
-        ledger.raise(&id, nano(1.8e10)?, Day::new(0), &budget).is_err(),
-        "those that left get dearer"
-    );
+    assert!(ledger.raise(&id, nano(1.8e10)?, sent, &budget).is_err(), "those that left get dearer");
     // Prices are rounded up and caps down.
     assert_eq!((nano(1e-12)?.get(), nano(0.1)?.get()), (1, 100_000_001));
     Ok(())
@@ -233,13 +231,12 @@ fn golden_bytes() -> Result<(), Failure> {
     ledger.hear(Day::new(20_003));
     ledger.debit(&first, NanoNats::new(500_000_000), &budget)?;
     ledger.debit(&second, NanoNats::new(5_000_000), &budget)?;
-    ledger.debited.insert([7; 16], Day::new(20_003));
+    let counted = Counted { day: Day::new(20_003), price: NanoNats::new(5_000_000) };
+    ledger.debited.insert([7; 16], counted);
     let bytes = rho_file::bytes(&ledger)?;
-    let hex = bytes.iter().fold(String::new(), |mut hex, byte| {
-        write!(hex, "{byte:02x}").ok();
-        hex
-    });
-    assert_eq!(hex, GOLDEN);
+    let golden =
+        (0..GOLDEN.len() / 2).map(|at| u8::from_str_radix(&GOLDEN[2 * at..2 * at + 2], 16));
+    assert_eq!(bytes, golden.collect::<Result<Vec<u8>, _>>()?, "{bytes:02x?}");
     assert_eq!(rho_file::read(&bytes)?, ledger);
     for place in 0..bytes.len() {
         let mut damaged = bytes.clone();
@@ -253,9 +250,9 @@ fn golden_bytes() -> Result<(), Failure> {
 }
 
 /// Version 1.
-const GOLDEN: &str = "424472680100e8abf13f01fb234e020861727469636c6573fc404b4c000101fb234e01096865\
+const GOLDEN: &str = "4244726801009551e79e01fb234e020861727469636c6573fc404b4c000101fb234e01096865\
                       61646c696e6573fc0065cd1d0202fb204e01fb234e01010707070707070707070707070707\
-                      0707fb234e";
+                      0707fb234efc404b4c00";
 
 #[test]
 fn a_file_that_is_lost_damaged_or_from_elsewhere_is_no_empty_ledger() -> Result<(), Failure> {
@@ -454,4 +451,33 @@ fn a_directory_of_an_older_version_opens_and_its_rewards_count_when_they_are_sen
         assert_eq!((server.script().heard.len(), disclosures.spent().rewards), (1, 1));
         Ok(())
     })
+}
+
+#[test]
+fn what_was_sent_long_ago_never_leaves_at_a_higher_price() -> Result<(), Failure> {
+    let (disk, id) = (Disk::new(1, None), ExperimentId::new("long")?);
+    let mut waiting = Waiting::open(Box::new(disk), budget(10.0, 31, 10.0)?)?;
+    let keep = |waiting: &mut Waiting, number| -> Result<[u8; 16], Failure> {
+        let name = SeededNoise::new(7, number).unique_name()?;
+        let made = Disclosure::restored(id.clone(), name, Played::Arm(0), 0.5, None);
+        waiting.keep(made.ok_or("no disclosure")?)?;
+        Ok(name)
+    };
+    let names = |batch: super::waiting::Batch| -> Vec<_> {
+        batch.messages.into_iter().map(|(name, _)| name).collect()
+    };
+    let (none, day) = (BTreeSet::new(), |day| Some(Day::new(day)));
+    let first = keep(&mut waiting, 1)?;
+    assert_eq!(names(waiting.batch(&id, nano(0.1)?, day(100), &none)?), [first]);
+    // The rewards of its windows are no longer known. A fresh one is dearer, and holds up nothing.
+    let second = keep(&mut waiting, 2)?;
+    for today in [140, 141] {
+        let batch = waiting.batch(&id, nano(0.2)?, day(today), &none)?;
+        assert!(batch.held.is_some() && batch.refused.is_none(), "{batch:?}");
+        assert_eq!(names(batch), [second]);
+    }
+    let batch = waiting.batch(&id, nano(0.1)?, day(141), &none)?;
+    assert!(names(batch).contains(&first), "at its own price it is sent again");
+    assert_eq!(waiting.spent_on(&id).rewards, 2);
+    Ok(())
 }

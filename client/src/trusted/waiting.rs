@@ -11,7 +11,7 @@ use super::budget::{RhoBudget, RhoExhausted, RhoSpent, SpentOnExperiment};
 use super::disclosure::Debtor;
 use super::disclosures::{KeepError, WAITING_DAYS_MAX, WAITING_MAX};
 use super::rho_file::RhoFile;
-use super::rho_ledger::RhoLedger;
+use super::rho_ledger::{Counted, RhoLedger};
 use super::{Disclosure, TrustedError};
 use crate::outbox::SEALED_MAX;
 use crate::storage::{Files, StorageError};
@@ -54,8 +54,10 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 pub(super) struct Batch {
     /// Messages whose price is durable.
     pub(super) messages: Vec<(Name, DiscloseRequest)>,
-    /// Why others of the experiment can't be sent.
+    /// Why others can't be sent, none of which was.
     pub(super) refused: Option<RhoExhausted>,
+    /// Why others that were sent before can't be sent again, at a price that has grown.
+    pub(super) held: Option<RhoExhausted>,
 }
 
 /// The name of a disclosure.
@@ -87,15 +89,16 @@ impl Waiting {
     ) -> Result<(), TrustedError> {
         self.ledger.hear(day);
         let of_memory = debtor.counted_by.get().filter(|(ledger, _)| *ledger == self.number);
-        let counted = self.ledger.debited.get(&debtor.name).or(of_memory.map(|(_, day)| day));
-        if let Some(day) = counted.copied() {
-            if self.ledger.raise(&debtor.experiment_id, price, day, &self.budget)? {
+        let counted = self.ledger.debited.get(&debtor.name).or(of_memory.map(|(_, by)| by));
+        let id = &debtor.experiment_id;
+        if let Some(counted) = counted.copied() {
+            if self.ledger.raise(id, price, counted, &self.budget)? {
                 self.rho_file.change();
             }
         } else {
-            let day = self.ledger.debit(&debtor.experiment_id, price, &self.budget)?;
+            let day = self.ledger.debit(id, price, &self.budget)?;
             self.rho_file.change();
-            debtor.counted_by.get_or_init(|| (self.number, day));
+            debtor.counted_by.get_or_init(|| (self.number, Counted { day, price }));
         }
         self.write_ledger().map_err(TrustedError::Ledger)
     }
@@ -114,8 +117,8 @@ impl Waiting {
             return Err(KeepError::Full(Box::new(disclosure)));
         }
         let name = disclosure.name();
-        if let Some(day) = disclosure.counted_by(self.number) {
-            self.ledger.debited.insert(name, day);
+        if let Some(counted) = disclosure.counted_by(self.number) {
+            self.ledger.debited.insert(name, counted);
             self.rho_file.change();
         }
         self.kept.insert(name, Kept { disclosure, kept_on: UNCONFIRMED });
@@ -181,26 +184,27 @@ impl Waiting {
         let of_it = |kept: &&Kept| kept.disclosure.experiment_id() == id;
         let dated = self.kept.values().filter(of_it).filter(|k| k.disclosure.day().is_some());
         let mut room = SEALED_MAX.saturating_sub(dated.count());
-        let (mut admitted, mut refused) = (Vec::new(), None);
+        let (mut admitted, mut refused, mut held) = (Vec::new(), None, None);
         let untried = self.kept.iter().filter(|(name, _)| !tried.contains(*name));
         for (name, kept) in untried.filter(|(_, kept)| of_it(kept)) {
             let counted = self.ledger.debited.get(name).copied();
             let is_dated = kept.disclosure.day().is_some();
             // A crash may have left it counted without a day. It gets the day of its debit.
-            let day = kept.disclosure.day().or(counted).or(day);
+            let day = kept.disclosure.day().or(counted.map(|counted| counted.day)).or(day);
             let Some(day) = day.filter(|_| is_dated || room > 0) else { continue };
             let debited = match counted {
-                Some(on) => self.ledger.raise(id, price, on, &self.budget).map(|new| (new, on)),
+                Some(by) => self.ledger.raise(id, price, by, &self.budget).map(|new| (new, by.day)),
                 None => self.ledger.debit(id, price, &self.budget).map(|on| (true, on)),
             };
             match debited {
                 Ok((false, _)) => {}
-                Ok((true, on)) => {
-                    self.ledger.debited.insert(*name, on);
+                Ok((true, day)) => {
+                    self.ledger.debited.insert(*name, Counted { day, price });
                     self.rho_file.change();
                 }
                 Err(exhausted) => {
-                    refused.get_or_insert(exhausted);
+                    let of = if counted.is_some() { &mut held } else { &mut refused };
+                    of.get_or_insert(exhausted);
                     continue;
                 }
             }
@@ -214,7 +218,7 @@ impl Waiting {
         self.write()?;
         // Also where nothing has changed: whoever lost the lock sends nothing.
         self.write_ledger()?;
-        Ok(Batch { messages: admitted, refused })
+        Ok(Batch { messages: admitted, refused, held })
     }
 
     /// Drops the disclosures of an experiment that were never sent, and returns their number.
