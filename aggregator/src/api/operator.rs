@@ -105,7 +105,9 @@ impl OperatorService {
     }
 
     fn status_of(&self, experiment: &Experiment) -> ExperimentStatus {
-        status_of(experiment, self.watch.alarms(experiment))
+        // Alarms after the state, so that no state is told without what has caused it.
+        let status = status_of(experiment);
+        ExperimentStatus { alarms: self.watch.alarms(experiment), ..status }
     }
 
     async fn step(
@@ -197,7 +199,8 @@ pub(super) fn state_of(state: ExperimentState) -> v1::ExperimentState {
     }
 }
 
-fn status_of(experiment: &Experiment, alarms: Vec<v1::Alarm>) -> ExperimentStatus {
+/// The status, without alarms.
+fn status_of(experiment: &Experiment) -> ExperimentStatus {
     let serving = experiment.serving();
     let arms = serving.specification.arms();
     let count = |arms: usize| u32::try_from(arms).unwrap_or(u32::MAX);
@@ -219,7 +222,7 @@ fn status_of(experiment: &Experiment, alarms: Vec<v1::Alarm>) -> ExperimentStatu
         },
         burn_in_reports: config.guardrails.burn_in_reports,
         holdout_share: config.guardrails.holdout_share,
-        alarms,
+        alarms: Vec::new(),
         arm_count: count(arms.len()),
         arms_in_play: count(arms.iter().filter(|arm| !arm.is_retired()).count()),
         archived: serving.is_archived,
