@@ -401,8 +401,15 @@ impl Draft {
 
     /// The share of the installations that are held out.
     fn holdout(&self) -> Result<Millionths, Failure> {
-        let share = Millionths::from_share(self.holdout_group.unwrap_or(0.0));
-        share.map_err(|error| Failure::Refused(format!("--holdout-group: {error}")))
+        let asked = self.holdout_group.unwrap_or(0.0);
+        match Millionths::from_share(asked) {
+            Ok(Millionths::NONE) if asked > 0.0 => Err(Failure::Refused(format!(
+                "--holdout-group (`holdout_group`): {asked} is less than a millionth; give a \
+                 larger share, or leave it out"
+            ))),
+            Ok(share) => Ok(share),
+            Err(error) => Err(Failure::Refused(format!("--holdout-group: {error}"))),
+        }
     }
 
     /// The private context, if there is one.

@@ -436,6 +436,9 @@ async fn operators_say_who_takes_part() -> anyhow::Result<()> {
     refuses(&["x", "--enrolment-share", "0"], 4, &["above 0"]).await?;
     refuses(&["x", "--enrolment-share", "1.5"], 4, &["from 0 to 1"]).await?;
     refuses(&["x", "--redraw", "--report-days", "1"], 4, &["--redraw"]).await?;
+    for (share, says) in [("1", "share below 1"), ("-0.1", "from 0 to 1"), ("1e-7", "millionth")] {
+        refuses(&["x", &format!("--holdout-group={share}")], 4, &[says]).await?;
+    }
     create("second --layer page:0.25-1").await?;
     create("elsewhere --layer search:0-1").await?;
     // What has ended gets no reports any more.
