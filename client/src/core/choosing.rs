@@ -105,6 +105,16 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
+    /// The newest assignment of an experiment whose window lasts and which reports.
+    pub(crate) fn open_assignment(
+        &self,
+        experiment_id: &ExperimentId,
+        now: Timestamp,
+    ) -> Option<AssignmentId> {
+        let chosen = self.current(experiment_id, now)?;
+        chosen.unreported().is_none().then_some(chosen.id())
+    }
+
     /// The newest assignment of an experiment whose window lasts.
     fn current(&self, experiment_id: &ExperimentId, now: Timestamp) -> Option<Chosen> {
         if let Some(shown) = self.unreported.get(experiment_id).filter(|one| one.lasts(now)) {

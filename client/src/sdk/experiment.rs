@@ -211,6 +211,7 @@ impl Experiment {
         let chosen = way(&mut core, &self.id, self.bandana.shared.now());
         let refusal = core.refusal(&self.id).cloned();
         drop(core);
+        self.bandana.shared.draw_about_refusals();
         self.bandana.shared.wake_after_draw();
         match (chosen, refusal) {
             (Ok(chosen), _) => Choice::Arm(Assignment::new(self.bandana.clone(), chosen)),

@@ -29,9 +29,10 @@ impl<T> Builder<Ready<T>> {
     /// ```
     ///
     /// # Privacy
-    /// A report of its own, debited like any other. An installation that refuses nothing makes it too,
-    /// at times that don't depend on refusals; they change the odds of one symbol. Which experiment is
-    /// refused is not told.
+    /// A report of its own, debited like any other. It is drawn when the app chooses an arm of any
+    /// experiment, whatever comes of that, and never since something was refused or asked for again;
+    /// what is refused changes the odds of one symbol. Which experiment it was is not told. Whoever
+    /// sees all calls of one installation needs no report: who refuses asks again, and sends no reports.
     pub fn report_refusals(mut self, id: ExperimentId, acceptance: Acceptance) -> Self {
         let settings = &mut self.step.settings;
         settings.acceptances.by_id.insert(id.clone(), acceptance);
@@ -41,23 +42,31 @@ impl<T> Builder<Ready<T>> {
 }
 
 impl Shared {
-    /// Adds to the report on refusals what is refused now.
+    /// Draws the assignment whose report is on refusals, if none is open. Only for the app's own calls:
+    /// the time of a fetch may depend on what is refused.
+    pub(super) fn draw_about_refusals(&self) {
+        let Some(id) = &self.refusals else { return };
+        let now = self.now();
+        // Without a policy, or consent, there is nothing to report.
+        self.core().choose(id, now).ok();
+        self.tell_refusals();
+    }
+
+    /// Adds to the open report on refusals what is refused now. Of the categories told within the
+    /// window the last one counts.
     pub(super) fn tell_refusals(&self) {
         let Some(id) = &self.refusals else { return };
-        let mut core = self.core();
-        if core.specification(id).is_none() {
-            return;
-        }
         let now = self.now();
+        let mut core = self.core();
+        let Some(assignment) = core.open_assignment(id, now) else { return };
         let reason = core.first_refusal(id).map_or(RefusalReason::Nothing, Refusal::reason);
-        if let Ok(chosen) = core.choose(id, now)
-            && chosen.unreported().is_none()
-            && let Ok(category) = Reward::new(reason.category().into())
-        {
-            // Of the categories told within the window the last one counts.
-            core.reward(chosen.id(), category, now).ok();
+        if let Ok(category) = Reward::new(reason.category().into()) {
+            core.reward(assignment, category, now).ok();
         }
+        let keeps = core.keeps_rewards();
         drop(core);
-        self.wake_after_draw();
+        if keeps {
+            self.writes.wake();
+        }
     }
 }

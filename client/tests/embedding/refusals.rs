@@ -1,8 +1,5 @@
 //! The report on refusals.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use bandana_client::{Acceptance, Bandana, FetchTask, Fetched, Task, Tasks, UploadOutcome};
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::curve::Mechanism;
@@ -10,11 +7,12 @@ use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::participation::{Participation, Sticky};
 use bandana_shared::refusals::{ARM_LABEL, RefusalReason, are_asked_by, rewards};
-use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
+use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use bandana_shared::tally::Tally;
 use bandana_shared::upload::PackedReports;
 use bandana_shared::wire::v1;
 use prost::Message as _;
+use std::sync::Arc;
 
 use super::{Failure, Hands, NAME, acceptance, builder_accepting, fetched, specification};
 
@@ -115,31 +113,41 @@ fn an_installation_tells_why_it_refuses_and_one_that_does_not_tells_that_likewis
     Ok(())
 }
 
-/// What is refused is in the report, and neither in its price nor in its time.
+/// The reports on refusals, of all that was sent.
+fn on_refusals(sent: &[v1::UploadRequest]) -> Result<usize, Failure> {
+    let digest = about()?.digest();
+    Ok(sent.iter().filter(|upload| upload.digest == digest.as_bytes()[..]).count())
+}
+
+/// What is refused is asked for again and again. No report may be drawn because of that: an app that
+/// chooses once makes one, whether it refuses something or not, at the same price.
 #[test]
-fn a_refusal_changes_the_symbol_only() -> Result<(), Failure> {
-    let mut seen = Vec::new();
-    for refuses in [false, true] {
-        let clock = Hands::new();
-        let (_directory, bandana, mut tasks) = started(&clock)?;
-        let mut offered = specification()?;
-        if refuses {
-            offered = Specification::first(
-                ExperimentId::new(NAME)?,
-                offered.epsilon(),
-                offered.rewards(),
-                Mechanism::RandomizedResponse,
-                offered.arms().to_vec(),
-                ReleaseTiming { release_delay_seconds_max: 0, ..offered.timing() },
-            )?;
+fn asking_again_for_what_is_refused_makes_no_report() -> Result<(), Failure> {
+    for chooses in [false, true] {
+        let mut seen = Vec::new();
+        for refuses in [false, true] {
+            let clock = Hands::new();
+            let (_directory, bandana, mut tasks) = started(&clock)?;
+            let mut offered = specification()?;
+            if refuses {
+                let timing = ReleaseTiming { release_delay_seconds_max: 0, ..offered.timing() };
+                offered = Specification::new(SpecificationParts { timing, ..offered.to_parts() })?;
+            }
+            let own = if refuses || !chooses { 0 } else { 1_000_000_000 };
+            let mut reports = on_refusals(&serve(&mut tasks, &clock, &offered)?)?;
+            if chooses {
+                drop(bandana.experiment(NAME)?.choose());
+            }
+            for _ in 0..60 * 24 {
+                clock.forward(3600);
+                reports += on_refusals(&serve(&mut tasks, &clock, &offered)?)?;
+            }
+            let status = bandana.status();
+            assert_eq!(status.last_refusal.is_some(), refuses);
+            seen.push((reports, status.spent.lifetime.get() - own));
         }
-        serve(&mut tasks, &clock, &offered)?;
-        let status = bandana.status();
-        assert_eq!(status.last_refusal.is_some(), refuses);
-        seen.push((status.spent.lifetime, status.open_assignments));
-        clock.forward(Duration::from_hours(26).as_secs());
-        assert_eq!(serve(&mut tasks, &clock, &offered)?.len(), 1);
+        assert_eq!(seen[0], seen[1]);
+        assert_eq!(seen[0].0, usize::from(chooses));
     }
-    assert_eq!(seen[0], seen[1]);
     Ok(())
 }
