@@ -9,6 +9,7 @@ mod device_server;
 mod exports;
 mod gateway;
 mod operator;
+mod operator_messages;
 mod pages;
 mod queries;
 mod readiness_gate;

@@ -19,7 +19,7 @@ use bandana_zcdp::state::{NoiseKey, SecretState};
 use bandana_zcdp::{Action, AlgorithmSettings, Played, Shown, ZcdpError, actions_of};
 use tonic::{Request, Response, Status};
 
-use super::operator::{decline, state_of};
+use super::operator_messages::{decline, state_of};
 use super::pages::Page;
 use super::{internal, unanswered};
 use crate::admission::Admission;

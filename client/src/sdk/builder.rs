@@ -1,5 +1,7 @@
 //! The builder of a client: each step leads to the next.
 
+mod ready;
+
 #[cfg(feature = "storage")]
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,19 +9,15 @@ use std::sync::Arc;
 use bandana_shared::identity::ExperimentId;
 
 use super::disk::Place;
-#[cfg(feature = "grpc")]
-use super::driver::{Driver, StartError};
 use super::settings::{Acceptances, Consent, Settings};
-use super::shared::Shared;
-use super::{Bandana, Tasks};
 use crate::acceptance::Acceptance;
 use crate::budget::Budget;
 #[cfg(feature = "grpc")]
 use crate::grpc::Transport;
-use crate::time::{Clock, SystemClock};
+use crate::time::SystemClock;
 
-/// Builds a [`Bandana`] from settings that have no default. They are set one after the other, and
-/// each step offers the methods that are possible there.
+/// Builds a [`Bandana`](crate::Bandana) from settings that have no default. They are set one after
+/// the other, and each step offers the methods that are possible there.
 ///
 /// 1. [`Builder::endpoint`], [`Builder::transport`] or [`Builder::host_transport`]: the connection
 ///    to the aggregator.
@@ -145,7 +143,7 @@ pub struct WantsConsent<T>(T, Place, Acceptances, Budget);
 /// ```
 pub struct Ready<T> {
     transport: T,
-    pub(super) settings: Settings,
+    pub(in crate::sdk) settings: Settings,
 }
 
 impl<T> std::fmt::Debug for Ready<T> {
@@ -154,7 +152,7 @@ impl<T> std::fmt::Debug for Ready<T> {
     }
 }
 
-/// The host carries out the tasks itself, see [`Tasks`].
+/// The host carries out the tasks itself, see [`Tasks`](crate::Tasks).
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -214,7 +212,7 @@ impl Builder<WantsTransport> {
         Builder { step: WantsStorage(transport) }
     }
 
-    /// Leaves the connection to the aggregator to the host, see [`Tasks`].
+    /// Leaves the connection to the aggregator to the host, see [`Tasks`](crate::Tasks).
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -287,8 +285,8 @@ impl<T> Builder<WantsStorage<T>> {
 #[cfg(feature = "storage")]
 impl Builder<WantsStorage<HostTransport>> {
     /// Leaves the storage to the host, which gives what it has kept, and makes the writes that
-    /// [`Tasks::next_write`] gives: for hosts without files, such as a web page with `IndexedDB`. One
-    /// client at a time may use what is kept.
+    /// [`Tasks::next_write`](crate::Tasks::next_write) gives: for hosts without files, such as a web
+    /// page with `IndexedDB`. One client at a time may use what is kept.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -410,258 +408,5 @@ impl<T> Builder<WantsConsent<T>> {
             clock: Arc::new(SystemClock),
         };
         Builder { step: Ready { transport, settings } }
-    }
-}
-
-impl<T> Builder<Ready<T>> {
-    /// Sets separate terms for one experiment, also in addition to those of [`Builder::accept`].
-    /// The experiment is fetched from the start.
-    ///
-    /// ```
-    #[doc = include_str!("../example.txt")]
-    /// use bandana_client::{Acceptance, Bandana};
-    /// use bandana_shared::{epsilon::Epsilon, identity::ExperimentId, rewards::Rewards};
-    ///
-    /// # let builder = agree(Bandana::builder().host_transport().in_memory())?;
-    /// // Elsewhere every click is a report; here a user reports once in 30 days.
-    /// let once = Acceptance::unsigned(Epsilon::new(2.0)?, Rewards::binary()).report_once(30);
-    /// let builder = builder.accept_experiment(ExperimentId::new("start-page")?, once);
-    /// # let (_bandana, mut tasks) = builder.build();
-    /// # let bandana_client::Task::Fetch(task) = tasks.next_task()? else { panic!() };
-    /// # assert_eq!(task.experiment_id.as_str(), "start-page");
-    /// # Ok::<(), Failure>(())
-    /// ```
-    pub fn accept_experiment(mut self, id: ExperimentId, acceptance: Acceptance) -> Self {
-        self.step.settings.acceptances.by_id.insert(id, acceptance);
-        self
-    }
-
-    /// Keeps the sums of rewards of open assignments in the directory too, so that they survive the
-    /// end of the process; a power cut, or a kill in the middle of a write, may lose them. Without
-    /// this setting, an assignment that was open when the app ended reports only later rewards, or
-    /// the default reward. Has no effect on a client in memory.
-    ///
-    /// ```
-    #[doc = include_str!("../example.txt")]
-    /// use bandana_client::Bandana;
-    ///
-    /// # let app = tempfile::tempdir()?;
-    /// # let builder = agree(Bandana::builder().host_transport().directory(app.path()))?;
-    /// // The user may continue tomorrow.
-    /// let builder = builder.keep_pending_rewards();
-    /// # let clock = started()?.2;
-    /// # let (bandana, mut tasks) = builder.clock(clock.clone()).build();
-    /// # bandana.experiment("button-colour")?;
-    /// # serve(&mut tasks, &clock)?;
-    /// let choice = bandana.experiment("button-colour")?.choose();
-    /// choice.reward(1.0);
-    /// # tasks.write();
-    /// assert!(app.path().join("rewards").exists());
-    /// # Ok::<(), Failure>(())
-    /// ```
-    ///
-    /// # Privacy
-    /// This is the only case in which raw rewards are stored on a disk. They are in the app's own
-    /// directory, readable by its owner only, and overwritten once the private bit is durable.
-    /// Writing them sends nothing. The write's size does not depend on the rewards, and it is never
-    /// synced; uploads share the disk's time with it, and do not wait for it otherwise.
-    #[cfg(feature = "storage")]
-    pub fn keep_pending_rewards(mut self) -> Self {
-        self.step.settings.keeps_rewards = true;
-        self
-    }
-
-    /// Takes the time from this clock instead of the operating system's.
-    ///
-    /// ```
-    #[doc = include_str!("../example.txt")]
-    /// use std::{sync::Arc, time::Duration};
-    /// use bandana_client::{Bandana, Clock, Task, Timestamp};
-    ///
-    /// /// A clock that stands still.
-    /// struct Stopped(Timestamp);
-    ///
-    /// impl Clock for Stopped {
-    ///     fn now(&self) -> Timestamp {
-    ///         self.0
-    ///     }
-    /// }
-    /// let (now, hour) = (Timestamp::from_unix_ms(0), Duration::from_hours(1));
-    /// # let builder = agree(Bandana::builder().host_transport().in_memory())?;
-    /// let (bandana, mut tasks) = builder.clock(Arc::new(Stopped(now))).build();
-    /// let experiment = bandana.experiment("button-colour")?;
-    /// tasks.on_fetch_failed(&FetchTask::new(experiment.id().clone()), None)?;
-    /// // The time of the next attempt is on this clock.
-    /// assert!(matches!(tasks.next_task()?, Task::Wait(time) if time < now.after(hour)));
-    /// # Ok::<(), Failure>(())
-    /// ```
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.step.settings.clock = clock;
-        self
-    }
-}
-
-impl Builder<Ready<HostTransport>> {
-    /// Sends this key with every call that [`Tasks::next_call`] gives.
-    ///
-    /// ```
-    #[doc = include_str!("../example.txt")]
-    /// use bandana_client::{AppKey, Bandana, NextCall};
-    ///
-    /// # let ready = agree(Bandana::builder().host_transport().in_memory())?;
-    /// let key = AppKey::new("bndk_AbM1pBHC0jRT1SXPrVgFzWAM5dqMKJkdPDo3ueZ8oA0")?;
-    /// let (bandana, mut tasks) = ready.app_key(key).build();
-    /// bandana.experiment("button-colour")?;
-    /// let NextCall::Call(call) = tasks.next_call()? else { return Err("nothing to call".into()) };
-    /// assert!(call.headers().any(|(name, _)| name == "bandana-app-key"));
-    /// # Ok::<(), Failure>(())
-    /// ```
-    ///
-    /// # Privacy
-    /// See [`AppKey`](crate::AppKey): all installations must have the same key.
-    #[cfg(feature = "messages")]
-    pub fn app_key(mut self, key: crate::app_key::AppKey) -> Self {
-        self.step.transport.app_key = Some(key);
-        self
-    }
-
-    /// Has this function called when there may be work: an arm was drawn, an experiment named, the
-    /// user opted in or out, or the app woke the client. It is called once until the next
-    /// [`Tasks::next_task`] or [`Tasks::next_call`], on the thread of whoever made the work.
-    ///
-    /// It may only schedule: wake a thread, post an event, set a timer. It must not call the client,
-    /// and should hold no [`Bandana`], which would keep the client alive. Once the [`Tasks`] are
-    /// dropped no call is under way, and none comes.
-    ///
-    /// ```
-    #[doc = include_str!("../example.txt")]
-    /// use std::sync::mpsc::channel;
-    /// use bandana_client::Bandana;
-    ///
-    /// let (work, there_is_work) = channel();
-    /// # let ready = agree(Bandana::builder().host_transport().in_memory())?;
-    /// let (bandana, mut tasks) = ready.on_work(move || work.send(()).unwrap_or(())).build();
-    /// bandana.experiment("button-colour")?;
-    /// // In the thread of the host:
-    /// there_is_work.recv()?;
-    /// tasks.next_task()?;
-    /// # Ok::<(), Failure>(())
-    /// ```
-    ///
-    /// # Privacy
-    /// It is never called because of a reward, so calls that it leads to tell nothing of one. Sums of
-    /// rewards that are kept ([`Builder::keep_pending_rewards`]) are written with the next task, or by
-    /// [`Tasks::write`].
-    pub fn on_work(mut self, schedule: impl Fn() + Send + Sync + 'static) -> Self {
-        self.step.settings.on_work = Some(Box::new(schedule));
-        self
-    }
-
-    /// Builds the handle for the app, and the tasks that the host carries out.
-    ///
-    /// ```
-    #[doc = include_str!("../example.txt")]
-    /// use bandana_client::{Bandana, Task};
-    ///
-    /// # let builder = agree(Bandana::builder().host_transport().in_memory())?;
-    /// let (bandana, mut tasks) = builder.build();
-    /// // The app does not take part in any experiment yet.
-    /// assert!(matches!(tasks.next_task()?, Task::Done));
-    /// # Ok::<(), Failure>(())
-    /// ```
-    ///
-    /// A directory that can't be used is not an error here: the app draws arms without reports, see
-    /// [`crate::Status::reporting`].
-    pub fn build(self) -> (Bandana, Tasks) {
-        let Ready { transport, settings } = self.step;
-        let bandana = Bandana::new(Shared::new(settings));
-        #[cfg(feature = "messages")]
-        let tasks = Tasks::new(&bandana, transport.app_key);
-        #[cfg(not(feature = "messages"))]
-        let (HostTransport {}, tasks) = (transport, Tasks::new(&bandana));
-        (bandana, tasks)
-    }
-}
-
-#[cfg(feature = "grpc")]
-impl Builder<Ready<Transport>> {
-    /// Sends this key of the app with every call, for an aggregator that demands one.
-    ///
-    /// While the aggregator does not know the key, nothing is lost: reports are kept, and sent
-    /// again after growing waits.
-    ///
-    /// ```
-    #[doc = include_str!("../example.txt")]
-    /// use bandana_client::{Bandana, grpc::AppKey};
-    ///
-    /// let builder = Bandana::builder().endpoint("http://localhost:50051")?;
-    /// # let builder = agree(builder.in_memory())?;
-    /// let key = AppKey::new("bndk_AbM1pBHC0jRT1SXPrVgFzWAM5dqMKJkdPDo3ueZ8oA0")?;
-    /// let (_bandana, _driver) = builder.app_key(key).driver();
-    /// # Ok::<(), Failure>(())
-    /// ```
-    ///
-    /// # Privacy
-    /// The key is the same for all installations of the app, see [`crate::grpc::AppKey`].
-    pub fn app_key(mut self, key: crate::grpc::AppKey) -> Self {
-        self.step.transport = self.step.transport.with_app_key(key);
-        self
-    }
-
-    /// Starts a thread that does all the work, and returns the handle for the app. For hosts
-    /// without an async runtime.
-    ///
-    /// ```
-    #[doc = include_str!("../example.txt")]
-    /// use std::time::Duration;
-    /// use bandana_client::Bandana;
-    ///
-    /// let builder = Bandana::builder().endpoint("http://localhost:50051")?;
-    /// # let builder = agree(builder.in_memory())?;
-    /// let bandana = builder.start()?;
-    /// // The thread ends on request, or with the last handle.
-    /// assert!(bandana.shutdown(Duration::from_secs(10)));
-    /// # Ok::<(), Failure>(())
-    /// ```
-    ///
-    /// A directory that can't be used is not an error here: the app draws arms without reports, see
-    /// [`crate::Status::reporting`].
-    ///
-    /// # Errors
-    /// [`StartError`] when the operating system can't start a thread.
-    pub fn start(self) -> Result<Bandana, StartError> {
-        let (bandana, driver) = self.driver();
-        driver.start()?;
-        Ok(bandana)
-    }
-
-    /// Builds the handle for the app, and the driver, which does all the work while its
-    /// [`Driver::run`] is awaited. For hosts with a tokio runtime.
-    ///
-    /// ```
-    #[doc = include_str!("../example.txt")]
-    /// use bandana_client::Bandana;
-    ///
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    /// # runtime.block_on(async {
-    /// let builder = Bandana::builder().endpoint("http://localhost:50051")?;
-    /// # let builder = agree(builder.in_memory())?;
-    /// let (bandana, driver) = builder.driver();
-    /// let work = tokio::spawn(driver.run());
-    /// // The driver ends with the last handle.
-    /// drop(bandana);
-    /// work.await?;
-    /// # Ok::<(), Failure>(())
-    /// # })?;
-    /// # Ok::<(), Failure>(())
-    /// ```
-    ///
-    /// A directory that can't be used is not an error here: the app draws arms without reports, see
-    /// [`crate::Status::reporting`].
-    pub fn driver(self) -> (Bandana, Driver) {
-        let Ready { transport, settings } = self.step;
-        let bandana = Bandana::new(Shared::new(settings));
-        let driver = Driver::new(Arc::clone(&bandana.shared), transport);
-        (bandana, driver)
     }
 }

@@ -29,6 +29,18 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// The state that was written, and the one that the changes make; both are written as before.
+fn read_back(state: &[u8], changes: &[u8]) -> Result<[State; 2], Failure> {
+    let (read, _) = stored::from_bytes::<StoredState>(state)?.into_state(true).ok_or("no state")?;
+    let mut replayed = State::default();
+    let changes: StoredChanges = stored::from_bytes(changes)?;
+    changes.apply(&mut replayed).ok_or("changes that do not apply")?;
+    for read in [&read, &replayed] {
+        assert_eq!(stored::to_bytes(&StoredState::new(read, 4, true))?, state);
+    }
+    Ok([read, replayed])
+}
+
 #[test]
 fn golden_bytes() -> Result<(), Failure> {
     let ledger = stored::to_bytes(&StoredLedger::new(7, &ledger()))?;
@@ -97,14 +109,7 @@ fn golden_bytes_of_what_is_for_a_part() -> Result<(), Failure> {
     assert_eq!(hex(&bytes_of_state), STATE_PARTIAL);
     let bytes_of_changes = stored::to_bytes(&StoredChanges::new(5, &partial_changes()?))?;
     assert_eq!(hex(&bytes_of_changes), CHANGES_PARTIAL);
-
-    let (read, _) =
-        stored::from_bytes::<StoredState>(&bytes_of_state)?.into_state(true).ok_or("no state")?;
-    let mut replayed = State::default();
-    let changes: StoredChanges = stored::from_bytes(&bytes_of_changes)?;
-    changes.apply(&mut replayed).ok_or("changes that do not apply")?;
-    for read in [read, replayed] {
-        assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, bytes_of_state);
+    for read in read_back(&bytes_of_state, &bytes_of_changes)? {
         assert_eq!((&read.secret, &read.kept), (&state.secret, &state.kept));
         assert_eq!(read.last_draws, state.last_draws);
         let held = read.cached.values().map(|held| held.specification.participation().clone());
@@ -123,14 +128,7 @@ fn golden_bytes_of_segments_metrics_and_a_holdout() -> Result<(), Failure> {
     assert_eq!(hex(&bytes_of_state), STATE_MEASURING);
     let bytes_of_changes = stored::to_bytes(&StoredChanges::new(5, &measuring))?;
     assert_eq!(hex(&bytes_of_changes), CHANGES_MEASURING);
-
-    let (read, _) =
-        stored::from_bytes::<StoredState>(&bytes_of_state)?.into_state(true).ok_or("no state")?;
-    let mut replayed = State::default();
-    let changes: StoredChanges = stored::from_bytes(&bytes_of_changes)?;
-    changes.apply(&mut replayed).ok_or("changes that do not apply")?;
-    for read in [read, replayed] {
-        assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, bytes_of_state);
+    for read in read_back(&bytes_of_state, &bytes_of_changes)? {
         let held = read.cached.values().next().ok_or("nothing held")?;
         assert_eq!(held.specification.measurement().metrics.len(), 2);
         let cells = held.specification.cells();
@@ -150,14 +148,7 @@ fn golden_bytes_of_private_contexts() -> Result<(), Failure> {
     assert_eq!(hex(&bytes_of_state), STATE_PRIVATE);
     let bytes_of_changes = stored::to_bytes(&StoredChanges::new(5, &private_changes()?))?;
     assert_eq!(hex(&bytes_of_changes), CHANGES_PRIVATE);
-
-    let (read, _) =
-        stored::from_bytes::<StoredState>(&bytes_of_state)?.into_state(true).ok_or("no state")?;
-    let mut replayed = State::default();
-    let changes: StoredChanges = stored::from_bytes(&bytes_of_changes)?;
-    changes.apply(&mut replayed).ok_or("changes that do not apply")?;
-    for read in [read, replayed] {
-        assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, bytes_of_state);
+    for read in read_back(&bytes_of_state, &bytes_of_changes)? {
         let open = read.open.values().next().ok_or("nothing open")?;
         assert_eq!((open.arm().get(), open.sign() == Sign::Lost), (1, true));
         let held = read.cached.values().next().ok_or("nothing held")?;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bandana_client::{
-    Acceptance, Assignment, Bandana, Choice, DefaultReason, FetchTask, Fetched, Refusal, Task,
-    Tasks, Unreported, UploadOutcome,
+    Acceptance, Assignment, Bandana, Choice, DefaultReason, FetchTask, Fetched, Refusal, Tasks,
+    Unreported,
 };
 use bandana_shared::cells::Measurement;
 use bandana_shared::context::PrivateContext;
@@ -15,11 +15,8 @@ use bandana_shared::participation::Millionths;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Specification, SpecificationParts, smallest_floor};
-use bandana_shared::upload::Upload;
-use bandana_shared::wire::v1;
-use prost::Message as _;
 
-use super::{Failure, Hands, NAME, builder_accepting, fetched, specification};
+use super::{Failure, Hands, NAME, builder_accepting, fetched, send, specification};
 
 /// Two features, and almost no noise: a bit says the product.
 fn offered() -> Result<Specification, Failure> {
@@ -65,21 +62,6 @@ fn started(
     let (bandana, tasks) = builder.build();
     bandana.experiment(NAME)?;
     Ok((bandana, tasks))
-}
-
-/// Sends what is due, and returns the uploads.
-fn send(tasks: &mut Tasks) -> Result<Vec<Upload>, Failure> {
-    let mut sent = Vec::new();
-    loop {
-        match tasks.next_task()? {
-            Task::Fetch(task) => tasks.on_fetch_failed(&task, None)?,
-            Task::Upload(task) => {
-                tasks.on_upload_result(task.id(), &UploadOutcome::Accepted)?;
-                sent.push(Upload::try_from(&v1::UploadRequest::decode(task.bytes())?)?);
-            }
-            _ => return Ok(sent),
-        }
-    }
 }
 
 fn drawn(bandana: &Bandana, context: &[bool]) -> Result<Assignment, Failure> {

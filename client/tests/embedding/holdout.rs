@@ -3,16 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bandana_client::{AssignmentId, Bandana, FetchTask, Fetched, Task, Tasks, UploadOutcome};
+use bandana_client::{AssignmentId, Bandana, FetchTask, Fetched, Tasks};
 use bandana_shared::cells::{Cell, Measurement};
 use bandana_shared::participation::{Millionths, Participation, Sticky};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::specification::Specification;
 use bandana_shared::upload::Upload;
-use bandana_shared::wire::v1;
-use prost::Message as _;
 
-use super::{Failure, Hands, NAME, acceptance, builder_accepting, fetched, specification};
+use super::{Failure, Hands, NAME, acceptance, builder_accepting, fetched, send, specification};
 
 /// Two arms; half of the installations are held out, and each keeps its arm.
 fn offered() -> Result<Specification, Failure> {
@@ -49,20 +47,11 @@ fn drawn(bandana: &Bandana) -> Result<(AssignmentId, usize), Failure> {
 }
 
 /// Sends what is due, and returns the cells that the reports were for.
-fn send(tasks: &mut Tasks, offered: &Specification) -> Result<Vec<Cell>, Failure> {
-    let mut sent = Vec::new();
-    loop {
-        match tasks.next_task()? {
-            Task::Fetch(task) => tasks.on_fetch_failed(&task, None)?,
-            Task::Upload(task) => {
-                let upload = Upload::try_from(&v1::UploadRequest::decode(task.bytes())?)?;
-                tasks.on_upload_result(task.id(), &UploadOutcome::Accepted)?;
-                let cell = upload.reports.last_arm().and_then(|cell| offered.cells().cell(cell));
-                sent.push(cell.ok_or("no such cell")?);
-            }
-            _ => return Ok(sent),
-        }
-    }
+fn sent_cells(tasks: &mut Tasks, offered: &Specification) -> Result<Vec<Cell>, Failure> {
+    let cell_of =
+        |upload: &Upload| upload.reports.last_arm().and_then(|cell| offered.cells().cell(cell));
+    let cells: Option<Vec<Cell>> = send(tasks)?.iter().map(cell_of).collect();
+    Ok(cells.ok_or("no such cell")?)
 }
 
 /// The learner is sure of the first arm.
@@ -82,9 +71,9 @@ fn those_held_out_get_all_arms_evenly_and_say_so_also_after_a_restart() -> Resul
         let (bandana, mut tasks) = started(directory.path(), &clock)?;
         assert_eq!(drawn(&bandana)?.1, arm, "the arm is kept");
         clock.forward(2 * 86_400);
-        let mut sent = send(&mut tasks, &offered)?;
+        let mut sent = sent_cells(&mut tasks, &offered)?;
         hear(&mut tasks, &clock, &offered, &SURE)?;
-        sent.extend(send(&mut tasks, &offered)?);
+        sent.extend(sent_cells(&mut tasks, &offered)?);
         let [cell] = &sent[..] else { return Err(format!("{sent:?}").into()) };
         assert_eq!(cell.arm.get(), arm);
         counts[usize::from(cell.is_held_out)][arm] += 1;

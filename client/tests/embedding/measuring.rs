@@ -4,19 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use bandana_client::{
-    Acceptance, Bandana, DefaultReason, FetchTask, Fetched, Refusal, Task, Tasks, UploadOutcome,
-};
+use bandana_client::{Acceptance, Bandana, DefaultReason, FetchTask, Fetched, Refusal, Tasks};
 use bandana_shared::cells::Measurement;
 use bandana_shared::participation::{Participation, Sticky};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::{RewardRange, Rewards};
 use bandana_shared::specification::Specification;
-use bandana_shared::upload::Upload;
-use bandana_shared::wire::v1;
-use prost::Message as _;
 
-use super::{Failure, Hands, NAME, acceptance, builder_accepting, fetched, specification};
+use super::{Failure, Hands, NAME, acceptance, builder_accepting, fetched, send, specification};
 
 fn measured() -> Result<Specification, Failure> {
     Ok(specification()?.measuring(Measurement {
@@ -50,21 +45,6 @@ fn started(
     let (bandana, tasks) = builder_accepting(path, clock, acceptance, 1000)?.build();
     bandana.experiment(NAME)?;
     Ok((bandana, tasks))
-}
-
-/// Sends what is due, and returns the uploads.
-fn send(tasks: &mut Tasks) -> Result<Vec<Upload>, Failure> {
-    let mut sent = Vec::new();
-    loop {
-        match tasks.next_task()? {
-            Task::Fetch(task) => tasks.on_fetch_failed(&task, None)?,
-            Task::Upload(task) => {
-                tasks.on_upload_result(task.id(), &UploadOutcome::Accepted)?;
-                sent.push(Upload::try_from(&v1::UploadRequest::decode(task.bytes())?)?);
-            }
-            _ => return Ok(sent),
-        }
-    }
 }
 
 #[test]

@@ -4,15 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use bandana_client::{
-    Bandana, Choice, DefaultReason, FetchTask, Fetched, Task, Tasks, Unreported, UploadOutcome,
-};
+use bandana_client::{Bandana, Choice, DefaultReason, FetchTask, Fetched, Tasks, Unreported};
 use bandana_shared::identity::{ArmIndex, ExperimentId};
 use bandana_shared::participation::{Layer, Millionths, Participation, Sticky};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::specification::Specification;
 
-use super::{Failure, Hands, NAME, builder, fetched, specification};
+use super::{Failure, Hands, NAME, builder, fetched, send, specification};
 
 fn sticky() -> Participation {
     Participation { sticky: Some(Sticky::DEFAULT), ..Participation::EVERYONE }
@@ -40,21 +38,6 @@ fn started(path: &Path, clock: &Arc<Hands>) -> Result<(Bandana, Tasks), Failure>
     let (bandana, tasks) = builder(path, clock, 1000)?.build();
     bandana.experiment(NAME)?;
     Ok((bandana, tasks))
-}
-
-/// Sends what is due, and returns the number of uploads.
-fn send(tasks: &mut Tasks) -> Result<usize, Failure> {
-    let mut sent = 0;
-    loop {
-        match tasks.next_task()? {
-            Task::Fetch(task) => tasks.on_fetch_failed(&task, None)?,
-            Task::Upload(task) => {
-                tasks.on_upload_result(task.id(), &UploadOutcome::Accepted)?;
-                sent += 1;
-            }
-            _ => return Ok(sent),
-        }
-    }
 }
 
 fn arm(bandana: &Bandana) -> Result<(String, Option<Unreported>), Failure> {
@@ -89,7 +72,7 @@ fn an_installation_keeps_its_arm_and_reports_it_once_over_restarts() -> Result<(
                 // An assignment lasts ten minutes, and is released within another hour.
                 clock.forward(600 + 3600);
                 hear(&mut tasks, &clock, &offered, &[0.5, 0.5])?;
-                sent += send(&mut tasks)?;
+                sent += send(&mut tasks)?.len();
             }
             assert!(bandana.experiment(NAME)?.draw().label_or("") == shown.first().ok_or("none")?);
             tasks.write();
@@ -186,7 +169,7 @@ fn parts_of_a_layer_share_no_device_whatever_restarts_and_crashes() -> Result<()
             }
             // A report leaves only after the installation's secret is on the disk; what follows is
             // lost, as by a kill.
-            assert_eq!(send(&mut tasks)?, 1, "start {start}");
+            assert_eq!(send(&mut tasks)?.len(), 1, "start {start}");
         }
         assert_eq!(seen.len(), 1, "{seen:?}");
         counts[usize::from(seen.contains(&other))] += 1;

@@ -1,4 +1,4 @@
-//! What is recovered of contexts' worth by epsilon, as a picture.
+//! The picture of a context study: the share of contexts' worth that is recovered, by epsilon.
 
 use std::path::Path;
 
