@@ -3,7 +3,7 @@
 use bandana_learners::contexts;
 use bandana_learners::harm::{allowed, harmful};
 use bandana_shared::alphabet::Symbol;
-use bandana_shared::cells::{Cells, Limit, Metric};
+use bandana_shared::cells::{Cells, Limit, Metric, Segmentation};
 use bandana_shared::channel::{Channel, KaryChannel};
 use bandana_shared::confidence::{Lead, NormalMixture, best_among, lead_among, reports_left};
 use bandana_shared::context::Feature;
@@ -16,7 +16,7 @@ use bandana_shared::wire::v1;
 
 use crate::central::shuffled;
 use crate::holdout::earned;
-use crate::registry::{Experiment, PublishedExperiment};
+use crate::registry::{Experiment, PublishedExperiment, shares};
 
 /// Settings of estimates, beside those of the experiment.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         _ => best_among(&tallies, channel.alphabet(), &active, initial, settings.alpha),
     };
     let weights = &serving.policy.weights;
-    let shares: Vec<f64> = (0..weights.len()).map(|arm| weights.share(arm)).collect();
+    let shares = shares(weights);
     let (alphabet, alpha) = (channel.alphabet(), settings.alpha);
     let lead = match estimand {
         Estimand::Frequencies => None,
@@ -59,7 +59,7 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
     v1::Estimates {
         experiment_id: experiment.id().to_string(),
         estimand: v1::Estimand::from(estimand).into(),
-        arms: table.arms(0, None, &tallies),
+        arms: table.arms(0, &shares, &tallies),
         reports: counted.iter().copied().sum::<Tally>().reports(),
         alpha: settings.alpha.get(),
         manipulation_gain: estimand.difference_from_unit(manipulation_gain(channel)),
@@ -133,16 +133,11 @@ struct ArmTable<'a> {
 }
 
 impl ArmTable<'_> {
-    /// The estimates of a metric, or of the rewards for 0, from the tallies of the arms. `segment` is
-    /// the one whose traffic is told.
-    fn arms(
-        self,
-        metric: usize,
-        segment: Option<usize>,
-        tallies: &[Tally],
-    ) -> Vec<v1::ArmEstimate> {
+    /// The estimates of a metric, or of the rewards for 0, from the tallies of the arms. `shares` are
+    /// those of the traffic.
+    fn arms(self, metric: usize, shares: &[f64], tallies: &[Tally]) -> Vec<v1::ArmEstimate> {
         let Self { serving, settings } = self;
-        let (specification, weights) = (&*serving.specification, &serving.policy.weights);
+        let specification = &*serving.specification;
         let (channel, estimand) = (specification.channel(), specification.estimand_of(metric));
         let shift = manipulation_shift(channel, settings.dishonest_share);
         let arm = |((arm, tally), place): ((&Arm, &Tally), usize)| {
@@ -159,7 +154,7 @@ impl ArmTable<'_> {
                 estimate: told.mean,
                 low: told.interval.low(),
                 high: told.interval.high(),
-                weight: weights.share_in(segment, place),
+                weight: shares.get(place).copied().unwrap_or_default(),
                 manipulation_shift: estimand.difference_from_unit(shift),
                 symbols: told.symbols,
             }
@@ -167,14 +162,40 @@ impl ArmTable<'_> {
         specification.arms().iter().zip(tallies).zip(0..).map(arm).collect()
     }
 
+    /// The rewards by each value of each segmentation.
     fn segments(self, cells: Cells, counted: &[Tally]) -> Vec<v1::SegmentEstimates> {
-        let segmentation = self.serving.specification.measurement().segmentation.as_ref();
-        let values = segmentation.map_or(&[][..], |segmentation| segmentation.values());
-        let segment = |(place, value): (usize, &String)| v1::SegmentEstimates {
-            value: value.clone(),
-            arms: self.arms(0, Some(place), &cells.of_arms(counted, 0, Some(place))),
+        let segmentations = &self.serving.specification.measurement().segmentations;
+        let of_segments: Vec<Vec<Tally>> = (0..segmentations.segments())
+            .map(|segment| cells.of_arms(counted, 0, Some(segment)))
+            .collect();
+        let value = |(place, value, one): (usize, usize, &Segmentation)| {
+            let has_value = |segment: &usize| segmentations.places(*segment)[place] == value;
+            let mine: Vec<usize> = (0..of_segments.len()).filter(has_value).collect();
+            let sum = |arm: usize| mine.iter().map(|segment| of_segments[*segment][arm]).sum();
+            let tallies: Vec<Tally> = (0..cells.arms()).map(sum).collect();
+            // As the learner does, a segment without reports is taken to have users too.
+            let users: Vec<f64> = mine
+                .iter()
+                .map(|segment| of_segments[*segment].iter().copied().sum::<Tally>())
+                .map(|tally| 1.0 + tally.reports() as f64)
+                .collect();
+            let weights = &self.serving.policy.weights;
+            let share = |arm: usize| {
+                let shares = mine.iter().map(|segment| weights.share_in(Some(*segment), arm));
+                let told: f64 = shares.zip(&users).map(|(share, users)| share * users).sum();
+                told / users.iter().sum::<f64>()
+            };
+            v1::SegmentEstimates {
+                value: one.values()[value].clone(),
+                arms: self.arms(0, &(0..cells.arms()).map(share).collect::<Vec<_>>(), &tallies),
+                segmentation: one.name().to_owned(),
+            }
         };
-        values.iter().enumerate().map(segment).collect()
+        let values =
+            segmentations.all().iter().enumerate().flat_map(|(place, one)| {
+                (0..one.values().len()).map(move |value| (place, value, one))
+            });
+        values.map(value).collect()
     }
 
     /// The scores of the arms for each feature of a private context.
@@ -207,6 +228,7 @@ impl ArmTable<'_> {
 
     fn metrics(self, cells: Cells, counted: &[Tally]) -> Vec<v1::MetricEstimates> {
         let specification = &*self.serving.specification;
+        let shares = shares(&self.serving.policy.weights);
         let estimates = |(number, metric): (usize, &Metric)| {
             let harms = harmful(specification, counted, number);
             let harmful_arms =
@@ -224,7 +246,7 @@ impl ArmTable<'_> {
                     Some(Limit::AtLeast(mean)) => Some(mean),
                     _ => None,
                 },
-                arms: self.arms(number, None, &cells.of_arms(counted, number, None)),
+                arms: self.arms(number, &shares, &cells.of_arms(counted, number, None)),
                 harmful_arms: harmful_arms.collect(),
             }
         };

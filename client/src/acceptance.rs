@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bandana_shared::accounting::nano_nats::NanoNats;
-use bandana_shared::cells::{Measurement, Segmentation};
+use bandana_shared::cells::{Measurement, Segmentation, Segmentations};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::Digest;
 use bandana_shared::rewards::Rewards;
@@ -292,11 +292,12 @@ impl Acceptance {
     /// ```
     #[doc = include_str!("example.txt")]
     /// use bandana_client::{Fetched, Refusal};
-    /// use bandana_shared::cells::{Measurement, Segmentation};
+    /// use bandana_shared::cells::{Measurement, Segmentation, Segmentations};
     ///
     /// # let (mut client, id) = (bandana_client::Client::new(budget()?), specification()?.experiment_id().clone());
     /// let platforms = Segmentation::new("platform", ["ios", "android"])?;
-    /// let segments = Measurement { segmentation: Some(platforms), ..Measurement::REWARDS_ONLY };
+    /// let segmentations = platforms.into();
+    /// let segments = Measurement { segmentations, ..Measurement::REWARDS_ONLY };
     /// let specification = specification()?.measuring(segments)?;
     /// # let weights = answer(now())?.policy.weights;
     /// # let weights = weights.clone().with_segments(&[weights.clone(), weights])?;
@@ -401,10 +402,14 @@ impl Acceptance {
         Self { features: features.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// The segment of this installation; `None`: it has none of the values.
-    pub(crate) fn segment_of(&self, segmentation: &Segmentation) -> Option<usize> {
-        let own = self.segments.iter().find(|(name, _)| name == segmentation.name());
-        own.and_then(|(_, value)| segmentation.place_of(value))
+    /// The segment of this installation; `None`: of some segmentation it has none of the values.
+    pub(crate) fn segment_of(&self, segmentations: &Segmentations) -> Option<usize> {
+        let place = |one: &Segmentation| {
+            let own = self.segments.iter().find(|(name, _)| name == one.name());
+            own.and_then(|(_, value)| one.place_of(value))
+        };
+        let places: Option<Vec<usize>> = segmentations.all().iter().map(place).collect();
+        places.map(|places| segmentations.segment(&places))
     }
 
     /// The relay that the app believes, if it does.
@@ -493,7 +498,7 @@ impl Acceptance {
     }
 
     fn judge_measurement(&self, offered: &Measurement) -> Result<(), Refusal> {
-        if let Some(segmentation) = &offered.segmentation {
+        for segmentation in offered.segmentations.all() {
             let name = segmentation.name();
             if !self.segments.iter().any(|(known, _)| known == name) {
                 return Err(Refusal::Segmentation { name: name.to_owned() });

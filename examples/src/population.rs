@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use bandana_client::Acceptance;
-use bandana_shared::cells::{CellsError, Measurement, Metric, Segmentation};
+use bandana_shared::cells::{CellsError, Measurement, Metric, Segmentation, Segmentations};
 use bandana_shared::participation::{Millionths, Participation, Sticky};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::Specification;
@@ -37,8 +37,8 @@ impl Population {
         let share = share.unwrap_or(Millionths::NONE);
         let metric = |number| Metric::new(metric_name(number), Rewards::binary(), share);
         let metrics = (1..=self.metrics).map(metric).collect::<Result<_, _>>()?;
-        let segmentation = segmentation.transpose()?;
-        Ok(Measurement { segmentation, metrics, ..Measurement::REWARDS_ONLY })
+        let segmentations = segmentation.transpose()?.map_or(Segmentations::NONE, Into::into);
+        Ok(Measurement { segmentations, metrics, ..Measurement::REWARDS_ONLY })
     }
 
     /// Who takes part in an experiment for these users.

@@ -11,18 +11,20 @@ use thiserror::Error;
 
 use crate::context::{ContextError, PrivateContext};
 use crate::identity::{CellIndex, is_name};
-use crate::limits::{LABEL_BYTES_MAX, METRICS_MAX, NAME_CHARS_MAX, SEGMENTS_MAX};
+use crate::limits::{
+    LABEL_BYTES_MAX, METRICS_MAX, NAME_CHARS_MAX, SEGMENTATIONS_MAX, SEGMENTS_MAX, VALUES_MAX,
+};
 use crate::participation::Millionths;
 
 pub use metric::{Limit, Metric};
 pub use numbering::{Cell, Cells};
-pub use segmentation::Segmentation;
+pub use segmentation::{Segmentation, Segmentations};
 
 /// The segments, metrics and holdout of an experiment; none of them ever changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
-    /// None: all installations are in one segment.
-    pub segmentation: Option<Segmentation>,
+    /// The segmentations, whose values divide the installations.
+    pub segmentations: Segmentations,
     /// The metrics beside the rewards, at most [`METRICS_MAX`].
     pub metrics: Vec<Metric>,
     /// The share of the installations that are held out: below the whole. Each draws once whether it
@@ -40,8 +42,12 @@ impl Default for Measurement {
 
 impl Measurement {
     /// No segments, no metric beside the rewards, nobody held out, and no private context.
-    pub const REWARDS_ONLY: Self =
-        Self { segmentation: None, metrics: Vec::new(), holdout: Millionths::NONE, context: None };
+    pub const REWARDS_ONLY: Self = Self {
+        segmentations: Segmentations::NONE,
+        metrics: Vec::new(),
+        holdout: Millionths::NONE,
+        context: None,
+    };
 
     /// Checks the parts, and the number of cells with so many arms.
     pub(crate) fn check(&self, arms: usize) -> Result<(), CellsError> {
@@ -68,18 +74,18 @@ impl Measurement {
 
     fn check_context(&self) -> Result<(), ContextError> {
         let is_held_out = self.holdout != Millionths::NONE;
-        let with = match (&self.segmentation, self.metrics.is_empty()) {
-            (Some(_), _) => "segments",
-            (None, false) => "metrics",
-            (None, true) if is_held_out => "a holdout",
-            (None, true) => return Ok(()),
+        let with = match (self.segmentations.is_empty(), self.metrics.is_empty()) {
+            (false, _) => "segments",
+            (true, false) => "metrics",
+            (true, true) if is_held_out => "a holdout",
+            (true, true) => return Ok(()),
         };
         Err(ContextError::Combination { with, instead: "make two experiments of it" })
     }
 
     /// The cells with so many arms.
     pub fn cells(&self, arms: usize) -> Cells {
-        let segments = self.segmentation.as_ref().map_or(1, |one| one.values().len());
+        let segments = self.segmentations.segments();
         let groups = if self.holdout == Millionths::NONE { 1 } else { 2 };
         let coordinates = self.context.as_ref().map_or(1, PrivateContext::coordinates);
         Cells { arms, segments, groups, metrics: self.metrics.len() + 1, coordinates }
@@ -88,7 +94,8 @@ impl Measurement {
     /// The number of lists in the weights of a policy beside those for all installations: one for
     /// each segment, or one for each coordinate of a private context.
     pub fn lists(&self) -> usize {
-        let segments = self.segmentation.as_ref().map_or(0, |one| one.values().len());
+        let segments =
+            if self.segmentations.is_empty() { 0 } else { self.segmentations.segments() };
         segments + self.context.as_ref().map_or(0, PrivateContext::coordinates)
     }
 
@@ -172,16 +179,28 @@ pub enum CellsError {
     #[error("a metric beside the rewards can't be named \"rewards\"; give it another name")]
     Rewards,
     /// Too few or too many values.
-    #[error("a segmentation has 2 to {max} values; this one has {0}", max = SEGMENTS_MAX)]
-    Segments(usize),
+    #[error("a segmentation has 2 to {max} values; this one has {0}", max = VALUES_MAX)]
+    Values(usize),
     /// The value can't be shown.
     #[error(
-        "segment {0:?} must have 1 to {max} bytes and no control characters", max = LABEL_BYTES_MAX
+        "value {0:?} must have 1 to {max} bytes and no control characters", max = LABEL_BYTES_MAX
     )]
     Value(String),
-    /// Two segments have the same value.
-    #[error("two segments are {0:?}; values must differ")]
+    /// Two values of a segmentation are the same.
+    #[error("a segmentation has two values {0:?}; values must differ")]
     SameValue(String),
+    /// Too many segmentations.
+    #[error("an experiment has at most {max} segmentations; got {0}", max = SEGMENTATIONS_MAX)]
+    Segmentations(usize),
+    /// Two segmentations have the same name.
+    #[error("two segmentations are named {0:?}; names must differ")]
+    SameSegmentation(String),
+    /// The segmentations make too many segments.
+    #[error(
+        "the segmentations make {0} segments, as many as their values have combinations; at most \
+         {max} are possible", max = SEGMENTS_MAX
+    )]
+    Segments(usize),
     /// Metrics are numbers.
     #[error("metric {metric:?} is a number or a yes or no; categories can only be the rewards")]
     Categories {

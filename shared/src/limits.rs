@@ -19,9 +19,15 @@ pub const LAYER_NAME_CHARS_MAX: usize = EXPERIMENT_ID_CHARS_MAX;
 /// Largest number of characters of the name of a metric or a segmentation, as of an experiment's id.
 pub const NAME_CHARS_MAX: usize = EXPERIMENT_ID_CHARS_MAX;
 
-/// Largest number of segments: each divides the reports of an arm, and what a segment says of a user
-/// is public.
-pub const SEGMENTS_MAX: usize = 16;
+/// Largest number of values of a segmentation: each divides the reports of an arm.
+pub const VALUES_MAX: usize = 16;
+
+/// Largest number of segmentations of an experiment: what each says of a user is public.
+pub const SEGMENTATIONS_MAX: usize = 8;
+
+/// Largest number of segments, which are the combinations of the segmentations' values: a report says
+/// at most eight bits of its user's segment.
+pub const SEGMENTS_MAX: usize = 256;
 
 /// Largest number of metrics beside the rewards: each takes reports from the others.
 pub const METRICS_MAX: usize = 15;

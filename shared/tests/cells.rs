@@ -2,7 +2,7 @@
 
 #![cfg(test)]
 
-use bandana_shared::cells::{Cell, Measurement};
+use bandana_shared::cells::{Cell, Measurement, Segmentations};
 use bandana_shared::channel::Channel;
 use bandana_shared::curve::{Curve, Mechanism};
 use bandana_shared::epsilon::Epsilon;
@@ -13,9 +13,10 @@ use bandana_shared::rewards::{RewardRange, Rewards};
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
 
-fn measurement(segments: Option<&str>, metrics: &[&str]) -> Measurement {
+fn measurement(segments: &[&str], metrics: &[&str]) -> Measurement {
+    let segmentations = segments.iter().map(|text| text.parse().unwrap()).collect();
     Measurement {
-        segmentation: segments.map(|text| text.parse().unwrap()),
+        segmentations: Segmentations::new(segmentations).unwrap(),
         metrics: metrics.iter().map(|text| text.parse().unwrap()).collect(),
         ..Measurement::REWARDS_ONLY
     }
@@ -27,7 +28,7 @@ fn with_holdout(measurement: Measurement) -> Measurement {
 
 #[test]
 fn every_cell_has_one_index_and_added_arms_come_last() {
-    let measurement = measurement(Some("platform=ios,android,web"), &["a:0.1", "b:0.2"]);
+    let measurement = measurement(&["platform=ios,android,web"], &["a:0.1", "b:0.2"]);
     let cells = measurement.cells(4);
     assert_eq!((cells.len(), cells.segments(), cells.metrics()), (36, 3, 3));
     let more = measurement.cells(5);
@@ -49,8 +50,30 @@ fn every_cell_has_one_index_and_added_arms_come_last() {
 }
 
 #[test]
+fn a_segment_is_a_combination_of_a_value_of_each_segmentation() {
+    let texts = ["platform=ios,android", "age=young,old,unknown", "new=no,yes"];
+    let measurement = measurement(&texts, &[]);
+    let all = &measurement.segmentations;
+    assert_eq!(
+        (all.segments(), measurement.lists(), measurement.cells(2).segments()),
+        (12, 12, 12)
+    );
+    let mut expected = Vec::new();
+    for platform in ["ios", "android"] {
+        for age in ["young", "old", "unknown"] {
+            expected.extend(["no", "yes"].map(|new| [platform, age, new].join(", ")));
+        }
+    }
+    let labels: Vec<String> = (0..12).map(|segment| all.label(segment)).collect();
+    assert_eq!(labels, expected);
+    assert!((0..12).all(|segment| all.segment(&all.places(segment)) == segment));
+    let none = Segmentations::NONE;
+    assert_eq!((none.segments(), none.segment(&[]), none.places(0)), (1, 0, Vec::new()));
+}
+
+#[test]
 fn a_holdout_has_cells_of_its_own_and_the_others_are_counted_apart() {
-    let measurement = with_holdout(measurement(Some("platform=ios,android"), &["a:0.1"]));
+    let measurement = with_holdout(measurement(&["platform=ios,android"], &["a:0.1"]));
     let (cells, more) = (measurement.cells(3), measurement.cells(4));
     assert_eq!((cells.len(), cells.has_holdout()), (24, true));
     let places = (0..24).map(|place| CellIndex::new(place).unwrap());
@@ -82,7 +105,7 @@ fn a_holdout_has_cells_of_its_own_and_the_others_are_counted_apart() {
 
 #[test]
 fn tallies_of_arms_are_sums_of_their_cells() {
-    let cells = measurement(Some("platform=ios,android"), &["a:0.1"]).cells(3);
+    let cells = measurement(&["platform=ios,android"], &["a:0.1"]).cells(3);
     let tallies: Vec<Tally> = (1..=12).map(|n| Tally::new(n, n / 2).unwrap()).collect();
     let reports = |metric, segment| -> Vec<u64> {
         cells.of_arms(&tallies, metric, segment).iter().map(|tally| tally.reports()).collect()
@@ -98,7 +121,7 @@ fn tallies_of_arms_are_sums_of_their_cells() {
 
 #[test]
 fn metrics_are_drawn_by_their_shares_in_integers() {
-    let measurement = measurement(None, &["a:0.1", "b:0.25", "c:0.000001"]);
+    let measurement = measurement(&[], &["a:0.1", "b:0.25", "c:0.000001"]);
     let bounds = [100_000_u64, 350_000, 350_001].map(|parts| (parts << 32) / 1_000_000);
     for (metric, bound) in (1..).zip(bounds) {
         let bound = u32::try_from(bound).unwrap();
@@ -125,7 +148,7 @@ fn a_report_with_its_cell_loses_no_more_than_its_bit() {
             ReleaseTiming::IMMEDIATE,
         )
         .unwrap();
-        let measurement = measurement(Some("p=a,b"), &["a:0.1", "b:0.25:-3..9:at-most=2"]);
+        let measurement = measurement(&["p=a,b"], &["a:0.1", "b:0.25:-3..9:at-most=2"]);
         let specification = specification.measuring(measurement).unwrap();
         let Channel::Bit(floor) = specification.channel() else { panic!("not bits") };
         let (least, most) =

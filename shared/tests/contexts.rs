@@ -3,7 +3,7 @@
 #![cfg(test)]
 
 use bandana_shared::alphabet::Alphabet;
-use bandana_shared::cells::{Cell, Measurement};
+use bandana_shared::cells::{Cell, Measurement, Segmentation};
 use bandana_shared::channel::{Channel, Floor};
 use bandana_shared::context::{ContextError, Feature, PrivateContext};
 use bandana_shared::curve::{Curvature, Level, Mechanism};
@@ -150,7 +150,7 @@ fn what_a_private_context_does_not_go_with_is_refused_with_a_way_out() {
     assert!(Specification::new(plain()).is_ok());
     let sticky = Participation { sticky: Some(Sticky::DEFAULT), ..Participation::EVERYONE };
     let measuring = |measurement: Measurement| SpecificationParts { measurement, ..plain() };
-    let segmentation = Some("platform=ios,android".parse().unwrap());
+    let segmentations = "platform=ios,android".parse::<Segmentation>().unwrap().into();
     let metrics = vec!["returned:0.1".parse().unwrap()];
     let with = |mechanism: Mechanism| SpecificationParts {
         mechanism,
@@ -160,7 +160,7 @@ fn what_a_private_context_does_not_go_with_is_refused_with_a_way_out() {
     for (parts, named) in [
         (SpecificationParts { participation: sticky, ..plain() }, "sticky arms"),
         (SpecificationParts { batch: BatchSize::new(100).ok(), ..plain() }, "shuffled reports"),
-        (measuring(Measurement { segmentation, ..plain().measurement }), "segments"),
+        (measuring(Measurement { segmentations, ..plain().measurement }), "segments"),
         (measuring(Measurement { metrics, ..plain().measurement }), "metrics"),
         (with(Mechanism::Exponential), "a curve"),
         (with(Mechanism::Quadratic(Curvature::new(0.5).unwrap())), "a curve"),

@@ -8,7 +8,7 @@ use bandana_shared::tally::Tally;
 
 use super::guardrails::Guardrails;
 use super::window::{Days, Memory};
-use super::{Evidence, Learner, LearnerError, LearnerInput, contexts, harm, segments};
+use super::{Evidence, Learner, LearnerError, LearnerInput, contexts, features, harm, segments};
 
 /// Minimum number of new reports that triggers a new policy.
 const REPORTS_PER_POLICY_MIN: u64 = 100;
@@ -81,7 +81,11 @@ impl LearnerConfig {
         // A segment without reports is taken for one of average size.
         let shares: Vec<f64> = evidence.iter().map(|own| 1.0 + reports(own)).collect();
         let all: f64 = shares.iter().sum();
-        segments::shrink(&mut evidence);
+        let sizes: Vec<usize> = specification.measurement().segmentations.sizes().collect();
+        match &sizes[..] {
+            [_] => segments::shrink(&mut evidence),
+            several => features::shrink(&mut evidence, several),
+        }
         let of_segments = evidence.into_iter().zip(shares);
         let of_segments: Vec<Weights> = of_segments
             .map(|(own, share)| weigh(own, share / all))

@@ -52,6 +52,7 @@ mod challengers;
 mod config;
 pub mod contexts;
 pub mod divergence;
+pub mod features;
 pub mod guardrails;
 pub mod harm;
 pub mod indices;

@@ -215,17 +215,24 @@ impl DeviceService {
     }
 }
 
-/// The segment of the installations with a value; `None` for no value.
-fn segment_of(specification: &Specification, value: &str) -> Result<Option<usize>, Status> {
-    if value.is_empty() {
+/// The segment of the installations with these values; `None` for no value.
+fn segment_of(specification: &Specification, values: &[String]) -> Result<Option<usize>, Status> {
+    if values.is_empty() {
         return Ok(None);
     }
-    let segmentation = specification.measurement().segmentation.as_ref();
-    let place = segmentation.and_then(|segmentation| segmentation.place_of(value));
-    place.map(Some).ok_or_else(|| {
-        let known =
-            segmentation.map_or_else(|| "it has no segments".to_owned(), ToString::to_string);
-        Status::invalid_argument(format!("no segment of the experiment is {value:?}; {known}"))
+    let segmentations = &specification.measurement().segmentations;
+    let known = segmentations.all();
+    let places = known.iter().zip(values).map(|(one, value)| one.place_of(value));
+    let places: Option<Vec<usize>> = places.collect();
+    let places =
+        places.filter(|places| (places.len(), places.len()) == (values.len(), known.len()));
+    places.map(|places| Some(segmentations.segment(&places))).ok_or_else(|| {
+        let known = match known {
+            [] => "it has no segments".to_owned(),
+            _ => format!("give one value for each of {segmentations}"),
+        };
+        let values = values.join(", ");
+        Status::invalid_argument(format!("no segment of the experiment is {values:?}; {known}"))
     })
 }
 
@@ -253,10 +260,9 @@ fn wrong_run(error: &UploadError, specification: &Specification) -> Option<Strin
     };
     let cell = specification.cells().cell(index)?;
     let measurement = specification.measurement();
-    let segment = measurement.segmentation.as_ref().map(|one| {
-        let value = one.values().get(cell.segment).map_or("", |value| &**value);
-        format!(", segment {value}")
-    });
+    let segmentations = &measurement.segmentations;
+    let segment = (!segmentations.is_empty())
+        .then(|| format!(", segment {}", segmentations.label(cell.segment)));
     let metric = specification.metric(cell.metric).map(|one| format!(", metric {}", one.name()));
     let held_out = cell.is_held_out.then(|| ", held out".to_owned());
     let cells = specification.cells();
@@ -338,7 +344,7 @@ impl DeviceService {
         &self,
         request: Request<SelectArmRequest>,
     ) -> Result<Response<SelectArmResponse>, Status> {
-        let SelectArmRequest { experiment_id, segment } = request.into_inner();
+        let SelectArmRequest { experiment_id, segment_values } = request.into_inner();
         let (experiment, serving) = self.find(experiment_id).await?;
         if serving.state == ExperimentState::Stopped {
             return Err(Status::failed_precondition("the experiment has ended"));
@@ -349,7 +355,7 @@ impl DeviceService {
                  arms by `GetExperiment`",
             ));
         }
-        let segment = segment_of(&serving.specification, &segment)?;
+        let segment = segment_of(&serving.specification, &segment_values)?;
         let uniform = getrandom::u32().map_err(|error| {
             let mut status = Status::unavailable("the server's random source failed");
             status.set_source(Arc::new(error));

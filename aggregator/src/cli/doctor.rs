@@ -273,7 +273,7 @@ impl Doctor {
 
     /// Whether the app agrees to the segments and has declared the metrics.
     fn examine_measurement(&self, measurement: &Measurement, view: &mut DoctorView) {
-        if let Some(one) = &measurement.segmentation {
+        for one in measurement.segmentations.all() {
             let own = self.segments.iter().filter_map(|text| text.split_once('='));
             let own = own.rev().find(|(name, _)| *name == one.name()).map(|(_, value)| value);
             let (good, app) = match own {

@@ -14,7 +14,7 @@ use crate::views::tallies_view;
 
 /// Help text on the columns of tallies.
 pub(super) const COLUMNS: &str = "\
-Estimates have, with segments, a column segment, which is empty for all of them, and with metrics the columns metric, which \
+Estimates have, with segments, a column segment, the value, or `platform=ios` where there are several properties, which is empty for all of them, and with metrics the columns metric, which \
 is rewards for those, and harmful. Estimates over time have the columns experiment_id, estimand, alpha, day, arm, label, reports, estimate, low and high, and \
 with k-ary randomized response frequency_0, frequency_0_low, frequency_0_high and so on.
 
@@ -22,7 +22,7 @@ Tallies have the columns experiment_id, day (a date, by UTC and the server's clo
 reports, ones (private bits that are 1; 0 with k-ary randomized response), estimate (the debiased estimate from that day's reports \
 alone) and standard_error (its standard error). These two are for a sample whose size was fixed in \
 advance, and say nothing about looking every day: for that, the estimates have bounds that hold at \
-all times at once. With segments there is a column segment, and with metrics a column metric, \
+all times at once. With segments there is a column segment, the values as `ios, young` where there are several properties, and with metrics a column metric, \
 which is rewards for those. With k-ary randomized response there are columns symbol_0 and so on, the \
 reports that say each symbol. A Parquet file has the columns of the CSV, typed, and null where there is no \
 estimate.";

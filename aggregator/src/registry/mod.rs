@@ -15,6 +15,7 @@ use bandana_shared::specification::Specification;
 pub use elsewhere::ReplicaUnavailable;
 pub(crate) use elsewhere::{FollowerHandle, FollowerQuestion};
 use experiment::lists;
+pub(crate) use experiment::shares;
 pub use experiment::{Experiment, PublishedExperiment};
 
 use crate::clock::Clock;

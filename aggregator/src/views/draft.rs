@@ -137,11 +137,13 @@ pub(crate) struct Draft {
     #[arg(long, value_name = "SHARE")]
     holdout_group: Option<f64>,
     /// Divide installations by a public property that the app knows: NAME=VALUE,VALUE, such as
-    /// platform=ios,android [default: not]. 2 to 16 values; the learner weighs each segment by its
-    /// own reports and by what the others tell. Apps must agree to NAME, and each report says its
-    /// segment.
-    #[arg(long, value_name = "SEGMENTS")]
-    segments: Option<String>,
+    /// platform=ios,android, 2 to 16 values; repeat it for up to 8 properties, whose values have at
+    /// most 256 combinations. The learner weighs each combination by its own reports and by what the
+    /// others tell. Apps must agree to each NAME, and each report says the values. In a file,
+    /// `segments` is the list of all [default: not].
+    #[arg(long = "segments", value_name = "SEGMENTS")]
+    #[serde(default)]
+    segments: Vec<String>,
     /// Something to measure beside the rewards; repeat it for each. NAME:SHARE for a yes or no that
     /// this share of the assignments report instead of their rewards, NAME:SHARE:LOW..HIGH for a
     /// number. With :at-most=MEAN or :at-least=MEAN it is a guardrail: an arm whose mean is certainly
@@ -223,7 +225,7 @@ impl Draft {
             enrolment_share: self.enrolment_share.or(file.enrolment_share),
             refusals: self.refusals.or(file.refusals),
             holdout_group: self.holdout_group.or(file.holdout_group),
-            segments: self.segments.or(file.segments),
+            segments: if self.segments.is_empty() { file.segments } else { self.segments },
             metrics: if self.metrics.is_empty() { file.metrics } else { self.metrics },
             private_features: self.private_features.or(file.private_features),
             exploration: self.exploration.or(file.exploration),

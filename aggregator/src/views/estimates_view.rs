@@ -26,8 +26,7 @@ that hold for all pairs of arms at all times at once, relative: difference as a 
 estimate, null unless that is above 0), summary (a sentence), policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
 without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, \
 symbols: empty unless k-ary, else for each symbol count: reports that say it, frequency: its \
-debiased share among the true ones, low, high, meaning: of a reason for refusals, else null), segments (value, arms: as above, with weight of the \
-segment's traffic), metrics (name, share: of the assignments that report it, low, high: of its range, \
+debiased share among the true ones, low, high, meaning: of a reason for refusals, else null), segments (segmentation, value, arms: as above, of the installations with this value, with weight of their traffic), metrics (name, share: of the assignments that report it, low, high: of its range, \
 at_most, at_least: limits on its mean or null, arms: as above, harmful_arms: indices), features (research: \
 feature, scores: of each arm arm, reports, estimate: of the product of the level of the reward, from -1 to 1, \
 with the feature, low, high, score: what devices choose by; with them, arms are of those who explore), alarms (name, message, since_unix_seconds: null \
@@ -156,7 +155,7 @@ impl From<Estimates> for EstimatesView {
             lifts: estimates.lifts.into_iter().map(Into::into).collect(),
             holdout: estimates.holdout.map(Into::into),
             arms: estimates.arms.into_iter().map(Into::into).collect(),
-            segments: estimates.segments.into_iter().map(Into::into).collect(),
+            segments: SegmentView::all(estimates.segments),
             metrics: estimates.metrics.into_iter().map(Into::into).collect(),
             features: estimates.features.into_iter().map(Into::into).collect(),
             alarms: estimates.alarms.into_iter().map(Into::into).collect(),

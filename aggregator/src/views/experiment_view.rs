@@ -34,7 +34,7 @@ clamp, default), estimand (mean_reward, mean_curved_reward or frequencies), \
 attribution_window_seconds, release_delay_seconds_max, shuffled (null unless reports are: batch, \
 delta, central_epsilon: of a report among its batch, in nats, central_epsilon_with_colluders: the same if a tenth \
 of the batch colludes with the server), sticky (null if arms are drawn anew: until_weight_below, \
-report_days, 0: once), layer (null, or name, from, to), enrolment_share, segmentation (null, or \
+report_days, 0: once), layer (null, or name, from, to), enrolment_share, segmentations (\
 name, values), metrics (name, kind, low, high, share: of the assignments that report it, at_most, \
 at_least: limits on its mean or null), holdout_group (share of the installations that are held \
 out), private_context (research; null, or features: name, true_share: of the assignments, \
@@ -74,7 +74,7 @@ pub(crate) struct ExperimentView {
     layer: Option<LayerView>,
     enrolment_share: f64,
     holdout_group: f64,
-    segmentation: Option<SegmentationView>,
+    segmentations: Vec<SegmentationView>,
     metrics: Vec<MetricView>,
     private_context: Option<ContextView>,
     arms: Vec<ArmView>,
@@ -183,7 +183,7 @@ impl ExperimentView {
         let signatures = status.signatures.iter().map(signature).collect::<Result<_, _>>()?;
         let (mechanism, curvature) = mechanism(&specification);
         let timing = specification.timing();
-        let (segmentation, metrics) = measurement_view::of(specification.measurement());
+        let (segmentations, metrics) = measurement_view::of(specification.measurement());
         Ok(Self {
             experiment_id: specification.experiment_id().to_string(),
             revision: specification.revision().get(),
@@ -229,7 +229,7 @@ impl ExperimentView {
             }),
             enrolment_share: specification.participation().enrolment.share(),
             holdout_group: specification.measurement().holdout.share(),
-            segmentation,
+            segmentations,
             metrics,
             private_context: specification.private_context().map(ContextView::from),
             arms: arms(&specification),
@@ -319,7 +319,7 @@ impl ExperimentView {
             ("policy", self.policy_version.clone()),
         ];
         rows.extend(self.participation());
-        rows.extend(measurement_view::rows(self.segmentation.as_ref(), &self.metrics));
+        rows.extend(measurement_view::rows(&self.segmentations, &self.metrics));
         rows.extend(self.private_context.as_ref().map(ContextView::row));
         if let Some(shuffled) = &self.shuffled {
             rows.push(("shuffled", format!("in batches of {}, by a relay", shuffled.batch)));

@@ -1,6 +1,6 @@
 //! Views of segments and metrics, and of the estimates in them.
 
-use bandana_shared::cells::{Limit, Measurement, Metric};
+use bandana_shared::cells::{Limit, Measurement, Metric, Segmentation};
 use bandana_shared::rewards::{RewardKind, Rewards};
 use bandana_shared::wire::v1;
 use serde::Serialize;
@@ -73,31 +73,36 @@ fn limit(at_most: Option<f64>, at_least: Option<f64>) -> String {
 }
 
 /// The segments and metrics of an experiment.
-pub(super) fn of(measurement: &Measurement) -> (Option<SegmentationView>, Vec<MetricView>) {
-    let segmentation = measurement
-        .segmentation
-        .as_ref()
-        .map(|one| SegmentationView { name: one.name().to_owned(), values: one.values().to_vec() });
-    (segmentation, measurement.metrics.iter().map(MetricView::new).collect())
+pub(super) fn of(measurement: &Measurement) -> (Vec<SegmentationView>, Vec<MetricView>) {
+    let view = |one: &Segmentation| SegmentationView {
+        name: one.name().to_owned(),
+        values: one.values().to_vec(),
+    };
+    let segmentations = measurement.segmentations.all().iter().map(view).collect();
+    (segmentations, measurement.metrics.iter().map(MetricView::new).collect())
 }
 
 /// Rows for the table of an experiment's properties.
 pub(super) fn rows(
-    segmentation: Option<&SegmentationView>,
+    segmentations: &[SegmentationView],
     metrics: &[MetricView],
 ) -> Vec<(&'static str, String)> {
-    let segments = segmentation.map(|one| {
+    let segments = segmentations.iter().map(|one| {
         let values: Vec<String> = one.values.iter().map(|value| visible(value)).collect();
         ("segments", format!("by {}: {}", one.name, values.join(", ")))
     });
     let metrics = metrics.iter().map(|metric| ("metric", metric.describe()));
-    segments.into_iter().chain(metrics).collect()
+    segments.chain(metrics).collect()
 }
 
-/// Stable JSON form of the rewards in a segment.
+/// Stable JSON form of the rewards of the installations with one value of a segmentation.
 #[derive(Debug, Serialize)]
 pub(super) struct SegmentView {
+    segmentation: String,
     value: String,
+    /// The value, with several segmentations as `platform=ios`.
+    #[serde(skip)]
+    title: String,
     arms: Vec<ArmEstimateView>,
 }
 
@@ -115,9 +120,23 @@ pub(super) struct MetricEstimatesView {
 }
 
 impl SegmentView {
-    /// The segment and its arms.
+    /// The views of these segments.
+    pub(super) fn all(shown: Vec<v1::SegmentEstimates>) -> Vec<Self> {
+        let first = shown.first().map(|one| one.segmentation.clone()).unwrap_or_default();
+        let is_one = shown.iter().all(|one| one.segmentation == first);
+        let view = |shown: v1::SegmentEstimates| {
+            let v1::SegmentEstimates { value, arms, segmentation } = shown;
+            let title =
+                if is_one { value.clone() } else { [&*segmentation, "=", &*value].concat() };
+            let arms = arms.into_iter().map(Into::into).collect();
+            Self { segmentation, value, title, arms }
+        };
+        shown.into_iter().map(view).collect()
+    }
+
+    /// The value, as it is told from others, and the arms.
     pub(super) fn arms(&self) -> (&str, &[ArmEstimateView]) {
-        (&self.value, &self.arms)
+        (&self.title, &self.arms)
     }
 }
 
@@ -129,12 +148,6 @@ impl MetricEstimatesView {
     /// The arms, each with whether it does harm.
     pub(super) fn arms(&self) -> impl Iterator<Item = (&ArmEstimateView, bool)> {
         self.arms.iter().map(|arm| (arm, self.harmful_arms.contains(&arm.arm)))
-    }
-}
-
-impl From<v1::SegmentEstimates> for SegmentView {
-    fn from(shown: v1::SegmentEstimates) -> Self {
-        Self { value: shown.value, arms: shown.arms.into_iter().map(Into::into).collect() }
     }
 }
 
@@ -166,7 +179,7 @@ pub(super) fn describe(
         text += &table(&metric.arms, false, note).render(columns);
     }
     for segment in segments {
-        text.extend(["\nsegment ", &visible(&segment.value), "\n\n"]);
+        text.extend(["\nsegment ", &visible(&segment.title), "\n\n"]);
         text += &table(&segment.arms, true, |_| "").render(columns);
     }
     text

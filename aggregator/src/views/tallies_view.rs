@@ -48,9 +48,10 @@ pub(crate) fn columns(
         column("standard_error", Cells::Estimates(with_cells().map(error).collect())),
     ];
     // Experiments that measure the rewards only have the columns that they always had.
-    if let Some(segmentation) = &specification.measurement().segmentation {
-        let value = |cell: &Cell| segmentation.values()[cell.segment].clone();
-        columns.push(column("segment", Cells::Text(cells.iter().map(value).collect())));
+    let segmentations = &specification.measurement().segmentations;
+    if !segmentations.is_empty() {
+        let label = |cell: &Cell| segmentations.label(cell.segment);
+        columns.push(column("segment", Cells::Text(cells.iter().map(label).collect())));
     }
     if specification.cells().has_holdout() {
         let flags = cells.iter().map(|cell| cell.is_held_out).collect();

@@ -198,12 +198,13 @@ impl<N: NoiseSource> Core<N> {
         let (specification, once_days) = (held.specification.clone(), acceptance.once_days());
         let weights = held.policy.weights.clone();
         check_context(&specification, context)?;
-        let segmentation = specification.measurement().segmentation.as_ref();
-        let segment = segmentation.and_then(|one| acceptance.segment_of(one));
-        let is_in_none = segmentation.is_some() && segment.is_none();
-        if is_in_none || !self.takes_part(&specification)? {
+        let segmentations = &specification.measurement().segmentations;
+        let segment = acceptance.segment_of(segmentations);
+        if segment.is_none() || !self.takes_part(&specification)? {
             return Err(ClientError::NotSampled { experiment_id: experiment_id.clone() });
         }
+        // Without segmentations the weights are those for all installations.
+        let segment = segment.filter(|_| !segmentations.is_empty());
         let Drawn { cell, explores, sign } =
             self.draw_cell(&specification, &weights, segment, context)?;
         let sticky = specification.participation().sticky;

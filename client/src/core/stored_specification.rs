@@ -1,7 +1,7 @@
 //! The stored form of a specification.
 
 use bandana_shared::alphabet::Alphabet;
-use bandana_shared::cells::{Limit, Measurement, Metric, Segmentation};
+use bandana_shared::cells::{Limit, Measurement, Metric, Segmentation, Segmentations};
 use bandana_shared::context::{Feature, PrivateContext};
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
@@ -156,8 +156,8 @@ impl StoredMeasurement {
             share_millionths: metric.share().get(),
             limit: metric.limit().map(|limit| (matches!(limit, Limit::AtMost(_)), limit.mean())),
         };
-        let segmentation = measurement.segmentation.as_ref();
-        let segmentation = segmentation
+        let segmentations = measurement.segmentations.all().iter();
+        let segmentations = segmentations
             .map(|one| StoredPart::Segmentation(one.name().to_owned(), one.values().to_vec()));
         let metrics = measurement.metrics.iter().map(|one| StoredPart::Metric(metric(one)));
         let is_held = measurement.holdout != Millionths::NONE;
@@ -167,16 +167,16 @@ impl StoredMeasurement {
             let features = context.features().iter().map(feature);
             StoredPart::Context(features.collect(), context.exploration().get())
         });
-        Self(segmentation.into_iter().chain(metrics).chain(holdout).chain(context).collect())
+        Self(segmentations.chain(metrics).chain(holdout).chain(context).collect())
     }
 
     /// What was stored, or `None` if it is not valid.
     pub(crate) fn into_measurement(self) -> Option<Measurement> {
-        let mut measurement = Measurement::REWARDS_ONLY;
+        let (mut measurement, mut segmentations) = (Measurement::REWARDS_ONLY, Vec::new());
         for part in self.0 {
             match part {
                 StoredPart::Segmentation(name, values) => {
-                    measurement.segmentation = Some(Segmentation::new(name, values).ok()?);
+                    segmentations.push(Segmentation::new(name, values).ok()?);
                 }
                 StoredPart::Metric(metric) => measurement.metrics.push(metric.into_metric()?),
                 StoredPart::Holdout(parts) => measurement.holdout = Millionths::new(parts).ok()?,
@@ -189,6 +189,7 @@ impl StoredMeasurement {
                 }
             }
         }
+        measurement.segmentations = Segmentations::new(segmentations).ok()?;
         Some(measurement)
     }
 }

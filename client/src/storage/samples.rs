@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bandana_shared::accounting::delta_units::DeltaUnits;
 use bandana_shared::accounting::nano_nats::NanoNats;
-use bandana_shared::cells::{Cell, Measurement};
+use bandana_shared::cells::{Cell, Measurement, Segmentation};
 use bandana_shared::channel::Floor;
 use bandana_shared::context::PrivateContext;
 use bandana_shared::curve::{Curvature, Mechanism};
@@ -183,7 +183,7 @@ pub(super) fn partial_changes() -> Result<Vec<Change>, Failure> {
 pub(super) fn measuring_changes(holdout: Millionths) -> Result<Vec<Change>, Failure> {
     let held = held(false)?;
     let specification = held.specification.measuring(Measurement {
-        segmentation: Some("platform=ios,android".parse()?),
+        segmentations: "platform=ios,android".parse::<Segmentation>()?.into(),
         metrics: vec!["returned:0.2:at-most=0.3".parse()?, "minutes:0.1:-1..60".parse()?],
         holdout,
         ..Measurement::REWARDS_ONLY

@@ -14,6 +14,7 @@ mod life;
 mod measuring;
 mod once;
 mod refusals;
+mod segmentations;
 mod sticky;
 mod time;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bandana_client::{Acceptance, Bandana, DefaultReason, FetchTask, Fetched, Refusal, Tasks};
-use bandana_shared::cells::Measurement;
+use bandana_shared::cells::{Measurement, Segmentation};
 use bandana_shared::participation::{Participation, Sticky};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::{RewardRange, Rewards};
@@ -15,7 +15,7 @@ use super::{Failure, Hands, NAME, acceptance, builder_accepting, fetched, send, 
 
 fn measured() -> Result<Specification, Failure> {
     Ok(specification()?.measuring(Measurement {
-        segmentation: Some("platform=ios,android".parse()?),
+        segmentations: "platform=ios,android".parse::<Segmentation>()?.into(),
         metrics: vec!["returned:0.3".parse()?, "minutes:0.2:0..10".parse()?],
         ..Measurement::REWARDS_ONLY
     })?)

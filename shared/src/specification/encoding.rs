@@ -45,7 +45,7 @@ pub(super) fn encode(parts: &SpecificationParts) -> Vec<u8> {
     writer.varint(17, u64::from(parts.timing.release_delay_seconds_max));
     writer.varint(18, parts.batch.map_or(0, |batch| batch.get().into()));
     write_participation(&mut writer, &parts.participation);
-    if let Some(segmentation) = &parts.measurement.segmentation {
+    for segmentation in parts.measurement.segmentations.all() {
         write_segmentation(&mut writer, segmentation);
     }
     for metric in &parts.measurement.metrics {

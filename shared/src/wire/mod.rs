@@ -8,7 +8,7 @@ use prost::Message as _;
 use thiserror::Error;
 
 use crate::alphabet::{Alphabet, AlphabetError};
-use crate::cells::{CellsError, Limit, Measurement, Metric, Segmentation};
+use crate::cells::{CellsError, Limit, Measurement, Metric, Segmentation, Segmentations};
 use crate::context::{ContextError, Feature, PrivateContext};
 use crate::curve::{Curvature, CurvatureError, Mechanism};
 use crate::epsilon::{Epsilon, EpsilonError};
@@ -133,13 +133,14 @@ fn participation(message: &v1::Specification) -> Result<Participation, WireError
 }
 
 fn measurement(message: &v1::Specification) -> Result<Measurement, WireError> {
-    let segmentation = message.segmentation.as_ref();
     let segmentation =
-        segmentation.map(|one| Segmentation::new(one.name.clone(), one.values.iter().cloned()));
+        |one: &v1::Segmentation| Segmentation::new(one.name.clone(), one.values.iter().cloned());
+    let segmentations = message.segmentations.iter().map(segmentation);
+    let segmentations = Segmentations::new(segmentations.collect::<Result<_, _>>()?)?;
     let metrics = message.metrics.iter().map(metric).collect::<Result<_, WireError>>()?;
     let holdout = Millionths::new(message.holdout_millionths)?;
     let context = message.private_context.as_ref().map(private_context).transpose()?;
-    Ok(Measurement { segmentation: segmentation.transpose()?, metrics, holdout, context })
+    Ok(Measurement { segmentations, metrics, holdout, context })
 }
 
 fn private_context(message: &v1::PrivateContext) -> Result<PrivateContext, WireError> {
@@ -211,6 +212,12 @@ fn wire_rewards(rewards: Rewards) -> (v1::RewardKind, v1::OutOfRange) {
         OutOfRange::Clamp => v1::OutOfRange::Clamp,
     };
     (kind, out_of_range)
+}
+
+impl From<&Segmentation> for v1::Segmentation {
+    fn from(one: &Segmentation) -> Self {
+        Self { name: one.name().to_owned(), values: one.values().to_vec() }
+    }
 }
 
 impl From<&Metric> for v1::Metric {
@@ -295,9 +302,13 @@ impl From<&Specification> for v1::Specification {
                 Millionths::ALL => 0,
                 share => share.get(),
             },
-            segmentation: specification.measurement().segmentation.as_ref().map(|one| {
-                v1::Segmentation { name: one.name().to_owned(), values: one.values().to_vec() }
-            }),
+            segmentations: specification
+                .measurement()
+                .segmentations
+                .all()
+                .iter()
+                .map(v1::Segmentation::from)
+                .collect(),
             metrics: specification.measurement().metrics.iter().map(v1::Metric::from).collect(),
             holdout_millionths: specification.measurement().holdout.get(),
             private_context: specification.private_context().map(v1::PrivateContext::from),

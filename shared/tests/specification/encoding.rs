@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use bandana_shared::alphabet::Alphabet;
-use bandana_shared::cells::Measurement;
+use bandana_shared::cells::{Measurement, Segmentation, Segmentations};
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
@@ -282,7 +282,10 @@ fn changes_of_measurement() -> Vec<SpecificationParts> {
         parts
     };
     let segments = |text: &'static str| {
-        changed(&move |measurement| measurement.segmentation = Some(text.parse().unwrap()))
+        changed(&move |measurement| {
+            let all = text.split(';').map(|one| one.parse::<Segmentation>().unwrap());
+            measurement.segmentations = Segmentations::new(all.collect()).unwrap();
+        })
     };
     let metric = |place: usize, text: &'static str| {
         changed(&move |measurement| measurement.metrics[place] = text.parse().unwrap())
@@ -290,10 +293,12 @@ fn changes_of_measurement() -> Vec<SpecificationParts> {
     vec![
         changed(&|measurement| measurement.holdout = Millionths::new(50_001).unwrap()),
         changed(&|measurement| measurement.holdout = Millionths::NONE),
-        changed(&|measurement| measurement.segmentation = None),
+        changed(&|measurement| measurement.segmentations = Segmentations::NONE),
         segments("platforms=ios,android"),
         segments("platform=android,ios"),
         segments("platform=ios,android,web"),
+        segments("platform=ios,android;age=young,old"),
+        segments("age=young,old;platform=ios,android"),
         changed(&|measurement| measurement.metrics.clear()),
         changed(&|measurement| measurement.metrics.swap(0, 1)),
         metric(0, "returns:0.2:at-most=0.3"),
@@ -316,7 +321,7 @@ fn every_change_changes_the_digest() {
     changes.extend(changes_of_measurement());
     // A list in which all arms are retired is not an experiment.
     changes.retain(|parts| parts.arms.iter().any(|arm| !arm.is_retired()));
-    assert_eq!(changes.len(), 62);
+    assert_eq!(changes.len(), 64);
     let digests: HashSet<_> =
         changes.iter().map(|parts| Specification::new(parts.clone()).unwrap().digest()).collect();
     assert_eq!(digests.len(), changes.len());

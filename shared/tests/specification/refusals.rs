@@ -1,7 +1,7 @@
 //! Every refusal of a specification, and random bytes.
 
 use bandana_shared::alphabet::Alphabet;
-use bandana_shared::cells::{CellsError, Measurement, Metric, Segmentation};
+use bandana_shared::cells::{CellsError, Measurement, Metric, Segmentation, Segmentations};
 use bandana_shared::channel::{Floor, FloorError};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::identity::{ArmIndex, IdentityError};
@@ -124,10 +124,35 @@ fn a_holdout_leaves_somebody_to_learn_from() {
 }
 
 #[test]
-fn segments_and_metrics_follow_their_rules() {
+fn segmentations_follow_their_rules() {
+    let segments = |text: &str| text.parse::<Segmentation>();
+    for (text, complaint) in [
+        ("platform", "not a segmentation"),
+        ("platform=ios", "2 to 16 values"),
+        ("platform=ios,", "must have 1 to"),
+        ("platform=ios,web,ios", "values must differ"),
+        ("Platform=ios,web", "characters of a-z"),
+    ] {
+        let message = segments(text).unwrap_err().to_string();
+        assert!(message.contains(complaint), "{text}: {message}");
+    }
+    let together = |texts: &[&str]| {
+        Segmentations::new(texts.iter().map(|text| segments(text).unwrap()).collect())
+    };
+    let nine: Vec<String> = (0..9).map(|number| format!("s{number}=a,b")).collect();
+    let nine: Vec<&str> = nine.iter().map(String::as_str).collect();
+    assert_eq!(together(&nine[..8]).unwrap().segments(), 256);
+    assert_eq!(together(&nine), Err(CellsError::Segmentations(9)));
+    let more = [&nine[..7], &["s=a,b,c"]].concat();
+    assert_eq!(together(&more), Err(CellsError::Segments(384)));
+    let same = CellsError::SameSegmentation("s0".to_owned());
+    assert_eq!(together(&["s0=a,b", "s0=c,d"]), Err(same));
+}
+
+#[test]
+fn metrics_and_cells_follow_their_rules() {
     use SpecificationError as E;
     let metric = |text: &str| text.parse::<Metric>();
-    let segments = |text: &str| text.parse::<Segmentation>();
     for (text, complaint) in [
         ("returned", "not a metric"),
         ("returned:much", "not a metric"),
@@ -146,16 +171,6 @@ fn segments_and_metrics_follow_their_rules() {
         ("returned:0.1:at-least=nan", "between the ends"),
     ] {
         let message = metric(text).unwrap_err().to_string();
-        assert!(message.contains(complaint), "{text}: {message}");
-    }
-    for (text, complaint) in [
-        ("platform", "not a segmentation"),
-        ("platform=ios", "2 to 16 values"),
-        ("platform=ios,", "must have 1 to"),
-        ("platform=ios,web,ios", "values must differ"),
-        ("Platform=ios,web", "characters of a-z"),
-    ] {
-        let message = segments(text).unwrap_err().to_string();
         assert!(message.contains(complaint), "{text}: {message}");
     }
     for text in ["returned:0.1", "minutes:0.25:-1..60:at-least=5", "x:0.5:at-most=0.5"] {
@@ -177,10 +192,10 @@ fn segments_and_metrics_follow_their_rules() {
     // 64 arms in 16 segments fit, and another metric of each does not.
     let arms = |count: usize| (0..count).map(|arm| Arm::new(arm.to_string()).unwrap()).collect();
     let values = (0..16).map(|value| value.to_string());
-    let segmentation = Some(Segmentation::new("version", values).unwrap());
+    let segmentations: Segmentations = Segmentation::new("version", values).unwrap().into();
     let parts = SpecificationParts {
         arms: arms(64),
-        measurement: Measurement { segmentation, ..of(&[]) },
+        measurement: Measurement { segmentations, ..of(&[]) },
         ..full()
     };
     assert_eq!(Specification::new(parts.clone()).unwrap().cells().len(), 1024);
@@ -275,8 +290,9 @@ fn every_wire_error_of_a_message_has_its_cause() {
         metric(&|metric| metric.name.clear()),
         metric(&|metric| metric.share_millionths = 0),
         metric(&|metric| metric.share_millionths = 1_000_000),
-        after_wire(|m| m.segmentation.as_mut().unwrap().values.truncate(1)),
-        after_wire(|m| m.segmentation.as_mut().unwrap().name.push('!')),
+        after_wire(|m| m.segmentations[0].values.truncate(1)),
+        after_wire(|m| m.segmentations[0].name.push('!')),
+        after_wire(|m| m.segmentations.push(m.segmentations[0].clone())),
     ] {
         assert!(matches!(error, E::Cells(_)), "{error}");
     }

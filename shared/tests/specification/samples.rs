@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use bandana_shared::alphabet::Alphabet;
-use bandana_shared::cells::{Limit, Measurement, Metric, Segmentation};
+use bandana_shared::cells::{Limit, Measurement, Metric, Segmentation, Segmentations};
 use bandana_shared::channel::Floor;
 use bandana_shared::context::{Feature, PrivateContext};
 use bandana_shared::curve::{Curvature, Mechanism};
@@ -18,7 +18,7 @@ use bandana_shared::shuffling::BatchSize;
 use bandana_shared::specification::{
     Arm, ReleaseTiming, Specification, SpecificationParts, smallest_floor,
 };
-use proptest::collection::{hash_set, vec};
+use proptest::collection::{hash_map, hash_set, vec};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -117,8 +117,10 @@ fn participations() -> impl Strategy<Value = Participation> {
 fn measurements() -> impl Strategy<Value = Measurement> {
     let name = || "[a-z0-9][a-z0-9._-]{0,63}";
     let values = hash_set("[^\\p{C}]{1,32}", 2..=4);
-    let segmentation =
-        (name(), values).prop_map(|(name, values)| Segmentation::new(name, values).unwrap());
+    let segmentations = hash_map(name(), values, 0..=3).prop_map(|all| {
+        let one = |(name, values)| Segmentation::new(name, values).unwrap();
+        Segmentations::new(all.into_iter().map(one).collect()).unwrap()
+    });
     let limit = prop_oneof![
         Just(None),
         (0.01..0.99).prop_map(|mean| Some(Limit::AtMost(mean))),
@@ -133,14 +135,14 @@ fn measurements() -> impl Strategy<Value = Measurement> {
     });
     let metrics = vec(metric, 0..=4);
     let holdout = prop_oneof![Just(0), 0..1_000_000_u32];
-    (proptest::option::of(segmentation), metrics, holdout).prop_filter_map(
+    (segmentations, metrics, holdout).prop_filter_map(
         "metrics of different names",
-        |(segmentation, metrics, holdout)| {
+        |(segmentations, metrics, holdout)| {
             let holdout = Millionths::new(holdout).unwrap();
             let names: HashSet<_> = metrics.iter().map(|metric| metric.name().to_owned()).collect();
             let is_valid = names.len() == metrics.len();
             is_valid.then_some(Measurement {
-                segmentation,
+                segmentations,
                 metrics,
                 holdout,
                 ..Measurement::REWARDS_ONLY
@@ -251,7 +253,7 @@ pub(crate) fn full() -> SpecificationParts {
             enrolment: Millionths::new(300_000).unwrap(),
         },
         measurement: Measurement {
-            segmentation: Some("platform=ios,android".parse().unwrap()),
+            segmentations: "platform=ios,android".parse::<Segmentation>().unwrap().into(),
             metrics: vec![
                 "returned:0.2:at-most=0.3".parse().unwrap(),
                 "minutes:0.1:-1..60:at-least=0".parse().unwrap(),

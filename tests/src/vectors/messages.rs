@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use bandana_shared::alphabet::{Alphabet, Symbol};
-use bandana_shared::cells::{Limit, Measurement, Metric};
+use bandana_shared::cells::{Limit, Measurement, Metric, Segmentation, Segmentations};
 use bandana_shared::channel::Floor;
 use bandana_shared::context::{Feature, PrivateContext};
 use bandana_shared::curve::{Curvature, Mechanism};
@@ -53,8 +53,8 @@ struct SpecificationVector {
     layer: Option<LayerVector>,
     #[serde(skip_serializing_if = "Option::is_none")]
     enrolment_millionths: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    segmentation: Option<SegmentationVector>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    segmentations: Vec<SegmentationVector>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     metrics: Vec<MetricVector>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -235,8 +235,10 @@ fn private_context() -> anyhow::Result<Measurement> {
 fn measurement() -> anyhow::Result<Measurement> {
     let metrics =
         ["returned:0.2:at-most=0.3", "minutes:0.05:-1..60:at-least=0", "crashed:0.000001"];
+    let segmentations = ["platform=ios,android,日本", "age=young,old"].map(str::parse);
+    let segmentations = segmentations.into_iter().collect::<Result<_, _>>()?;
     Ok(Measurement {
-        segmentation: Some("platform=ios,android,日本".parse()?),
+        segmentations: Segmentations::new(segmentations)?,
         metrics: metrics.map(str::parse).into_iter().collect::<Result<_, _>>()?,
         ..Measurement::REWARDS_ONLY
     })
@@ -254,6 +256,10 @@ fn specification_vector(specification: &Specification) -> SpecificationVector {
     let symbols = match specification.mechanism() {
         Mechanism::Kary(alphabet) => Some(alphabet.len()),
         _ => None,
+    };
+    let segmentation = |one: &Segmentation| SegmentationVector {
+        name: one.name().to_owned(),
+        values: one.values().to_vec(),
     };
     let arm = |arm: &Arm| ArmVector { label: arm.label().to_owned(), retired: arm.is_retired() };
     SpecificationVector {
@@ -285,9 +291,13 @@ fn specification_vector(specification: &Specification) -> SpecificationVector {
         }),
         enrolment_millionths: (participation.enrolment != Millionths::ALL)
             .then_some(participation.enrolment.get()),
-        segmentation: specification.measurement().segmentation.as_ref().map(|one| {
-            SegmentationVector { name: one.name().to_owned(), values: one.values().to_vec() }
-        }),
+        segmentations: specification
+            .measurement()
+            .segmentations
+            .all()
+            .iter()
+            .map(segmentation)
+            .collect(),
         metrics: specification.measurement().metrics.iter().map(metric_vector).collect(),
         holdout_millionths: (specification.cells().has_holdout())
             .then_some(specification.measurement().holdout.get()),

@@ -35,10 +35,10 @@ fn wanted(id: &str) -> anyhow::Result<v1::Specification> {
         simulation: true,
         epsilon: 4.0,
         attribution_window_seconds: 0,
-        segmentation: Some(v1::Segmentation {
+        segmentations: vec![v1::Segmentation {
             name: "platform".to_owned(),
             values: vec!["ios".to_owned(), "android".to_owned()],
-        }),
+        }],
         metrics: metrics
             .iter()
             .map(|metric| metric.as_ref().map(v1::Metric::from))
@@ -168,10 +168,12 @@ async fn a_server_takes_the_cells_of_a_specification_and_no_others() -> anyhow::
             );
         }
     }
-    for (segment, expected) in [("", None), ("ios", None), ("windows", Some(Code::InvalidArgument))]
-    {
-        let (experiment_id, segment) = ("checkout".to_owned(), segment.to_owned());
-        let request = SelectArmRequest { experiment_id, segment };
+    let invalid = Some(Code::InvalidArgument);
+    let cases: [(&[&str], _); 4] =
+        [(&[], None), (&["ios"], None), (&["windows"], invalid), (&["ios", "young"], invalid)];
+    for (values, expected) in cases {
+        let segment_values = values.iter().map(|value| (*value).to_owned()).collect();
+        let request = SelectArmRequest { experiment_id: "checkout".to_owned(), segment_values };
         let answer = aggregator.device.select_arm(request).await;
         assert_eq!(answer.as_ref().err().map(tonic::Status::code), expected, "{answer:?}");
     }

@@ -203,7 +203,8 @@ async fn a_server_refuses_what_a_private_context_does_not_go_with() -> anyhow::R
     let mut aggregator = Aggregator::start(PROGRAM).await?;
     let experiment = create(&mut aggregator, "kept").await?;
     // A caller who draws on the server would have to tell its context.
-    let request_arm = SelectArmRequest { experiment_id: "kept".to_owned(), segment: String::new() };
+    let request_arm =
+        SelectArmRequest { experiment_id: "kept".to_owned(), segment_values: Vec::new() };
     let refused = aggregator.device.select_arm(request_arm).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("only a device can choose"), "{}", refused.message());
@@ -218,7 +219,7 @@ async fn a_server_refuses_what_a_private_context_does_not_go_with() -> anyhow::R
     let all = v1::PrivateContext { exploration_millionths: 1_000_000, ..context };
     for (specification, complaint) in [
         (v1::Specification { sticky: Some(sticky), ..wanted("x") }, "sticky arms"),
-        (v1::Specification { segmentation: Some(segmentation), ..wanted("x") }, "segments"),
+        (v1::Specification { segmentations: vec![segmentation], ..wanted("x") }, "segments"),
         (v1::Specification { shuffle_batch: 100, ..wanted("x") }, "shuffled reports"),
         (v1::Specification { private_context: Some(none), ..wanted("x") }, "must be above 0"),
         (v1::Specification { private_context: Some(all), ..wanted("x") }, "and below 1"),

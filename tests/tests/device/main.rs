@@ -6,6 +6,7 @@ mod driver;
 mod embedding;
 mod end_to_end;
 mod fake_server;
+mod features;
 mod holdout;
 mod kary;
 mod relay;

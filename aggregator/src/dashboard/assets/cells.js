@@ -30,7 +30,7 @@ export function cells() {
       ...metrics.map((metric) => ofMetric(metric, order)),
       ...segments.flatMap((segment, place) => [ofSegment(segment, place, order, estimand),
         // Categories have no mean, and a share for each.
-        ...(estimand === "frequencies" ? [sharesIn(`shares-${place}`, `Share of each category where ${visible(segment.value)}`, segment.arms)] : [])]));
+        ...(estimand === "frequencies" ? [sharesIn(`shares-${place}`, `Share of each category where ${where(segment)}`, segment.arms)] : [])]));
   };
   return { section, show };
 }
@@ -45,10 +45,15 @@ function ofMetric(metric, order) {
   return frame;
 }
 
+/** The installations of a table, in words. */
+function where({ segmentation, value }) {
+  return `${segmentation} is ${visible(value)}`;
+}
+
 function ofSegment(segment, place, order, estimand) {
   const isRanked = estimand !== "frequencies";
-  const { frame, body } = table(`segment-${place}`, `${isRanked ? "Rewards" : "Reports"} where ${visible(segment.value)}`,
-    [...COLUMNS, { title: "Traffic now", isNumber: true, hint: "share that the current policy gives in this segment" }]);
+  const { frame, body } = table(`segment-${place}`, `${isRanked ? "Rewards" : "Reports"} where ${where(segment)}`,
+    [...COLUMNS, { title: "Traffic now", isNumber: true, hint: "share that the current policy gives to them" }]);
   body.replaceChildren(...segment.arms.map((arm) => element("tr", { class: arm.retired ? "retired" : undefined },
     ...numbers(arm, order), shareCell(arm.weight, percent(arm.weight)))));
   for (const row of isRanked ? [] : frame.querySelectorAll("tr")) {
@@ -84,10 +89,9 @@ export function harms({ metrics = [] }) {
 }
 
 /** What an experiment measures, as rows of its details. */
-export function measured({ segmentation, metrics = [], holdout_group: holdout = 0, private_context: context }) {
-  const values = segmentation?.values.map(visible).join(", ");
+export function measured({ segmentations = [], metrics = [], holdout_group: holdout = 0, private_context: context }) {
   return [
-    ...(segmentation ? [["Segments", `by ${segmentation.name}: ${values}`]] : []),
+    ...segmentations.map(({ name, values }) => ["Segments", `by ${name}: ${values.map(visible).join(", ")}`]),
     ...metrics.map((metric) => ["Metric",
       `${metric.name}, ${plain(metric.low)} to ${plain(metric.high)}, of a share of ${plain(metric.share)}${limited(metric)}`]),
     ...(holdout > 0 ? [["Held out", `${percent(holdout)} of the installations, which get all arms evenly`]] : []),

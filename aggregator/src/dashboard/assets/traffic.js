@@ -48,8 +48,10 @@ export function daily({ signal }) {
 }
 
 /** The reports of each day and arm, from those of each day and cell. */
-function byArm(cells, { segmentation, metrics, private_context: context }) {
-  const ofArm = (segmentation?.values.length ?? 1) * (metrics.length + 1) * ((context?.features.length ?? 0) + 1);
+function byArm(cells, { segmentations, metrics, holdout_group: holdout, private_context: context }) {
+  const segments = segmentations.reduce((product, { values }) => product * values.length, 1);
+  const groups = holdout > 0 ? 2 : 1;
+  const ofArm = segments * groups * (metrics.length + 1) * ((context?.features.length ?? 0) + 1);
   const rows = new Map();
   for (const { day, arm: cell, reports } of cells) {
     const arm = Math.floor(cell / ofArm);

@@ -65,8 +65,8 @@ impl Draft {
         let participation = self.participation()?;
         let private_context = self.private_context()?;
         let refused = |error: CellsError| Failure::Refused(error.to_string());
-        let segments = self.segments.as_deref().map(str::parse::<Segmentation>).transpose();
-        let segments = segments.map_err(refused)?;
+        let segmentations = self.segments.iter().map(|text| text.parse::<Segmentation>()).collect();
+        let segmentations: Vec<Segmentation> = Result::map_err(segmentations, refused)?;
         let metrics = self.metrics.iter().map(|text| text.parse::<Metric>()).collect();
         let metrics: Vec<Metric> = Result::map_err(metrics, refused)?;
         if self.until_weight_below == Some(0.0) && metrics.iter().any(|one| one.limit().is_some()) {
@@ -104,10 +104,7 @@ impl Draft {
             attribution_window_seconds: self.attribution_window_seconds.unwrap_or(0),
             release_delay_seconds_max,
             shuffle_batch: self.shuffle_batch.unwrap_or(0),
-            segmentation: segments.map(|segments| v1::Segmentation {
-                name: segments.name().to_owned(),
-                values: segments.values().to_vec(),
-            }),
+            segmentations: segmentations.iter().map(v1::Segmentation::from).collect(),
             metrics: metrics.iter().map(v1::Metric::from).collect(),
             private_context,
             ..participation

@@ -46,7 +46,7 @@ fn experiment() -> Result<Vec<u8>, Failure> {
 fn measured() -> Result<Vec<u8>, Failure> {
     let returned = cells::Metric::new("returned", Rewards::binary(), Millionths::from_share(0.5)?)?;
     let specification = specification()?.measuring(cells::Measurement {
-        segmentation: Some(cells::Segmentation::new("platform", ["ios", "android"])?),
+        segmentations: cells::Segmentation::new("platform", ["ios", "android"])?.into(),
         metrics: vec![returned],
         ..cells::Measurement::REWARDS_ONLY
     })?;

@@ -36,7 +36,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let study = SegmentsStudy {
         instances: vec![
-            SegmentedArms::interaction(),
+            SegmentedArms::three_features(),
+            SegmentedArms::seven_features(),
+            SegmentedArms::product(),
             SegmentedArms::alike(),
             SegmentedArms::levels(),
         ],

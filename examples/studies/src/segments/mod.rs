@@ -22,11 +22,14 @@ pub enum Pooling {
     Nothing,
     /// Its own, and what the others tell: see `bandana_learners::segments`.
     Shrinkage,
+    /// Its own, and what a linear model tells of the segments with some of its values: see
+    /// `bandana_learners::features`.
+    Features,
 }
 
 impl Pooling {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Everything, Self::Nothing, Self::Shrinkage];
+    pub const ALL: [Self; 4] = [Self::Everything, Self::Nothing, Self::Shrinkage, Self::Features];
 
     /// The name in tables.
     pub fn name(self) -> &'static str {
@@ -34,6 +37,7 @@ impl Pooling {
             Self::Everything => "all segments as one",
             Self::Nothing => "each segment alone",
             Self::Shrinkage => "shrunk towards the others",
+            Self::Features => "by features",
         }
     }
 }
@@ -43,19 +47,40 @@ impl Pooling {
 pub struct SegmentedArms {
     /// The name in tables.
     pub name: &'static str,
-    /// For each segment, the means of the arms, 0 to 1.
+    /// For each segment, the means of the arms, 0 to 1. Segments are the combinations of the values
+    /// of binary features, so their number is a power of 2.
     pub means: Vec<Vec<f64>>,
 }
 
 impl SegmentedArms {
-    /// Eight segments, by three binary features, and four arms: two of which one value of the first
+    /// Segments by so many binary features, and four arms: two of which one value of the first
     /// feature likes by .12 more than .5 and the other by .12 less, and two for the second feature.
-    pub fn interaction() -> Self {
+    fn interaction(name: &'static str, features: u32) -> Self {
         let of = |segment: usize| {
             let sign = |bit: usize| if segment >> bit & 1 == 1 { 0.12 } else { -0.12 };
             vec![0.5 + sign(0), 0.5 - sign(0), 0.5 + sign(1), 0.5 - sign(1)]
         };
-        Self { name: "interaction of .12", means: (0..8).map(of).collect() }
+        Self { name, means: (0..1 << features).map(of).collect() }
+    }
+
+    /// Eight segments by three features, of which two change what is liked.
+    pub fn three_features() -> Self {
+        Self::interaction("interaction of .12", 3)
+    }
+
+    /// 128 segments by seven features, of which two change what is liked.
+    pub fn seven_features() -> Self {
+        Self::interaction("the same of 7 features", 7)
+    }
+
+    /// Eight segments that like two arms by whether their first two values are the same, which is no
+    /// sum over features.
+    pub fn product() -> Self {
+        let of = |segment: usize| {
+            let taste = if (segment ^ segment >> 1) & 1 == 1 { 0.12 } else { -0.12 };
+            vec![0.5 + taste, 0.5 - taste, 0.5, 0.5]
+        };
+        Self { name: "no sum over features", means: (0..8).map(of).collect() }
     }
 
     /// The same arms in eight segments that don't matter.
@@ -140,7 +165,7 @@ mod tests {
     use super::*;
 
     /// The mean regrets with each pooling.
-    fn regrets(arms: SegmentedArms, users: usize) -> [f64; 3] {
+    fn regrets(arms: SegmentedArms, users: usize) -> [f64; 4] {
         let study = SegmentsStudy {
             instances: vec![arms],
             epsilon: Epsilon::new(2.0).unwrap(),
@@ -151,16 +176,16 @@ mod tests {
             threads: 2,
         };
         let outcome = study.run(&AtomicBool::new(false), &|_| {}).unwrap();
-        [0, 1, 2].map(|row: usize| outcome.rows[row].regret_per_user)
+        [0, 1, 2, 3].map(|row: usize| outcome.rows[row].regret_per_user)
     }
 
     #[test]
     fn what_others_tell_halves_regret_where_segments_are_alike_and_costs_little_where_not() {
         for arms in [SegmentedArms::alike(), SegmentedArms::levels()] {
-            let [all, alone, shrunk] = regrets(arms, 20_000);
+            let [all, alone, shrunk, _] = regrets(arms, 20_000);
             assert!(shrunk < 0.6 * alone && all < shrunk, "{all} {alone} {shrunk}");
         }
-        let [all, alone, shrunk] = regrets(SegmentedArms::interaction(), 20_000);
+        let [all, alone, shrunk, _] = regrets(SegmentedArms::three_features(), 20_000);
         assert!(shrunk < 1.7 * alone && shrunk < 0.15 * all, "{all} {alone} {shrunk}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bandana_learners::{Evidence, LearnerInput, reports_until_policy, segments};
+use bandana_learners::{Evidence, LearnerInput, features, reports_until_policy, segments};
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curve, Level, Mechanism};
@@ -62,6 +62,10 @@ fn weigh(
     match pooling {
         Pooling::Nothing => {}
         Pooling::Shrinkage => segments::shrink(&mut all),
+        Pooling::Features => {
+            let features = all.len().trailing_zeros() as usize;
+            features::shrink(&mut all, &vec![2; features]);
+        }
         Pooling::Everything => {
             let sum = |arm: usize| tallies.iter().map(|own| own[arm]).sum::<Tally>();
             let arms = tallies.first().map_or(0, Vec::len);

@@ -80,16 +80,18 @@ pub struct Specification {
     /// those of a share are also those of each larger one. 0: all of them.
     #[prost(uint32, tag = "21")]
     pub enrolment_millionths: u32,
-    /// A public property of installations, by whose values reports and policies are divided.
-    /// Not set: all installations are in one segment.
-    #[prost(message, optional, tag = "22")]
-    pub segmentation: ::core::option::Option<Segmentation>,
+    /// Public properties of installations, by whose values reports and policies are divided: at
+    /// most 8 of different names. A segment is a combination of a value of each, of which there
+    /// are at most 256; with the places p_i of the values and n_i values each, its number is
+    /// (((p_1 n_2) + p_2) n_3 + p_3) and so on. None: all installations are in one segment.
+    #[prost(message, repeated, tag = "22")]
+    pub segmentations: ::prost::alloc::vec::Vec<Segmentation>,
     /// What is measured beside the rewards, at most 15 metrics with different names, whose
     /// shares sum to less than a million. Only where reports are bits.
     ///
     /// The number of a run of reports (UploadRequest.runs), and of a shuffled report, is that
     /// of a cell: ((arm * segments + segment) * groups + group) * (metrics + 1) + metric, with
-    /// segments and arms counted from 0, segments = 1 if there is no segmentation, groups = 2 if
+    /// segments and arms counted from 0, segments = 1 without segmentations, groups = 2 if
     /// there is a holdout and else 1, group 1 for the holdout, and metric 0 for the rewards. An
     /// experiment has at most 1024 cells.
     #[prost(message, repeated, tag = "23")]
@@ -171,7 +173,6 @@ pub struct Segmentation {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// 2 to 16 values, which differ: each 1 to 128 bytes of UTF-8 without control characters.
-    /// The segment of an installation is the place of its value in this list.
     #[prost(string, repeated, tag = "2")]
     pub values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -457,7 +458,7 @@ pub struct Policy {
     #[prost(uint64, tag = "1")]
     pub version: u64,
     /// One weight per arm of the specification; they sum to 2^32 exactly. Retired
-    /// arms weigh 0. With a segmentation, the weights for the installations of each segment
+    /// arms weigh 0. With segmentations, the weights for the installations of each segment
     /// follow, in the order of the segments: as many for each, with the same sum. With a private
     /// context, the scores for each coordinate follow in the same form. The score of arm a is
     /// the sum of x_h w\[h\]\[a\] over the coordinates h, and only differences between arms matter.
@@ -476,11 +477,11 @@ pub struct SelectArmRequest {
     /// Name of the experiment; see Specification.experiment_id.
     #[prost(string, tag = "1")]
     pub experiment_id: ::prost::alloc::string::String,
-    /// The value of the user's device in the experiment's segmentation. Empty: the weights for
-    /// all installations are used. INVALID_ARGUMENT: no segment has the value; or the experiment
-    /// has a private context, by which only a device can choose.
-    #[prost(string, tag = "2")]
-    pub segment: ::prost::alloc::string::String,
+    /// The values of the user's device, one for each of the experiment's segmentations, in their
+    /// order. None: the weights for all installations are used. INVALID_ARGUMENT: there is no
+    /// such segment; or the experiment has a private context, by which only a device can choose.
+    #[prost(string, repeated, tag = "2")]
+    pub segment_values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SelectArmResponse {
@@ -1048,7 +1049,8 @@ pub struct Estimates {
     /// have reports, or there is no order.
     #[prost(message, optional, tag = "12")]
     pub lead: ::core::option::Option<Lead>,
-    /// The rewards in each segment; `arms` has them in all. Empty without a segmentation.
+    /// The rewards by each value of each segmentation, over the values of the others; `arms` has
+    /// them over all. Empty without segmentations.
     #[prost(message, repeated, tag = "13")]
     pub segments: ::prost::alloc::vec::Vec<SegmentEstimates>,
     /// The metrics beside the rewards, in all segments.
@@ -1129,15 +1131,19 @@ pub struct FeatureScore {
     #[prost(double, tag = "6")]
     pub score: f64,
 }
-/// The rewards in one segment.
+/// The rewards of the installations with one value of a segmentation.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SegmentEstimates {
     /// The value; see Segmentation.values.
     #[prost(string, tag = "1")]
     pub value: ::prost::alloc::string::String,
-    /// One per arm, in the order of the arms: `weight` is the share of the segment's traffic.
+    /// One per arm, in the order of the arms: `weight` is the share of the traffic of these
+    /// installations, where there are other segmentations by their reports in each segment.
     #[prost(message, repeated, tag = "2")]
     pub arms: ::prost::alloc::vec::Vec<ArmEstimate>,
+    /// The name of the segmentation.
+    #[prost(string, tag = "3")]
+    pub segmentation: ::prost::alloc::string::String,
 }
 /// A metric beside the rewards.
 #[derive(Clone, PartialEq, ::prost::Message)]
