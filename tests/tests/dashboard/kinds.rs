@@ -161,7 +161,7 @@ pub(super) async fn metrics_and_segments_are_made_in_the_form_and_shown_on_the_p
         ("experiment_id", "form"),
         ("arms", "red\ngreen"),
         ("epsilon", "4"),
-        ("segments", "platform=ios,android"),
+        ("segments", "platform=ios,android; age=young,old"),
         ("metrics", "returned:0.2:at-most=0.3"),
     ] {
         enter(&browser, id, value).await?;
@@ -169,15 +169,19 @@ pub(super) async fn metrics_and_segments_are_made_in_the_form_and_shown_on_the_p
     browser.run("document.querySelector('#create button[type=submit]').click()", &[]).await?;
     browser.until(&format!("{STATE} === 'running'")).await?;
     let made = printed(&url, &["experiment", "show", "form"]).await?;
-    assert_eq!(made["segmentation"]["values"], serde_json::json!(["ios", "android"]));
+    let named = serde_json::json!([
+        {"name": "platform", "values": ["ios", "android"]},
+        {"name": "age", "values": ["young", "old"]},
+    ]);
+    assert_eq!(made["segmentations"], named);
     assert_eq!(made["metrics"][0]["at_most"], 0.3);
 
-    // Cells of the arm red: rewards on ios, returned on ios; of green the same, with harm.
+    // Cells of the arm red, of the young on ios: rewards, returned; of green the same, with harm.
     let name = ExperimentName { experiment_id: "form".to_owned() };
     let status = aggregator.operator.get_experiment_status(name.clone()).await?.into_inner();
     let specification = status.specification.context("no specification")?;
     let specification = Specification::try_from(&specification)?;
-    for cell in [(0, 400, 200), (1, 400, 40), (4, 400, 250), (5, 400, 360)] {
+    for cell in [(0, 400, 200), (1, 400, 40), (8, 400, 250), (9, 400, 360)] {
         fill(&mut aggregator, &specification, cell).await?;
     }
     aggregator.operator.refresh_policy(name).await?;
@@ -185,13 +189,15 @@ pub(super) async fn metrics_and_segments_are_made_in_the_form_and_shown_on_the_p
     browser.until(shown).await?;
     for (width, height) in [(1280, 900), (390, 844)] {
         browser.resize(width, height).await?;
-        let tables = "['metric-returned', 'segment-0', 'segment-1'].every((id) => \
+        let tables = "['metric-returned', 'segment-0', 'segment-1', 'segment-2', 'segment-3'].every((id) => \
                       document.querySelectorAll(`#${id} tbody tr`).length === 2)";
         browser.until(tables).await?;
         let text = "document.querySelector('#metric-returned').innerText";
         let text = browser.value(text).await?;
         let text = text.as_str().context("no text")?.to_owned();
         anyhow::ensure!(text.contains("does harm, no traffic"), "{text}");
+        let old = "document.querySelector('#segment-3 caption').innerText";
+        assert_eq!(browser.value(old).await?, "Rewards where age is old");
         // Four cells with reports are two arms in the traffic of the day.
         let days = "document.querySelectorAll('#tallies tbody tr').length === 2";
         browser.until(days).await?;
@@ -420,6 +426,8 @@ pub(super) async fn what_learning_has_earned_is_said_beside_the_holdout() -> any
         open_page(&browser, &url, "experiments/held", "running").await?;
         let told = format!("{text}.includes('Learning has earned') && {text}.includes('20.0%')");
         browser.until(&told).await?;
+        // Four cells with reports are two arms in the traffic of the day.
+        browser.until("document.querySelectorAll('#tallies tbody tr').length === 2").await?;
         let wide = "document.documentElement.scrollWidth > window.innerWidth";
         anyhow::ensure!(browser.value(wide).await? == false, "{width}: wider than the window");
     }
