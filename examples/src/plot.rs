@@ -7,8 +7,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::simulation::Progress;
-use bandana_studies::instance::Instance;
-use bandana_studies::instance::largest;
+use bandana_lab::instance::Instance;
+use bandana_lab::instance::largest;
 
 /// Number of arms with a colour and a legend entry: those played most.
 const NAMED_ARMS: usize = 6;

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
+use bandana_lab::instance::{Instance, largest};
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::wire::v1::{
     ArmEstimate, Estimates, Learner, MetricEstimates, SegmentEstimates,
 };
-use bandana_studies::instance::{Instance, largest};
 use serde::Serialize;
 
 use crate::population::Population;

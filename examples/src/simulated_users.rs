@@ -34,8 +34,8 @@ use crate::population::Population;
 use crate::relay_process::{AT_ONCE, RelayProcess, ShuffleFlags, gateway_key};
 use crate::report::Report;
 use crate::simulation::{self, Connections, Outcome, Progress, Server, Settings};
-use bandana_studies::instance::Instance;
-use bandana_studies::instance::largest;
+use bandana_lab::instance::Instance;
+use bandana_lab::instance::largest;
 
 /// Simulated users against a real aggregator, over real gRPC.
 #[derive(Debug, Parser)]

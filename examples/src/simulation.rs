@@ -27,7 +27,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use tonic::transport::Endpoint;
 
-use bandana_studies::instance::Instance;
+use bandana_lab::instance::Instance;
 
 use crate::population::Population;
 

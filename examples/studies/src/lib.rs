@@ -1,7 +1,6 @@
 //! Studies of learners in simulation: regret and verdicts on private bits, and a trusted curator.
 //!
-//! - [`instance`]: arms and their rewards, from papers and from files.
-//! - [`study`]: learners on private bits, as `regret-study` runs them.
+//! - [`regret`]: learners on private bits, as `regret-study` runs them by `bandana_lab`.
 //! - [`curator`]: bandits with a trusted curator, as `curator-study` runs them.
 //! - [`visits`]: users who come back, as `visits-study` runs them.
 //! - [`decision`]: users until a verdict, as `decision-study` counts them.
@@ -15,10 +14,9 @@
 pub mod contexts;
 pub mod curator;
 pub mod decision;
-pub mod instance;
 mod picture;
 pub mod program;
+pub mod regret;
 pub mod segments;
-pub mod study;
 pub mod synthetic;
 pub mod visits;

@@ -1,6 +1,6 @@
 //! The file of arms that examples read.
 
-use bandana_studies::instance::Instance;
+use bandana_lab::instance::Instance;
 
 /// Checks that parsed arms have means that rewards from 0 to 1 can have.
 pub fn arms(data: &[u8]) {

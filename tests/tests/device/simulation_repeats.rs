@@ -6,11 +6,11 @@ use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::population::Population;
 use bandana_examples::report::Report;
 use bandana_examples::simulation::{self, Connections, Settings};
+use bandana_lab::instance::{Instance, RewardDistribution, SimulatedArm};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::{self, ExperimentState, Learner};
-use bandana_studies::instance::{Instance, RewardDistribution, SimulatedArm};
 use bandana_tests::harness::{Aggregator, three_arms};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");

@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use bandana_lab::Instance;
 use bandana_learners::Learner;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::interval::ErrorLevel;
 use bandana_studies::decision::runner::DecisionStudy;
 use bandana_studies::decision::trial::Setting;
-use bandana_studies::instance::Instance;
 use bandana_studies::program::{StudyOptions, exit_code};
 use clap::Parser;
 

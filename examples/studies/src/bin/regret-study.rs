@@ -1,8 +1,11 @@
 //! Regret of learners on private bits, in simulation.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
+use bandana_lab::{Attack, Contestant, Course, Instance, StandardLearner, Study};
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::accounting::guarantee::Guarantee;
 use bandana_shared::accounting::loss::PrivacyLoss;
@@ -11,12 +14,10 @@ use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::rewards::RewardKind;
-use bandana_studies::instance::Instance;
 use bandana_studies::program::{StudyOptions, exit_code};
-use bandana_studies::study::contestant::Contestant;
-use bandana_studies::study::runner::Study;
-use bandana_studies::study::trial::{Attack, Course};
-use clap::{Parser, ValueEnum as _};
+use bandana_studies::regret::KeptTrials;
+use clap::Parser;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 /// Regret of learners on private bits, in simulation.
 ///
@@ -71,8 +72,13 @@ struct Arguments {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     dishonest: f64,
     /// What they do.
-    #[arg(long, value_enum, default_value_t = Attack::Flip)]
+    #[arg(long, default_value = "flip",
+          value_parser = PossibleValuesParser::new(["flip", "stuff"]).try_map(|name| name.parse::<Attack>()))]
     attack: Attack,
+    /// Where finished trials are kept, a line of JSON for each: its learner and the regret at every
+    /// checkpoint. Those that the file has are not run again.
+    #[arg(long, value_name = "FILE")]
+    trials_file: Option<PathBuf>,
     #[command(flatten)]
     options: StudyOptions,
 }
@@ -83,7 +89,13 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let study = study(arguments)?;
-    arguments.options.run(study.trial_count(), |stop, progress| study.run(stop, progress))
+    let Some(path) = &arguments.trials_file else {
+        return arguments
+            .options
+            .run(study.trial_count(), |stop, progress| study.run(stop, progress));
+    };
+    let kept = KeptTrials::open(path)?;
+    arguments.options.run(study.trial_count(), |stop, progress| kept.run(&study, stop, progress))
 }
 
 /// Validates the options.
@@ -104,19 +116,12 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
             ),
         })
     };
-    let learner = |name: &String| {
-        Contestant::from_str(name, false).map_err(|_| {
-            let names: Vec<_> =
-                Contestant::value_variants().iter().map(|learner| learner.name()).collect();
-            anyhow::anyhow!("there is no learner {name:?}: all, or some of {}", names.join(", "))
-        })
-    };
     let mut contestants = Vec::new();
     match &arguments.learners[..] {
-        [all] if all == "all" => contestants.extend(Contestant::value_variants()),
+        [all] if all == "all" => contestants.extend(StandardLearner::all()),
         names => {
             for name in names {
-                let learner = learner(name)?;
+                let learner: StandardLearner = name.parse()?;
                 // A learner may be given under two names.
                 if !contestants.contains(&learner) {
                     contestants.push(learner);
@@ -124,14 +129,15 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
             }
         }
     }
+    let contestant = |learner| Arc::new(learner) as Arc<dyn Contestant>;
     ensure!((0.0..=1.0).contains(&arguments.dishonest), "--dishonest is a share, 0 to 1");
     let delta = Delta::new(arguments.delta)?;
     Ok(Study {
         name: arguments.instance.clone(),
         mechanisms: arguments.mechanism.iter().map(mechanism).collect::<anyhow::Result<_>>()?,
         epsilons: epsilons(arguments, delta)?,
-        instance,
-        contestants,
+        bandit: Arc::new(instance),
+        contestants: contestants.into_iter().map(contestant).collect(),
         trials: arguments.options.trials(),
         course: Course {
             checkpoints: Course::checkpoints_to(arguments.horizon),

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
+use bandana_lab::Instance;
 use bandana_learners::Learner;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::participation::Millionths;
-use bandana_studies::instance::Instance;
 use bandana_studies::program::{StudyOptions, exit_code};
 use bandana_studies::visits::{Assignment, VisitsStudy};
 use clap::Parser;

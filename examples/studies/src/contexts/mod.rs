@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::participation::Millionths;
 
-use crate::program::on_threads;
+use bandana_lab::on_threads;
 pub use instance::ContextualArms;
 pub use outcome::{ContextOutcome, ContextRow};
 

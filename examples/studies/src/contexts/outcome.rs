@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::trial::Regrets;
 use super::{ContextStudy, ContextualArms};
-use crate::study::outcome::Summary;
+use bandana_lab::outcome::Summary;
 
 /// A study's result.
 #[derive(Clone, Debug, Serialize)]

@@ -4,7 +4,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, RngExt as _};
 use rand_distr::{Binomial, Distribution as _, Hypergeometric};
 
-use crate::study::trial::generator;
+use bandana_lab::generator;
 
 /// Number of ones, or of zeros, up to which they are dealt one by one.
 const FEW: u64 = 64;

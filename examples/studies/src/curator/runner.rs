@@ -8,8 +8,8 @@ use bandana_zcdp::Protection;
 use super::algorithm::Algorithm;
 use super::outcome::{CuratorOutcome, Row};
 use super::trial::{self, Course};
-use crate::program::on_threads;
-use crate::study::outcome::{Summary, paired_ratio};
+use bandana_lab::on_threads;
+use bandana_lab::outcome::{Summary, paired_ratio};
 
 /// Settings of a study.
 #[derive(Clone, Debug)]

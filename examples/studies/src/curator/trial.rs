@@ -14,7 +14,7 @@ use rand_distr::{Binomial, Distribution as _, Gamma, StandardNormal};
 
 use super::algorithm::{Algorithm, Finite, Setting, gope};
 use super::rewards::Rewards;
-use crate::study::trial::generator;
+use bandana_lab::generator;
 
 /// Number of steps between two checks of the stop flag.
 const PATIENCE: u64 = 1 << 12;

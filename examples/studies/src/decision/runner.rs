@@ -7,8 +7,8 @@ use bandana_learners::Learner;
 
 use super::outcome::{DecisionOutcome, Row};
 use super::trial::{self, Run, Setting};
-use crate::instance::{Instance, largest};
-use crate::program::on_threads;
+use bandana_lab::instance::{Instance, largest};
+use bandana_lab::on_threads;
 
 /// Settings of a study.
 #[derive(Clone, Debug)]

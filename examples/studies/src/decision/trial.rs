@@ -12,8 +12,8 @@ use bandana_shared::tally::Tally;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::instance::{Instance, largest};
-use crate::study::channel::Channel;
+use bandana_lab::instance::{Instance, largest};
+use bandana_lab::{Channel as _, StandardChannel};
 
 /// Settings of all runs of a study.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ pub fn run(
     let means = instance.means();
     let best = means[largest(&means)];
     let floor = Floor::for_epsilon(setting.epsilon);
-    let channel = Channel::Bit(Curve::new(Mechanism::Linear, setting.epsilon), floor);
+    let channel = StandardChannel::Bit(Curve::new(Mechanism::Linear, setting.epsilon), floor);
     let active = vec![true; means.len()];
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut tallies = vec![Tally::EMPTY; means.len()];

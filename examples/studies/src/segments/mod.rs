@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use bandana_learners::Learner;
 use bandana_shared::epsilon::Epsilon;
 
-use crate::program::on_threads;
+use bandana_lab::on_threads;
 pub use outcome::{SegmentsOutcome, SegmentsRow};
 
 /// What a learner weighs the arms of a segment by.

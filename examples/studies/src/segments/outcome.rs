@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{Pooling, SegmentedArms, SegmentsStudy};
-use crate::study::outcome::Summary;
+use bandana_lab::outcome::Summary;
 
 /// A study's result.
 #[derive(Clone, Debug, Serialize)]

@@ -11,8 +11,8 @@ use bandana_learners::Learner;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::participation::{Millionths, Sticky};
 
-use crate::instance::Instance;
-use crate::program::on_threads;
+use bandana_lab::instance::Instance;
+use bandana_lab::on_threads;
 use outcome::Summed;
 pub use outcome::{VisitsOutcome, VisitsRow};
 use trial::Course;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::trial::Ended;
 use super::{Assignment, VisitsStudy};
-use crate::study::outcome::Summary;
+use bandana_lab::outcome::Summary;
 
 /// A study's result.
 #[derive(Clone, Debug, Serialize)]

@@ -12,7 +12,7 @@ use rand::seq::SliceRandom as _;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 
 use super::Assignment;
-use crate::instance::Instance;
+use bandana_lab::instance::Instance;
 
 /// The settings of a trial.
 pub(super) struct Course<'i> {

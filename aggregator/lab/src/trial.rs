@@ -1,13 +1,16 @@
 //! One trial of one learner on one instance.
 
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rand::rngs::Xoshiro256PlusPlus;
-use rand::{RngExt as _, SeedableRng as _};
+use anyhow::bail;
+use rand::RngExt as _;
 
-use super::channel::Channel;
-use super::player::Player;
-use crate::instance::Instance;
+use crate::bandit::Bandit;
+use crate::channel::Channel;
+use crate::instance::largest;
+use crate::learner::Learner;
+use crate::random::generator;
 
 /// Number of rounds between two checks of the stop flag.
 const PATIENCE: u64 = 1 << 14;
@@ -16,12 +19,24 @@ const PATIENCE: u64 = 1 << 14;
 const NOISE: u64 = 1 << 32;
 
 /// What dishonest people do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attack {
     /// Report zeros for the best arm and ones for all others, on the arms they are given.
     Flip,
     /// Report ones for the worst arm, beside the users and without being asked.
     Stuff,
+}
+
+impl FromStr for Attack {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        match text {
+            "flip" => Ok(Self::Flip),
+            "stuff" => Ok(Self::Stuff),
+            _ => bail!("there is no attack {text:?}: flip or stuff"),
+        }
+    }
 }
 
 /// Settings of a trial.
@@ -41,6 +56,17 @@ pub struct Course {
 }
 
 impl Course {
+    /// So many rounds of honest people, each report on its own.
+    pub fn to(horizon: u64) -> Self {
+        Self {
+            checkpoints: Self::checkpoints_to(horizon),
+            batch: 1,
+            shuffle: None,
+            dishonest: 0.0,
+            attack: Attack::Flip,
+        }
+    }
+
     /// Ten checkpoints for each power of ten, from 100 on, and the horizon.
     #[expect(
         clippy::cast_possible_truncation,
@@ -63,18 +89,18 @@ impl Course {
 ///
 /// # Errors
 /// When the learner fails.
-pub fn run(
-    instance: &Instance,
-    channel: &Channel,
-    player: &mut Player,
+pub fn run_trial(
+    bandit: &dyn Bandit,
+    channel: &dyn Channel,
+    learner: &mut dyn Learner,
     course: &Course,
     seed: u64,
     stop: &AtomicBool,
 ) -> anyhow::Result<Option<Vec<f64>>> {
-    let means = instance.means();
-    let best = crate::instance::largest(&means);
+    let means = bandit.means();
+    let best = largest(&means);
     let negated: Vec<f64> = means.iter().map(|mean| -mean).collect();
-    let worst = crate::instance::largest(&negated);
+    let worst = largest(&negated);
     let source = |arm| (generator(seed, arm), generator(seed, NOISE + arm));
     let mut sources: Vec<_> = (0..means.len() as u64).map(source).collect();
     let mut choices = generator(seed, u64::MAX);
@@ -88,10 +114,10 @@ pub fn run(
                 return Ok(None);
             }
             round += 1;
-            let arm = player.choose(&mut choices);
+            let arm = learner.choose(&mut choices);
             regret += means[best] - means[arm];
             let (rewards, noise) = &mut sources[arm];
-            let reward = instance.arms[arm].rewards.draw(rewards);
+            let reward = bandit.draw(arm, rewards);
             let mut signal = channel.send(reward, noise);
             if course.dishonest > 0.0 && liars.random::<f64>() < course.dishonest {
                 match course.attack {
@@ -100,7 +126,7 @@ pub fn run(
                 }
             }
             waiting.push(arm, signal);
-            waiting.deliver(player)?;
+            waiting.deliver(learner)?;
         }
         regrets.push(regret);
     }
@@ -129,28 +155,17 @@ impl Waiting {
     }
 
     /// Hands over what is full.
-    fn deliver(&mut self, player: &mut Player) -> anyhow::Result<()> {
+    fn deliver(&mut self, learner: &mut dyn Learner) -> anyhow::Result<()> {
         for batch in &mut self.batches {
             if batch.len() >= self.size {
                 for (arm, signal) in batch.drain(..) {
-                    player.learn(arm, signal)?;
+                    learner.learn(arm, signal)?;
                 }
-                player.end_batch()?;
+                learner.end_batch()?;
             }
         }
         Ok(())
     }
-}
-
-/// A generator for one purpose, by SplitMix64's mixing function.
-pub(crate) fn generator(seed: u64, purpose: u64) -> Xoshiro256PlusPlus {
-    let mix = |number: u64| {
-        let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        number ^ (number >> 31)
-    };
-    let purpose = mix(purpose.wrapping_add(0x9e37_79b9_7f4a_7c15));
-    Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ purpose))
 }
 
 #[cfg(test)]
@@ -159,19 +174,17 @@ mod tests {
     use bandana_shared::epsilon::Epsilon;
 
     use super::*;
-    use crate::study::contestant::{Contestant, Privacy};
+    use crate::channel::StandardChannel;
+    use crate::instance::Instance;
+    use crate::learner::Privacy;
+    use crate::standard::StandardLearner;
+    use crate::standard::player::Player;
 
     #[test]
     fn shuffled_reports_are_seen_once_a_batch_of_their_arm_is_full() {
         let privacy = Privacy { mechanism: Mechanism::Linear, epsilon: Epsilon::new(1.0).unwrap() };
-        let course = Course {
-            checkpoints: vec![],
-            batch: 1,
-            shuffle: Some(3),
-            dishonest: 0.0,
-            attack: Attack::Flip,
-        };
-        let mut player = Player::new(Contestant::LdpTs, 2, privacy).unwrap();
+        let course = Course { checkpoints: vec![], shuffle: Some(3), ..Course::to(1) };
+        let mut player = Player::new(StandardLearner::LdpTs, 2, privacy).unwrap();
         let mut waiting = Waiting::new(&course, 2);
         // Three ones of the second arm, and two of the first, which stay unseen to the end.
         let mut seen = Vec::new();
@@ -189,21 +202,18 @@ mod tests {
     fn rewards_do_not_depend_on_the_noise() {
         // A coin for a reward of 0 or 1 equals the reward, and uses separate randomness.
         let instance = Instance::named("five-arms").unwrap();
-        let course = Course {
-            checkpoints: Course::checkpoints_to(2000),
-            batch: 1,
-            shuffle: None,
-            dishonest: 0.0,
-            attack: Attack::Flip,
-        };
+        let course = Course::to(2000);
         let epsilon = Epsilon::new(1.0).unwrap();
         let privacy = Privacy { mechanism: Mechanism::Linear, epsilon };
-        let regrets = |channel: Channel| {
-            let mut player = Player::new(Contestant::NonprivateTs, 5, privacy).unwrap();
+        let regrets = |channel: StandardChannel| {
+            let mut player = Player::new(StandardLearner::NonprivateTs, 5, privacy).unwrap();
             let stop = AtomicBool::new(false);
-            run(&instance, &channel, &mut player, &course, 7, &stop).unwrap().unwrap()
+            run_trial(&instance, &channel, &mut player, &course, 7, &stop).unwrap().unwrap()
         };
-        assert_eq!(regrets(Channel::Reward), regrets(Channel::Coin));
-        assert_ne!(regrets(Channel::Reward), regrets(Channel::of(Mechanism::Linear, epsilon)));
+        assert_eq!(regrets(StandardChannel::Reward), regrets(StandardChannel::Coin));
+        assert_ne!(
+            regrets(StandardChannel::Reward),
+            regrets(StandardChannel::of(Mechanism::Linear, epsilon))
+        );
     }
 }

@@ -1,18 +1,36 @@
 //! The channel: the signal that a learner receives for a reward.
 
-use bandana_learners::bounds::BoundArm;
+use std::fmt;
+
 use bandana_learners::indices::reward_coin;
 use bandana_shared::channel::{self, Floor, KaryChannel};
 use bandana_shared::curve::{Curve, Level, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::estimate::private_mean_of;
-use rand::{Rng, RngExt as _};
+use rand::{Rng as _, RngExt as _};
 
-use crate::instance::Instance;
+use crate::bandit::Bandit;
+use crate::random::Random;
 
 /// The map from a reward in 0..=1 to the number that a learner receives.
+pub trait Channel: fmt::Debug + Send + Sync {
+    /// The signal for a reward: 0 or 1 for bits, between them for levels.
+    fn send(&self, reward: f64, rng: &mut Random) -> f64;
+
+    /// The mean of the signals of an arm, for bounds; `None`: not known, and the study then has none.
+    fn private_mean(&self, _bandit: &dyn Bandit, _arm: usize) -> Option<f64> {
+        None
+    }
+
+    /// The floor of the bits, for the certificate of shuffling; `None`: there is none.
+    fn floor(&self) -> Option<Floor> {
+        None
+    }
+}
+
+/// The channels of devices, and others for comparison.
 #[derive(Clone, Copy, Debug)]
-pub enum Channel {
+pub enum StandardChannel {
     /// A private bit, computed as a device computes it, in the same integers.
     Bit(Curve, Floor),
     /// A symbol of k-ary randomized response, in the same integers: its position between the first
@@ -26,7 +44,7 @@ pub enum Channel {
     Coin,
 }
 
-impl Channel {
+impl StandardChannel {
     /// The channel of this mechanism.
     pub fn of(mechanism: Mechanism, epsilon: Epsilon) -> Self {
         match reports(mechanism, epsilon) {
@@ -34,10 +52,11 @@ impl Channel {
             channel::Channel::Kary(channel) => Self::Levels(channel),
         }
     }
+}
 
-    /// The signal for a reward. A bit is 0 or 1, a symbol between them.
+impl Channel for StandardChannel {
     #[inline]
-    pub fn send(&self, reward: f64, rng: &mut impl Rng) -> f64 {
+    fn send(&self, reward: f64, rng: &mut Random) -> f64 {
         match self {
             Self::Bit(curve, floor) => {
                 let level = Level::from_unit(reward).unwrap_or(Level::ZERO);
@@ -58,21 +77,23 @@ impl Channel {
         }
     }
 
-    /// The arms of an instance as inputs of bounds; rewards sent openly count as if they had two
-    /// values. `None` for levels and for Laplace noise, for which no bound is implemented.
-    pub fn bound_arms(&self, instance: &Instance) -> Option<Vec<BoundArm>> {
-        let private_mean = |arm: &crate::instance::SimulatedArm| match self {
-            Self::Bit(curve, floor) => Some(private_mean_of(*floor, arm.rewards.mean_of(curve))),
+    /// Rewards that are sent openly count as if they had two values. There is no bound for levels and
+    /// for Laplace noise.
+    fn private_mean(&self, bandit: &dyn Bandit, arm: usize) -> Option<f64> {
+        match self {
+            Self::Bit(curve, floor) => {
+                Some(private_mean_of(*floor, bandit.curved_mean(arm, curve)?))
+            }
             Self::Levels(_) | Self::Laplace(_) => None,
-            Self::Reward | Self::Coin => Some(arm.rewards.mean()),
-        };
-        let bound_arm = |arm| Some((arm, private_mean(arm)?));
-        let arms = instance.arms.iter().map(bound_arm).collect::<Option<Vec<_>>>()?;
-        Some(
-            arms.into_iter()
-                .map(|(arm, private_mean)| BoundArm { mean: arm.rewards.mean(), private_mean })
-                .collect(),
-        )
+            Self::Reward | Self::Coin => bandit.means().get(arm).copied(),
+        }
+    }
+
+    fn floor(&self) -> Option<Floor> {
+        match self {
+            Self::Bit(_, floor) => Some(*floor),
+            _ => None,
+        }
     }
 }
 

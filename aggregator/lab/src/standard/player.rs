@@ -5,20 +5,22 @@ use bandana_learners::indices::{
     bayes_ucb, bayes_ucb_ceiling, imed, kl_ucb_exploration, ldp_ucb_laplace, moss_anytime, ucb1,
 };
 use bandana_learners::{
-    AdaKlSampler, Evidence, Learner, LearnerInput, ThompsonSampler, TruncatedSampler,
-    reports_until_policy, scale_max,
+    AdaKlSampler, Evidence, Learner as ServedLearner, LearnerInput, ThompsonSampler,
+    TruncatedSampler, reports_until_policy, scale_max,
 };
 use bandana_shared::curve::Mechanism;
 use bandana_shared::identity::ArmIndex;
 use bandana_shared::policy::Weights;
-use rand::{Rng, RngExt as _};
+use rand::{Rng as _, RngExt as _};
 
-use super::channel::reports;
-use super::contestant::{Contestant, Privacy};
+use crate::channel::reports;
+use crate::learner::{Contestant as _, Learner, Privacy};
+use crate::random::Random;
+use crate::standard::StandardLearner;
 
 /// A learner during a trial.
 #[derive(Debug)]
-pub enum Player {
+pub(crate) enum Player {
     /// Samples from posteriors.
     Thompson(ThompsonSampler, Vec<Evidence>),
     /// Samples from truncated posteriors.
@@ -28,7 +30,7 @@ pub enum Player {
     /// Indices.
     Index(Rule, Vec<Statistic>),
     /// Weights as a server would serve them, until the next policy.
-    Served(Learner, Box<LearnerInput>, Weights),
+    Served(ServedLearner, Box<LearnerInput>, Weights),
     /// Weights that are computed anew after as many reports as on a server.
     Renewed(Box<Renewed>),
     /// A learner whose reports come only once a batch of their arm is full, and the arms of which
@@ -38,7 +40,7 @@ pub enum Player {
 
 /// The kind of signals that a learner receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signals {
+pub(crate) enum Signals {
     /// Zeros and ones.
     Bits,
     /// Symbols, scaled to 0..=1.
@@ -72,7 +74,7 @@ fn hear(evidence: &mut Evidence, signal: f64) {
 
 /// The index of an index rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
+pub(crate) enum Rule {
     /// [`ucb1`].
     Ucb1,
     /// [`kl_ucb`](bandana_learners::indices::kl_ucb).
@@ -89,7 +91,7 @@ pub enum Rule {
 
 /// The statistics of an arm for an index rule.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Statistic {
+pub(crate) struct Statistic {
     sum: f64,
     reports: f64,
     pending: u32,
@@ -97,8 +99,8 @@ pub struct Statistic {
 
 /// A learner whose weights stay until enough new reports have come.
 #[derive(Debug)]
-pub struct Renewed {
-    learner: Learner,
+pub(crate) struct Renewed {
+    learner: ServedLearner,
     input: LearnerInput,
     weights: Weights,
     reports: u64,
@@ -107,7 +109,7 @@ pub struct Renewed {
 }
 
 impl Renewed {
-    fn new(learner: Learner, input: LearnerInput) -> anyhow::Result<Self> {
+    fn new(learner: ServedLearner, input: LearnerInput) -> anyhow::Result<Self> {
         let weights = learner.weights(&input)?;
         Ok(Self { learner, input, weights, reports: 0, due: reports_until_policy(0) })
     }
@@ -128,9 +130,13 @@ impl Player {
     ///
     /// # Errors
     /// When there are too many arms.
-    pub fn new(contestant: Contestant, arms: usize, privacy: Privacy) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        contestant: StandardLearner,
+        arms: usize,
+        privacy: Privacy,
+    ) -> anyhow::Result<Self> {
         let signals = match contestant {
-            Contestant::NonprivateTs => Signals::Bits,
+            StandardLearner::NonprivateTs => Signals::Bits,
             _ => Signals::of(privacy),
         };
         let channel = reports(privacy.mechanism, privacy.epsilon);
@@ -141,24 +147,24 @@ impl Player {
             anyhow::Ok(Self::Renewed(Box::new(Renewed::new(learner, input)?)))
         };
         Ok(match contestant {
-            Contestant::LdpTs | Contestant::NonprivateTs => {
+            StandardLearner::LdpTs | StandardLearner::NonprivateTs => {
                 Self::Thompson(ThompsonSampler::new(&evidence)?, evidence)
             }
-            Contestant::TruncatedTs => {
+            StandardLearner::TruncatedTs => {
                 Self::Truncated(TruncatedSampler::new(&evidence, channel)?, evidence)
             }
-            Contestant::RandAdaKl => {
+            StandardLearner::RandAdaKl => {
                 Self::AdaKl(AdaKlSampler::new(arms, scale_max(channel)), signals)
             }
-            Contestant::RandAdaKlBold => Self::AdaKl(AdaKlSampler::new(arms, 1.0), signals),
-            Contestant::TopTwo => renewed(Learner::TopTwo, evidence)?,
-            Contestant::Uniform => renewed(Learner::Uniform, evidence)?,
-            Contestant::LdpUcb | Contestant::NonprivateUcb1 => index(Rule::Ucb1),
-            Contestant::KlUcb | Contestant::NonprivateKlUcb => index(Rule::KlUcb),
-            Contestant::BayesUcb => index(Rule::BayesUcb),
-            Contestant::Imed => index(Rule::Imed),
-            Contestant::MossAnytime => index(Rule::MossAnytime),
-            Contestant::LdpUcbLaplace => index(Rule::Laplace(privacy.epsilon.get())),
+            StandardLearner::RandAdaKlBold => Self::AdaKl(AdaKlSampler::new(arms, 1.0), signals),
+            StandardLearner::TopTwo => renewed(ServedLearner::TopTwo, evidence)?,
+            StandardLearner::Uniform => renewed(ServedLearner::Uniform, evidence)?,
+            StandardLearner::LdpUcb | StandardLearner::NonprivateUcb1 => index(Rule::Ucb1),
+            StandardLearner::KlUcb | StandardLearner::NonprivateKlUcb => index(Rule::KlUcb),
+            StandardLearner::BayesUcb => index(Rule::BayesUcb),
+            StandardLearner::Imed => index(Rule::Imed),
+            StandardLearner::MossAnytime => index(Rule::MossAnytime),
+            StandardLearner::LdpUcbLaplace => index(Rule::Laplace(privacy.epsilon.get())),
         })
     }
 
@@ -166,13 +172,13 @@ impl Player {
     ///
     /// # Errors
     /// When there are too many arms.
-    pub fn served(
-        contestant: Contestant,
+    pub(crate) fn served(
+        contestant: StandardLearner,
         arms: usize,
         privacy: Privacy,
         batch: usize,
     ) -> anyhow::Result<Option<Self>> {
-        let Ok(learner) = contestant.name().parse::<Learner>() else { return Ok(None) };
+        let Ok(learner) = contestant.name().parse::<ServedLearner>() else { return Ok(None) };
         let channel = reports(privacy.mechanism, privacy.epsilon);
         let nothing = vec![Signals::of(privacy).nothing(); arms];
         let input = LearnerInput::of(nothing, &vec![true; arms], channel);
@@ -185,16 +191,27 @@ impl Player {
     /// without a prior has no index for an arm before its first report, and waits for it; that
     /// would be for ever, so it first plays the arms of which no batch is full.
     #[must_use]
-    pub fn filling_batches(self, arms: usize) -> Self {
+    pub(crate) fn filling_batches(self, arms: usize) -> Self {
         match self {
             Self::AdaKl(..) | Self::Index(..) => Self::Filling(Box::new(self), (0..arms).collect()),
             other => other,
         }
     }
 
-    /// Chooses an arm, whose report is pending.
+    /// Counts a report of this arm as pending, if the learner counts them.
+    fn expect(&mut self, arm: usize) {
+        match self {
+            Self::AdaKl(sampler, _) => sampler.select(arm),
+            Self::Index(_, statistics) => statistics[arm].pending += 1,
+            Self::Filling(player, _) => player.expect(arm),
+            Self::Thompson(..) | Self::Truncated(..) | Self::Served(..) | Self::Renewed(..) => {}
+        }
+    }
+}
+
+impl Learner for Player {
     #[inline]
-    pub fn choose(&mut self, rng: &mut impl Rng) -> usize {
+    fn choose(&mut self, rng: &mut Random) -> usize {
         match self {
             Self::Thompson(sampler, _) => sampler.draw(rng).get(),
             Self::Truncated(sampler, _) => sampler.draw(rng).get(),
@@ -219,22 +236,8 @@ impl Player {
         }
     }
 
-    /// Counts a report of this arm as pending, if the learner counts them.
-    fn expect(&mut self, arm: usize) {
-        match self {
-            Self::AdaKl(sampler, _) => sampler.select(arm),
-            Self::Index(_, statistics) => statistics[arm].pending += 1,
-            Self::Filling(player, _) => player.expect(arm),
-            Self::Thompson(..) | Self::Truncated(..) | Self::Served(..) | Self::Renewed(..) => {}
-        }
-    }
-
-    /// Processes a report.
-    ///
-    /// # Errors
-    /// When weights can't be computed.
     #[inline]
-    pub fn learn(&mut self, arm: usize, signal: f64) -> anyhow::Result<()> {
+    fn learn(&mut self, arm: usize, signal: f64) -> anyhow::Result<()> {
         match self {
             Self::Thompson(sampler, evidence) => {
                 hear(&mut evidence[arm], signal);
@@ -262,11 +265,7 @@ impl Player {
         Ok(())
     }
 
-    /// Ends a batch: all its reports have arrived.
-    ///
-    /// # Errors
-    /// When weights can't be computed.
-    pub fn end_batch(&mut self) -> anyhow::Result<()> {
+    fn end_batch(&mut self) -> anyhow::Result<()> {
         if let Self::Served(learner, input, weights) = self {
             *weights = learner.weights(input)?;
         }
@@ -280,7 +279,7 @@ fn index_of(arm: usize) -> ArmIndex {
 
 /// The arm with the largest index. The scan starts at a random arm, so that ties are broken at
 /// random. Arms never chosen come first; arms without a report come last.
-fn leader(rule: Rule, statistics: &[Statistic], rng: &mut impl Rng) -> usize {
+fn leader(rule: Rule, statistics: &[Statistic], rng: &mut Random) -> usize {
     let start = rng.random_range(0..statistics.len());
     let time = 1.0 + statistics.iter().map(|arm| arm.reports).sum::<f64>();
     let places = || (start..statistics.len()).chain(0..start);
@@ -327,17 +326,15 @@ fn leader(rule: Rule, statistics: &[Statistic], rng: &mut impl Rng) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use rand::SeedableRng as _;
-    use rand_chacha::ChaCha8Rng;
-
     use super::*;
+    use crate::random::generator;
 
     #[test]
     fn an_index_next_to_one_is_better_than_a_low_one() {
         // One reward of .95 among 100,000: the largest q is 1 within 1e-100.
         let few = Statistic { sum: 0.95, reports: 1.0, pending: 0 };
         let many = Statistic { sum: 2e4, reports: 1e5, pending: 0 };
-        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let mut rng = generator(1, 0);
         for _ in 0..50 {
             assert_eq!(leader(Rule::KlUcb, &[many, few, many], &mut rng), 1);
         }

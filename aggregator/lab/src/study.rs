@@ -1,9 +1,9 @@
-//! Execution of many trials on several threads.
+//! A study: many trials of learners on one bandit, on several threads.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::ensure;
 use bandana_learners::bounds::{BoundArm, lower_bound};
@@ -12,14 +12,13 @@ use bandana_shared::accounting::shuffling::Shuffling;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
-use super::channel::Channel;
-use super::contestant::{Contestant, Privacy};
-use super::outcome::{Row, StudyOutcome, Summary, paired_ratio};
-use super::player::Player;
-use super::trial::{self, Course};
-use crate::instance::Instance;
-use crate::program::on_threads;
+use crate::bandit::Bandit;
+use crate::learner::{Contestant, Privacy, Setting};
+use crate::outcome::{Row, StudyOutcome, Summary, paired_ratio};
+use crate::threads::on_threads;
+use crate::trial::{Course, run_trial};
 
 /// Settings of a study.
 #[derive(Clone, Debug)]
@@ -27,13 +26,13 @@ pub struct Study {
     /// Name of the instance.
     pub name: String,
     /// The arms.
-    pub instance: Instance,
+    pub bandit: Arc<dyn Bandit>,
     /// The curves.
     pub mechanisms: Vec<Mechanism>,
     /// The privacy loss bounds.
     pub epsilons: Vec<Epsilon>,
-    /// The learners; ratios are to the first one.
-    pub contestants: Vec<Contestant>,
+    /// The learners, of different names; ratios are to the first one.
+    pub contestants: Vec<Arc<dyn Contestant>>,
     /// Number of trials of each learner on each channel.
     pub trials: usize,
     /// Settings of each trial.
@@ -50,18 +49,17 @@ pub struct Study {
 
 /// A learner on a channel.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    contestant: Contestant,
+struct Entry<'s> {
+    contestant: &'s dyn Contestant,
     privacy: Privacy,
 }
 
-impl Entry {
+impl Entry<'_> {
     fn mechanism_name(self) -> String {
-        match (self.contestant, self.privacy.mechanism) {
-            (Contestant::LdpUcbLaplace, _) => "laplace".to_owned(),
-            (contestant, _) if contestant.is_nonprivate() => "none".to_owned(),
-            (_, Mechanism::Kary(alphabet)) => format!("k-level, {} levels", alphabet.len()),
-            (_, mechanism) => mechanism.name().to_owned(),
+        match (self.contestant.own_channel(), self.privacy.mechanism) {
+            (Some(own), _) => own.to_owned(),
+            (None, Mechanism::Kary(alphabet)) => format!("k-level, {} levels", alphabet.len()),
+            (None, mechanism) => mechanism.name().to_owned(),
         }
     }
 
@@ -70,11 +68,26 @@ impl Entry {
     }
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for Entry<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}, {}", self.contestant.name(), self.mechanism_name())?;
         self.epsilon().map_or(Ok(()), |epsilon| write!(formatter, ", {epsilon}"))
     }
+}
+
+/// A trial that is done, to be kept: a study that is given it does not run it again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FinishedTrial {
+    /// The learner, its mechanism and its ε, as rows name what their ratio is to.
+    pub entry: String,
+    /// Number of the trial, from 0.
+    pub trial: usize,
+    /// What the study's result depends on beside the entry; trials of others are not taken.
+    pub settings: String,
+    /// The pseudo-regret at every checkpoint.
+    pub regrets: Vec<f64>,
+    /// Processor time.
+    pub seconds: f64,
 }
 
 /// The finished trials of an entry.
@@ -86,102 +99,189 @@ struct Finished {
 }
 
 impl Study {
+    /// A study of these learners with privacy of one kind: 50 trials of 100,000 rounds on one thread,
+    /// with seed 1.
+    pub fn new(
+        name: impl Into<String>,
+        bandit: Arc<dyn Bandit>,
+        privacy: Privacy,
+        contestants: Vec<Arc<dyn Contestant>>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            bandit,
+            mechanisms: vec![privacy.mechanism],
+            epsilons: vec![privacy.epsilon],
+            contestants,
+            trials: 50,
+            course: Course::to(100_000),
+            delta: Delta::new(1e-6).unwrap_or(Delta::ZERO),
+            served: false,
+            seed: 1,
+            threads: 1,
+        }
+    }
+
     /// Total number of trials.
     pub fn trial_count(&self) -> usize {
         self.entries().len() * self.trials
     }
 
     /// Each learner on each distinct channel.
-    fn entries(&self) -> Vec<Entry> {
+    fn entries(&self) -> Vec<Entry<'_>> {
         let mut entries = Vec::new();
         for (place, epsilon) in self.epsilons.iter().enumerate() {
             for (turn, mechanism) in self.mechanisms.iter().enumerate() {
                 let privacy = Privacy { mechanism: *mechanism, epsilon: *epsilon };
-                let is_new = |contestant: &&Contestant| {
-                    let known = contestant.has_no_curve() && turn > 0
+                let is_new = |contestant: &&dyn Contestant| {
+                    let known = contestant.own_channel().is_some() && turn > 0
                         || contestant.is_nonprivate() && place > 0;
                     !known
                 };
-                let contestants = self.contestants.iter().filter(is_new);
-                entries.extend(contestants.map(|c| Entry { contestant: *c, privacy }));
+                let contestants = self.contestants.iter().map(|one| &**one).filter(is_new);
+                entries.extend(contestants.map(|contestant| Entry { contestant, privacy }));
             }
         }
         entries
+    }
+
+    /// What a trial's regrets depend on beside its entry and its number.
+    fn settings(&self) -> String {
+        let Self { name, course, served, seed, .. } = self;
+        format!("{name}, seed {seed}, served {served}, {course:?}")
     }
 
     /// Runs the study. `progress` is called with the number of finished trials. Once `stop` is set,
     /// trials under way are abandoned, and the outcome covers the finished ones.
     ///
     /// # Errors
-    /// When a learner fails, or has no served form.
+    /// When a learner fails, or has no served form; when two have the same name.
     pub fn run(
         &self,
         stop: &AtomicBool,
         progress: impl Fn(usize) + Sync,
     ) -> anyhow::Result<StudyOutcome> {
+        let done = AtomicUsize::new(0);
+        self.resume(Vec::new(), stop, |_| {
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+            Ok(())
+        })
+    }
+
+    /// Runs the trials of the study that are not among `kept`, and calls `finished` with each, so that
+    /// it can be kept: with those of a study that was interrupted, the outcome is the same as if it
+    /// had not been. Trials of other studies are left aside.
+    ///
+    /// # Errors
+    /// As [`Self::run`], and those of `finished`.
+    pub fn resume(
+        &self,
+        kept: Vec<FinishedTrial>,
+        stop: &AtomicBool,
+        finished: impl Fn(&FinishedTrial) -> anyhow::Result<()> + Sync,
+    ) -> anyhow::Result<StudyOutcome> {
         let entries = self.entries();
-        if let (true, Some(entry)) = (self.served, entries.first()) {
-            for contestant in &self.contestants {
-                let player = Player::served(*contestant, 1, entry.privacy, self.course.batch)?;
-                ensure!(player.is_some(), "a server has no learner {}", contestant.name());
+        self.check(&entries)?;
+        let (names, settings): (Vec<String>, _) =
+            (entries.iter().map(ToString::to_string).collect(), self.settings());
+        let places: HashMap<&str, usize> = names.iter().map(|name| &**name).zip(0..).collect();
+        let (trials, checkpoints) = (self.trials, self.course.checkpoints.len());
+        let mut known: HashMap<(usize, usize), FinishedTrial> = HashMap::new();
+        for one in kept {
+            let fits = one.settings == settings && one.regrets.len() == checkpoints;
+            if let (Some(place), true) = (places.get(&*one.entry), fits && one.trial < trials) {
+                known.insert((*place, one.trial), one);
             }
         }
-        let finished: Vec<Mutex<Finished>> = entries.iter().map(|_| Mutex::default()).collect();
-        let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let results = Mutex::new(Vec::new());
+        let next = AtomicUsize::new(0);
         let work = || -> anyhow::Result<()> {
             // One trial of every entry, then the next one, so that an interrupted study has about
             // equally many of each.
             while let Some(job) = Some(next.fetch_add(1, Ordering::Relaxed))
-                .filter(|job| *job < entries.len() * self.trials)
+                .filter(|job| *job < entries.len() * trials)
             {
                 let (trial, place) = (job / entries.len(), job % entries.len());
+                if known.contains_key(&(place, trial)) {
+                    continue;
+                }
                 let start = processor_seconds();
                 let Some(regrets) = self.run_trial(entries[place], trial as u64, stop)? else {
                     return Ok(());
                 };
-                let mut finished = finished[place].lock().unwrap_or_else(PoisonError::into_inner);
-                finished.trials.push((trial, regrets));
-                finished.seconds += processor_seconds() - start;
-                progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+                let seconds = processor_seconds() - start;
+                let (entry, settings) = (names[place].clone(), settings.clone());
+                let done = FinishedTrial { entry, trial, settings, regrets, seconds };
+                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                finished(&done)?;
+                results.push((place, done));
             }
             Ok(())
         };
         on_threads(self.threads, work)?;
-        let finished: Vec<Finished> = finished
-            .into_iter()
-            .map(|cell| cell.into_inner().unwrap_or_else(PoisonError::into_inner))
-            .collect();
-        Ok(self.outcome(&entries, finished, stop.load(Ordering::Relaxed)))
+        let mut of_entries: Vec<Finished> = entries.iter().map(|_| Finished::default()).collect();
+        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let known = known.into_iter().map(|((place, _), done)| (place, done));
+        for (place, done) in known.chain(results) {
+            of_entries[place].seconds += done.seconds;
+            of_entries[place].trials.push((done.trial, done.regrets));
+        }
+        Ok(self.outcome(&entries, of_entries, stop.load(Ordering::Relaxed)))
+    }
+
+    fn check(&self, entries: &[Entry<'_>]) -> anyhow::Result<()> {
+        for (place, contestant) in self.contestants.iter().enumerate() {
+            let name = contestant.name();
+            let is_new = self.contestants[..place].iter().all(|other| other.name() != name);
+            ensure!(is_new, "two learners of the study are named {name:?}; names must differ");
+            if let (true, Some(entry)) = (self.served, entries.first()) {
+                let served = contestant.served(&self.setting(entry.privacy))?;
+                ensure!(served.is_some(), "a server has no learner {name}");
+            }
+        }
+        Ok(())
+    }
+
+    fn setting(&self, privacy: Privacy) -> Setting {
+        let Course { batch, shuffle, .. } = self.course;
+        Setting {
+            arms: self.bandit.means().len(),
+            privacy,
+            batch: shuffle.map_or(batch, |size| size as usize),
+            fills_batches: shuffle.is_some(),
+        }
     }
 
     fn run_trial(
         &self,
-        entry: Entry,
+        entry: Entry<'_>,
         trial: u64,
         stop: &AtomicBool,
     ) -> anyhow::Result<Option<Vec<f64>>> {
-        let arms = self.instance.arms.len();
-        let batch = self.course.shuffle.map_or(self.course.batch, |size| size as usize);
-        let served = if self.served {
-            Player::served(entry.contestant, arms, entry.privacy, batch)?
-        } else {
-            None
+        let setting = self.setting(entry.privacy);
+        let served = if self.served { entry.contestant.served(&setting)? } else { None };
+        let mut learner = match served {
+            Some(served) => served,
+            None => entry.contestant.learner(&setting)?,
         };
-        let mut player = match served {
-            Some(player) => player,
-            None => Player::new(entry.contestant, arms, entry.privacy)?,
-        };
-        if self.course.shuffle.is_some() {
-            player = player.filling_batches(arms);
-        }
         let channel = entry.contestant.channel(entry.privacy);
         let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(trial);
-        trial::run(&self.instance, &channel, &mut player, &self.course, seed, stop)
+        run_trial(&*self.bandit, &*channel, &mut *learner, &self.course, seed, stop)
+    }
+
+    /// The arms as inputs of bounds; `None`: the channel has none.
+    fn bound_arms(&self, entry: Entry<'_>) -> Option<Vec<BoundArm>> {
+        let channel = entry.contestant.channel(entry.privacy);
+        let arm = |(place, mean)| {
+            let private_mean = channel.private_mean(&*self.bandit, place)?;
+            Some(BoundArm { mean, private_mean })
+        };
+        self.bandit.means().into_iter().enumerate().map(arm).collect()
     }
 
     fn outcome(
         &self,
-        entries: &[Entry],
+        entries: &[Entry<'_>],
         mut finished: Vec<Finished>,
         interrupted: bool,
     ) -> StudyOutcome {
@@ -196,7 +296,7 @@ impl Study {
             let base = entries.iter().position(|other| self.is_base(*other, entry.privacy));
             let base = base.unwrap_or_default();
             let base = (entries[base], &finished[base]);
-            let arms = entry.contestant.channel(entry.privacy).bound_arms(&self.instance);
+            let arms = self.bound_arms(*entry);
             for checkpoint in 0..self.course.checkpoints.len() {
                 rows.push(self.row(*entry, done, base, arms.as_deref(), checkpoint));
             }
@@ -219,19 +319,19 @@ impl Study {
 
     /// Whether this entry is the base of ratios for learners with such privacy. Levels are compared
     /// with the first channel, which may be one of bits.
-    fn is_base(&self, entry: Entry, privacy: Privacy) -> bool {
+    fn is_base(&self, entry: Entry<'_>, privacy: Privacy) -> bool {
         let Entry { contestant, privacy: own } = entry;
         let is_alike =
             own.mechanism == privacy.mechanism || matches!(privacy.mechanism, Mechanism::Kary(_));
-        self.contestants.first() == Some(&contestant)
+        self.contestants.first().is_some_and(|first| first.name() == contestant.name())
             && (contestant.is_nonprivate() || own.epsilon == privacy.epsilon)
-            && (contestant.has_no_curve() || is_alike)
+            && (contestant.own_channel().is_some() || is_alike)
     }
 
     /// The loss of a report of this entry once it is shuffled. There is a certificate for bits
     /// only.
-    fn central_epsilon(&self, entry: Entry) -> Option<f64> {
-        let Channel::Bit(_, floor) = entry.contestant.channel(entry.privacy) else { return None };
+    fn central_epsilon(&self, entry: Entry<'_>) -> Option<f64> {
+        let floor = entry.contestant.channel(entry.privacy).floor()?;
         let shuffled = Shuffling::new(floor, self.course.shuffle?).ok()?;
         Some(shuffled.loss(self.delta).get())
     }
@@ -239,9 +339,9 @@ impl Study {
     /// `arms` are the inputs of bounds, if there are any.
     fn row(
         &self,
-        entry: Entry,
+        entry: Entry<'_>,
         done: &Finished,
-        (base_entry, base): (Entry, &Finished),
+        (base_entry, base): (Entry<'_>, &Finished),
         arms: Option<&[BoundArm]>,
         checkpoint: usize,
     ) -> Row {
@@ -291,32 +391,29 @@ fn processor_seconds() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::trial::Attack;
+    use crate::instance::Instance;
+    use crate::standard::StandardLearner;
+    use crate::trial::Attack;
     use bandana_shared::accounting::guarantee::Guarantee;
     use bandana_shared::accounting::loss::PrivacyLoss;
     use bandana_shared::accounting::shuffling::largest_local_loss;
     use bandana_shared::alphabet::Alphabet;
 
-    fn study(learners: &[Contestant], horizon: u64, trials: usize) -> Study {
+    fn study(learners: &[StandardLearner], horizon: u64, trials: usize) -> Study {
+        let privacy = Privacy { mechanism: Mechanism::Linear, epsilon: Epsilon::new(2.0).unwrap() };
+        let bandit = Arc::new(Instance::paper_20());
         Study {
-            name: "paper-20".to_owned(),
-            instance: Instance::paper_20(),
             mechanisms: vec![Mechanism::Linear, Mechanism::Exponential],
-            epsilons: vec![Epsilon::new(2.0).unwrap()],
-            contestants: learners.to_vec(),
             trials,
-            course: Course {
-                checkpoints: Course::checkpoints_to(horizon),
-                batch: 1,
-                shuffle: None,
-                dishonest: 0.0,
-                attack: Attack::Flip,
-            },
-            delta: Delta::new(1e-6).unwrap(),
-            served: false,
+            course: Course::to(horizon),
             seed: 3,
             threads: 2,
+            ..Study::new("paper-20", bandit, privacy, these(learners))
         }
+    }
+
+    fn these(learners: &[StandardLearner]) -> Vec<Arc<dyn Contestant>> {
+        learners.iter().map(|one| Arc::new(*one) as Arc<dyn Contestant>).collect()
     }
 
     /// The results that a seed determines: all but the speed.
@@ -328,14 +425,14 @@ mod tests {
 
     #[test]
     fn a_seed_fixes_the_result_whatever_the_threads() {
-        let all = <Contestant as clap::ValueEnum>::value_variants();
-        let two = study(all, 300, 2);
+        let all: Vec<StandardLearner> = StandardLearner::all().collect();
+        let two = study(&all, 300, 2);
         let one = Study { threads: 1, ..two.clone() };
         let stop = AtomicBool::new(false);
         let outcome = two.run(&stop, |_| {}).unwrap();
         assert_eq!(regrets(&outcome), regrets(&one.run(&stop, |_| {}).unwrap()));
         // Learners without a curve are studied once, the others with each of two curves.
-        let curveless = all.iter().filter(|contestant| contestant.has_no_curve()).count();
+        let curveless = all.iter().filter(|contestant| contestant.own_channel().is_some()).count();
         let entries = 2 * (all.len() - curveless) + curveless;
         assert_eq!(outcome.rows.len(), entries * one.course.checkpoints.len());
         let other = Study { seed: 4, ..one };
@@ -346,7 +443,7 @@ mod tests {
     fn levels_tell_more_than_bits_at_a_large_epsilon() {
         // At epsilon = 5 the ratio of all learners lies near .8 in the long run; with 20
         // trials its standard error is about .05, and this seed is fixed.
-        let mut study = study(&[Contestant::LdpTs, Contestant::RandAdaKl], 10_000, 20);
+        let mut study = study(&[StandardLearner::LdpTs, StandardLearner::RandAdaKl], 10_000, 20);
         study.mechanisms = vec![Mechanism::Linear, Mechanism::Kary(Alphabet::new(6).unwrap())];
         study.epsilons = vec![Epsilon::new(5.0).unwrap()];
         let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
@@ -365,24 +462,9 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_names_its_curves_and_its_bounds() {
-        use crate::program::Outcome as _;
-        let study = study(&[Contestant::LdpTs, Contestant::Imed], 1000, 2);
-        let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("regret.svg");
-        outcome.draw(&path).unwrap();
-        let picture = std::fs::read_to_string(&path).unwrap();
-        for name in
-            ["ldp-ts, linear", "imed, exponential", "lower bound of", "upper bound", "epsilon 2"]
-        {
-            assert!(picture.contains(name), "{name}");
-        }
-    }
-
-    #[test]
     fn ratios_are_to_the_first_learner_wherever_it_was_run() {
-        let learners = [Contestant::NonprivateTs, Contestant::LdpTs, Contestant::LdpUcbLaplace];
+        let learners =
+            [StandardLearner::NonprivateTs, StandardLearner::LdpTs, StandardLearner::LdpUcbLaplace];
         let mut study = study(&learners, 1000, 2);
         study.epsilons.push(Epsilon::new(1.0).unwrap());
         let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
@@ -405,7 +487,7 @@ mod tests {
     fn top_two_lies_between_uniform_play_and_thompson_sampling() {
         // Uniform play loses .23 each round, 4,600 +- 20 here in a trial; top-two sampling gives
         // half of the rounds to rivals that are .1 worse or a little more: 1,000 at least.
-        let learners = [Contestant::Uniform, Contestant::TopTwo, Contestant::LdpTs];
+        let learners = [StandardLearner::Uniform, StandardLearner::TopTwo, StandardLearner::LdpTs];
         let mut study = study(&learners, 20_000, 3);
         study.mechanisms.truncate(1);
         let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
@@ -420,8 +502,12 @@ mod tests {
     fn learners_beat_uniform_play_and_learn_in_batches() {
         // Uniform play loses .23 each round, 1,150 here. Every learner is far below in
         // the mean of 3 trials; one that learnt nothing would be at 1,150 +- 10.
-        let learners =
-            [Contestant::LdpTs, Contestant::RandAdaKl, Contestant::TruncatedTs, Contestant::KlUcb];
+        let learners = [
+            StandardLearner::LdpTs,
+            StandardLearner::RandAdaKl,
+            StandardLearner::TruncatedTs,
+            StandardLearner::KlUcb,
+        ];
         let mut study = study(&learners, 5_000, 3);
         study.mechanisms.truncate(1);
         for batch in [1, 100] {
@@ -433,12 +519,12 @@ mod tests {
         }
         // The same holds for learners that play by a server's policies, and for levels.
         study.served = true;
-        study.contestants = vec![Contestant::LdpTs, Contestant::RandAdaKl];
+        study.contestants = these(&[StandardLearner::LdpTs, StandardLearner::RandAdaKl]);
         study.mechanisms.push(Mechanism::Kary(Alphabet::new(4).unwrap()));
         let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
         let last = outcome.rows.iter().filter(|row| row.horizon == 5_000);
         assert!(last.clone().all(|row| row.mean_regret < 800.0), "{outcome:?}");
-        study.contestants = vec![Contestant::Imed];
+        study.contestants = these(&[StandardLearner::Imed]);
         assert!(study.run(&AtomicBool::new(false), |_| {}).is_err());
     }
 
@@ -446,7 +532,7 @@ mod tests {
     fn shuffled_reports_cost_less_regret_at_the_same_loss() {
         // 20 arms, an epsilon of .2 and 100,000 rounds: about 11,400 by local noise, 4,000 shuffled
         // among 100; one that learnt nothing would be at 23,000.
-        let mut study = study(&[Contestant::LdpTs], 100_000, 3);
+        let mut study = study(&[StandardLearner::LdpTs], 100_000, 3);
         study.mechanisms.truncate(1);
         let central = Guarantee::new(PrivacyLoss::new(0.2).unwrap(), study.delta);
         let mut regret = |local: Epsilon, shuffle: Option<u32>| {
@@ -471,12 +557,10 @@ mod tests {
     fn every_learner_learns_from_shuffled_reports() {
         // Uniform play loses .23 each round, 1,150 here, and waiting for an arm without reports
         // would settle on the first arm whose batch is full.
-        let all = <Contestant as clap::ValueEnum>::value_variants();
-        let mut study = study(all, 5_000, 4);
+        let all: Vec<StandardLearner> = StandardLearner::all().collect();
+        let mut study = study(&all, 5_000, 4);
         // One does not learn, and one learns for a verdict.
-        let learns =
-            |learner: &Contestant| ![Contestant::Uniform, Contestant::TopTwo].contains(learner);
-        study.contestants.retain(learns);
+        study.contestants.retain(|one| !["uniform", "top-two"].contains(&&*one.name()));
         study.mechanisms.truncate(1);
         study.epsilons = vec![Epsilon::new(4.0).unwrap()];
         study.course.shuffle = Some(10);
@@ -487,7 +571,7 @@ mod tests {
             assert_eq!(row.central_epsilon.is_some(), is_bits, "{row:?}");
         }
         study.served = true;
-        study.contestants = vec![Contestant::LdpTs, Contestant::RandAdaKl];
+        study.contestants = these(&[StandardLearner::LdpTs, StandardLearner::RandAdaKl]);
         let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();
         let last = outcome.rows.iter().filter(|row| row.horizon == 5_000);
         assert!(last.clone().all(|row| row.mean_regret < 800.0), "{outcome:?}");
@@ -496,7 +580,7 @@ mod tests {
 
     #[test]
     fn lies_cost_regret_and_an_interrupt_keeps_what_is_finished() {
-        let mut study = study(&[Contestant::LdpTs], 5_000, 6);
+        let mut study = study(&[StandardLearner::LdpTs], 5_000, 6);
         study.mechanisms.truncate(1);
         let last = |study: &Study| {
             let outcome = study.run(&AtomicBool::new(false), |_| {}).unwrap();

@@ -1,0 +1,115 @@
+//! A learner: what chooses the arms of a trial, and learns from signals.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use bandana_learners::bounds::BoundArm;
+use bandana_shared::curve::Mechanism;
+use bandana_shared::epsilon::Epsilon;
+
+use crate::channel::{Channel, StandardChannel};
+use crate::random::Random;
+
+/// The privacy of a study's rewards.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Privacy {
+    /// The curve, or levels.
+    pub mechanism: Mechanism,
+    /// The privacy loss bound.
+    pub epsilon: Epsilon,
+}
+
+/// What is known before the first round of a trial.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// Number of arms.
+    pub arms: usize,
+    /// The privacy of the rewards.
+    pub privacy: Privacy,
+    /// Number of reports that arrive together.
+    pub batch: usize,
+    /// Whether a batch is of one arm, whose reports come only once it is full, as shuffled ones do.
+    pub fills_batches: bool,
+}
+
+/// A learner during a trial.
+///
+/// Each round it chooses an arm. The signal of that arm's reward comes later, with those of its
+/// batch. [The crate's page](crate) has an example.
+pub trait Learner {
+    /// Chooses an arm, from 0; its report is pending.
+    fn choose(&mut self, rng: &mut Random) -> usize;
+
+    /// Processes the signal of a report: of private bits 0 or 1, of levels between them.
+    ///
+    /// # Errors
+    /// When the learner fails, which ends the study.
+    fn learn(&mut self, arm: usize, signal: f64) -> anyhow::Result<()>;
+
+    /// Ends a batch: all its reports have arrived.
+    ///
+    /// # Errors
+    /// When the learner fails, which ends the study.
+    fn end_batch(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+impl<L: Learner + ?Sized> Learner for Box<L> {
+    #[inline]
+    fn choose(&mut self, rng: &mut Random) -> usize {
+        (**self).choose(rng)
+    }
+
+    #[inline]
+    fn learn(&mut self, arm: usize, signal: f64) -> anyhow::Result<()> {
+        (**self).learn(arm, signal)
+    }
+
+    fn end_batch(&mut self) -> anyhow::Result<()> {
+        (**self).end_batch()
+    }
+}
+
+/// A participant of a study: makes a learner for each trial.
+pub trait Contestant: Debug + Send + Sync {
+    /// The name in results, which tells it from the others of a study.
+    fn name(&self) -> String;
+
+    /// A learner without evidence.
+    ///
+    /// # Errors
+    /// When there can be none with this setting.
+    fn learner(&self, setting: &Setting) -> anyhow::Result<Box<dyn Learner>>;
+
+    /// The same learner as a server has it, which draws the arms of a batch from weights computed at
+    /// its start; `None`: servers have no such learner.
+    ///
+    /// # Errors
+    /// When there can be none with this setting.
+    fn served(&self, _setting: &Setting) -> anyhow::Result<Option<Box<dyn Learner>>> {
+        Ok(None)
+    }
+
+    /// The channel from which it learns: that of a device.
+    fn channel(&self, privacy: Privacy) -> Arc<dyn Channel> {
+        Arc::new(StandardChannel::of(privacy.mechanism, privacy.epsilon))
+    }
+
+    /// The name of the channel in results, if it is not the mechanism of the study. A study has such
+    /// a contestant once for each ε.
+    fn own_channel(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether the channel protects nothing. A study has such a contestant once.
+    fn is_nonprivate(&self) -> bool {
+        false
+    }
+
+    /// The proven bound on its regret after `horizon` rounds; `None`: there is none, or it is not
+    /// finite.
+    fn upper_bound(&self, _arms: &[BoundArm], _horizon: u64) -> Option<f64> {
+        None
+    }
+}
