@@ -37,6 +37,8 @@ struct Platter {
     durable: BTreeMap<String, usize>,
     operations: u32,
     syncs: u32,
+    /// Bytes of all writes.
+    written: u64,
     fault: Option<(u32, Fault)>,
     crashed: bool,
     chance: ChaCha20Rng,
@@ -55,6 +57,7 @@ impl Disk {
             durable: BTreeMap::new(),
             operations: 0,
             syncs: 0,
+            written: 0,
             fault,
             crashed: false,
             chance: ChaCha20Rng::seed_from_u64(seed),
@@ -73,6 +76,11 @@ impl Disk {
     /// Number of syncs of files and of the directory so far.
     pub(crate) fn syncs(&self) -> u32 {
         self.platter().syncs
+    }
+
+    /// Bytes written so far, to all files.
+    pub(crate) fn written(&self) -> u64 {
+        self.platter().written
     }
 
     /// Sets the next fault. Operations are counted from the first on the disk.
@@ -169,8 +177,14 @@ impl Platter {
     }
 
     /// Replaces the content of a file, or a random part of it when the operation fails.
-    fn write(&mut self, name: &str, new: impl FnOnce(&[u8]) -> Vec<u8>) -> io::Result<()> {
+    fn write(
+        &mut self,
+        name: &str,
+        length: usize,
+        new: impl FnOnce(&[u8]) -> Vec<u8>,
+    ) -> io::Result<()> {
         let (partly, outcome) = self.operate()?;
+        self.written += length as u64;
         let file = self.file(name);
         let after = new(&self.files[file].cached);
         self.files[file].cached = if partly {
@@ -190,7 +204,7 @@ impl Files for Disk {
 
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
-        self.platter().write(name, |before| {
+        self.platter().write(name, bytes.len(), |before| {
             let mut after = before.to_vec();
             after.resize(before.len().max(offset + bytes.len()), 0);
             after[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -199,11 +213,11 @@ impl Files for Disk {
     }
 
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.platter().write(name, |before| [before, bytes].concat())
+        self.platter().write(name, bytes.len(), |before| [before, bytes].concat())
     }
 
     fn create(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.platter().write(name, |_| bytes.to_vec())
+        self.platter().write(name, bytes.len(), |_| bytes.to_vec())
     }
 
     fn sync(&mut self, name: &str) -> io::Result<()> {

@@ -10,6 +10,7 @@ mod driver;
 mod handle;
 mod holdout;
 mod host_storage;
+mod idle;
 mod life;
 mod measuring;
 mod once;

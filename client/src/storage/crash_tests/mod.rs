@@ -29,6 +29,7 @@ use crate::outbox::{UploadOutcome, UploadTask};
 use crate::reward::Reward;
 use crate::time::Timestamp;
 
+mod costs;
 mod files;
 mod rewards;
 #[cfg(feature = "relay")]
