@@ -1,18 +1,14 @@
-//! Regret studies: their picture, and trials that are kept in a file.
+//! Regret against time, as a picture.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
 use plotters::prelude::*;
 
 use crate::picture::{Area, COLOURS, Sign, draw_legend, log_label};
 use crate::program::Outcome;
-use bandana_lab::{FinishedTrial, Row, Study, StudyOutcome};
+use bandana_lab::{Row, StudyOutcome};
 
 const PANEL: (u32, u32) = (500, 400);
 
@@ -24,55 +20,6 @@ const FLOOR: f64 = 10.0;
 
 /// The rows of one curve, by horizon.
 type Curves<'r> = BTreeMap<(String, String), Vec<&'r Row>>;
-
-/// A file with finished trials, a line of JSON for each.
-#[derive(Debug)]
-pub struct KeptTrials {
-    trials: Vec<FinishedTrial>,
-    file: Mutex<File>,
-}
-
-impl KeptTrials {
-    /// Opens a file, or makes it. A last line without an end, as an interrupted write leaves it, is
-    /// cut off.
-    ///
-    /// # Errors
-    /// When it can't be read or written, and when a line is no trial.
-    pub fn open(path: &Path) -> anyhow::Result<Self> {
-        let told = || format!("the trials in {}", path.display());
-        let file = OpenOptions::new().append(true).create(true).open(path).with_context(told)?;
-        let text = std::fs::read_to_string(path).with_context(told)?;
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        file.set_len(whole as u64).with_context(told)?;
-        let line = |(line, number): (&str, usize)| {
-            serde_json::from_str(line)
-                .with_context(|| format!("{}, line {number}, which is no trial of a study", told()))
-        };
-        let trials = text[..whole].lines().zip(1..).map(line).collect::<anyhow::Result<_>>()?;
-        Ok(Self { trials, file: Mutex::new(file) })
-    }
-
-    /// Runs the trials of a study that are not kept, and keeps them.
-    ///
-    /// # Errors
-    /// As [`Study::resume`]; when a trial can't be written.
-    pub fn run(
-        self,
-        study: &Study,
-        stop: &AtomicBool,
-        progress: &(dyn Fn(usize) + Sync),
-    ) -> anyhow::Result<StudyOutcome> {
-        let done = AtomicUsize::new(0);
-        study.resume(self.trials, stop, |trial| {
-            let line = serde_json::to_string(trial)? + "\n";
-            let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-            file.write_all(line.as_bytes()).context("keeping a trial")?;
-            drop(file);
-            progress(done.fetch_add(1, Ordering::Relaxed) + 1);
-            Ok(())
-        })
-    }
-}
 
 impl Outcome for StudyOutcome {
     fn is_empty(&self) -> bool {
@@ -203,24 +150,13 @@ fn draw(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
 
-    use bandana_lab::{Contestant, Course, Instance, Privacy, StandardLearner};
+    use bandana_lab::Study;
     use bandana_shared::curve::Mechanism;
-    use bandana_shared::epsilon::Epsilon;
 
     use super::*;
-
-    fn study(trials: usize) -> Study {
-        let privacy = Privacy { mechanism: Mechanism::Linear, epsilon: Epsilon::new(2.0).unwrap() };
-        let learner = |one: StandardLearner| Arc::new(one) as Arc<dyn Contestant>;
-        let learners = vec![learner(StandardLearner::LdpTs), learner(StandardLearner::Imed)];
-        Study {
-            trials,
-            course: Course::to(1000),
-            ..Study::new("paper-20", Arc::new(Instance::paper_20()), privacy, learners)
-        }
-    }
+    use crate::regret::tests::study;
 
     #[test]
     fn a_picture_names_its_curves_and_its_bounds() {
@@ -236,44 +172,5 @@ mod tests {
         {
             assert!(picture.contains(name), "{name}");
         }
-    }
-
-    #[test]
-    fn a_study_that_was_interrupted_goes_on_with_what_was_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("trials.jsonl");
-        let run = |trials, stop_after: usize| {
-            let (stop, ran) = (AtomicBool::new(false), AtomicUsize::new(0));
-            let kept = KeptTrials::open(&path).unwrap();
-            let outcome = kept.run(&study(trials), &stop, &|done| {
-                ran.store(done, Ordering::Relaxed);
-                stop.store(done == stop_after, Ordering::Relaxed);
-            });
-            (outcome.unwrap(), ran.into_inner())
-        };
-        let (part, ran) = run(4, 3);
-        assert!(part.interrupted && ran == 3);
-        // As a kill in the middle of a write leaves it.
-        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
-        file.write_all(b"{\"entry\":\"ldp-ts").unwrap();
-        let (whole, ran) = run(4, usize::MAX);
-        assert_eq!(ran, 5);
-        let regrets = |outcome: &StudyOutcome| -> Vec<f64> {
-            outcome.rows.iter().map(|row| row.mean_regret).collect()
-        };
-        let at_once = study(4).run(&AtomicBool::new(false), |_| {}).unwrap();
-        assert_eq!(regrets(&whole), regrets(&at_once));
-        // Trials of another course are not taken for these, and a line that is none is said.
-        let other = Study { course: Course::to(2000), ..study(1) };
-        let kept = KeptTrials::open(&path).unwrap();
-        let counted = AtomicUsize::new(0);
-        let count = |_| {
-            counted.fetch_add(1, Ordering::Relaxed);
-        };
-        kept.run(&other, &AtomicBool::new(false), &count).unwrap();
-        assert_eq!(counted.into_inner(), 2);
-        std::fs::write(&path, "no trial\n").unwrap();
-        let error = format!("{:#}", KeptTrials::open(&path).unwrap_err());
-        assert!(error.contains("line 1, which is no trial"), "{error}");
     }
 }

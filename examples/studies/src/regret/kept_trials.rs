@@ -1,0 +1,146 @@
+//! Trials that are kept in a file, so that a study can go on with them.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context as _, ensure};
+use bandana_lab::{FinishedTrial, Study, StudyOutcome};
+
+/// What every line of a file with finished trials begins with.
+const BEGIN: &str = "{\"learner\":\"";
+
+/// A file with finished trials, a line of JSON for each.
+#[derive(Debug)]
+pub struct KeptTrials {
+    trials: Vec<FinishedTrial>,
+    file: File,
+}
+
+impl KeptTrials {
+    /// Opens a file, or makes it. A last line without an end, as an interrupted write leaves it, is
+    /// cut off.
+    ///
+    /// # Errors
+    /// When it can't be read or written, and when a line is no trial.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        let told = || format!("the trials in {}", path.display());
+        let file = OpenOptions::new().append(true).create(true).open(path).with_context(told)?;
+        let text = std::fs::read_to_string(path).with_context(told)?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let line = |(line, number): (&str, usize)| {
+            serde_json::from_str(line)
+                .with_context(|| format!("{}, line {number}, which is no trial of a study", told()))
+        };
+        let trials = text[..whole].lines().zip(1..).map(line).collect::<anyhow::Result<_>>()?;
+        let rest = &text[whole..];
+        ensure!(
+            rest.starts_with(BEGIN) || BEGIN.starts_with(rest),
+            "{}: the last line is no trial of a study",
+            told()
+        );
+        file.set_len(whole as u64).with_context(told)?;
+        Ok(Self { trials, file })
+    }
+
+    /// Runs the trials of a study that are not kept, and keeps them. `progress` is called with the
+    /// number of those that are done.
+    ///
+    /// # Errors
+    /// As [`Study::resume`]; when a trial can't be written.
+    pub fn run(
+        mut self,
+        study: &Study,
+        stop: &AtomicBool,
+        progress: &(dyn Fn(usize) + Sync),
+    ) -> anyhow::Result<StudyOutcome> {
+        study.resume(self.trials, stop, |trial, done| {
+            let line = serde_json::to_string(trial)? + "\n";
+            self.file.write_all(line.as_bytes()).context("keeping a trial")?;
+            progress(done);
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+    use std::sync::{Arc, Mutex};
+
+    use bandana_lab::{Course, Instance};
+    use bandana_shared::curve::{Curvature, Mechanism};
+
+    use super::*;
+    use crate::regret::tests::study;
+
+    #[test]
+    fn a_study_that_was_interrupted_goes_on_with_what_was_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trials.jsonl");
+        // The outcome, and what progress was told.
+        let run = |study: &Study, stop_after: usize| {
+            let (stop, told) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+            let kept = KeptTrials::open(&path).unwrap();
+            let outcome = kept.run(study, &stop, &|done| {
+                told.lock().unwrap().push(done);
+                stop.store(done == stop_after, Ordering::Relaxed);
+            });
+            (outcome.unwrap(), told.into_inner().unwrap())
+        };
+        let (part, told) = run(&study(4), 3);
+        assert!(part.interrupted && told == [1, 2, 3], "{told:?}");
+        // As a kill in the middle of a write leaves it.
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"learner\":\"ldp-ts").unwrap();
+        let (whole, told) = run(&study(4), usize::MAX);
+        assert_eq!(told, [4, 5, 6, 7, 8]);
+        let regrets = |outcome: &StudyOutcome| -> Vec<f64> {
+            outcome.rows.iter().map(|row| row.mean_regret).collect()
+        };
+        let at_once = study(4).run(&AtomicBool::new(false), |_| {}).unwrap();
+        assert_eq!(regrets(&whole), regrets(&at_once));
+
+        // Trials under other conditions are not taken for these, also where names are the same.
+        let bent = |curvature| vec![Mechanism::Quadratic(Curvature::new(curvature).unwrap())];
+        let mut arms = Instance::paper_20();
+        arms.arms.swap(0, 1);
+        for other in [
+            Study { course: Course::to(2000), ..study(1) },
+            Study { bandit: Arc::new(arms), ..study(1) },
+            Study { seed: 2, ..study(1) },
+            Study { mechanisms: bent(0.5), ..study(1) },
+            Study { mechanisms: bent(0.25), ..study(1) },
+        ] {
+            assert_eq!(run(&other, usize::MAX).1, [1, 2], "{other:?}");
+            assert!(run(&other, usize::MAX).1.is_empty(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_something_else_is_refused_and_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes");
+        for (text, complaint) in [
+            ("no trial\nand no end", "line 1, which is no trial"),
+            ("no end", "the last line is no trial"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = format!("{:#}", KeptTrials::open(&path).unwrap_err());
+            assert!(error.contains(complaint), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_trial_that_cannot_be_kept_ends_the_study() {
+        let mut calls = 0;
+        let study = Study { threads: 2, ..study(4) };
+        let outcome = study.resume(Vec::new(), &AtomicBool::new(false), |_, _| {
+            calls += 1;
+            anyhow::bail!("no space left")
+        });
+        assert_eq!((outcome.unwrap_err().to_string(), calls), ("no space left".to_owned(), 1));
+    }
+}
