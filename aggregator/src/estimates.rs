@@ -3,7 +3,7 @@
 use bandana_learners::contexts;
 use bandana_learners::harm::{allowed, harmful};
 use bandana_shared::alphabet::Symbol;
-use bandana_shared::cells::{Cells, Limit, Metric, Segmentation};
+use bandana_shared::cells::{Cells, Limit, Metric};
 use bandana_shared::channel::{Channel, KaryChannel};
 use bandana_shared::confidence::{Lead, NormalMixture, best_among, lead_among, reports_left};
 use bandana_shared::context::Feature;
@@ -125,6 +125,23 @@ pub(crate) fn tally_estimate(
     }
 }
 
+/// A segment, and the rewards in it.
+struct Segment {
+    number: usize,
+    /// The place of its value in each segmentation.
+    places: Vec<usize>,
+    /// The tally of each arm.
+    tallies: Vec<Tally>,
+}
+
+impl Segment {
+    /// The number of its users, about: as the learner does, one without reports is taken to have
+    /// some.
+    fn users(&self) -> f64 {
+        1.0 + self.tallies.iter().copied().sum::<Tally>().reports() as f64
+    }
+}
+
 /// What is the same for all estimates of arms.
 #[derive(Clone, Copy)]
 struct ArmTable<'a> {
@@ -165,37 +182,37 @@ impl ArmTable<'_> {
     /// The rewards by each value of each segmentation.
     fn segments(self, cells: Cells, counted: &[Tally]) -> Vec<v1::SegmentEstimates> {
         let segmentations = &self.serving.specification.measurement().segmentations;
-        let of_segments: Vec<Vec<Tally>> = (0..segmentations.segments())
-            .map(|segment| cells.of_arms(counted, 0, Some(segment)))
-            .collect();
-        let value = |(place, value, one): (usize, usize, &Segmentation)| {
-            let has_value = |segment: &usize| segmentations.places(*segment)[place] == value;
-            let mine: Vec<usize> = (0..of_segments.len()).filter(has_value).collect();
-            let sum = |arm: usize| mine.iter().map(|segment| of_segments[*segment][arm]).sum();
-            let tallies: Vec<Tally> = (0..cells.arms()).map(sum).collect();
-            // As the learner does, a segment without reports is taken to have users too.
-            let users: Vec<f64> = mine
-                .iter()
-                .map(|segment| of_segments[*segment].iter().copied().sum::<Tally>())
-                .map(|tally| 1.0 + tally.reports() as f64)
-                .collect();
-            let weights = &self.serving.policy.weights;
-            let share = |arm: usize| {
-                let shares = mine.iter().map(|segment| weights.share_in(Some(*segment), arm));
-                let told: f64 = shares.zip(&users).map(|(share, users)| share * users).sum();
-                told / users.iter().sum::<f64>()
-            };
-            v1::SegmentEstimates {
-                value: one.values()[value].clone(),
-                arms: self.arms(0, &(0..cells.arms()).map(share).collect::<Vec<_>>(), &tallies),
-                segmentation: one.name().to_owned(),
-            }
+        let segment = |number| Segment {
+            number,
+            places: segmentations.places(number),
+            tallies: cells.of_arms(counted, 0, Some(number)),
         };
-        let values =
-            segmentations.all().iter().enumerate().flat_map(|(place, one)| {
-                (0..one.values().len()).map(move |value| (place, value, one))
-            });
-        values.map(value).collect()
+        let all: Vec<Segment> = (0..segmentations.segments()).map(segment).collect();
+        let mut estimates = Vec::new();
+        for (place, segmentation) in segmentations.all().iter().enumerate() {
+            for (number, value) in segmentation.values().iter().enumerate() {
+                let mine = all.iter().filter(|one| one.places[place] == number);
+                estimates.push(v1::SegmentEstimates {
+                    value: value.clone(),
+                    arms: self.arms_of(&mine.collect::<Vec<_>>(), cells.arms()),
+                    segmentation: segmentation.name().to_owned(),
+                });
+            }
+        }
+        estimates
+    }
+
+    /// The estimates of the rewards in some segments together.
+    fn arms_of(self, segments: &[&Segment], arms: usize) -> Vec<v1::ArmEstimate> {
+        let weights = &self.serving.policy.weights;
+        let users: f64 = segments.iter().map(|one| one.users()).sum();
+        let share = |arm| {
+            let of = |one: &&Segment| one.users() * weights.share_in(Some(one.number), arm);
+            segments.iter().map(of).sum::<f64>() / users
+        };
+        let tally = |arm: usize| segments.iter().map(|one| one.tallies[arm]).sum();
+        let tallies: Vec<Tally> = (0..arms).map(tally).collect();
+        self.arms(0, &(0..arms).map(share).collect::<Vec<_>>(), &tallies)
     }
 
     /// The scores of the arms for each feature of a private context.

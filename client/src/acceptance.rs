@@ -408,8 +408,7 @@ impl Acceptance {
             let own = self.segments.iter().find(|(name, _)| name == one.name());
             own.and_then(|(_, value)| one.place_of(value))
         };
-        let places: Option<Vec<usize>> = segmentations.all().iter().map(place).collect();
-        places.map(|places| segmentations.segment(&places))
+        segmentations.segment(segmentations.all().iter().map(place))
     }
 
     /// The relay that the app believes, if it does.

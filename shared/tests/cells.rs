@@ -66,9 +66,14 @@ fn a_segment_is_a_combination_of_a_value_of_each_segmentation() {
     }
     let labels: Vec<String> = (0..12).map(|segment| all.label(segment)).collect();
     assert_eq!(labels, expected);
-    assert!((0..12).all(|segment| all.segment(&all.places(segment)) == segment));
+    assert!(
+        (0..12)
+            .all(|segment| all.segment(all.places(segment).into_iter().map(Some)) == Some(segment))
+    );
+    assert_eq!(all.segment([Some(0), None, Some(1)]), None);
+    assert_eq!(all.segment([Some(0), Some(1)]), None);
     let none = Segmentations::NONE;
-    assert_eq!((none.segments(), none.segment(&[]), none.places(0)), (1, 0, Vec::new()));
+    assert_eq!((none.segments(), none.segment([]), none.places(0)), (1, Some(0), Vec::new()));
 }
 
 #[test]

@@ -12,13 +12,14 @@
 //!
 //! Levels are fitted by weighted least squares, effects by their posterior given the variances, which
 //! is that of linear Thompson sampling (Agrawal and Goyal, "Thompson sampling for contextual bandits
-//! with linear payoffs", 2013) with one model for each arm. The variances are estimated by the method
-//! of moments as in [`crate::segments`], with a standard error added, and the variance of effects is
-//! taken from the residuals without any, an upper bound. The prior of an arm in a segment is what the
+//! with linear payoffs", 2013) with one model for each arm. Both variances are estimated from residuals:
+//! that of deviations from those of effects that are as large as they like, that of effects from
+//! those of levels alone, which is an upper bound. The prior of an arm in a segment is what the
 //! model predicts without the reports of that arm in that segment, as a Beta law.
 
 use nalgebra::{DMatrix, DVector};
 
+use super::heterogeneity::{Cell, Residuals, cells, variance};
 use super::input::Evidence;
 
 /// Rounds of fitting levels. Each takes those of the arms and of each feature in turn.
@@ -30,17 +31,12 @@ const LEVEL_VARIANCE: f64 = 0.25;
 /// The least variance of an effect before any report, so that its precision is finite.
 const EFFECT_VARIANCE_MIN: f64 = 1e-8;
 
-/// The reports on an arm in a segment, and their mean.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cell {
-    reports: f64,
-    mean: f64,
-}
-
 /// The cells of all arms, and the place of each segment's value among those of all features.
 struct Table {
     /// For each segment, the cells of the arms.
     cells: Vec<Vec<Cell>>,
+    /// The cells with reports, each with its segment and its arm.
+    filled: Vec<(usize, usize, Cell)>,
     /// For each segment, the column of its value of each feature.
     columns: Vec<Vec<usize>>,
     /// The number of columns: of the values of all features.
@@ -67,11 +63,12 @@ pub fn shrink(segments: &mut [Vec<Evidence>], sizes: &[usize]) {
     let Some(table) = Table::new(segments, sizes) else { return };
     let levels = table.levels();
     // Residuals of the levels alone hold effects and deviations.
-    let [all, _] = table.heterogeneity(&|_| None, &levels);
+    let all = table.heterogeneity(&levels, &[]);
     let effects = (all / sizes.len() as f64).max(EFFECT_VARIANCE_MIN);
     // What is left by effects that are as large as they like holds deviations only.
-    let free = |arm| Some(table.model(arm, &levels, LEVEL_VARIANCE, 0.0));
-    let [deviations, _] = table.heterogeneity(&free, &levels);
+    let free: Vec<Model> =
+        (0..table.arms).map(|arm| table.model(arm, &levels, LEVEL_VARIANCE, 0.0)).collect();
+    let deviations = table.heterogeneity(&levels, &free);
     for arm in 0..table.arms {
         let model = table.model(arm, &levels, effects, deviations);
         for (place, own) in segments.iter_mut().enumerate() {
@@ -87,27 +84,15 @@ impl Table {
     /// `None` without reports.
     fn new(segments: &[Vec<Evidence>], sizes: &[usize]) -> Option<Self> {
         let arms = segments.first()?.len();
-        let cell =
-            |arm: &Evidence| Cell { reports: arm.reports(), mean: arm.mean().unwrap_or(0.5) };
-        let cells: Vec<Vec<Cell>> =
-            segments.iter().map(|arms| arms.iter().map(cell).collect()).collect();
-        let all: f64 = cells.iter().flatten().map(|cell| cell.reports).sum();
-        let ones: f64 = cells.iter().flatten().map(|cell| cell.reports * cell.mean).sum();
-        // The variance of a private bit is nearly that of a fair coin; smoothed for few reports.
-        let overall = (ones + 1.0) / (all + 2.0);
+        let cells = cells(segments);
+        let variance = variance(&cells)?;
+        let mut filled = Vec::new();
+        for (place, own) in cells.iter().enumerate() {
+            let of_segment = own.iter().enumerate().filter(|(_, cell)| cell.reports > 0.0);
+            filled.extend(of_segment.map(|(arm, cell)| (place, arm, *cell)));
+        }
         let columns = (0..segments.len()).map(|segment| columns(segment, sizes)).collect();
-        let (width, variance) = (sizes.iter().sum(), overall * (1.0 - overall));
-        (all > 0.0).then_some(Self { cells, columns, width, arms, variance })
-    }
-
-    /// Each cell with reports, with its segment and arm.
-    fn filled(&self) -> impl Iterator<Item = (usize, usize, Cell)> {
-        let of = |(place, own): (usize, &'_ Vec<Cell>)| {
-            let cells: Vec<_> =
-                own.iter().enumerate().map(|(arm, cell)| (place, arm, *cell)).collect();
-            cells
-        };
-        self.cells.iter().enumerate().flat_map(of).filter(|(_, _, cell)| cell.reports > 0.0)
+        Some(Self { cells, filled, columns, width: sizes.iter().sum(), arms, variance })
     }
 
     /// The levels with the least sum of squares, weighted by reports, over the cells.
@@ -116,19 +101,17 @@ impl Table {
         let features = self.columns.first().map_or(0, Vec::len);
         for _ in 0..ROUNDS {
             let mut sums = vec![(0.0, 0.0); self.arms];
-            for (place, arm, cell) in self.filled() {
-                let rest = cell.mean - self.level(&levels, place);
-                sums[arm] = (sums[arm].0 + cell.reports * rest, sums[arm].1 + cell.reports);
+            for (place, arm, cell) in &self.filled {
+                let rest = cell.mean - self.level(&levels, *place);
+                add(&mut sums[*arm], cell.reports, rest);
             }
             renew(&mut levels.arms, &sums);
             for feature in 0..features {
                 let mut sums = vec![(0.0, 0.0); self.width];
-                for (place, arm, cell) in self.filled() {
-                    let column = self.columns[place][feature];
-                    let others = self.level(&levels, place) - levels.values[column];
-                    let rest = cell.mean - levels.arms[arm] - others;
-                    let sum = &mut sums[column];
-                    *sum = (sum.0 + cell.reports * rest, sum.1 + cell.reports);
+                for (place, arm, cell) in &self.filled {
+                    let column = self.columns[*place][feature];
+                    let others = self.level(&levels, *place) - levels.values[column];
+                    add(&mut sums[column], cell.reports, cell.mean - levels.arms[*arm] - others);
                 }
                 renew(&mut levels.values, &sums);
             }
@@ -141,44 +124,34 @@ impl Table {
         self.columns[place].iter().map(|column| levels.values[*column]).sum()
     }
 
-    /// The variance of what the levels, and the models of the arms, leave: with its standard error
-    /// added, and without.
-    fn heterogeneity(&self, model: &dyn Fn(usize) -> Option<Model>, levels: &Levels) -> [f64; 2] {
-        let models: Vec<Option<Model>> = (0..self.arms).map(model).collect();
+    /// The heterogeneity of what the levels leave, and the models of the arms if there are any.
+    fn heterogeneity(&self, levels: &Levels, models: &[Model]) -> f64 {
         let mut of_values = vec![0.0; self.width];
         let mut of_arms = vec![0.0; self.arms];
-        for (place, arm, cell) in self.filled() {
-            of_arms[arm] += cell.reports;
-            for column in &self.columns[place] {
+        for (place, arm, cell) in &self.filled {
+            of_arms[*arm] += cell.reports;
+            for column in &self.columns[*place] {
                 of_values[*column] += cell.reports;
             }
         }
         let all: f64 = of_arms.iter().sum();
-        let (mut squares, mut degrees, mut information) = (0.0, 0.0, 0.0);
-        for (place, arm, cell) in self.filled() {
-            let level = self.level(levels, place);
+        let mut residuals = Residuals::default();
+        for (place, arm, cell) in &self.filled {
+            let columns = &self.columns[*place];
             // The share of the cell's own mean in its fit, about, for the levels.
-            let values = self.columns[place].iter().map(|column| 1.0 / of_values[*column]);
+            let values = columns.iter().map(|column| 1.0 / of_values[*column]);
             let of_levels = values.map(|share| share - 1.0 / all).sum::<f64>();
-            let (fitted, share) = match &models[arm] {
-                None => (level + levels.arms[arm], cell.reports / of_arms[arm]),
+            let (mean, share) = match models.get(*arm) {
+                None => (levels.arms[*arm], cell.reports / of_arms[*arm]),
                 Some(model) => {
-                    let (mean, variance) = model.at(&self.columns[place]);
-                    (level + mean, cell.reports * variance / self.variance)
+                    let (mean, variance) = model.at(columns);
+                    (mean, cell.reports * variance / self.variance)
                 }
             };
             let rest = (1.0 - share - cell.reports * of_levels).max(0.0);
-            let residual = cell.mean - fitted;
-            squares += cell.reports * residual * residual;
-            degrees += rest;
-            information += cell.reports * rest;
+            residuals.add(*cell, cell.mean - self.level(levels, *place) - mean, rest);
         }
-        if information <= 0.0 {
-            return [0.0; 2];
-        }
-        let estimate = ((squares - degrees * self.variance) / information).max(0.0);
-        let error = self.variance * libm::sqrt(2.0 * degrees) / information;
-        [estimate + error, estimate]
+        residuals.heterogeneity(self.variance)
     }
 
     /// The posterior of an arm's level and effects, with these variances of effects and deviations.
@@ -249,6 +222,11 @@ impl Model {
         let rest = 1.0 - own;
         (level + (mean - own * (cell.mean - level)) / rest, variance / rest)
     }
+}
+
+/// Adds a number with a weight to a weighted sum.
+fn add(sum: &mut (f64, f64), weight: f64, number: f64) {
+    *sum = (sum.0 + weight * number, sum.1 + weight);
 }
 
 /// Sets each level to the mean of a weighted sum; those without weight stay.

@@ -1,4 +1,4 @@
-//! Harm: an arm's guardrail metric is certainly beyond its limit.
+//! The harm that an arm does: a guardrail metric certainly beyond its limit.
 //!
 //! Whether an arm does harm follows from the tallies alone, so replicas and restarts agree. An arm
 //! that does gets no traffic, unless all arms in play do: then there is nothing better, and the

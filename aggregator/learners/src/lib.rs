@@ -55,6 +55,7 @@ pub mod divergence;
 pub mod features;
 pub mod guardrails;
 pub mod harm;
+mod heterogeneity;
 pub mod indices;
 mod input;
 mod ldp_ts;

@@ -6,25 +6,17 @@
 //! independent with a mean of 0 and one variance, the heterogeneity. If it is 0, segments don't matter
 //! and the reports of all of them count for each; if it is large, each is on its own.
 //!
-//! The levels are fitted by weighted least squares. The heterogeneity is estimated by the method of
-//! moments (DerSimonian and Laird, "Meta-analysis in clinical trials", 1986), for two classifications
-//! instead of one and with approximate degrees of freedom, and its standard error is added: a first
-//! agreement by chance would otherwise make all segments share a mistake. This is empirical Bayes: the prior of an
-//! arm in a segment is a Beta law around the mean that the other segments predict. Its weight in
-//! reports follows from the heterogeneity and from the number of reports behind the prediction. The
-//! evidence of a learner is that of the segment, with the prior's ones and zeros added.
+//! The levels are fitted by weighted least squares. The heterogeneity is estimated from the residuals,
+//! with approximate degrees of freedom. This is empirical Bayes: the prior of an arm in a segment is a
+//! Beta law around the mean that the other segments predict. Its weight in reports follows from the
+//! heterogeneity and from the number of reports behind the prediction. The evidence of a learner is
+//! that of the segment, with the prior's ones and zeros added.
 
+use super::heterogeneity::{Cell, Residuals, cells, variance};
 use super::input::Evidence;
 
 /// Rounds of fitting. Each takes the levels of arms and segments in turn.
 const ROUNDS: usize = 8;
-
-/// The reports on an arm in a segment, and their mean.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cell {
-    reports: f64,
-    mean: f64,
-}
 
 /// Levels of arms and segments.
 struct Levels {
@@ -35,16 +27,9 @@ struct Levels {
 /// Replaces the evidence of each segment's arms by one that includes the prior from the other
 /// segments. The outer slice has the segments, all with as many arms.
 pub fn shrink(segments: &mut [Vec<Evidence>]) {
-    let cells: Vec<Vec<Cell>> = segments.iter().map(|arms| cells(arms)).collect();
+    let cells = cells(segments);
     let arms = segments.first().map_or(0, Vec::len);
-    let all: f64 = cells.iter().flatten().map(|cell| cell.reports).sum();
-    if segments.len() < 2 || arms == 0 || all <= 0.0 {
-        return;
-    }
-    let ones: f64 = cells.iter().flatten().map(|cell| cell.reports * cell.mean).sum();
-    // The variance of a private bit is nearly that of a fair coin; smoothed for few reports.
-    let overall = (ones + 1.0) / (all + 2.0);
-    let variance = overall * (1.0 - overall);
+    let Some(variance) = variance(&cells).filter(|_| segments.len() > 1) else { return };
     let levels = fit(&cells, arms);
     let heterogeneity = heterogeneity(&cells, &levels, variance);
     for arm in 0..arms {
@@ -57,11 +42,6 @@ pub fn shrink(segments: &mut [Vec<Evidence>]) {
             }
         }
     }
-}
-
-fn cells(arms: &[Evidence]) -> Vec<Cell> {
-    let cell = |arm: &Evidence| Cell { reports: arm.reports(), mean: arm.mean().unwrap_or(0.5) };
-    arms.iter().map(cell).collect()
 }
 
 /// The mean of some values with weights; `None` without weight.
@@ -93,24 +73,17 @@ fn heterogeneity(cells: &[Vec<Cell>], levels: &Levels, variance: f64) -> f64 {
     let on_arm = |arm: usize| cells.iter().map(|own| own[arm].reports).sum::<f64>();
     let of_segment: Vec<f64> = cells.iter().map(in_segment).collect();
     let of_arm: Vec<f64> = (0..levels.arms.len()).map(on_arm).collect();
-    let (mut squares, mut degrees, mut information) = (0.0, 0.0, 0.0);
+    let mut residuals = Residuals::default();
     for (place, own) in cells.iter().enumerate() {
         for (arm, cell) in own.iter().enumerate().filter(|(_, cell)| cell.reports > 0.0) {
             let residual = cell.mean - levels.arms[arm] - levels.segments[place];
             // What of the cell the levels of its arm and its segment leave, about.
             let rest =
                 (1.0 - cell.reports / of_arm[arm]) * (1.0 - cell.reports / of_segment[place]);
-            squares += cell.reports * residual * residual;
-            degrees += rest;
-            information += cell.reports * rest;
+            residuals.add(*cell, residual, rest);
         }
     }
-    if information <= 0.0 {
-        return 0.0;
-    }
-    let estimate = ((squares - degrees * variance) / information).max(0.0);
-    let error = variance * libm::sqrt(2.0 * degrees) / information;
-    estimate + error
+    residuals.heterogeneity(variance)
 }
 
 /// The mean that other segments predict for an arm in a segment, and the number of reports that the

@@ -223,10 +223,8 @@ fn segment_of(specification: &Specification, values: &[String]) -> Result<Option
     let segmentations = &specification.measurement().segmentations;
     let known = segmentations.all();
     let places = known.iter().zip(values).map(|(one, value)| one.place_of(value));
-    let places: Option<Vec<usize>> = places.collect();
-    let places =
-        places.filter(|places| (places.len(), places.len()) == (values.len(), known.len()));
-    places.map(|places| Some(segmentations.segment(&places))).ok_or_else(|| {
+    let segment = segmentations.segment(places).filter(|_| values.len() == known.len());
+    segment.map(Some).ok_or_else(|| {
         let known = match known {
             [] => "it has no segments".to_owned(),
             _ => format!("give one value for each of {segmentations}"),

@@ -33,6 +33,7 @@ impl<T> Builder<Ready<T>> {
     /// experiment, whatever comes of that, and never since something was refused or asked for again;
     /// what is refused changes the odds of one symbol. Which experiment it was is not told. Whoever
     /// sees all calls of one installation needs no report: who refuses asks again, and sends no reports.
+    /// An installation whose budget is spent makes none, and one that refuses spends less elsewhere.
     pub fn report_refusals(mut self, id: ExperimentId, acceptance: Acceptance) -> Self {
         let settings = &mut self.step.settings;
         settings.acceptances.by_id.insert(id.clone(), acceptance);

@@ -91,7 +91,7 @@ impl std::str::FromStr for Segmentation {
 /// let both = ["platform=ios,android", "age=young,old,unknown"].map(str::parse);
 /// let both = Segmentations::new(both.into_iter().collect::<Result<_, _>>()?)?;
 /// assert_eq!(both.segments(), 6);
-/// assert_eq!(both.segment(&[1, 1]), 4);
+/// assert_eq!(both.segment([Some(1), Some(1)]), Some(4));
 /// assert_eq!(both.label(4), "android, old");
 /// # Ok::<(), bandana_shared::cells::CellsError>(())
 /// ```
@@ -142,10 +142,11 @@ impl Segmentations {
         self.0.iter().map(|one| one.values.len())
     }
 
-    /// The segment that a value of each segmentation makes, by their places: 0 without segmentations.
-    /// The values of the last one change fastest.
-    pub fn segment(&self, places: &[usize]) -> usize {
-        self.sizes().zip(places).fold(0, |segment, (size, place)| segment * size + place)
+    /// The segment that a value of each segmentation makes, by their places; those of the last one
+    /// change fastest. It is 0 without segmentations, and `None` where some segmentation has no value.
+    pub fn segment(&self, places: impl IntoIterator<Item = Option<usize>>) -> Option<usize> {
+        let mut places = places.into_iter();
+        self.sizes().try_fold(0, |segment, size| Some(segment * size + places.next()??))
     }
 
     /// The place of the value in each segmentation that makes a segment.

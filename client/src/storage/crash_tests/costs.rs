@@ -67,6 +67,10 @@ fn the_median_assignment_takes_two_syncs_and_none_many_more() -> Result<(), Fail
         assert!(syncs <= SYNCS_MEDIAN_MAX + more, "kept: {keeps_rewards}, {costs:?}");
         let bytes = median(costs.iter().map(|cost| cost.1)).ok_or("none")?;
         println!("rewards kept: {keeps_rewards}; medians: {syncs} syncs, {bytes} bytes written");
+        if !keeps_rewards {
+            // Before there is a whole state to write: exactly these.
+            assert!(costs[1..7].iter().all(|cost| cost.0 == SYNCS_MEDIAN_MAX), "{costs:?}");
+        }
         // The first makes the files.
         let most = costs.iter().skip(1).map(|cost| cost.0).max().ok_or("none")?;
         assert!(most <= SYNCS_MAX + more, "kept: {keeps_rewards}, {costs:?}");

@@ -204,26 +204,3 @@ fn an_experiment_that_no_server_knows_holds_up_no_other() -> Result<(), Failure>
     assert_eq!(sent, 2);
     Ok(())
 }
-
-#[test]
-fn an_assignment_by_itself_costs_two_syncs() -> Result<(), Failure> {
-    let disk = Disk::new(8, None);
-    let mut device = Device::start(disk.clone(), 8, false)?;
-    device.loses_answers = false;
-    let mut syncs = Vec::new();
-    for number in 0..7 {
-        let (second, before) = (number * 100, disk.syncs());
-        device.core.draw(&id()?, at(second))?;
-        device.write(second);
-        // Its window ends, it is released, sent and settled, each with a write.
-        for later in [5, 10, 20, 21, 22] {
-            device.send(second + later)?;
-            device.write(second + later);
-        }
-        assert_eq!((device.core.open_assignments(), device.core.waiting_reports()), (0, 0));
-        syncs.push(disk.syncs() - before);
-    }
-    // With the first one, the state is written as a whole.
-    assert_eq!(syncs[1..], [2; 6], "{syncs:?}");
-    Ok(())
-}
