@@ -33,7 +33,7 @@ pub struct AdaKlSampler {
 
 impl AdaKlSampler {
     /// A sampler for arms without reports, all of them active. The scale is uniform
-    /// between 0 and `scale_max`; [`scale_max`] is that of the learner.
+    /// between 0 and `scale_max`; [`scale_max`](crate::scale_max) is that of the learner.
     pub fn new(arms: usize, scale_max: f64) -> Self {
         let zeros = vec![0.0; arms];
         Self {
