@@ -35,6 +35,7 @@ pub mod operator_client;
 pub mod peer;
 pub mod policy_updater;
 mod pushback;
+mod random;
 pub mod rate;
 pub mod readiness;
 pub mod registry;

@@ -1,4 +1,4 @@
-//! An HTTP/2 server with limits, and the bound of memory that they imply.
+//! The limits of an HTTP/2 server, and the bound of memory that they imply.
 //!
 //! The memory that a service holds for its callers is bounded by `limits.memory_mib`, whatever they
 //! do. Of that,
@@ -26,9 +26,10 @@
 
 use std::time::Duration;
 
+use hyper::server::conn::http2::Builder;
+
 use bandana_shared::limits::{ARMS_MAX, LABEL_BYTES_MAX, REPORTS_PER_UPLOAD_MAX, UPLOAD_BYTES_MAX};
 use bandana_shared::shuffling::ShuffledReport;
-use tonic::transport::Server;
 
 use crate::memory::Budget;
 use crate::transport::ConnectionLimits;
@@ -60,7 +61,7 @@ const SMALLEST_FRAME: u32 = 52;
 const UNSEEN_RESETS_MAX: usize = 20;
 
 /// Most streams of a connection that the server has reset for the peer's errors; one more ends the
-/// connection. Without this setting, tonic has no limit (RUSTSEC-2024-0003).
+/// connection. Without a limit a peer has the server work for ever (RUSTSEC-2024-0003).
 const FAULTY_STREAMS_MAX: usize = 1024;
 
 /// Most bytes of an operator's request: an experiment with the most arms.
@@ -109,17 +110,17 @@ pub(crate) struct Shares {
     pub(crate) calls: Budget,
 }
 
-/// A server with these limits, without services yet.
-pub(crate) fn http2_server(limits: &ConnectionLimits) -> Server {
-    Server::builder()
+/// Sets the limits of an HTTP/2 server.
+pub(crate) fn limit_http2<E>(server: &mut Builder<E>, limits: &ConnectionLimits) {
+    server
         .max_concurrent_streams(limits.streams_per_connection)
-        .http2_max_header_list_size(limits.header_bytes)
-        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .max_header_list_size(limits.header_bytes)
+        .keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .http2_max_pending_accept_reset_streams(Some(UNSEEN_RESETS_MAX))
-        .http2_max_local_error_reset_streams(Some(FAULTY_STREAMS_MAX))
+        .max_pending_accept_reset_streams(UNSEEN_RESETS_MAX)
+        .max_local_error_reset_streams(FAULTY_STREAMS_MAX);
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ mod permit;
 pub use admitted::Admission;
 pub use device_gate::{DeviceGate, DeviceGates};
 pub(crate) use http2::{
-    BATCH_BYTES_MAX, HEALTH_REQUEST_BYTES_MAX, OPERATOR_REQUEST_BYTES_MAX, Shares, http2_server,
+    BATCH_BYTES_MAX, HEALTH_REQUEST_BYTES_MAX, OPERATOR_REQUEST_BYTES_MAX, Shares, limit_http2,
     shares,
 };
 

@@ -26,6 +26,7 @@ use crate::clock::Clock;
 use crate::ingest::{Ingest, IngestError};
 use crate::memory::{Budget, Shared};
 use crate::pushback::exhausted;
+use crate::random;
 use crate::registry::ReplicaUnavailable;
 use crate::registry::answers::Moment;
 use crate::registry::{Experiment, PublishedExperiment, Registry, Revision};
@@ -44,9 +45,12 @@ const FULL_SPREAD_SECONDS: u64 = 600;
 /// Seconds of a day.
 const DAY_SECONDS: u64 = 86_400;
 
-/// The service that devices and gateways call.
+/// The service that devices and gateways call. Cheap to clone: each call has one.
 #[derive(Clone, Debug)]
-pub struct DeviceService {
+pub struct DeviceService(Arc<DeviceParts>);
+
+#[derive(Debug)]
+struct DeviceParts {
     registry: Arc<Registry>,
     ingest: Ingest,
     clock: Arc<dyn Clock>,
@@ -74,7 +78,16 @@ impl DeviceService {
     ) -> Self {
         let streamed = Arc::new(Semaphore::new(STREAMED_MAX));
         let store_id = store.as_bytes().to_vec().into();
-        Self { registry, ingest, clock, ending, stream_idle_time, store_id, budget, streamed }
+        Self(Arc::new(DeviceParts {
+            registry,
+            ingest,
+            clock,
+            ending,
+            stream_idle_time,
+            store_id,
+            budget,
+            streamed,
+        }))
     }
 
     /// An experiment with its serving state for devices; none for a draft.
@@ -82,8 +95,8 @@ impl DeviceService {
         &self,
         name: String,
     ) -> Result<(Arc<Experiment>, Arc<PublishedExperiment>), Status> {
-        let experiment = find(&self.registry, name).await?;
-        let is_draft = self.registry.is_draft(&experiment).await;
+        let experiment = find(&self.0.registry, name).await?;
+        let is_draft = self.0.registry.is_draft(&experiment).await;
         if is_draft.map_err(|error| unanswered(&error))? {
             return Err(unknown(experiment.id()));
         }
@@ -97,20 +110,20 @@ impl DeviceService {
         &self,
         digest: Digest,
     ) -> Result<Option<Revision>, ReplicaUnavailable> {
-        match self.registry.find_revision(digest).await? {
-            Some(of_draft) if self.registry.is_draft(&of_draft.experiment).await? => Ok(None),
+        match self.0.registry.find_revision(digest).await? {
+            Some(of_draft) if self.0.registry.is_draft(&of_draft.experiment).await? => Ok(None),
             found => Ok(found),
         }
     }
 
     /// Whether a revision of a deleted experiment had this digest.
     pub(super) fn was_deleted(&self, digest: Digest) -> bool {
-        self.registry.was_deleted(digest)
+        self.0.registry.was_deleted(digest)
     }
 
     /// The id of the store, as included in answers.
     pub(super) fn store_id(&self) -> Bytes {
-        self.store_id.clone()
+        self.0.store_id.clone()
     }
 
     /// Handles an upload up to its answer.
@@ -122,13 +135,13 @@ impl DeviceService {
         let request = match received {
             Received::Upload(request) => request,
             Received::Undecodable(message) => {
-                self.ingest.metrics().refused(UploadStatus::Malformed);
+                self.0.ingest.metrics().refused(UploadStatus::Malformed);
                 return Ok(UploadResponse {
                     upload_id: Bytes::default(),
                     status: UploadStatus::Malformed.into(),
                     message,
-                    server_day: self.clock.day().get(),
-                    store_id: self.store_id.clone(),
+                    server_day: self.0.clock.day().get(),
+                    store_id: self.0.store_id.clone(),
                 });
             }
         };
@@ -144,11 +157,11 @@ impl DeviceService {
     ) -> Result<UploadResponse, Status> {
         let (status, message) = match upload {
             Ok(upload) => {
-                let verdict = self.ingest.submit(upload).await.map_err(turn_away)?;
-                answer_to(verdict, self.clock.unix_seconds())?
+                let verdict = self.0.ingest.submit(upload).await.map_err(turn_away)?;
+                answer_to(verdict, self.0.clock.unix_seconds())?
             }
             Err((status, message)) => {
-                self.ingest.metrics().refused(status);
+                self.0.ingest.metrics().refused(status);
                 (status, message)
             }
         };
@@ -156,8 +169,8 @@ impl DeviceService {
             upload_id,
             status: status.into(),
             message,
-            server_day: self.clock.day().get(),
-            store_id: self.store_id.clone(),
+            server_day: self.0.clock.day().get(),
+            store_id: self.0.store_id.clone(),
         })
     }
 
@@ -172,13 +185,13 @@ impl DeviceService {
             Ok(digest) => digest,
             Err(error) => return Ok(Err(refuse(&error.into()))),
         };
-        if self.registry.was_deleted(digest) {
+        if self.0.registry.was_deleted(digest) {
             let message = "the experiment has ended, and was deleted".to_owned();
             return Ok(Err((UploadStatus::Stopped, message)));
         }
         let found = self.find_revision(digest).await;
         let found = found.map_err(|error| {
-            self.ingest.metrics().turned_away(IngestError::Store);
+            self.0.ingest.metrics().turned_away(IngestError::Store);
             unanswered(&error)
         })?;
         let Some(revision) = found else {
@@ -305,15 +318,20 @@ pub(crate) fn answer_to(verdict: Verdict, now: u64) -> Result<(UploadStatus, Str
 /// moves on, at most an hour, which is the longest that clients wait. Random jitter is added, so
 /// that clients do not all return at midnight.
 fn full_wait(now: u64) -> Result<Duration, Status> {
-    let random = getrandom::u32().map_err(|error| {
+    let spread = u64::from(uniform()?) % FULL_SPREAD_SECONDS;
+    let until_midnight = DAY_SECONDS - now % DAY_SECONDS;
+    let wait = until_midnight.clamp(FULL_WAIT_SECONDS.0, FULL_WAIT_SECONDS.1);
+    Ok(Duration::from_secs(wait + spread))
+}
+
+/// A uniform word.
+fn uniform() -> Result<u32, Status> {
+    let word = random::word().map_err(|error| {
         let mut status = Status::unavailable("the server's random source failed");
         status.set_source(Arc::new(error));
         status
     })?;
-    let spread = u64::from(random) % FULL_SPREAD_SECONDS;
-    let until_midnight = DAY_SECONDS - now % DAY_SECONDS;
-    let wait = until_midnight.clamp(FULL_WAIT_SECONDS.0, FULL_WAIT_SECONDS.1);
-    Ok(Duration::from_secs(wait + spread))
+    Ok((word >> 32) as u32)
 }
 
 /// The status for an upload without a decision.
@@ -332,10 +350,10 @@ impl DeviceService {
     /// The status for the caller.
     pub async fn get_experiment(&self, request: GetExperimentRequest) -> Result<Shared, Status> {
         let (experiment, serving) = self.find(request.experiment_id).await?;
-        let now = UnixSeconds::new(self.clock.unix_seconds());
-        let server_day = self.clock.day().get();
-        let moment = Moment { now, server_day, store_id: &self.store_id };
-        Ok(experiment.answers().answer(&serving, moment, &self.budget))
+        let now = UnixSeconds::new(self.0.clock.unix_seconds());
+        let server_day = self.0.clock.day().get();
+        let moment = Moment { now, server_day, store_id: &self.0.store_id };
+        Ok(experiment.answers().answer(&serving, moment, &self.0.budget))
     }
 
     pub(super) async fn select_arm(
@@ -354,17 +372,12 @@ impl DeviceService {
             ));
         }
         let segment = segment_of(&serving.specification, &segment_values)?;
-        let uniform = getrandom::u32().map_err(|error| {
-            let mut status = Status::unavailable("the server's random source failed");
-            status.set_source(Arc::new(error));
-            status
-        })?;
-        let arm = serving.policy.weights.draw_in(segment, uniform);
+        let arm = serving.policy.weights.draw_in(segment, uniform()?);
         experiment.count_selection(arm);
         Ok(Response::new(SelectArmResponse {
             arm: arm.to_u32(),
             digest: serving.specification.digest().as_bytes().to_vec().into(),
-            server_day: self.clock.day().get(),
+            server_day: self.0.clock.day().get(),
         }))
     }
 
@@ -373,7 +386,7 @@ impl DeviceService {
         request: Request<Received>,
     ) -> Result<Response<UploadResponse>, Status> {
         let admission = Admission::of(request.extensions());
-        admission.pass().inspect_err(|_| self.ingest.metrics().over_rate())?;
+        admission.pass().inspect_err(|_| self.0.ingest.metrics().over_rate())?;
         let app = admission.app_share();
         Ok(Response::new(self.upload(request.into_inner(), app).await?))
     }
@@ -385,9 +398,9 @@ impl DeviceService {
         let stream = UploadStream {
             admission: Admission::of(request.extensions()),
             service: self.clone(),
-            idle_time: self.stream_idle_time,
-            places: Arc::clone(&self.streamed),
-            ending: self.ending.clone(),
+            idle_time: self.0.stream_idle_time,
+            places: Arc::clone(&self.0.streamed),
+            ending: self.0.ending.clone(),
         };
         Response::new(Box::pin(stream.answers(request.into_inner())))
     }

@@ -29,7 +29,7 @@ use crate::admission::DeviceGates;
 use crate::auth::APP_KEY_HEADER;
 use crate::gateway::{OpenError, Opener, PublishedKeys};
 use crate::memory::{ReceiveError, received};
-use crate::peer::Peer;
+use crate::peer::{Peer, PeerState};
 use crate::telemetry::CONNECT_TYPE;
 
 /// The headers of an answer that are passed on.
@@ -144,7 +144,7 @@ fn call(request: &[u8], peer: &Peer) -> Option<http::Request<Body>> {
         call = call.header(APP_KEY_HEADER, HeaderValue::from_bytes(key).ok()?);
     }
     // The relay's connection has passed its rate, and is one of many for its place among calls.
-    let peer = Peer { calls: Arc::clone(&peer.calls), ..Peer::default() };
+    let peer = Peer::new(PeerState { calls: Arc::clone(&peer.calls), ..PeerState::default() });
     let content = PageBody::from(message.content().to_vec());
     call.extension(peer).body(Body::new(content)).ok()
 }

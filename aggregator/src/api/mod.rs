@@ -26,8 +26,7 @@ pub use exports::Exports;
 pub use gateway::{GatewayService, gateway_route};
 pub use operator::OperatorService;
 pub use queries::CuratorService;
-pub use readiness_gate::ReadinessGate;
-pub(crate) use readiness_gate::unknown_service;
+pub(crate) use readiness_gate::{ReadinessGate, unknown_service};
 pub use reflection::with_reflection;
 pub use trusted::TrustedService;
 

@@ -6,54 +6,91 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body as PageBody;
+use futures_util::future::Either;
 use http::{Request, Response, StatusCode, header};
 use tonic::Status;
 use tonic::body::Body;
+use tonic::server::NamedService;
 use tonic::service::Routes;
+use tonic_health::pb::health_server::HealthServer;
 use tower::Service;
 
+use super::DeviceServer;
+use crate::admission::DeviceGate;
 use crate::pushback::come_again;
+use crate::readiness::FewWatches;
 
 /// The delay that early callers are asked for.
 const SOON: Duration = Duration::from_secs(1);
 
 /// The services of a port: some from the start, and all once the store has been read. Until then,
-/// calls of the others are told to come again.
+/// calls of the others are told to come again. Cheap to clone: each call has one.
 #[derive(Clone, Debug)]
-pub struct ReadinessGate {
+pub(crate) struct ReadinessGate(Arc<Gate>);
+
+#[derive(Debug)]
+struct Gate {
+    health: HealthServer<FewWatches>,
     before: Routes,
-    open: Arc<OnceLock<Routes>>,
+    open: OnceLock<OpenServices>,
+}
+
+/// The services of an open gate. What most calls are for is found without a router.
+#[derive(Debug)]
+struct OpenServices {
+    device: Option<DeviceGate<DeviceServer>>,
+    others: Routes,
 }
 
 impl ReadinessGate {
     /// A closed gate in front of all but these services.
-    pub fn new(before: Routes) -> Self {
+    pub(crate) fn new(health: HealthServer<FewWatches>, before: Routes) -> Self {
         let before = before.into_axum_router().fallback(starting);
-        Self { before: before.into(), open: Arc::default() }
+        Self(Arc::new(Gate { health, before: before.into(), open: OnceLock::new() }))
     }
 
     /// Directs all calls to these services from now on.
-    pub fn open(&self, services: Routes) {
-        let services = services.into_axum_router().fallback(unknown_service);
+    pub(crate) fn open(&self, device: Option<DeviceGate<DeviceServer>>, others: Routes) {
+        let others = others.into_axum_router().fallback(unknown_service);
+        let others = Routes::from(others).prepare();
         // An open gate stays open.
-        self.open.set(Routes::from(services).prepare()).ok();
+        self.0.open.set(OpenServices { device, others }).ok();
     }
 }
+
+/// Whether a path is that of a method of this service.
+fn is_of<S: NamedService>(_: &S, path: &str) -> bool {
+    let method = path.strip_prefix('/').and_then(|path| path.strip_prefix(S::NAME));
+    method.is_some_and(|method| method.starts_with('/'))
+}
+
+type Answer<S> = <S as Service<Request<Body>>>::Future;
 
 impl Service<Request<Body>> for ReadinessGate {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = <Routes as Service<Request<Body>>>::Future;
+    type Future =
+        Either<Answer<DeviceGate<DeviceServer>>, Either<Answer<HealthServer<FewWatches>>, Answer<Routes>>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Service::<Request<Body>>::poll_ready(&mut self.before, context)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // All services are.
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        match self.open.get() {
-            Some(services) => services.clone().call(request),
-            None => self.before.call(request),
+        let Gate { health, before, open } = &*self.0;
+        let path = request.uri().path();
+        if let Some(OpenServices { device: Some(device), .. }) = open.get()
+            && is_of(device, path)
+        {
+            return Either::Left(device.clone().call(request));
         }
+        Either::Right(if is_of(health, path) {
+            Either::Left(health.clone().call(request))
+        } else {
+            let routes = open.get().map_or(before, |services| &services.others);
+            Either::Right(routes.clone().call(request))
+        })
     }
 }
 

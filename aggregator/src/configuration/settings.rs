@@ -129,7 +129,7 @@ pub(super) static IDS_MAX: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(1..=u32::MAX),
     fallback: Fallback::Default("50000000"),
-    doc: "Upload ids to remember at most, about 40 bytes of memory each. For `data_dir` only.",
+    doc: "Upload ids to remember at most, about 20 bytes of memory each. For `data_dir` only.",
 };
 
 pub(super) static DEVICES_LISTEN: Setting = Setting {

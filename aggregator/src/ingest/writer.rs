@@ -24,6 +24,18 @@ use crate::telemetry::Lines;
 /// Most commands taken from the queue at once, and so most uploads in a group.
 const GROUP_MAX: usize = 4096;
 
+/// The number of commands in a group after which the next one is held for others. While fewer
+/// arrive during a commit, nobody waits for anybody.
+const BUSY: usize = 8;
+
+/// The number of commands for which no others are waited.
+const ENOUGH: usize = 64;
+
+/// The time between two looks at a group that is held, and the most of them: a millisecond in all,
+/// where calls at this load take longer than that.
+const HOLD: Duration = Duration::from_micros(250);
+const HOLDS_MAX: u32 = 4;
+
 /// How far the clock may be behind without a warning: at midnight, the clocks of replicas and
 /// devices differ.
 const BEHIND_MAX: Duration = Duration::from_hours(1);
@@ -131,12 +143,30 @@ impl Writer {
     /// acknowledged. The process must end, since the state on disk is unknown.
     pub fn run(mut self) -> Result<(), WriterError> {
         let mut batch = Vec::with_capacity(GROUP_MAX);
+        let mut last = 0;
         while self.commands.blocking_recv_many(&mut batch, GROUP_MAX) > 0 {
+            if last >= BUSY {
+                self.hold(&mut batch);
+            }
+            last = batch.len();
             if self.work(batch.drain(..))?.is_break() {
                 break;
             }
         }
         self.close()
+    }
+
+    /// Waits for further commands for a moment. A commit costs as much for one upload as for many,
+    /// and at this load others are on their way.
+    fn hold(&mut self, batch: &mut Vec<Command>) {
+        for _ in 0..HOLDS_MAX {
+            if batch.len() + self.commands.len() >= ENOUGH {
+                break;
+            }
+            std::thread::sleep(HOLD);
+        }
+        let room = GROUP_MAX - batch.len();
+        batch.extend(std::iter::from_fn(|| self.commands.try_recv().ok()).take(room));
     }
 
     /// A step of [`Self::run`], for callers with a scheduler of their own: executes at most `most`

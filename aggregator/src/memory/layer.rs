@@ -48,19 +48,27 @@ const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
 /// only other ones, are short.
 const STREAMED: &str = "/bandana.v1.Device/SubmitUploads";
 
-/// Charges the calls of a service to a budget.
+/// Charges the calls of a service to a budget. Cheap to clone: each call has one.
 #[derive(Clone, Debug)]
-pub struct HoldingLayer {
+pub struct HoldingLayer(Arc<Holding>);
+
+#[derive(Debug)]
+struct Holding {
     budget: Budget,
     request_time: Duration,
     metrics: HeldMetrics,
 }
 
 impl HoldingLayer {
+    /// Counts a request that was aborted.
+    pub(super) fn count_broken_off(&self) {
+        self.0.metrics.broken_off.inc();
+    }
+
     /// A layer over this budget. Every request except streamed ones must arrive within
     /// `request_time`.
     pub fn new(budget: Budget, request_time: Duration, metrics: HeldMetrics) -> Self {
-        Self { budget, request_time, metrics }
+        Self(Arc::new(Holding { budget, request_time, metrics }))
     }
 }
 
@@ -113,7 +121,7 @@ impl UnderBudget {
     }
 }
 
-impl HoldingLayer {
+impl Holding {
     /// Charges this call to the budget, if there is room.
     fn admit<B>(&self, request: &Request<B>, has_body: bool) -> Option<Arc<UnderBudget>> {
         let peer: Option<&Peer> = request.extensions().get();
@@ -171,24 +179,24 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let metrics = self.layer.metrics.clone();
+        let layer = self.layer.clone();
         let (is_grpc, path) = (is_grpc(&request), request.uri().path());
         let (is_streamed, is_stream) = (is_streamed(path), path == STREAMED);
         let is_timed = !is_stream;
         let has_body = !request.body().is_end_stream();
-        let Some(call) = self.layer.admit(&request, has_body) else {
+        let Some(call) = layer.0.admit(&request, has_body) else {
             let (inner, call) = (None, None);
-            return HeldFuture { inner, call, is_grpc, is_streamed, is_timed, metrics };
+            return HeldFuture { inner, call, is_grpc, is_streamed, is_timed, layer };
         };
         let request = if has_body {
-            let time = (!is_stream).then_some(self.layer.request_time);
-            let (call, broken_off) = (Arc::clone(&call), metrics.broken_off.clone());
+            let time = (!is_stream).then_some(layer.0.request_time);
+            let (call, broken_off) = (Arc::clone(&call), layer.clone());
             request.map(|body| Body::new(RequestBody::new(body, time, call, broken_off)))
         } else {
             request
         };
         let inner = Some(self.inner.call(request));
-        HeldFuture { inner, call: Some(call), is_grpc, is_streamed, is_timed, metrics }
+        HeldFuture { inner, call: Some(call), is_grpc, is_streamed, is_timed, layer }
     }
 }
 
@@ -203,7 +211,7 @@ pin_project! {
         is_grpc: bool,
         is_streamed: bool,
         is_timed: bool,
-        metrics: HeldMetrics,
+        layer: HoldingLayer,
     }
 }
 
@@ -231,7 +239,7 @@ where
             _ => None,
         };
         Poll::Ready(Ok(held.unwrap_or_else(|| {
-            this.metrics.refused.inc();
+            this.layer.0.metrics.refused.inc();
             refusal(*this.is_grpc)
         })))
     }

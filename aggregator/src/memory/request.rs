@@ -6,13 +6,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use prometheus_client::metrics::counter::Counter;
 use prost::bytes::Bytes;
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::layer::{UnderBudget, beyond_budget, broken_off};
+use super::layer::{HoldingLayer, UnderBudget, beyond_budget, broken_off};
 
 /// The number of copies of a request's bytes in memory, while it is assembled and decoded.
 const COPIES: usize = 3;
@@ -25,7 +24,7 @@ pub(super) struct RequestBody {
     /// Set when the body is first waited for: most bodies arrive with their headers.
     alarm: Option<Pin<Box<Sleep>>>,
     call: Arc<UnderBudget>,
-    broken_off: Counter,
+    layer: HoldingLayer,
 }
 
 impl RequestBody {
@@ -33,9 +32,9 @@ impl RequestBody {
         body: Body,
         time: Option<Duration>,
         call: Arc<UnderBudget>,
-        broken_off: Counter,
+        layer: HoldingLayer,
     ) -> Self {
-        Self { body, time, alarm: None, call, broken_off }
+        Self { body, time, alarm: None, call, layer }
     }
 
     /// Charges the received bytes. A stream is read no faster than it is processed, and holds its
@@ -59,7 +58,7 @@ impl HttpBody for RequestBody {
             Poll::Pending => {}
             Poll::Ready(Some(Err(_))) => {
                 // The peer knows the reason.
-                this.broken_off.inc();
+                this.layer.count_broken_off();
                 this.call.break_off();
                 return Poll::Ready(Some(Err(broken_off())));
             }

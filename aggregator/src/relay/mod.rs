@@ -20,10 +20,10 @@ use tonic::service::Routes;
 use tonic::transport::Endpoint;
 use tower::Layer as _;
 
-use crate::admission::{Shares, http2_server, shares};
+use crate::admission::{Shares, shares};
 use crate::api::{Connect, unknown_service};
 use crate::clock::Clock;
-use crate::http::Http1Server;
+use crate::http::{Http1Server, Http2Server};
 use crate::memory::{HeldMetrics, HoldingLayer};
 use crate::rate::Rate;
 use crate::shutdown::shutdown_signal;
@@ -139,14 +139,10 @@ impl Relay {
         let incoming = listener.until(ending.clone()).incoming();
         let plain = Http1Server::new(services.clone(), &connections);
         let plain = plain.serve(incoming.http1, ending.clone());
-        let serving = http2_server(&connections).serve_with_incoming_shutdown(
-            services,
-            incoming.http2,
-            ending.clone().wait(),
-        );
+        let serving = Http2Server::new(services, &connections);
+        let serving = serving.serve(incoming.http2, ending.clone());
         let mut serving = Box::pin(async {
-            let (served, ()) = tokio::join!(serving, plain);
-            served.map_err(RelayError::Transport)
+            tokio::join!(serving, plain);
         });
         let mut shuffling = Box::pin(async {
             match shuffle {
@@ -157,17 +153,17 @@ impl Relay {
         });
         tokio::select! {
             () = signal => {}
-            served = &mut serving => return served,
+            () = &mut serving => return Ok(()),
             () = addresses.forget_regularly() => {}
             ended = &mut shuffling => return ended,
         }
         notifier.notify();
         let drained = tokio::time::timeout(drain_deadline, serving).await;
-        drained.unwrap_or_else(|_| {
+        if drained.is_err() {
             let seconds = drain_deadline.as_secs();
             tracing::warn!(seconds, "requests were still under way; devices send theirs again");
-            Ok(())
-        })
+        }
+        Ok(())
     }
 }
 
@@ -193,7 +189,4 @@ pub enum RelayError {
     /// The bound address can't be determined.
     #[error("the operating system does not tell the bound address")]
     Address(#[source] io::Error),
-    /// The listener failed.
-    #[error("serving failed")]
-    Transport(#[source] tonic::transport::Error),
 }

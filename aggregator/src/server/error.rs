@@ -78,9 +78,6 @@ pub enum ServerError {
     /// The writer panicked.
     #[error("the writer panicked; nothing that was acknowledged is lost")]
     WriterPanicked,
-    /// A listener failed.
-    #[error("serving failed")]
-    Transport(#[source] tonic::transport::Error),
     /// Both listeners have ended.
     #[error("the server stopped listening by itself; start it again")]
     ServingEnded,

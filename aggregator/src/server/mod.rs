@@ -179,7 +179,7 @@ impl Server {
         let opening = LoadedStore::of(store, &clock, &metrics);
         let opening = tokio::select! {
             () = &mut signal => return Ok(()),
-            outcome = &mut serving => return outcome,
+            () = &mut serving => return Err(ServerError::ServingEnded),
             opening = opening => opening?,
         };
         let core = opening.start(Arc::clone(&clock))?;
@@ -207,13 +207,14 @@ impl Server {
 
         tokio::select! {
             () = signal => {}
-            outcome = &mut serving => return outcome.and(Err(ServerError::ServingEnded)),
+            () = &mut serving => return Err(ServerError::ServingEnded),
             outcome = &mut ended => return writer_ended(outcome),
             Some(error) = damage.recv() => return Err(error.into()),
             outcome = &mut disclosures_ended => {
                 outcome.map_err(|_| ServerError::KeeperPanicked)?;
                 // It ends with success only when all services have ended.
-                return serving.await.and(Err(ServerError::ServingEnded));
+                serving.await;
+                return Err(ServerError::ServingEnded);
             }
             outcome = &mut policies_ended => {
                 outcome.map_err(|_| ServerError::PolicyThreadPanicked)??;
@@ -265,7 +266,7 @@ impl<P: Future> Rest<P> {
     /// Waits until calls under way are answered and the queue is committed.
     async fn end(
         self,
-        serving: impl Future<Output = Result<(), ServerError>>,
+        serving: impl Future<Output = ()>,
         within: Duration,
     ) -> Result<(), ServerError> {
         let deadline = Instant::now() + within;

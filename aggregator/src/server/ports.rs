@@ -19,7 +19,7 @@ use tower::Layer as _;
 use tower::util::option_layer;
 
 use crate::admission::{
-    BATCH_BYTES_MAX, CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX, http2_server,
+    BATCH_BYTES_MAX, CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX,
 };
 use crate::api::{
     BatchesService, Connect, CuratorService, DeviceServer, DeviceService, Exports, GatewayService,
@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::dashboard::{DashboardState, OperatorServices};
 use crate::disclosures::DisclosureWriterHandle;
 use crate::gateway::Gateway;
-use crate::http::{Http1Server, Origins};
+use crate::http::{Http1Server, Http2Server, Origins};
 use crate::ingest::Ingest;
 use crate::memory::HeldMetrics;
 use crate::memory::{Budget, HoldingLayer};
@@ -44,7 +44,7 @@ use crate::telemetry::{Calls, Port};
 use crate::transport::{ConnectionLimits, Incoming, Listener};
 
 /// The work on both ports, until the end.
-pub(crate) type Serving = Pin<Box<dyn Future<Output = Result<(), ServerError>> + Send>>;
+pub(crate) type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The services that are available from the start.
 #[derive(Debug)]
@@ -88,8 +88,6 @@ pub(crate) struct ClosedServices {
     calls: CallLimits,
     /// Counts the calls of devices.
     of_devices: Calls,
-    device_health: HealthServer<FewWatches>,
-    operator_health: HealthServer<FewWatches>,
     pages: Router,
 }
 
@@ -106,14 +104,10 @@ impl EarlyServices {
         let holding = HoldingLayer::new(budget, calls.request_time, held);
         let of_devices = Calls::new(Port::Device, Arc::clone(&clock), metrics.clone());
         let closed = ClosedServices {
-            device: ReadinessGate::new(Routes::new(device_health.clone())),
-            operator: ReadinessGate::new(
-                Routes::from(pages.clone()).add_service(operator_health.clone()),
-            ),
+            device: ReadinessGate::new(device_health, Routes::default()),
+            operator: ReadinessGate::new(operator_health, Routes::from(pages.clone())),
             calls,
             of_devices: of_devices.clone(),
-            device_health,
-            operator_health,
             pages: pages.clone(),
         };
         let of_operators = Calls::new(Port::Operator, clock, metrics);
@@ -127,23 +121,12 @@ impl EarlyServices {
             let of_devices = device.until(ending.clone()).incoming();
             let plain = Http1Server::new(device_services.clone(), &connections);
             let plain = plain.serve(of_devices.http1, ending.clone());
-            let device = http2_server(&connections).serve_with_incoming_shutdown(
-                device_services,
-                of_devices.http2,
-                ending.clone().wait(),
-            );
-            let operator = http2_server(&connections).serve_with_incoming_shutdown(
-                operator_services,
-                http2,
-                ending.clone().wait(),
-            );
+            let device = Http2Server::new(device_services, &connections);
+            let device = device.serve(of_devices.http2, ending.clone());
+            let operator = Http2Server::new(operator_services, &connections);
+            let operator = operator.serve(http2, ending.clone());
             let pages = Http1Server::new(of_operators.layer(holding.layer(pages)), &connections);
-            let over_http1 = async {
-                tokio::join!(plain, pages.serve(http1, ending));
-                Ok(())
-            };
-            let served = tokio::try_join!(device, operator, over_http1);
-            served.map(drop).map_err(ServerError::Transport)
+            tokio::join!(device, operator, plain, pages.serve(http1, ending));
         };
         (closed, Box::pin(serving))
     }
@@ -208,21 +191,20 @@ impl ClosedServices {
         // For relays, which have no app's key.
         let for_all = DeviceGates::new(None, self.calls.connection_rates, self.calls.calls, clock);
         let keys = DeviceGate::new(Arc::new(for_all), keys);
-        let of_devices = Routes::new(self.device_health).add_service(device.clone());
-        let mut of_devices = of_devices.add_service(disclosing).add_service(keys);
+        let mut of_devices = Routes::new(disclosing).add_service(keys);
         if let Some(Gateway { opener, .. }) = gateway {
-            let calls = self.of_devices.layer(Connect::new(device));
+            let calls = self.of_devices.layer(Connect::new(device.clone()));
             let sealed = gateway_route(opener, gates, calls);
             of_devices = Routes::from(of_devices.into_axum_router().merge(sealed));
         }
-        self.device.open(of_devices);
+        self.device.open(Some(device), of_devices);
         let trusted = TrustedOperatorServer::new(trusted)
             .max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let trusted = OperatorGate::new(authorization, trusted);
         let routes =
-            Routes::from(self.pages).add_service(self.operator_health).add_service(operator);
-        let routes = routes.add_service(curator).add_service(trusted).add_service(batches);
-        self.operator.open(with_reflection(routes, authorization)?);
+            Routes::from(self.pages).add_service(operator).add_service(curator);
+        let routes = routes.add_service(trusted).add_service(batches);
+        self.operator.open(None, with_reflection(routes, authorization)?);
         Ok(())
     }
 }

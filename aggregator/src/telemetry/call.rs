@@ -1,6 +1,5 @@
 //! Telemetry of one call, from the head of its request to the end of its response.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode, header};
@@ -8,11 +7,10 @@ use tonic::{Code, Status};
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::lines::Lines;
+use super::calls::{Calls, CallsOfPort};
 use super::methods::{METHODS, MethodIndex};
-use super::metrics::{CallMetrics, code_name};
+use super::metrics::code_name;
 use super::request_id::RequestId;
-use crate::clock::Clock;
 use crate::explain::explain;
 
 /// The port of a call.
@@ -36,24 +34,16 @@ enum What {
 #[derive(Debug)]
 pub(super) struct Call {
     id: RequestId,
-    port: Port,
     what: What,
     span: Span,
     begin: Duration,
-    clock: Arc<dyn Clock>,
-    metrics: CallMetrics,
-    failures: Arc<Lines>,
+    calls: Calls,
     is_over: bool,
 }
 
 impl Call {
-    pub(super) fn begin<B>(
-        request: &Request<B>,
-        port: Port,
-        clock: &Arc<dyn Clock>,
-        metrics: &CallMetrics,
-        failures: &Arc<Lines>,
-    ) -> Self {
+    pub(super) fn begin<B>(request: &Request<B>, calls: &Calls) -> Self {
+        let port = calls.0.port;
         let id = RequestId::random();
         let what = What::of(request);
         let span = span(id, port, what, request);
@@ -63,9 +53,8 @@ impl Call {
             what.name(),
             (port == Port::Operator).then(|| request.headers()),
         );
-        let (clock, metrics, failures) = (Arc::clone(clock), metrics.clone(), Arc::clone(failures));
-        let begin = clock.monotonic();
-        Self { id, port, what, span, begin, clock, metrics, failures, is_over: false }
+        let begin = calls.0.clock.monotonic();
+        Self { id, what, span, begin, calls: calls.clone(), is_over: false }
     }
 
     pub(super) fn span(&self) -> &Span {
@@ -96,7 +85,7 @@ impl Call {
     /// only some are logged, with the number of those omitted.
     fn explain(&self, status: &Status) {
         let Some(cause) = std::error::Error::source(status) else { return };
-        let Some(more) = self.failures.next() else { return };
+        let Some(more) = self.calls.0.failures.next() else { return };
         let (request_id, error) = (self.id, explain(cause));
         tracing::error!(%request_id, error, more, "a call failed: {}", status.message());
     }
@@ -112,8 +101,9 @@ impl Call {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
-        let time = self.clock.monotonic().saturating_sub(self.begin);
-        self.metrics.ended(method, code, time);
+        let CallsOfPort { port, clock, metrics, .. } = &*self.calls.0;
+        let time = clock.monotonic().saturating_sub(self.begin);
+        metrics.ended(method, code, time);
         #[cfg(feature = "opentelemetry")]
         super::traces::end(&self.span, code);
         let _entered = self.span.enter();
@@ -125,7 +115,7 @@ impl Call {
             Code::Unauthenticated | Code::Unimplemented | Code::Cancelled | Code::ResourceExhausted
         );
         let (code, seconds) = (code_name(code), time.as_secs_f64());
-        if self.port == Port::Operator && !is_of_anybody && !is_probe {
+        if *port == Port::Operator && !is_of_anybody && !is_probe {
             tracing::info!(code, seconds, "call answered");
         } else {
             tracing::debug!(code, seconds, "call answered");
@@ -134,7 +124,7 @@ impl Call {
 
     fn http_ended(&mut self, status: StatusCode) {
         self.is_over = true;
-        let seconds = self.clock.monotonic().saturating_sub(self.begin).as_secs_f64();
+        let seconds = self.calls.0.clock.monotonic().saturating_sub(self.begin).as_secs_f64();
         let _entered = self.span.enter();
         tracing::debug!(status = status.as_u16(), seconds, "request answered");
     }

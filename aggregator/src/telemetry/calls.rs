@@ -16,20 +16,24 @@ use super::lines::Lines;
 use super::metrics::CallMetrics;
 use crate::clock::Clock;
 
-/// The layer for the calls of one port.
+/// The layer for the calls of one port. Cheap to clone: each call has one.
 #[derive(Clone, Debug)]
-pub struct Calls {
-    port: Port,
-    clock: Arc<dyn Clock>,
-    metrics: CallMetrics,
-    failures: Arc<Lines>,
+pub struct Calls(pub(super) Arc<CallsOfPort>);
+
+/// What the calls of one port share.
+#[derive(Debug)]
+pub(super) struct CallsOfPort {
+    pub(super) port: Port,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) metrics: CallMetrics,
+    pub(super) failures: Lines,
 }
 
 impl Calls {
     /// A layer that counts the calls of this port in `metrics`.
     pub fn new(port: Port, clock: Arc<dyn Clock>, metrics: CallMetrics) -> Self {
-        let failures = Arc::new(Lines::new(&clock));
-        Self { port, clock, metrics, failures }
+        let failures = Lines::new(&clock);
+        Self(Arc::new(CallsOfPort { port, clock, metrics, failures }))
     }
 }
 
@@ -61,8 +65,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let Calls { port, clock, metrics, failures } = &self.calls;
-        let call = Call::begin(&request, *port, clock, metrics, failures);
+        let call = Call::begin(&request, &self.calls);
         let inner = call.span().in_scope(|| self.inner.call(request));
         WatchedFuture { inner, call: Some(call) }
     }

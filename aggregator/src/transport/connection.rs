@@ -1,6 +1,6 @@
 //! A connection, with TLS or without.
 
-use crate::peer::Peer;
+use crate::peer::{Peer, PeerState};
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -148,12 +148,14 @@ impl Connected for Connection {
 
     fn connect_info(&self) -> Peer {
         let calling = Arc::clone(&self.calling);
-        let peer = Peer { calling, address: self.address, ..Peer::default() };
-        let Way::Tls(stream) = &self.way else { return peer };
-        let certificates = stream.get_ref().1.peer_certificates();
+        let certificates = match &self.way {
+            Way::Tls(stream) => stream.get_ref().1.peer_certificates(),
+            Way::Clear(_) => None,
+        };
         let certificate = certificates.and_then(<[_]>::first);
         let certificate = certificate.map(|certificate| certificate.as_ref().into());
-        Peer { certificate, ..peer }
+        let address = self.address;
+        Peer::new(PeerState { certificate, address, calling, ..PeerState::default() })
     }
 }
 

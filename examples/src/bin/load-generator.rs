@@ -51,6 +51,10 @@ struct Arguments {
     /// Calls through a relay of our own to a server of our own.
     #[arg(long, conflicts_with_all = ["server", "store", "data_dir"])]
     relay: bool,
+    /// The program that servers of our own run, a `bandana` as it is installed say. Without it: this one,
+    /// which has another allocator.
+    #[arg(long, value_name = "FILE", conflicts_with = "server")]
+    program: Option<PathBuf>,
     /// Connections, shared out among the servers.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: u16,
@@ -77,6 +81,9 @@ struct Arguments {
     /// processor, as ratios within a round. On a server of our own.
     #[arg(long, conflicts_with_all = ["server", "store", "relay", "lose", "repeat", "wander"])]
     reference: bool,
+    /// The kinds of calls that are compared, with commas between [default: all].
+    #[arg(long, value_name = "CALLS", requires = "reference", value_delimiter = ',')]
+    calls: Vec<Call>,
     /// Rounds of the comparison.
     #[arg(long, default_value_t = 5, requires = "reference", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
@@ -165,7 +172,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let program = std::env::current_exe().context("can't find this program")?;
-        let mut servers = Servers::open(target(arguments)?, &program).await?;
+        let of_servers = arguments.program.as_deref().unwrap_or(&program);
+        let mut servers = Servers::open(target(arguments)?, of_servers).await?;
         let outcome = if arguments.reference {
             compare(arguments, &servers, &program).await
         } else if let Some(call) = arguments.open_loop {
@@ -191,7 +199,11 @@ fn plan(arguments: &Arguments) -> Plan {
 /// Compares kinds of calls with those of a bare server.
 async fn compare(arguments: &Arguments, servers: &Servers, program: &Path) -> anyhow::Result<()> {
     let show = |round: usize, kind: Kind| eprintln!("round {}: {}", round + 1, kind.name());
-    let compared = reference::compare(servers, program, plan(arguments), show);
+    let kinds: Vec<Kind> = match &arguments.calls[..] {
+        [] => Kind::ALL.to_vec(),
+        asked => [Kind::Bare].into_iter().chain(asked.iter().map(|call| call.kind())).collect(),
+    };
+    let compared = reference::compare(servers, program, (&kinds, plan(arguments)), show);
     let mut stop = Stop::new()?;
     let comparison = tokio::select! {
         compared = compared => compared?,

@@ -14,6 +14,7 @@ mod experiments;
 mod expiry;
 mod files;
 mod headers;
+mod id_table;
 mod lock;
 mod locked_database;
 mod queries;
@@ -64,7 +65,7 @@ use crate::store::{DedupState, ValidUpload, decide};
 pub struct EmbeddedSettings {
     /// The length of the replay window in days, including today; at least 1.
     pub replay_window_days: u32,
-    /// Most upload ids that are remembered, at about 40 bytes of memory each.
+    /// Most upload ids that are remembered, at about 20 bytes of memory each.
     pub ids_max: usize,
 }
 

@@ -1,86 +1,107 @@
 //! The exact set of counted uploads, in memory.
 
 use std::collections::BTreeMap;
-use std::hash::BuildHasher as _;
+use std::sync::mpsc;
+use std::{panic, thread};
 
 use bandana_shared::identity::{Day, UploadId};
-use foldhash::quality::RandomState;
-use hashbrown::HashTable;
 
 use super::SqliteStore;
+use super::id_table::IdTable;
+use crate::random;
 use crate::store::StoreError;
 
-/// The number of shards of a day's set. A full hash table doubles its size, and one shard of ten
-/// million ids moves in about a millisecond.
+/// The number of shards of a day's set. A full shard is copied when it grows, and one of ten
+/// million ids takes less than a millisecond.
 const SHARDS: usize = 256;
 
-/// Ids gathered per shard while a store is loaded: 64 KiB of them.
+/// Keys gathered per shard while a store is loaded: 32 KiB of them.
 const LOAD_BATCH: usize = 2048;
 
-/// An id with its hash.
-type Hashed = (u64, UploadId);
+/// Batches that may wait while a store is loaded: at most 8 MiB.
+const BATCHES_AHEAD: usize = 256;
 
 /// The ids of the committed uploads of every day in the replay window.
 ///
-/// Exact, not probabilistic: a false "seen before" would lose a report. Takes
-/// 18 to 40 bytes of memory for an id. Keyed with a random number per process,
-/// since clients pick the ids.
-#[derive(Debug, Default)]
+/// Exact, not probabilistic: a false "seen before" would lose a report. Takes 18 to 21 bytes of
+/// memory for an id. Ids are scrambled by random keys of the process, since clients pick them.
+#[derive(Debug)]
 pub struct SeenIds {
     days: BTreeMap<Day, DayIds>,
-    hasher: RandomState,
+    scrambler: Scrambler,
     ids: usize,
+}
+
+/// A permutation of ids by secret keys, after which nobody can pick ids with neighbouring places:
+/// three rounds of Feistel's, with folded products as functions of rounds.
+#[derive(Clone, Copy, Debug)]
+struct Scrambler {
+    rounds: [(u64, u64); 3],
+}
+
+impl Scrambler {
+    fn random() -> Self {
+        // Without randomness the set is as exact, and slow for ids that were picked to make it so.
+        let word = || random::word().unwrap_or(0x9e37_79b9_7f4a_7c15);
+        Self { rounds: std::array::from_fn(|_| (word(), word() | 1)) }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of a number")]
+    fn key(self, id: &[u8; 16]) -> u128 {
+        let id = u128::from_ne_bytes(*id);
+        let (mut high, mut low) = ((id >> 64) as u64, id as u64);
+        for (key, factor) in self.rounds {
+            let product = u128::from(low ^ key) * u128::from(factor);
+            (high, low) = (low, high ^ (product as u64) ^ ((product >> 64) as u64));
+        }
+        (u128::from(low) << 64) | u128::from(high)
+    }
 }
 
 #[derive(Debug)]
 struct DayIds {
-    shards: Vec<HashTable<UploadId>>,
+    shards: Vec<IdTable>,
 }
+
+/// Keys of one shard of a day.
+type Batch = (Day, usize, Vec<u128>);
 
 impl SeenIds {
     /// An empty set.
     pub fn new() -> Self {
-        Self::default()
+        Self { days: BTreeMap::new(), scrambler: Scrambler::random(), ids: 0 }
     }
 
-    /// The ids of every upload in the store's replay window.
+    /// The ids of every upload in the store's replay window. One thread reads them and another one
+    /// adds them.
     ///
     /// # Errors
     /// [`StoreError`] when the store can't be read.
     pub fn load(store: &SqliteStore) -> Result<Self, StoreError> {
         let mut seen = Self::new();
-        // One shard at a time fits the processor's cache; all of them do not.
-        let mut shards = vec![Vec::new(); SHARDS];
-        let mut day = Day::new(0);
-        store.visit_ids(|group_day, ids| {
-            if group_day != day {
-                seen.insert_batches(day, &mut shards);
-                day = group_day;
-            }
-            for id in ids {
-                let hash = seen.hasher.hash_one(id);
-                let batch: &mut Vec<Hashed> = &mut shards[index(hash)];
-                batch.push((hash, UploadId::new(*id)));
-                if batch.len() == LOAD_BATCH {
-                    seen.insert_batch(day, batch);
+        let scrambler = seen.scrambler;
+        let (read, batches) = mpsc::sync_channel::<Batch>(BATCHES_AHEAD);
+        thread::scope(|scope| {
+            let adding = scope.spawn(|| {
+                for (day, shard, keys) in batches {
+                    seen.insert_batch(day, shard, &keys);
                 }
-            }
+            });
+            let reading = read_batches(store, scrambler, &read);
+            drop(read);
+            adding.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+            reading
         })?;
-        seen.insert_batches(day, &mut shards);
         Ok(seen)
     }
 
-    fn insert_batches(&mut self, day: Day, batches: &mut [Vec<Hashed>]) {
-        for batch in batches {
-            self.insert_batch(day, batch);
+    fn insert_batch(&mut self, day: Day, shard: usize, keys: &[u128]) {
+        let shard = &mut self.days.entry(day).or_insert_with(DayIds::new).shards[shard];
+        let before = shard.len();
+        for key in keys {
+            shard.insert(*key);
         }
-    }
-
-    /// Adds the ids of one shard, and empties `batch`.
-    fn insert_batch(&mut self, day: Day, batch: &mut Vec<Hashed>) {
-        for (hash, id) in batch.drain(..) {
-            self.insert_hashed(day, hash, id);
-        }
+        self.ids += shard.len() - before;
     }
 
     /// The newest day with ids.
@@ -101,26 +122,17 @@ impl SeenIds {
 
     /// Adds an id; `false` when it was there already.
     pub fn insert(&mut self, day: Day, id: UploadId) -> bool {
-        self.insert_hashed(day, self.hasher.hash_one(id.as_bytes()), id)
-    }
-
-    fn insert_hashed(&mut self, day: Day, hash: u64, id: UploadId) -> bool {
-        let shard = self.days.entry(day).or_insert_with(DayIds::new).shard(hash);
-        if shard.find(hash, |known| *known == id).is_some() {
-            return false;
-        }
-        let hasher = &self.hasher;
-        shard.insert_unique(hash, id, |id| hasher.hash_one(id.as_bytes()));
-        self.ids += 1;
-        true
+        let key = self.scrambler.key(id.as_bytes());
+        let day = self.days.entry(day).or_insert_with(DayIds::new);
+        let is_new = day.shards[shard_of(key)].insert(key);
+        self.ids += usize::from(is_new);
+        is_new
     }
 
     /// Whether an id was added under this day.
     pub fn contains(&self, day: Day, id: UploadId) -> bool {
-        let hash = self.hasher.hash_one(id.as_bytes());
-        let known =
-            |ids: &DayIds| ids.shards[index(hash)].find(hash, |known| *known == id).is_some();
-        self.days.get(&day).is_some_and(known)
+        let key = self.scrambler.key(id.as_bytes());
+        self.days.get(&day).is_some_and(|ids| ids.shards[shard_of(key)].contains(key))
     }
 
     /// Forgets every day before `oldest`.
@@ -131,22 +143,59 @@ impl SeenIds {
     }
 }
 
-/// The shard of a hash. The table itself uses the lowest and the highest bits.
-fn index(hash: u64) -> usize {
-    usize::from(hash.to_le_bytes()[5])
+impl Default for SeenIds {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Hands over the keys of a store's ids, in batches of one shard: one shard at a time fits the
+/// processor's cache, all of them do not.
+fn read_batches(
+    store: &SqliteStore,
+    scrambler: Scrambler,
+    read: &mpsc::SyncSender<Batch>,
+) -> Result<(), StoreError> {
+    let mut shards: Vec<Vec<u128>> = vec![Vec::new(); SHARDS];
+    let mut day = Day::new(0);
+    // The receiver is there until the sender is gone.
+    let hand_over = |day, shard, keys| drop(read.send((day, shard, keys)));
+    let hand_over_all = |day, shards: &mut [Vec<u128>]| {
+        for (shard, keys) in shards.iter_mut().enumerate().filter(|(_, keys)| !keys.is_empty()) {
+            hand_over(day, shard, std::mem::take(keys));
+        }
+    };
+    store.visit_ids(|group_day, ids| {
+        if group_day != day {
+            hand_over_all(day, &mut shards);
+            day = group_day;
+        }
+        for id in ids {
+            let key = scrambler.key(id);
+            let shard = shard_of(key);
+            shards[shard].push(key);
+            if shards[shard].len() == LOAD_BATCH {
+                let keys = std::mem::replace(&mut shards[shard], Vec::with_capacity(LOAD_BATCH));
+                hand_over(day, shard, keys);
+            }
+        }
+    })?;
+    hand_over_all(day, &mut shards);
+    Ok(())
+}
+
+/// The shard of a key. Its table goes by the highest bits.
+fn shard_of(key: u128) -> usize {
+    usize::from(key.to_le_bytes()[0])
 }
 
 impl DayIds {
     fn new() -> Self {
-        Self { shards: vec![HashTable::new(); SHARDS] }
-    }
-
-    fn shard(&mut self, hash: u64) -> &mut HashTable<UploadId> {
-        &mut self.shards[index(hash)]
+        Self { shards: (0..SHARDS).map(|_| IdTable::default()).collect() }
     }
 
     fn len(&self) -> usize {
-        self.shards.iter().map(HashTable::len).sum()
+        self.shards.iter().map(IdTable::len).sum()
     }
 }
 
@@ -177,5 +226,23 @@ mod tests {
         }
         assert_eq!(seen.len(), 10_000);
         assert!((0..20_000).all(|n| seen.contains(day, id(n)) == (n % 2 == 0)));
+    }
+
+    #[test]
+    fn scrambling_loses_no_id_and_spreads_those_that_were_picked() {
+        let scrambler = Scrambler::random();
+        // Counters in either half and in both, as an attacker would pick them.
+        let picked = (0..4096_u128).flat_map(|n| [n, n << 64, n << 116, n << 40 | n << 104]);
+        let picked: std::collections::BTreeSet<u128> = picked.collect();
+        let keys = picked.iter().map(|id| scrambler.key(&id.to_ne_bytes()));
+        let keys: std::collections::BTreeSet<u128> = keys.collect();
+        assert_eq!(keys.len(), picked.len());
+        // Of so many uniform keys 64 are expected in each of 256 parts, and 2 to 160 in every one
+        // with a probability above 1 - 1e-12.
+        for part in [|key: &u128| shard_of(*key), |key: &u128| (key >> 120) as usize] {
+            let mut counts = [0; 256];
+            keys.iter().for_each(|key| counts[part(key)] += 1);
+            assert!(counts.iter().all(|count| (2..=160).contains(count)), "{counts:?}");
+        }
     }
 }

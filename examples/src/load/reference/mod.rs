@@ -71,19 +71,19 @@ pub struct Plan {
     pub rounds: usize,
 }
 
-/// Measures all kinds in turns, on a server of our own. `program` must have the hidden command `bare`.
-/// `show` is told what begins.
+/// Measures these kinds in turns, the reference first, on a server of our own. `program` must have the
+/// hidden command `bare`. `show` is told what begins.
 ///
 /// # Errors
 /// When a server can't be started or a call fails.
 pub async fn compare(
     servers: &Servers,
     program: &Path,
-    plan: Plan,
+    (kinds, plan): (&[Kind], Plan),
     mut show: impl FnMut(usize, Kind),
 ) -> anyhow::Result<Comparison> {
     let bare = BareServer::start(program).await?;
-    let mut rows: Vec<Row> = Kind::ALL.map(Row::new).to_vec();
+    let mut rows: Vec<Row> = kinds.iter().copied().map(Row::new).collect();
     for round in 0..plan.rounds {
         for row in &mut rows {
             show(round, row.kind());
