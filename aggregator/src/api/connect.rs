@@ -20,17 +20,14 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::Service;
 
+use super::unary::{GRPC, Joined, PREFIX_BYTES};
 use crate::memory::{SharedAnswer, callers_fault};
 use crate::pushback::pushback;
 use crate::telemetry::{Answered, CONNECT_TYPE, is_connect, is_marked_grpc, is_streamed};
 
-/// Bytes before each message of gRPC: a flag, and the length.
-const PREFIX_BYTES: usize = 5;
-
 /// The header with the protocol's version, which callers may omit.
 const PROTOCOL_VERSION: &str = "connect-protocol-version";
 
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const PROTO: HeaderValue = HeaderValue::from_static(CONNECT_TYPE);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -132,8 +129,7 @@ async fn to_connect(
 /// The only message of a gRPC answer.
 async fn message(body: Body) -> Result<Bytes, Status> {
     let mut body = pin!(body);
-    let mut framed = BytesMut::new();
-    let mut only: Option<Bytes> = None;
+    let mut framed = Joined::default();
     while let Some(frame) = body.frame().await {
         let frame = match frame?.into_trailers() {
             Ok(trailers) => match Status::from_header_map(&trailers) {
@@ -142,16 +138,11 @@ async fn message(body: Body) -> Result<Bytes, Status> {
             },
             Err(frame) => frame,
         };
-        let Ok(data) = frame.into_data() else { continue };
-        // Most answers are one frame, which is not copied.
-        if only.is_none() && framed.is_empty() {
-            only = Some(data);
-        } else {
-            framed.extend(only.take());
-            framed.extend([data]);
+        if let Ok(data) = frame.into_data() {
+            framed.push(data);
         }
     }
-    let mut framed = only.unwrap_or_else(|| framed.freeze());
+    let mut framed = framed.finish();
     if framed.len() < PREFIX_BYTES {
         return Err(Status::internal("the answer was cut off"));
     }

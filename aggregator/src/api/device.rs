@@ -359,7 +359,7 @@ impl DeviceService {
     pub(super) async fn select_arm(
         &self,
         request: Request<SelectArmRequest>,
-    ) -> Result<Response<SelectArmResponse>, Status> {
+    ) -> Result<SelectArmResponse, Status> {
         let SelectArmRequest { experiment_id, segment_values } = request.into_inner();
         let (experiment, serving) = self.find(experiment_id).await?;
         if serving.state == ExperimentState::Stopped {
@@ -374,21 +374,21 @@ impl DeviceService {
         let segment = segment_of(&serving.specification, &segment_values)?;
         let arm = serving.policy.weights.draw_in(segment, uniform()?);
         experiment.count_selection(arm);
-        Ok(Response::new(SelectArmResponse {
+        Ok(SelectArmResponse {
             arm: arm.to_u32(),
-            digest: serving.specification.digest().as_bytes().to_vec().into(),
+            digest: Bytes::copy_from_slice(serving.specification.digest().as_bytes()),
             server_day: self.0.clock.day().get(),
-        }))
+        })
     }
 
     pub(super) async fn submit_upload(
         &self,
         request: Request<Received>,
-    ) -> Result<Response<UploadResponse>, Status> {
+    ) -> Result<UploadResponse, Status> {
         let admission = Admission::of(request.extensions());
         admission.pass().inspect_err(|_| self.0.ingest.metrics().over_rate())?;
         let app = admission.app_share();
-        Ok(Response::new(self.upload(request.into_inner(), app).await?))
+        self.upload(request.into_inner(), app).await
     }
 
     pub(super) fn submit_uploads(

@@ -13,7 +13,7 @@ use bandana_shared::wire::v1::device_server::SERVICE_NAME;
 use bandana_shared::wire::v1::{UploadRequest, UploadResponse};
 use http::{Request, Response};
 use prost::Message;
-use prost::bytes::Buf as _;
+use prost::bytes::Buf;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
@@ -22,6 +22,7 @@ use tonic_prost::{ProstCodec, ProstEncoder};
 use tower::{Service, service_fn};
 
 use super::device::DeviceService;
+use super::unary::{decoded, unary};
 use crate::memory::SharedAnswer;
 
 /// A server of [`DeviceService`].
@@ -48,7 +49,16 @@ pub(super) enum Received {
     Undecodable(String),
 }
 
-/// The codec of uploads and their answers.
+impl Received {
+    fn of(bytes: impl Buf) -> Self {
+        match UploadRequest::decode(bytes) {
+            Ok(upload) => Self::Upload(upload),
+            Err(error) => Self::Undecodable(error.to_string()),
+        }
+    }
+}
+
+/// The codec of uploads and their answers in a stream.
 #[derive(Clone, Copy, Debug, Default)]
 struct UploadCodec;
 
@@ -75,14 +85,9 @@ impl Decoder for UploadDecoder {
     type Error = Status;
 
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<Received>, Status> {
-        let received = match UploadRequest::decode(&mut *bytes) {
-            Ok(upload) => Received::Upload(upload),
-            Err(error) => {
-                // The next upload begins after these bytes.
-                bytes.advance(bytes.remaining());
-                Received::Undecodable(error.to_string())
-            }
-        };
+        let received = Received::of(&mut *bytes);
+        // The next upload begins after these bytes.
+        bytes.advance(bytes.remaining());
         Ok(Some(received))
     }
 }
@@ -113,12 +118,13 @@ impl Service<Request<Body>> for DeviceServer {
                 Ok(limited(ProstCodec::default()).unary(method, request).await)
             }),
             "/bandana.v1.Device/SelectArm" => Box::pin(async move {
-                let method = service_fn(|question| service.select_arm(question));
-                Ok(limited(ProstCodec::default()).unary(method, request).await)
+                let method = async |question| service.select_arm(question).await;
+                Ok(unary(request, decoded, method).await)
             }),
             "/bandana.v1.Device/SubmitUpload" => Box::pin(async move {
-                let method = service_fn(|upload| service.submit_upload(upload));
-                Ok(limited(UploadCodec).unary(method, request).await)
+                let received = |bytes| Ok(Received::of(bytes));
+                let method = async |upload| service.submit_upload(upload).await;
+                Ok(unary(request, received, method).await)
             }),
             "/bandana.v1.Device/SubmitUploads" => Box::pin(async move {
                 let method = service_fn(|uploads| ready(Ok(service.submit_uploads(uploads))));

@@ -15,6 +15,7 @@ mod queries;
 mod readiness_gate;
 mod reflection;
 mod trusted;
+mod unary;
 mod upload_stream;
 
 pub use batches::BatchesService;

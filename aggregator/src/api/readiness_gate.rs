@@ -69,8 +69,10 @@ type Answer<S> = <S as Service<Request<Body>>>::Future;
 impl Service<Request<Body>> for ReadinessGate {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future =
-        Either<Answer<DeviceGate<DeviceServer>>, Either<Answer<HealthServer<FewWatches>>, Answer<Routes>>>;
+    type Future = Either<
+        Answer<DeviceGate<DeviceServer>>,
+        Either<Answer<HealthServer<FewWatches>>, Answer<Routes>>,
+    >;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         // All services are.

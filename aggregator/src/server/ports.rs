@@ -201,8 +201,7 @@ impl ClosedServices {
         let trusted = TrustedOperatorServer::new(trusted)
             .max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let trusted = OperatorGate::new(authorization, trusted);
-        let routes =
-            Routes::from(self.pages).add_service(operator).add_service(curator);
+        let routes = Routes::from(self.pages).add_service(operator).add_service(curator);
         let routes = routes.add_service(trusted).add_service(batches);
         self.operator.open(None, with_reflection(routes, authorization)?);
         Ok(())
