@@ -136,17 +136,52 @@ impl DeviceService {
             Received::Upload(request) => request,
             Received::Undecodable(message) => {
                 self.0.ingest.metrics().refused(UploadStatus::Malformed);
-                return Ok(UploadResponse {
-                    upload_id: Bytes::default(),
-                    status: UploadStatus::Malformed.into(),
-                    message,
-                    server_day: self.0.clock.day().get(),
-                    store_id: self.0.store_id.clone(),
-                });
+                return Ok(self.answer(Bytes::default(), (UploadStatus::Malformed, message)));
             }
         };
         let upload = self.valid_upload(&request, app).await?;
         self.count(request.upload_id, upload).await
+    }
+
+    /// Handles uploads that came together, up to their answers in the same order.
+    pub(super) async fn upload_together(
+        &self,
+        received: Vec<Received>,
+        app: Option<&AppShare>,
+    ) -> Result<Vec<UploadResponse>, Status> {
+        let (mut answers, mut uploads) = (Vec::with_capacity(received.len()), Vec::new());
+        for received in received {
+            let request = match received {
+                Received::Upload(request) => request,
+                undecodable @ Received::Undecodable(_) => {
+                    answers.push(Some(self.upload(undecodable, None).await?));
+                    continue;
+                }
+            };
+            match self.valid_upload(&request, app.cloned()).await? {
+                Ok(upload) => {
+                    uploads.push((upload, request.upload_id));
+                    answers.push(None);
+                }
+                refused => answers.push(Some(self.count(request.upload_id, refused).await?)),
+            }
+        }
+        let (uploads, ids): (Vec<ValidUpload>, Vec<Bytes>) = uploads.into_iter().unzip();
+        let mut decided = if uploads.is_empty() {
+            Vec::new().into_iter().zip(ids)
+        } else {
+            let verdicts = self.0.ingest.submit_together(uploads).await.map_err(turn_away)?;
+            verdicts.into_iter().zip(ids)
+        };
+        let now = self.0.clock.unix_seconds();
+        let answer = |answer: Option<UploadResponse>| match answer {
+            Some(refusal) => Ok(refusal),
+            None => {
+                let (verdict, id) = decided.next().ok_or_else(|| turn_away(IngestError::Ended))?;
+                Ok(self.answer(id, answer_to(verdict, now)?))
+            }
+        };
+        answers.into_iter().map(answer).collect()
     }
 
     /// The answer to an upload, or to what no upload can be made of.
@@ -165,13 +200,21 @@ impl DeviceService {
                 (status, message)
             }
         };
-        Ok(UploadResponse {
+        Ok(self.answer(upload_id, (status, message)))
+    }
+
+    fn answer(
+        &self,
+        upload_id: Bytes,
+        (status, message): (UploadStatus, String),
+    ) -> UploadResponse {
+        UploadResponse {
             upload_id,
             status: status.into(),
             message,
             server_day: self.0.clock.day().get(),
             store_id: self.0.store_id.clone(),
-        })
+        }
     }
 
     /// Checks everything about an upload that does not depend on others. The outer error says

@@ -1,12 +1,13 @@
 //! Streams of uploads: answered in order, and read no faster than the rates allow.
 
+use std::collections::VecDeque;
 use std::future::ready;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bandana_shared::wire::v1::UploadResponse;
-use futures_util::stream::{self, Stream, StreamExt as _};
+use futures_util::stream::{self, ReadyChunks, Stream, StreamExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,9 +20,12 @@ use crate::admission::Admission;
 use crate::ingest::QUEUE_MAX;
 use crate::shutdown::ShutdownSignal;
 
-/// Most uploads of one stream that wait for their commit, and most answers that wait to be taken.
-/// Meanwhile the stream is not read further.
-const WINDOW: usize = 64;
+/// Most uploads of one stream that are handled together: those that have arrived when it is read.
+const TOGETHER: usize = 16;
+
+/// Most such parts of one stream that wait for their commit, and most whose answers wait to be
+/// taken. Meanwhile the stream is not read further.
+const WINDOW: usize = 4;
 
 /// Most uploads of all streams that wait for their commit: half of the queue. Streams wait for a
 /// place, so they leave room for calls, which do not.
@@ -41,8 +45,18 @@ pub(super) struct UploadStream {
 pub(super) type Answers =
     Pin<Box<dyn Stream<Item = Result<UploadResponse, Status>> + Send + 'static>>;
 
-/// An upload with a place in the queue.
-type Placed = (Received, OwnedSemaphorePermit);
+/// The rest of a stream.
+struct Rest {
+    /// The uploads, as many at once as have arrived. None: the stream has ended.
+    parts: Option<ReadyChunks<Streaming<Received>>>,
+    /// Uploads that have arrived, and whose rate does not allow them yet.
+    waiting: VecDeque<Received>,
+    /// The error with which the stream has ended.
+    error: Option<Status>,
+}
+
+/// Uploads with their places in the queue.
+type Placed = (Vec<Received>, OwnedSemaphorePermit);
 
 impl UploadStream {
     /// The answers, followed by an error unless the stream ended normally.
@@ -66,23 +80,28 @@ impl UploadStream {
                 Err(_) => Some(Err(Status::internal("the stream broke; send the bytes again"))),
             })
         });
-        ReceiverStream::new(answers).map(Ok).chain(end)
+        ReceiverStream::new(answers).flat_map(|part| stream::iter(part).map(Ok)).chain(end)
     }
 
     async fn run(
         self: Arc<Self>,
         uploads: Streaming<Received>,
-        sender: mpsc::Sender<UploadResponse>,
+        sender: mpsc::Sender<Vec<UploadResponse>>,
     ) -> Result<(), Status> {
         let revoked = self.admission.clone().revoked();
         let (reader, submitter) = (Arc::clone(&self), Arc::clone(&self));
-        let placed =
-            stream::unfold(Some(uploads), move |uploads| Arc::clone(&reader).next(uploads));
+        let rest = Rest {
+            parts: Some(uploads.ready_chunks(TOGETHER)),
+            waiting: VecDeque::with_capacity(TOGETHER),
+            error: None,
+        };
+        let placed = stream::unfold(rest, move |rest| Arc::clone(&reader).next(rest));
         let submit = move |placed: Result<Placed, Status>| {
             let submitter = Arc::clone(&submitter);
             async move {
-                let (request, _place) = placed?;
-                submitter.service.upload(request, submitter.admission.app_share()).await
+                let (uploads, _places) = placed?;
+                let app = submitter.admission.app_share();
+                submitter.service.upload_together(uploads, app.as_ref()).await
             }
         };
         // When the server shuts down, uploads that were read are still answered.
@@ -94,8 +113,8 @@ impl UploadStream {
                 answer = answers.next() => answer,
                 status = &mut revoked => return Err(status),
             };
-            let Some(answer) = answer else { break };
-            match timeout(self.idle_time, sender.send(answer?)).await {
+            let Some(answers) = answer else { break };
+            match timeout(self.idle_time, sender.send(answers?)).await {
                 Ok(Ok(())) => {}
                 // The caller is gone.
                 Ok(Err(_)) => return Ok(()),
@@ -105,22 +124,45 @@ impl UploadStream {
         if self.ending.has_come() { Err(Status::unavailable(GOING_DOWN)) } else { Ok(()) }
     }
 
-    /// The next upload, once its rate and a place allow it, and the rest of the stream.
-    async fn next(
-        self: Arc<Self>,
-        uploads: Option<Streaming<Received>>,
-    ) -> Option<(Result<Placed, Status>, Option<Streaming<Received>>)> {
-        let mut uploads = uploads?;
-        let request = match timeout(self.idle_time, uploads.message()).await {
-            Ok(Ok(request)) => request?,
-            Ok(Err(status)) => return Some((Err(status), None)),
-            Err(_) => return Some((Err(self.idle("no upload came")), None)),
+    /// The next uploads, as many as their rate allows, once it allows one and there are places.
+    async fn next(self: Arc<Self>, mut rest: Rest) -> Option<(Result<Placed, Status>, Rest)> {
+        if rest.waiting.is_empty()
+            && let Err(status) = self.read(&mut rest).await
+        {
+            return Some((Err(status), Rest { parts: None, ..rest }));
+        }
+        let mut uploads = Vec::with_capacity(rest.waiting.len());
+        let Some(first) = rest.waiting.pop_front() else {
+            let error = rest.error.take()?;
+            return Some((Err(error), rest));
         };
         self.admission.passed().await;
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let placed = place.map(|place| (request, place));
+        uploads.push(first);
+        while !rest.waiting.is_empty() && self.admission.pass().is_ok() {
+            uploads.extend(rest.waiting.pop_front());
+        }
+        let count = u32::try_from(uploads.len()).unwrap_or(u32::MAX);
+        let places = Arc::clone(&self.places).acquire_many_owned(count).await;
+        let placed = places.map(|places| (uploads, places));
         // The semaphore is never closed.
-        Some((placed.map_err(|_| Status::unavailable(GOING_DOWN)), Some(uploads)))
+        Some((placed.map_err(|_| Status::unavailable(GOING_DOWN)), rest))
+    }
+
+    /// Reads what has arrived, and waits for it if nothing has.
+    async fn read(&self, rest: &mut Rest) -> Result<(), Status> {
+        let Some(parts) = &mut rest.parts else { return Ok(()) };
+        let arrived = timeout(self.idle_time, parts.next()).await;
+        let arrived = arrived.map_err(|_| self.idle("no upload came"))?;
+        for upload in arrived.into_iter().flatten() {
+            match upload {
+                Ok(upload) => rest.waiting.push_back(upload),
+                Err(status) => rest.error = Some(status),
+            }
+        }
+        if rest.waiting.is_empty() || rest.error.is_some() {
+            rest.parts = None;
+        }
+        Ok(())
     }
 
     fn idle(&self, what: &str) -> Status {

@@ -44,12 +44,25 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 enum Command {
     Upload(ValidUpload, oneshot::Sender<Result<Verdict, IngestError>>),
+    /// Uploads that came together, and are answered together.
+    Uploads(Vec<ValidUpload>, oneshot::Sender<Result<Vec<Verdict>, IngestError>>),
     Administer(ExperimentCommand, oneshot::Sender<Result<Arc<Experiment>, ExperimentChangeError>>),
     Curate(CuratorChange, oneshot::Sender<Result<(), ExperimentChangeError>>),
     Trust(Box<TrustedChange>, oneshot::Sender<Result<(), ExperimentChangeError>>),
     /// See [`crate::store::Store::check`].
     Look,
     Stop,
+}
+
+impl Command {
+    /// The number of its uploads.
+    fn uploads(&self) -> usize {
+        match self {
+            Self::Upload(..) => 1,
+            Self::Uploads(uploads, _) => uploads.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// A change of an experiment, with its caller.
@@ -199,11 +212,34 @@ impl Ingest {
 
     async fn verdict(&self, upload: ValidUpload) -> Result<Verdict, IngestError> {
         let (answer, verdict) = oneshot::channel();
-        self.queue.try_send(Command::Upload(upload, answer)).map_err(|error| match error {
+        self.enqueue(Command::Upload(upload, answer))?;
+        verdict.await.map_err(|_| IngestError::Ended)?
+    }
+
+    /// Submits uploads that came together, as [`Self::submit`] does with one: verdicts in their order.
+    ///
+    /// # Errors
+    /// As there, for all of them.
+    pub(crate) async fn submit_together(
+        &self,
+        uploads: Vec<ValidUpload>,
+    ) -> Result<Vec<Verdict>, IngestError> {
+        let count = uploads.len();
+        let verdicts = async {
+            let (answer, verdicts) = oneshot::channel();
+            self.enqueue(Command::Uploads(uploads, answer))?;
+            verdicts.await.map_err(|_| IngestError::Ended)?
+        };
+        verdicts.await.inspect_err(|error| {
+            (0..count).for_each(|_| self.metrics.turned_away(*error));
+        })
+    }
+
+    fn enqueue(&self, uploads: Command) -> Result<(), IngestError> {
+        self.queue.try_send(uploads).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => IngestError::QueueFull,
             mpsc::error::TrySendError::Closed(_) => IngestError::Ended,
-        })?;
-        verdict.await.map_err(|_| IngestError::Ended)?
+        })
     }
 
     /// Makes a change to an experiment, and waits until it is durable.

@@ -24,11 +24,11 @@ use crate::telemetry::Lines;
 /// Most commands taken from the queue at once, and so most uploads in a group.
 const GROUP_MAX: usize = 4096;
 
-/// The number of commands in a group after which the next one is held for others. While fewer
+/// The number of uploads in a group after which the next one is held for others. While fewer
 /// arrive during a commit, nobody waits for anybody.
 const BUSY: usize = 8;
 
-/// The number of commands for which no others are waited.
+/// The number of uploads for which no others are waited.
 const ENOUGH: usize = 64;
 
 /// The time between two looks at a group that is held, and the most of them: a millisecond in all,
@@ -55,8 +55,30 @@ pub struct Writer {
     failures: Lines,
 }
 
-/// The channel for the verdict of a waiting upload.
-type Waiting = oneshot::Sender<Result<Verdict, IngestError>>;
+/// The channel for the verdict of a waiting upload, or for those of several that came together.
+enum Waiting {
+    One(oneshot::Sender<Result<Verdict, IngestError>>),
+    Several(usize, oneshot::Sender<Result<Vec<Verdict>, IngestError>>),
+}
+
+impl Waiting {
+    /// Answers with the next of these verdicts. The caller may be gone.
+    fn answer(self, verdicts: &mut impl Iterator<Item = Verdict>) {
+        match self {
+            Self::One(answer) => drop(verdicts.next().map(|verdict| answer.send(Ok(verdict)))),
+            Self::Several(uploads, answer) => {
+                drop(answer.send(Ok(verdicts.take(uploads).collect())));
+            }
+        }
+    }
+
+    fn fail(self, error: IngestError) {
+        match self {
+            Self::One(answer) => drop(answer.send(Err(error))),
+            Self::Several(_, answer) => drop(answer.send(Err(error))),
+        }
+    }
+}
 
 impl Writer {
     /// Fills the registry from the store.
@@ -148,7 +170,7 @@ impl Writer {
             if last >= BUSY {
                 self.hold(&mut batch);
             }
-            last = batch.len();
+            last = uploads_in(&batch);
             if self.work(batch.drain(..))?.is_break() {
                 break;
             }
@@ -160,7 +182,7 @@ impl Writer {
     /// and at this load others are on their way.
     fn hold(&mut self, batch: &mut Vec<Command>) {
         for _ in 0..HOLDS_MAX {
-            if batch.len() + self.commands.len() >= ENOUGH {
+            if uploads_in(batch) + self.commands.len() >= ENOUGH {
                 break;
             }
             std::thread::sleep(HOLD);
@@ -198,7 +220,11 @@ impl Writer {
             match command {
                 Command::Upload(upload, waiting) => {
                     group.0.push(upload);
-                    group.1.push(waiting);
+                    group.1.push(Waiting::One(waiting));
+                }
+                Command::Uploads(uploads, waiting) => {
+                    group.1.push(Waiting::Several(uploads.len(), waiting));
+                    group.0.extend(uploads);
                 }
                 Command::Administer(order, answer) => {
                     self.commit(std::mem::take(&mut group))?;
@@ -244,14 +270,12 @@ impl Writer {
             Err(error) if error.outcome() == Outcome::Fatal => return Err(error.into()),
             committed => committed,
         };
-        // The callers may be gone.
         match committed {
             Ok(committed) => {
                 self.note(begin, &arrivals, &committed);
                 self.publish(&arrivals, &committed);
-                for (verdict, waiting) in committed.verdicts.into_iter().zip(waiting) {
-                    waiting.send(Ok(verdict)).ok();
-                }
+                let mut verdicts = committed.verdicts.into_iter();
+                waiting.into_iter().for_each(|waiting| waiting.answer(&mut verdicts));
             }
             Err(error) => {
                 let uploads = arrivals.len();
@@ -262,9 +286,7 @@ impl Writer {
                     let error = explain(&error);
                     tracing::error!(uploads, error, more, "uploads were not acknowledged");
                 }
-                for waiting in waiting {
-                    waiting.send(Err(IngestError::Store)).ok();
-                }
+                waiting.into_iter().for_each(|waiting| waiting.fail(IngestError::Store));
             }
         }
         Ok(())
@@ -335,6 +357,10 @@ impl Writer {
     pub(super) fn now(&self) -> UnixSeconds {
         UnixSeconds::new(self.today.clock.unix_seconds())
     }
+}
+
+fn uploads_in(batch: &[Command]) -> usize {
+    batch.iter().map(Command::uploads).sum()
 }
 
 /// The day by which uploads are judged.
