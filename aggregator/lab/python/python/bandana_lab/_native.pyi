@@ -7,6 +7,29 @@ import numpy.typing as npt
 
 from bandana_lab.study import Study
 
+__all__ = [
+    "Channel",
+    "Instance",
+    "LearnerResult",
+    "Random",
+    "Setting",
+    "advanced",
+    "basic",
+    "gaussian_rho",
+    "heterogeneous",
+    "largest_local_epsilon",
+    "learners",
+    "optimal",
+    "optimal_delta",
+    "report_epsilon",
+    "report_number",
+    "rho_of_pure",
+    "run_study",
+    "shuffled",
+    "zcdp",
+    "zcdp_delta",
+]
+
 @final
 class Instance:
     @staticmethod
