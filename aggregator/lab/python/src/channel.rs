@@ -15,6 +15,9 @@ use crate::failure::value_error;
 /// The names of mechanisms, those of devices first.
 const NAMES: &str = "linear, quadratic, exponential, rr, k-level, laplace or none";
 
+/// Purpose of a generator of noise: arms, whose rewards have the generators before, are fewer.
+const NOISE: u64 = 1 << 32;
+
 /// Numbers of any shape, or what numpy makes an array of.
 type Numbers<'py> = PyArrayLikeDyn<'py, f64, AllowTypeChange>;
 
@@ -170,7 +173,7 @@ impl Channel {
         rewards: Numbers<'py>,
         seed: u64,
     ) -> PyResult<Bound<'py, PyArrayDyn<f64>>> {
-        let (channel, mut rng) = (self.standard(), generator(seed, 0));
+        let (channel, mut rng) = (self.standard(), generator(seed, NOISE));
         let signals = map(&rewards, |reward| Ok(channel.send(checked(reward)?, &mut rng)))?;
         Ok(signals.to_pyarray(py))
     }
