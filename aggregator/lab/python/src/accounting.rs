@@ -77,7 +77,6 @@ pub(crate) fn optimal_delta(epsilon: f64, rounds: u64, total: f64) -> PyResult<f
 /// The loss of mechanisms with these losses, fixed in advance, but for a probability `delta`: the
 /// least of several valid bounds.
 #[pyfunction]
-#[expect(clippy::needless_pass_by_value, reason = "as PyO3 hands it over")]
 pub(crate) fn heterogeneous(epsilons: Vec<f64>, delta: f64) -> PyResult<f64> {
     let losses: Vec<PrivacyLoss> = epsilons.into_iter().map(loss).collect::<PyResult<_>>()?;
     Ok(mixed::compose(&losses, delta_of(delta)?).get())

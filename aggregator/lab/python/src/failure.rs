@@ -7,7 +7,6 @@ use pyo3::PyErr;
 use pyo3::exceptions::PyValueError;
 
 /// An error of the laboratory as a `ValueError` with its message.
-#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(crate) fn value_error(error: impl Into<anyhow::Error>) -> PyErr {
     PyValueError::new_err(format!("{:#}", error.into()))
 }

@@ -43,7 +43,7 @@ impl Random {
 impl Random {
     /// A number from 0 to 1, without 1.
     fn random(&self) -> PyResult<f64> {
-        self.draw(|rng| rng.random())
+        self.draw(Generator::random)
     }
 
     /// A whole number from 0 to `high`, without `high`.
