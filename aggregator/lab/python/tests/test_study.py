@@ -9,8 +9,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import bandana_lab as lab
 
@@ -82,6 +85,22 @@ def test_a_result_has_a_row_for_each_trial_and_its_statistics() -> None:
     ]
     assert result.columns()["mean_regret"] == [row["mean_regret"] for row in rows]
     json.dumps(rows)
+
+
+def test_a_plot_has_a_line_for_each_learner_and_one_for_each_bound() -> None:
+    matplotlib.use("agg")
+    result = study("ldp-ts", "ldp-ucb", "nonprivate-ts", trials=2).run()
+    axes = result.plot(Figure().subplots())
+    # The first two have one channel, and so one bound.
+    bounds = ["lower bound, linear", "lower bound, none"]
+    lines = {str(line.get_label()): line for line in axes.lines}
+    assert list(lines) == ["ldp-ts", "ldp-ucb", "nonprivate-ts", *bounds]
+    np.testing.assert_array_equal(lines["ldp-ucb"].get_ydata(), result["ldp-ucb"].mean)
+    assert axes.get_xscale() == "log" and len(axes.collections) == 3
+    assert len(result.plot(Figure().subplots(), bounds=False).lines) == 3
+    # Without axes it draws on the current ones.
+    assert result.plot() is plt.gca()
+    plt.close("all")
 
 
 def test_bounds_are_those_of_the_private_means() -> None:
