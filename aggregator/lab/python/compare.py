@@ -2,7 +2,8 @@
 
 All play Bernoulli arms through the same channel. The others get each arm's private bits drawn in advance,
 by this package's channel, so that their time is that of their learners and of the loop alone; that of
-bandana-lab includes rewards, noise and regret. Time is processor time of one thread.
+bandana-lab includes rewards, noise and regret. "the same, called" are its learners in the loop of the
+others. Time is processor time of one thread.
 
     pip install ./aggregator/lab/python mabwiser SMPyBandits numba
     python aggregator/lab/python/compare.py
@@ -20,6 +21,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -128,6 +130,11 @@ def play_mabwiser(policy: Any, bits: Bits, rounds: int, seed: int) -> None:
     bits.play(mab.predict, lambda arm, bit: mab.partial_fit([arm], [bit]), rounds - len(first))
 
 
+def play_called(name: str, channel: lab.Channel, bits: Bits, rounds: int, seed: int) -> None:
+    learner = lab.StandardLearner(name, lab.Setting(len(bits.pulls), channel), seed)
+    bits.play(learner.choose, learner.learn, rounds)
+
+
 def measure(
     library: str,
     learner: str,
@@ -156,16 +163,13 @@ def compare(study: lab.Study) -> list[Measured]:
         Measured("bandana-lab", name, one.regret[:, -1], one.rounds_per_second)
         for name, one in result.items()
     ]
+    for name in LEARNERS:
+        called = partial(play_called, name, study.channel)
+        found.append(measure("the same, called", name, called, study))
     for name, make in smpybandits().items():
-        def play(bits: Bits, rounds: int, seed: int, make: Any = make) -> None:
-            play_smpybandits(make, bits, rounds, seed)
-
-        found.append(measure("SMPyBandits", name, play, study))
+        found.append(measure("SMPyBandits", name, partial(play_smpybandits, make), study))
     for name, policy in mabwiser().items():
-        def fit(bits: Bits, rounds: int, seed: int, policy: Any = policy) -> None:
-            play_mabwiser(policy, bits, rounds, seed)
-
-        found.append(measure("mabwiser", name, fit, study))
+        found.append(measure("mabwiser", name, partial(play_mabwiser, policy), study))
     return found
 
 
@@ -197,18 +201,18 @@ def rows(found: list[Measured]) -> list[dict[str, Any]]:
 
 def written(table: list[dict[str, Any]]) -> str:
     lines = [
-        f"{'learner':<19}{'library':<13}{'regret':>17}{'difference':>19}{'agrees':>8}"
+        f"{'learner':<19}{'library':<18}{'regret':>17}{'difference':>19}{'agrees':>8}"
         f"{'rounds/s':>12}{'times':>8}{'goal':>6}"
     ]
     for row in table:
-        line = f"{row['learner']:<19}{row['library']:<13}"
+        line = f"{row['learner']:<19}{row['library']:<18}"
         line += f"{row['regret']:>9.1f} +- {row['ci95']:<5.1f}"
         if row["ratio"] is None:
             line += f"{'':>26}{row['rounds_per_second']:>12,.0f}"
         else:
             line += f"{row['difference']:>10.1f} +- {row['difference_ci95']:<5.1f}"
             line += f"{'yes' if row['agrees'] else 'NO':>8}{row['rounds_per_second']:>12,.0f}"
-            line += f"{row['ratio']:>8.0f}{row['goal']:>6}"
+            line += f"{row['ratio']:>8.0f}{row['goal'] or '':>6}"
         lines.append(line)
     return "\n".join(lines)
 

@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 #[pyclass(frozen, module = "bandana_lab")]
 #[derive(Debug)]
 pub(crate) struct Channel {
-    name: String,
+    pub(crate) name: String,
     pub(crate) kind: Kind,
 }
 

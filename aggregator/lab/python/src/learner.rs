@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use bandana_lab::{
-    Contestant, Learner, Random as Generator, Setting as LabSetting, StandardLearner,
-};
+use bandana_lab::{Contestant, Learner, Random as Generator, Setting as LabSetting};
+use bandana_shared::limits::ARMS_MAX;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -12,24 +11,33 @@ use crate::channel::Channel;
 use crate::failure::Failure;
 use crate::random::Random;
 
-/// The names of the learners that come with the laboratory.
-#[pyfunction]
-pub(crate) fn learners() -> Vec<String> {
-    StandardLearner::all().map(|one| one.name()).collect()
-}
-
 /// What is known before the first round of a trial.
 #[pyclass(frozen, get_all, module = "bandana_lab")]
 #[derive(Debug)]
 pub(crate) struct Setting {
     /// Number of arms.
-    arms: usize,
+    pub(crate) arms: usize,
     /// The channel of the signals.
-    channel: Py<Channel>,
+    pub(crate) channel: Py<Channel>,
     /// Number of reports that arrive together.
-    batch: usize,
+    pub(crate) batch: usize,
     /// Whether a batch is of one arm, whose reports come only once it is full, as shuffled ones do.
-    fills_batches: bool,
+    pub(crate) fills_batches: bool,
+}
+
+#[pymethods]
+impl Setting {
+    #[new]
+    #[pyo3(signature = (arms, channel, batch=1, *, fills_batches=false))]
+    fn new(arms: usize, channel: Py<Channel>, batch: usize, fills_batches: bool) -> PyResult<Self> {
+        if arms == 0 || arms > ARMS_MAX || batch == 0 {
+            return Err(PyValueError::new_err(format!(
+                "{arms} arms and a batch of {batch}; there must be 1 to {ARMS_MAX} arms, and a batch \
+                 of 1 or more"
+            )));
+        }
+        Ok(Self { arms, channel, batch, fills_batches })
+    }
 }
 
 /// A participant whose learners Python makes, one for each trial.

@@ -13,6 +13,7 @@ mod instance;
 mod learner;
 mod random;
 mod result;
+mod standard;
 mod study;
 
 /// The native half of the package `bandana_lab`.
@@ -28,11 +29,13 @@ mod _native {
     #[pymodule_export]
     use super::instance::Instance;
     #[pymodule_export]
-    use super::learner::{Setting, learners};
+    use super::learner::Setting;
     #[pymodule_export]
     use super::random::Random;
     #[pymodule_export]
     use super::result::LearnerResult;
+    #[pymodule_export]
+    use super::standard::{StandardLearner, learners};
     #[pymodule_export]
     use super::study::run_study;
 }

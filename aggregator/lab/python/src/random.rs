@@ -29,7 +29,8 @@ impl Random {
         result
     }
 
-    fn draw<T>(&self, draw: impl FnOnce(&mut Generator) -> T) -> PyResult<T> {
+    /// Draws, unless the call is over.
+    pub(crate) fn draw<T>(&self, draw: impl FnOnce(&mut Generator) -> T) -> PyResult<T> {
         let mut lent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lent.as_mut().map(draw).ok_or_else(|| {
             PyRuntimeError::new_err(

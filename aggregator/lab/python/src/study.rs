@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, park_timeout};
 use std::time::Duration;
 
-use bandana_lab::{
-    Bandit, Contestant, Course, FinishedTrial, StandardLearner, Study, StudyOutcome,
-};
+use bandana_lab::{Bandit, Contestant, Course, FinishedTrial, Study, StudyOutcome};
 use bandana_shared::accounting::delta::Delta;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -17,8 +15,9 @@ use crate::bandit::PythonBandit;
 use crate::channel::{Channel, Kind};
 use crate::failure::{Failure, value_error};
 use crate::instance::Instance;
-use crate::learner::{PythonContestant, learners};
+use crate::learner::PythonContestant;
 use crate::result::{LearnerResult, results};
+use crate::standard::contestant;
 
 /// Time between two looks at Python's signals.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -128,9 +127,9 @@ impl Settings {
                 ("bandit".to_owned(), Arc::new(bandit))
             }
         };
-        let contestant = |one: &Participant| -> PyResult<Arc<dyn Contestant>> {
+        let of = |one: &Participant| -> PyResult<Arc<dyn Contestant>> {
             Ok(match one {
-                Participant::Named(name) => Arc::new(standard(name)?),
+                Participant::Named(name) => Arc::new(contestant(name)?),
                 Participant::Own(name, make) => Arc::new(PythonContestant {
                     name: name.clone(),
                     make: make.clone_ref(py),
@@ -138,7 +137,7 @@ impl Settings {
                 }),
             })
         };
-        let contestants = self.learners.iter().map(contestant).collect::<PyResult<Vec<_>>>()?;
+        let contestants = self.learners.iter().map(of).collect::<PyResult<Vec<_>>>()?;
         let jobs = contestants.len().saturating_mul(self.trials);
         Ok(Study {
             trials: self.trials,
@@ -158,14 +157,6 @@ impl Settings {
 /// Python makes a state for each thread that comes unknown, which takes ten times as long as a call.
 fn host(work: &mut (dyn FnMut() + Send)) {
     Python::attach(|py| py.detach(work));
-}
-
-/// The learner of this name.
-fn standard(name: &str) -> PyResult<StandardLearner> {
-    name.parse().map_err(|_| {
-        let names = learners().join(", ");
-        PyValueError::new_err(format!("there is no learner {name:?}: {names}"))
-    })
 }
 
 /// Runs a study: the checkpoints, each learner's result, and whether it was ended early.

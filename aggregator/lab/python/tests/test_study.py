@@ -139,6 +139,61 @@ def test_all_learners_learn_and_thompson_sampling_in_python_as_fast() -> None:
     assert abs(rust - python) < half + other, last
 
 
+@pytest.mark.parametrize("name", ["ldp-ts", "ldp-ucb", "rand-ada-kl", "top-two"])
+def test_a_learner_around_one_of_the_laboratory_makes_its_choices(name: str) -> None:
+    class Around:
+        def __init__(self, setting: lab.Setting) -> None:
+            self.inner = lab.StandardLearner(name, setting)
+
+        def choose(self, rng: lab.Random) -> int:
+            return self.inner.choose(rng)
+
+        def learn(self, arm: int, signal: float) -> None:
+            self.inner.learn(arm, signal)
+
+        def end_batch(self) -> None:
+            self.inner.end_batch()
+
+    for settings in ({"batch": 10}, {"shuffle": 10}):
+        result = study(name, ("around", Around), **settings).run()
+        np.testing.assert_array_equal(result.regret[name], result.regret["around"])
+
+
+def test_every_learner_learns_in_a_loop_of_ones_own() -> None:
+    draws = np.random.default_rng(1)
+    for name in lab.learners():
+        own = {"ldp-ucb-laplace": lab.Channel("laplace", 8.0)}
+        default = lab.Channel("none") if name.startswith("nonprivate") else lab.Channel("linear", 8.0)
+        channel = own.get(name, default)
+        learner = lab.StandardLearner(name, lab.Setting(3, channel), seed=2)
+        pulls = [0, 0, 0]
+        for _ in range(1_000):
+            arm = learner.choose()
+            pulls[arm] += 1
+            reward = float(draws.random() < (0.1, 0.9, 0.2)[arm])
+            learner.learn(arm, float(channel.send(reward, seed=int(draws.integers(2**32)))))
+        # Uniform play gives a third of the rounds to the best arm, a learner for verdicts half.
+        assert name == "uniform" or pulls[1] > 400, (name, pulls)
+
+
+def test_a_learner_says_what_it_can_hear() -> None:
+    setting = lab.Setting(2, lab.Channel("linear", 1.0))
+    learner = lab.StandardLearner("ldp-ts", setting)
+    assert learner.name == "ldp-ts" and repr(learner) == '<StandardLearner "ldp-ts" of 2 arms>'
+    for arm, signal in [(2, 1.0), (0, float("nan"))]:
+        with pytest.raises(ValueError, match=f"for arm {arm}; there are 2 arms"):
+            learner.learn(arm, signal)
+    for name, channel in [("ldp-ts", "none"), ("nonprivate-ts", "linear"), ("ldp-ucb-laplace", "rr")]:
+        unheard = lab.Channel(channel, None if channel == "none" else 1.0)
+        with pytest.raises(ValueError, match=f"\"{name}\" does not hear the channel \"{channel}\""):
+            lab.StandardLearner(name, lab.Setting(2, unheard))
+    with pytest.raises(ValueError, match="no learner \"nobody\": ldp-ts, "):
+        lab.StandardLearner("nobody", setting)
+    for arms, batch in [(0, 1), (1025, 1), (2, 0)]:
+        with pytest.raises(ValueError, match=f"{arms} arms and a batch of {batch}"):
+            lab.Setting(arms, lab.Channel("linear", 1.0), batch)
+
+
 def test_learners_meet_the_same_rewards_and_noise() -> None:
     heard: dict[str, list[float]] = {"a": [], "b": []}
 

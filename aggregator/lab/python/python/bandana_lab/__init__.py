@@ -19,7 +19,15 @@ True
 """
 
 from bandana_lab import accounting
-from bandana_lab._native import Channel, Instance, LearnerResult, Random, Setting, learners
+from bandana_lab._native import (
+    Channel,
+    Instance,
+    LearnerResult,
+    Random,
+    Setting,
+    StandardLearner,
+    learners,
+)
 from bandana_lab.result import StudyResult
 from bandana_lab.study import Bandit, Learner, Study
 
@@ -31,6 +39,7 @@ __all__ = [
     "LearnerResult",
     "Random",
     "Setting",
+    "StandardLearner",
     "Study",
     "StudyResult",
     "accounting",

@@ -13,6 +13,7 @@ __all__ = [
     "LearnerResult",
     "Random",
     "Setting",
+    "StandardLearner",
     "advanced",
     "basic",
     "gaussian_rho",
@@ -84,6 +85,9 @@ class Random:
 
 @final
 class Setting:
+    def __new__(
+        cls, arms: int, channel: Channel, batch: int = 1, *, fills_batches: bool = False
+    ) -> Setting: ...
     @property
     def arms(self) -> int: ...
     @property
@@ -92,6 +96,15 @@ class Setting:
     def batch(self) -> int: ...
     @property
     def fills_batches(self) -> bool: ...
+
+@final
+class StandardLearner:
+    def __new__(cls, name: str, setting: Setting, seed: int = 1) -> StandardLearner: ...
+    @property
+    def name(self) -> str: ...
+    def choose(self, rng: Random | None = None) -> int: ...
+    def learn(self, arm: int, signal: float) -> None: ...
+    def end_batch(self) -> None: ...
 
 @final
 class LearnerResult:
