@@ -120,6 +120,20 @@ struct Row {
 }
 
 impl Instance {
+    /// The names that [`Self::named`] knows.
+    pub const NAMES: [&str; 10] = [
+        "paper-20",
+        "two-arms",
+        "five-arms",
+        "close-arms",
+        "variance-trap",
+        "exponential-trap",
+        "power-near-one",
+        "power-near-zero",
+        "wide-best",
+        "rare-reward",
+    ];
+
     /// The 20-arm instance of Ren et al. 2020, reused by Jiang, Zhao and Li 2023:
     /// one arm of mean .9, five of .8, five of .7, five of .6, four of .5.
     pub fn paper_20() -> Self {
@@ -285,6 +299,14 @@ mod tests {
             .collect();
         assert_eq!(means.len(), 20);
         assert!(means.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-12), "{means:?}");
+    }
+
+    #[test]
+    fn every_name_has_an_instance() {
+        for name in Instance::NAMES {
+            assert!(Instance::named(name).is_ok_and(|one| one.arms.len() > 1), "{name}");
+        }
+        assert!(Instance::named("no-such-instance").is_err());
     }
 
     #[test]

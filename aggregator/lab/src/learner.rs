@@ -36,7 +36,7 @@ pub struct Setting {
 ///
 /// Each round it chooses an arm. The signal of that arm's reward comes later, with those of its
 /// batch. [The crate's page](crate) has an example.
-pub trait Learner {
+pub trait Learner: Send {
     /// Chooses an arm, from 0; its report is pending.
     fn choose(&mut self, rng: &mut Random) -> usize;
 

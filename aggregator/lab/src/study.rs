@@ -51,6 +51,9 @@ pub struct Study {
     pub seed: u64,
     /// Number of threads.
     pub threads: usize,
+    /// What is called on each thread with all of its work. A program whose learners need a prepared
+    /// thread, such as an interpreter of another language, prepares it here, once for all trials.
+    pub host: fn(&mut (dyn FnMut() + Send)),
 }
 
 /// A trial that is done, to be kept: a study that is given it does not run it again.
@@ -93,6 +96,7 @@ impl Study {
             served: false,
             seed: 1,
             threads: 1,
+            host: |work| work(),
         }
     }
 
@@ -200,7 +204,13 @@ impl Study {
             }
             Ok(())
         };
-        on_threads(self.threads, work)?;
+        let hosted = || {
+            // A host that does not call the work has done none.
+            let mut result = Ok(());
+            (self.host)(&mut || result = work());
+            result
+        };
+        on_threads(self.threads, hosted)?;
         let (results, _) = done.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut of_entries: Vec<Finished> = entries.iter().map(|_| Finished::default()).collect();
         for ((place, trial), done) in kept.into_iter().chain(results) {

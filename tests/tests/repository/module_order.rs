@@ -13,11 +13,12 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, ItemUse, Macro, Meta, UseTree};
 
 /// Folders of code, from the repository's root.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "shared/src",
     "client/src",
     "aggregator/learners/src",
     "aggregator/lab/src",
+    "aggregator/lab/python/src",
     "aggregator/mechanisms/src",
     "aggregator/zcdp/src",
     "aggregator/src",

@@ -50,6 +50,25 @@ fn a_seed_fixes_the_result_whatever_the_threads() {
 }
 
 #[test]
+fn a_host_prepares_each_thread_before_its_trials() {
+    thread_local! { static PREPARED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) } }
+    let mut study = study(&[StandardLearner::LdpTs], 300, 4);
+    study.host = |work| {
+        PREPARED.set(true);
+        work();
+    };
+    let prepared = |study: &Study| {
+        let seen = Mutex::new(Vec::new());
+        let stop = AtomicBool::new(false);
+        study.run(&stop, |_| seen.lock().unwrap().push(PREPARED.get())).unwrap();
+        seen.into_inner().unwrap()
+    };
+    assert_eq!(prepared(&study), [true; 8]);
+    let unprepared = Study { host: |work| work(), ..study.clone() };
+    assert_eq!(prepared(&unprepared), [false; 8]);
+}
+
+#[test]
 fn levels_tell_more_than_bits_at_a_large_epsilon() {
     // At epsilon = 5 the ratio of all learners lies near .8 in the long run; with 20
     // trials its standard error is about .05, and this seed is fixed.

@@ -1,0 +1,97 @@
+"""A study: many trials of learners on one bandit, on several threads."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, SupportsFloat, SupportsIndex
+
+from bandana_lab._native import Channel, Instance, Random, Setting, run_study
+from bandana_lab.result import StudyResult
+
+
+class Learner(Protocol):
+    """A learner that is written in Python, during a trial.
+
+    It may also have a method ``end_batch(self) -> None``, called when all reports of a batch have
+    arrived. An exception of any of its methods ends the study, which raises it.
+    """
+
+    def choose(self, rng: Random, /) -> SupportsIndex:
+        """Choose an arm, from 0. Randomness comes from ``rng``, which the study's seed fixes."""
+
+    def learn(self, arm: int, signal: float, /) -> None:
+        """Hear the signal of a report: of private bits 0 or 1, of levels between them."""
+
+
+class Bandit(Protocol):
+    """A bandit that is written in Python: threads call it in turns."""
+
+    @property
+    def means(self) -> Sequence[float]:
+        """The mean reward of each arm, from 0 to 1. They are read once."""
+
+    def draw(self, arm: int, rng: Random, /) -> SupportsFloat:
+        """Draw a reward of an arm, from 0 to 1."""
+
+
+@dataclass
+class Study:
+    """Settings of a study.
+
+    A study has one channel. Studies with the same seed have the same rewards, so results of several
+    channels can be compared in pairs of trials.
+    """
+
+    instance: Instance | Bandit
+    """The arms."""
+    learners: Sequence[str | tuple[str, Callable[[Setting], Learner]]]
+    """Names from :func:`bandana_lab.learners`, or pairs of a name and of what makes a learner for each
+    trial, such as a class."""
+    channel: Channel
+    """A channel of devices. The learners ``nonprivate-*`` and ``ldp-ucb-laplace`` bring their own."""
+    horizon: int = 100_000
+    """Number of rounds of a trial."""
+    trials: int = 50
+    """Number of trials of each learner."""
+    seed: int = 1
+    """The seed of all randomness."""
+    threads: int = field(default_factory=lambda: os.cpu_count() or 1)
+    """Number of threads. Learners and bandits that are written in Python take turns."""
+    batch: int = 1
+    """Number of reports that arrive together."""
+    checkpoints: Sequence[int] | None = None
+    """Rounds after which the regret is recorded, ascending to the horizon; without them ten for
+    each power of ten from 100 on."""
+    shuffle: int | None = None
+    """Number of reports of an arm that arrive together, if reports are shuffled; ``batch`` is not used
+    then."""
+    delta: float = 1e-6
+    """The delta that the central loss of shuffled reports is stated with."""
+    served: bool = False
+    """Whether arms are drawn from policies as a server would serve them."""
+    dishonest: float = 0.0
+    """Share of dishonest people."""
+    attack: str = "flip"
+    """What they do: ``"flip"`` reports zeros for the best arm and ones for all others, ``"stuff"`` ones
+    for the worst arm, without being asked."""
+
+    def run(self, progress: Callable[[int, int], object] | bool | None = None) -> StudyResult:
+        """Run the study. Ctrl-C ends it with ``KeyboardInterrupt``.
+
+        ``progress`` is called with the numbers of finished and of all trials, and ends the study with
+        the trials that are done by returning ``False``; ``True`` writes the numbers to ``stderr``.
+
+        Raises ``ValueError`` for settings that can't be, and whatever a learner or a bandit that is
+        written in Python raises.
+        """
+        tell = progress if callable(progress) else _tell if progress else None
+        checkpoints, results, interrupted = run_study(self, tell)
+        return StudyResult(checkpoints, results, interrupted)
+
+
+def _tell(done: int, total: int) -> None:
+    end = "\n" if done == total else ""
+    print(f"\r{done} of {total} trials", file=sys.stderr, end=end, flush=True)
