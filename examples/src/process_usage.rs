@@ -34,6 +34,16 @@ pub fn family_time(process: u32) -> anyhow::Result<Duration> {
     Ok(sum + first.own + first.ended)
 }
 
+/// The memory of a process that is in RAM, in bytes.
+///
+/// # Errors
+/// As [`processor_time`].
+pub fn resident_bytes(process: u32) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
+}
+
 /// The process that started another one.
 ///
 /// # Errors

@@ -91,15 +91,13 @@ impl From<Store> for StoreSettings {
                 let settings = EmbeddedSettings { replay_window_days, ids_max };
                 Self::Embedded { data_dir, settings }
             }
-            StorePlace::Database { url, ca, password_file } => {
-                Self::Postgres(PostgresSettings {
-                    url,
-                    ca,
-                    password_file,
-                    replay_window_days,
-                    id_partitions,
-                })
-            }
+            StorePlace::Database { url, ca, password_file } => Self::Postgres(PostgresSettings {
+                url,
+                ca,
+                password_file,
+                replay_window_days,
+                id_partitions,
+            }),
         }
     }
 }

@@ -315,8 +315,7 @@ async fn run(
         &beyond.symbols,
         &beyond.reports,
     ];
-    let (sql, count) =
-        if beyond.ordinals.is_empty() { (COMMIT, 16) } else { (COMMIT_SYMBOLS, 20) };
+    let (sql, count) = if beyond.ordinals.is_empty() { (COMMIT, 16) } else { (COMMIT_SYMBOLS, 20) };
     let statement = session.prepare(sql).await.map_err(failed)?;
     session.client.query_opt(&statement, &parameters[..count]).await.map_err(failed)
 }
