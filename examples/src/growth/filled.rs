@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::ensure;
 use bandana_aggregator::clock::{Clock as _, SystemClock};
@@ -47,6 +48,8 @@ pub(super) struct Filled {
     day: Day,
     /// The second half of all upload ids.
     load: u64,
+    /// Mean time in which the store made an experiment.
+    pub(super) creation: Duration,
 }
 
 impl Filled {
@@ -103,6 +106,7 @@ fn write(store: &mut dyn Store, size: Size) -> anyhow::Result<Filled> {
     let clock = Arc::new(SystemClock::new());
     let day = clock.day();
     let mut records = Vec::new();
+    let begin = clock.monotonic();
     for number in 0..size.experiments {
         let specification = specification(&format!("growth-{load:016x}-{number:05}"), size.arms)?;
         let entry = AuditEntry {
@@ -115,6 +119,8 @@ fn write(store: &mut dyn Store, size: Size) -> anyhow::Result<Filled> {
         let state = ExperimentState::Running;
         records.push(store.create_experiment(&specification, CONFIG, state, &entry)?);
     }
+    let experiments = u32::try_from(size.experiments)?.max(1);
+    let creation = clock.monotonic().saturating_sub(begin) / experiments;
     let digests = records.iter().flat_map(|record| &record.revisions).map(Specification::digest);
     let digests = digests.collect();
     let experiments = Registry::new(1, clock).publish_all(records)?;
@@ -135,7 +141,7 @@ fn write(store: &mut dyn Store, size: Size) -> anyhow::Result<Filled> {
         let is_counted = |verdict: &Verdict| *verdict == Verdict::Accepted;
         ensure!(committed.verdicts.iter().all(is_counted), "ids were not counted");
     }
-    Ok(Filled { digests, arms: size.arms, day, load })
+    Ok(Filled { digests, arms: size.arms, day, load, creation })
 }
 
 fn specification(id: &str, arms: usize) -> anyhow::Result<Specification> {

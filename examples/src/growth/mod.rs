@@ -45,6 +45,8 @@ pub struct Size {
 pub struct Cost {
     /// The size.
     pub size: Size,
+    /// Mean time in which the store makes an experiment.
+    pub creation_ms: f64,
     /// From the start of the first server until it listens.
     pub start_ms: f64,
     /// Resident memory of a server, without callers.
@@ -138,6 +140,7 @@ pub async fn measure(
     let of_database = database_before.zip(database_idle).zip(database_after);
     Ok(Cost {
         size,
+        creation_ms: filled.creation.as_secs_f64() * 1e3,
         start_ms: start.as_secs_f64() * 1e3,
         resident_mib: resident as f64 / (size.replicas as f64 * 1024.0 * 1024.0),
         idle_share: (idle.saturating_sub(before)).as_secs_f64() / time.as_secs_f64(),
