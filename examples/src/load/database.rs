@@ -20,12 +20,18 @@ impl Database {
     /// # Errors
     /// When it can't be reached without TLS, or is not on this host.
     pub async fn find(url: &str) -> anyhow::Result<Self> {
-        let backend = u32::try_from(number(url, "SELECT pg_backend_pid()::bigint").await?)?;
-        // The number may belong to another process of this host.
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+        let connection = tokio::spawn(connection);
+        let row = client.query_one("SELECT pg_backend_pid()", &[]).await?;
+        let backend = u32::try_from(row.get::<_, i32>(0))?;
+        // The number may belong to another process of this host. Ours lives as long as `client`.
         let name = std::fs::read_to_string(format!("/proc/{backend}/comm"));
         let name = name.context("the database is on another host")?;
         ensure!(name.trim_end() == "postgres", "process {backend} here is {name}");
-        Ok(Self { first: parent(backend)? })
+        let first = parent(backend)?;
+        drop(client);
+        connection.await??;
+        Ok(Self { first })
     }
 
     /// The bytes of a database on disk.
@@ -33,8 +39,13 @@ impl Database {
     /// # Errors
     /// As [`Self::find`].
     pub async fn bytes(url: &str) -> anyhow::Result<u64> {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+        let connection = tokio::spawn(connection);
         let query = "SELECT pg_database_size(current_database())";
-        Ok(u64::try_from(number(url, query).await?)?)
+        let bytes: i64 = client.query_one(query, &[]).await?.get(0);
+        drop(client);
+        connection.await??;
+        Ok(u64::try_from(bytes)?)
     }
 
     /// The processor time of all of its processes so far.
@@ -44,14 +55,4 @@ impl Database {
     pub fn processor_time(self) -> anyhow::Result<Duration> {
         family_time(self.first)
     }
-}
-
-/// The only value of a query.
-async fn number(url: &str, query: &str) -> anyhow::Result<i64> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-    let connection = tokio::spawn(connection);
-    let value = client.query_one(query, &[]).await?.get(0);
-    drop(client);
-    connection.await??;
-    Ok(value)
 }
