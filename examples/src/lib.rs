@@ -4,6 +4,7 @@ pub mod aggregator_process;
 pub mod disclosing;
 pub mod embedding;
 pub mod environment;
+pub mod growth;
 pub mod load;
 pub mod plot;
 pub mod population;

@@ -116,7 +116,15 @@ impl Postgres {
     /// # Errors
     /// When the database can't be created.
     pub fn database(&self) -> anyhow::Result<String> {
-        let name = format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.database_for("test")
+    }
+
+    /// As [`Self::database`], with this word at the beginning of the database's name.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn database_for(&self, what: &str) -> anyhow::Result<String> {
+        let name = format!("{what}{}", self.databases.fetch_add(1, Ordering::Relaxed));
         query(&self.url("postgres"), &format!("CREATE DATABASE {name} TEMPLATE template0"))?;
         Ok(self.url(&name))
     }

@@ -263,7 +263,8 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
 
 fn settings(url: &str) -> anyhow::Result<PostgresSettings> {
     let url = url.parse()?;
-    Ok(PostgresSettings { url, ca: None, password_file: None, replay_window_days: 3 })
+    let (ca, password_file) = (None, None);
+    Ok(PostgresSettings { url, ca, password_file, replay_window_days: 3, id_partitions: 1 })
 }
 
 async fn order(url: &str, sql: String) -> anyhow::Result<()> {

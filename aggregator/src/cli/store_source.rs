@@ -33,12 +33,16 @@ impl StoreSource {
         let overrides = self.overrides.0.clone();
         let (Configuration { store, .. }, _) =
             Configuration::load(self.config.as_deref(), overrides)?;
-        let replay_window_days = store.replay_window_days;
+        let (replay_window_days, id_partitions) = (store.replay_window_days, store.id_partitions);
         Ok(match store.place {
             StorePlace::Directory(directory) => Found::Directory(directory),
-            StorePlace::Database { url, ca, password_file } => {
-                Found::Database(PostgresSettings { url, ca, password_file, replay_window_days })
-            }
+            StorePlace::Database { url, ca, password_file } => Found::Database(PostgresSettings {
+                url,
+                ca,
+                password_file,
+                replay_window_days,
+                id_partitions,
+            }),
         })
     }
 }

@@ -18,13 +18,14 @@ pub static SECTIONS: [(&str, &str); 7] = [
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 40] = [
+pub static SETTINGS: [&Setting; 41] = [
     &DATA_DIR,
     &STORE_URL,
     &STORE_CA,
     &STORE_PASSWORD_FILE,
     &REPLAY_WINDOW_DAYS,
     &IDS_MAX,
+    &ID_PARTITIONS,
     &DEVICES_LISTEN,
     &DEVICES_APP_KEYS_FILE,
     &DEVICES_CORS_ORIGINS,
@@ -130,6 +131,18 @@ pub(super) static IDS_MAX: Setting = Setting {
     kind: Kind::Integer(1..=u32::MAX),
     fallback: Fallback::Default("50000000"),
     doc: "Upload ids to remember at most, about 20 bytes of memory each. For `data_dir` only.",
+};
+
+pub(super) static ID_PARTITIONS: Setting = Setting {
+    section: "store",
+    key: "id_partitions",
+    environment: "BANDANA_ID_PARTITIONS",
+    flag: "id-partitions",
+    placeholder: "NUMBER",
+    kind: Kind::Integer(1..=64),
+    fallback: Fallback::Default("1"),
+    doc: "Tables that the upload ids of a day are split into, for a database with many millions a \
+          day. Counts for days without a table so far. For `url` only.",
 };
 
 pub(super) static DEVICES_LISTEN: Setting = Setting {

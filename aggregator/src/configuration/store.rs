@@ -19,6 +19,8 @@ pub struct Store {
     pub replay_window_days: u32,
     /// Maximum number of upload ids to remember: at least 1. For a directory only.
     pub ids_max: u32,
+    /// Tables that the ids of a day are split into: 1 to 64. For a database only.
+    pub id_partitions: u32,
 }
 
 /// The location of the store.
@@ -43,6 +45,7 @@ impl Store {
             place: place(effective)?,
             replay_window_days: effective.value(&settings::REPLAY_WINDOW_DAYS)?,
             ids_max: effective.value(&settings::IDS_MAX)?,
+            id_partitions: effective.value(&settings::ID_PARTITIONS)?,
         })
     }
 }
@@ -81,16 +84,20 @@ fn problem(effective: &Effective, setting: &Setting, what: &str) -> Configuratio
 
 impl From<Store> for StoreSettings {
     fn from(store: Store) -> Self {
-        let Store { place, replay_window_days, ids_max } = store;
+        let Store { place, replay_window_days, ids_max, id_partitions } = store;
         match place {
             StorePlace::Directory(data_dir) => {
                 let ids_max = usize::try_from(ids_max).unwrap_or(usize::MAX);
                 let settings = EmbeddedSettings { replay_window_days, ids_max };
                 Self::Embedded { data_dir, settings }
             }
-            StorePlace::Database { url, ca, password_file } => {
-                Self::Postgres(PostgresSettings { url, ca, password_file, replay_window_days })
-            }
+            StorePlace::Database { url, ca, password_file } => Self::Postgres(PostgresSettings {
+                url,
+                ca,
+                password_file,
+                replay_window_days,
+                id_partitions,
+            }),
         }
     }
 }

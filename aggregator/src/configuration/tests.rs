@@ -50,6 +50,7 @@ data_dir = \"flag\" # --data-dir
 # password_file # not set
 replay_window_days = 16 # b.toml, line 4
 ids_max = 5 # $BANDANA_IDS_MAX
+id_partitions = 1 # default
 
 [devices]
 listen = \"127.0.0.1:7301\" # default

@@ -107,9 +107,7 @@ impl Writer {
         due: std_mpsc::Sender<Arc<Experiment>>,
         metrics: IngestMetrics,
     ) -> Result<(Self, Ingest), WriterError> {
-        for record in store.load()? {
-            registry.publish(record)?;
-        }
+        registry.publish_all(store.load()?)?;
         registry.remember_deleted(&store.deleted()?);
         let today = Today::new(clock);
         let window = store.window(today.day);

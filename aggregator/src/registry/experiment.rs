@@ -234,10 +234,12 @@ impl Experiment {
     }
 
     fn sample(&self, monitor: &mut ExperimentMonitor, now: Duration) {
-        let cells = self.serving.load().specification.cells();
-        let reports = cells.reports_of_arms(&self.tallies());
-        let selections = self.selections.iter().map(|count| count.load(Ordering::Relaxed)).sum();
-        let is_running = self.serving.load().state == ExperimentState::Running;
+        let serving = self.serving.load();
+        let reports = serving.specification.cells().reports_of_arms(&self.tallies());
+        // Reading the places of arms that there aren't would be most of the work.
+        let counts = self.selections.iter().take(serving.specification.arms().len());
+        let selections = counts.map(|count| count.load(Ordering::Relaxed)).sum();
+        let is_running = serving.state == ExperimentState::Running;
         monitor.observe(now, &reports, selections, is_running);
     }
 

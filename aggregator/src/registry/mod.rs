@@ -6,6 +6,7 @@ mod experiment;
 mod monitor;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -37,7 +38,7 @@ pub struct Registry {
     clock: Arc<dyn Clock>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Index {
     by_id: BTreeMap<ExperimentId, Arc<Experiment>>,
     by_key: HashMap<ExperimentKey, Arc<Experiment>>,
@@ -46,7 +47,34 @@ struct Index {
     deleted: HashSet<Digest>,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Experiments that copies of an index had on this thread.
+    static COPIED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 impl Index {
+    /// A copy, which costs in proportion to the number of experiments.
+    fn copy(&self) -> Self {
+        #[cfg(test)]
+        COPIED.set(COPIED.get() + self.by_key.len());
+        let Self { by_id, by_key, by_digest, deleted } = self;
+        Self {
+            by_id: by_id.clone(),
+            by_key: by_key.clone(),
+            by_digest: by_digest.clone(),
+            deleted: deleted.clone(),
+        }
+    }
+
+    fn add(&mut self, experiment: &Arc<Experiment>, revisions: &[Arc<Specification>]) {
+        self.by_id.entry(experiment.id().clone()).or_insert_with(|| Arc::clone(experiment));
+        self.by_key.insert(experiment.key(), Arc::clone(experiment));
+        for specification in revisions {
+            self.add_revision(experiment, specification);
+        }
+    }
+
     fn add_revision(&mut self, experiment: &Arc<Experiment>, revision: &Arc<Specification>) {
         let (experiment, specification) = (Arc::clone(experiment), Arc::clone(revision));
         self.deleted.remove(&revision.digest());
@@ -117,8 +145,11 @@ impl Registry {
         wanted: impl Fn(&Experiment) -> bool,
     ) -> Vec<Arc<Experiment>> {
         let index = self.index.load();
+        // A name that is no id is compared with all of them.
+        let start = name.and_then(|name| ExperimentId::new(name).ok());
+        let start = start.map_or(Bound::Unbounded, Bound::Excluded);
         let is_after = |id: &ExperimentId| name.is_none_or(|name| id.as_str() > name);
-        let after = index.by_id.iter().filter(|(id, _)| is_after(id));
+        let after = index.by_id.range((start, Bound::Unbounded)).filter(|(id, _)| is_after(id));
         let wanted =
             after.map(|(_, experiment)| experiment).filter(|experiment| wanted(experiment));
         wanted.take(most).cloned().collect()
@@ -128,7 +159,7 @@ impl Registry {
     pub(crate) fn remove(&self, experiment: &Arc<Experiment>) {
         let _publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         self.index.rcu(|index| {
-            let mut index = Index::clone(index);
+            let mut index = index.copy();
             if index.by_id.get(experiment.id()).is_some_and(|shown| Arc::ptr_eq(shown, experiment))
             {
                 index.by_id.remove(experiment.id());
@@ -149,7 +180,7 @@ impl Registry {
     /// Remembers the revisions of deleted experiments.
     pub(crate) fn remember_deleted(&self, digests: &[Digest]) {
         self.index.rcu(|index| {
-            let mut index = Index::clone(index);
+            let mut index = index.copy();
             index.deleted.extend(digests);
             index
         });
@@ -175,36 +206,117 @@ impl Registry {
     /// # Errors
     /// [`LearnerError`], which valid records do not cause.
     pub fn publish(&self, record: ExperimentRecord) -> Result<Arc<Experiment>, LearnerError> {
+        self.publish_all(vec![record])?.pop().ok_or(LearnerError::NoActiveArm)
+    }
+
+    /// Publishes experiments as stored, new or changed. The index is copied once for all of them,
+    /// if one is new or has a new revision.
+    ///
+    /// # Errors
+    /// As [`Self::publish`]; nothing new is published then.
+    pub fn publish_all(
+        &self,
+        records: Vec<ExperimentRecord>,
+    ) -> Result<Vec<Arc<Experiment>>, LearnerError> {
         let _publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
-        let newest = record.revisions.last().ok_or(LearnerError::NoActiveArm)?;
-        let known = self.by_id(newest.experiment_id());
-        // A revision can be found before it is served, but not the other way round.
-        let experiment = match &known {
-            Some(experiment) => Arc::clone(experiment),
-            None => {
-                Arc::new(Experiment::new(&record, self.first_version, Arc::clone(&self.clock))?)
+        let index = self.index.load_full();
+        let (mut published, mut added) = (Vec::new(), Vec::new());
+        let mut changed = Vec::new();
+        for record in records {
+            let newest = record.revisions.last().ok_or(LearnerError::NoActiveArm)?;
+            let known = index.by_id.get(newest.experiment_id()).cloned();
+            // A revision can be found before it is served, but not the other way round.
+            let is_new =
+                |revision: &&Specification| !index.by_digest.contains_key(&revision.digest());
+            let news: Vec<_> =
+                record.revisions.iter().filter(is_new).cloned().map(Arc::new).collect();
+            let experiment = match &known {
+                Some(experiment) => Arc::clone(experiment),
+                None => {
+                    Arc::new(Experiment::new(&record, self.first_version, Arc::clone(&self.clock))?)
+                }
+            };
+            published.push(Arc::clone(&experiment));
+            if known.is_none() || !news.is_empty() {
+                added.push((Arc::clone(&experiment), news));
             }
-        };
-        let index = self.index.load();
-        let is_new = |revision: &&Specification| !index.by_digest.contains_key(&revision.digest());
-        let news: Vec<_> = record.revisions.iter().filter(is_new).cloned().map(Arc::new).collect();
-        if known.is_none() || !news.is_empty() {
+            if known.is_some() {
+                changed.push((experiment, record));
+            }
+        }
+        if !added.is_empty() {
             self.index.rcu(|index| {
-                let mut index = Index::clone(index);
-                index
-                    .by_id
-                    .entry(experiment.id().clone())
-                    .or_insert_with(|| Arc::clone(&experiment));
-                index.by_key.insert(experiment.key(), Arc::clone(&experiment));
-                for specification in &news {
-                    index.add_revision(&experiment, specification);
+                let mut index = index.copy();
+                for (experiment, news) in &added {
+                    index.add(experiment, news);
                 }
                 index
             });
         }
-        if known.is_some() {
+        for (experiment, record) in changed {
             experiment.apply_record(record)?;
         }
-        Ok(experiment)
+        Ok(published)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bandana_learners::guardrails::Guardrails;
+    use bandana_learners::window::{Days, Memory};
+    use bandana_learners::{Learner, LearnerConfig};
+    use bandana_shared::curve::Mechanism;
+    use bandana_shared::epsilon::Epsilon;
+    use bandana_shared::identity::Day;
+    use bandana_shared::rewards::Rewards;
+    use bandana_shared::specification::{Arm, ReleaseTiming};
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::store::{ExperimentState, WrittenRecord};
+
+    fn record(number: i64) -> ExperimentRecord {
+        let arms = ["a", "b"].map(|label| Arm::new(label).unwrap());
+        let specification = Specification::first(
+            ExperimentId::new(format!("e{number:04}")).unwrap(),
+            Epsilon::new(1.0).unwrap(),
+            Rewards::binary(),
+            Mechanism::Linear,
+            arms.to_vec(),
+            ReleaseTiming::IMMEDIATE,
+        );
+        ExperimentRecord {
+            key: ExperimentKey(number),
+            config: LearnerConfig {
+                learner: Learner::LdpTs,
+                floor_weight: 0.1,
+                memory: Memory::Everything,
+                guardrails: Guardrails::default(),
+            },
+            state: ExperimentState::Running,
+            is_archived: false,
+            written: WrittenRecord::default(),
+            revisions: vec![specification.unwrap()],
+            signatures: Vec::new(),
+            tallies: Vec::new(),
+            days: Days::default(),
+            policy: None,
+        }
+    }
+
+    #[test]
+    fn a_start_with_many_experiments_copies_none_of_them() {
+        let registry = Registry::new(1, Arc::new(ManualClock::at_day(Day::new(1))));
+        let before = COPIED.get();
+        registry.publish_all((0..300).map(record).collect()).unwrap();
+        assert_eq!(registry.all().len(), 300);
+        assert_eq!(COPIED.get() - before, 0);
+        // One more costs one copy, and a change of a known one none.
+        registry.publish(record(300)).unwrap();
+        registry.publish_all((0..300).map(record).collect()).unwrap();
+        assert_eq!(COPIED.get() - before, 300);
+        let page = registry.after(Some("e0297"), 2, |_| true);
+        assert_eq!(page.iter().map(|e| e.key().0).collect::<Vec<_>>(), [298, 299]);
+        assert_eq!(registry.after(Some("E, which is no id"), 1, |_| true)[0].key().0, 0);
     }
 }

@@ -1,6 +1,7 @@
 //! The trusted experiments in memory, as of their last commits: the published view.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bandana_shared::identity::ExperimentId;
@@ -28,8 +29,13 @@ impl TrustedExperiments {
         wanted: impl Fn(&TrustedExperiment) -> bool,
     ) -> Vec<Arc<TrustedExperiment>> {
         let is_after = |id: &ExperimentId| name.is_none_or(|name| id.as_str() > name);
+        let start = name.and_then(|name| ExperimentId::new(name).ok());
+        let start = start.map_or(Bound::Unbounded, Bound::Excluded);
         let by_id = self.read();
-        let after = by_id.iter().filter(|(id, _)| is_after(id)).map(|(_, experiment)| experiment);
+        let after = by_id
+            .range((start, Bound::Unbounded))
+            .filter(|(id, _)| is_after(id))
+            .map(|(_, experiment)| experiment);
         after.filter(|experiment| wanted(experiment)).take(most).cloned().collect()
     }
 

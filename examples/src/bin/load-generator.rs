@@ -297,14 +297,11 @@ async fn measure(
         Some(devices) => Load::new(devices, u64::MAX, manners, make),
         None => Load::new(devices, u64::MAX, manners, make),
     };
-    let (before, relay_before) = (servers.processor_time().await, servers.relay_time());
+    let before = servers.processor_times().await;
     let start = Instant::now();
     let latencies = work(arguments, &load, start).await?;
     let took = start.elapsed();
-    let after = servers.processor_time().await;
-    let difference = |(before, after): (Duration, Duration)| after.saturating_sub(before);
-    let relay = relay_before.zip(servers.relay_time()).map(difference);
-    let used = (before.zip(after).map(difference), relay);
+    let used = servers.processor_times().await.since(before);
     let reports = u64::from(arguments.reports_per_upload);
     Ok((Figures::new(&load, reports, took, &latencies, used, syncs), load))
 }

@@ -7,6 +7,32 @@ use serde::Serialize;
 
 use super::{Latencies, Load};
 
+/// The processor time that a load has cost; None: unknown, or there is no such process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessorTimes {
+    /// The servers.
+    pub servers: Option<Duration>,
+    /// The relay.
+    pub relay: Option<Duration>,
+    /// The database, where it is on this host.
+    pub database: Option<Duration>,
+}
+
+impl ProcessorTimes {
+    /// The time since `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        let of = |after: Option<Duration>, before: Option<Duration>| {
+            after.zip(before).map(|(after, before)| after.saturating_sub(before))
+        };
+        Self {
+            servers: of(self.servers, before.servers),
+            relay: of(self.relay, before.relay),
+            database: of(self.database, before.database),
+        }
+    }
+}
+
 /// The result in stable JSON form: these fields, and no others.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Figures {
@@ -37,6 +63,12 @@ pub struct Figures {
     /// Processor time of the relay; None: there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relay_cpu_seconds: Option<f64>,
+    /// Processor time of the database; None: there is none, or not on this host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub database_cpu_seconds: Option<f64>,
+    /// Acknowledged uploads per second of processor time of servers and database together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uploads_per_cpu_second_together: Option<f64>,
     /// The disk's sync rate without a server.
     pub fsync_per_second: f64,
 }
@@ -48,7 +80,7 @@ impl Figures {
         reports: u64,
         took: Duration,
         latencies: &Latencies,
-        (server_cpu, relay_cpu): (Option<Duration>, Option<Duration>),
+        used: ProcessorTimes,
         fsync_per_second: f64,
     ) -> Self {
         let acknowledged = load.acknowledged();
@@ -57,7 +89,9 @@ impl Figures {
             if seconds > 0.0 { acknowledged as f64 / seconds } else { 0.0 }
         };
         let quantile = |share: f64| latencies.value_at_quantile(share) as f64 / 1e3;
-        let server_cpu_seconds = server_cpu.map(|cpu| cpu.as_secs_f64());
+        let ProcessorTimes { servers, relay, database } = used;
+        let together = servers.zip(database).map(|(servers, database)| servers + database);
+        let server_cpu_seconds = servers.map(|cpu| cpu.as_secs_f64());
         Self {
             uploads: load.made(),
             reports: acknowledged * reports,
@@ -71,7 +105,9 @@ impl Figures {
             p999_ms: quantile(0.999),
             server_cpu_seconds,
             uploads_per_cpu_second: server_cpu_seconds.map(per),
-            relay_cpu_seconds: relay_cpu.map(|cpu| cpu.as_secs_f64()),
+            relay_cpu_seconds: relay.map(|cpu| cpu.as_secs_f64()),
+            database_cpu_seconds: database.map(|cpu| cpu.as_secs_f64()),
+            uploads_per_cpu_second_together: together.map(|cpu| per(cpu.as_secs_f64())),
             fsync_per_second,
         }
     }
@@ -103,13 +139,20 @@ impl Figures {
             let rate = self.acknowledged as f64 / seconds.max(1e-9);
             format!("relay's processor     {seconds:.2} s, {rate:.0} uploads a second of it\n")
         });
+        let database = self.database_cpu_seconds.zip(self.uploads_per_cpu_second_together);
+        let database = database.map_or_else(String::new, |(seconds, rate)| {
+            format!(
+                "database's processor  {seconds:.2} s\n\
+                 a second of both      {rate:.0} uploads\n"
+            )
+        });
         format!(
             "{} uploads sent in {:.2} s: {} acknowledged, {} refused\n\
              a second              {:.0} uploads, {:.0} reports\n\
              until acknowledged    {:.2} ms median, {:.2} ms p99, {:.2} ms p99.9\n\
              server's processor    {cpu}\n\
              a second of that      {per_cpu}\n\
-             {relay}\
+             {relay}{database}\
              the disk alone        {:.0} appends with fdatasync a second\n",
             self.uploads,
             self.seconds,
@@ -145,6 +188,8 @@ mod tests {
             server_cpu_seconds: None,
             uploads_per_cpu_second: None,
             relay_cpu_seconds: None,
+            database_cpu_seconds: None,
+            uploads_per_cpu_second_together: None,
             fsync_per_second: 1.0,
         };
         for (counted, complaint) in

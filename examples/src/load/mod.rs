@@ -3,6 +3,7 @@
 //! Each upload is retried with the same bytes until it is acknowledged or finally refused. Options
 //! lose answers, repeat acknowledged uploads, and change servers with every call.
 
+mod database;
 mod device;
 mod disk;
 mod figures;
@@ -23,9 +24,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::Code;
 
+pub use database::Database;
 pub use device::Device;
 pub use disk::syncs_per_second;
-pub use figures::Figures;
+pub use figures::{Figures, ProcessorTimes};
 pub use servers::{Servers, Target};
 
 /// Timeout of a call.

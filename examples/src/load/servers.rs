@@ -27,7 +27,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Device, Make, PATIENCE};
+use super::{Database, Device, Make, PATIENCE, ProcessorTimes};
 use crate::aggregator_process::AggregatorProcess;
 use crate::process_usage::processor_time;
 use crate::relay_process::{AT_ONCE, RelayProcess, gateway_key};
@@ -74,6 +74,7 @@ pub struct Servers {
     metrics: Option<String>,
     experiment: Specification,
     directory: Option<Directory>,
+    database: Option<Database>,
 }
 
 /// The directory of a new server's data.
@@ -100,7 +101,7 @@ impl Servers {
     /// When a server can't be reached or started, or refuses the experiment.
     pub async fn open(target: Target, program: &Path) -> anyhow::Result<Self> {
         let (mut own, mut directory) = (Vec::new(), None);
-        let (mut metrics, mut relay) = (None, None);
+        let (mut metrics, mut relay, mut database) = (None, None, None);
         // The rate limits per connection are off.
         let no_limits = ["--limit-uploads-per-second-per-connection", "0"];
         let no_limits = [no_limits, ["--limit-questions-per-second-per-connection", "0"]].concat();
@@ -131,6 +132,8 @@ impl Servers {
                 described(&own)?
             }
             Target::Replicas(url, count) => {
+                // Without it, its processor time is not known.
+                database = Database::find(&url).await.ok();
                 for _ in 0..count {
                     let replica = AggregatorProcess::start_replica_with(&no_limits, program, &url);
                     own.push(replica.await?);
@@ -145,7 +148,7 @@ impl Servers {
         let devices = devices.into_iter().map(endpoint).collect::<anyhow::Result<_>>()?;
         let mut operator = operator.connect().await?;
         let experiment = create(&mut operator).await?;
-        Ok(Self { own, relay, devices, operator, metrics, experiment, directory })
+        Ok(Self { own, relay, devices, operator, metrics, experiment, directory, database })
     }
 
     /// The data directory of a server started here.
@@ -211,11 +214,12 @@ impl Servers {
             };
             patterns.push(UploadRequest::decode(&upload.to_bytes()[..])?);
         }
-        // The names of uploads are unique to this load.
+        // The names of uploads are unique to this load, and in no order, as those of devices are.
         let load = random()?;
         Ok(Box::new(move |number| {
             let pattern = patterns[usize::try_from(number % PATTERNS as u64)?].clone();
-            let name = u128::from(load) << 64 | u128::from(number);
+            let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let name = u128::from(scattered) << 64 | u128::from(load);
             let upload_id = name.to_be_bytes().to_vec().into();
             Ok(UploadRequest { upload_id, ..pattern })
         }))
@@ -249,8 +253,17 @@ impl Servers {
         times.sum::<anyhow::Result<Duration>>().ok()
     }
 
+    /// Processor time of servers, relay and database so far.
+    pub async fn processor_times(&self) -> ProcessorTimes {
+        ProcessorTimes {
+            servers: self.processor_time().await,
+            relay: self.relay_time(),
+            database: self.database.and_then(|database| database.processor_time().ok()),
+        }
+    }
+
     /// Processor time of the relay so far. None: there is none.
-    pub fn relay_time(&self) -> Option<Duration> {
+    fn relay_time(&self) -> Option<Duration> {
         self.relay.as_ref().and_then(|relay| processor_time(relay.id().ok()?).ok())
     }
 

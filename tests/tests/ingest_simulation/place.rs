@@ -20,7 +20,7 @@ const LOG: &str = "bandana.sqlite3-wal";
 /// The location of the store.
 pub(crate) enum Place {
     Embedded { root: TempDir, current: Mutex<PathBuf> },
-    Postgres { url: String, replicas: usize },
+    Postgres { url: String, replicas: usize, id_partitions: u32 },
 }
 
 impl Place {
@@ -33,10 +33,11 @@ impl Place {
         Ok(Self::Embedded { root, current })
     }
 
-    /// An empty database, for one to three replicas.
+    /// An empty database, for one to three replicas, in one of the layouts of a day's ids.
     pub(crate) fn postgres(server: &Postgres, seed: u64) -> anyhow::Result<Self> {
         let replicas = usize::try_from(seed % 3)? + 1;
-        Ok(Self::Postgres { url: server.database()?, replicas })
+        let id_partitions = if (seed / 3).is_multiple_of(2) { 1 } else { 4 };
+        Ok(Self::Postgres { url: server.database()?, replicas, id_partitions })
     }
 
     pub(crate) fn replicas(&self) -> usize {
@@ -61,11 +62,14 @@ impl Place {
 
     /// Opens the store as at the start of a server.
     pub(crate) fn open(&self, today: Day, ids_max: usize) -> anyhow::Result<Box<dyn Store>> {
-        if let Self::Postgres { url, .. } = self {
-            let url = url.parse()?;
-            let (ca, password_file, replay_window_days) = (None, None, WINDOW);
-            let settings = PostgresSettings { url, ca, password_file, replay_window_days };
-            return Ok(Box::new(PostgresStore::open(&settings)?));
+        if let Self::Postgres { url, id_partitions, .. } = self {
+            return Ok(Box::new(PostgresStore::open(&PostgresSettings {
+                url: url.parse()?,
+                ca: None,
+                password_file: None,
+                replay_window_days: WINDOW,
+                id_partitions: *id_partitions,
+            })?));
         }
         let settings = EmbeddedSettings { replay_window_days: WINDOW, ids_max };
         let mut store = EmbeddedStore::open(&self.directory()?, settings)?;

@@ -8,6 +8,7 @@ mod deletion;
 mod flipped_values;
 mod flips;
 mod following;
+mod layouts;
 mod model;
 mod places;
 mod proxy;
@@ -48,11 +49,14 @@ fn main() -> anyhow::Result<ExitCode> {
         suite.add(format!("postgres::{name}"), move || {
             run(&Place::postgres(server.server()?)?, case)
         });
+        let server = postgres.clone();
+        suite.add(format!("split::{name}"), move || run(&Place::split(server.server()?)?, case));
     }
     for (name, case) in flips::OF_FILES {
         suite.add(format!("embedded::{name}"), || run(&Place::embedded()?, *case));
     }
     let of_replicas = [
+        layouts::ALL,
         replicas::ALL,
         cut_connection::ALL,
         flipped_values::ALL,

@@ -26,6 +26,11 @@ use tempfile::TempDir;
 /// Length of the replay window of every store here, in days.
 pub(crate) const WINDOW: u32 = 3;
 
+/// The name of databases whose days are split, by which their settings are found, and the number of
+/// tables that a day of them has.
+const SPLIT: &str = "split";
+pub(crate) const PARTITIONS: u32 = 3;
+
 pub(crate) const CONFIG: LearnerConfig = LearnerConfig {
     learner: Learner::LdpUcb,
     floor_weight: 0.125,
@@ -46,6 +51,11 @@ impl Place {
 
     pub(crate) fn postgres(server: &Postgres) -> anyhow::Result<Self> {
         Ok(Self::Postgres(server.database()?))
+    }
+
+    /// A database whose days are split by hash of the id.
+    pub(crate) fn split(server: &Postgres) -> anyhow::Result<Self> {
+        Ok(Self::Postgres(server.database_for(SPLIT)?))
     }
 
     /// Opens the store; after a drop without closing, as after a crash.
@@ -81,8 +91,14 @@ impl Place {
 }
 
 pub(crate) fn settings(url: &str) -> anyhow::Result<PostgresSettings> {
-    let url = url.parse()?;
-    Ok(PostgresSettings { url, ca: None, password_file: None, replay_window_days: WINDOW })
+    let id_partitions = if url.contains(SPLIT) { PARTITIONS } else { 1 };
+    Ok(PostgresSettings {
+        url: url.parse()?,
+        ca: None,
+        password_file: None,
+        replay_window_days: WINDOW,
+        id_partitions,
+    })
 }
 
 /// Two arms, binary rewards, an epsilon of 1.

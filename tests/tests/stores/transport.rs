@@ -63,6 +63,7 @@ fn verified() -> anyhow::Result<()> {
             ca: Some(folder.path().join(ca)),
             password_file: file.map(Path::to_owned),
             replay_window_days: 3,
+            id_partitions: 1,
         })
         .map_err(anyhow::Error::from)
     };

@@ -7,7 +7,7 @@ use bandana_shared::identity::{Day, Digest, ExperimentId};
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::decode_specification;
-use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params, params_from_iter};
 
 use super::deletion::{ARCHIVED, DELETED, was_deleted};
 use super::sqlite::{committing, reading};
@@ -38,13 +38,9 @@ impl SqliteStore {
     }
 
     fn records(&self, only: Option<ExperimentKey>) -> Result<Vec<ExperimentRecord>, StoreError> {
-        let select = format!(
-            "SELECT key, state, learner, floor_weight, window_days, discount, burn_in_reports,
-                holdout_share, {ARCHIVED}, record
-            FROM intact_experiment e WHERE (?1 IS NULL OR key = ?1) AND NOT {DELETED} ORDER BY key"
-        );
+        let select = select(only.is_some());
         let mut statement = self.connection.prepare_cached(&select).map_err(reading)?;
-        let mut rows = statement.query([only.map(|key| key.0)]).map_err(reading)?;
+        let mut rows = statement.query(params_from_iter(only.map(|key| key.0))).map_err(reading)?;
         let mut records = Vec::new();
         while let Some(row) = rows.next().map_err(reading)? {
             let key = ExperimentKey(row.get(0).map_err(reading)?);
@@ -210,6 +206,16 @@ impl SqliteStore {
     }
 }
 
+/// Selects all experiments, or one by its key, which must not read the others.
+fn select(one: bool) -> String {
+    let wanted = if one { "key = ?1 AND" } else { "" };
+    format!(
+        "SELECT key, state, learner, floor_weight, window_days, discount, burn_in_reports,
+            holdout_share, {ARCHIVED}, record
+        FROM intact_experiment e WHERE {wanted} NOT {DELETED} ORDER BY key"
+    )
+}
+
 pub(super) fn experiment_exists(
     connection: &Connection,
     id: &ExperimentId,
@@ -234,4 +240,60 @@ fn insert_specification(
         VALUES (?, ?, ?, ?)";
     transaction.execute(insert, values)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bandana_learners::Learner;
+    use bandana_learners::guardrails::Guardrails;
+    use bandana_shared::curve::Mechanism;
+    use bandana_shared::epsilon::Epsilon;
+    use bandana_shared::identity::UnixSeconds;
+    use bandana_shared::rewards::Rewards;
+    use bandana_shared::specification::{Arm, ReleaseTiming};
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::store::AuditAction;
+
+    fn create(store: &mut SqliteStore, number: usize) -> ExperimentKey {
+        let arms = ["a", "b"].map(|label| Arm::new(label).unwrap());
+        let specification = Specification::first(
+            ExperimentId::new(format!("e{number}")).unwrap(),
+            Epsilon::new(1.0).unwrap(),
+            Rewards::binary(),
+            Mechanism::Linear,
+            arms.to_vec(),
+            ReleaseTiming::IMMEDIATE,
+        );
+        let specification = specification.unwrap();
+        let config = LearnerConfig {
+            learner: Learner::LdpTs,
+            floor_weight: 0.1,
+            memory: Memory::Everything,
+            guardrails: Guardrails::default(),
+        };
+        let entry = AuditEntry {
+            at: UnixSeconds::new(1),
+            caller: "anna".to_owned(),
+            action: AuditAction::Create,
+            experiment: specification.experiment_id().clone(),
+            detail: String::new(),
+        };
+        let state = ExperimentState::Running;
+        store.create_experiment(&specification, config, state, &entry).unwrap()
+    }
+
+    #[test]
+    fn who_reads_one_experiment_does_not_step_over_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = SqliteStore::open(folder.path()).unwrap();
+        let keys: Vec<_> = (0..40).map(|number| create(&mut store, number)).collect();
+        assert_eq!(store.experiment(keys[30]).unwrap().key, keys[30]);
+        let mut statement = store.connection.prepare(&select(true)).unwrap();
+        let rows = statement.query_map([keys[30].0], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!(rows.collect::<Result<Vec<_>, _>>().unwrap(), [keys[30].0]);
+        assert_eq!(statement.get_status(StatementStatus::FullscanStep), 0);
+        assert_eq!(store.experiments().unwrap().len(), 40);
+    }
 }

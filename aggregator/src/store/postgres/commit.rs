@@ -1,11 +1,12 @@
 //! The commit of uploads: one statement, one round trip, one transaction.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::error::Error;
 
 use bandana_shared::identity::{Day, StoreId, UploadId};
 use bytes::BytesMut;
-use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use super::connection::{Session, same};
 use super::days::{day, number};
@@ -13,59 +14,88 @@ use super::schema;
 use crate::store::{ExperimentState, StoreError, damaged, postgres};
 use crate::store::{ValidUpload, Verdict};
 
-/// Counts the uploads with new ids, and returns the outcome of each.
+/// Counts the uploads with new ids, and returns their places in the arrays.
 ///
 /// If another replica is committing the same upload id, the statement waits; if that commit fails,
 /// this one counts. Ids are inserted in a fixed order, and tallies after them, so no two commits
 /// deadlock. A concurrent pause or stop counts as later.
-const COMMIT: &str = "
-WITH mark AS MATERIALIZED (
-    SELECT oldest_day, LEAST($9::integer, floor(extract(epoch FROM now()) / 86400)::integer + 1)
+///
+/// The statement gets the sums of all uploads, and the counts of each for when not all are counted:
+/// it adds the sums up itself then only. The rows of experiments are read, and so checked, once for
+/// a group.
+macro_rules! commit {
+    ($of_symbols:literal) => {
+        concat!(
+            "WITH mark AS MATERIALIZED (
+    SELECT oldest_day, LEAST($2::integer, floor(extract(epoch FROM now()) / 86400)::integer + 1)
         AS latest_day
     FROM intact_watermark
-    WHERE (SELECT id FROM store) = $14
-), arrival AS MATERIALIZED (
-    SELECT a.ordinal, a.day, a.id, a.experiment, e.state,
-        mark.oldest_day <= $9 AND a.day BETWEEN mark.oldest_day AND mark.latest_day AS is_timely
-    FROM unnest($1::integer[], $2::uuid[], $3::bigint[])
-        WITH ORDINALITY AS a (day, id, experiment, ordinal)
-    CROSS JOIN mark
-    LEFT JOIN intact_experiment e ON e.key = a.experiment
+    WHERE (SELECT id FROM store) = $3
+), known AS MATERIALIZED (
+    SELECT key, state FROM intact_experiment WHERE key = ANY ($4::bigint[])
 ), fresh AS (
     INSERT INTO upload (day, id)
-    SELECT day, id FROM arrival WHERE is_timely AND state = 'running' ORDER BY day, id
+    SELECT a.day, a.id FROM unnest($5::integer[], $6::uuid[], $7::bigint[]) AS a (day, id, key)
+    WHERE EXISTS (SELECT FROM known WHERE known.key = a.key AND state = 'running')
+        AND EXISTS (SELECT FROM mark
+            WHERE oldest_day <= $2 AND a.day BETWEEN oldest_day AND latest_day)
+    ORDER BY a.day, a.id
     ON CONFLICT DO NOTHING
     RETURNING day, id
+), total AS MATERIALIZED (
+    SELECT count(*) = cardinality($6) AS is_all FROM fresh
+), inserted AS MATERIALIZED (
+    SELECT a.ordinal, a.day, a.key
+    FROM fresh JOIN unnest($5::integer[], $6::uuid[], $7::bigint[])
+        WITH ORDINALITY AS a (day, id, key, ordinal) USING (day, id)
+    WHERE NOT (SELECT is_all FROM total)
 ), counted AS (
     INSERT INTO tally AS t (day, experiment, arm, replica, reports, ones)
-    SELECT a.day, a.experiment, r.arm, $8::integer, sum(r.reports)::bigint, sum(r.ones)::bigint
-    FROM fresh
-    JOIN arrival a USING (day, id)
-    JOIN unnest($4::bigint[], $5::integer[], $6::bigint[], $7::bigint[])
-        AS r (ordinal, arm, reports, ones) ON r.ordinal = a.ordinal
-    GROUP BY a.day, a.experiment, r.arm
-    ORDER BY a.day, a.experiment, r.arm
+    SELECT day, key, arm, $1::integer, reports, ones
+    FROM (
+        SELECT * FROM unnest($8::integer[], $9::bigint[], $10::integer[], $11::bigint[],
+            $12::bigint[]) AS s (day, key, arm, reports, ones)
+        WHERE (SELECT is_all FROM total)
+        UNION ALL SELECT day, key, arm, sum(r.reports)::bigint, sum(r.ones)::bigint
+        FROM inserted JOIN unnest($13::bigint[], $14::integer[], $15::bigint[], $16::bigint[])
+            AS r (ordinal, arm, reports, ones) USING (ordinal)
+        GROUP BY day, key, arm
+    ) AS s
+    ORDER BY day, key, arm
     ON CONFLICT (day, experiment, arm, replica) DO UPDATE
     SET reports = t.reports + excluded.reports, ones = t.ones + excluded.ones
-), counted_symbols AS (
+)",
+            $of_symbols,
+            "SELECT oldest_day, latest_day, is_all,
+    CASE WHEN NOT is_all THEN ARRAY(SELECT ordinal FROM inserted) END,
+    ARRAY(SELECT key FROM known ORDER BY key), ARRAY(SELECT state FROM known ORDER BY key)
+FROM mark, total"
+        )
+    };
+}
+
+/// For uploads whose symbols are bits.
+const COMMIT: &str = commit!("");
+
+/// For uploads with symbols beyond bits. These counts are few, and have no sums.
+const COMMIT_SYMBOLS: &str = commit!(
+    ", counted_symbols AS (
     INSERT INTO symbol_tally AS t (day, experiment, arm, symbol, replica, reports)
-    SELECT a.day, a.experiment, s.arm, s.symbol, $8::integer, sum(s.reports)::bigint
-    FROM fresh
-    JOIN arrival a USING (day, id)
-    JOIN unnest($10::bigint[], $11::integer[], $12::integer[], $13::bigint[])
-        AS s (ordinal, arm, symbol, reports) ON s.ordinal = a.ordinal
-    GROUP BY a.day, a.experiment, s.arm, s.symbol
-    ORDER BY a.day, a.experiment, s.arm, s.symbol
+    SELECT a.day, a.key, s.arm, s.symbol, $1::integer, sum(s.reports)::bigint
+    FROM fresh JOIN unnest($5::integer[], $6::uuid[], $7::bigint[])
+        WITH ORDINALITY AS a (day, id, key, ordinal) USING (day, id)
+    JOIN unnest($17::bigint[], $18::integer[], $19::integer[], $20::bigint[])
+        AS s (ordinal, arm, symbol, reports) USING (ordinal)
+    GROUP BY a.day, a.key, s.arm, s.symbol
+    ORDER BY a.day, a.key, s.arm, s.symbol
     ON CONFLICT (day, experiment, arm, symbol, replica) DO UPDATE
     SET reports = t.reports + excluded.reports
-)
-SELECT a.ordinal, a.state, mark.oldest_day, mark.latest_day, f.id IS NOT NULL,
-    CASE WHEN a.is_timely THEN
-        a.state = 'running' OR EXISTS (SELECT FROM upload u WHERE u.day = a.day AND u.id = a.id)
-    ELSE false END
-FROM arrival a
-CROSS JOIN mark
-LEFT JOIN fresh f ON f.day = a.day AND f.id = a.id";
+)"
+);
+
+/// The ids among these that are counted.
+const COUNTED: &str = "SELECT u.day, u.id
+    FROM unnest($1::integer[], $2::uuid[]) AS a (day, id) JOIN upload u USING (day, id)";
 
 /// The 16 bytes of an id, as the database's type `uuid`.
 #[derive(Debug)]
@@ -84,12 +114,26 @@ impl ToSql for Uuid {
     to_sql_checked!();
 }
 
+impl<'a> FromSql<'a> for Uuid {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(UploadId::new(raw.try_into()?)))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::UUID
+    }
+}
+
 /// The parameters of the statement, as arrays.
 #[derive(Debug, Default)]
 struct Columns {
     days: Vec<i32>,
     ids: Vec<Uuid>,
-    experiments: Vec<i64>,
+    keys: Vec<i64>,
+    /// The experiments, each once.
+    experiments: BTreeSet<i64>,
+    /// The sums of reports and ones, by day, experiment and arm.
+    sums: BTreeMap<(i32, i64, i32), (i64, i64)>,
     ordinals: Vec<i64>,
     arms: Vec<i32>,
     reports: Vec<i64>,
@@ -108,17 +152,22 @@ struct Beyond {
 
 impl Columns {
     fn push(&mut self, arrival: &ValidUpload) {
-        self.days.push(number(arrival.day));
+        let (day, key) = (number(arrival.day), arrival.experiment.key().0);
+        self.days.push(day);
         self.ids.push(Uuid(arrival.id));
-        self.experiments.push(arrival.experiment.key().0);
+        self.keys.push(key);
+        self.experiments.insert(key);
         let ordinal = i64::try_from(self.days.len()).unwrap_or(i64::MAX);
         let count = |reports: u64| i64::try_from(reports).unwrap_or(i64::MAX);
         for (arm, tally) in &arrival.tallies {
             let arm = i32::try_from(arm.get()).unwrap_or(i32::MAX);
+            let (reports, ones) = (count(tally.reports()), count(tally.ones()));
+            let sums = self.sums.entry((day, key, arm)).or_default();
+            *sums = (sums.0.saturating_add(reports), sums.1.saturating_add(ones));
             self.ordinals.push(ordinal);
             self.arms.push(arm);
-            self.reports.push(count(tally.reports()));
-            self.ones.push(count(tally.ones()));
+            self.reports.push(reports);
+            self.ones.push(ones);
             for (symbol, reports) in tally.beyond_bits() {
                 self.beyond.ordinals.push(ordinal);
                 self.beyond.arms.push(arm);
@@ -185,49 +234,93 @@ async fn statement(
     for &place in round {
         columns.push(&uploads[place]);
     }
-    let Columns { days, ids, experiments, ordinals, arms, reports, ones, beyond } = &columns;
-    let statement = session.prepare(COMMIT).await.map_err(failed)?;
-    let (today_number, store_bytes) = (number(today), &store.as_bytes()[..]);
-    let parameters: [&(dyn ToSql + Sync); 14] = [
+    let Some(row) = run(session, store, &columns, today, replica).await? else {
+        same(schema::id(&session.client).await?, store)?;
+        return Err(damaged("the watermark is gone".to_owned()));
+    };
+    let (oldest, latest) = (day(row.get(0))?, day(row.get(1))?);
+    if row.get(2) {
+        for &place in round {
+            verdicts[place] = Some(Verdict::Accepted);
+        }
+        return Ok(oldest);
+    }
+    let fresh: HashSet<i64> = row.get::<_, Vec<i64>>(3).into_iter().collect();
+    let keys = row.get::<_, Vec<i64>>(4).into_iter();
+    let states: HashMap<i64, &str> = keys.zip(row.get::<_, Vec<&str>>(5)).collect();
+    let state = |upload: &ValidUpload| {
+        states.get(&upload.experiment.key().0).and_then(|state| ExperimentState::from_name(state))
+    };
+    // Whoever repeats an upload to an experiment that no longer runs hears that it is counted.
+    let mut asked = Columns::default();
+    for &place in round.iter().filter(|place| state(&uploads[**place]) != RUNNING) {
+        asked.push(&uploads[place]);
+    }
+    let mut known = HashSet::new();
+    if !asked.ids.is_empty() {
+        let statement = session.prepare(COUNTED).await.map_err(failed)?;
+        let rows = session.client.query(&statement, &[&asked.days, &asked.ids]).await;
+        for row in rows.map_err(failed)? {
+            known.insert((day(row.get(0))?, row.get::<_, Uuid>(1).0));
+        }
+    }
+    for (&place, ordinal) in round.iter().zip(1..) {
+        let (upload, state) = (&uploads[place], state(&uploads[place]));
+        let told = Told {
+            state,
+            oldest,
+            latest,
+            is_fresh: fresh.contains(&ordinal),
+            is_known: state == RUNNING || known.contains(&(upload.day, upload.id)),
+        };
+        verdicts[place] = Some(told.verdict(upload.day, today));
+    }
+    Ok(oldest)
+}
+
+/// Runs the statement. None: the database holds another store, or has lost its watermark.
+async fn run(
+    session: &mut Session,
+    store: StoreId,
+    columns: &Columns,
+    today: Day,
+    replica: i32,
+) -> Result<Option<Row>, StoreError> {
+    let failed = postgres("committing");
+    let Columns { days, ids, keys, ordinals, arms, reports, ones, beyond, .. } = columns;
+    let experiments: Vec<i64> = columns.experiments.iter().copied().collect();
+    let summed = columns.sums.iter().map(|(&(day, key, arm), _)| (day, (key, arm)));
+    let (sum_days, (sum_keys, sum_arms)): (Vec<i32>, (Vec<i64>, Vec<i32>)) = summed.unzip();
+    let (sum_reports, sum_ones): (Vec<i64>, Vec<i64>) = columns.sums.values().copied().unzip();
+    let (today, store) = (number(today), &store.as_bytes()[..]);
+    let parameters: [&(dyn ToSql + Sync); 20] = [
+        &replica,
+        &today,
+        &store,
+        &experiments,
         days,
         ids,
-        experiments,
+        keys,
+        &sum_days,
+        &sum_keys,
+        &sum_arms,
+        &sum_reports,
+        &sum_ones,
         ordinals,
         arms,
         reports,
         ones,
-        &replica,
-        &today_number,
         &beyond.ordinals,
         &beyond.arms,
         &beyond.symbols,
         &beyond.reports,
-        &store_bytes,
     ];
-    let rows = session.client.query(&statement, &parameters).await.map_err(failed)?;
-    let mut begins = today;
-    for row in rows {
-        let ordinal: i64 = row.get(0);
-        let place = usize::try_from(ordinal - 1).ok().and_then(|i| round.get(i)).copied();
-        let Some(place) = place else { continue };
-        let (oldest, latest) = (day(row.get(2))?, day(row.get(3))?);
-        let state: Option<String> = row.get(1);
-        let told = Told {
-            state: state.as_deref().and_then(ExperimentState::from_name),
-            oldest,
-            latest,
-            is_fresh: row.get(4),
-            is_known: row.get::<_, Option<bool>>(5).unwrap_or(false),
-        };
-        verdicts[place] = Some(told.verdict(uploads[place].day, today));
-        begins = oldest;
-    }
-    if round.iter().any(|place| verdicts[*place].is_none()) {
-        same(schema::id(&session.client).await?, store)?;
-        return Err(damaged("the watermark is gone".to_owned()));
-    }
-    Ok(begins)
+    let (sql, count) = if beyond.ordinals.is_empty() { (COMMIT, 16) } else { (COMMIT_SYMBOLS, 20) };
+    let statement = session.prepare(sql).await.map_err(failed)?;
+    session.client.query_opt(&statement, &parameters[..count]).await.map_err(failed)
 }
+
+const RUNNING: Option<ExperimentState> = Some(ExperimentState::Running);
 
 /// The statement's result for one upload.
 struct Told {

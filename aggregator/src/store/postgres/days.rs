@@ -123,23 +123,26 @@ pub(super) async fn partitions(
 
 /// Creates the missing partitions for the `days` days that end with `today`, or with the database's
 /// day if that is earlier. Also creates those for days of `others` that are within the window,
-/// which may begin earlier than it would if it were moved now.
+/// which may begin earlier than it would if it were moved now. The ids of a new day are split by
+/// hash into `parts` tables; other days stay as they are.
 ///
 /// A single statement, as [`expire`] is.
 pub(super) async fn ensure(
     session: &mut Session,
-    today: Day,
-    days: u32,
+    (today, days): (Day, u32),
     others: &[i32],
+    parts: u32,
 ) -> Result<(), StoreError> {
     let today = number(today);
     let back = i32::try_from(days.saturating_sub(1)).unwrap_or(i32::MAX);
     let others = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let split = if parts > 1 { "PARTITION BY HASH (id)" } else { "" };
+    let parts = if parts > 1 { parts } else { 0 };
     // Attaching a table takes a lock that commits need not wait for; creating a partition in place
     // takes a stronger one.
     let statement = format!(
         "DO $$
-DECLARE missing integer;
+DECLARE missing integer; part integer;
 BEGIN
     PERFORM pg_advisory_xact_lock({CHANGING_TABLES});
     FOR missing IN
@@ -153,7 +156,14 @@ BEGIN
             AND to_regclass('{PARTITION}' || day) IS NULL
         ORDER BY day
     LOOP
-        EXECUTE format('CREATE TABLE {PARTITION}%s (LIKE upload INCLUDING ALL)', missing);
+        EXECUTE format('CREATE TABLE {PARTITION}%s (LIKE upload INCLUDING ALL) {split}', missing);
+        FOR part IN 0..{parts} - 1 LOOP
+            EXECUTE format(
+                'CREATE TABLE {PARTITION}%s_%s PARTITION OF {PARTITION}%s
+                FOR VALUES WITH (MODULUS {parts}, REMAINDER %s)',
+                missing, part, missing, part
+            );
+        END LOOP;
         EXECUTE format(
             'ALTER TABLE upload ATTACH PARTITION {PARTITION}%s FOR VALUES IN (%s)',
             missing, missing

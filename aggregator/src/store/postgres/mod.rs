@@ -278,8 +278,9 @@ impl PostgresStore {
 
     fn make_room(&mut self, today: Day, others: &[i32]) -> Result<(), StoreError> {
         let days = self.settings.replay_window_days;
+        let parts = self.settings.id_partitions;
         self.link.run_within(LONG_ANSWER, "making room for a day", async |session| {
-            days::ensure(session, today, days, others).await
+            days::ensure(session, (today, days), others, parts).await
         })
     }
 

@@ -20,6 +20,9 @@ pub struct PostgresSettings {
     pub password_file: Option<PathBuf>,
     /// The length of the replay window in days, including today; at least 1.
     pub replay_window_days: u32,
+    /// The number of tables that the ids of a day are split into, by hash; at least 1. Counts for
+    /// days that have no table yet.
+    pub id_partitions: u32,
 }
 
 /// `postgres://user:password@host:port/database?options`. Neither `Debug` nor `Display`

@@ -1,0 +1,100 @@
+//! Measures what a server costs as experiments, arms, ids and replicas grow, one at a time.
+//!
+//! It starts its own servers: `growth-study serve ...` is the aggregator itself.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bandana_examples::growth::{Size, Stores, measure, table};
+use clap::Parser;
+
+/// The allocator of the program `bandana`, whose memory is measured.
+#[global_allocator]
+static ALLOCATOR: bandana_aggregator::Allocator = bandana_aggregator::Allocator;
+
+/// What a server costs, by what it serves.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Database for the stores, for replicas too; without it: temporary directories.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Numbers of experiments.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 100, 1_000, 10_000])]
+    experiments: Vec<usize>,
+    /// Numbers of arms of an experiment.
+    #[arg(long, value_delimiter = ',', default_values_t = [2, 16, 128, 1_024])]
+    arms: Vec<usize>,
+    /// Numbers of ids in the window.
+    #[arg(long, value_delimiter = ',', default_values_t = [100_000, 1_000_000, 10_000_000])]
+    ids: Vec<u64>,
+    /// Numbers of replicas on the database.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3, 4], requires = "store")]
+    replicas: Vec<usize>,
+    /// How long uploads are made for each size, and how long nothing is done before.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// Where the costs go as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// The commands of `bandana` that this program runs itself with.
+const COMMANDS: [&str; 2] = ["experiment", "serve"];
+
+fn main() -> ExitCode {
+    let command = std::env::args_os().nth(1);
+    if command.is_some_and(|command| COMMANDS.iter().any(|known| command == *known)) {
+        return bandana_aggregator::cli::main(std::env::args_os());
+    }
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("growth-study: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The sizes: one number grows, the others stay as they are in the first.
+fn sizes(arguments: &Arguments) -> Vec<Size> {
+    let base = Size { experiments: 1, arms: 2, ids: 0, replicas: 1 };
+    let mut sizes = vec![base];
+    sizes.extend(arguments.experiments.iter().map(|&experiments| Size { experiments, ..base }));
+    sizes.extend(arguments.arms.iter().map(|&arms| Size { arms, ..base }));
+    sizes.extend(arguments.ids.iter().map(|&ids| Size { ids, ..base }));
+    if arguments.store.is_some() {
+        sizes.extend(arguments.replicas.iter().map(|&replicas| Size { replicas, ..base }));
+    }
+    let mut kept = Vec::new();
+    for size in sizes {
+        if !kept.contains(&size) {
+            kept.push(size);
+        }
+    }
+    kept
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("can't find this program")?;
+    let stores = arguments.store.clone().map_or(Stores::Directories, Stores::Database);
+    let time = Duration::from_secs(arguments.seconds.into());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut costs = Vec::new();
+    let sizes = sizes(arguments);
+    for (place, &size) in sizes.iter().enumerate() {
+        eprintln!("{} of {}: {size:?}", place + 1, sizes.len());
+        costs.push(runtime.block_on(measure(&program, &stores, size, time))?);
+        // What is measured so far is kept if a later size fails.
+        if let Some(path) = &arguments.json {
+            let json = serde_json::to_string_pretty(&costs)? + "\n";
+            std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
+        }
+    }
+    print!("{}", table(&costs));
+    Ok(())
+}
