@@ -2,7 +2,7 @@
 //!
 //! One thread owns the store. All changes of the store go through one queue. Uploads that arrive
 //! during a commit form the next group, which is committed in one transaction and then
-//! acknowledged.
+//! acknowledged. Under load a group waits a moment for others.
 
 mod changes;
 mod harm;

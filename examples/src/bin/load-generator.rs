@@ -88,8 +88,9 @@ struct Arguments {
     #[arg(long, default_value_t = 5, requires = "reference", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// Makes this kind of call at a rate, whether or not others are answered, and tells the latencies
-    /// from the times at which the calls were due. On a server of our own.
-    #[arg(long, value_name = "CALL", conflicts_with_all = ["reference", "server", "store", "relay"])]
+    /// from the times at which the calls were due. On a server of our own, or on a running one at
+    /// `--rate`.
+    #[arg(long, value_name = "CALL", conflicts_with_all = ["reference", "store", "relay"])]
     open_loop: Option<Call>,
     /// Calls a second of the open loop [default: half of what the server takes].
     #[arg(long, value_name = "CALLS", requires = "open_loop")]
@@ -219,6 +220,10 @@ async fn open_loop(
     servers: &Servers,
     (program, kind): (&Path, Kind),
 ) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        arguments.server.is_empty() || arguments.rate.is_some(),
+        "what a running server takes is not known here: give the calls a second with --rate"
+    );
     let asked = (kind, arguments.rate);
     let (rate, measured) = reference::open_loop(servers, program, asked, plan(arguments)).await?;
     let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|share| measured.quantile_ms(share));
