@@ -54,7 +54,7 @@ fn write(file: &PictureFile, outcome: &ContextOutcome) -> anyhow::Result<()> {
 }
 
 fn name_of(row: &ContextRow) -> String {
-    format!("{}, {} features", row.instance, row.features)
+    format!("{}, {}", row.instance, row.features)
 }
 
 fn draw(
