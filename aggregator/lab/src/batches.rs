@@ -224,6 +224,11 @@ mod tests {
     }
 
     #[test]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rounded number from 0 to 5"
+    )]
     fn shares_of_symbols_are_those_that_a_device_sends() {
         // 400,000 reports for each arm and channel: five standard errors are at most .004.
         let (epsilon, reports) = (Epsilon::new(1.5).unwrap(), 400_000);

@@ -264,7 +264,8 @@ impl Study {
 
     fn setting(&self, privacy: Privacy) -> Setting {
         let Course { batch, shuffle, by_batches, .. } = self.course;
-        let batch = if by_batches { batch_after(0, &self.course) as usize } else { batch };
+        let first = || usize::try_from(batch_after(0, &self.course)).unwrap_or(usize::MAX);
+        let batch = if by_batches { first() } else { batch };
         Setting {
             arms: self.bandit.means().len(),
             privacy,

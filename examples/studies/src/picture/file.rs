@@ -1,7 +1,7 @@
 //! The file of a picture: SVG, or PNG of the same, by the end of its name.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -47,11 +47,6 @@ impl fmt::Display for PictureFile {
 }
 
 impl PictureFile {
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Writes a picture of this size, on white. A PNG has twice as many pixels, and its text is in a
     /// font that the programs bring, whatever the machine has.
     ///

@@ -34,7 +34,7 @@ const LETTERS: u32 = 13;
 const LETTER: u32 = 7;
 
 /// The most characters of a line of a name, and lines of a name.
-const CHARACTERS: usize = 34;
+const CHARACTERS: usize = 40;
 const LINES: usize = 2;
 
 /// Names with their colours and signs.
@@ -117,11 +117,15 @@ mod tests {
     fn long_names_are_broken_between_words_and_shortened() {
         assert_eq!(lines_of("ldp-ts"), ["ldp-ts"]);
         let name = "nonprivate-kl-ucb, exponential: proven upper bound";
-        assert_eq!(lines_of(name), ["nonprivate-kl-ucb, exponential:", "proven upper bound"]);
-        let name = "a".repeat(40) + " " + &"b c ".repeat(20);
+        assert_eq!(lines_of(name), ["nonprivate-kl-ucb, exponential: proven", "upper bound"]);
+        let name = "a".repeat(50) + " " + &"b c ".repeat(20);
         let lines = lines_of(&name);
         assert_eq!(lines.len(), 2);
-        assert!(lines.iter().all(|line| line.chars().count() <= 34 && line.ends_with('\u{2026}')));
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.chars().count() <= CHARACTERS && line.ends_with('\u{2026}'))
+        );
     }
 
     #[test]
@@ -129,7 +133,7 @@ mod tests {
         let mut legend = Legend::default();
         legend.add("a", BLACK, Sign::Line);
         let small = (legend.width(), legend.height());
-        legend.add(&"long ".repeat(8), BLACK, Sign::Dashed);
+        legend.add(&"long ".repeat(12), BLACK, Sign::Dashed);
         assert!(legend.width() > small.0 && legend.height() == small.1 + 2 * LINE + SPACE);
     }
 }
