@@ -96,13 +96,17 @@ pub fn run_by_batches(
             {
                 regret += (best - means[arm]) * pulls as f64;
                 let signals = multinomial(pulls, &laws[arm], &mut sources[arm])?;
-                counts[arm].iter_mut().zip(signals).for_each(|(count, new)| *count += new);
+                for (count, new) in counts[arm].iter_mut().zip(signals) {
+                    *count += new;
+                }
             }
             round += rounds;
             if round == due {
                 let next = batch_after(round, course);
                 learner.learn(&counts, next)?;
-                counts.iter_mut().for_each(|counts| counts.fill(0));
+                for counts in &mut counts {
+                    counts.fill(0);
+                }
                 due += next;
             }
         }

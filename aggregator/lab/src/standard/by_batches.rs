@@ -46,7 +46,9 @@ impl BatchLearner for ServedByBatches {
 
     fn learn(&mut self, batch: &[Vec<u64>], next: u64) -> anyhow::Result<()> {
         for ((arm, counts), new) in self.input.arms.iter_mut().zip(&mut self.counts).zip(batch) {
-            counts.iter_mut().zip(new).for_each(|(count, new)| *count += new);
+            for (count, new) in counts.iter_mut().zip(new) {
+                *count += new;
+            }
             *arm = evidence(counts, self.alphabet);
         }
         self.input.ahead = next as f64;

@@ -49,14 +49,15 @@ impl Palette {
     /// The first name with a colour word has that colour: `green`, or `Green button`. Others get what
     /// nobody would take for a colour word of the picture, and the first ones again where there is
     /// nothing left.
-    pub fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
-        let mut own: Vec<(&str, Option<Worded>)> = Vec::new();
+    pub fn of<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Self {
+        let mut own: Vec<(String, Option<Worded>)> = Vec::new();
         for name in names {
+            let name = name.as_ref();
             if own.iter().all(|(known, _)| *known != name) {
                 let worded = word_in(name).filter(|worded| {
                     own.iter().all(|(_, other)| other.is_none_or(|other| other.0 != worded.0))
                 });
-                own.push((name, worded));
+                own.push((name.to_owned(), worded));
             }
         }
         let words: Vec<&str> = own
@@ -69,9 +70,9 @@ impl Palette {
         let free: Vec<RGBColor> =
             FREE.iter().filter(|one| !is_taken(one)).map(|(colour, _)| *colour).collect();
         let mut free = free.into_iter().cycle();
-        let colour = |(name, worded): (&str, Option<Worded>)| {
+        let colour = |(name, worded): (String, Option<Worded>)| {
             let colour = worded.map(|(colour, _)| colour).or_else(|| free.next());
-            (name.to_owned(), colour.unwrap_or(OTHERS))
+            (name, colour.unwrap_or(OTHERS))
         };
         Self(own.into_iter().map(colour).collect())
     }
