@@ -1,53 +1,74 @@
 //! A picture of a simulation: traffic per arm, and regret over time.
 
-use std::path::Path;
-
-use anyhow::Context as _;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::simulation::Progress;
 use bandana_lab::instance::Instance;
 use bandana_lab::instance::largest;
+use bandana_studies::picture::{
+    Area, Legend, OTHERS, Palette, PictureFile, Sign, count_label, shortened,
+};
 
 /// Number of arms with a colour and a legend entry: those played most.
 const NAMED_ARMS: usize = 6;
 
-/// Colours that remain distinct for colour-blind people (Okabe and Ito).
-const COLOURS: [RGBColor; NAMED_ARMS] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-];
+/// Width of both panels, and the height of each.
+const WIDTH: u32 = 780;
+const HEIGHT: u32 = 360;
 
-const OTHERS: RGBColor = RGBColor(170, 170, 170);
+/// The colour of the learner's regret.
+const LEARNER: RGBColor = RGBColor(0, 114, 178);
 
-/// Writes the picture as an SVG file.
+/// Writes the picture.
 ///
 /// # Errors
 /// When the file can't be written.
 pub fn write(
-    path: &Path,
+    file: &PictureFile,
     title: &str,
     instance: &Instance,
     rounds: &[Progress],
 ) -> anyhow::Result<()> {
-    let area = SVGBackend::new(path, (960, 760)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let area = area.titled(title, ("sans-serif", 20))?;
-    let (upper, lower) = area.split_vertically(400);
-    draw_traffic(&upper, instance, rounds)?;
-    draw_regret(&lower, instance, rounds)?;
-    area.present().with_context(|| format!("writing the plot {}", path.display()))
+    let last = rounds.last().map_or(&[][..], |round| &round.plays);
+    let mut order: Vec<usize> = (0..instance.arms.len()).collect();
+    order.sort_by_key(|&arm| std::cmp::Reverse(last.get(arm).copied().unwrap_or(0)));
+    let (named, others) = order.split_at(order.len().min(NAMED_ARMS));
+    let label = |arm: usize| instance.arms[arm].label.as_str();
+    let palette = Palette::of(named.iter().map(|arm| label(*arm)));
+    // Grey lines first, so that none covers a coloured one.
+    let grey = others.iter().map(|arm| (*arm, OTHERS, 1));
+    let coloured = named.iter().rev().map(|arm| (*arm, palette.colour(label(*arm)), 2));
+    let arms: Vec<(usize, RGBColor, u32)> = grey.chain(coloured).collect();
+
+    let (mut traffic, mut regret) = (Legend::default(), Legend::default());
+    for arm in named {
+        traffic.add(label(*arm), palette.colour(label(*arm)), Sign::Line);
+    }
+    if !others.is_empty() {
+        traffic.add(&format!("{} other arms", others.len()), OTHERS, Sign::Thin);
+    }
+    regret.add("the learner", LEARNER, Sign::Line);
+    regret.add("uniform play", OTHERS, Sign::Line);
+
+    let beside = traffic.width().max(regret.width());
+    file.write((WIDTH + beside, 40 + 2 * HEIGHT), |area| {
+        let area = area.titled(&shortened(title, 100), ("sans-serif", 18))?;
+        let (panels, legends) = area.split_horizontally(WIDTH);
+        let (upper, lower) = panels.split_vertically(HEIGHT);
+        draw_traffic(&upper, &arms, rounds)?;
+        draw_regret(&lower, instance, rounds)?;
+        let (upper, lower) = legends.split_vertically(HEIGHT);
+        traffic.draw(&upper)?;
+        regret.draw(&lower)
+    })
 }
 
-type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;
-
 /// Draws the share of each arm among the users of each round.
-fn draw_traffic(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> anyhow::Result<()> {
+fn draw_traffic(
+    area: &Area<'_>,
+    arms: &[(usize, RGBColor, u32)],
+    rounds: &[Progress],
+) -> anyhow::Result<()> {
     let users = rounds.last().map_or(1, |round| round.users);
     let mut chart = ChartBuilder::on(area)
         .caption("Traffic per arm (share of the users of a round)", ("sans-serif", 15))
@@ -56,30 +77,19 @@ fn draw_traffic(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> an
         .x_label_area_size(36)
         .y_label_area_size(56)
         .build_cartesian_2d(0..users, 0.0..1.0)?;
-    chart.configure_mesh().light_line_style(WHITE).x_desc("users").y_desc("share").draw()?;
-
-    let last = rounds.last().map_or(&[][..], |round| &round.plays);
-    let mut order: Vec<usize> = (0..instance.arms.len()).collect();
-    order.sort_by_key(|&arm| std::cmp::Reverse(last.get(arm).copied().unwrap_or(0)));
-    // Grey lines first, so that none covers a coloured one.
-    let (named, others) = order.split_at(order.len().min(NAMED_ARMS));
-    let ranked = others.iter().zip(NAMED_ARMS..).chain(named.iter().zip(0..));
-    for (&arm, rank) in ranked {
-        let colour = COLOURS.get(rank).copied().unwrap_or(OTHERS);
-        let width = if rank < NAMED_ARMS { 2 } else { 1 };
-        let line = LineSeries::new(shares(rounds, arm), colour.stroke_width(width));
-        let series = chart.draw_series(line)?;
-        if rank < NAMED_ARMS {
-            let key = move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2));
-            series.label(instance.arms[arm].label.clone()).legend(key);
-        }
-    }
     chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::MiddleRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(OTHERS)
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .x_labels(8)
+        .x_label_formatter(&|users| count_label(*users as f64))
+        .x_desc("users")
+        .y_desc("share")
         .draw()?;
+
+    for &(arm, colour, width) in arms {
+        let line = LineSeries::new(shares(rounds, arm), colour.stroke_width(width));
+        chart.draw_series(line)?;
+    }
     Ok(())
 }
 
@@ -110,24 +120,15 @@ fn draw_regret(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> any
     chart
         .configure_mesh()
         .light_line_style(WHITE)
+        .x_labels(8)
+        .x_label_formatter(&|users| count_label(*users as f64))
         .x_desc("users")
         .y_desc("regret")
-        .y_label_formatter(&|regret| format!("{regret:.0}"))
+        .y_label_formatter(&|regret| count_label(*regret))
         .draw()?;
-    let lines = [
-        ("learner", COLOURS[0], rounds.iter().map(|r| (r.users, r.regret)).collect::<Vec<_>>()),
-        ("uniform play", OTHERS, vec![(0, 0.0), (users, gap * users as f64)]),
-    ];
-    for (name, colour, points) in lines {
-        let series = chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
-        let key = move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2));
-        series.label(name).legend(key);
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.85))
-        .border_style(OTHERS)
-        .draw()?;
+    let line = rounds.iter().map(|round| (round.users, round.regret));
+    let uniform = [(0, 0.0), (users, gap * users as f64)];
+    chart.draw_series(LineSeries::new(uniform, OTHERS.stroke_width(2)))?;
+    chart.draw_series(LineSeries::new(line, LEARNER.stroke_width(2)))?;
     Ok(())
 }

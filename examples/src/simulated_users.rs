@@ -36,6 +36,7 @@ use crate::report::Report;
 use crate::simulation::{self, Connections, Outcome, Progress, Server, Settings};
 use bandana_lab::instance::Instance;
 use bandana_lab::instance::largest;
+use bandana_studies::picture::PictureFile;
 
 /// Simulated users against a real aggregator, over real gRPC.
 #[derive(Debug, Parser)]
@@ -82,9 +83,9 @@ struct Arguments {
     /// Connections that the users share.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: u16,
-    /// Where the plot goes.
-    #[arg(long, default_value = "simulated-users.svg")]
-    plot: PathBuf,
+    /// Where the plot goes, as SVG or PNG by the end of its name.
+    #[arg(long, value_name = "FILE", default_value = "simulated-users.svg")]
+    plot: PictureFile,
     /// Where the result goes as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -321,7 +322,7 @@ fn present(
         report.users, report.epsilon, report.mechanism, report.learner
     );
     plot::write(&arguments.plot, &title, instance, &outcome.rounds)?;
-    println!("plot: {}", arguments.plot.display());
+    println!("plot: {}", arguments.plot);
     if let Some(path) = &arguments.json {
         let json = serde_json::to_string_pretty(&report)? + "\n";
         std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;

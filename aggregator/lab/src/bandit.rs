@@ -40,6 +40,12 @@ pub trait Bandit: Debug + Send + Sync {
     fn curved_mean(&self, _arm: usize, _curve: &Curve) -> Option<f64> {
         None
     }
+
+    /// The mean of a function of an arm's reward, for channels of more than a bit by batches. `None`:
+    /// not known, and such a study fails.
+    fn mean_of(&self, _arm: usize, _function: &dyn Fn(f64) -> f64) -> Option<f64> {
+        None
+    }
 }
 
 impl Bandit for Instance {
@@ -54,5 +60,9 @@ impl Bandit for Instance {
 
     fn curved_mean(&self, arm: usize, curve: &Curve) -> Option<f64> {
         self.arms.get(arm).map(|arm| arm.rewards.mean_of(curve))
+    }
+
+    fn mean_of(&self, arm: usize, function: &dyn Fn(f64) -> f64) -> Option<f64> {
+        self.arms.get(arm).map(|arm| arm.rewards.expectation(function))
     }
 }

@@ -22,6 +22,12 @@ pub trait Channel: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The probability of each symbol in a report of an arm, for studies by batches; `None`: signals
+    /// are no symbols, or it is not known.
+    fn symbol_shares(&self, _bandit: &dyn Bandit, _arm: usize) -> Option<Vec<f64>> {
+        None
+    }
+
     /// The floor of the bits, for the certificate of shuffling; `None`: there is none.
     fn floor(&self) -> Option<Floor> {
         None
@@ -86,6 +92,29 @@ impl Channel for StandardChannel {
             }
             Self::Levels(_) | Self::Laplace(_) => None,
             Self::Reward | Self::Coin => bandit.means().get(arm).copied(),
+        }
+    }
+
+    /// A level is rounded to one of its two neighbours at random, and then sent as it is or as any of
+    /// the others.
+    fn symbol_shares(&self, bandit: &dyn Bandit, arm: usize) -> Option<Vec<f64>> {
+        match self {
+            Self::Levels(channel) => {
+                let alphabet = channel.alphabet();
+                let places = f64::from(alphabet.len() - 1);
+                let other = (1.0 - channel.contrast()) / f64::from(alphabet.len());
+                let share = |symbol| {
+                    let place = places * alphabet.position(symbol);
+                    let near = |reward: f64| (1.0 - (places * reward - place).abs()).max(0.0);
+                    Some(other + channel.contrast() * bandit.mean_of(arm, &near)?)
+                };
+                alphabet.symbols().map(share).collect()
+            }
+            Self::Bit(..) | Self::Coin => {
+                let one = self.private_mean(bandit, arm)?;
+                Some(vec![1.0 - one, one])
+            }
+            Self::Laplace(_) | Self::Reward => None,
         }
     }
 

@@ -58,15 +58,19 @@ impl RewardDistribution {
         }
     }
 
-    /// The mean of g(reward): exact for finite distributions, otherwise by the
-    /// midpoint rule, to about `1e-6`.
+    /// The mean of g(reward), as [`Self::expectation`] has it.
     pub fn mean_of(&self, curve: &Curve) -> f64 {
-        const POINTS: u32 = 100_000;
-        let g = |reward: f64| {
+        self.expectation(&|reward| {
             Level::from_unit(reward).map_or(0.0, |level| curve.apply(level).to_unit())
-        };
+        })
+    }
+
+    /// The mean of a function of the reward: exact for finite distributions, otherwise by the
+    /// midpoint rule, to about `1e-6`.
+    pub fn expectation(&self, g: &dyn Fn(f64) -> f64) -> f64 {
+        const POINTS: u32 = 100_000;
         match self {
-            Self::Bernoulli(p) => *p,
+            Self::Bernoulli(p) => p * g(1.0) + (1.0 - p) * g(0.0),
             Self::Counted(values) => counted_mean(values, g),
             Self::BetaA1(_) | Self::Uniform(..) => {
                 let point = |i| g(self.quantile((f64::from(i) + 0.5) / f64::from(POINTS)));

@@ -7,6 +7,7 @@ use bandana_learners::bounds::BoundArm;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 
+use crate::batches::BatchLearner;
 use crate::channel::{Channel, StandardChannel};
 use crate::random::Random;
 
@@ -88,6 +89,15 @@ pub trait Contestant: Debug + Send + Sync {
     /// # Errors
     /// When there can be none with this setting.
     fn served(&self, _setting: &Setting) -> anyhow::Result<Option<Box<dyn Learner>>> {
+        Ok(None)
+    }
+
+    /// The same learner for studies by batches, whose first one has the size of the setting; `None`:
+    /// it does not play by weights.
+    ///
+    /// # Errors
+    /// When there can be none with this setting.
+    fn by_batches(&self, _setting: &Setting) -> anyhow::Result<Option<Box<dyn BatchLearner>>> {
         Ok(None)
     }
 

@@ -10,6 +10,7 @@
 //!   of devices, in the same integers, and others for comparison.
 //! - [`Learner`] and [`Contestant`]: what chooses arms in a trial, and what makes one for each trial;
 //!   [`StandardLearner`] has those of the server and others for comparison.
+//! - [`BatchLearner`]: a learner whose batches are drawn as counts, for horizons of 10^8 rounds.
 //! - [`Study`]: the runner, with progress, interruption, and trials that can be kept and resumed.
 //!
 //! # A learner of your own
@@ -71,6 +72,7 @@
 //! ```
 
 mod bandit;
+mod batches;
 mod channel;
 pub mod instance;
 mod learner;
@@ -82,6 +84,7 @@ mod threads;
 mod trial;
 
 pub use bandit::Bandit;
+pub use batches::{BatchLearner, SymbolLaws, run_by_batches};
 pub use channel::{Channel, StandardChannel, reports};
 pub use instance::Instance;
 pub use learner::{Contestant, Learner, Privacy, Setting};

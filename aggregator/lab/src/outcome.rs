@@ -22,6 +22,8 @@ pub struct StudyOutcome {
     pub delta: Option<f64>,
     /// Whether arms were drawn from policies as a server would serve them.
     pub served: bool,
+    /// Whether pulls and signals were drawn as counts, batch by batch.
+    pub by_batches: bool,
     /// Share of dishonest people.
     pub dishonest: f64,
     /// The attack of dishonest people; none without them.

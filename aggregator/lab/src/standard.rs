@@ -1,5 +1,6 @@
 //! The learners of the server and others for comparison, by name.
 
+mod by_batches;
 pub(crate) mod player;
 
 use std::str::FromStr;
@@ -8,8 +9,10 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use bandana_learners::bounds::{BoundArm, ldp_ucb, thompson_sampling};
 
+use crate::batches::BatchLearner;
 use crate::channel::{Channel, StandardChannel};
 use crate::learner::{Contestant, Learner, Privacy, Setting};
+use by_batches::ServedByBatches;
 use player::Player;
 
 /// A learner of the server, or one for comparison.
@@ -107,6 +110,11 @@ impl Contestant for StandardLearner {
     fn served(&self, setting: &Setting) -> anyhow::Result<Option<Box<dyn Learner>>> {
         let player = Player::served(*self, setting.arms, setting.privacy, setting.batch)?;
         Ok(player.map(|player| Box::new(player) as Box<dyn Learner>))
+    }
+
+    fn by_batches(&self, setting: &Setting) -> anyhow::Result<Option<Box<dyn BatchLearner>>> {
+        let Ok(learner) = self.name().parse() else { return Ok(None) };
+        Ok(Some(Box::new(ServedByBatches::new(learner, setting)?)))
     }
 
     fn channel(&self, privacy: Privacy) -> Arc<dyn Channel> {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -21,6 +21,7 @@ use entry::Entry;
 use rows::Finished;
 
 use crate::bandit::Bandit;
+use crate::batches::{SymbolLaws, batch_after, run_by_batches};
 use crate::learner::{Contestant, Privacy, Setting};
 use crate::outcome::StudyOutcome;
 use crate::threads::on_threads;
@@ -165,6 +166,7 @@ impl Study {
         let entries = self.entries();
         self.check(&entries)?;
         let conditions: Vec<String> = entries.iter().map(|one| self.conditions(*one)).collect();
+        let laws = self.symbol_laws(&entries)?;
         let kept = self.of_this_study(kept, &conditions);
         let is_kept = |place, trial| kept.contains_key(&(place, trial));
         let done = Mutex::new((Vec::new(), finished));
@@ -180,7 +182,9 @@ impl Study {
                     continue;
                 }
                 let (entry, start) = (entries[place], processor_seconds());
-                let Some(regrets) = self.run_trial(entry, trial as u64, stop)? else {
+                let Some(regrets) =
+                    self.run_trial(entry, laws[place].as_ref(), trial as u64, stop)?
+                else {
                     return Ok(());
                 };
                 let one = FinishedTrial {
@@ -220,6 +224,17 @@ impl Study {
         Ok(self.outcome(&entries, of_entries, stop.load(Ordering::Relaxed)))
     }
 
+    /// For each entry, the laws of its signals if it is played by batches: to compute them takes longer
+    /// than a trial.
+    fn symbol_laws(&self, entries: &[Entry<'_>]) -> anyhow::Result<Vec<Option<SymbolLaws>>> {
+        let laws = |entry: &Entry<'_>| {
+            let channel = entry.contestant.channel(entry.privacy);
+            let of = || SymbolLaws::of(&*self.bandit, &*channel);
+            self.course.by_batches.then(of).transpose()
+        };
+        entries.iter().map(laws).collect()
+    }
+
     /// The trials of this study among others, by the place of their entry and their number.
     fn of_this_study(
         &self,
@@ -236,6 +251,11 @@ impl Study {
     }
 
     fn check(&self, entries: &[Entry<'_>]) -> anyhow::Result<()> {
+        let Course { by_batches, shuffle, dishonest, .. } = self.course;
+        ensure!(
+            !by_batches || shuffle.is_none() && dishonest <= 0.0,
+            "by batches there are neither shuffled reports nor dishonest people; leave one out"
+        );
         for (place, contestant) in self.contestants.iter().enumerate() {
             let name = contestant.name();
             let is_new = self.contestants[..place].iter().all(|other| other.name() != name);
@@ -244,12 +264,18 @@ impl Study {
                 let served = contestant.served(&self.setting(entry.privacy))?;
                 ensure!(served.is_some(), "a server has no learner {name}");
             }
+            if let (true, Some(entry)) = (self.course.by_batches, entries.first()) {
+                let learner = contestant.by_batches(&self.setting(entry.privacy))?;
+                ensure!(learner.is_some(), no_batches(&**contestant));
+            }
         }
         Ok(())
     }
 
     fn setting(&self, privacy: Privacy) -> Setting {
-        let Course { batch, shuffle, .. } = self.course;
+        let Course { batch, shuffle, by_batches, .. } = self.course;
+        let first = || usize::try_from(batch_after(0, &self.course)).unwrap_or(usize::MAX);
+        let batch = if by_batches { first() } else { batch };
         Setting {
             arms: self.bandit.means().len(),
             privacy,
@@ -261,19 +287,32 @@ impl Study {
     fn run_trial(
         &self,
         entry: Entry<'_>,
+        laws: Option<&SymbolLaws>,
         trial: u64,
         stop: &AtomicBool,
     ) -> anyhow::Result<Option<Vec<f64>>> {
         let setting = self.setting(entry.privacy);
+        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(trial);
+        if let Some(laws) = laws {
+            let learner = entry.contestant.by_batches(&setting)?;
+            let mut learner = learner.with_context(|| no_batches(entry.contestant))?;
+            return run_by_batches(&*self.bandit, laws, &mut *learner, &self.course, seed, stop);
+        }
         let served = if self.served { entry.contestant.served(&setting)? } else { None };
         let mut learner = match served {
             Some(served) => served,
             None => entry.contestant.learner(&setting)?,
         };
         let channel = entry.contestant.channel(entry.privacy);
-        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(trial);
         run_trial(&*self.bandit, &*channel, &mut *learner, &self.course, seed, stop)
     }
+}
+
+fn no_batches(contestant: &dyn Contestant) -> String {
+    format!(
+        "{} chooses arm by arm; by batches there are learners that servers have only",
+        contestant.name()
+    )
 }
 
 /// Processor time of this thread.

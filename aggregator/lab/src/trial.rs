@@ -53,6 +53,10 @@ pub struct Course {
     pub dishonest: f64,
     /// The attack of dishonest people.
     pub attack: Attack,
+    /// Whether the pulls and the signals of a batch are drawn as counts. With a `batch` of 1, batches
+    /// grow as those of a server, which computes its policy anew after 100 reports, or 1% if that is
+    /// more.
+    pub by_batches: bool,
 }
 
 impl Course {
@@ -64,6 +68,7 @@ impl Course {
             shuffle: None,
             dishonest: 0.0,
             attack: Attack::Flip,
+            by_batches: false,
         }
     }
 

@@ -271,7 +271,7 @@ impl Posterior {
 }
 
 /// `ln Γ(z) - (z - 1/2) ln z + z - ln(2π)/2`, for z of at least 1.
-fn stirling_remainder(z: f64) -> f64 {
+pub(super) fn stirling_remainder(z: f64) -> f64 {
     if z < STIRLING_MIN {
         return libm::lgamma(z) - (z - 0.5) * libm::log(z) + z - 0.5 * libm::log(TAU);
     }

@@ -1,12 +1,20 @@
 //! Exact draws of LDP-TS, for simulations.
 
+mod beta_odds;
+mod tail;
+
 use bandana_shared::identity::ArmIndex;
 use bandana_shared::policy::PolicyError;
-use rand::Rng;
-use rand_distr::{Distribution, StandardNormal};
+use rand::{Rng, RngExt as _};
+
+pub(super) use beta_odds::BetaOdds;
+use tail::{Best, Level, Tail};
 
 use super::check_arm_count;
 use super::input::Evidence;
+
+/// The level is chosen anew after one update for so many reports.
+const REPORTS_PER_LEVEL: f64 = 32.0;
 
 /// Draws arms as LDP-TS does: one sample of Beta(1 + ones, 1 + zeros) per arm,
 /// the largest wins (Jiang, Zhao and Li, 2023, arXiv 2307.00863).
@@ -17,6 +25,12 @@ use super::input::Evidence;
 ///
 /// A Beta variable is X/(X + Y) for two Gamma variables, whose constants are kept
 /// between draws. Arms are compared by their odds X/Y, which needs no division.
+///
+/// Most arms need no sample. There is a level, two standard deviations below the best mean. An arm
+/// that will hardly reach it has a coin, by which it draws from the tail beyond it; all coins are one
+/// uniform number. If an arm's sample is beyond the level, the others below can't win; if none is,
+/// they are sampled, given that they are below. The law of the draw depends neither on the level nor on
+/// when it moves.
 ///
 /// ```
 /// use bandana_learners::{Evidence, ThompsonSampler};
@@ -31,7 +45,22 @@ use super::input::Evidence;
 /// ```
 #[derive(Clone, Debug)]
 pub struct ThompsonSampler {
-    arms: Vec<BetaOdds>,
+    arms: Vec<Arm>,
+    level: Option<Level>,
+    /// The arms that are sampled in every draw, ascending.
+    sampled: Vec<usize>,
+    /// Sum of the masses of the tails of all others.
+    mass: f64,
+    /// Number of updates until the level is chosen anew.
+    patience: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Arm {
+    evidence: Evidence,
+    odds: BetaOdds,
+    /// `None`: it is sampled in every draw.
+    tail: Option<Tail>,
 }
 
 impl ThompsonSampler {
@@ -41,7 +70,16 @@ impl ThompsonSampler {
     /// [`PolicyError::ArmCount`] for another number of arms.
     pub fn new(arms: &[Evidence]) -> Result<Self, PolicyError> {
         check_arm_count(arms.len())?;
-        Ok(Self { arms: arms.iter().copied().map(BetaOdds::of).collect() })
+        let arm = |evidence| Arm { evidence, odds: BetaOdds::of(evidence), tail: None };
+        let mut sampler = Self {
+            arms: arms.iter().copied().map(arm).collect(),
+            level: None,
+            sampled: Vec::with_capacity(arms.len()),
+            mass: 0.0,
+            patience: 0.0,
+        };
+        sampler.set_level(Level::of(arms.iter().copied()));
+        Ok(sampler)
     }
 
     /// Replaces the evidence of one arm.
@@ -49,97 +87,105 @@ impl ThompsonSampler {
     /// # Panics
     /// When there is no such arm.
     pub fn update(&mut self, arm: ArmIndex, evidence: Evidence) {
-        self.arms[arm.get()] = BetaOdds::of(evidence);
+        let place = arm.get();
+        self.arms[place].odds = BetaOdds::of(evidence);
+        self.arms[place].evidence = evidence;
+        self.patience -= 1.0;
+        if self.patience < 0.0 {
+            return self.set_level(Level::of(self.arms.iter().map(|arm| arm.evidence)));
+        }
+        let tail = self.level.and_then(|level| Tail::of(evidence, &level));
+        let before = std::mem::replace(&mut self.arms[place].tail, tail);
+        let mass = |tail: Option<Tail>| tail.map_or(0.0, |tail| tail.mass);
+        self.mass += mass(tail) - mass(before);
+        if tail.is_some() != before.is_some() {
+            self.list_sampled();
+        }
     }
 
     /// Draws an arm.
     pub fn draw<R: Rng + ?Sized>(&self, rng: &mut R) -> ArmIndex {
-        let mut best = 0;
-        let (mut best_ones, mut best_zeros) = (0.0, 1.0);
-        for (arm, odds) in self.arms.iter().enumerate() {
-            let (ones, zeros) = odds.sample(rng);
-            if ones * best_zeros > best_ones * zeros {
-                (best, best_ones, best_zeros) = (arm, ones, zeros);
+        let mut best = Best::NONE;
+        for &arm in &self.sampled {
+            best.consider(arm, self.arms[arm].odds.sample(rng));
+        }
+        if let Some(level) = &self.level {
+            let uniform = rng.random();
+            if uniform < self.mass {
+                self.draw_beyond(level, uniform, &mut best, rng);
+            }
+            if level.holds(best.ones, best.zeros) {
+                self.draw_below(level, &mut best, rng);
             }
         }
-        ArmIndex::new(best).unwrap_or_else(|_| unreachable!("checked by `new`"))
-    }
-}
-
-/// The odds of a Beta variable, a ratio of two Gamma variables.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BetaOdds {
-    ones: Gamma,
-    zeros: Gamma,
-}
-
-impl BetaOdds {
-    pub(super) fn of(arm: Evidence) -> Self {
-        Self { ones: Gamma::beyond(arm.ones()), zeros: Gamma::beyond(arm.zeros()) }
+        best.arm()
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "each half of the word is a coin of its own"
-    )]
-    pub(super) fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> (f64, f64) {
-        let word = rng.next_u64();
-        let ones = self.ones.sample(rng, word as u32);
-        let zeros = self.zeros.sample(rng, (word >> 32) as u32);
-        (ones, zeros)
-    }
-}
-
-/// The law Gamma(k, 1), k at least 1, sampled as Marsaglia and Tsang do ("A
-/// Simple Method for Generating Gamma Variables", 2000): with d = k - 1/3 and
-/// z = x / sqrt(9d) for a normal x, `d (1 + z)^3` is accepted with probability
-/// `exp(x^2/2 + d - d (1 + z)^3 + 3d ln(1 + z))`.
-///
-/// The squeeze, the test that avoids the logarithm for most samples, differs here. Theirs holds for
-/// every k and leaves a tenth of the samples to the logarithm. Expanding the logarithm up to z^4
-/// cancels all but -(3d/4) z^4 and a remainder, which is positive for z > 0 and at least -(3d/4)
-/// z^4 for -1/2 < z < 0; so the exponent is at least -(3d/2) z^4 = -x^4/(54 d), and the probability
-/// at least 1 - x^4/(54 d). As d grows, the exponent loses digits but is needed more rarely: for d
-/// = 10^9 it errs by about 1e-7, once in 10^9 samples.
-#[derive(Clone, Copy, Debug)]
-struct Gamma {
-    d: f64,
-    /// 1/sqrt(9d).
-    slope: f64,
-    /// 1/(54 d).
-    squeeze: f64,
-}
-
-impl Gamma {
-    /// The law with k = 1 + `count`.
-    fn beyond(count: f64) -> Self {
-        let d = count + 2.0 / 3.0;
-        Self { d, slope: 1.0 / libm::sqrt(9.0 * d), squeeze: 1.0 / (54.0 * d) }
-    }
-
-    /// A sample. `coin` is uniform: the first 32 bits of the number that decides about the first
-    /// proposal.
-    #[inline]
-    fn sample<R: Rng + ?Sized>(&self, rng: &mut R, coin: u32) -> f64 {
-        const UNIT: f64 = 1.0 / (1_u64 << 32) as f64;
-        let mut coin = coin;
-        loop {
-            let x: f64 = StandardNormal.sample(rng);
-            let square = x * x;
-            let root = 1.0 + self.slope * x;
-            let cube = root * root * root;
-            let certain = 1.0 - self.squeeze * (square * square);
-            if root > 0.5 && (f64::from(coin) + 1.0) * UNIT <= certain {
-                return self.d * cube;
+    /// Draws the tails beyond the level. One uniform number says which of the coins is the first that
+    /// shows a tail; those after it are tossed.
+    #[inline(never)]
+    fn draw_beyond<R: Rng + ?Sized>(
+        &self,
+        level: &Level,
+        mut uniform: f64,
+        best: &mut Best,
+        rng: &mut R,
+    ) {
+        let (mut none_so_far, mut is_found) = (1.0, false);
+        for (place, arm) in self.arms.iter().enumerate() {
+            let Some(tail) = arm.tail else { continue };
+            if is_found {
+                if rng.random::<f64>() >= tail.mass {
+                    continue;
+                }
+            } else {
+                let first_here = none_so_far * tail.mass;
+                if uniform >= first_here {
+                    uniform -= first_here;
+                    none_so_far *= 1.0 - tail.mass;
+                    continue;
+                }
+                is_found = true;
             }
-            // The next 32 bits of the number, which is in (0, 1).
-            let uniform = (f64::from(coin) + (f64::from(rng.next_u32()) + 0.5) * UNIT) * UNIT;
-            let exponent = 0.5 * square + self.d * (1.0 - cube + libm::log(cube));
-            if root > 0.0 && libm::log(uniform) < exponent {
-                return self.d * cube;
+            if let Some(odds) = tail.sample(arm.evidence, level, rng) {
+                best.consider(place, (odds, 1.0));
             }
-            coin = rng.next_u32();
         }
+    }
+
+    /// Samples the arms with a tail, given that none of them is beyond the level.
+    #[inline(never)]
+    fn draw_below<R: Rng + ?Sized>(&self, level: &Level, best: &mut Best, rng: &mut R) {
+        for (place, arm) in self.arms.iter().enumerate() {
+            if arm.tail.is_some() {
+                let odds = loop {
+                    let (ones, zeros) = arm.odds.sample(rng);
+                    if level.holds(ones, zeros) {
+                        break (ones, zeros);
+                    }
+                };
+                best.consider(place, odds);
+            }
+        }
+    }
+
+    fn set_level(&mut self, level: Option<Level>) {
+        self.level = level;
+        let (mut reports, mut mass) = (0.0, 0.0);
+        for arm in &mut self.arms {
+            arm.tail = level.and_then(|level| Tail::of(arm.evidence, &level));
+            mass += arm.tail.map_or(0.0, |tail| tail.mass);
+            reports += arm.evidence.reports();
+        }
+        self.mass = mass;
+        self.patience = (self.arms.len() as f64).max(reports / REPORTS_PER_LEVEL);
+        self.list_sampled();
+    }
+
+    fn list_sampled(&mut self) {
+        self.sampled.clear();
+        let arms = self.arms.iter().enumerate();
+        self.sampled.extend(arms.filter(|(_, arm)| arm.tail.is_none()).map(|(place, _)| place));
     }
 }
 
@@ -221,6 +267,42 @@ mod tests {
     }
 
     #[test]
+    fn no_level_changes_the_law() {
+        // Beta(k, 1) as above. Low levels leave all arms to samples, high ones all to coins, of which
+        // most show nothing, so that all arms are sampled from below the level.
+        let arms = arms_of(&[(0, 0), (1, 1), (4, 4), (9, 9), (35, 35)]);
+        let shares = [1.0, 2.0, 5.0, 10.0, 36.0].map(|k| k / 54.0);
+        let mut sampled = Vec::new();
+        for (seed, share) in (20..).zip([0.5, 0.9, 0.97, 0.985, 0.999]) {
+            let mut sampler = ThompsonSampler::new(&arms).unwrap();
+            sampler.set_level(Level::at(share));
+            sampled.push(sampler.sampled.len());
+            assert_drawn_by(&shares, &sampler, seed);
+        }
+        assert_eq!(sampled, [5, 4, 2, 1, 0]);
+    }
+
+    #[test]
+    fn draws_after_many_updates_agree_with_the_weights() {
+        // In a trial of a leader and arms that hardly reach it, where the level is old for some arms.
+        let mut arms = arms_of(&[(0, 0); 6]);
+        let mut sampler = ThompsonSampler::new(&arms).unwrap();
+        for report in 0..600 {
+            let arm = if report % 3 == 0 { report / 3 % 5 } else { 5 };
+            let (part, whole) = if arm == 5 { (7, 10) } else { (11, 20) };
+            arms[arm].add_bit(report / 3 * part % whole < part);
+            sampler.update(ArmIndex::new(arm).unwrap(), arms[arm]);
+        }
+        assert!(sampler.sampled.len() < 3, "{:?}", sampler.sampled);
+        let channel = Floor::for_epsilon(Epsilon::new(1.0).unwrap()).into();
+        let input = LearnerInput::of(arms, &[true; 6], channel);
+        let weights = Learner::LdpTs.weights(&input).unwrap();
+        let shares: Vec<f64> = (0..6).map(|arm| weights.share(arm)).collect();
+        assert!(shares.iter().all(|share| *share > 5e-4), "{shares:?}");
+        assert_drawn_by(&shares, &sampler, 30);
+    }
+
+    #[test]
     fn an_updated_sampler_draws_as_a_new_one() {
         let before = arms_of(&[(30, 20), (0, 0), (100, 64)]);
         let after = arms_of(&[(30, 20), (8, 6), (100, 64)]);
@@ -249,47 +331,6 @@ mod tests {
         for arms in [0, 1025] {
             let error = ThompsonSampler::new(&vec![Evidence::default(); arms]).unwrap_err();
             assert_eq!(error, PolicyError::ArmCount { arms });
-        }
-    }
-
-    #[test]
-    fn gamma_samples_have_the_tails_of_a_poisson_process() {
-        // The k-th event comes after t with the probability that fewer than k
-        // events come before: the sum of e^-t t^i / i! over i < k.
-        for k in [1_u32, 2, 5, 26, 400] {
-            let gamma = Gamma::beyond(f64::from(k) - 1.0);
-            let mut rng = ChaCha8Rng::seed_from_u64(u64::from(k));
-            let draw = |rng: &mut ChaCha8Rng| {
-                let coin = rng.next_u32();
-                gamma.sample(rng, coin)
-            };
-            let samples: Vec<f64> = (0..DRAWS).map(|_| draw(&mut rng)).collect();
-            for deviations in [-0.9, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0] {
-                let t = f64::from(k) + deviations * libm::sqrt(f64::from(k));
-                let log_term = |i: f64| i * libm::log(t) - t - libm::lgamma(i + 1.0);
-                let tail: f64 = (0..k).map(|i| libm::exp(log_term(f64::from(i)))).sum();
-                let count = samples.iter().filter(|sample| **sample > t).count() as f64;
-                let expected = f64::from(DRAWS) * tail;
-                let off = (count - expected) / libm::sqrt(expected * (1.0 - tail));
-                assert!(off.abs() < 5.5, "k = {k}, t = {t}: {off} deviations");
-            }
-        }
-    }
-
-    #[test]
-    fn acceptance_lies_between_its_squeeze_and_one() {
-        for count in [0.0, 1.0, 2.0, 10.0, 1000.0] {
-            let gamma = Gamma::beyond(count);
-            for step in -500..5000 {
-                let z = f64::from(step) / 1000.0;
-                let x = z / gamma.slope;
-                let cancelled = 3.0 * (libm::log1p(z) - z - z * z) - z * z * z;
-                let exponent = 0.5 * x * x + gamma.d * cancelled;
-                let slack = exponent + gamma.squeeze * x.powi(4);
-                let rounding = 1e-11 * x * x;
-                assert!(slack >= -rounding, "{count} {z}: {slack}");
-                assert!(exponent <= rounding, "{count} {z}: {exponent}");
-            }
         }
     }
 }

@@ -11,8 +11,9 @@ use bandana_examples::queries::contest::{Outcome, Settings, play};
 use bandana_examples::queries::promises::{self, Kept};
 use bandana_examples::queries::tour::{Stop, tour};
 use bandana_examples::queries::{people, picture};
-use bandana_mechanisms::queries::counting::queries_within;
+use bandana_mechanisms::queries::counting::{accuracy, queries_within};
 use bandana_mechanisms::queries::price::{Price, PureLoss};
+use bandana_studies::picture::PictureFile;
 use clap::Parser;
 use serde::Serialize;
 
@@ -25,7 +26,7 @@ use serde::Serialize;
 #[command(version)]
 struct Arguments {
     /// People.
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1_000..))]
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
     people: u32,
     /// Queries of the contest.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..))]
@@ -45,9 +46,9 @@ struct Arguments {
     /// The people and the contest follow from it. The server's noise does not.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the plot goes, as SVG.
+    /// Where the plot goes, as SVG or PNG by the end of its name.
     #[arg(long, value_name = "FILE", default_value = "private-queries.svg")]
-    plot: PathBuf,
+    plot: PictureFile,
     /// Where the result goes as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -90,7 +91,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let promises = promises::compare(arguments.sessions, seed)?;
     report_promises(arguments.sessions, &promises)?;
     picture::write(&arguments.plot, epsilon, &contest)?;
-    println!("\nplot: {}", arguments.plot.display());
+    println!("\nplot: {}", arguments.plot);
     if let Some(path) = &arguments.json {
         let result = Result { epsilon, seed, tour: stops, contest, promises };
         let text = serde_json::to_string_pretty(&result)? + "\n";
@@ -144,8 +145,12 @@ fn report(epsilon: f64, contest: &Outcome) -> anyhow::Result<()> {
         contest.queries, contest.cells, contest.updates
     );
     for contestant in &contest.contestants {
+        let ended = match contestant.answered {
+            all if all == contest.queries => String::new(),
+            answered => format!("; its updates were used up after {answered}"),
+        };
         println!(
-            "    {:24} mean error {:8.4} %, largest {:8.4} %",
+            "    {:24} mean error {:8.4} %, largest {:8.4} %{ended}",
             contestant.name,
             100.0 * contestant.mean_error,
             100.0 * contestant.largest_error
@@ -154,9 +159,28 @@ fn report(epsilon: f64, contest: &Outcome) -> anyhow::Result<()> {
     let [weights, laplace, ..] = &contest.contestants[..] else {
         return Err(anyhow::anyhow!("nobody has played"));
     };
-    ensure!(
-        weights.mean_error < laplace.mean_error,
-        "multiplicative weights were worse than Laplace noise; use more queries or people"
-    );
+    let [one, all] = [1, contest.queries].map(|counts| accuracy(counts, price, 0.05));
+    let (one, all) = (one?, all?);
+    if weights.answered < contest.queries
+        || weights.mean_error >= laplace.mean_error
+        || contest.rows < 100 * one
+    {
+        println!("\n{}", too_few(contest, one, all));
+    }
     Ok(())
+}
+
+/// What few people mean, or few updates: the noise does not shrink with the people. `one` and `all` are
+/// the errors, in people, that one count and all of them keep within by Laplace noise.
+fn too_few(contest: &Outcome, one: u64, all: u64) -> String {
+    format!(
+        "Noise hides one person, among {} as among millions: a count is off by up to {one} people, each \
+         of {} counts by up to {all}. Errors of 1 % of the people take {} people for one count, and {} \
+         for all; multiplicative weights take fewer if their session has updates enough (--updates, \
+         --threshold).",
+        contest.rows,
+        contest.queries,
+        100 * one,
+        100 * all,
+    )
 }

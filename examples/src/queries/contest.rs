@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::cells::CellSet;
 use bandana_mechanisms::queries::counting::CountingMechanism;
 use bandana_mechanisms::queries::price::{ConcentratedLoss, Price, PureLoss};
@@ -45,6 +46,8 @@ pub struct Settings {
 pub struct Contestant {
     /// Its name.
     pub name: &'static str,
+    /// Number of queries that it answered: all of them, unless its session ended before.
+    pub answered: u64,
     /// Mean error of the answers, as a share of the rows.
     pub mean_error: f64,
     /// The largest error.
@@ -61,7 +64,7 @@ pub struct Outcome {
     pub rows: u64,
     /// Number of cells of the universe.
     pub cells: usize,
-    /// Number of queries that every contestant answered.
+    /// Number of queries.
     pub queries: u64,
     /// Number of updates in the session.
     pub updates: u32,
@@ -74,32 +77,36 @@ struct Score {
     name: &'static str,
     sum: f64,
     largest: f64,
+    answered: u64,
     curve: Vec<(u64, f64)>,
 }
 
 impl Score {
     fn new(name: &'static str) -> Self {
-        Self { name, sum: 0.0, largest: 0.0, curve: Vec::new() }
+        Self { name, sum: 0.0, largest: 0.0, answered: 0, curve: Vec::new() }
     }
 
-    fn add(&mut self, error: f64, round: u64, step: u64) {
+    fn add(&mut self, error: f64, step: u64) {
         self.sum += error;
         self.largest = self.largest.max(error);
-        if (round + 1).is_multiple_of(step) {
-            self.curve.push((round + 1, self.sum / (round + 1) as f64));
+        self.answered += 1;
+        if self.answered.is_multiple_of(step) {
+            self.curve.push((self.answered, self.sum / self.answered as f64));
         }
     }
 
-    fn finish(self, queries: u64) -> Contestant {
-        let Self { name, sum, largest, curve } = self;
-        Contestant { name, mean_error: sum / queries as f64, largest_error: largest, curve }
+    fn finish(self) -> Contestant {
+        let Self { name, sum, largest, answered, curve } = self;
+        let mean_error = sum / answered.max(1) as f64;
+        Contestant { name, answered, mean_error, largest_error: largest, curve }
     }
 }
 
-/// Runs the comparison. The analyst adapts: every second query follows up a surprising answer.
+/// Runs the comparison. The analyst adapts: every second query follows up a surprising answer. A
+/// session that has used all its updates answers no more, and the analyst goes on with Laplace noise.
 ///
 /// # Errors
-/// When the settings are invalid, or the session exhausts its updates before the end.
+/// When the settings are invalid.
 pub fn play(people: &Rows, settings: Settings) -> anyhow::Result<Outcome> {
     let Settings { queries, epsilon, updates, threshold, seed } = settings;
     let universe = people.schema().universe(&traits())?;
@@ -115,28 +122,32 @@ pub fn play(people: &Rows, settings: Settings) -> anyhow::Result<Outcome> {
     let gaussian = CountingMechanism::new(queries, Price::Concentrated(rho))?;
     let mut scores = ["multiplicative weights", "Laplace", "Gaussian"].map(Score::new);
     let mut analyst = Analyst::new(&universe, seed);
-    for round in 0..queries {
+    for _ in 0..queries {
         let query = analyst.next()?;
         let truth = query.count(&histogram)?;
-        let given = match session.ask(&histogram, &query, &mut noise)? {
-            Round::Lazy { answer } => answer,
-            Round::Update { answer } => {
+        let given = match session.ask(&histogram, &query, &mut noise) {
+            Ok(Round::Lazy { answer }) => Some(answer),
+            Ok(Round::Update { answer }) => {
                 session.update(&query, answer)?;
-                answer as f64
+                Some(answer as f64)
             }
+            Err(QueryError::SessionExhausted { .. }) => None,
+            Err(error) => return Err(error.into()),
         };
-        analyst.hear(&query, given / rows as f64);
         let exact = [i64::try_from(truth)?];
         let with = |mechanism: CountingMechanism, noise: &mut ChaCha20Rng| {
             mechanism.release(&exact, noise).first().copied().unwrap_or(0) as f64
         };
-        let answers = [given, with(laplace, &mut noise), with(gaussian, &mut noise)];
-        for (score, answer) in scores.iter_mut().zip(answers) {
-            let error = (answer - truth as f64).abs() / rows as f64;
-            score.add(error, round, queries.div_ceil(POINTS));
+        let (by_laplace, by_gauss) = (with(laplace, &mut noise), with(gaussian, &mut noise));
+        analyst.hear(&query, given.unwrap_or(by_laplace) / rows as f64);
+        for (score, answer) in scores.iter_mut().zip([given, Some(by_laplace), Some(by_gauss)]) {
+            if let Some(answer) = answer {
+                let error = (answer - truth as f64).abs() / rows as f64;
+                score.add(error, queries.div_ceil(POINTS));
+            }
         }
     }
-    let contestants = scores.into_iter().map(|score| score.finish(queries)).collect();
+    let contestants = scores.into_iter().map(Score::finish).collect();
     Ok(Outcome { rows, cells, queries, updates: session.used(), contestants })
 }
 

@@ -7,6 +7,7 @@
 //! - [`segments`]: users in segments, as `segments-study` runs them.
 //! - [`contexts`]: private contexts, as `context-study` runs them.
 //! - [`synthetic`]: synthetic tables of a census, as `synthetic-study` makes them.
+//! - [`picture`]: files, colours and legends of pictures, for all programs.
 //! - [`program`]: options, progress and Ctrl-C, for all.
 //!
 //! Nothing here needs a server or a network.
@@ -14,7 +15,7 @@
 pub mod contexts;
 pub mod curator;
 pub mod decision;
-mod picture;
+pub mod picture;
 pub mod program;
 pub mod regret;
 pub mod segments;

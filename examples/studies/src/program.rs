@@ -1,7 +1,7 @@
 //! Options, progress, interruption and results of all programs of studies.
 
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,8 @@ use anyhow::{Context as _, ensure};
 use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+
+use crate::picture::PictureFile;
 
 // Not a comment for `--help`: it would take the place of that of the program.
 #[derive(Clone, Debug, Args)]
@@ -24,9 +26,9 @@ pub struct StudyOptions {
     /// Threads.
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u16).range(1..=512))]
     threads: u16,
-    /// Where a plot goes, as SVG.
+    /// Where a plot goes, as SVG or PNG by the end of its name.
     #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    plot: Option<PictureFile>,
     /// Where the result goes as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -40,11 +42,11 @@ pub trait Outcome: Serialize {
     fn is_interrupted(&self) -> bool;
     /// The table for people.
     fn table(&self) -> String;
-    /// Writes the picture as an SVG file.
+    /// Writes the picture.
     ///
     /// # Errors
     /// When the file can't be written.
-    fn draw(&self, path: &Path) -> anyhow::Result<()>;
+    fn draw(&self, file: &PictureFile) -> anyhow::Result<()>;
 }
 
 impl StudyOptions {
@@ -71,9 +73,9 @@ impl StudyOptions {
         let outcome = watched(trials, study)?;
         ensure!(!outcome.is_empty(), "interrupted before a trial was finished");
         print!("{}", outcome.table());
-        if let Some(path) = &self.plot {
-            outcome.draw(path)?;
-            println!("plot: {}", path.display());
+        if let Some(file) = &self.plot {
+            outcome.draw(file)?;
+            println!("plot: {file}");
         }
         if let Some(path) = &self.json {
             let json = serde_json::to_string_pretty(&outcome)? + "\n";

@@ -60,6 +60,7 @@ impl Study {
             shuffle: self.course.shuffle,
             delta: self.course.shuffle.map(|_| self.delta.get()),
             served: self.served,
+            by_batches: self.course.by_batches,
             dishonest: self.course.dishonest,
             attack,
             interrupted,

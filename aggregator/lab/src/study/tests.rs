@@ -227,3 +227,42 @@ fn lies_cost_regret_and_an_interrupt_keeps_what_is_finished() {
     assert!(outcome.interrupted);
     assert!(outcome.rows.iter().all(|row| row.trials == 2), "{outcome:?}");
 }
+
+#[test]
+fn by_batches_regret_has_the_law_of_single_rounds() {
+    // The same policies of batches of 100, drawn round by round or as counts. A difference of means
+    // beyond five standard errors comes once in a million. Policies of the first two cost little, so
+    // they have the trials that make a standard error 1 to 2% of the mean.
+    let cheap = [StandardLearner::LdpUcb, StandardLearner::Uniform];
+    for (learners, trials) in [(&cheap[..], 400), (&[StandardLearner::LdpTs], 60)] {
+        let mut single = study(learners, 1_500, trials);
+        single.bandit = Arc::new(Instance::named("wide-best").unwrap());
+        single.mechanisms = vec![Mechanism::Linear, Mechanism::Kary(Alphabet::new(4).unwrap())];
+        (single.course.batch, single.served) = (100, true);
+        single.course.checkpoints = vec![150, 700, 1_500];
+        let mut counted = Study { served: false, ..single.clone() };
+        counted.course.by_batches = true;
+        let stop = AtomicBool::new(false);
+        let [single, counted] = [single, counted].map(|study| study.run(&stop, |_| {}).unwrap());
+        assert!(counted.by_batches && single.rows.len() == counted.rows.len());
+        for (one, other) in single.rows.iter().zip(&counted.rows) {
+            assert_eq!((&one.learner, one.horizon), (&other.learner, other.horizon));
+            let error = one.ci95.hypot(other.ci95) / 1.96;
+            let off = (one.mean_regret - other.mean_regret) / error;
+            assert!(off.abs() < 5.0, "{off}: {one:?} {other:?}");
+        }
+    }
+}
+
+#[test]
+fn by_batches_only_learners_with_weights_play_and_nobody_lies() {
+    let mut by_batches = study(&[StandardLearner::KlUcb], 1000, 1);
+    by_batches.course.by_batches = true;
+    let stop = AtomicBool::new(false);
+    let error = by_batches.run(&stop, |_| {}).unwrap_err().to_string();
+    assert!(error.contains("kl-ucb chooses arm by arm"), "{error}");
+    by_batches.contestants = these(&[StandardLearner::LdpTs]);
+    by_batches.course.dishonest = 0.01;
+    let error = by_batches.run(&stop, |_| {}).unwrap_err().to_string();
+    assert!(error.contains("neither shuffled reports nor dishonest"), "{error}");
+}

@@ -26,9 +26,9 @@ struct Arguments {
     /// Privacy loss bound of one report, in nats.
     #[arg(long, default_value_t = 1.0)]
     epsilon: f64,
-    /// Learners of servers, with commas.
+    /// Learners of servers with commas, or all.
     #[arg(long, value_delimiter = ',', default_value = "uniform,ldp-ts,top-two")]
-    learners: Vec<Learner>,
+    learners: Vec<String>,
     /// Probability that a verdict is right, at least.
     #[arg(long, default_value_t = 0.95)]
     confidence: f64,
@@ -47,7 +47,10 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let instance = |name: &String| Ok((name.clone(), Instance::named(name)?));
     let study = DecisionStudy {
         instances: arguments.instance.iter().map(instance).collect::<anyhow::Result<_>>()?,
-        learners: arguments.learners.clone(),
+        learners: match &arguments.learners[..] {
+            [all] if all == "all" => Learner::ALL.to_vec(),
+            names => names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
+        },
         setting: Setting {
             epsilon: Epsilon::new(arguments.epsilon)?,
             alpha: ErrorLevel::new(1.0 - arguments.confidence)

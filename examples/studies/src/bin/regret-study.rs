@@ -68,6 +68,11 @@ struct Arguments {
     /// with nothing known of what is pending.
     #[arg(long)]
     served: bool,
+    /// Draw the pulls and the reports of a batch as counts, which makes horizons of 10^8 rounds cheap:
+    /// learners that servers have, by their policies. Without a --batch, batches grow as those of a
+    /// server.
+    #[arg(long, conflicts_with_all = ["served", "shuffle", "dishonest"])]
+    by_batches: bool,
     /// Share of dishonest people.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     dishonest: f64,
@@ -145,6 +150,7 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
             shuffle: arguments.shuffle,
             dishonest: arguments.dishonest,
             attack: arguments.attack,
+            by_batches: arguments.by_batches,
         },
         delta,
         served: arguments.served,

@@ -1,12 +1,9 @@
 //! Regret and its price against time, as a picture.
 
-use std::path::Path;
-
-use anyhow::Context as _;
 use plotters::prelude::*;
 
 use super::outcome::{CuratorOutcome, Row};
-use crate::picture::{Area, COLOURS, count_label, log_label};
+use crate::picture::{Area, Legend, Palette, PictureFile, Sign, count_label, log_label};
 use crate::program::Outcome;
 
 const PANEL: (u32, u32) = (520, 320);
@@ -27,30 +24,47 @@ impl Outcome for CuratorOutcome {
         Self::table(self)
     }
 
-    fn draw(&self, path: &Path) -> anyhow::Result<()> {
-        write(path, self)
+    fn draw(&self, file: &PictureFile) -> anyhow::Result<()> {
+        write(file, self)
     }
 }
 
-/// Writes two panels for each algorithm as an SVG file: mean regrets with their 95% intervals,
+/// Writes two panels for each algorithm as a picture: mean regrets with their 95% intervals,
 /// with and without privacy, and the price of privacy.
-fn write(path: &Path, outcome: &CuratorOutcome) -> anyhow::Result<()> {
+fn write(file: &PictureFile, outcome: &CuratorOutcome) -> anyhow::Result<()> {
     let mut names: Vec<&str> = Vec::new();
     for row in &outcome.rows {
         if !names.contains(&row.algorithm.as_str()) {
             names.push(&row.algorithm);
         }
     }
-    let size = (2 * PANEL.0, PANEL.1 * u32::try_from(names.len().max(1))?);
-    let area = SVGBackend::new(path, size).into_drawing_area();
-    area.fill(&WHITE)?;
-    let panels = area.split_evenly((names.len().max(1), 2));
-    for (name, panels) in names.iter().zip(panels.chunks_exact(2)) {
-        let rows: Vec<&Row> = outcome.rows.iter().filter(|row| row.algorithm == *name).collect();
-        draw_regret(&panels[0], name, &curves(&rows))?;
-        draw_price(&panels[1], name, &curves(&rows))?;
+    let all: Vec<&Row> = outcome.rows.iter().collect();
+    let curves_of_all = curves(&all);
+    let rhos: Vec<String> = curves_of_all.iter().map(|(rho, _)| label(*rho)).collect();
+    let palette = Palette::of(rhos.iter().map(String::as_str));
+    let mut legend = Legend::default();
+    for rho in &rhos {
+        legend.add(rho, palette.colour(rho), Sign::Line);
     }
-    area.present().with_context(|| format!("writing the plot {}", path.display()))
+    legend.add("no privacy", BLACK, Sign::Thin);
+    let (width, lines) = (2 * PANEL.0, names.len().max(1));
+    let height = (PANEL.1 * u32::try_from(lines)?).max(legend.height());
+    file.write((width + legend.width(), height), |area| {
+        let (charts, beside) = area.split_horizontally(width);
+        let panels = charts.split_evenly((lines, 2));
+        for (name, panels) in names.iter().zip(panels.chunks_exact(2)) {
+            let rows: Vec<&Row> =
+                outcome.rows.iter().filter(|row| row.algorithm == *name).collect();
+            draw_regret(&panels[0], name, &curves(&rows), &palette)?;
+            draw_price(&panels[1], name, &curves(&rows), &palette)?;
+        }
+        legend.draw(&beside)
+    })
+}
+
+/// The name of a curve.
+fn label(rho: f64) -> String {
+    format!("rho {rho}")
 }
 
 /// The rows, grouped by ρ.
@@ -71,13 +85,16 @@ fn ends(curves: &[(f64, Vec<&Row>)]) -> std::ops::Range<u64> {
     first..last.max(first + 1)
 }
 
-fn draw_regret(area: &Area<'_>, name: &str, curves: &[(f64, Vec<&Row>)]) -> anyhow::Result<()> {
+fn draw_regret(
+    area: &Area<'_>,
+    name: &str,
+    curves: &[(f64, Vec<&Row>)],
+    palette: &Palette,
+) -> anyhow::Result<()> {
     let all = || curves.iter().flat_map(|(_, rows)| rows);
     let top = all().map(|row| row.mean_regret + row.ci95).fold(10.0 * FLOOR, f64::max) * 1.2;
     let least = |row: &&Row| row.nonprivate_regret.min(row.mean_regret - row.ci95);
     let bottom = (0.8 * all().map(least).fold(f64::INFINITY, f64::min)).clamp(FLOOR, top / 10.0);
-    // The legend is placed above the curves.
-    let top = top * (top / bottom).powf(0.4);
     let mut chart = ChartBuilder::on(area)
         .caption(format!("{name}: regret"), ("sans-serif", 15))
         .margin(8)
@@ -92,13 +109,10 @@ fn draw_regret(area: &Area<'_>, name: &str, curves: &[(f64, Vec<&Row>)]) -> anyh
         .x_label_formatter(&|rounds| log_label(*rounds as f64))
         .y_label_formatter(&|regret| log_label(*regret))
         .draw()?;
-    for (place, (rho, rows)) in curves.iter().enumerate() {
-        let colour = COLOURS[place % COLOURS.len()];
+    for (rho, rows) in curves {
+        let colour = palette.colour(&label(*rho));
         let points = rows.iter().map(|row| (row.horizon, row.mean_regret.max(bottom)));
-        chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
-            .label(format!("rho {rho}"))
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+        chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
         let whisker = |row: &&Row| {
             let (low, high) = (row.mean_regret - row.ci95, row.mean_regret + row.ci95);
             let ends = [(row.horizon, low.max(bottom)), (row.horizon, high.max(bottom))];
@@ -108,21 +122,17 @@ fn draw_regret(area: &Area<'_>, name: &str, curves: &[(f64, Vec<&Row>)]) -> anyh
     }
     if let Some((_, rows)) = curves.first() {
         let points = rows.iter().map(|row| (row.horizon, row.nonprivate_regret.max(bottom)));
-        chart
-            .draw_series(LineSeries::new(points, BLACK.stroke_width(1)))?
-            .label("no privacy")
-            .legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], BLACK));
+        chart.draw_series(LineSeries::new(points, BLACK.stroke_width(1)))?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(RGBColor(200, 200, 200))
-        .draw()?;
     Ok(())
 }
 
-fn draw_price(area: &Area<'_>, name: &str, curves: &[(f64, Vec<&Row>)]) -> anyhow::Result<()> {
+fn draw_price(
+    area: &Area<'_>,
+    name: &str,
+    curves: &[(f64, Vec<&Row>)],
+    palette: &Palette,
+) -> anyhow::Result<()> {
     let all = || curves.iter().flat_map(|(_, rows)| rows);
     let top = all().map(|row| row.price_of_privacy + row.price_ci95).fold(1.0, f64::max) * 1.1;
     let low = all().map(|row| row.price_of_privacy - row.price_ci95).fold(0.0, f64::min) * 1.1;
@@ -140,8 +150,8 @@ fn draw_price(area: &Area<'_>, name: &str, curves: &[(f64, Vec<&Row>)]) -> anyho
         .x_label_formatter(&|rounds| log_label(*rounds as f64))
         .y_label_formatter(&|regret| count_label(*regret))
         .draw()?;
-    for (place, (_, rows)) in curves.iter().enumerate() {
-        let colour = COLOURS[place % COLOURS.len()];
+    for (rho, rows) in curves {
+        let colour = palette.colour(&label(*rho));
         let points = rows.iter().map(|row| (row.horizon, row.price_of_privacy));
         chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
         let whisker = |row: &&Row| {

@@ -185,7 +185,7 @@ mod tests {
         assert_ne!(json(&two), json(&CuratorStudy { seed: 2, ..one }));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("curator.svg");
-        two.run(&stop, |_| {}).unwrap().draw(&path).unwrap();
+        two.run(&stop, |_| {}).unwrap().draw(&path.to_str().unwrap().parse().unwrap()).unwrap();
         let picture = std::fs::read_to_string(&path).unwrap();
         assert!(picture.contains("no privacy") && picture.contains("lazy-release: regret"));
     }

@@ -1,18 +1,12 @@
 //! Shares of runs with a verdict against users, as a picture.
 
-use std::path::Path;
-
-use anyhow::Context as _;
 use plotters::prelude::*;
 
 use super::outcome::{DecisionOutcome, Row};
-use crate::picture::{Area, COLOURS, Sign, draw_legend, log_label};
+use crate::picture::{Area, Legend, Palette, PictureFile, Sign, log_label, shortened};
 use crate::program::Outcome;
 
 const PANEL: (u32, u32) = (440, 320);
-
-/// Width of the legend.
-const LEGEND: u32 = 150;
 
 /// Users at which the axis begins: with fewer there is no policy but the first one.
 const USERS_MIN: u64 = 100;
@@ -30,14 +24,14 @@ impl Outcome for DecisionOutcome {
         Self::table(self)
     }
 
-    fn draw(&self, path: &Path) -> anyhow::Result<()> {
-        write(path, self)
+    fn draw(&self, file: &PictureFile) -> anyhow::Result<()> {
+        write(file, self)
     }
 }
 
-/// Writes one panel for each instance as an SVG file: for each learner, the share of all runs that
+/// Writes one panel for each instance as a picture: for each learner, the share of all runs that
 /// have a verdict by a number of users.
-fn write(path: &Path, outcome: &DecisionOutcome) -> anyhow::Result<()> {
+fn write(file: &PictureFile, outcome: &DecisionOutcome) -> anyhow::Result<()> {
     let (mut instances, mut learners): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     for row in &outcome.rows {
         if !instances.contains(&row.instance.as_str()) {
@@ -50,28 +44,29 @@ fn write(path: &Path, outcome: &DecisionOutcome) -> anyhow::Result<()> {
     let columns = instances.len().min(2);
     let lines = instances.len().div_ceil(columns.max(1));
     let width = PANEL.0 * u32::try_from(columns)?;
-    let size = (width + LEGEND, 40 + PANEL.1 * u32::try_from(lines)?);
-    let area = SVGBackend::new(path, size).into_drawing_area();
-    area.fill(&WHITE)?;
+    let palette = Palette::of(learners.iter().copied());
+    let mut legend = Legend::default();
+    for learner in &learners {
+        legend.add(learner, palette.colour(learner), Sign::Line);
+    }
+    let height = 40 + (PANEL.1 * u32::try_from(lines)?).max(legend.height());
     let DecisionOutcome { epsilon, confidence, .. } = outcome;
     let title = format!("runs with a verdict, epsilon {epsilon}, confidence {confidence}");
-    let area = area.titled(&title, ("sans-serif", 18))?;
-    let (charts, legend) = area.split_horizontally(width);
-    for (panel, instance) in charts.split_evenly((lines, columns)).iter().zip(&instances) {
-        let rows = outcome.rows.iter().filter(|row| row.instance == *instance);
-        draw(panel, &rows.collect::<Vec<_>>(), &learners, outcome.horizon)?;
-    }
-    let entry = |(place, learner): (usize, &&str)| {
-        ((*learner).to_owned(), COLOURS[place % COLOURS.len()], Sign::Line)
-    };
-    draw_legend(&legend, &learners.iter().enumerate().map(entry).collect::<Vec<_>>())?;
-    area.present().with_context(|| format!("writing the plot {}", path.display()))
+    file.write((width + legend.width(), height), |area| {
+        let area = area.titled(&title, ("sans-serif", 18))?;
+        let (charts, beside) = area.split_horizontally(width);
+        for (panel, instance) in charts.split_evenly((lines, columns)).iter().zip(&instances) {
+            let rows = outcome.rows.iter().filter(|row| row.instance == *instance);
+            draw(panel, &rows.collect::<Vec<_>>(), &palette, outcome.horizon)?;
+        }
+        legend.draw(&beside)
+    })
 }
 
-fn draw(area: &Area<'_>, rows: &[&Row], learners: &[&str], horizon: u64) -> anyhow::Result<()> {
+fn draw(area: &Area<'_>, rows: &[&Row], palette: &Palette, horizon: u64) -> anyhow::Result<()> {
     let users = USERS_MIN..horizon.max(10 * USERS_MIN);
     let mut chart = ChartBuilder::on(area)
-        .caption(rows.first().map_or("", |row| &row.instance), ("sans-serif", 15))
+        .caption(shortened(rows.first().map_or("", |row| &row.instance), 50), ("sans-serif", 15))
         .margin(8)
         .margin_right(24)
         .x_label_area_size(34)
@@ -86,8 +81,7 @@ fn draw(area: &Area<'_>, rows: &[&Row], learners: &[&str], horizon: u64) -> anyh
         .y_label_formatter(&|share| format!("{share:.1}"))
         .draw()?;
     for row in rows {
-        let place = learners.iter().position(|learner| *learner == row.learner).unwrap_or(0);
-        let colour = COLOURS[place % COLOURS.len()];
+        let colour = palette.colour(&row.learner);
         chart.draw_series(LineSeries::new(steps(row, horizon), colour.stroke_width(2)))?;
     }
     Ok(())

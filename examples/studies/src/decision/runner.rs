@@ -119,7 +119,7 @@ mod tests {
         assert!(top_two.median_users < uniform.median_users.or(Some(u64::MAX)), "{outcome:?}");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("decision.svg");
-        outcome.draw(&path).unwrap();
+        outcome.draw(&path.to_str().unwrap().parse().unwrap()).unwrap();
         let picture = std::fs::read_to_string(&path).unwrap();
         assert!(["uniform", "ldp-ts", "top-two", "five-arms"].iter().all(|n| picture.contains(n)));
         // The result does not depend on the threads.

@@ -1,18 +1,12 @@
 //! Regret of segments by pooling, as a picture.
 
-use std::path::Path;
-
-use anyhow::Context as _;
 use plotters::prelude::*;
 
 use super::{Pooling, SegmentsOutcome, SegmentsRow};
-use crate::picture::{Area, COLOURS, Sign, draw_legend};
+use crate::picture::{Area, Legend, Palette, PictureFile, Sign};
 use crate::program::Outcome;
 
 const PANEL: (u32, u32) = (420, 340);
-
-/// Width of the legend.
-const LEGEND: u32 = 240;
 
 impl Outcome for SegmentsOutcome {
     fn is_empty(&self) -> bool {
@@ -27,14 +21,14 @@ impl Outcome for SegmentsOutcome {
         Self::table(self)
     }
 
-    fn draw(&self, path: &Path) -> anyhow::Result<()> {
-        write(path, self)
+    fn draw(&self, file: &PictureFile) -> anyhow::Result<()> {
+        write(file, self)
     }
 }
 
-/// Writes one panel as an SVG file: regret per user on a logarithmic axis, with its 95% interval, a
+/// Writes one panel as a picture: regret per user on a logarithmic axis, with its 95% interval, a
 /// column for each instance and a point for each pooling.
-fn write(path: &Path, outcome: &SegmentsOutcome) -> anyhow::Result<()> {
+fn write(file: &PictureFile, outcome: &SegmentsOutcome) -> anyhow::Result<()> {
     let mut instances: Vec<&str> = Vec::new();
     for row in &outcome.rows {
         if !instances.contains(&row.instance) {
@@ -42,21 +36,27 @@ fn write(path: &Path, outcome: &SegmentsOutcome) -> anyhow::Result<()> {
         }
     }
     let width = PANEL.0 + 120 * u32::try_from(instances.len())?;
-    let area = SVGBackend::new(path, (width + LEGEND, 40 + PANEL.1)).into_drawing_area();
-    area.fill(&WHITE)?;
+    let palette = Palette::of(Pooling::ALL.iter().map(|pooling| pooling.name()));
+    let mut legend = Legend::default();
+    for pooling in &Pooling::ALL {
+        legend.add(pooling.name(), palette.colour(pooling.name()), Sign::Point);
+    }
     let SegmentsOutcome { learner, epsilon, users, .. } = outcome;
     let title = format!("{users} users in segments, epsilon {epsilon}, {learner}");
-    let area = area.titled(&title, ("sans-serif", 18))?;
-    let (chart, legend) = area.split_horizontally(width);
-    draw(&chart, &outcome.rows, &instances)?;
-    let entry = |(place, pooling): (usize, &Pooling)| {
-        (pooling.name().to_owned(), COLOURS[place % COLOURS.len()], Sign::Point)
-    };
-    draw_legend(&legend, &Pooling::ALL.iter().enumerate().map(entry).collect::<Vec<_>>())?;
-    area.present().with_context(|| format!("writing the plot {}", path.display()))
+    file.write((width + legend.width(), 40 + PANEL.1), |area| {
+        let area = area.titled(&title, ("sans-serif", 18))?;
+        let (chart, beside) = area.split_horizontally(width);
+        draw(&chart, &outcome.rows, &instances, &palette)?;
+        legend.draw(&beside)
+    })
 }
 
-fn draw(area: &Area<'_>, rows: &[SegmentsRow], instances: &[&str]) -> anyhow::Result<()> {
+fn draw(
+    area: &Area<'_>,
+    rows: &[SegmentsRow],
+    instances: &[&str],
+    palette: &Palette,
+) -> anyhow::Result<()> {
     let regrets = || rows.iter().map(|row| row.regret_per_user.max(1e-6));
     let (low, high) = (regrets().fold(f64::MAX, f64::min), regrets().fold(0.0, f64::max));
     let right = instances.len() as f64 - 0.5;
@@ -76,7 +76,7 @@ fn draw(area: &Area<'_>, rows: &[SegmentsRow], instances: &[&str]) -> anyhow::Re
     for row in rows {
         let at = |name: &str| instances.iter().position(|one| *one == name).unwrap_or(0) as f64;
         let place = Pooling::ALL.iter().position(|one| one.name() == row.pooling).unwrap_or(0);
-        let colour = COLOURS[place % COLOURS.len()];
+        let colour = palette.colour(row.pooling);
         let (x, y) = (at(row.instance) + 0.15 * (place as f64 - 1.0), row.regret_per_user);
         let ends = [(x, (y - row.regret_ci95).max(low / 2.0)), (x, y + row.regret_ci95)];
         chart.draw_series([PathElement::new(ends, colour.stroke_width(2))])?;

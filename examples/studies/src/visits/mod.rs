@@ -173,7 +173,11 @@ mod tests {
         let study = study(vec![Assignment::Redrawn, Assignment::Sticky(Millionths::NONE)], 2);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("visits.svg");
-        study.run(&AtomicBool::new(false), &|_| {}).unwrap().draw(&path).unwrap();
+        study
+            .run(&AtomicBool::new(false), &|_| {})
+            .unwrap()
+            .draw(&path.to_str().unwrap().parse().unwrap())
+            .unwrap();
         let picture = std::fs::read_to_string(&path).unwrap();
         for name in ["redrawn, each reported", "kept for ever, one report", "epsilon 2"] {
             assert!(picture.contains(name), "{name}");
