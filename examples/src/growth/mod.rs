@@ -1,4 +1,4 @@
-//! What a server costs as experiments, arms, ids and replicas grow.
+//! Costs of a server as experiments, arms, ids and replicas grow.
 
 mod filled;
 mod lists;

@@ -14,8 +14,10 @@ pub(crate) const ALL: &[(&str, Case)] = &[
 ];
 
 /// The number of tables with ids of each day.
-const TABLES: &str = "SELECT substring(relname FROM '^upload_[0-9]+'), count(*)::text FROM pg_class
-    WHERE relname ~ '^upload_[0-9]+' AND relkind = 'r' GROUP BY 1 ORDER BY 1";
+const TABLES: &str = "SELECT name, count(*) FROM (
+        SELECT substring(relname FROM '^upload_[0-9]+') AS name FROM pg_class
+        WHERE relname ~ '^upload_[0-9]+' AND relkind = 'r'
+    ) AS of_days GROUP BY name ORDER BY length(name), name";
 
 fn open(url: &str, id_partitions: u32) -> anyhow::Result<PostgresStore> {
     Ok(PostgresStore::open(&PostgresSettings { id_partitions, ..settings(url)? })?)

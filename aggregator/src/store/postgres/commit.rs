@@ -248,31 +248,36 @@ async fn statement(
     let fresh: HashSet<i64> = row.get::<_, Vec<i64>>(3).into_iter().collect();
     let keys = row.get::<_, Vec<i64>>(4).into_iter();
     let states: HashMap<i64, &str> = keys.zip(row.get::<_, Vec<&str>>(5)).collect();
-    let state = |upload: &ValidUpload| {
+    let state_of = |upload: &ValidUpload| {
         states.get(&upload.experiment.key().0).and_then(|state| ExperimentState::from_name(state))
     };
-    // Whoever repeats an upload to an experiment that no longer runs hears that it is counted.
-    let mut asked = Columns::default();
-    for &place in round.iter().filter(|place| state(&uploads[**place]) != RUNNING) {
-        asked.push(&uploads[place]);
-    }
-    let mut known = HashSet::new();
-    if !asked.ids.is_empty() {
-        let statement = session.prepare(COUNTED).await.map_err(failed)?;
-        let rows = session.client.query(&statement, &[&asked.days, &asked.ids]).await;
-        for row in rows.map_err(failed)? {
-            known.insert((day(row.get(0))?, row.get::<_, Uuid>(1).0));
+    let (mut asked, mut waiting) = (Columns::default(), Vec::new());
+    for (&place, ordinal) in round.iter().zip(1_i64..) {
+        let upload = &uploads[place];
+        let (state, is_fresh) = (state_of(upload), fresh.contains(&ordinal));
+        if is_fresh || state == RUNNING {
+            let told = Told { state, oldest, latest, is_fresh, is_known: true };
+            verdicts[place] = Some(told.verdict(upload.day, today));
+        } else {
+            asked.push(upload);
+            waiting.push((place, state));
         }
     }
-    for (&place, ordinal) in round.iter().zip(1..) {
-        let (upload, state) = (&uploads[place], state(&uploads[place]));
-        let told = Told {
-            state,
-            oldest,
-            latest,
-            is_fresh: fresh.contains(&ordinal),
-            is_known: state == RUNNING || known.contains(&(upload.day, upload.id)),
-        };
+    if waiting.is_empty() {
+        return Ok(oldest);
+    }
+    // Whoever repeats an upload to an experiment that no longer runs hears that it is counted. The
+    // verdicts above stay if this fails.
+    let statement = session.prepare(COUNTED).await.map_err(failed)?;
+    let rows = session.client.query(&statement, &[&asked.days, &asked.ids]).await;
+    let mut known = HashSet::new();
+    for row in rows.map_err(failed)? {
+        known.insert((day(row.get(0))?, row.get::<_, Uuid>(1).0));
+    }
+    for (place, state) in waiting {
+        let upload = &uploads[place];
+        let is_known = known.contains(&(upload.day, upload.id));
+        let told = Told { state, oldest, latest, is_fresh: false, is_known };
         verdicts[place] = Some(told.verdict(upload.day, today));
     }
     Ok(oldest)
