@@ -13,14 +13,15 @@ use bandana_shared::limits::UPLOAD_BYTES_MAX;
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures_util::future::Either;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, response};
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::{BodyExt as _, Full};
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::Service;
 
-use super::unary::{GRPC, Joined, PREFIX_BYTES};
+use super::device_server::DeviceServer;
+use super::unary::{GRPC, Joined, PREFIX_BYTES, Unframed};
 use crate::memory::{SharedAnswer, callers_fault};
 use crate::pushback::pushback;
 use crate::telemetry::{Answered, CONNECT_TYPE, is_connect, is_marked_grpc, is_streamed};
@@ -103,6 +104,10 @@ fn to_grpc(request: Request<Body>) -> Result<Request<Body>, Status> {
         head.headers.remove(header);
     }
     head.headers.insert(CONTENT_TYPE, GRPC);
+    if DeviceServer::takes_unframed(head.uri.path()) {
+        head.extensions.insert(Unframed);
+        return Ok(Request::from_parts(head, body));
+    }
     Ok(Request::from_parts(head, Body::new(Framed::new(body))))
 }
 
@@ -119,6 +124,11 @@ async fn to_connect(
     }
     if let Some(SharedAnswer(shared)) = head.extensions.remove() {
         return Ok(answer(shared.framed().slice(PREFIX_BYTES..)));
+    }
+    if !head.headers.contains_key(CONTENT_TYPE) {
+        // The body is the message.
+        mark_success(&mut head);
+        return Ok(Response::from_parts(head, body));
     }
     Ok(match message(body).await {
         Ok(message) => answer(message),
@@ -151,10 +161,14 @@ async fn message(body: Body) -> Result<Bytes, Status> {
 }
 
 fn answer(message: Bytes) -> Response<Body> {
-    let mut response = Response::new(Body::new(Full::from(message)));
-    response.headers_mut().insert(CONTENT_TYPE, PROTO);
-    response.extensions_mut().insert(Answered(Code::Ok));
-    response
+    let (mut head, body) = Response::new(Body::new(Full::from(message))).into_parts();
+    mark_success(&mut head);
+    Response::from_parts(head, body)
+}
+
+fn mark_success(head: &mut response::Parts) {
+    head.headers.insert(CONTENT_TYPE, PROTO);
+    head.extensions.insert(Answered(Code::Ok));
 }
 
 /// The answer to a call that ended with `status` before a message was made.

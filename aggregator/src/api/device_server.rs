@@ -34,7 +34,17 @@ impl DeviceServer {
     pub fn new(service: DeviceService) -> Self {
         Self(service)
     }
+
+    /// Whether the method at this path takes requests that are marked as [`Unframed`].
+    ///
+    /// [`Unframed`]: super::unary::Unframed
+    pub(super) fn takes_unframed(path: &str) -> bool {
+        matches!(path, SELECT_ARM | SUBMIT_UPLOAD)
+    }
 }
+
+const SELECT_ARM: &str = "/bandana.v1.Device/SelectArm";
+const SUBMIT_UPLOAD: &str = "/bandana.v1.Device/SubmitUpload";
 
 impl NamedService for DeviceServer {
     const NAME: &'static str = SERVICE_NAME;
@@ -117,11 +127,11 @@ impl Service<Request<Body>> for DeviceServer {
                 });
                 Ok(limited(ProstCodec::default()).unary(method, request).await)
             }),
-            "/bandana.v1.Device/SelectArm" => Box::pin(async move {
+            SELECT_ARM => Box::pin(async move {
                 let method = async |question| service.select_arm(question).await;
                 Ok(unary(request, decoded, method).await)
             }),
-            "/bandana.v1.Device/SubmitUpload" => Box::pin(async move {
+            SUBMIT_UPLOAD => Box::pin(async move {
                 let received = |bytes| Ok(Received::of(bytes));
                 let method = async |upload| service.submit_upload(upload).await;
                 Ok(unary(request, received, method).await)

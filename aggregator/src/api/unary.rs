@@ -1,4 +1,4 @@
-//! Unary calls of gRPC: one message in, one message out.
+//! Unary calls: one message in, one message out, in gRPC's framing or in none.
 //!
 //! Those of devices are small and many. tonic's own server has buffers of 8 KiB for each of their
 //! messages, and streams around both.
@@ -11,7 +11,7 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::{Body as HttpBody, Frame};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 use prost::Message;
 use tonic::Status;
 use tonic::body::Body;
@@ -25,6 +25,11 @@ pub(super) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc"
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const SUCCESS: HeaderValue = HeaderValue::from_static("0");
 
+/// An extension of a request whose body is the message, and whose answer's body is to be. Errors are
+/// as in gRPC.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unframed;
+
 /// Answers a call by `method`, after `decode` has read its message.
 pub(super) async fn unary<Q, A: Message>(
     request: Request<Body>,
@@ -32,16 +37,18 @@ pub(super) async fn unary<Q, A: Message>(
     method: impl AsyncFnOnce(tonic::Request<Q>) -> Result<A, Status>,
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
+    let is_framed = head.extensions.get::<Unframed>().is_none();
     let answered = async {
         if head.headers.get(ENCODING).is_some_and(|encoding| encoding != "identity") {
             return Err(Status::unimplemented("messages must not be compressed"));
         }
-        let question = decode(message(body).await?)?;
+        let question = decode(message(body, is_framed).await?)?;
         let metadata = MetadataMap::from_headers(head.headers);
         method(tonic::Request::from_parts(metadata, head.extensions, question)).await
     };
     match answered.await {
-        Ok(answer) => success(&answer),
+        Ok(answer) if is_framed => success(&answer),
+        Ok(answer) => Response::new(Body::new(Full::from(answer.encode_to_vec()))),
         Err(status) => status.into_http(),
     }
 }
@@ -52,27 +59,32 @@ pub(super) fn decoded<Q: Message + Default>(message: Bytes) -> Result<Q, Status>
 }
 
 /// The only message of a request.
-async fn message(mut body: Body) -> Result<Bytes, Status> {
+async fn message(mut body: Body, is_framed: bool) -> Result<Bytes, Status> {
     let mut received = Joined::default();
     while let Some(frame) = body.frame().await {
         // The rest is trailers, which say nothing in a request.
         if let Ok(data) = frame?.into_data() {
             received.push(data);
         }
-        if received.len() >= PREFIX_BYTES + UPLOAD_BYTES_MAX {
+        if received.len() > PREFIX_BYTES + UPLOAD_BYTES_MAX {
             break;
         }
     }
     let mut bytes = received.finish();
-    if bytes.len() < PREFIX_BYTES {
-        return Err(Status::invalid_argument("a request has one message"));
-    }
-    if bytes.get_u8() != 0 {
-        return Err(Status::invalid_argument("a message is marked as compressed, and is not"));
-    }
-    let length = bytes.get_u32() as usize;
+    let length = if is_framed {
+        if bytes.len() < PREFIX_BYTES {
+            return Err(Status::invalid_argument("a request has one message"));
+        }
+        if bytes.get_u8() != 0 {
+            let message = "a message is marked as compressed, and its encoding is not told";
+            return Err(Status::invalid_argument(message));
+        }
+        bytes.get_u32() as usize
+    } else {
+        bytes.len()
+    };
     if length > UPLOAD_BYTES_MAX {
-        let message = format!("a message of {length} bytes; the limit is {UPLOAD_BYTES_MAX}");
+        let message = format!("the message is longer than the limit of {UPLOAD_BYTES_MAX} bytes");
         return Err(Status::out_of_range(message));
     }
     if bytes.len() != length {
@@ -152,7 +164,7 @@ mod tests {
         let frames =
             parts.iter().map(|part| Ok::<_, Status>(Frame::data(Bytes::from_static(part))));
         let body = http_body_util::StreamBody::new(iter(frames.collect::<Vec<_>>()));
-        message(Body::new(body)).await.map_err(|status| status.code())
+        message(Body::new(body), true).await.map_err(|status| status.code())
     }
 
     #[tokio::test]
@@ -160,15 +172,16 @@ mod tests {
         assert_eq!(received(&[b"\0\0\0\0\x03abc"]).await, Ok(Bytes::from_static(b"abc")));
         assert_eq!(received(&[b"\0\0", b"", b"\0\0\x03a", b"bc"]).await.unwrap(), "abc");
         assert_eq!(received(&[b"\0\0\0\0\0"]).await.unwrap(), "");
-        for wrong in [
-            &[][..],
-            &[b"\0\0\0\0"],
-            &[b"\0\0\0\0\x03ab"],
-            &[b"\0\0\0\0\x03abcd"],
-            &[b"\x01\0\0\0\x03abc"],
-            &[b"\0\0\0\0\x01a\0\0\0\0\x01b"],
-        ] {
-            assert_eq!(received(wrong).await, Err(Code::InvalidArgument), "{wrong:?}");
+        let whole: [&[u8]; 5] = [
+            b"\0\0\0\0",
+            b"\0\0\0\0\x03ab",
+            b"\0\0\0\0\x03abcd",
+            b"\x01\0\0\0\x03abc",
+            b"\0\0\0\0\x01a\0\0\0\0\x01b",
+        ];
+        assert_eq!(received(&[]).await, Err(Code::InvalidArgument));
+        for wrong in whole {
+            assert_eq!(received(&[wrong]).await, Err(Code::InvalidArgument), "{wrong:?}");
         }
         assert_eq!(received(&[b"\0\xff\xff\xff\xff"]).await, Err(Code::OutOfRange));
     }
