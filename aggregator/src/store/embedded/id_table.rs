@@ -7,8 +7,16 @@
 /// The place of no key. The key zero is kept apart.
 const VACANT: u128 = 0;
 
-/// The number of places in the first table.
-const PLACES_MIN: usize = 16;
+/// The number of homes in the first table.
+const HOMES_MIN: usize = 16;
+
+/// Keys are merged with those of a table, rather than added one by one, if they are this share of
+/// them or more.
+const MERGED_SHARE: usize = 16;
+
+/// The number of places beyond the last home for which there is room: keys at the end that are
+/// displaced seldom need more.
+const BEYOND: usize = 64;
 
 /// A set of uniform keys.
 #[derive(Debug, Default)]
@@ -63,7 +71,9 @@ impl IdTable {
         let taken = self.places[place..].iter().take_while(|at| **at != VACANT).count();
         let vacancy = place + taken;
         if vacancy == self.places.len() {
-            self.places.reserve_exact(PLACES_MIN);
+            if vacancy == self.places.capacity() {
+                self.places.reserve_exact(BEYOND);
+            }
             self.places.push(VACANT);
         }
         self.places.copy_within(place..vacancy, place + 1);
@@ -72,18 +82,52 @@ impl IdTable {
         true
     }
 
-    /// Makes an eighth more places.
+    /// Adds keys in ascending order. Many are merged with those that are there, in one pass.
+    pub(super) fn insert_ascending(&mut self, mut keys: &[u128]) {
+        while let [VACANT, rest @ ..] = keys {
+            self.insert(VACANT);
+            keys = rest;
+        }
+        if keys.len() < self.len / MERGED_SHARE {
+            keys.iter().for_each(|key| drop(self.insert(*key)));
+            return;
+        }
+        let most = self.len + keys.len();
+        let homes =
+            if most > self.homes / 8 * 7 { (most + most / 4).max(HOMES_MIN) } else { self.homes };
+        let before = std::mem::take(&mut self.places);
+        let mut known = before.into_iter().filter(|key| *key != VACANT).peekable();
+        let mut new = keys.iter().copied().peekable();
+        self.arrange(homes, || {
+            let next = match (known.peek(), new.peek()) {
+                (Some(known), Some(new)) => *known.min(new),
+                (known, new) => *known.or(new)?,
+            };
+            while known.next_if_eq(&next).is_some() || new.next_if_eq(&next).is_some() {}
+            Some(next)
+        });
+    }
+
+    /// Makes an eighth more homes.
     fn grow(&mut self) {
-        let homes = (self.homes + self.homes / 8).max(PLACES_MIN).next_multiple_of(8);
-        let places = Vec::with_capacity(homes + PLACES_MIN);
-        let before = std::mem::replace(&mut self.places, places);
-        self.homes = homes;
-        for key in before.into_iter().filter(|key| *key != VACANT) {
+        let homes = (self.homes + self.homes / 8).max(HOMES_MIN);
+        let before = std::mem::take(&mut self.places);
+        let mut keys = before.into_iter().filter(|key| *key != VACANT);
+        self.arrange(homes, || keys.next());
+    }
+
+    /// Makes places for this number of homes, and puts these ascending keys there.
+    fn arrange(&mut self, homes: usize, mut next: impl FnMut() -> Option<u128>) {
+        self.homes = homes.next_multiple_of(8);
+        self.places = Vec::with_capacity(self.homes + BEYOND);
+        self.len = usize::from(self.has_zero);
+        while let Some(key) = next() {
             let home = self.home(key).max(self.places.len());
             self.places.resize(home, VACANT);
             self.places.push(key);
+            self.len += 1;
         }
-        self.places.resize(homes.max(self.places.len()), VACANT);
+        self.places.resize(self.homes.max(self.places.len()), VACANT);
     }
 }
 
@@ -121,6 +165,31 @@ mod tests {
             }
             let in_order = table.places.iter().filter(|key| **key != VACANT);
             prop_assert!(in_order.eq(plain.iter().filter(|key| **key != VACANT)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn keys_are_added_together_as_one_by_one(
+            parts in prop::collection::vec(prop::collection::btree_set(key(), 0..200), 0..6),
+        ) {
+            let (mut together, mut single) = (IdTable::default(), IdTable::default());
+            for part in parts {
+                let mut part: Vec<u128> = part.into_iter().collect();
+                for key in &part {
+                    single.insert(*key);
+                }
+                // Some twice.
+                part.extend(part.first().copied());
+                part.sort_unstable();
+                together.insert_ascending(&part);
+                prop_assert_eq!(together.len(), single.len());
+                prop_assert!(part.iter().all(|key| together.contains(*key)));
+            }
+            let keys = |table: &IdTable| -> Vec<u128> {
+                table.places.iter().copied().filter(|key| *key != VACANT).collect()
+            };
+            prop_assert_eq!(keys(&together), keys(&single));
         }
     }
 

@@ -15,11 +15,11 @@ use crate::store::StoreError;
 /// million ids takes less than a millisecond.
 const SHARDS: usize = 256;
 
-/// Keys gathered per shard while a store is loaded: 32 KiB of them.
-const LOAD_BATCH: usize = 2048;
+/// Keys gathered per shard while a store is loaded: 64 KiB of them.
+const LOAD_BATCH: usize = 4096;
 
-/// Batches that may wait while a store is loaded: at most 8 MiB.
-const BATCHES_AHEAD: usize = 256;
+/// Batches that may wait while a store is loaded: at most 4 MiB.
+const BATCHES_AHEAD: usize = 64;
 
 /// The ids of the committed uploads of every day in the replay window.
 ///
@@ -84,7 +84,7 @@ impl SeenIds {
         thread::scope(|scope| {
             let adding = scope.spawn(|| {
                 for (day, shard, keys) in batches {
-                    seen.insert_batch(day, shard, &keys);
+                    seen.insert_batch(day, shard, keys);
                 }
             });
             let reading = read_batches(store, scrambler, &read);
@@ -95,12 +95,11 @@ impl SeenIds {
         Ok(seen)
     }
 
-    fn insert_batch(&mut self, day: Day, shard: usize, keys: &[u128]) {
+    fn insert_batch(&mut self, day: Day, shard: usize, mut keys: Vec<u128>) {
         let shard = &mut self.days.entry(day).or_insert_with(DayIds::new).shards[shard];
         let before = shard.len();
-        for key in keys {
-            shard.insert(*key);
-        }
+        keys.sort_unstable();
+        shard.insert_ascending(&keys);
         self.ids += shard.len() - before;
     }
 
