@@ -90,7 +90,7 @@ where
         builder.timer(TokioTimer::new());
         limit_http2(&mut builder, &self.limits);
         ConnectionTask {
-            connection: Box::pin(builder.serve_connection(TokioIo::new(connection), service)),
+            connection: Some(Box::pin(builder.serve_connection(TokioIo::new(connection), service))),
             started,
             running: FuturesUnordered::new(),
             ending: Some(Box::pin(ending.wait())),
@@ -146,7 +146,8 @@ type RunningCall = CatchUnwind<AssertUnwindSafe<StartedCall>>;
 
 /// A connection and its calls.
 struct ConnectionTask<C> {
-    connection: Pin<Box<C>>,
+    /// None: it has ended.
+    connection: Option<Pin<Box<C>>>,
     started: StartedCalls,
     running: FuturesUnordered<RunningCall>,
     /// None: the server shuts down, and the peer was told.
@@ -160,12 +161,15 @@ impl<C: GracefulConnection> Future for ConnectionTask<C> {
         let this = &mut *self;
         if this.ending.as_mut().is_some_and(|ending| ending.as_mut().poll(context).is_ready()) {
             this.ending = None;
-            this.connection.as_mut().graceful_shutdown();
+            if let Some(connection) = &mut this.connection {
+                connection.as_mut().graceful_shutdown();
+            }
         }
         loop {
-            // Calls under way end with their connection. The peer learns of an error by itself.
-            if this.connection.as_mut().poll(context).is_ready() {
-                return Poll::Ready(());
+            // The peer learns of an error by itself. Calls under way learn that it is gone.
+            let connection = this.connection.as_mut();
+            if connection.is_some_and(|connection| connection.as_mut().poll(context).is_ready()) {
+                this.connection = None;
             }
             this.started.begin(&this.running);
             let mut has_ended = false;
@@ -174,6 +178,9 @@ impl<C: GracefulConnection> Future for ConnectionTask<C> {
                 if ended.is_err() {
                     tracing::error!("a call ended unexpectedly; the log has the cause");
                 }
+            }
+            if this.connection.is_none() && this.running.is_empty() {
+                return Poll::Ready(());
             }
             if !has_ended {
                 return Poll::Pending;

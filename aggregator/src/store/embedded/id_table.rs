@@ -89,7 +89,9 @@ impl IdTable {
             keys = rest;
         }
         if keys.len() < self.len / MERGED_SHARE {
-            keys.iter().for_each(|key| drop(self.insert(*key)));
+            for key in keys {
+                self.insert(*key);
+            }
             return;
         }
         let most = self.len + keys.len();
