@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use bandana_learners::reports_until_policy;
-use bandana_shared::policy::Weights;
 use rand_distr::{Binomial, Distribution as _};
 
 use crate::bandit::Bandit;
 use crate::channel::Channel;
 use crate::instance::largest;
+use crate::learner::BatchLearner;
 use crate::random::{Random, generator};
 use crate::trial::Course;
 
@@ -18,19 +18,6 @@ const PULLS: u64 = u64::MAX - 2;
 
 /// Purpose of the first arm's signals.
 const SIGNALS: u64 = 1 << 33;
-
-/// A learner that draws all arms of a batch from weights that are fixed at its start.
-pub trait BatchLearner {
-    /// The weights of the batch under way.
-    fn weights(&self) -> &Weights;
-
-    /// Processes a batch: for each arm, the number of signals that were each symbol, of bits zero and
-    /// one. The batch to come has `next` rounds.
-    ///
-    /// # Errors
-    /// When the learner fails, which ends the study.
-    fn learn(&mut self, counts: &[Vec<u64>], next: u64) -> anyhow::Result<()>;
-}
 
 /// For each arm of a bandit, the probability of each symbol in its reports by a channel.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,6 +131,8 @@ mod tests {
     use bandana_shared::epsilon::Epsilon;
 
     use super::*;
+    use bandana_shared::policy::Weights;
+
     use crate::channel::StandardChannel;
     use crate::instance::Instance;
 

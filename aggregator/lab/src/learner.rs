@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bandana_learners::bounds::BoundArm;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
+use bandana_shared::policy::Weights;
 
-use crate::batches::BatchLearner;
 use crate::channel::{Channel, StandardChannel};
 use crate::random::Random;
 
@@ -70,6 +70,19 @@ impl<L: Learner + ?Sized> Learner for Box<L> {
     fn end_batch(&mut self) -> anyhow::Result<()> {
         (**self).end_batch()
     }
+}
+
+/// A learner that draws all arms of a batch from weights that are fixed at its start.
+pub trait BatchLearner {
+    /// The weights of the batch under way.
+    fn weights(&self) -> &Weights;
+
+    /// Processes a batch: for each arm, the number of signals that were each symbol, of bits zero and
+    /// one. The batch to come has `next` rounds.
+    ///
+    /// # Errors
+    /// When the learner fails, which ends the study.
+    fn learn(&mut self, counts: &[Vec<u64>], next: u64) -> anyhow::Result<()>;
 }
 
 /// A participant of a study: makes a learner for each trial.

@@ -84,10 +84,10 @@ mod threads;
 mod trial;
 
 pub use bandit::Bandit;
-pub use batches::{BatchLearner, SymbolLaws, run_by_batches};
+pub use batches::{SymbolLaws, run_by_batches};
 pub use channel::{Channel, StandardChannel, reports};
 pub use instance::Instance;
-pub use learner::{Contestant, Learner, Privacy, Setting};
+pub use learner::{BatchLearner, Contestant, Learner, Privacy, Setting};
 pub use outcome::{Row, StudyOutcome};
 pub use random::{Random, generator};
 pub use standard::StandardLearner;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use bandana_learners::bounds::{BoundArm, ldp_ucb, thompson_sampling};
 
-use crate::batches::BatchLearner;
 use crate::channel::{Channel, StandardChannel};
+use crate::learner::BatchLearner;
 use crate::learner::{Contestant, Learner, Privacy, Setting};
 use by_batches::ServedByBatches;
 use player::Player;

@@ -4,8 +4,8 @@ use bandana_learners::{Evidence, Learner as ServedLearner, LearnerInput};
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::policy::Weights;
 
-use crate::batches::BatchLearner;
 use crate::channel::reports;
+use crate::learner::BatchLearner;
 use crate::learner::Setting;
 
 /// A learner whose weights follow from the counts of each arm's symbols.
