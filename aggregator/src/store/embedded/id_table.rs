@@ -12,7 +12,7 @@ const HOMES_MIN: usize = 16;
 
 /// Keys are merged with those of a table, rather than added one by one, if they are this share of
 /// them or more.
-const MERGED_SHARE: usize = 16;
+const MERGED_SHARE: usize = 32;
 
 /// The number of places beyond the last home for which there is room: keys at the end that are
 /// displaced seldom need more.

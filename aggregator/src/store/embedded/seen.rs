@@ -15,11 +15,11 @@ use crate::store::StoreError;
 /// million ids takes less than a millisecond.
 const SHARDS: usize = 256;
 
-/// Keys gathered per shard while a store is loaded: 64 KiB of them.
-const LOAD_BATCH: usize = 4096;
+/// Keys gathered per day and shard while a store is loaded: 32 KiB of them.
+const LOAD_BATCH: usize = 2048;
 
 /// Batches that may wait while a store is loaded: at most 4 MiB.
-const BATCHES_AHEAD: usize = 64;
+const BATCHES_AHEAD: usize = 128;
 
 /// The ids of the committed uploads of every day in the replay window.
 ///
@@ -155,20 +155,12 @@ fn read_batches(
     scrambler: Scrambler,
     read: &mpsc::SyncSender<Batch>,
 ) -> Result<(), StoreError> {
-    let mut shards: Vec<Vec<u128>> = vec![Vec::new(); SHARDS];
-    let mut day = Day::new(0);
+    // Of each day, since the rows of one group are of several days.
+    let mut days: BTreeMap<Day, Vec<Vec<u128>>> = BTreeMap::new();
     // The receiver is there until the sender is gone.
     let hand_over = |day, shard, keys| drop(read.send((day, shard, keys)));
-    let hand_over_all = |day, shards: &mut [Vec<u128>]| {
-        for (shard, keys) in shards.iter_mut().enumerate().filter(|(_, keys)| !keys.is_empty()) {
-            hand_over(day, shard, std::mem::take(keys));
-        }
-    };
-    store.visit_ids(|group_day, ids| {
-        if group_day != day {
-            hand_over_all(day, &mut shards);
-            day = group_day;
-        }
+    store.visit_ids(|day, ids| {
+        let shards = days.entry(day).or_insert_with(|| vec![Vec::new(); SHARDS]);
         for id in ids {
             let key = scrambler.key(id);
             let shard = shard_of(key);
@@ -179,7 +171,11 @@ fn read_batches(
             }
         }
     })?;
-    hand_over_all(day, &mut shards);
+    for (day, shards) in days {
+        for (shard, keys) in (0..).zip(shards) {
+            hand_over(day, shard, keys);
+        }
+    }
     Ok(())
 }
 
