@@ -136,6 +136,9 @@ mod tests {
     use crate::channel::StandardChannel;
     use crate::instance::Instance;
 
+    /// A number among a batch's counts.
+    type Count<'c> = &'c dyn Fn(&[Vec<u64>]) -> u64;
+
     #[derive(Debug)]
     struct Fixed {
         weights: Weights,
@@ -200,7 +203,7 @@ mod tests {
         run(&mut learner, &course, StandardChannel::Coin);
         assert_eq!(learner.batches.len(), batches as usize);
         // Pulls of the second arm, and among all 300 rounds, ones of the first, whose mean is .9.
-        let of: [(&dyn Fn(&[Vec<u64>]) -> u64, f64); 2] =
+        let of: [(Count<'_>, f64); 2] =
             [(&|counts| counts[1].iter().sum(), 0.75), (&|counts| counts[0][1], 0.25 * 0.9)];
         for (number, share) in of {
             let numbers: Vec<f64> =

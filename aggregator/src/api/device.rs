@@ -174,12 +174,12 @@ impl DeviceService {
             verdicts.into_iter().zip(ids)
         };
         let now = self.0.clock.unix_seconds();
-        let answer = |answer: Option<UploadResponse>| match answer {
-            Some(refusal) => Ok(refusal),
-            None => {
-                let (verdict, id) = decided.next().ok_or_else(|| turn_away(IngestError::Ended))?;
-                Ok(self.answer(id, answer_to(verdict, now)?))
+        let answer = |refusal: Option<UploadResponse>| {
+            if let Some(refusal) = refusal {
+                return Ok(refusal);
             }
+            let (verdict, id) = decided.next().ok_or_else(|| turn_away(IngestError::Ended))?;
+            Ok(self.answer(id, answer_to(verdict, now)?))
         };
         answers.into_iter().map(answer).collect()
     }

@@ -273,7 +273,9 @@ impl Writer {
                 self.note(begin, &arrivals, &committed);
                 self.publish(&arrivals, &committed);
                 let mut verdicts = committed.verdicts.into_iter();
-                waiting.into_iter().for_each(|waiting| waiting.answer(&mut verdicts));
+                for waiting in waiting {
+                    waiting.answer(&mut verdicts);
+                }
             }
             Err(error) => {
                 let uploads = arrivals.len();
@@ -284,7 +286,9 @@ impl Writer {
                     let error = explain(&error);
                     tracing::error!(uploads, error, more, "uploads were not acknowledged");
                 }
-                waiting.into_iter().for_each(|waiting| waiting.fail(IngestError::Store));
+                for waiting in waiting {
+                    waiting.fail(IngestError::Store);
+                }
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -213,8 +214,7 @@ impl Server {
             outcome = &mut disclosures_ended => {
                 outcome.map_err(|_| ServerError::KeeperPanicked)?;
                 // It ends with success only when all services have ended.
-                serving.await;
-                return Err(ServerError::ServingEnded);
+                return Err(serving.map(|()| ServerError::ServingEnded).await);
             }
             outcome = &mut policies_ended => {
                 outcome.map_err(|_| ServerError::PolicyThreadPanicked)??;

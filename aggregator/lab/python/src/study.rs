@@ -101,6 +101,7 @@ impl Settings {
             }
         };
         Ok(Course {
+            by_batches: false,
             checkpoints,
             batch: usize::try_from(self.batch).map_err(value_error)?,
             shuffle: self.shuffle,

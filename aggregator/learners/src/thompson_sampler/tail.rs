@@ -133,6 +133,9 @@ mod tests {
 
     use super::*;
 
+    /// A function of the law that a test compares.
+    type Beyond<'t> = &'t dyn Fn(f64) -> f64;
+
     #[test]
     fn tails_are_drawn_as_often_and_as_far_as_they_reach() {
         // Beta(k, 1) exceeds x with the probability 1 - x^k; Beta(1, k) with (1 - x)^k.
@@ -140,7 +143,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let up = |k: f64, x: f64| 1.0 - libm::pow(x, k);
         let down = |k: f64, x: f64| libm::pow(1.0 - x, k);
-        let laws: [(Evidence, &dyn Fn(f64) -> f64, f64); 5] = [
+        let laws: [(Evidence, Beyond<'_>, f64); 5] = [
             (Evidence::new(0.0, 0.0), &|x| up(1.0, x), 0.9),
             (Evidence::new(4.0, 0.0), &|x| up(5.0, x), 0.985),
             (Evidence::new(200.0, 0.0), &|x| up(201.0, x), 0.9996),

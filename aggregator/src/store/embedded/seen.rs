@@ -236,7 +236,9 @@ mod tests {
         // with a probability above 1 - 1e-12.
         for part in [|key: &u128| shard_of(*key), |key: &u128| (key >> 120) as usize] {
             let mut counts = [0; 256];
-            keys.iter().for_each(|key| counts[part(key)] += 1);
+            for key in &keys {
+                counts[part(key)] += 1;
+            }
             assert!(counts.iter().all(|count| (2..=160).contains(count)), "{counts:?}");
         }
     }

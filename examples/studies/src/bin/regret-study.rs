@@ -156,6 +156,7 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
         served: arguments.served,
         seed: arguments.options.seed,
         threads: arguments.options.threads(),
+        host: |work| work(),
     })
 }
 
