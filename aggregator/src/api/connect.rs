@@ -34,12 +34,21 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A gRPC service that answers unary calls by the Connect protocol too.
 #[derive(Clone, Debug)]
-pub struct Connect<S>(S);
+pub struct Connect<S> {
+    service: S,
+    /// Whether the service takes requests that are marked as [`Unframed`].
+    takes_unframed: bool,
+}
 
 impl<S> Connect<S> {
     /// Lets callers of this service use either protocol.
     pub fn new(service: S) -> Self {
-        Self(service)
+        Self { service, takes_unframed: false }
+    }
+
+    /// As [`Self::new`], where calls of devices reach a [`DeviceServer`].
+    pub(crate) fn before_devices(service: S) -> Self {
+        Self { service, takes_unframed: true }
     }
 }
 
@@ -55,7 +64,7 @@ where
     type Future = Either<S::Future, Either<Boxed, Ready<Result<Response<Body>, Infallible>>>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.0.poll_ready(context)
+        self.service.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
@@ -65,16 +74,19 @@ where
                 // HTTP/1.1 would drop the status, which gRPC has in its trailers.
                 return refuse(of_another_protocol());
             }
-            return Either::Left(self.0.call(request));
+            return Either::Left(self.service.call(request));
         }
         if request.method() != Method::POST {
             let mut response = error(&Status::unimplemented("a call is a POST"));
             *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
             return refuse(response);
         }
-        match to_grpc(request) {
+        match to_grpc(request, self.takes_unframed) {
             Err(status) => refuse(error(&status)),
-            Ok(request) => Either::Right(Either::Left(Box::pin(to_connect(self.0.call(request))))),
+            Ok(request) => {
+                let call = self.service.call(request);
+                Either::Right(Either::Left(Box::pin(to_connect(call))))
+            }
         }
     }
 }
@@ -88,7 +100,7 @@ fn of_another_protocol() -> Response<Body> {
 }
 
 /// The gRPC call of a Connect call.
-fn to_grpc(request: Request<Body>) -> Result<Request<Body>, Status> {
+fn to_grpc(request: Request<Body>, takes_unframed: bool) -> Result<Request<Body>, Status> {
     if is_streamed(request.uri().path()) {
         return Err(Status::unimplemented("streams need gRPC"));
     }
@@ -104,7 +116,7 @@ fn to_grpc(request: Request<Body>) -> Result<Request<Body>, Status> {
         head.headers.remove(header);
     }
     head.headers.insert(CONTENT_TYPE, GRPC);
-    if DeviceServer::takes_unframed(head.uri.path()) {
+    if takes_unframed && DeviceServer::takes_unframed(head.uri.path()) {
         head.extensions.insert(Unframed);
         return Ok(Request::from_parts(head, body));
     }

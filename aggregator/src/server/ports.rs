@@ -111,7 +111,7 @@ impl EarlyServices {
             pages: pages.clone(),
         };
         let of_operators = Calls::new(Port::Operator, clock, metrics);
-        let connect = Connect::new(closed.device.clone());
+        let connect = Connect::before_devices(closed.device.clone());
         let connect = option_layer(cors_origins.map(|origins| origins.layer())).layer(connect);
         let device_services = of_devices.layer(holding.layer(connect));
         let operator_services = of_operators.layer(holding.layer(closed.operator.clone()));
@@ -193,7 +193,7 @@ impl ClosedServices {
         let keys = DeviceGate::new(Arc::new(for_all), keys);
         let mut of_devices = Routes::new(disclosing).add_service(keys);
         if let Some(Gateway { opener, .. }) = gateway {
-            let calls = self.of_devices.layer(Connect::new(device.clone()));
+            let calls = self.of_devices.layer(Connect::before_devices(device.clone()));
             let sealed = gateway_route(opener, gates, calls);
             of_devices = Routes::from(of_devices.into_axum_router().merge(sealed));
         }
