@@ -7,6 +7,7 @@ pub mod browser;
 pub mod committed;
 pub mod database_way;
 pub mod disk;
+pub mod driven_app;
 pub mod fake_server;
 pub mod harness;
 pub mod page;

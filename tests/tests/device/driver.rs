@@ -11,18 +11,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bandana_client::grpc::{AppKey, Transport};
-use bandana_client::{
-    Acceptance, Bandana, Budget, Builder, Clock, Consent, FetchTask, Ready, Timestamp,
-};
-use bandana_shared::accounting::loss::PrivacyLoss;
-use bandana_shared::curve::Mechanism;
-use bandana_shared::epsilon::Epsilon;
+use bandana_client::{Bandana, Clock, FetchTask, Timestamp};
 use bandana_shared::identity::ExperimentId;
-use bandana_shared::policy::{Policy, Weights};
-use bandana_shared::rewards::Rewards;
-use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::upload::Upload;
 use bandana_shared::wire::v1::{UploadRequest, UploadStatus};
+use bandana_tests::driven_app::{Hands, START, app, recorder, serve};
 use bandana_tests::fake_server::{Answer, Recorder};
 use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
@@ -35,69 +28,6 @@ use tonic::Code;
 
 /// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
-
-const START: u64 = 1_700_000_000;
-
-#[derive(Debug)]
-pub(super) struct Hands(AtomicU64);
-
-impl Hands {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(AtomicU64::new(START)))
-    }
-
-    pub(super) fn forward(&self, seconds: u64) {
-        self.0.fetch_add(seconds, Ordering::SeqCst);
-    }
-}
-
-impl Clock for Hands {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst) * 1000)
-    }
-}
-
-pub(super) fn specification(name: &str) -> anyhow::Result<Specification> {
-    Ok(Specification::first(
-        ExperimentId::new(name)?,
-        Epsilon::new(1.0)?,
-        Rewards::binary(),
-        Mechanism::Linear,
-        vec![Arm::new("red")?, Arm::new("green")?],
-        ReleaseTiming { attribution_window_seconds: 5, release_delay_seconds_max: 20 },
-    )?)
-}
-
-fn serve(recorder: &Recorder, name: &str) -> anyhow::Result<()> {
-    let weights = Weights::uniform(&[true, true])?;
-    let policy = Policy { version: 1, weights, time_to_live_seconds: 86_400 };
-    recorder.serve(&specification(name)?, &policy);
-    Ok(())
-}
-
-pub(super) fn recorder() -> anyhow::Result<Recorder> {
-    let recorder = Recorder::start(Timestamp::from_unix_ms(START * 1000).day())?;
-    serve(&recorder, "driven")?;
-    Ok(recorder)
-}
-
-pub(super) fn app(
-    transport: Transport,
-    directory: &Path,
-    clock: &Arc<Hands>,
-) -> anyhow::Result<Builder<Ready<Transport>>> {
-    let nats = PrivacyLoss::new;
-    Ok(Bandana::builder()
-        .transport(transport)
-        .directory(directory)
-        .accept(
-            Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
-                .least_release_delay(Duration::ZERO),
-        )
-        .budget(Budget::new(nats(10_000.0)?, 7, nats(10_000.0)?)?)
-        .consent(Consent::Given)
-        .clock(Arc::<Hands>::clone(clock)))
-}
 
 /// Fetches the policy, with a start and a shutdown.
 fn introduce(url: &str, directory: &Path, clock: &Arc<Hands>) -> anyhow::Result<()> {

@@ -13,6 +13,5 @@ mod relay;
 mod shuffle;
 mod simulation_repeats;
 mod tagging;
-mod timing;
 mod trusted_device;
 mod users;

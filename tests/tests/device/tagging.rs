@@ -10,10 +10,9 @@ use bandana_client::grpc::Transport;
 use bandana_examples::relay_process::RelayProcess;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::wire::v1::UploadRequest;
+use bandana_tests::driven_app::{Hands, app, recorder, specification};
 use bandana_tests::fake_server::Recorder;
 use prost::Message as _;
-
-use super::driver::{Hands, app, recorder, specification};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 

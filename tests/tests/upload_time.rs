@@ -1,16 +1,18 @@
 //! The time of an upload against its reward: the real driver, disk and network, with and without
 //! rewards.
+//!
+//! It is a program of its own, so that no test runs beside it: a write that others hold up can last
+//! longer than the pauses here, which stand for minutes.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::ensure;
 use bandana_client::grpc::Transport;
+use bandana_tests::driven_app::{Hands, app, recorder};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
-
-use super::driver::{Hands, app, recorder};
 
 /// Uploads with a reward, and as many without. Where rewards are written they are enough to find
 /// two syncs more for a reward, of a fifth of a millisecond each.
@@ -18,8 +20,9 @@ fn uploads(keeps: bool) -> usize {
     if keeps { 1000 } else { 300 }
 }
 
-/// Time of the user before a late reward, and before the report is due.
-const PAUSE: Duration = Duration::from_millis(1);
+/// Time of the user before a late reward, and before the report is due: the client has written then
+/// what it writes at once.
+const PAUSE: Duration = Duration::from_millis(3);
 
 /// Maximum for the absolute value of the rank sum, in its standard deviations: equal distributions
 /// exceed it with probability 7e-6.
