@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bandana_aggregator::operator_client::{Connection, TlsSource, TokenSource};
 use bandana_examples::load::reference::{self, Kind, Plan};
+use bandana_examples::load::stalls::{self, Work};
 use bandana_examples::load::{
     Figures, Latencies, Load, Manners, Servers, Target, syncs_per_second,
 };
@@ -26,6 +27,9 @@ use tokio::time::Instant;
 
 /// Time limit for answers to uploads under way at the end.
 const GRACE: Duration = Duration::from_secs(30);
+
+/// Uploads a second beside other work of the server.
+const STALLS_RATE: f64 = 2000.0;
 
 /// As many uploads as servers take, and how long each takes to be acknowledged.
 #[derive(Debug, Parser)]
@@ -84,16 +88,20 @@ struct Arguments {
     /// The kinds of calls that are compared, with commas between [default: all].
     #[arg(long, value_name = "CALLS", requires = "reference", value_delimiter = ',')]
     calls: Vec<Call>,
-    /// Rounds of the comparison.
-    #[arg(long, default_value_t = 5, requires = "reference", value_parser = clap::value_parser!(u16).range(1..))]
+    /// Rounds of a comparison, or of other work.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// Makes this kind of call at a rate, whether or not others are answered, and tells the latencies
     /// from the times at which the calls were due. On a server of our own, or on a running one at
     /// `--rate`.
     #[arg(long, value_name = "CALL", conflicts_with_all = ["reference", "store", "relay"])]
     open_loop: Option<Call>,
-    /// Calls a second of the open loop [default: half of what the server takes].
-    #[arg(long, value_name = "CALLS", requires = "open_loop")]
+    /// Makes uploads at a rate while the server has something else to do: backups, exports, policies and
+    /// designs, in turns; a round of each. On a server of our own.
+    #[arg(long, conflicts_with_all = ["server", "store", "relay", "reference", "open_loop"])]
+    stalls: bool,
+    /// Calls a second [default: half of what the server takes; beside other work: 2,000].
+    #[arg(long, value_name = "CALLS")]
     rate: Option<f64>,
     /// Seed of what is drawn by lot.
     #[arg(long, default_value_t = 1)]
@@ -140,7 +148,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 /// The commands of `bandana` that this program starts itself with.
-const COMMANDS: [&str; 3] = ["gateway-key", "relay", "serve"];
+const COMMANDS: [&str; 6] = ["backup", "experiment", "gateway-key", "relay", "serve", "trusted"];
 
 fn main() -> ExitCode {
     let command = std::env::args_os().nth(1);
@@ -177,6 +185,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let mut servers = Servers::open(target(arguments)?, of_servers).await?;
         let outcome = if arguments.reference {
             compare(arguments, &servers, &program).await
+        } else if arguments.stalls {
+            stalls(arguments, &servers, of_servers).await
         } else if let Some(call) = arguments.open_loop {
             open_loop(arguments, &servers, (&program, call.kind())).await
         } else {
@@ -242,6 +252,24 @@ async fn open_loop(
         "p999_ms": p999,
     });
     arguments.json.as_ref().map_or(Ok(()), |path| write_json(path, &json))
+}
+
+/// Makes uploads at a rate while the server has other work, and prints how long they took.
+async fn stalls(arguments: &Arguments, servers: &Servers, program: &Path) -> anyhow::Result<()> {
+    let load = (
+        arguments.rate.unwrap_or(STALLS_RATE),
+        usize::from(arguments.connections),
+        Duration::from_secs(arguments.seconds.into()),
+    );
+    let mut rows = Vec::new();
+    for round in 0..arguments.rounds {
+        for work in Work::ALL {
+            eprintln!("round {}: {}", round + 1, work.name());
+            rows.push(stalls::beside(work, servers, program, load).await?);
+        }
+    }
+    print!("{}", stalls::table(&rows));
+    arguments.json.as_ref().map_or(Ok(()), |path| write_json(path, &rows))
 }
 
 /// Measures, prints the result, and checks it.

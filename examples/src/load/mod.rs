@@ -9,6 +9,7 @@ mod disk;
 mod figures;
 pub mod reference;
 mod servers;
+pub mod stalls;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -147,7 +147,7 @@ impl Servers {
         };
         let devices = devices.into_iter().map(endpoint).collect::<anyhow::Result<_>>()?;
         let mut operator = operator.connect().await?;
-        let experiment = create(&mut operator).await?;
+        let experiment = create(&mut operator, ARMS).await?;
         Ok(Self { own, relay, devices, operator, metrics, experiment, directory, database })
     }
 
@@ -196,33 +196,27 @@ impl Servers {
         device: &DeviceClient<Channel>,
         reports: usize,
     ) -> anyhow::Result<Box<Make>> {
-        let name = self.experiment.experiment_id().to_string();
-        let request = GetExperimentRequest { experiment_id: name };
-        let day = device.clone().get_experiment(request).await?.into_inner().server_day;
-        let mut patterns = Vec::with_capacity(PATTERNS);
-        for pattern in 0..PATTERNS {
-            let report = |report: usize| {
-                let number = pattern + report;
-                anyhow::Ok((ArmIndex::new(number % ARMS)?, number.is_multiple_of(3)))
-            };
-            let reports = (0..reports).map(report).collect::<anyhow::Result<_>>()?;
-            let upload = Upload {
-                id: UploadId::new([0; 16]),
-                digest: self.experiment.digest(),
-                day: Day::new(day),
-                reports: PackedReports::pack(reports)?,
-            };
-            patterns.push(UploadRequest::decode(&upload.to_bytes()[..])?);
-        }
-        // The names of uploads are unique to this load, and in no order, as those of devices are.
-        let load = random()?;
-        Ok(Box::new(move |number| {
-            let pattern = patterns[usize::try_from(number % PATTERNS as u64)?].clone();
-            let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let name = u128::from(scattered) << 64 | u128::from(load);
-            let upload_id = name.to_be_bytes().to_vec().into();
-            Ok(UploadRequest { upload_id, ..pattern })
-        }))
+        uploads_of(&self.experiment, device, reports).await
+    }
+
+    /// Creates another experiment, and makes uploads of one report for it.
+    pub(super) async fn uploads_of_another(&self, arms: usize) -> anyhow::Result<Box<Make>> {
+        let experiment = create(&mut self.operator.clone(), arms).await?;
+        let devices = self.connect(1).await?;
+        uploads_of(&experiment, devices.first().context("no connection")?, 1).await
+    }
+
+    /// The only server started here.
+    pub(super) fn only_server(&self) -> anyhow::Result<&AggregatorProcess> {
+        let [one] = &self.own[..] else { anyhow::bail!("one server of our own is needed") };
+        Ok(one)
+    }
+
+    /// Length of the file of the store's log, in bytes.
+    pub(super) fn log_bytes(&self) -> anyhow::Result<u64> {
+        let directory = self.directory().context("an embedded store is needed")?;
+        let log = directory.join("bandana.sqlite3-wal");
+        Ok(std::fs::metadata(&log).with_context(|| log.display().to_string())?.len())
     }
 
     /// The first server's service for devices.
@@ -232,8 +226,7 @@ impl Servers {
 
     /// The process of the only server started here.
     pub(super) fn only_process(&self) -> anyhow::Result<u32> {
-        let [one] = &self.own[..] else { anyhow::bail!("one server of our own is needed") };
-        one.id()
+        self.only_server()?.id()
     }
 
     /// The name of the experiment.
@@ -298,6 +291,41 @@ impl Servers {
     }
 }
 
+/// Makes uploads with this number of reports for an experiment, on the server's day.
+async fn uploads_of(
+    experiment: &Specification,
+    device: &DeviceClient<Channel>,
+    reports: usize,
+) -> anyhow::Result<Box<Make>> {
+    let (name, arms) = (experiment.experiment_id().to_string(), experiment.arms().len());
+    let request = GetExperimentRequest { experiment_id: name };
+    let day = device.clone().get_experiment(request).await?.into_inner().server_day;
+    let mut patterns = Vec::with_capacity(PATTERNS);
+    for pattern in 0..PATTERNS {
+        let report = |report: usize| {
+            let number = pattern + report;
+            anyhow::Ok((ArmIndex::new(number % arms)?, number.is_multiple_of(3)))
+        };
+        let reports = (0..reports).map(report).collect::<anyhow::Result<_>>()?;
+        let upload = Upload {
+            id: UploadId::new([0; 16]),
+            digest: experiment.digest(),
+            day: Day::new(day),
+            reports: PackedReports::pack(reports)?,
+        };
+        patterns.push(UploadRequest::decode(&upload.to_bytes()[..])?);
+    }
+    // The names of uploads are unique to this load, and in no order, as those of devices are.
+    let load = random()?;
+    Ok(Box::new(move |number| {
+        let pattern = patterns[usize::try_from(number % PATTERNS as u64)?].clone();
+        let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let name = u128::from(scattered) << 64 | u128::from(load);
+        let upload_id = name.to_be_bytes().to_vec().into();
+        Ok(UploadRequest { upload_id, ..pattern })
+    }))
+}
+
 /// The URLs and credentials of servers started here.
 fn described(own: &[AggregatorProcess]) -> anyhow::Result<(Vec<String>, Connection, TlsSource)> {
     let first = own.first().context("at least one server is needed")?.server()?;
@@ -306,9 +334,9 @@ fn described(own: &[AggregatorProcess]) -> anyhow::Result<(Vec<String>, Connecti
 }
 
 /// Creates an experiment under a unique name, in which no device takes part.
-async fn create(operator: &mut Client) -> anyhow::Result<Specification> {
+async fn create(operator: &mut Client, arms: usize) -> anyhow::Result<Specification> {
     let epsilon = Epsilon::new(1.0)?;
-    let arms = (0..ARMS).map(|arm| Arm::new(format!("arm {arm}")));
+    let arms = (0..arms).map(|arm| Arm::new(format!("arm {arm}")));
     let wanted = Specification::new(SpecificationParts {
         experiment_id: ExperimentId::new(format!("load-{:016x}", random()?))?,
         revision: Revision::FIRST,

@@ -25,7 +25,7 @@ const EARLY: Duration = Duration::from_micros(60);
 
 /// A connection, and the call that is made on it again and again.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(in crate::load) struct Caller {
     call: Call,
     numbers: Arc<AtomicU64>,
 }
@@ -56,8 +56,8 @@ impl Caller {
         Self::new(Call::SelectArm(DeviceClient::new(channel), request))
     }
 
-    pub(super) fn upload(channel: Channel, make: Box<Make>) -> Self {
-        Self::new(Call::Upload(DeviceClient::new(channel), make.into()))
+    pub(in crate::load) fn upload(device: DeviceClient<Channel>, make: Box<Make>) -> Self {
+        Self::new(Call::Upload(device, make.into()))
     }
 
     pub(super) fn connect(url: &Uri, make: Box<Make>) -> anyhow::Result<Self> {
@@ -149,6 +149,16 @@ impl Measured {
         self.calls as f64 / self.processor_time.as_secs_f64().max(1e-9)
     }
 
+    /// Calls that were answered.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// The longest latency, in milliseconds.
+    pub fn longest_ms(&self) -> f64 {
+        self.latencies.max() as f64 / 1e3
+    }
+
     /// A quantile of the latencies, in milliseconds.
     pub fn quantile_ms(&self, share: f64) -> f64 {
         self.latencies.value_at_quantile(share) as f64 / 1e3
@@ -156,7 +166,7 @@ impl Measured {
 }
 
 /// Has so many calls under way for this time.
-pub(super) async fn in_flight(
+pub(in crate::load) async fn in_flight(
     callers: Vec<Caller>,
     count: usize,
     time: Duration,
@@ -186,7 +196,7 @@ pub(super) async fn in_flight(
 
 /// Makes calls at a rate, whether or not others are answered. A latency counts from the time at which the
 /// call was to be made, so one that had to wait for another is not left out.
-pub(super) async fn at_rate(
+pub(in crate::load) async fn at_rate(
     callers: Vec<Caller>,
     rate: f64,
     time: Duration,

@@ -17,7 +17,8 @@ use tonic::transport::Endpoint;
 
 use bare::BareServer;
 pub use bare::serve;
-use calls::{Caller, Measured, at_rate, in_flight};
+pub use calls::Measured;
+pub(super) use calls::{Caller, at_rate, in_flight};
 pub use table::{Comparison, Row};
 
 use super::{PATIENCE, Servers};
@@ -150,11 +151,9 @@ async fn callers(
                 Caller::select_arm(endpoint.connect().await?, servers.experiment_id())
             }
             Kind::Upload => {
-                let channel = endpoint.connect().await?;
-                Caller::upload(
-                    channel.clone(),
-                    servers.uploads(&DeviceClient::new(channel.clone()), 1).await?,
-                )
+                let device = DeviceClient::new(endpoint.connect().await?);
+                let make = servers.uploads(&device, 1).await?;
+                Caller::upload(device, make)
             }
             Kind::Stream => {
                 let channel = endpoint.connect().await?;
