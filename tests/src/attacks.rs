@@ -89,10 +89,23 @@ pub async fn take_nothing(
 ) -> anyhow::Result<RawConnection> {
     let message = message.encode_to_vec();
     let message = claiming(u32::try_from(message.len()).unwrap_or(u32::MAX), 0, &message);
+    send_and_take_nothing(address, path, &message, END_STREAM).await
+}
+
+/// Calls a method with these bytes and flags, and never takes a byte of the answer.
+///
+/// # Errors
+/// When the server is unreachable.
+pub async fn send_and_take_nothing(
+    address: &str,
+    path: &str,
+    bytes: &[u8],
+    flags: u8,
+) -> anyhow::Result<RawConnection> {
     let no_window = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &[0; 4]].concat();
     let mut words = [PREFACE, &frame(Kind::Settings, 0, 0, &no_window)].concat();
     words.extend(frame(Kind::Headers, END_HEADERS, 1, &headers(path, &[])));
-    words.extend(frame(Kind::Data, END_STREAM, 1, &message));
+    words.extend(frame(Kind::Data, flags, 1, bytes));
     let mut connection = RawConnection::silent(address).await?;
     connection.write(&words).await?;
     Ok(connection)

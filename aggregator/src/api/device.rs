@@ -24,7 +24,7 @@ use crate::admission::Admission;
 use crate::auth::AppShare;
 use crate::clock::Clock;
 use crate::ingest::{Ingest, IngestError};
-use crate::memory::{Budget, Shared};
+use crate::memory::{Budget, HeldCall, Shared};
 use crate::pushback::exhausted;
 use crate::random;
 use crate::registry::ReplicaUnavailable;
@@ -444,6 +444,7 @@ impl DeviceService {
             idle_time: self.0.stream_idle_time,
             places: Arc::clone(&self.0.streamed),
             ending: self.0.ending.clone(),
+            held: HeldCall::of(request.extensions()),
         };
         Response::new(Box::pin(stream.answers(request.into_inner())))
     }

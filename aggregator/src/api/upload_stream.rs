@@ -18,6 +18,7 @@ use super::device::DeviceService;
 use super::device_server::Received;
 use crate::admission::Admission;
 use crate::ingest::QUEUE_MAX;
+use crate::memory::{HeldCall, callers_fault};
 use crate::shutdown::ShutdownSignal;
 
 /// Most uploads of one stream that are handled together: those that have arrived when it is read.
@@ -39,6 +40,8 @@ pub(super) struct UploadStream {
     pub(super) idle_time: Duration,
     pub(super) places: Arc<Semaphore>,
     pub(super) ending: ShutdownSignal,
+    /// The call that the stream is.
+    pub(super) held: HeldCall,
 }
 
 /// The answers to a stream of uploads.
@@ -62,16 +65,20 @@ impl UploadStream {
     /// The answers, followed by an error unless the stream ended normally.
     ///
     /// A separate task makes the answers. Otherwise a caller that takes none would keep all
-    /// resources of the stream for as long as it likes.
+    /// resources of the stream for as long as it likes. When the stream has ended, what is left of
+    /// the answers must be taken in time, since its end can't be sent before.
     pub(super) fn answers(
         self,
         uploads: Streaming<Received>,
     ) -> impl Stream<Item = Result<UploadResponse, Status>> + Send + 'static {
         let (sender, answers) = mpsc::channel(WINDOW);
         let (end, ended) = oneshot::channel();
+        let held = self.held.clone();
         tokio::spawn(async move {
+            let outcome = Arc::new(self).run(uploads, sender).await;
+            held.end();
             // The receiver may be gone.
-            end.send(Arc::new(self).run(uploads, sender).await).ok();
+            end.send(outcome).ok();
         });
         let end = stream::once(ended).filter_map(|ended| {
             ready(match ended {
@@ -156,7 +163,12 @@ impl UploadStream {
         for upload in arrived.into_iter().flatten() {
             match upload {
                 Ok(upload) => rest.waiting.push_back(upload),
-                Err(status) => rest.error = Some(status),
+                Err(status) => {
+                    rest.error = Some(callers_fault(&status).unwrap_or(status));
+                    // Where the next message begins is not known: what follows may be bytes of the
+                    // refused one.
+                    break;
+                }
             }
         }
         if rest.waiting.is_empty() || rest.error.is_some() {

@@ -2,13 +2,13 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{Extensions, HeaderMap, Request, Response, StatusCode, header};
 use http_body::Body as HttpBody;
 use pin_project_lite::pin_project;
 use tonic::body::Body;
@@ -20,7 +20,7 @@ use super::request::RequestBody;
 use super::{Budget, Hold, SharedAnswer};
 use crate::memory::HeldMetrics;
 use crate::peer::Peer;
-use crate::peer::{Calling, UnderWay};
+use crate::peer::{Calling, UnderWay, Waiting};
 use crate::pushback::exhausted;
 use crate::telemetry::{is_grpc, is_streamed};
 
@@ -43,6 +43,9 @@ const FEW: usize = 4;
 
 /// The delay asked of a call that found no room. The client adds random jitter.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
+
+/// Most characters of an error's message. Each takes up to twelve bytes when it is escaped.
+const MESSAGE_CHARS_MAX: usize = 512;
 
 /// The method whose requests are a stream with an idle time of its own. Streams of reflection, the
 /// only other ones, are short.
@@ -93,6 +96,8 @@ pub(super) struct UnderBudget {
     pub(super) budget: Budget,
     pub(super) hold: Hold,
     calling: Arc<Calling>,
+    /// Set when a stream of uploads has ended: what is left of its answers waits to be taken.
+    left: OnceLock<Waiting>,
     is_broken_off: AtomicBool,
     _under_way: UnderWay,
 }
@@ -112,12 +117,31 @@ impl UnderBudget {
     }
 
     /// The status that replaces the service's answer, if any: a request that was aborted, or can't
-    /// be decoded, is not the server's fault.
+    /// be decoded, is not the server's fault, and clients do not take long messages.
     fn fault<B>(&self, answer: &Response<B>) -> Option<Status> {
         if self.is_broken_off() {
             return Some(broken_off());
         }
-        undecodable(answer)
+        let status = answer.extensions().get()?;
+        callers_fault(status).or_else(|| shortened(status))
+    }
+}
+
+/// An extension of streams of uploads: the call, while any of it or of its answers is left.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HeldCall(Weak<UnderBudget>);
+
+impl HeldCall {
+    /// The call of a request. Without the layer, none.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get().cloned().unwrap_or_default()
+    }
+
+    /// Records that no more answers are made: those that are left must be taken in time.
+    pub(crate) fn end(&self) {
+        if let Some(call) = self.0.upgrade() {
+            call.left.get_or_init(|| call.calling.wait());
+        }
     }
 }
 
@@ -141,6 +165,7 @@ impl Holding {
             budget,
             hold,
             calling,
+            left: OnceLock::new(),
             is_broken_off: AtomicBool::new(false),
             _under_way: under_way,
         }))
@@ -178,7 +203,7 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let layer = self.layer.clone();
         let (is_grpc, path) = (is_grpc(&request), request.uri().path());
         let (is_streamed, is_stream) = (is_streamed(path), path == STREAMED);
@@ -188,6 +213,9 @@ where
             let (inner, call) = (None, None);
             return HeldFuture { inner, call, is_grpc, is_streamed, is_timed, layer };
         };
+        if is_stream {
+            request.extensions_mut().insert(HeldCall(Arc::downgrade(&call)));
+        }
         let request = if has_body {
             let time = (!is_stream).then_some(layer.0.request_time);
             let (call, broken_off) = (Arc::clone(&call), layer.clone());
@@ -266,16 +294,23 @@ where
     Some(Response::from_parts(head, AnswerBody::made(body, call, context)?))
 }
 
-/// The replacement for an answer that reports an undecodable request as a fault of the server.
-fn undecodable<B>(answer: &Response<B>) -> Option<Status> {
-    callers_fault(answer.extensions().get()?)
-}
-
 /// The status that replaces one for an undecodable request, which is reported as a fault of the
 /// server. The server's own such errors have a cause, which is logged.
 pub(crate) fn callers_fault(status: &Status) -> Option<Status> {
     let is_callers = status.code() == Code::Internal && std::error::Error::source(status).is_none();
     is_callers.then(|| Status::invalid_argument(status.message()))
+}
+
+/// The replacement for an error that quotes much of its request. Its message is sent in a header,
+/// escaped, and most clients refuse headers beyond 8 or 16 KiB.
+fn shortened(status: &Status) -> Option<Status> {
+    let message = status.message();
+    let left_out =
+        message.chars().count().checked_sub(MESSAGE_CHARS_MAX).filter(|left| *left > 0)?;
+    let beginning = message.chars().take(MESSAGE_CHARS_MAX / 2);
+    let end = message.chars().skip(MESSAGE_CHARS_MAX / 2 + left_out);
+    let kept: String = beginning.chain(" ... ".chars()).chain(end).collect();
+    Some(Status::with_metadata(status.code(), kept, status.metadata().clone()))
 }
 
 /// The response to a call that found no room.
@@ -306,14 +341,25 @@ mod tests {
 
     #[test]
     fn what_can_not_be_decoded_is_the_callers_fault_and_what_has_a_cause_is_not() {
-        let of = |status: Status| {
-            let answer: Response<Body> = status.into_http();
-            undecodable(&answer).map(|status| status.code())
-        };
+        let of = |status: Status| callers_fault(&status).map(|status| status.code());
         assert_eq!(of(Status::internal("invalid wire type")), Some(Code::InvalidArgument));
         assert_eq!(of(Status::unknown("x")), None);
         let mut ours = Status::internal("the random source failed");
         ours.set_source(Arc::new(std::io::Error::other("x")));
         assert_eq!(of(ours), None);
+    }
+
+    #[test]
+    fn errors_that_quote_much_keep_their_beginning_and_their_end() {
+        assert!(shortened(&Status::not_found("ä".repeat(MESSAGE_CHARS_MAX))).is_none());
+        let quoted = "ä".repeat(16 * 1024);
+        let mut long = Status::not_found(format!("{quoted:?} is not one of the arms"));
+        long.metadata_mut().insert("x", "y".parse().unwrap());
+        let short = shortened(&long).unwrap();
+        assert_eq!((short.code(), short.metadata().get("x").is_some()), (Code::NotFound, true));
+        let message = short.message();
+        assert!(message.starts_with("\"ä") && message.ends_with("ä\" is not one of the arms"));
+        let escaped: usize = short.into_http::<Body>().headers().values().map(|v| v.len()).sum();
+        assert!(escaped < 8 * 1024, "{escaped}");
     }
 }

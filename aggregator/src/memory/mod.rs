@@ -20,6 +20,6 @@ pub use machine::memory_of_this_machine;
 pub use metrics::HeldMetrics;
 pub use shared::Shared;
 
-pub(crate) use layer::callers_fault;
+pub(crate) use layer::{HeldCall, callers_fault};
 pub(crate) use received::{ReceiveError, received};
 pub(crate) use shared::SharedAnswer;

@@ -5,14 +5,17 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use bandana_shared::wire::v1;
 use bandana_tests::attacked::{Attacked, create};
-use bandana_tests::attacks::{begin_requests, take_no_answers, take_nothing};
-use bandana_tests::harness::three_arms;
+use bandana_tests::attacks::{
+    begin_requests, send_and_take_nothing, take_no_answers, take_nothing,
+};
+use bandana_tests::harness::{three_arms, upload};
 use bandana_tests::page::{self, Samples};
 use bandana_tests::process_usage::memory_now;
-use bandana_tests::raw_http2::{Kind, RawConnection, frame};
+use bandana_tests::raw_http2::{Kind, RawConnection, claiming, frame};
+use prost::Message as _;
 use tokio::task::JoinSet;
 
-use super::{CALL_BYTES_UNTAKEN, CONNECTION_BYTES, PROGRAM, STREAMS};
+use super::{CALL_BYTES_UNTAKEN, CONNECTION_BYTES, PROGRAM, STREAM_BYTES, STREAMS};
 
 /// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -140,6 +143,27 @@ async fn who_takes_no_answer_is_closed_however_lively() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Both a stream that its caller has ended, and one that was ended since no answer was taken.
+#[tokio::test]
+async fn who_takes_no_answers_to_a_stream_is_closed_after_its_end() -> anyhow::Result<()> {
+    let limits = ["--limit-answer-seconds", "1", "--limit-stream-idle-seconds", "1"];
+    let attacked = Attacked::begin(PROGRAM, &limits).await?;
+    let path = "/bandana.v1.Device/SubmitUploads";
+    let upload = upload(1 << 100, &attacked.experiment, attacked.day, &[(1, true)])?;
+    let ended = take_nothing(&attacked.server.device, path, &upload).await?;
+    let message = upload.encode_to_vec();
+    // More than are answered ahead.
+    let messages = claiming(u32::try_from(message.len())?, 0, &message).repeat(200);
+    let open = send_and_take_nothing(&attacked.server.device, path, &messages, 0).await?;
+    for connection in [ended, open] {
+        tokio::time::timeout(PATIENCE, stay_lively(connection)).await.context("it stays open")?;
+    }
+    let closed = "bandana_connections_not_taking_total{service=\"device\"}";
+    assert_eq!(metrics(&attacked).await?.count(closed)?, 2);
+    attacked.end(2 * (CONNECTION_BYTES + STREAM_BYTES)).await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn requests_that_are_broken_off_are_counted_and_not_logged() -> anyhow::Result<()> {
     let attacked = Attacked::begin(PROGRAM, &[]).await?;
@@ -168,7 +192,7 @@ async fn requests_that_are_broken_off_are_counted_and_not_logged() -> anyhow::Re
     let shown = metrics(&attacked).await?;
     let unknown = cancelled.replace("CANCELLED", "UNKNOWN");
     assert!(shown.count(&unknown).is_err(), "no such line");
-    let log = attacked.end(5 * (CONNECTION_BYTES + 100 * super::STREAM_BYTES)).await?;
+    let log = attacked.end(5 * (CONNECTION_BYTES + 100 * STREAM_BYTES)).await?;
     assert!(!log.contains("ERROR"), "{log}");
     assert!(log.len() < 8 * 1024, "{} bytes for {broken} requests", log.len());
     Ok(())

@@ -2,7 +2,10 @@
 
 use anyhow::Context as _;
 use bandana_shared::wire::FILE_DESCRIPTOR_SET;
-use bandana_shared::wire::v1::{UploadResponse, UploadStatus};
+use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::{
+    GetExperimentRequest, SelectArmRequest, UploadResponse, UploadStatus,
+};
 use bandana_tests::attacked::Attacked;
 use bandana_tests::harness::upload;
 use bandana_tests::raw_http2::claiming;
@@ -11,6 +14,7 @@ use prost::Message as _;
 use prost::bytes::Bytes;
 use prost_types::FileDescriptorSet;
 use tokio::net::TcpStream;
+use tonic::Code;
 use tonic::codegen::http::{HeaderMap, Request};
 
 use super::{CALL_BYTES, CONNECTION_BYTES, PROGRAM};
@@ -207,6 +211,18 @@ async fn what_can_not_be_decoded_is_the_callers_fault() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What became of the uploads of a stream, from all of its answers.
+fn statuses(mut answers: Vec<u8>) -> anyhow::Result<Vec<UploadStatus>> {
+    let mut statuses = Vec::new();
+    while let [_, a, b, c, d, ..] = answers[..] {
+        let end = 5 + usize::try_from(u32::from_be_bytes([a, b, c, d]))?;
+        let answer = UploadResponse::decode(answers.get(5..end).context("cut short")?)?;
+        statuses.push(answer.status());
+        answers.drain(..end);
+    }
+    Ok(statuses)
+}
+
 #[tokio::test]
 async fn a_stream_goes_on_after_an_upload_that_can_not_be_decoded() -> anyhow::Result<()> {
     let attacked = Attacked::begin(PROGRAM, &[]).await?;
@@ -218,19 +234,55 @@ async fn a_stream_goes_on_after_an_upload_that_can_not_be_decoded() -> anyhow::R
     let bad = claiming(3, 0, &UNDECODABLE);
     let body = [good(1 << 100)?, bad.clone(), bad, good(1 << 101)?].concat();
     let path = "/bandana.v1.Device/SubmitUploads";
-    let (status, mut bytes) =
+    let (status, answers) =
         call(&attacked.server.device, path, &[], body).await?.context("reset")?;
     assert_eq!(status, "0");
-    let mut statuses = Vec::new();
-    while let [_, a, b, c, d, ..] = bytes[..] {
-        let end = 5 + usize::try_from(u32::from_be_bytes([a, b, c, d]))?;
-        let answer = UploadResponse::decode(bytes.get(5..end).context("cut short")?)?;
-        statuses.push(answer.status());
-        bytes.drain(..end);
-    }
     let (accepted, malformed) = (UploadStatus::Accepted, UploadStatus::Malformed);
-    assert_eq!(statuses, [accepted, malformed, malformed, accepted]);
+    assert_eq!(statuses(answers)?, [accepted, malformed, malformed, accepted]);
     attacked.end(CONNECTION_BYTES + super::STREAM_BYTES).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refused_message_of_a_stream_has_no_uploads_in_it() -> anyhow::Result<()> {
+    let attacked = Attacked::begin(PROGRAM, &[]).await?;
+    let good = |number| {
+        let upload =
+            upload(number, &attacked.experiment, attacked.day, &[(1, true)])?.encode_to_vec();
+        anyhow::Ok(claiming(length_of(&upload)?, 0, &upload))
+    };
+    let path = "/bandana.v1.Device/SubmitUploads";
+    // OUT_OF_RANGE, as of a call: too long. INVALID_ARGUMENT: compressed, without an encoding.
+    let lies = [("11", 20_000, 0), ("11", u32::MAX, 0), ("3", 1000, 1), ("3", 1000, 7)];
+    let streams = lies.len() as u64;
+    for (place, (expected, length, compressed)) in (1u128..).zip(lies) {
+        let number = place << 100;
+        let inside = [good(number + 1)?, good(number + 2)?].concat();
+        let body = [good(number)?, claiming(length, compressed, &inside)].concat();
+        let (status, answers) =
+            call(&attacked.server.device, path, &[], body).await?.context("reset")?;
+        assert_eq!((&*status, &*statuses(answers)?), (expected, &[UploadStatus::Accepted][..]));
+        let (_, answers) =
+            call(&attacked.server.device, path, &[], inside).await?.context("reset")?;
+        assert_eq!(statuses(answers)?, [UploadStatus::Accepted; 2], "{length} {compressed}");
+    }
+    attacked.end(2 * streams * (CONNECTION_BYTES + super::STREAM_BYTES)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn errors_that_quote_a_request_are_still_heard() -> anyhow::Result<()> {
+    let attacked = Attacked::begin(PROGRAM, &[]).await?;
+    let mut device = DeviceClient::connect(format!("http://{}", attacked.server.device)).await?;
+    let experiment_id = "\u{1}".repeat(16_000);
+    let question = GetExperimentRequest { experiment_id: experiment_id.clone() };
+    let refused = device.get_experiment(question).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("is not 1 to 64 characters"), "{refused}");
+    let question = SelectArmRequest { experiment_id, segment_values: Vec::new() };
+    let refused = device.select_arm(question).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    attacked.end(2 * CONNECTION_BYTES).await?;
     Ok(())
 }
 

@@ -18,6 +18,7 @@ use bandana_shared::identity::StoreId;
 use rusqlite::Connection;
 
 use super::sqlite::DATABASE_FILE;
+use crate::regular_file;
 
 /// Most bytes read from the file: more than its text ever has.
 const LEN_MAX: u64 = 1024;
@@ -122,13 +123,16 @@ impl Acknowledged {
 /// The least progress that the store in `directory` with this id had made. None: unknown.
 pub(crate) fn read(directory: &Path, id: StoreId) -> io::Result<Option<Progress>> {
     let path = path(directory);
-    let mut found = String::new();
-    match File::open(&path).and_then(|file| file.take(LEN_MAX).read_to_string(&mut found)) {
+    let mut found = Vec::new();
+    match regular_file::open(&path).and_then(|file| file.take(LEN_MAX).read_to_end(&mut found)) {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+        Err(error) => {
+            let message = format!("{} can't be read: {error}", path.display());
+            return Err(io::Error::new(error.kind(), message));
+        }
     }
-    let progress = parse(id, &found);
+    let progress = str::from_utf8(&found).ok().and_then(|found| parse(id, found));
     if progress.is_none() && !found.is_empty() {
         tracing::warn!(
             file = %path.display(),
@@ -169,6 +173,8 @@ fn parse(id: StoreId, found: &str) -> Option<Progress> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
     use super::*;
 
     const ID: StoreId = StoreId::new([7; 16]);
@@ -189,14 +195,28 @@ mod tests {
         assert_eq!(super::read(folder.path(), StoreId::new([8; 16])).unwrap(), None);
         let whole = fs::read(path(folder.path())).unwrap();
         for place in 0..whole.len() {
-            let mut damaged = whole.clone();
-            damaged[place] ^= 1;
-            fs::write(path(folder.path()), damaged).unwrap();
-            assert_eq!(read(), None, "{place}");
+            for bit in 0..8 {
+                let mut damaged = whole.clone();
+                damaged[place] ^= 1 << bit;
+                fs::write(path(folder.path()), damaged).unwrap();
+                assert_eq!(read(), None, "{place} {bit}");
+            }
         }
         forget(folder.path()).unwrap();
         forget(folder.path()).unwrap();
         assert_eq!(read(), None);
+    }
+
+    #[test]
+    fn what_is_no_file_is_named_and_waited_for_by_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path(folder.path());
+        let refused = || read(folder.path(), ID).unwrap_err().to_string();
+        fs::create_dir(&path).unwrap();
+        assert!(refused().contains("bandana.sqlite3-acknowledged can't be read"));
+        fs::remove_dir(&path).unwrap();
+        mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        assert!(refused().contains("bandana.sqlite3-acknowledged can't be read"));
     }
 
     #[test]
