@@ -278,9 +278,15 @@ fn a_long_table_is_written_over_once_and_costs_nothing_after_that() -> Result<()
     Ok(())
 }
 
-/// A disk without room for the file of the rewards.
+/// A disk without room for one of the files.
 #[derive(Debug)]
-struct Full(Disk);
+struct Full(Disk, &'static str);
+
+impl Full {
+    fn make_room(&self, name: &str) -> io::Result<()> {
+        if name == self.1 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
 
 impl Files for Full {
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
@@ -288,13 +294,12 @@ impl Files for Full {
     }
 
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        if name == REWARDS {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
+        self.make_room(name)?;
         self.0.write_at(name, offset, bytes)
     }
 
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.make_room(name)?;
         self.0.append(name, bytes)
     }
 
@@ -326,7 +331,7 @@ fn rewards_that_can_not_be_kept_hold_nothing_up() -> Result<(), Failure> {
         let disk = Disk::new(1, None);
         let mut device = Device::start(disk.clone(), 1, true)?;
         device.write(0);
-        device.storage = Storage::open(Box::new(Full(disk)), true, true)?.0;
+        device.storage = Storage::open(Box::new(Full(disk, REWARDS)), true, true)?.0;
         device.core.draw(&id()?, at(0))?;
         device.write(0);
         let later = device.core.draw(&id()?, at(19))?;
@@ -342,6 +347,21 @@ fn rewards_that_can_not_be_kept_hold_nothing_up() -> Result<(), Failure> {
     }
     assert_eq!(seen[0], seen[1]);
     assert_eq!(seen[0].len(), 2);
+    Ok(())
+}
+
+#[test]
+fn a_sum_is_not_erased_before_its_bit_is_written() -> Result<(), Failure> {
+    let disk = Disk::new(1, None);
+    let mut device = Device::start(disk.clone(), 1, true)?;
+    let chosen = device.core.draw(&id()?, at(0))?;
+    device.core.reward(chosen.id(), Reward::new(REWARD)?, at(1))?;
+    device.write(1);
+    device.storage = Storage::open(Box::new(Full(disk.clone(), STATE)), true, true)?.0;
+    device.core.next_task(at(6))?;
+    device.write(6);
+    device.start_again(7)?;
+    assert_eq!(device.core.sum_of(chosen.id()), Some(REWARD));
     Ok(())
 }
 
