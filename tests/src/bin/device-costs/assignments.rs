@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bandana_client::SystemClock;
+use bandana_client::{Clock as _, SystemClock};
 use bandana_client::grpc::Transport;
 use bandana_tests::fake_server::Recorder;
 use rustix::time::{ClockId, clock_gettime};

@@ -39,17 +39,7 @@ impl Collector {
         listener.set_nonblocking(true)?;
         let url = format!("https://{}", listener.local_addr()?);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        thread::spawn(move || {
-            runtime.block_on(async {
-                let listener = tokio::net::TcpListener::from_std(listener)?;
-                loop {
-                    let (device, _) = listener.accept().await?;
-                    answer(&acceptor, device).await?;
-                }
-                #[expect(unreachable_code, reason = "names the type of the errors above")]
-                anyhow::Ok(())
-            })
-        });
+        thread::spawn(move || runtime.block_on(answer_all(&acceptor, listener)));
         Ok(Self { url, certificate })
     }
 
@@ -62,6 +52,14 @@ impl Collector {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.resumption = Resumption::disabled();
         Ok(TlsConnector::from(Arc::new(config)))
+    }
+}
+
+/// Answers one post after the other, until one fails.
+async fn answer_all(acceptor: &TlsAcceptor, listener: TcpListener) -> anyhow::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    loop {
+        answer(acceptor, listener.accept().await?.0).await?;
     }
 }
 
