@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bandana_client::{Clock as _, SystemClock};
 use bandana_client::grpc::Transport;
+use bandana_client::{Clock as _, SystemClock};
 use bandana_tests::fake_server::Recorder;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
@@ -130,13 +130,14 @@ pub(crate) fn wire(directory: &Path) -> anyhow::Result<()> {
     for round in 1..=ROUNDS {
         let (before, begin) = (network.traffic(), of_this_thread());
         experiment.draw().reward(1.0);
-        own += of_this_thread() - begin;
+        own += of_this_thread().saturating_sub(begin);
         clock.0.fetch_add(APART, Ordering::SeqCst);
         bandana.wake();
         wait_for("a report", || server.uploads().len() >= round && network.is_quiet())?;
         rounds.push(network.traffic() - before);
     }
-    print_costs("an assignment with its report", rounds, own + of_client()? - client);
+    let time = own + of_client()?.saturating_sub(client);
+    print_costs("an assignment with its report", rounds, time);
 
     let collector = Collector::start()?;
     let (network, client) = (Network::to(&collector.url)?, collector.client()?);
@@ -145,7 +146,7 @@ pub(crate) fn wire(directory: &Path) -> anyhow::Result<()> {
     for _ in 0..ROUNDS {
         let (before, begin) = (network.traffic(), of_this_thread());
         runtime.block_on(post(&client, &network.url))?;
-        own += of_this_thread() - begin;
+        own += of_this_thread().saturating_sub(begin);
         wait_for("the end of a post", || network.is_quiet())?;
         rounds.push(network.traffic() - before);
     }
