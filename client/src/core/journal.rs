@@ -335,13 +335,8 @@ impl<N: NoiseSource> Core<N> {
         let changes = std::mem::take(&mut stored.pending);
         // Whatever the rewards are: the times of writes would tell of them.
         stored.rewards.changed |= stored.keeps_rewards && !changes.is_empty();
-        // A sum of rewards is erased after its bit was made, and the bit must not be lost.
-        let keeps_rewards = stored.keeps_rewards;
-        let mut is_synced = changes.iter().any(|change| match change {
-            Change::Sealed { .. } => true,
-            Change::Privatized { .. } => keeps_rewards,
-            _ => false,
-        });
+        // A bit that a power cut takes back has not left, and another one takes its place.
+        let mut is_synced = changes.iter().any(|change| matches!(change, Change::Sealed { .. }));
         let number = stored.next_write;
         let content = if stored.whole || stored.appended + changes.len() > stored.changes_max {
             stored.appended = 0;
@@ -389,8 +384,7 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// The sums of rewards to be written now, if a write is due. The caller must pass its result to
-    /// [`Self::on_rewards_written`]. It follows the state: a sum is removed once its bit is
-    /// durable.
+    /// [`Self::on_rewards_written`]. It follows the state: a sum is erased once its bit is written.
     pub(crate) fn take_rewards(&mut self, now: Timestamp) -> Option<PendingRewards> {
         let Keeping::Stored(stored) = &mut self.journal.keeping else {
             return None;

@@ -54,7 +54,7 @@ impl PendingRewards {
         Self(sums.collect())
     }
 
-    /// No open assignments, for which the file is removed.
+    /// No open assignments, for which the file is erased.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
     }

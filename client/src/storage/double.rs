@@ -121,6 +121,21 @@ impl Disk {
         }
     }
 
+    /// Writes back everything, as the operating system does after some seconds.
+    pub(crate) fn write_back(&self) {
+        let platter = &mut *self.platter();
+        platter.durable = platter.cached.clone();
+        for file in &mut platter.files {
+            file.durable = file.cached.clone();
+        }
+    }
+
+    /// The content of a file that no power cut takes back.
+    pub(crate) fn durable(&self, name: &str) -> Option<Vec<u8>> {
+        let platter = self.platter();
+        platter.durable.get(name).map(|file| platter.files[*file].durable.clone())
+    }
+
     /// The content of a file as processes see it.
     pub(crate) fn content(&self, name: &str) -> Option<Vec<u8>> {
         let platter = self.platter();

@@ -4,7 +4,7 @@
 //! - `ledger`: two slots of 1 KiB that are written in turn, each with the number of a write and the
 //!   budget spent up to that write; after them the number of the last completed write;
 //! - `state`: the whole state after some write, and the changes since;
-//! - `rewards`: sums of rewards, only if the app asked for it;
+//! - `rewards`: sums of rewards, only if the app asked for it, and zeros in place of erased ones;
 //! - `starts`: the number of starts, from which ids of assignments begin;
 //! - `lock`; `installed`, which distinguishes a loss from a first start; and `opted-out`, which a
 //!   reset keeps, as it does `starts`.
@@ -29,6 +29,7 @@ mod error;
 mod golden_tests;
 #[cfg(any(feature = "trusted", feature = "fuzzing"))]
 mod memory;
+mod rewards;
 #[cfg(test)]
 mod round_trip_tests;
 #[cfg(test)]
@@ -40,9 +41,7 @@ use bandana_shared::stored::{self, StoredError};
 
 use crate::assignment::random_epoch;
 use crate::core::{Content, State, Write};
-use crate::core::{
-    PendingRewards, StoredChanges, StoredDone, StoredLedger, StoredStarts, StoredState,
-};
+use crate::core::{StoredChanges, StoredDone, StoredLedger, StoredStarts, StoredState};
 use crate::ledger::Ledger;
 pub(crate) use directory::Directory;
 #[cfg(all(test, feature = "trusted"))]
@@ -50,6 +49,8 @@ pub(crate) use double::{Disk, Fault};
 pub use error::StorageError;
 #[cfg(any(feature = "trusted", feature = "fuzzing"))]
 pub(crate) use memory::MemoryFiles;
+use rewards::RewardsFile;
+pub(crate) use rewards::{padded_rewards, unpadded_rewards};
 
 pub(crate) const LEDGER: &str = "ledger";
 pub(crate) const STATE: &str = "state";
@@ -64,9 +65,6 @@ pub(crate) const OPTED_OUT: &str = "opted-out";
 /// Every file that a reset removes. `installed`, which reveals a loss, is the last. An opt-out
 /// stays.
 const ALL: [&str; 6] = [STATE_NEW, STATE, REWARDS_NEW, REWARDS, LEDGER, INSTALLED];
-
-/// Size of a block of the file of rewards in bytes.
-const REWARDS_BLOCK: usize = 1024;
 
 /// Size of a slot of the ledger in bytes: enough for a record with a month of days.
 const SLOT: usize = 1024;
@@ -104,8 +102,7 @@ pub(crate) struct Storage {
     installed: bool,
     /// Whether `opted-out` exists.
     opted_out: bool,
-    /// Size of the file of rewards in bytes, or of what was to be written of it; 0: there is none.
-    rewards_size: usize,
+    rewards: RewardsFile,
 }
 
 /// The state that was read, and the number of the next write.
@@ -118,7 +115,8 @@ impl Storage {
         simulated: bool,
         keeps_rewards: bool,
     ) -> Result<(Self, Restored), StorageError> {
-        let mut storage = Self { files, installed: false, opted_out: false, rewards_size: 0 };
+        let rewards = RewardsFile::default();
+        let mut storage = Self { files, installed: false, opted_out: false, rewards };
         storage.installed = storage.read_file(INSTALLED)?.is_some();
         storage.opted_out = storage.read_file(OPTED_OUT)?.is_some();
         let (mut state, next_write) = storage.read(simulated)?;
@@ -127,18 +125,7 @@ impl Storage {
             state.opt_out();
         }
         state.last_assignment = storage.begin_epoch(state.last_assignment)?;
-        let rewards = storage.read_file(REWARDS)?;
-        // Damaged rewards are lost, as in a restart without the file.
-        let readable = rewards.as_deref().filter(|_| keeps_rewards).and_then(unpadded_rewards);
-        if let Some(rewards) = readable {
-            rewards.restore(&mut state);
-        }
-        // An empty file is one, too.
-        storage.rewards_size = rewards.as_ref().map_or(0, |bytes| bytes.len().max(1));
-        let left = rewards.is_some() && !keeps_rewards || storage.read_file(REWARDS_NEW)?.is_some();
-        if left {
-            storage.remove_rewards(keeps_rewards)?;
-        }
+        storage.open_rewards(&mut state, keeps_rewards)?;
         Ok((storage, (state, next_write)))
     }
 
@@ -245,22 +232,6 @@ impl Storage {
         marked.map_err(|source| failed("writing", name, source))
     }
 
-    /// Stores the sums of open assignments, and erases all others.
-    ///
-    /// They are written in place, in whole blocks, and left to the operating system: a write takes
-    /// the same steps whatever the rewards are. What the process has written survives its end; a
-    /// power cut, and a kill in the middle of a write, may lose it.
-    pub(crate) fn keep_rewards(&mut self, rewards: &PendingRewards) -> Result<(), StorageError> {
-        if rewards.is_empty() {
-            return if self.rewards_size == 0 { Ok(()) } else { self.remove_rewards(false) };
-        }
-        let bytes = padded_rewards(rewards, self.rewards_size)?;
-        // Also if the write is done in part: what is written of old sums is written over.
-        self.rewards_size = bytes.len();
-        let written = self.files.write_at(REWARDS, 0, &bytes);
-        written.map_err(|source| failed("writing", REWARDS, source))
-    }
-
     fn write_ledger(&mut self, write: &Write) -> Result<(), StorageError> {
         let mut slot = frame(&StoredLedger::new(write.number, &write.ledger))?;
         debug_assert!(slot.len() <= SLOT, "a ledger record that does not fit its slot");
@@ -273,19 +244,6 @@ impl Storage {
             // The first write creates the file.
             .and_then(|()| if write.number == 1 { self.files.sync_directory() } else { Ok(()) });
         written.map_err(|source| failed("writing", LEDGER, source))
-    }
-
-    /// Removes a half-written file of sums, and the sums too unless they are kept.
-    fn remove_rewards(&mut self, keeps: bool) -> Result<(), StorageError> {
-        let names = if keeps { &[REWARDS_NEW][..] } else { &[REWARDS_NEW, REWARDS] };
-        let removed = names.iter().try_for_each(|name| self.files.remove(name));
-        removed
-            .and_then(|()| self.files.sync_directory())
-            .map_err(|source| failed("removing", REWARDS, source))?;
-        if !keeps {
-            self.rewards_size = 0;
-        }
-        Ok(())
     }
 
     /// Erases everything, including the spent budget, except an opt-out.
@@ -317,23 +275,6 @@ pub(crate) fn failed(doing: &'static str, file: &'static str, source: io::Error)
 
 fn damaged(file: &'static str) -> StorageError {
     StorageError::Damaged { file }
-}
-
-/// Sums of rewards in whole blocks, at least `size` bytes: how many there are is all that shows.
-pub(crate) fn padded_rewards(
-    rewards: &PendingRewards,
-    size: usize,
-) -> Result<Vec<u8>, StoredError> {
-    let mut bytes = frame(rewards)?;
-    bytes.resize(bytes.len().next_multiple_of(REWARDS_BLOCK).max(size), 0);
-    Ok(bytes)
-}
-
-/// Reads what [`padded_rewards`] made; `None` when it is damaged.
-pub(crate) fn unpadded_rewards(bytes: &[u8]) -> Option<PendingRewards> {
-    // Older versions replaced the file as a whole.
-    let framed = split_frame(bytes).map_or(bytes, |(frame, _)| frame);
-    stored::from_bytes(framed).ok()
 }
 
 /// Encodes a value with a length prefix.

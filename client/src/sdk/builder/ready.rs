@@ -63,9 +63,11 @@ impl<T> Builder<Ready<T>> {
     ///
     /// # Privacy
     /// This is the only case in which raw rewards are stored on a disk. They are in the app's own
-    /// directory, readable by its owner only, and overwritten once the private bit is durable.
-    /// Writing them sends nothing. The write's size does not depend on the rewards, and it is never
-    /// synced; uploads share the disk's time with it, and do not wait for it otherwise.
+    /// directory, readable by its owner only, and overwritten once the private bit is written.
+    /// Neither is synced by itself: a power cut in the seconds after that can bring a sum back, until
+    /// the next start, which ignores it and erases it durably. Writing them sends nothing. The write's
+    /// size does not depend on the rewards, and it is left to the operating system; uploads share the
+    /// disk's time with it, and do not wait for it otherwise.
     #[cfg(feature = "storage")]
     pub fn keep_pending_rewards(mut self) -> Self {
         self.step.settings.keeps_rewards = true;

@@ -12,7 +12,7 @@ use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{ArmIndex, ExperimentId, Revision, StoreId, UploadId};
 use bandana_shared::participation::Participation;
 use bandana_shared::policy::{Policy, Weights};
-use bandana_shared::rewards::Rewards;
+use bandana_shared::rewards::{RewardRange, Rewards};
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
 use bandana_shared::upload::Upload;
 use bandana_shared::wire::v1::UploadRequest;
@@ -55,7 +55,8 @@ fn specification() -> Result<Specification, Failure> {
         simulation: true,
         epsilon,
         floor: Floor::for_epsilon(epsilon).get(),
-        rewards: Rewards::binary(),
+        // A reward can have bytes that nothing else has.
+        rewards: Rewards::bounded(RewardRange::new(0.0, 1.0)?),
         mechanism: Mechanism::Linear,
         arms: vec![Arm::new("a")?, Arm::new("b")?],
         timing: ReleaseTiming { attribution_window_seconds: 5, release_delay_seconds_max: 10 },

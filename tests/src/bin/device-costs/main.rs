@@ -1,22 +1,28 @@
-//! Costs of an embedded client on a phone: wake-ups, connections, recovery of a connection, files.
+//! Costs of an embedded client on a phone: wake-ups, connections, bytes, files and time.
 //!
-//! `device-costs idle|absent|dead SECONDS` prints one row of a table, `device-costs files
-//! DIRECTORY` makes 50 assignments, ten minutes of its clock apart, in a process that is traced
-//! from outside. Called by `.ci/device`.
+//! `device-costs idle|absent|dead SECONDS` and `device-costs choose|wire` print rows of a table;
+//! `device-costs files|kept DIRECTORY` makes 50 assignments, ten minutes of its clock apart, in a
+//! process that is traced from outside; with `kept` the app keeps pending rewards. Called by
+//! `.ci/device`.
 
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
+mod assignments;
+mod network;
+mod post;
+
 use std::fs;
-use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bandana_client::{Acceptance, Bandana, Budget, Clock, Consent, SystemClock, Timestamp};
+use bandana_client::grpc::Transport;
+use bandana_client::{
+    Acceptance, Bandana, Budget, Builder, Clock, Consent, Ready, SystemClock, Timestamp,
+};
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -25,6 +31,7 @@ use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_tests::fake_server::Recorder;
+use network::{Answers, Network};
 use tokio::time::Instant;
 
 /// Maximum time for an app to have what it waits for.
@@ -43,67 +50,19 @@ impl Clock for Ahead {
     }
 }
 
-/// The behaviour of a proxy towards new connections.
-#[derive(Clone, Copy, Debug)]
-#[repr(u8)]
-enum Answers {
-    Open,
-    Closed,
-    SilentOnce,
-}
-
-/// A network between app and server.
-struct Network {
-    url: String,
-    connections: Arc<AtomicU32>,
-    mode: Arc<AtomicU8>,
-}
-
-impl Network {
-    fn to(server: &str) -> anyhow::Result<Self> {
-        let server: SocketAddr =
-            server.strip_prefix("http://").context("not in the clear")?.parse()?;
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let (connections, mode) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU8::new(0)));
-        let (counted, followed) = (Arc::clone(&connections), Arc::clone(&mode));
-        thread::spawn(move || {
-            let mut silent = Vec::new();
-            for device in listener.incoming().flatten() {
-                counted.fetch_add(1, Ordering::SeqCst);
-                match followed.load(Ordering::SeqCst) {
-                    mode if mode == Answers::Closed as u8 => drop(device),
-                    mode if mode == Answers::SilentOnce as u8 => {
-                        followed.store(Answers::Open as u8, Ordering::SeqCst);
-                        silent.push(device);
-                    }
-                    _ => drop(forward(&device, server)),
-                }
-            }
-        });
-        Ok(Self { url, connections, mode })
-    }
-
-    fn change(&self, mode: Answers) {
-        self.mode.store(mode as u8, Ordering::SeqCst);
-    }
-
-    fn connections(&self) -> u32 {
-        self.connections.load(Ordering::SeqCst)
-    }
-}
-
-/// Copies bytes both ways.
-fn forward(device: &TcpStream, server: SocketAddr) -> io::Result<()> {
-    let server = TcpStream::connect(server)?;
-    for (mut from, mut to) in
-        [(device.try_clone()?, server.try_clone()?), (server.try_clone()?, device.try_clone()?)]
-    {
-        thread::spawn(move || {
-            drop(io::copy(&mut from, &mut to));
-            drop(to.shutdown(Shutdown::Write));
-        });
-    }
+/// Serves an experiment with these seconds of its window, and of the delay after it.
+fn serve(recorder: &Recorder, name: &str, (window, delay): (u32, u32)) -> anyhow::Result<()> {
+    let specification = Specification::first(
+        ExperimentId::new(name)?,
+        Epsilon::new(1.0)?,
+        Rewards::binary(),
+        Mechanism::Linear,
+        vec![Arm::new("red")?, Arm::new("green")?],
+        ReleaseTiming { attribution_window_seconds: window, release_delay_seconds_max: delay },
+    )?;
+    let weights = Weights::uniform(&[true, true])?;
+    let policy = Policy { version: 1, weights, time_to_live_seconds: 86_400 };
+    recorder.serve(&specification, &policy);
     Ok(())
 }
 
@@ -111,31 +70,29 @@ fn forward(device: &TcpStream, server: SocketAddr) -> io::Result<()> {
 fn server(experiments: u32) -> anyhow::Result<Recorder> {
     let recorder = Recorder::start(SystemClock.now().day())?;
     for number in 0..experiments {
-        let specification = Specification::first(
-            ExperimentId::new(format!("costs-{number}"))?,
-            Epsilon::new(1.0)?,
-            Rewards::binary(),
-            Mechanism::Linear,
-            vec![Arm::new("red")?, Arm::new("green")?],
-            ReleaseTiming { attribution_window_seconds: 3600, release_delay_seconds_max: 3600 },
-        )?;
-        let weights = Weights::uniform(&[true, true])?;
-        let policy = Policy { version: 1, weights, time_to_live_seconds: 86_400 };
-        recorder.serve(&specification, &policy);
+        serve(&recorder, &format!("costs-{number}"), (3600, 3600))?;
     }
     Ok(recorder)
 }
 
-fn app(url: &str, directory: &Path, clock: &Arc<Ahead>) -> anyhow::Result<Bandana> {
+fn agreed(
+    transport: Transport,
+    directory: &Path,
+    clock: &Arc<Ahead>,
+) -> anyhow::Result<Builder<Ready<Transport>>> {
     let nats = PrivacyLoss::new;
+    let terms = Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary());
     Ok(Bandana::builder()
-        .endpoint(url)?
+        .transport(transport)
         .directory(directory)
-        .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
-        .budget(Budget::new(nats(1000.0)?, 7, nats(1000.0)?)?)
+        .accept(terms.least_release_delay(Duration::from_mins(1)))
+        .budget(Budget::new(nats(10_000.0)?, 7, nats(10_000.0)?)?)
         .consent(Consent::Given)
-        .clock(Arc::<Ahead>::clone(clock))
-        .start()?)
+        .clock(Arc::<Ahead>::clone(clock)))
+}
+
+fn app(url: &str, directory: &Path, clock: &Arc<Ahead>) -> anyhow::Result<Bandana> {
+    Ok(agreed(Transport::to(url)?, directory, clock)?.start()?)
 }
 
 fn wait_for(what: &str, mut reached: impl FnMut() -> bool) -> anyhow::Result<Duration> {
@@ -159,16 +116,27 @@ fn choose(bandana: &Bandana, experiments: u32, each: u32) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// The folders of the client's threads in `/proc`.
+fn client_tasks() -> anyhow::Result<Vec<PathBuf>> {
+    let mut tasks = Vec::new();
+    for task in fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        // A thread may end meanwhile.
+        let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
+        if name.starts_with("bandana") {
+            tasks.push(task);
+        }
+    }
+    Ok(tasks)
+}
+
 /// Voluntary context switches of the client's threads so far.
 fn wake_ups() -> anyhow::Result<u64> {
     let mut sum = 0;
-    for task in fs::read_dir("/proc/self/task")? {
-        let task = task?.path();
-        if fs::read_to_string(task.join("comm"))?.starts_with("bandana") {
-            let status = fs::read_to_string(task.join("status"))?;
-            let number = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
-            sum += number.context("no switches")?.trim().parse::<u64>()?;
-        }
+    for task in client_tasks()? {
+        let status = fs::read_to_string(task.join("status"))?;
+        let number = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
+        sum += number.context("no switches")?.trim().parse::<u64>()?;
     }
     Ok(sum)
 }
@@ -242,10 +210,12 @@ fn dead(_: u64, directory: &Path) -> anyhow::Result<()> {
 }
 
 /// Assignments that are spaced, for a tracer.
-fn files(directory: &Path) -> anyhow::Result<()> {
+fn files(directory: &Path, keeps_rewards: bool) -> anyhow::Result<()> {
     let server = server(1)?;
     let clock = Arc::new(Ahead::default());
-    let bandana = app(&server.url(), directory, &clock)?;
+    let builder = agreed(Transport::to(&server.url())?, directory, &clock)?;
+    let builder = if keeps_rewards { builder.keep_pending_rewards() } else { builder };
+    let bandana = builder.start()?;
     choose(&bandana, 1, 1)?;
     let experiment = bandana.experiment("costs-0")?;
     thread::sleep(Duration::from_millis(500));
@@ -266,17 +236,18 @@ fn files(directory: &Path) -> anyhow::Result<()> {
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [what, argument] = &arguments[..] else {
-        anyhow::bail!("usage: device-costs idle|absent|dead SECONDS, or files DIRECTORY");
-    };
-    if what == "files" {
-        return files(Path::new(argument));
-    }
-    let (seconds, directory) = (argument.parse()?, tempfile::tempdir()?);
-    match what.as_str() {
-        "idle" => idle(seconds, directory.path()),
-        "absent" => absent(seconds, directory.path()),
-        "dead" => dead(seconds, directory.path()),
-        other => anyhow::bail!("nothing to measure is called {other}"),
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let directory = tempfile::tempdir()?;
+    match arguments[..] {
+        ["files", traced] => files(Path::new(traced), false),
+        ["kept", traced] => files(Path::new(traced), true),
+        ["choose"] => assignments::choose(directory.path()),
+        ["wire"] => assignments::wire(directory.path()),
+        ["idle", seconds] => idle(seconds.parse()?, directory.path()),
+        ["absent", seconds] => absent(seconds.parse()?, directory.path()),
+        ["dead", seconds] => dead(seconds.parse()?, directory.path()),
+        _ => anyhow::bail!(
+            "usage: device-costs idle|absent|dead SECONDS, choose|wire, or files|kept DIRECTORY"
+        ),
     }
 }
