@@ -235,6 +235,14 @@ impl Study {
         entries.iter().map(laws).collect()
     }
 
+    /// The trials of this study among others, which [`Self::resume`] takes; of a trial that is there
+    /// twice, the last one.
+    pub fn trials_among(&self, kept: Vec<FinishedTrial>) -> Vec<FinishedTrial> {
+        let conditions: Vec<String> =
+            self.entries().into_iter().map(|one| self.conditions(one)).collect();
+        self.of_this_study(kept, &conditions).into_values().collect()
+    }
+
     /// The trials of this study among others, by the place of their entry and their number.
     fn of_this_study(
         &self,
