@@ -1,5 +1,6 @@
 //! A picture of a simulation: traffic per arm, and regret over time.
 
+use plotters::coord::types::{RangedCoordf64, RangedCoordu64};
 use plotters::prelude::*;
 
 use crate::simulation::Progress;
@@ -63,6 +64,35 @@ pub fn write(
     })
 }
 
+/// A panel by numbers of users.
+type Panel<'a, 'p> = ChartContext<'a, SVGBackend<'p>, Cartesian2d<RangedCoordu64, RangedCoordf64>>;
+
+/// Draws the axes of a panel, which end at this number of users and at `top`.
+fn axes<'a, 'p>(
+    area: &'a Area<'p>,
+    caption: &str,
+    quantity: &str,
+    (users, top): (u64, f64),
+) -> anyhow::Result<Panel<'a, 'p>> {
+    let mut chart = ChartBuilder::on(area)
+        .caption(caption, ("sans-serif", 15))
+        .margin(10)
+        .margin_right(32)
+        .x_label_area_size(36)
+        .y_label_area_size(56)
+        .build_cartesian_2d(0..users, 0.0..top)?;
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .x_labels(8)
+        .x_label_formatter(&|users| count_label(*users as f64))
+        .x_desc("users")
+        .y_desc(quantity)
+        .y_label_formatter(&|number| count_label(*number))
+        .draw()?;
+    Ok(chart)
+}
+
 /// Draws the share of each arm among the users of each round.
 fn draw_traffic(
     area: &Area<'_>,
@@ -70,22 +100,8 @@ fn draw_traffic(
     rounds: &[Progress],
 ) -> anyhow::Result<()> {
     let users = rounds.last().map_or(1, |round| round.users);
-    let mut chart = ChartBuilder::on(area)
-        .caption("Traffic per arm (share of the users of a round)", ("sans-serif", 15))
-        .margin(10)
-        .margin_right(32)
-        .x_label_area_size(36)
-        .y_label_area_size(56)
-        .build_cartesian_2d(0..users, 0.0..1.0)?;
-    chart
-        .configure_mesh()
-        .light_line_style(WHITE)
-        .x_labels(8)
-        .x_label_formatter(&|users| count_label(*users as f64))
-        .x_desc("users")
-        .y_desc("share")
-        .draw()?;
-
+    let caption = "Traffic per arm (share of the users of a round)";
+    let mut chart = axes(area, caption, "share", (users, 1.0))?;
     for &(arm, colour, width) in arms {
         let line = LineSeries::new(shares(rounds, arm), colour.stroke_width(width));
         chart.draw_series(line)?;
@@ -110,22 +126,7 @@ fn draw_regret(area: &Area<'_>, instance: &Instance, rounds: &[Progress]) -> any
     let gap = means.iter().map(|mean| best - mean).sum::<f64>() / means.len() as f64;
     let (users, regret) = rounds.last().map_or((1, 1.0), |round| (round.users, round.regret));
     let top = regret.max(gap * users as f64).max(1.0) * 1.05;
-    let mut chart = ChartBuilder::on(area)
-        .caption("Regret", ("sans-serif", 15))
-        .margin(10)
-        .margin_right(32)
-        .x_label_area_size(36)
-        .y_label_area_size(56)
-        .build_cartesian_2d(0..users, 0.0..top)?;
-    chart
-        .configure_mesh()
-        .light_line_style(WHITE)
-        .x_labels(8)
-        .x_label_formatter(&|users| count_label(*users as f64))
-        .x_desc("users")
-        .y_desc("regret")
-        .y_label_formatter(&|regret| count_label(*regret))
-        .draw()?;
+    let mut chart = axes(area, "Regret", "regret", (users, top))?;
     let line = rounds.iter().map(|round| (round.users, round.regret));
     let uniform = [(0, 0.0), (users, gap * users as f64)];
     chart.draw_series(LineSeries::new(uniform, OTHERS.stroke_width(2)))?;

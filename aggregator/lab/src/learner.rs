@@ -3,6 +3,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use anyhow::{Context as _, bail};
+use bandana_learners::Evidence;
 use bandana_learners::bounds::BoundArm;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -78,11 +80,20 @@ pub trait BatchLearner {
     fn weights(&self) -> &Weights;
 
     /// Processes a batch: for each arm, the number of signals that were each symbol, of bits zero and
-    /// one. The batch to come has `next` rounds.
+    /// one. The batch to come has `next` rounds; 0: it is not told.
     ///
     /// # Errors
     /// When the learner fails, which ends the study.
     fn learn(&mut self, counts: &[Vec<u64>], next: u64) -> anyhow::Result<()>;
+
+    /// Replaces all that was learnt of each arm, where a part of it comes from elsewhere: from other
+    /// segments of users, say. The batch to come has `next` rounds; 0: it is not told.
+    ///
+    /// # Errors
+    /// When the learner fails, or has no use for such evidence, as by default.
+    fn replace(&mut self, _evidence: Vec<Evidence>, _next: u64) -> anyhow::Result<()> {
+        bail!("this learner learns from its own reports only")
+    }
 }
 
 /// A participant of a study: makes a learner for each trial.
@@ -112,6 +123,19 @@ pub trait Contestant: Debug + Send + Sync {
     /// When there can be none with this setting.
     fn by_batches(&self, _setting: &Setting) -> anyhow::Result<Option<Box<dyn BatchLearner>>> {
         Ok(None)
+    }
+
+    /// [`Self::by_batches`], for studies that need it.
+    ///
+    /// # Errors
+    /// When there can be none.
+    fn batch_learner(&self, setting: &Setting) -> anyhow::Result<Box<dyn BatchLearner>> {
+        self.by_batches(setting)?.with_context(|| {
+            let name = self.name();
+            format!(
+                "{name} chooses arm by arm; by batches there are learners that servers have only"
+            )
+        })
     }
 
     /// The channel from which it learns: that of a device.

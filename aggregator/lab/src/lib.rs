@@ -11,7 +11,8 @@
 //! - [`Learner`] and [`Contestant`]: what chooses arms in a trial, and what makes one for each trial;
 //!   [`StandardLearner`] has those of the server and others for comparison.
 //! - [`BatchLearner`]: a learner whose batches are drawn as counts, for horizons of 10^8 rounds.
-//! - [`Study`]: the runner, with progress, interruption, and trials that can be kept and resumed.
+//! - [`Study`]: the runner, with progress, interruption, and trials that can be kept and resumed;
+//!   [`KeptTrials`] keeps them in a file.
 //!
 //! # A learner of your own
 //! ```
@@ -75,6 +76,7 @@ mod bandit;
 mod batches;
 mod channel;
 pub mod instance;
+mod kept_trials;
 mod learner;
 pub mod outcome;
 mod random;
@@ -87,6 +89,7 @@ pub use bandit::Bandit;
 pub use batches::{SymbolLaws, run_by_batches};
 pub use channel::{Channel, StandardChannel, reports};
 pub use instance::Instance;
+pub use kept_trials::KeptTrials;
 pub use learner::{BatchLearner, Contestant, Learner, Privacy, Setting};
 pub use outcome::{Row, StudyOutcome};
 pub use random::{Random, generator};

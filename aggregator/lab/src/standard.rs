@@ -1,6 +1,7 @@
 //! The learners of the server and others for comparison, by name.
 
 mod by_batches;
+mod index_player;
 pub(crate) mod player;
 
 use std::str::FromStr;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
@@ -235,6 +235,14 @@ impl Study {
         entries.iter().map(laws).collect()
     }
 
+    /// The trials of this study among others, which [`Self::resume`] takes; of a trial that is there
+    /// twice, the last one.
+    pub fn trials_among(&self, kept: Vec<FinishedTrial>) -> Vec<FinishedTrial> {
+        let conditions: Vec<String> =
+            self.entries().into_iter().map(|one| self.conditions(one)).collect();
+        self.of_this_study(kept, &conditions).into_values().collect()
+    }
+
     /// The trials of this study among others, by the place of their entry and their number.
     fn of_this_study(
         &self,
@@ -265,8 +273,7 @@ impl Study {
                 ensure!(served.is_some(), "a server has no learner {name}");
             }
             if let (true, Some(entry)) = (self.course.by_batches, entries.first()) {
-                let learner = contestant.by_batches(&self.setting(entry.privacy))?;
-                ensure!(learner.is_some(), no_batches(&**contestant));
+                contestant.batch_learner(&self.setting(entry.privacy))?;
             }
         }
         Ok(())
@@ -294,8 +301,7 @@ impl Study {
         let setting = self.setting(entry.privacy);
         let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(trial);
         if let Some(laws) = laws {
-            let learner = entry.contestant.by_batches(&setting)?;
-            let mut learner = learner.with_context(|| no_batches(entry.contestant))?;
+            let mut learner = entry.contestant.batch_learner(&setting)?;
             return run_by_batches(&*self.bandit, laws, &mut *learner, &self.course, seed, stop);
         }
         let served = if self.served { entry.contestant.served(&setting)? } else { None };
@@ -306,13 +312,6 @@ impl Study {
         let channel = entry.contestant.channel(entry.privacy);
         run_trial(&*self.bandit, &*channel, &mut *learner, &self.course, seed, stop)
     }
-}
-
-fn no_batches(contestant: &dyn Contestant) -> String {
-    format!(
-        "{} chooses arm by arm; by batches there are learners that servers have only",
-        contestant.name()
-    )
 }
 
 /// Processor time of this thread.

@@ -16,8 +16,23 @@ use super::posterior::Posterior;
 /// ln t / n)`, which for the linear curve is an increasing linear function of this,
 /// the same for all arms. With a nonlinear curve it is the nonlinear form of Jiang,
 /// Zhao and Li (2023, arXiv 2307.00863), which works on the private mean as well.
-pub fn ucb1(mean: f64, reports: f64, time: f64) -> f64 {
-    mean + libm::sqrt(2.0 * libm::log(time.max(1.0)) / reports)
+///
+/// `exploration` is [`ucb1_exploration`], which is the same for all arms.
+pub fn ucb1(mean: f64, reports: f64, exploration: f64) -> f64 {
+    mean + libm::sqrt(exploration / reports)
+}
+
+/// `2 ln t`, and at least 0.
+pub fn ucb1_exploration(time: f64) -> f64 {
+    2.0 * libm::log(time.max(1.0))
+}
+
+/// Whether `mean + sqrt(exploration / reports)` can exceed `best`, without a root or a quotient: most
+/// arms of an index rule need neither. It is also true where rounding leaves it open.
+pub fn may_exceed(best: f64, mean: f64, reports: f64, exploration: f64) -> bool {
+    const SLACK: f64 = 1e-9;
+    let gap = best - mean;
+    gap <= 0.0 || gap * gap * reports <= exploration + SLACK * (1.0 + exploration)
 }
 
 /// kl-UCB of Garivier and Cappé (2011, arXiv 1102.2490); on private bits it is
@@ -49,9 +64,14 @@ pub fn imed(mean: f64, reports: f64, best: f64) -> f64 {
 /// multi-armed bandits" (2016), with α = 1.35 as in their experiments: `mean +
 /// sqrt((1 + α)/2 max(0, ln(t/(K n)))/n)`.
 pub fn moss_anytime(mean: f64, reports: f64, time: f64, arms: usize) -> f64 {
+    let log = libm::log(time / (arms as f64 * reports));
+    mean + libm::sqrt(moss_anytime_exploration(log) / reports)
+}
+
+/// `(1 + α)/2 max(0, log)`, with `log` the logarithm in [`moss_anytime`].
+pub fn moss_anytime_exploration(log: f64) -> f64 {
     const ALPHA: f64 = 1.35;
-    let log = libm::log(time / (arms as f64 * reports)).max(0.0);
-    mean + libm::sqrt(f64::midpoint(1.0, ALPHA) * log / reports)
+    f64::midpoint(1.0, ALPHA) * log.max(0.0)
 }
 
 /// Bayes-UCB of Kaufmann, Cappé and Garivier, "On Bayesian Upper Confidence Bounds
@@ -107,7 +127,7 @@ mod tests {
     fn indices_agree_with_calculations_by_hand() {
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-4, "{a} instead of {b}");
         // t = 100, ln t = 4.60517.
-        near(ucb1(0.5, 10.0, 100.0), 0.5 + 0.959_70);
+        near(ucb1(0.5, 10.0, ucb1_exploration(100.0)), 0.5 + 0.959_70);
         // ln t + 3 ln ln t = 9.18674; kl(.5, q) = .0918674 where 4q(1-q) = exp(-.1837348).
         near(kl_ucb(0.5, 100.0, 100.0), 0.704_84);
         near(imed(0.5, 10.0, 0.75), -(1.438_41 + std::f64::consts::LN_10));
@@ -115,6 +135,16 @@ mod tests {
         assert_eq!(moss_anytime(0.5, 10.0, 15.0, 2), 0.5);
         near(ldp_ucb_laplace(0.5, 100.0, 100.0, 2.0), 0.5 + 0.303_49 + 0.606_97);
         assert_eq!(ldp_ucb_laplace(0.5, 18.0, 100.0, 2.0), f64::INFINITY);
+    }
+
+    #[test]
+    fn what_may_exceed_is_all_that_does_and_little_more() {
+        for (mean, reports, exploration) in [(0.5, 10.0, 9.2), (0.2, 1e9, 41.0), (0.7, 3.0, 0.0)] {
+            let index = ucb1(mean, reports, exploration);
+            let may = |best| may_exceed(best, mean, reports, exploration);
+            assert!(may(index - 1e-9) && may(index.next_down()) && may(mean), "{index}");
+            assert!(!may(index + 1e-4), "{index}");
+        }
     }
 
     #[test]

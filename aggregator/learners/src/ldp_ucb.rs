@@ -1,19 +1,20 @@
 //! LDP-UCB; see [`Learner::LdpUcb`](super::Learner::LdpUcb).
 
-use super::indices::ucb1;
+use super::indices::{ucb1, ucb1_exploration};
 use super::input::Evidence;
 use super::shared_by_largest;
 
 /// The share of each arm; they sum to 1. There is at least one arm.
 pub(super) fn shares(arms: &[Evidence]) -> Vec<f64> {
     let time: f64 = arms.iter().map(|arm| arm.reports()).sum();
-    let scores: Vec<f64> = arms.iter().map(|arm| index(*arm, time)).collect();
+    let exploration = ucb1_exploration(time);
+    let scores: Vec<f64> = arms.iter().map(|arm| index(*arm, exploration)).collect();
     shared_by_largest(&scores)
 }
 
 /// Upper confidence bound of the private mean, infinite without reports.
-fn index(arm: Evidence, time: f64) -> f64 {
-    arm.mean().map_or(f64::INFINITY, |mean| ucb1(mean, arm.reports(), time))
+fn index(arm: Evidence, exploration: f64) -> f64 {
+    arm.mean().map_or(f64::INFINITY, |mean| ucb1(mean, arm.reports(), exploration))
 }
 
 #[cfg(test)]
@@ -35,8 +36,9 @@ mod tests {
     fn indices_agree_with_a_calculation_by_hand() {
         // t = 100 and ln t = 4.60517. Arm 0: 0.5 + sqrt(9.21034/10) = 1.45970;
         // arm 1: 0.7 + sqrt(9.21034/90) = 1.01990.
-        let first = index(arm(10, 5), 100.0);
-        let second = index(arm(90, 63), 100.0);
+        let exploration = ucb1_exploration(100.0);
+        let first = index(arm(10, 5), exploration);
+        let second = index(arm(90, 63), exploration);
         assert!((first - 1.459_70).abs() < 1e-5, "{first}");
         assert!((second - 1.019_90).abs() < 1e-5, "{second}");
         assert_eq!(shares_of(&[(10, 5), (90, 63)]), [1.0, 0.0]);

@@ -1,5 +1,6 @@
 //! Bandits that are written in Python.
 
+use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
 use bandana_lab::{Bandit, Random as Generator};
@@ -10,11 +11,20 @@ use crate::failure::Failure;
 use crate::random::Random;
 
 /// A bandit with Python's `means` and `draw`.
-#[derive(Debug)]
 pub(crate) struct PythonBandit {
+    class: String,
     means: Vec<f64>,
     draw: Py<PyAny>,
     failure: Arc<Failure>,
+}
+
+/// The name of the class and the means: trials that are kept are told by them, in other processes
+/// too.
+impl Debug for PythonBandit {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let Self { class, means, .. } = self;
+        formatter.debug_tuple("PythonBandit").field(class).field(means).finish()
+    }
 }
 
 impl PythonBandit {
@@ -28,7 +38,8 @@ impl PythonBandit {
                 "the bandit's means are {means:?}; there must be some, all from 0 to 1"
             )));
         }
-        Ok(Self { means, draw: bandit.getattr("draw")?.unbind(), failure })
+        let class = bandit.get_type().qualname()?.to_string();
+        Ok(Self { class, means, draw: bandit.getattr("draw")?.unbind(), failure })
     }
 }
 

@@ -4,11 +4,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::PyErr;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 
 /// An error of the laboratory as a `ValueError` with its message.
 pub(crate) fn value_error(error: impl Into<anyhow::Error>) -> PyErr {
     PyValueError::new_err(format!("{:#}", error.into()))
+}
+
+/// An error about a file as an `OSError` with its message, if the file can't be read or written; any
+/// other as a `ValueError`.
+pub(crate) fn file_error(error: anyhow::Error) -> PyErr {
+    if error.is::<std::io::Error>() {
+        return PyOSError::new_err(format!("{error:#}"));
+    }
+    value_error(error)
 }
 
 /// The first exception that Python code raised during a study.

@@ -1,5 +1,6 @@
 //! Learners that are written in Python, as contestants of a study.
 
+use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
 use bandana_lab::{Contestant, Learner, Random as Generator, Setting as LabSetting};
@@ -41,11 +42,17 @@ impl Setting {
 }
 
 /// A participant whose learners Python makes, one for each trial.
-#[derive(Debug)]
 pub(crate) struct PythonContestant {
     pub(crate) name: String,
     pub(crate) make: Py<PyAny>,
     pub(crate) failure: Arc<Failure>,
+}
+
+/// The name alone: trials that are kept are told by it, in other processes too.
+impl Debug for PythonContestant {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("PythonContestant").field(&self.name).finish()
+    }
 }
 
 impl PythonContestant {

@@ -1,19 +1,20 @@
 //! The runner for Python: threads without the interpreter's lock, progress, and Ctrl-C.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, park_timeout};
 use std::time::Duration;
 
-use bandana_lab::{Bandit, Contestant, Course, FinishedTrial, Study, StudyOutcome};
+use bandana_lab::{Bandit, Contestant, Course, FinishedTrial, KeptTrials, Study, StudyOutcome};
 use bandana_shared::accounting::delta::Delta;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::bandit::PythonBandit;
 use crate::channel::{Channel, Kind};
-use crate::failure::{Failure, value_error};
+use crate::failure::{Failure, file_error, value_error};
 use crate::instance::Instance;
 use crate::learner::PythonContestant;
 use crate::result::{LearnerResult, results};
@@ -37,6 +38,7 @@ pub(crate) struct Settings {
     shuffle: Option<u32>,
     delta: f64,
     served: bool,
+    by_batches: bool,
     dishonest: f64,
     attack: String,
 }
@@ -79,6 +81,13 @@ impl Settings {
         if !(0.0..=1.0).contains(dishonest) {
             return wrong(format!("a dishonest share of {dishonest}; it must be from 0 to 1"));
         }
+        if self.served && self.by_batches {
+            return wrong(
+                "both served and by_batches; learners by batches play by a server's policies anyway, so \
+                 leave served out"
+                    .to_owned(),
+            );
+        }
         if self.learners.is_empty() {
             return wrong("no learners; give the name of at least one".to_owned());
         }
@@ -101,7 +110,7 @@ impl Settings {
             }
         };
         Ok(Course {
-            by_batches: false,
+            by_batches: self.by_batches,
             checkpoints,
             batch: usize::try_from(self.batch).map_err(value_error)?,
             shuffle: self.shuffle,
@@ -163,14 +172,16 @@ fn host(work: &mut (dyn FnMut() + Send)) {
 /// Runs a study: the checkpoints, each learner's result, and whether it was ended early.
 ///
 /// `progress` is called with the numbers of finished and of all trials; when it returns `False` the
-/// study ends with the trials that are done.
+/// study ends with the trials that are done. With a file, trials that it has are not run again, and
+/// others are added to it as they are done.
 #[pyfunction]
-#[pyo3(signature = (study, progress=None))]
+#[pyo3(signature = (study, progress=None, file=None))]
 #[expect(clippy::needless_pass_by_value, reason = "as PyO3 hands it over")]
 pub(crate) fn run_study(
     py: Python<'_>,
     study: Settings,
     progress: Option<Py<PyAny>>,
+    file: Option<PathBuf>,
 ) -> PyResult<(Vec<u64>, Vec<LearnerResult>, bool)> {
     let failure = Arc::new(Failure::default());
     let study = study.study(py, &failure)?;
@@ -188,7 +199,8 @@ pub(crate) fn run_study(
         }
         Ok(())
     };
-    let (outcome, trials) = run(py, &study, &failure, report)?;
+    let kept = file.map(|path| KeptTrials::open(&path)).transpose().map_err(file_error)?;
+    let (outcome, trials) = run(py, &study, kept, &failure, report)?;
     let results = results(py, &outcome, &trials)?;
     Ok((study.course.checkpoints, results, outcome.interrupted))
 }
@@ -198,17 +210,19 @@ pub(crate) fn run_study(
 fn run(
     py: Python<'_>,
     study: &Study,
+    mut kept: Option<KeptTrials>,
     failure: &Failure,
     report: impl Fn(usize) -> PyResult<()>,
 ) -> PyResult<(StudyOutcome, Vec<FinishedTrial>)> {
     let (count, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let caller = thread::current();
     let work = || {
-        let mut trials = Vec::new();
-        let outcome = study.resume(Vec::new(), failure.stop(), |one, done| {
+        let before = kept.as_ref().map_or(Vec::new(), |file| file.trials().to_vec());
+        let mut trials = study.trials_among(before);
+        let outcome = study.resume(trials.clone(), failure.stop(), |one, done| {
             trials.push(one.clone());
             count.store(done, Ordering::Relaxed);
-            Ok(())
+            kept.as_mut().map_or(Ok(()), |file| file.keep(one))
         });
         is_over.store(true, Ordering::Release);
         caller.unpark();
@@ -237,5 +251,5 @@ fn run(
     }
     let (outcome, trials) =
         finished.map_err(|_| PyRuntimeError::new_err("the runner panicked, which is a bug"))?;
-    Ok((outcome.map_err(value_error)?, trials))
+    Ok((outcome.map_err(file_error)?, trials))
 }

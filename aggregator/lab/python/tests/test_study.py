@@ -7,6 +7,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -330,6 +331,8 @@ def test_a_bandit_in_python_gives_the_rewards_of_its_draws() -> None:
         ({"dishonest": 1.5}, "dishonest share of 1.5"),
         ({"attack": "lie"}, "no attack \"lie\": flip or stuff"),
         ({"delta": 2.0}, "delta is 2"),
+        ({"by_batches": True, "served": True}, "both served and by_batches"),
+        ({"by_batches": True, "shuffle": 10}, "neither shuffled reports nor dishonest people"),
         ({"channel": lab.Channel("none")}, "a channel of devices"),
     ],
 )
@@ -345,6 +348,8 @@ def test_wrong_learners_say_what_is_right() -> None:
         study("ldp-ts", ("ldp-ts", First)).run()
     with pytest.raises(ValueError, match="no learners"):
         study().run()
+    with pytest.raises(ValueError, match="first chooses arm by arm; by batches"):
+        study(("first", First), by_batches=True).run()
     with pytest.raises(AttributeError, match="choose"):
         study(("object", lambda setting: object())).run()
 
@@ -366,6 +371,81 @@ def test_progress_counts_trials_and_can_end_a_study(capfd: pytest.CaptureFixture
 
     with pytest.raises(LookupError, match="no bar"):
         long.run(fail)
+
+
+def test_a_study_that_was_interrupted_goes_on_with_what_was_kept(tmp_path: Path) -> None:
+    file = tmp_path / "trials.jsonl"
+
+    def both(**settings: Any) -> lab.Study:
+        return study("ldp-ts", ("greedy", Greedy), threads=1, trials=50, **settings)
+
+    part = both().resume(file, lambda done, total: done < 1)
+    done = sum(len(one.trials) for one in part.values())
+    assert part.interrupted and 1 <= done < 100
+    # As a kill in the middle of a write leaves it.
+    with file.open("a") as end:
+        end.write('{"learner":"ldp-ts')
+    counts: list[int] = []
+    whole = both().resume(str(file), lambda done, total: counts.append(done))
+    assert not whole.interrupted and counts[-1] == 100 and len(file.read_text().splitlines()) == 100
+    at_once = both().run()
+    for name in at_once:
+        np.testing.assert_array_equal(whole.regret[name], at_once.regret[name])
+        np.testing.assert_array_equal(whole[name].mean, at_once[name].mean)
+        np.testing.assert_array_equal(whole[name].trials, at_once[name].trials)
+    # All trials are there now; those of another study are left aside.
+    before = file.read_text()
+    np.testing.assert_array_equal(both().resume(file).regret["greedy"], at_once.regret["greedy"])
+    assert file.read_text() == before
+    other = study("ldp-ts", seed=2).resume(file)
+    np.testing.assert_array_equal(other.regret["ldp-ts"], study("ldp-ts", seed=2).run().regret["ldp-ts"])
+    assert len(file.read_text().splitlines()) == 104
+
+
+def test_trials_in_python_are_known_again_in_another_process(tmp_path: Path) -> None:
+    program = """
+import sys, bandana_lab as lab
+
+class Coins:
+    means = (0.9, 0.5)
+    def draw(self, arm, rng): return float(rng.random() < self.means[arm])
+
+class Last:
+    def __init__(self, setting): pass
+    def choose(self, rng): return 1
+    def learn(self, arm, signal): pass
+
+study = lab.Study(Coins(), [("last", Last)], lab.Channel("linear", 1.0), horizon=100, trials=3)
+told = []
+study.resume(sys.argv[1], lambda done, total: told.append(done))
+print(told[-1:])
+"""
+    run = [sys.executable, "-c", program, str(tmp_path / "trials.jsonl")]
+    for told in ("[3]\n", "[0]\n"):
+        done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
+        assert (done.stdout, done.returncode) == (told, 0), done.stderr
+
+
+def test_a_file_that_is_something_else_is_an_error_and_left_as_it_is(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text("no trial\n")
+    with pytest.raises(ValueError, match="line 1, which is no trial"):
+        study("ldp-ts").resume(notes)
+    assert notes.read_text() == "no trial\n"
+    with pytest.raises(OSError, match="the trials in"):
+        study("ldp-ts").resume(tmp_path / "missing" / "trials.jsonl")
+
+
+def test_by_batches_regret_is_that_of_single_rounds_and_long_horizons_are_cheap() -> None:
+    # A server's policies cost LDP-TS less than 40 trials tell. Five standard errors.
+    settings: dict[str, Any] = {"horizon": 20_000, "trials": 40, "checkpoints": [20_000]}
+    single = study("ldp-ts", **settings).run()["ldp-ts"]
+    batches = study("ldp-ts", by_batches=True, **settings).run()["ldp-ts"]
+    error = float(np.hypot(single.ci95[0], batches.ci95[0])) / 1.96
+    assert abs(single.mean[0] - batches.mean[0]) < 5 * error
+    # Learners that choose arm by arm, a million times, would take minutes.
+    long = study("ldp-ts", "uniform", by_batches=True, horizon=10_000_000, trials=1).run()
+    assert 0 < long["ldp-ts"].mean[-1] < 0.001 * long["uniform"].mean[-1]
 
 
 INTERRUPTED = """

@@ -33,6 +33,12 @@ impl ServedByBatches {
         let weights = learner.weights(&input)?;
         Ok(Self { learner, alphabet, counts, input, weights })
     }
+
+    fn renew(&mut self, next: u64) -> anyhow::Result<()> {
+        self.input.ahead = next as f64;
+        self.weights = self.learner.weights(&self.input)?;
+        Ok(())
+    }
 }
 
 fn evidence(counts: &[u64], alphabet: Alphabet) -> Evidence {
@@ -51,8 +57,11 @@ impl BatchLearner for ServedByBatches {
             }
             *arm = evidence(counts, self.alphabet);
         }
-        self.input.ahead = next as f64;
-        self.weights = self.learner.weights(&self.input)?;
-        Ok(())
+        self.renew(next)
+    }
+
+    fn replace(&mut self, evidence: Vec<Evidence>, next: u64) -> anyhow::Result<()> {
+        self.input.arms = evidence;
+        self.renew(next)
     }
 }

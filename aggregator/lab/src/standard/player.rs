@@ -1,9 +1,5 @@
 //! Learners that choose one arm at a time.
 
-use bandana_learners::divergence::{kl, upper};
-use bandana_learners::indices::{
-    bayes_ucb, bayes_ucb_ceiling, imed, kl_ucb_exploration, ldp_ucb_laplace, moss_anytime, ucb1,
-};
 use bandana_learners::{
     AdaKlSampler, Evidence, Learner as ServedLearner, LearnerInput, ThompsonSampler,
     TruncatedSampler, reports_until_policy, scale_max,
@@ -17,6 +13,7 @@ use crate::channel::reports;
 use crate::learner::{Contestant as _, Learner, Privacy};
 use crate::random::Random;
 use crate::standard::StandardLearner;
+use crate::standard::index_player::{IndexPlayer, Rule};
 
 /// A learner during a trial.
 #[derive(Debug)]
@@ -28,7 +25,7 @@ pub(crate) enum Player {
     /// Indices with a random scale.
     AdaKl(AdaKlSampler, Signals),
     /// Indices.
-    Index(Rule, Vec<Statistic>),
+    Index(IndexPlayer),
     /// Weights as a server would serve them, until the next policy.
     Served(ServedLearner, Box<LearnerInput>, Weights),
     /// Weights that are computed anew after as many reports as on a server.
@@ -70,31 +67,6 @@ fn hear(evidence: &mut Evidence, signal: f64) {
         Some(_) => evidence.add_level(signal),
         None => evidence.add_bit(signal > 0.5),
     }
-}
-
-/// The index of an index rule.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Rule {
-    /// [`ucb1`].
-    Ucb1,
-    /// [`kl_ucb`](bandana_learners::indices::kl_ucb).
-    KlUcb,
-    /// [`bayes_ucb`].
-    BayesUcb,
-    /// [`imed`].
-    Imed,
-    /// [`moss_anytime`].
-    MossAnytime,
-    /// [`ldp_ucb_laplace`] for this epsilon.
-    Laplace(f64),
-}
-
-/// The statistics of an arm for an index rule.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Statistic {
-    sum: f64,
-    reports: f64,
-    pending: u32,
 }
 
 /// A learner whose weights stay until enough new reports have come.
@@ -141,7 +113,7 @@ impl Player {
         };
         let channel = reports(privacy.mechanism, privacy.epsilon);
         let evidence = vec![signals.nothing(); arms];
-        let index = |rule| Self::Index(rule, vec![Statistic::default(); arms]);
+        let index = |rule| Self::Index(IndexPlayer::new(rule, arms));
         let renewed = |learner, evidence| {
             let input = LearnerInput::of(evidence, &vec![true; arms], channel);
             anyhow::Ok(Self::Renewed(Box::new(Renewed::new(learner, input)?)))
@@ -202,7 +174,7 @@ impl Player {
     fn expect(&mut self, arm: usize) {
         match self {
             Self::AdaKl(sampler, _) => sampler.select(arm),
-            Self::Index(_, statistics) => statistics[arm].pending += 1,
+            Self::Index(player) => player.expect(arm),
             Self::Filling(player, _) => player.expect(arm),
             Self::Thompson(..) | Self::Truncated(..) | Self::Served(..) | Self::Renewed(..) => {}
         }
@@ -220,9 +192,9 @@ impl Learner for Player {
                 self.expect(arm);
                 arm
             }
-            Self::Index(rule, statistics) => {
-                let arm = leader(*rule, statistics, rng);
-                self.expect(arm);
+            Self::Index(player) => {
+                let arm = player.leader(rng);
+                player.expect(arm);
                 arm
             }
             Self::Served(_, _, weights) => weights.draw(rng.next_u32()).get(),
@@ -249,12 +221,7 @@ impl Learner for Player {
             }
             Self::AdaKl(sampler, Signals::Bits) => sampler.report(arm, signal > 0.5),
             Self::AdaKl(sampler, Signals::Levels) => sampler.report_level(arm, signal),
-            Self::Index(_, statistics) => {
-                let statistic = &mut statistics[arm];
-                statistic.sum += signal;
-                statistic.reports += 1.0;
-                statistic.pending = statistic.pending.saturating_sub(1);
-            }
+            Self::Index(player) => player.learn(arm, signal),
             Self::Served(_, input, _) => hear(&mut input.arms[arm], signal),
             Self::Renewed(renewed) => return renewed.learn(arm, signal),
             Self::Filling(player, unseen) => {
@@ -275,72 +242,4 @@ impl Learner for Player {
 
 fn index_of(arm: usize) -> ArmIndex {
     ArmIndex::new(arm).unwrap_or_else(|_| unreachable!("checked when the player was made"))
-}
-
-/// The arm with the largest index. The scan starts at a random arm, so that ties are broken at
-/// random. Arms never chosen come first; arms without a report come last.
-fn leader(rule: Rule, statistics: &[Statistic], rng: &mut Random) -> usize {
-    let start = rng.random_range(0..statistics.len());
-    let time = 1.0 + statistics.iter().map(|arm| arm.reports).sum::<f64>();
-    let places = || (start..statistics.len()).chain(0..start);
-    let mean_of = |arm: &Statistic| match arm.reports {
-        0.0 => f64::NEG_INFINITY,
-        reports => arm.sum / reports,
-    };
-    // The arm with the largest mean comes first: few other indices are needed then. It is also kept
-    // where other indices near 1 are indistinguishable from its own.
-    let favourite = places().fold(start, |best, place| {
-        if mean_of(&statistics[place]) > mean_of(&statistics[best]) { place } else { best }
-    });
-    let best_mean = mean_of(&statistics[favourite]);
-    let exploration = kl_ucb_exploration(time);
-    let mut best = (start, f64::NEG_INFINITY);
-    for place in std::iter::once(favourite).chain(places()) {
-        let Statistic { sum, reports, pending } = statistics[place];
-        if reports == 0.0 {
-            if pending == 0 {
-                return place;
-            }
-            continue;
-        }
-        let mean = sum / reports;
-        let evidence = || Evidence::new(sum, reports - sum);
-        let log_odds = |mean: f64| (mean / (1.0 - mean)).ln();
-        // Expensive indices are computed only if they can win.
-        let index = match rule {
-            Rule::Ucb1 => ucb1(mean, reports, time),
-            Rule::KlUcb if mean < best.1 && exploration / reports < kl(mean, best.1) => continue,
-            Rule::KlUcb => upper(mean, exploration / reports),
-            Rule::BayesUcb if log_odds(bayes_ucb_ceiling(evidence(), time)) < best.1 => continue,
-            Rule::BayesUcb => bayes_ucb(evidence(), time),
-            Rule::Imed => imed(mean, reports, best_mean),
-            Rule::MossAnytime => moss_anytime(mean, reports, time, statistics.len()),
-            Rule::Laplace(epsilon) => ldp_ucb_laplace(mean, reports, time, epsilon),
-        };
-        if index > best.1 {
-            best = (place, index);
-        }
-    }
-    best.0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::random::generator;
-
-    #[test]
-    fn an_index_next_to_one_is_better_than_a_low_one() {
-        // One reward of .95 among 100,000: the largest q is 1 within 1e-100.
-        let few = Statistic { sum: 0.95, reports: 1.0, pending: 0 };
-        let many = Statistic { sum: 2e4, reports: 1e5, pending: 0 };
-        let mut rng = generator(1, 0);
-        for _ in 0..50 {
-            assert_eq!(leader(Rule::KlUcb, &[many, few, many], &mut rng), 1);
-        }
-        // Ties among such arms are broken at random.
-        let all: Vec<usize> =
-            (0..50).map(|_| leader(Rule::KlUcb, &[few, few, many], &mut rng)).collect();
-        assert!(all.contains(&0) && all.contains(&1) && !all.contains(&2), "{all:?}");
-    }
 }

@@ -1,9 +1,10 @@
 //! Users until a verdict which arm is best, in simulation.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use bandana_lab::Instance;
+use bandana_lab::{Contestant, Instance, StandardLearner};
 use bandana_learners::Learner;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::interval::ErrorLevel;
@@ -45,12 +46,15 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let instance = |name: &String| Ok((name.clone(), Instance::named(name)?));
+    let learner =
+        |name: &str| Ok(Arc::new(name.parse::<StandardLearner>()?) as Arc<dyn Contestant>);
+    let names: Vec<&str> = match &arguments.learners[..] {
+        [all] if all == "all" => Learner::ALL.map(Learner::name).to_vec(),
+        names => names.iter().map(String::as_str).collect(),
+    };
     let study = DecisionStudy {
         instances: arguments.instance.iter().map(instance).collect::<anyhow::Result<_>>()?,
-        learners: match &arguments.learners[..] {
-            [all] if all == "all" => Learner::ALL.to_vec(),
-            names => names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
-        },
+        learners: names.into_iter().map(learner).collect::<anyhow::Result<_>>()?,
         setting: Setting {
             epsilon: Epsilon::new(arguments.epsilon)?,
             alpha: ErrorLevel::new(1.0 - arguments.confidence)

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
-use bandana_lab::{Attack, Contestant, Course, Instance, StandardLearner, Study};
+use bandana_lab::{Attack, Contestant, Course, Instance, KeptTrials, StandardLearner, Study};
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::accounting::guarantee::Guarantee;
 use bandana_shared::accounting::loss::PrivacyLoss;
@@ -15,7 +15,6 @@ use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::rewards::RewardKind;
 use bandana_studies::program::{StudyOptions, exit_code};
-use bandana_studies::regret::KeptTrials;
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 

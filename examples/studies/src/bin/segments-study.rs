@@ -1,8 +1,9 @@
 //! Users in segments, in simulation: what a policy for each segment is worth, and what it costs.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use bandana_learners::Learner;
+use bandana_lab::StandardLearner;
 use bandana_shared::epsilon::Epsilon;
 use bandana_studies::program::{StudyOptions, exit_code};
 use bandana_studies::segments::{SegmentedArms, SegmentsStudy};
@@ -21,7 +22,7 @@ struct Arguments {
     epsilon: f64,
     /// Who chooses the arms.
     #[arg(long, default_value = "ldp-ts")]
-    learner: Learner,
+    learner: StandardLearner,
     /// Number of users.
     #[arg(long, default_value_t = 300_000, value_parser = clap::value_parser!(u32).range(1..))]
     users: u32,
@@ -43,7 +44,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             SegmentedArms::levels(),
         ],
         epsilon: Epsilon::new(arguments.epsilon)?,
-        learner: arguments.learner,
+        learner: Arc::new(arguments.learner),
         users: arguments.users as usize,
         trials: arguments.options.trials(),
         seed: arguments.options.seed,

@@ -1,9 +1,9 @@
 //! Users who come back, in simulation: what keeping their arm costs, and what it saves.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use bandana_lab::Instance;
-use bandana_learners::Learner;
+use bandana_lab::{Instance, StandardLearner};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::participation::Millionths;
 use bandana_studies::program::{StudyOptions, exit_code};
@@ -29,7 +29,7 @@ struct Arguments {
     until_weight_below: Vec<f64>,
     /// Who chooses the arms.
     #[arg(long, default_value = "ldp-ts")]
-    learner: Learner,
+    learner: StandardLearner,
     /// Number of users.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
     users: u32,
@@ -58,7 +58,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         instance: Instance::named(&arguments.instance)?,
         epsilons: epsilons.collect::<Result<_, _>>()?,
         assignments,
-        learner: arguments.learner,
+        learner: Arc::new(arguments.learner),
         users: arguments.users as usize,
         visits: arguments.visits as usize,
         batch: arguments.batch as usize,

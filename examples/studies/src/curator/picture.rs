@@ -67,7 +67,7 @@ fn label(rho: f64) -> String {
     format!("rho {rho}")
 }
 
-/// The rows, grouped by ρ.
+/// The rows, grouped by ρ, in its order.
 fn curves<'r>(rows: &[&'r Row]) -> Vec<(f64, Vec<&'r Row>)> {
     let mut curves: Vec<(f64, Vec<&Row>)> = Vec::new();
     for row in rows {
@@ -76,6 +76,7 @@ fn curves<'r>(rows: &[&'r Row]) -> Vec<(f64, Vec<&'r Row>)> {
             None => curves.push((row.rho, vec![row])),
         }
     }
+    curves.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     curves
 }
 

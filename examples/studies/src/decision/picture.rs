@@ -80,9 +80,10 @@ fn draw(area: &Area<'_>, rows: &[&Row], palette: &Palette, horizon: u64) -> anyh
         .x_label_formatter(&|users| log_label(*users as f64))
         .y_label_formatter(&|share| format!("{share:.1}"))
         .draw()?;
-    for row in rows {
-        let colour = palette.colour(&row.learner);
-        chart.draw_series(LineSeries::new(steps(row, horizon), colour.stroke_width(2)))?;
+    // Each narrower than those below it, so that none hides another which is the same.
+    for (row, above) in rows.iter().zip((0..rows.len()).rev()) {
+        let stroke = palette.colour(&row.learner).stroke_width(2 + 2 * u32::try_from(above)?);
+        chart.draw_series(LineSeries::new(steps(row, horizon), stroke))?;
     }
     Ok(())
 }

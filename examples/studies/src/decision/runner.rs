@@ -1,22 +1,20 @@
 //! Execution of many runs on several threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-
-use bandana_learners::Learner;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::outcome::{DecisionOutcome, Row};
 use super::trial::{self, Run, Setting};
 use bandana_lab::instance::{Instance, largest};
-use bandana_lab::on_threads;
+use bandana_lab::{Contestant, on_threads};
 
 /// Settings of a study.
 #[derive(Clone, Debug)]
 pub struct DecisionStudy {
     /// The instances with their names.
     pub instances: Vec<(String, Instance)>,
-    /// The learners, as servers have them.
-    pub learners: Vec<Learner>,
+    /// The learners, which must have weights.
+    pub learners: Vec<Arc<dyn Contestant>>,
     /// Settings of all runs.
     pub setting: Setting,
     /// Number of runs of each learner on each instance.
@@ -37,16 +35,16 @@ impl DecisionStudy {
     /// runs under way are abandoned, and the outcome covers the finished ones.
     ///
     /// # Errors
-    /// When a learner fails.
+    /// When a learner fails, or has no weights.
     pub fn run(
         &self,
         stop: &AtomicBool,
         progress: impl Fn(usize) + Sync,
     ) -> anyhow::Result<DecisionOutcome> {
-        let entries: Vec<(&(String, Instance), Learner)> = self
+        let entries: Vec<(&(String, Instance), &dyn Contestant)> = self
             .instances
             .iter()
-            .flat_map(|instance| self.learners.iter().map(move |learner| (instance, *learner)))
+            .flat_map(|instance| self.learners.iter().map(move |learner| (instance, &**learner)))
             .collect();
         let finished: Vec<Mutex<Vec<(usize, Run)>>> =
             entries.iter().map(|_| Mutex::default()).collect();
@@ -74,7 +72,7 @@ impl DecisionStudy {
             let means = instance.means();
             let is_best = |arm: usize| means[arm] >= means[largest(&means)];
             if !runs.is_empty() {
-                rows.push(Row::of((name, learner.name()), &runs, is_best));
+                rows.push(Row::of((name, &learner.name()), &runs, is_best));
             }
         }
         let Setting { epsilon, alpha, horizon } = self.setting;
@@ -91,6 +89,7 @@ impl DecisionStudy {
 
 #[cfg(test)]
 mod tests {
+    use bandana_lab::StandardLearner;
     use bandana_shared::epsilon::Epsilon;
     use bandana_shared::interval::ErrorLevel;
 
@@ -106,7 +105,11 @@ mod tests {
         };
         let study = DecisionStudy {
             instances: vec![("five-arms".to_owned(), Instance::named("five-arms").unwrap())],
-            learners: vec![Learner::Uniform, Learner::LdpTs, Learner::TopTwo],
+            learners: vec![
+                Arc::new(StandardLearner::Uniform),
+                Arc::new(StandardLearner::LdpTs),
+                Arc::new(StandardLearner::TopTwo),
+            ],
             setting,
             trials: 20,
             seed: 1,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bandana_learners::{Learner, LearnerInput, reports_until_policy};
+use bandana_learners::reports_until_policy;
 use bandana_shared::channel::Floor;
 use bandana_shared::confidence::best_arm;
 use bandana_shared::curve::{Curve, Mechanism};
@@ -13,7 +13,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng as _, SeedableRng as _};
 
 use bandana_lab::instance::{Instance, largest};
-use bandana_lab::{Channel as _, StandardChannel};
+use bandana_lab::{Channel as _, Contestant, Privacy, Setting as LabSetting, StandardChannel};
 
 /// Settings of all runs of a study.
 #[derive(Clone, Copy, Debug)]
@@ -42,10 +42,10 @@ pub struct Run {
 /// then. `None` when stopped.
 ///
 /// # Errors
-/// When the learner fails.
+/// When the learner fails, or has no weights.
 pub fn run(
     instance: &Instance,
-    learner: Learner,
+    learner: &dyn Contestant,
     setting: Setting,
     seed: u64,
     stop: &AtomicBool,
@@ -54,26 +54,36 @@ pub fn run(
     let best = means[largest(&means)];
     let floor = Floor::for_epsilon(setting.epsilon);
     let channel = StandardChannel::Bit(Curve::new(Mechanism::Linear, setting.epsilon), floor);
-    let active = vec![true; means.len()];
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut tallies = vec![Tally::EMPTY; means.len()];
     let (mut users, mut regret) = (0, 0.0);
+    let size = |users| reports_until_policy(users).min(setting.horizon - users);
+    let mut learner = learner.batch_learner(&LabSetting {
+        arms: means.len(),
+        privacy: Privacy { mechanism: Mechanism::Linear, epsilon: setting.epsilon },
+        batch: usize::try_from(size(0))?,
+        fills_batches: false,
+    })?;
     while users < setting.horizon {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let batch = reports_until_policy(users).min(setting.horizon - users);
-        let input = LearnerInput::new(&tallies, &active, floor).with_ahead(batch as f64);
-        let weights = learner.weights(&input)?;
+        let batch = size(users);
+        let mut counts = vec![vec![0; 2]; means.len()];
         for _ in 0..batch {
-            let arm = weights.draw(rng.next_u32()).get();
+            let arm = learner.weights().draw(rng.next_u32()).get();
             regret += best - means[arm];
             let reward = instance.arms[arm].rewards.draw(&mut rng);
-            tallies[arm] += Tally::of_bit(channel.send(reward, &mut rng) > 0.5);
+            let bit = channel.send(reward, &mut rng) > 0.5;
+            tallies[arm] += Tally::of_bit(bit);
+            counts[arm][usize::from(bit)] += 1;
         }
         users += batch;
         if let Some(verdict) = best_arm(&tallies, setting.alpha) {
             return Ok(Some(Run { verdict: Some(verdict), users, regret }));
+        }
+        if users < setting.horizon {
+            learner.learn(&counts, size(users))?;
         }
     }
     Ok(Some(Run { verdict: None, users, regret }))

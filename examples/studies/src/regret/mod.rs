@@ -1,9 +1,6 @@
-//! Regret of learners on private bits: pictures of studies, and trials that are kept.
+//! Pictures of the regret of learners on private bits.
 
-mod kept_trials;
 mod picture;
-
-pub use kept_trials::KeptTrials;
 
 #[cfg(test)]
 mod tests {

@@ -4,13 +4,12 @@ mod outcome;
 mod picture;
 mod trial;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use bandana_learners::Learner;
 use bandana_shared::epsilon::Epsilon;
 
-use bandana_lab::on_threads;
+use bandana_lab::{Contestant, on_threads};
 pub use outcome::{SegmentsOutcome, SegmentsRow};
 
 /// What a learner weighs the arms of a segment by.
@@ -105,8 +104,8 @@ pub struct SegmentsStudy {
     pub instances: Vec<SegmentedArms>,
     /// Privacy loss bound of one report.
     pub epsilon: Epsilon,
-    /// The learner.
-    pub learner: Learner,
+    /// The learner, which must have weights and take evidence of other segments.
+    pub learner: Arc<dyn Contestant>,
     /// Number of users, each of a uniformly random segment, with one report.
     pub users: usize,
     /// Number of trials.
@@ -127,7 +126,7 @@ impl SegmentsStudy {
     /// the trials under way are given up.
     ///
     /// # Errors
-    /// When a learner can't compute weights.
+    /// When the learner fails, has no weights, or takes no evidence of other segments.
     pub fn run(
         &self,
         stop: &AtomicBool,
@@ -162,6 +161,8 @@ impl SegmentsStudy {
 
 #[cfg(test)]
 mod tests {
+    use bandana_lab::StandardLearner;
+
     use super::*;
 
     /// The mean regrets with each pooling.
@@ -169,7 +170,7 @@ mod tests {
         let study = SegmentsStudy {
             instances: vec![arms],
             epsilon: Epsilon::new(2.0).unwrap(),
-            learner: Learner::LdpTs,
+            learner: Arc::new(StandardLearner::LdpTs),
             users,
             trials: 6,
             seed: 1,

@@ -11,7 +11,7 @@ use bandana_lab::outcome::Summary;
 #[derive(Clone, Debug, Serialize)]
 pub struct SegmentsOutcome {
     /// The learner.
-    pub learner: &'static str,
+    pub learner: String,
     /// Privacy loss bound of one report, in nats.
     pub epsilon: f64,
     /// Number of users.

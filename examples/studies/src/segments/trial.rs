@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bandana_learners::{Evidence, LearnerInput, features, reports_until_policy, segments};
+use bandana_lab::{BatchLearner, Privacy, Setting};
+use bandana_learners::{Evidence, features, reports_until_policy, segments};
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curve, Level, Mechanism};
-use bandana_shared::policy::Weights;
 use bandana_shared::tally::Tally;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
@@ -28,16 +28,19 @@ pub(super) fn run(
     let mut tallies = vec![vec![Tally::EMPTY; count]; arms.means.len()];
     let best = |means: &Vec<f64>| means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let best: Vec<f64> = arms.means.iter().map(best).collect();
+    let mut learners = learners(study, pooling, (arms.means.len(), count))?;
     let (mut users, mut regret) = (0, 0.0);
     while users < study.users {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let due = usize::try_from(reports_until_policy(users as u64))?;
-        let policies = weigh(study, pooling, &tallies, floor)?;
+        if users > 0 {
+            teach(&mut learners, pooling, &tallies)?;
+        }
         for _ in 0..due.min(study.users - users) {
             let segment = rng.random_range(0..arms.means.len());
-            let arm = policies[segment].draw(rng.next_u32()).get();
+            let arm = learners[segment % learners.len()].weights().draw(rng.next_u32()).get();
             let mean = arms.means[segment][arm];
             regret += best[segment] - mean;
             let threshold = bits[usize::from(rng.random_bool(mean))];
@@ -48,13 +51,29 @@ pub(super) fn run(
     Ok(Some(regret))
 }
 
-/// The weights of each segment.
-fn weigh(
+/// A learner for each segment, or one for all of them.
+fn learners(
     study: &SegmentsStudy,
     pooling: Pooling,
+    (segments, arms): (usize, usize),
+) -> anyhow::Result<Vec<Box<dyn BatchLearner>>> {
+    // They are not told how many choices their weights are for.
+    let setting = Setting {
+        arms,
+        privacy: Privacy { mechanism: Mechanism::Linear, epsilon: study.epsilon },
+        batch: 0,
+        fills_batches: false,
+    };
+    let count = if pooling == Pooling::Everything { 1 } else { segments };
+    (0..count).map(|_| study.learner.batch_learner(&setting)).collect()
+}
+
+/// Replaces what each learner knows by the reports of its segment, and what others tell.
+fn teach(
+    learners: &mut [Box<dyn BatchLearner>],
+    pooling: Pooling,
     tallies: &[Vec<Tally>],
-    floor: Floor,
-) -> anyhow::Result<Vec<Weights>> {
+) -> anyhow::Result<()> {
     let evidence = |own: &Vec<Tally>| -> Vec<Evidence> {
         own.iter().map(|tally| Evidence::of(tally, Alphabet::BITS)).collect()
     };
@@ -72,12 +91,5 @@ fn weigh(
             all = vec![evidence(&(0..arms).map(sum).collect())];
         }
     }
-    let weigh = |own: Vec<Evidence>| {
-        let active = vec![true; own.len()];
-        study.learner.weights(&LearnerInput::of(own, &active, floor.into()))
-    };
-    let mut weights: Vec<Weights> = all.into_iter().map(weigh).collect::<Result<_, _>>()?;
-    let last = weights[weights.len() - 1].clone();
-    weights.resize(tallies.len(), last);
-    Ok(weights)
+    learners.iter_mut().zip(all).try_for_each(|(learner, own)| learner.replace(own, 0))
 }

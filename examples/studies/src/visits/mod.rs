@@ -4,15 +4,14 @@ mod outcome;
 mod picture;
 mod trial;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use bandana_learners::Learner;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::participation::{Millionths, Sticky};
 
 use bandana_lab::instance::Instance;
-use bandana_lab::on_threads;
+use bandana_lab::{Contestant, on_threads};
 use outcome::Summed;
 pub use outcome::{VisitsOutcome, VisitsRow};
 use trial::Course;
@@ -58,8 +57,8 @@ pub struct VisitsStudy {
     pub epsilons: Vec<Epsilon>,
     /// The ways of assignment.
     pub assignments: Vec<Assignment>,
-    /// The learner.
-    pub learner: Learner,
+    /// The learner, which must have weights.
+    pub learner: Arc<dyn Contestant>,
     /// Number of users.
     pub users: usize,
     /// Number of visits of each, in an order that is uniform over all orders of all visits.
@@ -84,7 +83,7 @@ impl VisitsStudy {
     /// the trials under way are given up.
     ///
     /// # Errors
-    /// When a learner can't compute weights.
+    /// When the learner fails, or has no weights.
     pub fn run(
         &self,
         stop: &AtomicBool,
@@ -107,7 +106,7 @@ impl VisitsStudy {
                 let (epsilon, assignment) = kinds[kind];
                 let course = Course {
                     instance: &self.instance,
-                    learner: self.learner,
+                    learner: &*self.learner,
                     epsilon,
                     assignment,
                     users: self.users,
@@ -130,6 +129,8 @@ impl VisitsStudy {
 
 #[cfg(test)]
 mod tests {
+    use bandana_lab::StandardLearner;
+
     use super::*;
 
     fn study(assignments: Vec<Assignment>, visits: usize) -> VisitsStudy {
@@ -138,7 +139,7 @@ mod tests {
             instance: Instance::paper_20(),
             epsilons: vec![Epsilon::new(2.0).unwrap()],
             assignments,
-            learner: Learner::LdpTs,
+            learner: Arc::new(StandardLearner::LdpTs),
             users: 800,
             visits,
             batch: 100,

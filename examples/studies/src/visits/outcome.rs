@@ -15,7 +15,7 @@ pub struct VisitsOutcome {
     /// Name of the instance.
     pub instance: String,
     /// The learner.
-    pub learner: &'static str,
+    pub learner: String,
     /// Number of users.
     pub users: usize,
     /// Number of visits of each user.

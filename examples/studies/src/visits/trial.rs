@@ -2,22 +2,21 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bandana_learners::{Learner, LearnerInput};
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curve, Level, Mechanism};
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::tally::Tally;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 
 use super::Assignment;
 use bandana_lab::instance::Instance;
+use bandana_lab::{Contestant, Privacy, Setting};
 
 /// The settings of a trial.
 pub(super) struct Course<'i> {
     pub(super) instance: &'i Instance,
-    pub(super) learner: Learner,
+    pub(super) learner: &'i dyn Contestant,
     pub(super) epsilon: Epsilon,
     pub(super) assignment: Assignment,
     pub(super) users: usize,
@@ -58,7 +57,13 @@ pub(super) fn run(
     let best = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let curve = Curve::new(Mechanism::Linear, course.epsilon);
     let floor = Floor::for_epsilon(course.epsilon);
-    let (mut tallies, active) = (vec![Tally::EMPTY; arms.len()], vec![true; arms.len()]);
+    // The learner is not told how many choices its weights are for.
+    let mut learner = course.learner.batch_learner(&Setting {
+        arms: arms.len(),
+        privacy: Privacy { mechanism: Mechanism::Linear, epsilon: course.epsilon },
+        batch: 0,
+        fills_batches: false,
+    })?;
     let mut users = vec![User::default(); course.users];
     let mut ended = Ended { regret: 0.0, late_regret: 0.0, changes: 0, reports: 0 };
     let mut visits = 0;
@@ -66,7 +71,8 @@ pub(super) fn run(
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let weights = course.learner.weights(&LearnerInput::new(&tallies, &active, floor))?;
+        let mut counts = vec![vec![0; 2]; arms.len()];
+        let weights = learner.weights();
         for &number in batch {
             let user = &mut users[number];
             let keeps = |arm: &usize| {
@@ -89,9 +95,10 @@ pub(super) fn run(
                 ended.reports += 1;
                 let level = Level::from_unit(arms[arm].rewards.draw(&mut rng))?;
                 let bit = floor.threshold(curve.apply(level)).bit(rng.random(), rng.random());
-                tallies[arm] += Tally::of_bit(bit);
+                counts[arm][usize::from(bit)] += 1;
             }
         }
+        learner.learn(&counts, 0)?;
     }
     Ok(Some(ended))
 }

@@ -72,6 +72,10 @@ class Study:
     """The delta that the central loss of shuffled reports is stated with."""
     served: bool = False
     """Whether arms are drawn from policies as a server would serve them."""
+    by_batches: bool = False
+    """Whether the pulls of a policy and each arm's reports are drawn as counts, which makes horizons of
+    10^8 rounds cheap. For the learners that servers have, which then play by their policies; without a
+    ``batch``, policies are as far apart as a server's. Learners do not meet the same rewards."""
     dishonest: float = 0.0
     """Share of dishonest people."""
     attack: str = "flip"
@@ -87,8 +91,33 @@ class Study:
         Raises ``ValueError`` for settings that can't be, and whatever a learner or a bandit that is
         written in Python raises.
         """
+        return self._run(progress, None)
+
+    def resume(
+        self,
+        file: str | os.PathLike[str],
+        progress: Callable[[int, int], object] | bool | None = None,
+    ) -> StudyResult:
+        """Run the trials that a file does not have yet, and add each to it as it is done.
+
+        After an interruption, of whatever kind, the same call goes on where it was, and the result is as
+        if there had been none. More ``trials`` go on with those that are there. The file has a line of
+        JSON for each trial; trials of studies that differ in anything else are left aside, so several
+        studies may share it. Of what is written in Python only the name of a learner is compared, and
+        the class's name and the means of a bandit: give one that does other things another name.
+
+        Raises ``OSError`` when the file can't be read or written, ``ValueError`` when it holds something
+        else than trials, and what :meth:`run` raises.
+        """
+        return self._run(progress, file)
+
+    def _run(
+        self,
+        progress: Callable[[int, int], object] | bool | None,
+        file: str | os.PathLike[str] | None,
+    ) -> StudyResult:
         tell = progress if callable(progress) else _tell if progress else None
-        checkpoints, results, interrupted = run_study(self, tell)
+        checkpoints, results, interrupted = run_study(self, tell, file)
         return StudyResult(checkpoints, results, interrupted)
 
 

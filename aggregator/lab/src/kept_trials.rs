@@ -6,12 +6,35 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, ensure};
-use bandana_lab::{FinishedTrial, Study, StudyOutcome};
+
+use crate::outcome::StudyOutcome;
+use crate::study::{FinishedTrial, Study};
 
 /// What every line of a file with finished trials begins with.
 const BEGIN: &str = "{\"learner\":\"";
 
 /// A file with finished trials, a line of JSON for each.
+///
+/// ```
+/// # use std::sync::{Arc, atomic::AtomicBool};
+/// # use bandana_lab::{Course, Instance, KeptTrials, Privacy, StandardLearner, Study};
+/// # use bandana_shared::{curve::Mechanism, epsilon::Epsilon};
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("trials.jsonl");
+/// let privacy = Privacy { mechanism: Mechanism::Linear, epsilon: Epsilon::new(1.0)? };
+/// let arms = Arc::new(Instance::named("five-arms")?);
+/// let study = Study {
+///     trials: 3,
+///     course: Course::to(1_000),
+///     ..Study::new("five-arms", arms, privacy, vec![Arc::new(StandardLearner::LdpTs)])
+/// };
+/// let outcome = KeptTrials::open(&path)?.run(&study, &AtomicBool::new(false), &|_| {})?;
+/// // The file has all trials, so none is run again.
+/// let run_again = |_| unreachable!();
+/// let same = KeptTrials::open(&path)?.run(&study, &AtomicBool::new(false), &run_again)?;
+/// assert_eq!(format!("{:?}", same.rows), format!("{:?}", outcome.rows));
+/// # Ok::<(), anyhow::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct KeptTrials {
     trials: Vec<FinishedTrial>,
@@ -44,6 +67,20 @@ impl KeptTrials {
         Ok(Self { trials, file })
     }
 
+    /// The trials that the file had when it was opened, those of other studies among them.
+    pub fn trials(&self) -> &[FinishedTrial] {
+        &self.trials
+    }
+
+    /// Adds a trial to the file.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn keep(&mut self, trial: &FinishedTrial) -> anyhow::Result<()> {
+        let line = serde_json::to_string(trial)? + "\n";
+        self.file.write_all(line.as_bytes()).context("keeping a trial")
+    }
+
     /// Runs the trials of a study that are not kept, and keeps them. `progress` is called with the
     /// number of those that are done.
     ///
@@ -55,9 +92,9 @@ impl KeptTrials {
         stop: &AtomicBool,
         progress: &(dyn Fn(usize) + Sync),
     ) -> anyhow::Result<StudyOutcome> {
-        study.resume(self.trials, stop, |trial, done| {
-            let line = serde_json::to_string(trial)? + "\n";
-            self.file.write_all(line.as_bytes()).context("keeping a trial")?;
+        let kept = std::mem::take(&mut self.trials);
+        study.resume(kept, stop, |trial, done| {
+            self.keep(trial)?;
             progress(done);
             Ok(())
         })
@@ -69,11 +106,26 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::sync::{Arc, Mutex};
 
-    use bandana_lab::{Course, Instance};
     use bandana_shared::curve::{Curvature, Mechanism};
+    use bandana_shared::epsilon::Epsilon;
 
     use super::*;
-    use crate::regret::tests::study;
+    use crate::instance::Instance;
+    use crate::learner::{Contestant, Privacy};
+    use crate::standard::StandardLearner;
+    use crate::trial::Course;
+
+    /// LDP-TS and IMED on the 20 arms of the papers, for 1,000 rounds.
+    fn study(trials: usize) -> Study {
+        let privacy = Privacy { mechanism: Mechanism::Linear, epsilon: Epsilon::new(2.0).unwrap() };
+        let learner = |one: StandardLearner| Arc::new(one) as Arc<dyn Contestant>;
+        let learners = vec![learner(StandardLearner::LdpTs), learner(StandardLearner::Imed)];
+        Study {
+            trials,
+            course: Course::to(1000),
+            ..Study::new("paper-20", Arc::new(Instance::paper_20()), privacy, learners)
+        }
+    }
 
     #[test]
     fn a_study_that_was_interrupted_goes_on_with_what_was_kept() {
