@@ -359,7 +359,8 @@ mod tests {
         assert_eq!((short.code(), short.metadata().get("x").is_some()), (Code::NotFound, true));
         let message = short.message();
         assert!(message.starts_with("\"ä") && message.ends_with("ä\" is not one of the arms"));
-        let escaped: usize = short.into_http::<Body>().headers().values().map(|v| v.len()).sum();
+        let escaped: usize =
+            short.into_http::<Body>().headers().values().map(http::HeaderValue::len).sum();
         assert!(escaped < 8 * 1024, "{escaped}");
     }
 }
