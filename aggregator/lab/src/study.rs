@@ -187,6 +187,10 @@ impl Study {
                 else {
                     return Ok(());
                 };
+                // A learner may know of the flag, and have gone on with anything.
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
                 let one = FinishedTrial {
                     learner: entry.contestant.name(),
                     mechanism: entry.mechanism_name(),
