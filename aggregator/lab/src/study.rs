@@ -182,11 +182,11 @@ impl Study {
                     continue;
                 }
                 let (entry, start) = (entries[place], processor_seconds());
-                let Some(regrets) =
-                    self.run_trial(entry, laws[place].as_ref(), trial as u64, stop)?
-                else {
-                    return Ok(());
-                };
+                let law = laws[place].as_ref();
+                let regrets = self.run_trial(entry, law, trial as u64, stop)?;
+                // A learner may know of the flag, and have gone on with anything.
+                let is_over = stop.load(Ordering::Relaxed);
+                let Some(regrets) = regrets.filter(|_| !is_over) else { return Ok(()) };
                 let one = FinishedTrial {
                     learner: entry.contestant.name(),
                     mechanism: entry.mechanism_name(),

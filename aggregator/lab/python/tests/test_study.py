@@ -421,7 +421,7 @@ study.resume(sys.argv[1], lambda done, total: told.append(done))
 print(told[-1:])
 """
     run = [sys.executable, "-c", program, str(tmp_path / "trials.jsonl")]
-    for told in ("[3]\n", "[0]\n"):
+    for told in ("[3]\n", "[]\n"):
         done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
         assert (done.stdout, done.returncode) == (told, 0), done.stderr
 
@@ -445,7 +445,7 @@ def test_by_batches_regret_is_that_of_single_rounds_and_long_horizons_are_cheap(
     assert abs(single.mean[0] - batches.mean[0]) < 5 * error
     # Learners that choose arm by arm, a million times, would take minutes.
     long = study("ldp-ts", "uniform", by_batches=True, horizon=10_000_000, trials=1).run()
-    assert 0 < long["ldp-ts"].mean[-1] < 0.001 * long["uniform"].mean[-1]
+    assert 0 < long["ldp-ts"].mean[-1] < 0.01 * long["uniform"].mean[-1]
 
 
 INTERRUPTED = """
