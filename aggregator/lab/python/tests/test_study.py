@@ -399,8 +399,8 @@ def test_a_study_that_was_interrupted_goes_on_with_what_was_kept(tmp_path: Path)
     done = sum(len(one.trials) for one in part.values())
     assert part.interrupted and 1 <= done < 100
     # As a kill in the middle of a write leaves it.
-    with file.open("a") as end:
-        end.write('{"learner":"ldp-ts')
+    with file.open("a") as torn:
+        torn.write('{"learner":"ldp-ts')
     counts: list[int] = []
     whole = both().resume(str(file), lambda done, total: counts.append(done))
     assert not whole.interrupted and counts[-1] == 100 and len(file.read_text().splitlines()) == 100
