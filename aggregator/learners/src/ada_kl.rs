@@ -139,11 +139,12 @@ fn rivalry(root: f64, roots: &[f64]) -> f64 {
 /// Least number of steps in averaging a policy for many selections.
 const STEPS: u32 = 32;
 
-/// Limit on what a step adds to an arm, as a part of its selections, and what every step may add. The
+/// Limit on what a step adds to an arm, as a part of its selections, and what every step may add. So
+/// there are more steps in policies for more than 1,024 selections only. The
 /// rule itself gives an arm that was lucky a few selections until its index falls: a step of ten
 /// thousand, as in a policy for a million, would give it hundreds.
 const STEP_GROWTH: f64 = 0.05;
-const STEP_LEAST: f64 = 8.0;
+const STEP_LEAST: f64 = 32.0;
 
 /// The share of each arm for a policy that will serve `ahead` selections: the mean of the shares
 /// along the way, as earlier selections become pending. Without this, an arm with little evidence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -375,16 +376,31 @@ def test_progress_counts_trials_and_can_end_a_study(capfd: pytest.CaptureFixture
 
 def test_a_study_that_was_interrupted_goes_on_with_what_was_kept(tmp_path: Path) -> None:
     file = tmp_path / "trials.jsonl"
+    ended = threading.Event()
+    made: list[lab.Setting] = []
 
-    def both(**settings: Any) -> lab.Study:
-        return study("ldp-ts", ("greedy", Greedy), threads=1, trials=50, **settings)
+    class Waiting(Greedy):
+        """Has its second trial wait until the study is to end."""
 
-    part = both().resume(file, lambda done, total: done < 1)
+        def __init__(self, setting: lab.Setting) -> None:
+            super().__init__(setting)
+            made.append(setting)
+            if len(made) > 1:
+                ended.wait(60)
+
+    def both() -> lab.Study:
+        return study("ldp-ts", ("greedy", Waiting), threads=1, trials=50)
+
+    def end(done: int, total: int) -> bool:
+        ended.set()
+        return False
+
+    part = both().resume(file, end)
     done = sum(len(one.trials) for one in part.values())
     assert part.interrupted and 1 <= done < 100
     # As a kill in the middle of a write leaves it.
-    with file.open("a") as end:
-        end.write('{"learner":"ldp-ts')
+    with file.open("a") as torn:
+        torn.write('{"learner":"ldp-ts')
     counts: list[int] = []
     whole = both().resume(str(file), lambda done, total: counts.append(done))
     assert not whole.interrupted and counts[-1] == 100 and len(file.read_text().splitlines()) == 100
