@@ -6,7 +6,6 @@ pub(crate) mod acknowledged;
 mod answers;
 mod audit;
 mod backup;
-mod checkpointer;
 mod checksums;
 mod daily_tallies;
 mod deletion;

@@ -1,6 +1,6 @@
 //! The SQLite database of the embedded store, in one directory.
 //!
-//! Write-ahead log, `synchronous = FULL`, one connection that writes and one that copies the log. The exclusive locks are not
+//! Write-ahead log, `synchronous = FULL`, one writing connection. The exclusive locks are not
 //! SQLite's, so that `sqlite3` can look inside while a server runs.
 
 use std::fs::File;
@@ -15,7 +15,6 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, Transaction, params};
 
 use super::acknowledged::{self, Acknowledged, Progress};
-use super::checkpointer::{Checkpointer, Lengths};
 use super::files::OpenFiles;
 use super::lock::DirectoryLock;
 use super::locked_database::{LockedDatabase, data_version, zero_freed_pages};
@@ -33,8 +32,6 @@ pub(in crate::store) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The SQLite database. Its owner is the only process that writes.
 #[derive(Debug)]
 pub struct SqliteStore {
-    /// To be dropped before the connection, which decides about the log. None: the store is not in use.
-    checkpointer: Option<Checkpointer>,
     pub(super) connection: Connection,
     id: StoreId,
     files: Arc<OpenFiles>,
@@ -77,7 +74,6 @@ impl SqliteStore {
         store.settle().map_err(opening)?;
         store.acknowledged = Acknowledged::open(directory, store.id).inspect_err(cannot_note).ok();
         store.acknowledge()?;
-        store.copy_log_beside(directory, Lengths::USUAL)?;
         let unusable =
             |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
         sync_directory(directory).map_err(unusable)?;
@@ -89,19 +85,6 @@ impl SqliteStore {
             );
         }
         Ok(store)
-    }
-
-    /// Has a thread copy the log into the database.
-    pub(super) fn copy_log_beside(
-        &mut self,
-        directory: &Path,
-        lengths: Lengths,
-    ) -> Result<(), StoreError> {
-        let database = directory.join(DATABASE_FILE);
-        let checkpointer = Checkpointer::start(&database, Arc::clone(&self.files), lengths)?;
-        checkpointer.follow(&mut self.connection)?;
-        self.checkpointer = Some(checkpointer);
-        Ok(())
     }
 
     /// The store, after `prepare` has checked or upgraded its tables.
@@ -125,7 +108,6 @@ impl SqliteStore {
         // The process before this one may have ended before all groups were folded.
         let looked_through = Some(0);
         Ok(Self {
-            checkpointer: None,
             connection,
             id,
             files,
@@ -232,8 +214,7 @@ impl SqliteStore {
     }
 
     /// Keeps the log for the repair of the database.
-    pub(super) fn keep_log(&self) {
-        self.checkpointer.iter().for_each(Checkpointer::stop);
+    fn keep_log(&self) {
         let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
         self.connection.set_db_config(keep, true).ok();
     }
@@ -273,7 +254,6 @@ impl SqliteStore {
     /// Copies the log into the database file and syncs both. Returns `false` when a reader prevents
     /// it, without waiting.
     fn checkpoint(&self) -> rusqlite::Result<bool> {
-        let _pause = self.checkpointer.as_ref().map(Checkpointer::pause);
         let truncate = "PRAGMA wal_checkpoint(TRUNCATE)";
         self.connection.busy_timeout(Duration::ZERO)?;
         let busy: i64 = self.connection.query_row(truncate, [], |row| row.get(0))?;
@@ -352,7 +332,6 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreError::Database`]; those of [`Self::check`].
     pub fn close(mut self) -> Result<(), StoreError> {
-        self.checkpointer = None;
         self.check()?;
         let failed =
             |source| StoreError::Database(DatabaseError::Sqlite { doing: "closing", source });
