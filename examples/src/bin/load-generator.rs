@@ -100,7 +100,7 @@ struct Arguments {
     /// designs, in turns; a round of each. On a server of our own.
     #[arg(long, conflicts_with_all = ["server", "store", "relay", "reference", "open_loop"])]
     stalls: bool,
-    /// Calls a second [default: half of what the server takes; beside other work: 2,000].
+    /// Calls a second [default: half of what the server takes from one thread; beside other work: 2,000].
     #[arg(long, value_name = "CALLS")]
     rate: Option<f64>,
     /// Seed of what is drawn by lot.
@@ -178,8 +178,12 @@ fn bare() -> anyhow::Result<()> {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let mut runtime = if arguments.open_loop.is_some() || arguments.stalls {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    runtime.enable_all().build()?.block_on(async {
         let program = std::env::current_exe().context("can't find this program")?;
         let of_servers = arguments.program.as_deref().unwrap_or(&program);
         let mut servers = Servers::open(target(arguments)?, of_servers).await?;

@@ -1,7 +1,7 @@
 //! The exact set of counted uploads, in memory.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::{panic, thread};
 
 use bandana_shared::identity::{Day, UploadId};
@@ -15,11 +15,17 @@ use crate::store::StoreError;
 /// million ids takes less than a millisecond.
 const SHARDS: usize = 256;
 
-/// Keys gathered per day and shard while a store is loaded: 32 KiB of them.
-const LOAD_BATCH: usize = 2048;
+/// Threads that add ids while a store is loaded.
+const ADDERS: usize = 2;
 
-/// Batches that may wait while a store is loaded: at most 4 MiB.
-const BATCHES_AHEAD: usize = 128;
+/// Ids that are handed over at once while a store is loaded: 128 KiB of them, or a group.
+const PORTION: usize = 8192;
+
+/// Portions that may wait for each of these threads: about 1 MiB.
+const PORTIONS_AHEAD: usize = 8;
+
+/// Keys gathered per thread, day and shard while a store is loaded: 16 KiB of them.
+const LOAD_BATCH: usize = 1024;
 
 /// The ids of the committed uploads of every day in the replay window.
 ///
@@ -63,8 +69,8 @@ struct DayIds {
     shards: Vec<IdTable>,
 }
 
-/// Keys of one shard of a day.
-type Batch = (Day, usize, Vec<u128>);
+/// Ids of a day.
+type Portion = (Day, Vec<[u8; 16]>);
 
 impl SeenIds {
     /// An empty set.
@@ -72,35 +78,28 @@ impl SeenIds {
         Self { days: BTreeMap::new(), scrambler: Scrambler::random(), ids: 0 }
     }
 
-    /// The ids of every upload in the store's replay window. One thread reads them and another one
-    /// adds them.
+    /// The ids of every upload in the store's replay window. One thread reads them and others add
+    /// them.
     ///
     /// # Errors
     /// [`StoreError`] when the store can't be read.
     pub fn load(store: &SqliteStore) -> Result<Self, StoreError> {
-        let mut seen = Self::new();
-        let scrambler = seen.scrambler;
-        let (read, batches) = mpsc::sync_channel::<Batch>(BATCHES_AHEAD);
+        let loading = Loading { scrambler: Scrambler::random(), days: Mutex::default() };
         thread::scope(|scope| {
-            let adding = scope.spawn(|| {
-                for (day, shard, keys) in batches {
-                    seen.insert_batch(day, shard, keys);
-                }
-            });
-            let reading = read_batches(store, scrambler, &read);
-            drop(read);
-            adding.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+            let (mut senders, mut adding) = (Vec::new(), Vec::new());
+            for _ in 0..ADDERS {
+                let (sender, portions) = mpsc::sync_channel(PORTIONS_AHEAD);
+                senders.push(sender);
+                adding.push(scope.spawn(|| loading.add(portions)));
+            }
+            let reading = hand_over(store, &senders);
+            drop(senders);
+            for thread in adding {
+                thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+            }
             reading
         })?;
-        Ok(seen)
-    }
-
-    fn insert_batch(&mut self, day: Day, shard: usize, mut keys: Vec<u128>) {
-        let shard = &mut self.days.entry(day).or_insert_with(DayIds::new).shards[shard];
-        let before = shard.len();
-        keys.sort_unstable();
-        shard.insert_ascending(&keys);
-        self.ids += shard.len() - before;
+        Ok(loading.loaded())
     }
 
     /// The newest day with ids.
@@ -148,34 +147,78 @@ impl Default for SeenIds {
     }
 }
 
-/// Hands over the keys of a store's ids, in batches of one shard: one shard at a time fits the
-/// processor's cache, all of them do not.
-fn read_batches(
-    store: &SqliteStore,
+/// A set that several threads add to.
+struct Loading {
     scrambler: Scrambler,
-    read: &mpsc::SyncSender<Batch>,
-) -> Result<(), StoreError> {
-    // Of each day, since the rows of one group are of several days.
-    let mut days: BTreeMap<Day, Vec<Vec<u128>>> = BTreeMap::new();
-    // The receiver is there until the sender is gone.
-    let hand_over = |day, shard, keys| drop(read.send((day, shard, keys)));
-    store.visit_ids(|day, ids| {
-        let shards = days.entry(day).or_insert_with(|| vec![Vec::new(); SHARDS]);
-        for id in ids {
-            let key = scrambler.key(id);
-            let shard = shard_of(key);
-            shards[shard].push(key);
-            if shards[shard].len() == LOAD_BATCH {
-                let keys = std::mem::replace(&mut shards[shard], Vec::with_capacity(LOAD_BATCH));
-                hand_over(day, shard, keys);
+    days: Mutex<BTreeMap<Day, Arc<[Mutex<IdTable>]>>>,
+}
+
+impl Loading {
+    /// Adds ids, in batches of one shard: one shard at a time fits the processor's cache, all of them
+    /// do not.
+    fn add(&self, portions: mpsc::Receiver<Portion>) {
+        let mut days: BTreeMap<Day, Vec<Vec<u128>>> = BTreeMap::new();
+        for (day, ids) in portions {
+            let shards = days.entry(day).or_insert_with(|| vec![Vec::new(); SHARDS]);
+            for id in &ids {
+                let key = self.scrambler.key(id);
+                let keys = &mut shards[shard_of(key)];
+                keys.push(key);
+                if keys.len() == LOAD_BATCH {
+                    self.add_batch(day, shard_of(key), keys);
+                }
             }
         }
-    })?;
-    for (day, shards) in days {
-        for (shard, keys) in (0..).zip(shards) {
-            hand_over(day, shard, keys);
+        for (day, mut shards) in days {
+            for (shard, keys) in shards.iter_mut().enumerate() {
+                self.add_batch(day, shard, keys);
+            }
         }
     }
+
+    /// Adds the keys of a shard, of which none are left.
+    fn add_batch(&self, day: Day, shard: usize, keys: &mut Vec<u128>) {
+        keys.sort_unstable();
+        let shards = Arc::clone(
+            lock(&self.days)
+                .entry(day)
+                .or_insert_with(|| (0..SHARDS).map(|_| Mutex::default()).collect()),
+        );
+        lock(&shards[shard]).insert_ascending(keys);
+        keys.clear();
+    }
+
+    fn loaded(self) -> SeenIds {
+        let days = self.days.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let day = |(day, shards): (Day, Arc<[Mutex<IdTable>]>)| {
+            let shards = shards.iter().map(|shard| std::mem::take(&mut *lock(shard))).collect();
+            (day, DayIds { shards })
+        };
+        let days: BTreeMap<Day, DayIds> = days.into_iter().map(day).collect();
+        let ids = days.values().map(DayIds::len).sum();
+        SeenIds { days, scrambler: self.scrambler, ids }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Hands over a store's ids, to one after the other.
+fn hand_over(store: &SqliteStore, adders: &[mpsc::SyncSender<Portion>]) -> Result<(), StoreError> {
+    // Of each day, since the rows of one group are of several days.
+    let mut days: BTreeMap<Day, Vec<[u8; 16]>> = BTreeMap::new();
+    let mut adders = adders.iter().cycle();
+    // The receivers are there until the senders are gone.
+    let mut send = |day, ids| drop(adders.next().map(|adder| adder.send((day, ids))));
+    store.visit_ids(|day, ids| {
+        let portion = days.entry(day).or_default();
+        portion.extend_from_slice(ids);
+        if portion.len() >= PORTION {
+            send(day, std::mem::replace(portion, Vec::with_capacity(portion.capacity())));
+        }
+    })?;
+    days.into_iter().for_each(|(day, ids)| send(day, ids));
     Ok(())
 }
 
@@ -197,6 +240,7 @@ impl DayIds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::GroupRow;
 
     #[test]
     fn an_id_counts_once_a_day() {
@@ -221,6 +265,37 @@ mod tests {
         }
         assert_eq!(seen.len(), 10_000);
         assert!((0..20_000).all(|n| seen.contains(day, id(n)) == (n % 2 == 0)));
+    }
+
+    #[test]
+    fn a_store_is_loaded_whole_whatever_the_sizes_of_its_groups() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let mut store = SqliteStore::open(folder.path())?;
+        let today = store.oldest_day()?;
+        let id =
+            |n: u32| UploadId::new(u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+        // Portions that are full, one that is larger, and rests of three days.
+        let (mut n, mut all) = (0, BTreeMap::<Day, Vec<UploadId>>::new());
+        for (group, size) in [1, 5000, 700, 30_000, 9000, 1, 4000, 12].into_iter().enumerate() {
+            let row = |back: u32| {
+                let day = Day::new(today.get() + back);
+                let mut ids: Vec<_> = (n..n + size).map(id).collect();
+                ids.sort_unstable();
+                // Ids of one day are not those of another, though they are the same.
+                GroupRow { day, ids, deltas: Vec::new() }
+            };
+            let rows: Vec<GroupRow> = (0..u32::try_from(group)? % 3 + 1).map(row).collect();
+            rows.iter().for_each(|row| all.entry(row.day).or_default().extend(&row.ids));
+            store.commit_group(&rows)?;
+            n += size;
+        }
+        let seen = SeenIds::load(&store)?;
+        assert_eq!(seen.len(), all.values().map(Vec::len).sum::<usize>());
+        for (day, ids) in &all {
+            assert!(ids.iter().all(|id| seen.contains(*day, *id)), "{day}");
+        }
+        assert!(!seen.contains(today, id(n)) && !seen.contains(Day::new(today.get() + 3), id(0)));
+        Ok(())
     }
 
     #[test]

@@ -20,8 +20,8 @@ use tonic_health::pb::health_client::HealthClient;
 use super::connect::Connect;
 use crate::load::{Latencies, Make};
 
-/// Time by which a call that comes at a rate is made early, so that it is not late.
-const EARLY: Duration = Duration::from_micros(60);
+/// Time by which a timer of the runtime may be late.
+const GRAIN: Duration = Duration::from_millis(1);
 
 /// A connection, and the call that is made on it again and again.
 #[derive(Clone)]
@@ -196,39 +196,48 @@ pub(in crate::load) async fn in_flight(
 
 /// Makes calls at a rate, whether or not others are answered. A latency counts from the time at which the
 /// call was to be made, so one that had to wait for another is not left out.
+///
+/// It keeps its thread busy. In a runtime of one thread, where no call waits for another thread, it offers
+/// the most.
 pub(in crate::load) async fn at_rate(
     callers: Vec<Caller>,
     rate: f64,
     time: Duration,
 ) -> anyhow::Result<Measured> {
     ensure!(rate > 0.0 && rate.is_finite(), "a rate is a number above 0; got {rate}");
-    let runtime = tokio::runtime::Handle::current();
     let (told, mut answered) = mpsc::unbounded_channel::<anyhow::Result<u64>>();
-    let start = Instant::now();
-    // Timers of the runtime have a grain of a millisecond; a thread's sleep is finer.
-    let clock = std::thread::spawn(move || {
-        for (number, caller) in callers.iter().cycle().enumerate() {
-            let due = Duration::from_secs_f64(number as f64 / rate);
-            if due >= time {
-                return;
-            }
-            let early = due.saturating_sub(start.elapsed());
-            if early > EARLY {
-                std::thread::sleep(early.saturating_sub(EARLY));
-            }
-            let (mut caller, told) = (caller.clone(), told.clone());
-            runtime.spawn(async move {
-                let outcome = caller.call().await;
-                let took = (start.elapsed()).saturating_sub(due).as_micros();
-                told.send(outcome.and_then(|()| Ok(u64::try_from(took)?))).ok();
-            });
-        }
-    });
     let mut latencies = Latencies::new(3)?;
+    let start = Instant::now();
+    for (number, caller) in callers.iter().cycle().enumerate() {
+        let due = start + Duration::from_secs_f64(number as f64 / rate);
+        if due >= start + time {
+            break;
+        }
+        wait_until(due).await;
+        let (mut caller, told) = (caller.clone(), told.clone());
+        tokio::spawn(async move {
+            let outcome = caller.call().await;
+            let took = due.elapsed().as_micros();
+            told.send(outcome.and_then(|()| Ok(u64::try_from(took)?))).ok();
+        });
+        while let Ok(took) = answered.try_recv() {
+            latencies.record(took?)?;
+        }
+    }
+    drop(told);
     while let Some(took) = answered.recv().await {
         latencies.record(took?)?;
     }
-    let elapsed = start.elapsed();
-    tokio::task::spawn_blocking(move || clock.join()).await?.ok().context("the clock failed")?;
-    Ok(Measured::new(latencies, elapsed))
+    Ok(Measured::new(latencies, start.elapsed()))
+}
+
+/// Waits until a time, which timers of the runtime meet to a millisecond only.
+async fn wait_until(due: Instant) {
+    let early = due.saturating_duration_since(Instant::now());
+    if early > 2 * GRAIN {
+        tokio::time::sleep(early.saturating_sub(GRAIN)).await;
+    }
+    while Instant::now() < due {
+        tokio::task::yield_now().await;
+    }
 }
