@@ -218,7 +218,9 @@ fn hand_over(store: &SqliteStore, adders: &[mpsc::SyncSender<Portion>]) -> Resul
             send(day, std::mem::replace(portion, Vec::with_capacity(portion.capacity())));
         }
     })?;
-    days.into_iter().for_each(|(day, ids)| send(day, ids));
+    for (day, ids) in days {
+        send(day, ids);
+    }
     Ok(())
 }
 
@@ -284,8 +286,10 @@ mod tests {
                 // Ids of one day are not those of another, though they are the same.
                 GroupRow { day, ids, deltas: Vec::new() }
             };
-            let rows: Vec<GroupRow> = (0..u32::try_from(group)? % 3 + 1).map(row).collect();
-            rows.iter().for_each(|row| all.entry(row.day).or_default().extend(&row.ids));
+            let rows: Vec<GroupRow> = (0..=u32::try_from(group)? % 3).map(row).collect();
+            for row in &rows {
+                all.entry(row.day).or_default().extend(&row.ids);
+            }
             store.commit_group(&rows)?;
             n += size;
         }
