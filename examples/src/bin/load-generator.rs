@@ -34,6 +34,7 @@ const STALLS_RATE: f64 = 2000.0;
 /// As many uploads as servers take, and how long each takes to be acknowledged.
 #[derive(Debug, Parser)]
 #[command(version)]
+#[expect(clippy::struct_excessive_bools, reason = "options of a command line")]
 struct Arguments {
     /// Device services of running servers that share their store. Without them: a server of
     /// our own.
