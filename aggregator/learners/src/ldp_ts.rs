@@ -46,6 +46,27 @@ fn normalised(masses: Vec<f64>, arms: &[Evidence]) -> Vec<f64> {
     shared_by_largest(&arms.iter().map(posterior_mean).collect::<Vec<f64>>())
 }
 
+/// A function of posteriors that is not computed again for one that is like the one before: most arms
+/// of a new experiment are alike.
+struct Repeated<T>(Option<(Posterior, T)>);
+
+impl<T: Copy> Repeated<T> {
+    fn new() -> Self {
+        Self(None)
+    }
+
+    fn of(&mut self, posterior: &Posterior, compute: impl FnOnce(&Posterior) -> T) -> T {
+        match self.0 {
+            Some((last, value)) if last == *posterior => value,
+            _ => {
+                let value = compute(posterior);
+                self.0 = Some((*posterior, value));
+                value
+            }
+        }
+    }
+}
+
 /// An arm in the pass from right to left, at the left end of the last panel.
 struct Contender {
     arm: usize,
@@ -73,8 +94,11 @@ impl Contender {
 /// The probability of each arm to have the largest mean, up to a common factor
 /// near 1.
 fn winning_masses(posteriors: &[Posterior]) -> Vec<f64> {
-    let bounded: Vec<(Posterior, (f64, f64))> =
-        posteriors.iter().map(|posterior| (*posterior, posterior.bounds())).collect();
+    let mut bounds = Repeated::new();
+    let mut bounded = Vec::with_capacity(posteriors.len());
+    for posterior in posteriors {
+        bounded.push((*posterior, bounds.of(posterior, Posterior::bounds)));
+    }
     // The largest mean exceeds the low end of every arm, so arms entirely below that never have it.
     let lowest = (bounded.iter()).fold(f64::NEG_INFINITY, |most, (_, (low, _))| most.max(*low));
     let mut contenders: Vec<Contender> = bounded
@@ -157,9 +181,10 @@ fn panel_end(contenders: &[Contender], right: f64) -> f64 {
 /// Moves all contenders to `left`, across a panel of the given width. Returns the
 /// product of all distribution functions there.
 fn step(contenders: &mut [Contender], left: f64, width: f64) -> f64 {
+    let mut densities = Repeated::new();
     for contender in contenders.iter_mut() {
         if left < contender.highest {
-            let density = contender.posterior.density(left);
+            let density = densities.of(&contender.posterior, |posterior| posterior.density(left));
             contender.survival += Jet::integral(density, contender.density, width);
             contender.density = density;
         }

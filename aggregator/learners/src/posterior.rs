@@ -68,7 +68,7 @@ const PANEL_SCALES: f64 = 0.25;
 
 /// The density of the log-odds of a Beta(a, b) variable, a and b at least 1, or its truncation to
 /// an interval of log-odds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Posterior {
     /// The smaller of a and b. If that is b, the density is mirrored.
     minor: f64,

@@ -1,7 +1,7 @@
 //! The exact set of counted uploads, in memory.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc;
 use std::{panic, thread};
 
 use bandana_shared::identity::{Day, UploadId};
@@ -15,17 +15,11 @@ use crate::store::StoreError;
 /// million ids takes less than a millisecond.
 const SHARDS: usize = 256;
 
-/// Threads that add ids while a store is loaded.
-const ADDERS: usize = 2;
+/// Keys gathered per day and shard while a store is loaded: 32 KiB of them.
+const LOAD_BATCH: usize = 2048;
 
-/// Ids that are handed over at once while a store is loaded: 128 KiB of them, or a group.
-const PORTION: usize = 8192;
-
-/// Portions that may wait for each of these threads: about 1 MiB.
-const PORTIONS_AHEAD: usize = 8;
-
-/// Keys gathered per thread, day and shard while a store is loaded: 16 KiB of them.
-const LOAD_BATCH: usize = 1024;
+/// Batches that may wait while a store is loaded: at most 4 MiB.
+const BATCHES_AHEAD: usize = 128;
 
 /// The ids of the committed uploads of every day in the replay window.
 ///
@@ -69,8 +63,8 @@ struct DayIds {
     shards: Vec<IdTable>,
 }
 
-/// Ids of a day.
-type Portion = (Day, Vec<[u8; 16]>);
+/// Keys of one shard of a day.
+type Batch = (Day, usize, Vec<u128>);
 
 impl SeenIds {
     /// An empty set.
@@ -78,28 +72,35 @@ impl SeenIds {
         Self { days: BTreeMap::new(), scrambler: Scrambler::random(), ids: 0 }
     }
 
-    /// The ids of every upload in the store's replay window. One thread reads them and others add
-    /// them.
+    /// The ids of every upload in the store's replay window. One thread reads them and another one
+    /// adds them.
     ///
     /// # Errors
     /// [`StoreError`] when the store can't be read.
     pub fn load(store: &SqliteStore) -> Result<Self, StoreError> {
-        let loading = Loading { scrambler: Scrambler::random(), days: Mutex::default() };
+        let mut seen = Self::new();
+        let scrambler = seen.scrambler;
+        let (read, batches) = mpsc::sync_channel::<Batch>(BATCHES_AHEAD);
         thread::scope(|scope| {
-            let (mut senders, mut adding) = (Vec::new(), Vec::new());
-            for _ in 0..ADDERS {
-                let (sender, portions) = mpsc::sync_channel(PORTIONS_AHEAD);
-                senders.push(sender);
-                adding.push(scope.spawn(|| loading.add(portions)));
-            }
-            let reading = hand_over(store, &senders);
-            drop(senders);
-            for thread in adding {
-                thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
-            }
+            let adding = scope.spawn(|| {
+                for (day, shard, keys) in batches {
+                    seen.insert_batch(day, shard, keys);
+                }
+            });
+            let reading = read_batches(store, scrambler, &read);
+            drop(read);
+            adding.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
             reading
         })?;
-        Ok(loading.loaded())
+        Ok(seen)
+    }
+
+    fn insert_batch(&mut self, day: Day, shard: usize, mut keys: Vec<u128>) {
+        let shard = &mut self.days.entry(day).or_insert_with(DayIds::new).shards[shard];
+        let before = shard.len();
+        keys.sort_unstable();
+        shard.insert_ascending(&keys);
+        self.ids += shard.len() - before;
     }
 
     /// The newest day with ids.
@@ -147,79 +148,33 @@ impl Default for SeenIds {
     }
 }
 
-/// A set that several threads add to.
-struct Loading {
+/// Hands over the keys of a store's ids, in batches of one shard: one shard at a time fits the
+/// processor's cache, all of them do not.
+fn read_batches(
+    store: &SqliteStore,
     scrambler: Scrambler,
-    days: Mutex<BTreeMap<Day, Arc<[Mutex<IdTable>]>>>,
-}
-
-impl Loading {
-    /// Adds ids, in batches of one shard: one shard at a time fits the processor's cache, all of them
-    /// do not.
-    fn add(&self, portions: mpsc::Receiver<Portion>) {
-        let mut days: BTreeMap<Day, Vec<Vec<u128>>> = BTreeMap::new();
-        for (day, ids) in portions {
-            let shards = days.entry(day).or_insert_with(|| vec![Vec::new(); SHARDS]);
-            for id in &ids {
-                let key = self.scrambler.key(id);
-                let keys = &mut shards[shard_of(key)];
-                keys.push(key);
-                if keys.len() == LOAD_BATCH {
-                    self.add_batch(day, shard_of(key), keys);
-                }
-            }
-        }
-        for (day, mut shards) in days {
-            for (shard, keys) in shards.iter_mut().enumerate() {
-                self.add_batch(day, shard, keys);
-            }
-        }
-    }
-
-    /// Adds the keys of a shard, of which none are left.
-    fn add_batch(&self, day: Day, shard: usize, keys: &mut Vec<u128>) {
-        keys.sort_unstable();
-        let shards = Arc::clone(
-            lock(&self.days)
-                .entry(day)
-                .or_insert_with(|| (0..SHARDS).map(|_| Mutex::default()).collect()),
-        );
-        lock(&shards[shard]).insert_ascending(keys);
-        keys.clear();
-    }
-
-    fn loaded(self) -> SeenIds {
-        let days = self.days.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let day = |(day, shards): (Day, Arc<[Mutex<IdTable>]>)| {
-            let shards = shards.iter().map(|shard| std::mem::take(&mut *lock(shard))).collect();
-            (day, DayIds { shards })
-        };
-        let days: BTreeMap<Day, DayIds> = days.into_iter().map(day).collect();
-        let ids = days.values().map(DayIds::len).sum();
-        SeenIds { days, scrambler: self.scrambler, ids }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Hands over a store's ids, to one after the other.
-fn hand_over(store: &SqliteStore, adders: &[mpsc::SyncSender<Portion>]) -> Result<(), StoreError> {
+    read: &mpsc::SyncSender<Batch>,
+) -> Result<(), StoreError> {
     // Of each day, since the rows of one group are of several days.
-    let mut days: BTreeMap<Day, Vec<[u8; 16]>> = BTreeMap::new();
-    let mut adders = adders.iter().cycle();
-    // The receivers are there until the senders are gone.
-    let mut send = |day, ids| drop(adders.next().map(|adder| adder.send((day, ids))));
+    let mut days: BTreeMap<Day, Vec<Vec<u128>>> = BTreeMap::new();
+    // The receiver is there until the sender is gone.
+    let hand_over = |day, shard, keys| drop(read.send((day, shard, keys)));
     store.visit_ids(|day, ids| {
-        let portion = days.entry(day).or_default();
-        portion.extend_from_slice(ids);
-        if portion.len() >= PORTION {
-            send(day, std::mem::replace(portion, Vec::with_capacity(portion.capacity())));
+        let shards = days.entry(day).or_insert_with(|| vec![Vec::new(); SHARDS]);
+        for id in ids {
+            let key = scrambler.key(id);
+            let shard = shard_of(key);
+            shards[shard].push(key);
+            if shards[shard].len() == LOAD_BATCH {
+                let keys = std::mem::replace(&mut shards[shard], Vec::with_capacity(LOAD_BATCH));
+                hand_over(day, shard, keys);
+            }
         }
     })?;
-    for (day, ids) in days {
-        send(day, ids);
+    for (day, shards) in days {
+        for (shard, keys) in (0..).zip(shards) {
+            hand_over(day, shard, keys);
+        }
     }
     Ok(())
 }
@@ -276,7 +231,7 @@ mod tests {
         let today = store.oldest_day()?;
         let id =
             |n: u32| UploadId::new(u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
-        // Portions that are full, one that is larger, and rests of three days.
+        // Groups of one to three days.
         let (mut n, mut all) = (0, BTreeMap::<Day, Vec<UploadId>>::new());
         for (group, size) in [1, 5000, 700, 30_000, 9000, 1, 4000, 12].into_iter().enumerate() {
             let row = |back: u32| {
