@@ -195,7 +195,8 @@ async fn uploads_are_acknowledged_where_their_number_can_not_be_noted() -> anyho
     let data = store.folder.path().join("data");
     let note = data.join("bandana.sqlite3-acknowledged");
     std::fs::remove_file(&note)?;
-    symlink("/dev/full", &note)?;
+    // A regular file that can be read, and not written.
+    symlink("/proc/version", &note)?;
     let day = TODAY.forward(1);
     for number in [UPLOADS + 1, UPLOADS + 2] {
         let server = store.clock.serve(PROGRAM, &data).await?;
