@@ -84,25 +84,27 @@ struct Arguments {
     wander: bool,
     /// Compares kinds of calls with those of a bare server, in turns: rates for each second of the
     /// processor, as ratios within a round. On a server of our own.
-    #[arg(long, conflicts_with_all = ["server", "store", "relay", "lose", "repeat", "wander"])]
+    #[arg(long, group = "in_rounds",
+          conflicts_with_all = ["server", "store", "relay", "lose", "repeat", "wander"])]
     reference: bool,
     /// The kinds of calls that are compared, with commas between [default: all].
     #[arg(long, value_name = "CALLS", requires = "reference", value_delimiter = ',')]
     calls: Vec<Call>,
     /// Rounds of a comparison, or of other work.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 5, requires = "in_rounds", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// Makes this kind of call at a rate, whether or not others are answered, and tells the latencies
     /// from the times at which the calls were due. On a server of our own, or on a running one at
     /// `--rate`.
-    #[arg(long, value_name = "CALL", conflicts_with_all = ["reference", "store", "relay"])]
+    #[arg(long, value_name = "CALL", group = "at_a_rate",
+          conflicts_with_all = ["reference", "store", "relay"])]
     open_loop: Option<Call>,
     /// Makes uploads at a rate while the server has something else to do: backups, exports, policies and
     /// designs, in turns; a round of each. On a server of our own.
-    #[arg(long, conflicts_with_all = ["server", "store", "relay", "reference", "open_loop"])]
+    #[arg(long, groups = ["at_a_rate", "in_rounds"], conflicts_with_all = ["server", "store", "relay"])]
     stalls: bool,
     /// Calls a second [default: half of what the server takes from one thread; beside other work: 2,000].
-    #[arg(long, value_name = "CALLS")]
+    #[arg(long, value_name = "CALLS", requires = "at_a_rate")]
     rate: Option<f64>,
     /// Seed of what is drawn by lot.
     #[arg(long, default_value_t = 1)]
@@ -220,11 +222,7 @@ async fn compare(arguments: &Arguments, servers: &Servers, program: &Path) -> an
         asked => [Kind::Bare].into_iter().chain(asked.iter().map(|call| call.kind())).collect(),
     };
     let compared = reference::compare(servers, program, (&kinds, plan(arguments)), show);
-    let mut stop = Stop::new()?;
-    let comparison = tokio::select! {
-        compared = compared => compared?,
-        () = stop.wanted() => anyhow::bail!("ended early, without a result"),
-    };
+    let comparison = unless_stopped(compared).await?;
     print!("{}", comparison.table());
     arguments.json.as_ref().map_or(Ok(()), |path| write_json(path, &comparison))
 }
@@ -240,7 +238,8 @@ async fn open_loop(
         "what a running server takes is not known here: give the calls a second with --rate"
     );
     let asked = (kind, arguments.rate);
-    let (rate, measured) = reference::open_loop(servers, program, asked, plan(arguments)).await?;
+    let measured = reference::open_loop(servers, program, asked, plan(arguments));
+    let (rate, measured) = unless_stopped(measured).await?;
     let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|share| measured.quantile_ms(share));
     let answered = measured.calls_per_second();
     println!(
@@ -270,7 +269,7 @@ async fn stalls(arguments: &Arguments, servers: &Servers, program: &Path) -> any
     for round in 0..arguments.rounds {
         for work in Work::ALL {
             eprintln!("round {}: {}", round + 1, work.name());
-            rows.push(stalls::beside(work, servers, program, load).await?);
+            rows.push(unless_stopped(stalls::beside(work, servers, program, load)).await?);
         }
     }
     print!("{}", stalls::table(&rows));
@@ -426,6 +425,15 @@ impl Stop {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }
+    }
+}
+
+/// The outcome of work that a signal ends with an error.
+async fn unless_stopped<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let mut stop = Stop::new()?;
+    tokio::select! {
+        outcome = work => outcome,
+        () = stop.wanted() => anyhow::bail!("ended early, without a result"),
     }
 }
 

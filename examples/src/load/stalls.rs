@@ -57,7 +57,7 @@ impl Work {
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     beside: &'static str,
-    /// How often it was done.
+    /// How often it was done; of policies, the uploads that ask for them.
     times: u64,
     answered_per_second: f64,
     p50_ms: f64,
@@ -128,7 +128,7 @@ fn row(work: Work, times: u64, measured: &Measured, log_bytes: u64) -> Row {
     }
 }
 
-/// Has the work done until the end. Returns how often it was.
+/// Has the work done until the end. Returns how often it was, as [`Row`] counts it.
 async fn again_and_again(
     work: Work,
     servers: &Servers,
@@ -140,7 +140,9 @@ async fn again_and_again(
     let url = &servers.only_server()?.operator_url;
     let store = servers.directory().context("a server of our own is needed")?.display().to_string();
     let actions = file("actions.csv");
-    std::fs::write(&actions, actions_csv()).context("can't write the actions")?;
+    if work == Work::Design {
+        std::fs::write(&actions, actions_csv()).context("can't write the actions")?;
+    }
     if work == Work::Policy {
         let device = servers.connect(1).await?.into_iter().next().context("no connection")?;
         let make = servers.uploads_of_another(ARMS_MAX).await?;

@@ -211,6 +211,12 @@ async fn what_can_not_be_decoded_is_the_callers_fault() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A valid upload with this number as a message of a stream.
+fn framed(attacked: &Attacked, number: u128) -> anyhow::Result<Vec<u8>> {
+    let upload = upload(number, &attacked.experiment, attacked.day, &[(1, true)])?.encode_to_vec();
+    Ok(claiming(length_of(&upload)?, 0, &upload))
+}
+
 /// What became of the uploads of a stream, from all of its answers.
 fn statuses(mut answers: Vec<u8>) -> anyhow::Result<Vec<UploadStatus>> {
     let mut statuses = Vec::new();
@@ -226,11 +232,7 @@ fn statuses(mut answers: Vec<u8>) -> anyhow::Result<Vec<UploadStatus>> {
 #[tokio::test]
 async fn a_stream_goes_on_after_an_upload_that_can_not_be_decoded() -> anyhow::Result<()> {
     let attacked = Attacked::begin(PROGRAM, &[]).await?;
-    let good = |number| {
-        let upload =
-            upload(number, &attacked.experiment, attacked.day, &[(1, true)])?.encode_to_vec();
-        anyhow::Ok(claiming(length_of(&upload)?, 0, &upload))
-    };
+    let good = |number| framed(&attacked, number);
     let bad = claiming(3, 0, &UNDECODABLE);
     let body = [good(1 << 100)?, bad.clone(), bad, good(1 << 101)?].concat();
     let path = "/bandana.v1.Device/SubmitUploads";
@@ -246,11 +248,7 @@ async fn a_stream_goes_on_after_an_upload_that_can_not_be_decoded() -> anyhow::R
 #[tokio::test]
 async fn a_refused_message_of_a_stream_has_no_uploads_in_it() -> anyhow::Result<()> {
     let attacked = Attacked::begin(PROGRAM, &[]).await?;
-    let good = |number| {
-        let upload =
-            upload(number, &attacked.experiment, attacked.day, &[(1, true)])?.encode_to_vec();
-        anyhow::Ok(claiming(length_of(&upload)?, 0, &upload))
-    };
+    let good = |number| framed(&attacked, number);
     let path = "/bandana.v1.Device/SubmitUploads";
     // OUT_OF_RANGE, as of a call: too long. INVALID_ARGUMENT: compressed, without an encoding.
     let lies = [("11", 20_000, 0), ("11", u32::MAX, 0), ("3", 1000, 1), ("3", 1000, 7)];
