@@ -15,3 +15,4 @@ pub mod report;
 mod server_process;
 pub mod simulated_users;
 pub mod simulation;
+pub mod stop;

@@ -26,7 +26,6 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tempfile::TempDir;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::aggregator_process::AggregatorProcess;
 use crate::plot;
@@ -34,6 +33,7 @@ use crate::population::Population;
 use crate::relay_process::{AT_ONCE, RelayProcess, ShuffleFlags, gateway_key};
 use crate::report::Report;
 use crate::simulation::{self, Connections, Outcome, Progress, Server, Settings};
+use crate::stop::Stop;
 use bandana_lab::instance::Instance;
 use bandana_lab::instance::largest;
 use bandana_studies::picture::PictureFile;
@@ -159,13 +159,11 @@ fn learner() -> impl TypedValueParser<Value = Learner> {
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut stop = Stop::new()?;
         // The first to finish decides; the aggregator ends with this program.
         tokio::select! {
             outcome = simulate(arguments) => return outcome.map(|()| ExitCode::SUCCESS),
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            () = stop.wanted() => {}
         }
         eprintln!("interrupted");
         Ok(ExitCode::from(130))

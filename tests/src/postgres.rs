@@ -65,9 +65,10 @@ impl Postgres {
         if let Some((user, group)) = owner {
             chown(folder.path(), Some(user), Some(group))?;
         }
-        // Durability at a power cut is irrelevant here, so commits need not reach the disk.
+        // Durability at a power cut is irrelevant here, so commits need not reach the disk, and
+        // need not stay in a log of a gigabyte.
         let options = format!(
-            "-c fsync=off -c unix_socket_directories={} -c max_connections=200 {options}",
+            "-c fsync=off -c max_wal_size=160MB -c unix_socket_directories={} -c max_connections=200 {options}",
             folder.path().display()
         );
         let server = Self { folder, programs, owner, options, databases: AtomicU32::new(0) };

@@ -1,4 +1,4 @@
-//! Measures what a server costs as experiments, arms, ids and replicas grow, one at a time.
+//! Measures what a server costs as what it serves grows, one number at a time.
 //!
 //! It starts its own servers: `growth-study serve ...` is the aggregator itself.
 
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bandana_examples::growth::{Size, Stores, measure, table};
+use bandana_examples::stop::Stop;
 use clap::Parser;
 
 /// The allocator of the program `bandana`, whose memory is measured.
@@ -20,7 +21,8 @@ static ALLOCATOR: bandana_aggregator::Allocator = bandana_aggregator::Allocator;
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Database for the stores, for replicas too; without it: temporary directories.
+    /// Database through which those of the sizes are made and removed, for replicas too; its user must be
+    /// allowed to. Without it: temporary directories.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Numbers of experiments.
@@ -32,6 +34,13 @@ struct Arguments {
     /// Numbers of ids in the window.
     #[arg(long, value_delimiter = ',', default_values_t = [100_000, 1_000_000, 10_000_000])]
     ids: Vec<u64>,
+    /// Days of the window, with the middle one of the numbers of ids.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 7, 30, 90, 365],
+          value_parser = clap::value_parser!(u32).range(1..=365))]
+    days: Vec<u32>,
+    /// Numbers of devices that stay connected beside the load.
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 8_000])]
+    devices: Vec<usize>,
     /// Numbers of replicas on the database.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3, 4], requires = "store")]
     replicas: Vec<usize>,
@@ -52,7 +61,7 @@ fn main() -> ExitCode {
         return bandana_aggregator::cli::main(std::env::args_os());
     }
     match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("growth-study: {error:#}");
             ExitCode::FAILURE
@@ -62,11 +71,15 @@ fn main() -> ExitCode {
 
 /// The sizes: one number grows, the others stay as they are in the first.
 fn sizes(arguments: &Arguments) -> Vec<Size> {
-    let base = Size { experiments: 1, arms: 2, ids: 0, replicas: 1 };
+    let base = Size { experiments: 1, arms: 2, days: 7, ids: 0, devices: 0, replicas: 1 };
     let mut sizes = vec![base];
     sizes.extend(arguments.experiments.iter().map(|&experiments| Size { experiments, ..base }));
     sizes.extend(arguments.arms.iter().map(|&arms| Size { arms, ..base }));
     sizes.extend(arguments.ids.iter().map(|&ids| Size { ids, ..base }));
+    if let Some(&ids) = arguments.ids.get(arguments.ids.len() / 2) {
+        sizes.extend(arguments.days.iter().map(|&days| Size { days, ids, ..base }));
+    }
+    sizes.extend(arguments.devices.iter().map(|&devices| Size { devices, ..base }));
     if arguments.store.is_some() {
         sizes.extend(arguments.replicas.iter().map(|&replicas| Size { replicas, ..base }));
     }
@@ -79,22 +92,35 @@ fn sizes(arguments: &Arguments) -> Vec<Size> {
     kept
 }
 
-fn run(arguments: &Arguments) -> anyhow::Result<()> {
+fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("can't find this program")?;
     let stores = arguments.store.clone().map_or(Stores::Directories, Stores::Database);
     let time = Duration::from_secs(arguments.seconds.into());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut costs = Vec::new();
-    let sizes = sizes(arguments);
-    for (place, &size) in sizes.iter().enumerate() {
-        eprintln!("{} of {}: {size:?}", place + 1, sizes.len());
-        costs.push(runtime.block_on(measure(&program, &stores, size, time))?);
-        // What is measured so far is kept if a later size fails.
-        if let Some(path) = &arguments.json {
-            let json = serde_json::to_string_pretty(&costs)? + "\n";
-            std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
+    let mut code = ExitCode::SUCCESS;
+    runtime.block_on(async {
+        let mut stop = Stop::new()?;
+        let sizes = sizes(arguments);
+        for (place, &size) in sizes.iter().enumerate() {
+            eprintln!("{} of {}: {size:?}", place + 1, sizes.len());
+            let Some(cost) = measure(&program, &stores, size, time, &mut stop).await? else {
+                eprintln!("interrupted");
+                code = ExitCode::from(130);
+                break;
+            };
+            costs.push(cost);
+            // What is measured so far is kept if a later size fails.
+            if let Some(path) = &arguments.json {
+                let json = serde_json::to_string_pretty(&costs)? + "\n";
+                std::fs::write(path, json)
+                    .with_context(|| format!("writing {}", path.display()))?;
+            }
         }
-    }
+        anyhow::Ok(())
+    })?;
+    // A store that was being filled is not waited for.
+    runtime.shutdown_background();
     print!("{}", table(&costs));
-    Ok(())
+    Ok(code)
 }

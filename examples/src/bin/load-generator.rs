@@ -19,10 +19,10 @@ use bandana_examples::load::stalls::{self, Work};
 use bandana_examples::load::{
     Figures, Latencies, Load, Manners, Servers, Target, syncs_per_second,
 };
+use bandana_examples::stop::Stop;
 use bandana_shared::limits::REPORTS_PER_UPLOAD_MAX;
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 /// Time limit for answers to uploads under way at the end.
@@ -406,26 +406,6 @@ fn check(
     figures.check(counted, arguments.reports_per_upload.into())?;
     println!("counted: {counted} reports, {} of them acknowledged", figures.reports);
     Ok(())
-}
-
-/// Signals that end the program.
-struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Stop {
-    fn new() -> std::io::Result<Self> {
-        let interrupt = signal(SignalKind::interrupt())?;
-        Ok(Self { interrupt, terminate: signal(SignalKind::terminate())? })
-    }
-
-    async fn wanted(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 /// The outcome of work that a signal ends with an error.

@@ -17,10 +17,10 @@ use bandana_examples::disclosing::outcome::DisclosedReport;
 use bandana_examples::disclosing::world::{Algorithm, World};
 use bandana_examples::disclosing::{self, Settings};
 use bandana_examples::simulation::Server;
+use bandana_examples::stop::Stop;
 use bandana_shared::accounting::concentrated::Rho;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Simulated users who disclose their rewards to a real aggregator, over real gRPC.
 ///
@@ -76,13 +76,11 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut stop = Stop::new()?;
         // The first to finish decides; the aggregator ends with this program.
         tokio::select! {
             outcome = simulate(arguments) => return outcome.map(|()| ExitCode::SUCCESS),
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            () = stop.wanted() => {}
         }
         eprintln!("interrupted");
         Ok(ExitCode::from(130))

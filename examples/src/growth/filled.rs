@@ -27,9 +27,6 @@ use rand::TryRng as _;
 
 use super::Size;
 
-/// Days of the window.
-const WINDOW: u32 = 7;
-
 /// Uploads of a commit.
 const GROUP: u64 = 4096;
 
@@ -85,11 +82,12 @@ pub(super) async fn fill(
                 url: url.parse()?,
                 ca: None,
                 password_file: None,
-                replay_window_days: WINDOW,
+                replay_window_days: size.days,
                 id_partitions: 1,
             })?),
             (Some(folder), None) => {
-                let settings = EmbeddedSettings { replay_window_days: WINDOW, ids_max: 50_000_000 };
+                let settings =
+                    EmbeddedSettings { replay_window_days: size.days, ids_max: 50_000_000 };
                 Box::new(EmbeddedStore::open(&folder, settings)?)
             }
             (None, None) => anyhow::bail!("no place for a store"),
@@ -130,7 +128,7 @@ fn write(store: &mut dyn Store, size: Size) -> anyhow::Result<Filled> {
             let place = usize::try_from(number)?;
             anyhow::Ok(ValidUpload {
                 id: id(number, !load),
-                day: day.back(u32::try_from(number % u64::from(WINDOW))?),
+                day: day.back(u32::try_from(number % u64::from(size.days))?),
                 experiment: Arc::<Experiment>::clone(&experiments[place % experiments.len()]),
                 tallies: vec![(ArmIndex::new(place % size.arms)?, Tally::new(1, number % 2)?)],
                 app: None,

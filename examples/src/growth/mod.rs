@@ -1,17 +1,18 @@
-//! Costs of a server as experiments, arms, ids and replicas grow.
+//! Costs of a server as experiments, arms, days, ids, devices and replicas grow.
 
+mod devices;
 mod filled;
 mod lists;
+mod place;
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use serde::Serialize;
-use tempfile::TempDir;
 use tokio::time::Instant;
 
 pub use table::table;
@@ -19,7 +20,9 @@ pub use table::table;
 use crate::aggregator_process::AggregatorProcess;
 use crate::load::{Database, Load, Manners};
 use crate::process_usage::{processor_time, resident_bytes};
+use crate::stop::Stop;
 use filled::Filled;
+use place::Place;
 
 /// Connections of the load, shared out among the replicas.
 const CONNECTIONS: usize = 8;
@@ -34,8 +37,12 @@ pub struct Size {
     pub experiments: usize,
     /// Arms of each.
     pub arms: usize,
-    /// Ids within the window before the load.
+    /// Days of the window.
+    pub days: u32,
+    /// Ids within the window before the load, on its days alike.
     pub ids: u64,
+    /// Connections of devices that stay open and say nothing.
+    pub devices: usize,
     /// Servers on the same store.
     pub replicas: usize,
 }
@@ -73,18 +80,12 @@ pub struct Cost {
 pub enum Stores {
     /// In temporary directories.
     Directories,
-    /// In the database with this URL, one after the other.
+    /// In databases of their own, which are made through the one with this URL and removed again.
     Database(String),
 }
 
-/// A store of one size.
-#[derive(Debug)]
-enum Place {
-    Directory(TempDir),
-    Database(String),
-}
-
-/// Measures a size. `program` must call [`bandana_aggregator::cli::main`] for its commands.
+/// Measures a size, and leaves nothing behind; none if a signal ended it. `program` must call
+/// [`bandana_aggregator::cli::main`] for its commands.
 ///
 /// # Errors
 /// When the store can't be filled, or a server does not start or answer.
@@ -93,29 +94,46 @@ pub async fn measure(
     stores: &Stores,
     size: Size,
     time: Duration,
-) -> anyhow::Result<Cost> {
+    stop: &mut Stop,
+) -> anyhow::Result<Option<Cost>> {
     ensure!(
         size.replicas == 1 || matches!(stores, Stores::Database(_)),
         "replicas need a database"
     );
-    let place = match stores {
-        Stores::Directories => Place::Directory(tempfile::tempdir()?),
-        Stores::Database(url) => Place::Database(url.clone()),
+    let place = Place::new(stores).await?;
+    let cost = tokio::select! {
+        cost = measure_in(&place, program, size, time) => cost.map(Some),
+        () = stop.wanted() => Ok(None),
     };
+    let removed = place.remove().await;
+    let cost = cost?;
+    removed?;
+    Ok(cost)
+}
+
+async fn measure_in(
+    place: &Place,
+    program: &Path,
+    size: Size,
+    time: Duration,
+) -> anyhow::Result<Cost> {
     let filled = Arc::new(filled::fill(place.folder(), place.url(), size).await?);
     let bytes_before = place.bytes().await?;
     let begin = Instant::now();
-    let mut servers = vec![place.start(program).await?];
+    let mut servers = vec![place.start(program, size).await?];
     let start = begin.elapsed();
     for _ in 1..size.replicas {
-        servers.push(place.start(program).await?);
+        servers.push(place.start(program, size).await?);
     }
-    let database = match &place {
-        Place::Directory(_) => None,
-        Place::Database(url) => Database::find(url).await.ok(),
+    let database = match place.url() {
+        None => None,
+        Some(url) => Database::find(&url).await.ok(),
     };
     let first = servers.first().context("no server")?;
     let (list, dashboard) = lists::times(program, &first.operator_url, size.experiments).await?;
+    // Their uploads' numbers are none of the load's.
+    let upload = |number| filled.upload(u64::MAX / 2 + number);
+    let devices = devices::connect(&servers, size.devices, upload).await?;
     let used = || servers.iter().map(|server| processor_time(server.id()?)).sum::<Result<_, _>>();
     let of_database = || database.and_then(|database| database.processor_time().ok());
     let resident: u64 =
@@ -127,11 +145,13 @@ pub async fn measure(
     let acknowledged = uploads(&servers, &filled, time).await?;
     let took = begin.elapsed();
     let (after, database_after): (Duration, _) = (used()?, of_database());
+    drop(devices);
     for server in servers {
         server.stop().await?;
     }
     let bytes_after = place.bytes().await?;
     let count = acknowledged as f64;
+    let stored = count + size.devices as f64;
     // What servers use without callers is not the uploads' part.
     let part = |before: Duration, idle: Duration, after: Duration| {
         let anyway = (idle.saturating_sub(before)).as_secs_f64() * took.as_secs_f64();
@@ -148,7 +168,7 @@ pub async fn measure(
         server_us_per_upload: part(before, idle, after),
         database_us_per_upload: of_database
             .map(|((before, idle), after)| part(before, idle, after)),
-        bytes_per_million: (bytes_after as f64 - bytes_before as f64) / count * 1e6,
+        bytes_per_million: (bytes_after as f64 - bytes_before as f64) / stored * 1e6,
         list_ms: list.as_secs_f64() * 1e3,
         dashboard_ms: dashboard.as_secs_f64() * 1e3,
     })
@@ -176,46 +196,4 @@ async fn uploads(
     ensure!(load.refused() == 0, "uploads were refused: {:?}", load.complaints().first());
     ensure!(load.acknowledged() > 0, "no upload was acknowledged");
     Ok(load.acknowledged())
-}
-
-impl Place {
-    fn folder(&self) -> Option<PathBuf> {
-        match self {
-            Self::Directory(folder) => Some(folder.path().to_owned()),
-            Self::Database(_) => None,
-        }
-    }
-
-    fn url(&self) -> Option<String> {
-        match self {
-            Self::Directory(_) => None,
-            Self::Database(url) => Some(url.clone()),
-        }
-    }
-
-    async fn start(&self, program: &Path) -> anyhow::Result<AggregatorProcess> {
-        let flags = ["--limit-uploads-per-second-per-connection", "0"];
-        match self {
-            Self::Directory(folder) => {
-                AggregatorProcess::start_with(&flags, program, folder.path()).await
-            }
-            Self::Database(url) => {
-                AggregatorProcess::start_replica_with(&flags, program, url).await
-            }
-        }
-    }
-
-    /// The size on disk, while no server runs.
-    async fn bytes(&self) -> anyhow::Result<u64> {
-        match self {
-            Self::Directory(folder) => {
-                let mut sum = 0;
-                for entry in std::fs::read_dir(folder.path())? {
-                    sum += entry?.metadata()?.len();
-                }
-                Ok(sum)
-            }
-            Self::Database(url) => Database::bytes(url).await,
-        }
-    }
 }

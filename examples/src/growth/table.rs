@@ -6,9 +6,9 @@ use super::Cost;
 
 /// The costs as a table in Markdown.
 pub fn table(costs: &[Cost]) -> String {
-    let mut text = "| experiments | arms | ids | replicas | an experiment is made, ms | start, ms | memory of one, MiB | idle, % of a core | \
+    let mut text = "| experiments | arms | days | ids | devices | replicas | an experiment is made, ms | start, ms | memory of one, MiB | idle, % of a core | \
          uploads/s | server, us an upload | database, us an upload | MB on disk for a million | \
-         `experiment list`, ms | dashboard's list, ms |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
+         `experiment list`, ms | dashboard's list, ms |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for cost in costs {
         let size = cost.size;
@@ -17,10 +17,12 @@ pub fn table(costs: &[Cost]) -> String {
         // Writing to a string does not fail.
         writeln!(
             text,
-            "| {} | {} | {} | {} | {:.1} | {:.0} | {:.0} | {:.1} | {:.0} | {:.0} | {database} | {:.0} | {:.0} | {:.0} |",
+            "| {} | {} | {} | {} | {} | {} | {:.1} | {:.0} | {:.0} | {:.1} | {:.0} | {:.0} | {database} | {:.0} | {:.0} | {:.0} |",
             size.experiments,
             size.arms,
+            size.days,
             size.ids,
+            size.devices,
             size.replicas,
             cost.creation_ms,
             cost.start_ms,

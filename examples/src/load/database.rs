@@ -1,9 +1,10 @@
-//! A database on this host, for its processor time.
+//! A database: its processor time, if it is on this host, and its size.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use tokio_postgres::NoTls;
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Error, NoTls};
 
 use crate::process_usage::{family_time, parent};
 
@@ -20,8 +21,7 @@ impl Database {
     /// # Errors
     /// When it can't be reached without TLS, or is not on this host.
     pub async fn find(url: &str) -> anyhow::Result<Self> {
-        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-        let connection = tokio::spawn(connection);
+        let (client, connection) = connect(url).await?;
         let row = client.query_one("SELECT pg_backend_pid()", &[]).await?;
         let backend = u32::try_from(row.get::<_, i32>(0))?;
         // The number may belong to another process of this host. Ours lives as long as `client`.
@@ -39,8 +39,7 @@ impl Database {
     /// # Errors
     /// As [`Self::find`].
     pub async fn bytes(url: &str) -> anyhow::Result<u64> {
-        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-        let connection = tokio::spawn(connection);
+        let (client, connection) = connect(url).await?;
         let query = "SELECT pg_database_size(current_database())";
         let bytes: i64 = client.query_one(query, &[]).await?.get(0);
         drop(client);
@@ -55,4 +54,22 @@ impl Database {
     pub fn processor_time(self) -> anyhow::Result<Duration> {
         family_time(self.first)
     }
+}
+
+/// Runs a statement in the database with this URL.
+///
+/// # Errors
+/// When it can't be reached without TLS, or refuses the statement.
+pub async fn statement(url: &str, statement: &str) -> anyhow::Result<()> {
+    let (client, connection) = connect(url).await?;
+    client.batch_execute(statement).await.with_context(|| format!("{statement}: refused"))?;
+    drop(client);
+    connection.await??;
+    Ok(())
+}
+
+/// A connection, and what ends when it does.
+async fn connect(url: &str) -> anyhow::Result<(Client, JoinHandle<Result<(), Error>>)> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    Ok((client, tokio::spawn(connection)))
 }

@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::Code;
 
-pub use database::Database;
+pub use database::{Database, statement};
 pub use device::Device;
 pub use disk::syncs_per_second;
 pub use figures::{Figures, ProcessorTimes};
