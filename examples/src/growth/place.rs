@@ -35,7 +35,7 @@ impl Place {
         };
         let name = format!("growth_{:016x}", rand::rngs::SysRng.try_next_u64()?);
         let url = with_database(&through, &name)
-            .with_context(|| format!("{through} is not postgres://USER@HOST/DATABASE"))?;
+            .context("the database's URL is not postgres://USER@HOST/DATABASE?SETTINGS")?;
         statement(&through, &format!("CREATE DATABASE {name}")).await?;
         Ok(Self::Database { through, name, url })
     }
@@ -107,10 +107,10 @@ impl Place {
 
 /// The URL of another database of the same server.
 fn with_database(url: &str, name: &str) -> Option<String> {
-    let (address, settings) = url.split_once('?').unwrap_or((url, ""));
+    let (address, settings) = url.split_at(url.find('?').unwrap_or(url.len()));
     let (scheme, server) = address.split_once("://")?;
     let server = server.split('/').next()?;
-    Some(format!("{scheme}://{server}/{name}?{settings}"))
+    Some(format!("{scheme}://{server}/{name}{settings}"))
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
         let socket = with_database("postgres://bandana@/growth?host=/run/postgresql", "one");
         assert_eq!(socket.unwrap(), "postgres://bandana@/one?host=/run/postgresql");
         let host = with_database("postgres://bandana@localhost:5432/growth", "one");
-        assert_eq!(host.unwrap(), "postgres://bandana@localhost:5432/one?");
+        assert_eq!(host.unwrap(), "postgres://bandana@localhost:5432/one");
         assert_eq!(with_database("host=/run/postgresql", "one"), None);
     }
 }
