@@ -1,11 +1,12 @@
 //! Estimates of the arms from the committed reports.
 
+use bandana_learners::TallySnapshot;
 use bandana_learners::contexts;
 use bandana_learners::harm::{allowed, harmful};
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::cells::{Cells, Limit, Metric};
 use bandana_shared::channel::{Channel, KaryChannel};
-use bandana_shared::confidence::{Lead, NormalMixture, best_among, lead_among, reports_left};
+use bandana_shared::confidence::{Comparison, Lead, LogOddsMixture, Mean, Strata, mean_over_all};
 use bandana_shared::context::Feature;
 use bandana_shared::estimate::{Estimand, manipulation_gain, manipulation_shift};
 use bandana_shared::interval::{ErrorLevel, Interval};
@@ -27,54 +28,42 @@ pub struct EstimatesSettings {
     pub dishonest_share: f64,
 }
 
-/// Estimates of every arm, with anytime-valid intervals, in the units of the estimand. Alarms are
-/// not included, since some are not the experiment's.
+/// Estimates of every arm, with anytime-valid intervals, in the units of the estimand. Alarms and
+/// lifts are not included, since they are not the experiment's alone.
 pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Estimates {
     let serving = experiment.serving();
     let specification = &*serving.specification;
     let cells = specification.cells();
-    let counted = experiment.tallies();
-    let tallies = cells.of_arms(&counted, 0, None);
-    let channel = specification.channel();
-    let estimand = specification.estimand();
-    let table = ArmTable { serving: &serving, settings };
+    let snapshot = experiment.snapshot();
+    let counted = &snapshot.tallies;
+    let (channel, estimand) = (specification.channel(), specification.estimand());
+    let initial = experiment.initial_arms();
     // An arm that does harm is not to be chosen, however good its rewards are.
-    let (active, initial) = (allowed(specification, &counted), experiment.initial_arms());
-    let best = match estimand {
-        Estimand::Frequencies => None,
-        _ => best_among(&tallies, channel.alphabet(), &active, initial, settings.alpha),
-    };
-    let weights = &serving.policy.weights;
-    let shares = shares(weights);
-    let (alphabet, alpha) = (channel.alphabet(), settings.alpha);
-    let lead = match estimand {
-        Estimand::Frequencies => None,
-        _ => lead_among(&tallies, alphabet, &active, initial, alpha),
-    };
-    let lead = lead.map(|lead| {
-        let left = reports_left(&tallies, alphabet, (&active, &shares), initial, alpha);
-        let reports_left = left.map(|left| of_all(left, specification));
-        v1::Lead { reports_left, ..lead_in_units(&lead, channel, estimand) }
-    });
+    let active = allowed(specification, initial, &snapshot);
+    let table =
+        ArmTable { serving: &serving, snapshot: &snapshot, initial, active: &active, settings };
+    let shares = shares(&serving.policy.weights);
+    let strata = snapshot.strata(specification, 0, |_| true);
+    let verdict = table.verdict(&strata, settings.alpha, &shares);
     v1::Estimates {
         experiment_id: experiment.id().to_string(),
         estimand: v1::Estimand::from(estimand).into(),
-        arms: table.arms(0, &shares, &tallies),
+        arms: table.arms(0, &shares, (&cells.of_arms(counted, 0, None), &strata)),
         reports: counted.iter().copied().sum::<Tally>().reports(),
         alpha: settings.alpha.get(),
         manipulation_gain: estimand.difference_from_unit(manipulation_gain(channel)),
-        best_arm: best.and_then(|arm| u32::try_from(arm).ok()),
+        best_arm: verdict.best_arm,
         policy_version: serving.policy.version,
         alarms: Vec::new(),
         epsilon: specification.epsilon().get(),
         shuffled: shuffled(specification),
-        lead,
-        segments: table.segments(cells, &counted),
-        metrics: table.metrics(cells, &counted),
+        lead: verdict.lead,
+        segments: table.segments(cells),
+        metrics: table.metrics(cells),
         control_arm: 0,
         lifts: Vec::new(),
-        features: table.features(cells, &counted),
-        holdout: earned(specification, &counted, settings.alpha),
+        features: table.features(cells),
+        holdout: earned(specification, &snapshot, settings.alpha),
     }
 }
 
@@ -90,39 +79,54 @@ fn of_all(rewards: u64, specification: &Specification) -> u64 {
     (of_one / specification.measurement().share(0)).ceil() as u64
 }
 
-/// What a tally says of a metric.
+/// What the reports on an arm say of a metric.
 #[derive(Clone, Debug)]
-pub(crate) struct TallyEstimate {
-    /// The debiased mean, in the units of the estimand; `None` without reports and for categories.
+pub(crate) struct ArmMean {
+    /// The debiased mean over all users, in the units of the estimand; `None` without reports and for
+    /// categories.
     pub(crate) mean: Option<f64>,
     /// Its interval, cut to the range of the estimand.
     pub(crate) interval: Interval,
-    /// The share of each symbol; empty where a report is a bit.
+    /// The share of the users that it speaks for.
+    pub(crate) coverage: f64,
+    /// The share of each symbol among the reports; empty where a report is a bit.
     pub(crate) symbols: Vec<v1::SymbolEstimate>,
 }
 
-/// The estimate of a metric, or of the rewards for 0, from the tally of one arm, with intervals of
-/// this level that hold at all times at once.
-pub(crate) fn tally_estimate(
+/// The estimate of a metric, or of the rewards for 0, for one arm, with intervals of this level that hold
+/// at all times at once. `tally` has all reports on the arm.
+pub(crate) fn arm_mean(
     specification: &Specification,
-    metric: usize,
-    alpha: ErrorLevel,
-    tally: &Tally,
-) -> TallyEstimate {
+    (metric, alpha): (usize, ErrorLevel),
+    strata: &Strata,
+    (arm, tally): (usize, &Tally),
+) -> ArmMean {
     let (channel, estimand) = (specification.channel(), specification.estimand_of(metric));
-    let (sequence, range) = (NormalMixture::new(alpha), estimand.range());
-    let (mean, interval) = match estimand {
-        Estimand::Frequencies => (None, range),
-        _ => (channel.debiased_mean(tally), sequence.mean_through(channel, tally)),
+    let (sequence, range) = (LogOddsMixture::new(alpha), estimand.range());
+    let found = match estimand {
+        Estimand::Frequencies => None,
+        _ => mean_over_all(strata, arm, alpha),
     };
-    TallyEstimate {
-        mean: mean.map(|mean| estimand.from_unit(mean)),
-        interval: estimand.interval_from_unit(interval).clamped(range.low(), range.high()),
+    let in_units = |scaled: f64| estimand.from_unit(channel.debiased(scaled));
+    let interval = found.map_or(range, |Mean { interval, .. }| {
+        Interval::between(in_units(interval.low()), in_units(interval.high()))
+    });
+    ArmMean {
+        mean: found.map(|found| in_units(found.mean)),
+        interval: interval.clamped(range.low(), range.high()),
+        coverage: found.map_or(0.0, |found| found.coverage),
         symbols: match channel {
             Channel::Bit(_) => Vec::new(),
             Channel::Kary(kary) => symbols(kary, &sequence, (tally, are_asked_by(specification))),
         },
     }
+}
+
+/// A verdict with the lead that it follows from.
+#[derive(Default)]
+struct ArmVerdict {
+    best_arm: Option<u32>,
+    lead: Option<v1::Lead>,
 }
 
 /// A segment, and the rewards in it.
@@ -146,19 +150,47 @@ impl Segment {
 #[derive(Clone, Copy)]
 struct ArmTable<'a> {
     serving: &'a PublishedExperiment,
+    snapshot: &'a TallySnapshot,
+    /// The number of arms that were there from the start, and the arms to compare.
+    initial: usize,
+    active: &'a [bool],
     settings: EstimatesSettings,
 }
 
 impl ArmTable<'_> {
-    /// The estimates of a metric, or of the rewards for 0, from the tallies of the arms. `shares` are
-    /// those of the traffic.
-    fn arms(self, metric: usize, shares: &[f64], tallies: &[Tally]) -> Vec<v1::ArmEstimate> {
-        let Self { serving, settings } = self;
+    /// The verdict of this level among the users of these strata. `shares` are those of the traffic.
+    fn verdict(self, strata: &Strata, alpha: ErrorLevel, shares: &[f64]) -> ArmVerdict {
+        let specification = &*self.serving.specification;
+        let (channel, estimand) = (specification.channel(), specification.estimand());
+        if estimand == Estimand::Frequencies {
+            return ArmVerdict::default();
+        }
+        let Self { active, initial, .. } = self;
+        let comparison = Comparison { strata, active, initial, alpha };
+        let lead = comparison.lead().map(|lead| {
+            let left = comparison.reports_left(shares);
+            let reports_left = left.map(|left| of_all(left, specification));
+            v1::Lead { reports_left, ..lead_in_units(&lead, channel, estimand) }
+        });
+        let best_arm = comparison.best().and_then(|arm| u32::try_from(arm).ok());
+        ArmVerdict { best_arm, lead }
+    }
+
+    /// The estimates of a metric, or of the rewards for 0, from the tallies of the arms and the strata of
+    /// the users. `shares` are those of the traffic.
+    fn arms(
+        self,
+        metric: usize,
+        shares: &[f64],
+        (tallies, strata): (&[Tally], &Strata),
+    ) -> Vec<v1::ArmEstimate> {
+        let Self { serving, settings, .. } = self;
         let specification = &*serving.specification;
         let (channel, estimand) = (specification.channel(), specification.estimand_of(metric));
         let shift = manipulation_shift(channel, settings.dishonest_share);
+        let of_metric = (metric, settings.alpha);
         let arm = |((arm, tally), place): ((&Arm, &Tally), usize)| {
-            let told = tally_estimate(specification, metric, settings.alpha, tally);
+            let told = arm_mean(specification, of_metric, strata, (place, tally));
             v1::ArmEstimate {
                 arm: u32::try_from(place).unwrap_or(u32::MAX),
                 label: arm.label().to_owned(),
@@ -174,52 +206,63 @@ impl ArmTable<'_> {
                 weight: shares.get(place).copied().unwrap_or_default(),
                 manipulation_shift: estimand.difference_from_unit(shift),
                 symbols: told.symbols,
+                coverage: told.coverage,
             }
         };
         specification.arms().iter().zip(tallies).zip(0..).map(arm).collect()
     }
 
-    /// The rewards by each value of each segmentation.
-    fn segments(self, cells: Cells, counted: &[Tally]) -> Vec<v1::SegmentEstimates> {
-        let segmentations = &self.serving.specification.measurement().segmentations;
+    /// The rewards by each value of each segmentation. The verdicts share one error level.
+    fn segments(self, cells: Cells) -> Vec<v1::SegmentEstimates> {
+        let specification = &*self.serving.specification;
+        let segmentations = &specification.measurement().segmentations;
+        let counted = &self.snapshot.tallies;
         let segment = |number| Segment {
             number,
             places: segmentations.places(number),
             tallies: cells.of_arms(counted, 0, Some(number)),
         };
         let all: Vec<Segment> = (0..segmentations.segments()).map(segment).collect();
+        let alpha = self.settings.alpha.shared_by(segmentations.sizes().sum());
         let mut estimates = Vec::new();
         for (place, segmentation) in segmentations.all().iter().enumerate() {
             for (number, value) in segmentation.values().iter().enumerate() {
-                let mine = all.iter().filter(|one| one.places[place] == number);
+                let is_mine = |one: &Segment| one.places[place] == number;
+                let mine: Vec<&Segment> = all.iter().filter(|one| is_mine(one)).collect();
+                let strata = self.snapshot.strata(specification, 0, |one| is_mine(&all[one]));
+                let shares = self.shares_of(&mine, cells.arms());
+                let tally = |arm: usize| mine.iter().map(|one| one.tallies[arm]).sum();
+                let tallies: Vec<Tally> = (0..cells.arms()).map(tally).collect();
+                let verdict = self.verdict(&strata, alpha, &shares);
                 estimates.push(v1::SegmentEstimates {
                     value: value.clone(),
-                    arms: self.arms_of(&mine.collect::<Vec<_>>(), cells.arms()),
+                    arms: self.arms(0, &shares, (&tallies, &strata)),
                     segmentation: segmentation.name().to_owned(),
+                    best_arm: verdict.best_arm,
+                    lead: verdict.lead,
                 });
             }
         }
         estimates
     }
 
-    /// The estimates of the rewards in some segments together.
-    fn arms_of(self, segments: &[&Segment], arms: usize) -> Vec<v1::ArmEstimate> {
+    /// The shares of the traffic in some segments together.
+    fn shares_of(self, segments: &[&Segment], arms: usize) -> Vec<f64> {
         let weights = &self.serving.policy.weights;
         let users: f64 = segments.iter().map(|one| one.users()).sum();
         let share = |arm| {
             let of = |one: &&Segment| one.users() * weights.share_in(Some(one.number), arm);
             segments.iter().map(of).sum::<f64>() / users
         };
-        let tally = |arm: usize| segments.iter().map(|one| one.tallies[arm]).sum();
-        let tallies: Vec<Tally> = (0..arms).map(tally).collect();
-        self.arms(0, &(0..arms).map(share).collect::<Vec<_>>(), &tallies)
+        (0..arms).map(share).collect()
     }
 
     /// The scores of the arms for each feature of a private context.
-    fn features(self, cells: Cells, counted: &[Tally]) -> Vec<v1::FeatureEstimates> {
-        let Self { serving, settings } = self;
+    fn features(self, cells: Cells) -> Vec<v1::FeatureEstimates> {
+        let Self { serving, settings, snapshot, .. } = self;
+        let counted = &snapshot.tallies;
         let channel = serving.specification.channel();
-        let sequence = NormalMixture::new(settings.alpha);
+        let sequence = LogOddsMixture::new(settings.alpha);
         // The level of a product is 0 for -1 and 1 for 1.
         let product = |level: f64| 2.0 * level - 1.0;
         let context = serving.specification.private_context();
@@ -243,11 +286,14 @@ impl ArmTable<'_> {
         (1..).zip(features).map(feature).collect()
     }
 
-    fn metrics(self, cells: Cells, counted: &[Tally]) -> Vec<v1::MetricEstimates> {
+    fn metrics(self, cells: Cells) -> Vec<v1::MetricEstimates> {
         let specification = &*self.serving.specification;
+        let counted = &self.snapshot.tallies;
         let shares = shares(&self.serving.policy.weights);
         let estimates = |(number, metric): (usize, &Metric)| {
-            let harms = harmful(specification, counted, number);
+            let harms = harmful(specification, self.initial, self.snapshot, number);
+            let strata = self.snapshot.strata(specification, number, |_| true);
+            let tallies = cells.of_arms(counted, number, None);
             let harmful_arms =
                 harms.iter().zip(0..).filter_map(|(harms, arm)| harms.then_some(arm));
             v1::MetricEstimates {
@@ -263,7 +309,7 @@ impl ArmTable<'_> {
                     Some(Limit::AtLeast(mean)) => Some(mean),
                     _ => None,
                 },
-                arms: self.arms(number, &shares, &cells.of_arms(counted, number, None)),
+                arms: self.arms(number, &shares, (&tallies, &strata)),
                 harmful_arms: harmful_arms.collect(),
             }
         };
@@ -273,7 +319,7 @@ impl ArmTable<'_> {
 
 /// A lead, debiased, in the units of the estimand.
 fn lead_in_units(lead: &Lead, channel: Channel, estimand: Estimand) -> v1::Lead {
-    let Lead { leader, rival, difference, interval } = *lead;
+    let Lead { leader, rival, difference, interval, coverage } = *lead;
     let range = estimand.range();
     let widest = range.high() - range.low();
     // One report moves a debiased sum by the reciprocal of the channel's contrast.
@@ -288,13 +334,14 @@ fn lead_in_units(lead: &Lead, channel: Channel, estimand: Estimand) -> v1::Lead 
         low: debiased(interval.low()),
         high: debiased(interval.high()),
         reports_left: None,
+        coverage,
     }
 }
 
 /// The estimated share of each true symbol.
 fn symbols(
     channel: KaryChannel,
-    sequence: &NormalMixture,
+    sequence: &LogOddsMixture,
     (tally, is_of_refusals): (&Tally, bool),
 ) -> Vec<v1::SymbolEstimate> {
     let meaning = |symbol: Symbol| {

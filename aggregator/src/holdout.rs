@@ -1,7 +1,8 @@
 //! The holdout: the installations that get arms evenly, beside those that get them by the policy.
 
-use bandana_shared::confidence::NormalMixture;
-use bandana_shared::estimate::Estimand;
+use bandana_learners::TallySnapshot;
+use bandana_shared::confidence::{Comparison, Difference};
+use bandana_shared::estimate::{Estimand, manipulation_gain};
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
@@ -10,13 +11,12 @@ use bandana_shared::wire::v1;
 /// What learning has earned, from the tallies of the cells; `None` if nobody is held out or rewards
 /// have no order.
 ///
-/// The mean of each group has an interval that holds at all times with a probability of `1 - alpha /
-/// 2`, so their difference has one with `1 - alpha`. Arms change with time and with each other's
-/// reports; the intervals are for the mean over the assignments that were made, which needs neither
-/// to stand still.
+/// The two groups are compared as two arms are: over the strata of the users. Arms change with time and
+/// with each other's reports; the interval is for the means over the assignments that were made, which
+/// needs neither to stand still.
 pub(crate) fn earned(
     specification: &Specification,
-    tallies: &[Tally],
+    snapshot: &TallySnapshot,
     alpha: ErrorLevel,
 ) -> Option<v1::Holdout> {
     let (cells, estimand) = (specification.cells(), specification.estimand());
@@ -24,24 +24,28 @@ pub(crate) fn earned(
         return None;
     }
     let channel = specification.channel();
-    let sequence = NormalMixture::new(ErrorLevel::new(alpha.get() / 2.0).ok()?);
-    let range = estimand.range();
     let of_group = |group: bool| {
-        let tally: Tally = cells.of_group(tallies, group).into_iter().sum();
-        let interval = estimand.interval_from_unit(sequence.mean_through(channel, &tally));
+        let tally: Tally = cells.of_group(&snapshot.tallies, group).into_iter().sum();
         let mean = channel.debiased_mean(&tally).map(|mean| estimand.from_unit(mean));
-        (tally.reports(), mean, interval.clamped(range.low(), range.high()))
+        (tally.reports(), mean)
     };
-    let (reports, own, interval) = of_group(true);
-    let (reports_of_others, rest, of_others) = of_group(false);
+    let ((reports, own), (reports_of_others, rest)) = (of_group(true), of_group(false));
+    // Group 0 are the others. One pair has the whole level.
+    let strata = snapshot.strata_of_groups(specification);
+    let comparison = Comparison { strata: &strata, active: &[true; 2], initial: 2, alpha };
+    let found: Option<Difference> = comparison.differences_from(1, None).pop();
+    let widest = estimand.range().high() - estimand.range().low();
+    let in_units = |scaled: f64| {
+        estimand.difference_from_unit(scaled * manipulation_gain(channel)).clamp(-widest, widest)
+    };
     Some(v1::Holdout {
         share: specification.measurement().holdout.share(),
         reports,
         reports_of_others,
         mean: own,
         mean_of_others: rest,
-        earned: own.zip(rest).map(|(own, rest)| rest - own),
-        low: of_others.low() - interval.high(),
-        high: of_others.high() - interval.low(),
+        earned: found.map(|found| in_units(found.difference)),
+        low: found.map_or(-widest, |found| in_units(found.interval.low())),
+        high: found.map_or(widest, |found| in_units(found.interval.high())),
     })
 }

@@ -1,65 +1,64 @@
 //! Lifts: by how much each arm's mean is above that of the control arm.
 
-use bandana_shared::alphabet::Symbol;
-use bandana_shared::confidence::{Difference, differences_from};
+use bandana_shared::channel::Channel;
+use bandana_shared::confidence::{Comparison, Difference};
 use bandana_shared::estimate::{Estimand, manipulation_gain};
-use bandana_shared::interval::ErrorLevel;
+use bandana_shared::interval::{ErrorLevel, Interval};
 use bandana_shared::specification::Specification;
-use bandana_shared::tally::Tally;
-use bandana_shared::wire::v1::{ArmEstimate, Estimates, Lift};
+use bandana_shared::wire::v1::{Estimates, Lift};
 
-/// Estimates with the lift of each other arm in play over the control arm. `initial_arms` were there
-/// from the start.
+use crate::registry::Experiment;
+
+/// Estimates with the lift of each other arm in play over the control arm.
 pub(crate) fn with_lifts(
     estimates: Estimates,
     control_arm: u32,
-    specification: &Specification,
-    initial_arms: usize,
+    experiment: &Experiment,
 ) -> Estimates {
-    let lifts = lifts(&estimates, control_arm, specification, initial_arms);
+    let lifts = ErrorLevel::new(estimates.alpha)
+        .map_or_else(|_| Vec::new(), |alpha| lifts(experiment, control_arm, alpha));
     Estimates { control_arm, lifts, ..estimates }
 }
 
-fn lifts(
-    estimates: &Estimates,
-    control_arm: u32,
-    specification: &Specification,
-    initial_arms: usize,
-) -> Vec<Lift> {
+fn lifts(experiment: &Experiment, control_arm: u32, alpha: ErrorLevel) -> Vec<Lift> {
+    let serving = experiment.serving();
+    let specification = &*serving.specification;
     let (estimand, channel) = (specification.estimand(), specification.channel());
-    let Ok(alpha) = ErrorLevel::new(estimates.alpha) else { return Vec::new() };
     if estimand == Estimand::Frequencies {
         return Vec::new();
     }
-    let tallies: Vec<Tally> = estimates.arms.iter().map(|arm| tally(arm, specification)).collect();
-    let active: Vec<bool> = estimates.arms.iter().map(|arm| !arm.retired).collect();
-    let base = estimates.arms.get(control_arm as usize).and_then(|arm| arm.estimate);
-    // Where rewards may be negative, a share of a mean says little.
-    let base = base.filter(|base| *base > 0.0 && estimand.range().low() >= 0.0);
+    let snapshot = experiment.snapshot();
+    let strata = snapshot.strata(specification, 0, |_| true);
+    let (active, initial) = (specification.active_arms(), experiment.initial_arms());
+    let comparison = Comparison { strata: &strata, active: &active, initial, alpha };
     let widest = estimand.range().high() - estimand.range().low();
     // One report moves a debiased sum by the reciprocal of the channel's contrast.
     let debiased = |private: f64| {
         estimand.difference_from_unit(private * manipulation_gain(channel)).clamp(-widest, widest)
     };
-    let lift = |Difference { arm, difference, interval }: Difference| Lift {
-        arm: u32::try_from(arm).unwrap_or(u32::MAX),
-        difference: debiased(difference),
-        low: debiased(interval.low()),
-        high: debiased(interval.high()),
-        relative: base.map(|base| debiased(difference) / base),
+    let lift = |found: Difference| Lift {
+        arm: u32::try_from(found.arm).unwrap_or(u32::MAX),
+        difference: debiased(found.difference),
+        low: debiased(found.interval.low()),
+        high: debiased(found.interval.high()),
+        relative: found.relative,
+        relative_low: found.relative_interval.map(Interval::low),
+        relative_high: found.relative_interval.map(Interval::high),
+        coverage: found.coverage,
     };
-    let control = control_arm as usize;
-    let alphabet = channel.alphabet();
-    let differences = differences_from(control, &tallies, alphabet, &active, initial_arms, alpha);
+    let zero = zero(specification);
+    let differences = comparison.differences_from(control_arm as usize, zero);
     differences.into_iter().map(lift).collect()
 }
 
-/// The tally that an arm's estimate was made from.
-fn tally(arm: &ArmEstimate, specification: &Specification) -> Tally {
-    let symbols = specification.channel().alphabet().symbols().zip(&arm.symbols);
-    let said = symbols.map(|(symbol, estimate)| (symbol, estimate.count));
-    // Reports of more than two symbols have no count of ones.
-    let bits = (Symbol::from(true), arm.ones);
-    let counts = said.chain(arm.symbols.is_empty().then_some(bits));
-    Tally::with_symbols(arm.reports, counts).unwrap_or(Tally::EMPTY)
+/// The scaled mean of what is sent that stands for a mean reward of 0; `None` where rewards may be
+/// negative: a share of a mean says little then.
+fn zero(specification: &Specification) -> Option<f64> {
+    let range = specification.estimand().range();
+    let level = (range.low() >= 0.0).then(|| -range.low() / (range.high() - range.low()))?;
+    let contrast = specification.channel().contrast();
+    Some(match specification.channel() {
+        Channel::Bit(floor) => floor.lowest_private_mean() + level * contrast,
+        Channel::Kary(_) => 0.5 + (level - 0.5) * contrast,
+    })
 }

@@ -146,6 +146,14 @@ pub fn manipulation_shift(channel: impl Into<Channel>, dishonest_share: f64) -> 
 }
 
 impl Channel {
+    /// The mean of g(r) for this mean of the sent symbols, scaled to 0..=1.
+    pub fn debiased(self, scaled: f64) -> f64 {
+        match self {
+            Self::Bit(floor) => (scaled - floor.lowest_private_mean()) / floor.contrast(),
+            Self::Kary(channel) => 0.5 + (scaled - 0.5) / channel.contrast(),
+        }
+    }
+
     /// The debiased mean of g(r) for any symbols: [`debiased_mean`] for bits, and for levels
     /// `1/2 + (m - 1/2)/(1 - k t/2^64)`, m the mean of the sent symbols, scaled to 0..=1. `None`
     /// without reports. Not clamped.

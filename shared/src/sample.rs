@@ -41,11 +41,6 @@ impl Sample {
         (reports > 0.0).then_some(Self { reports, mean, squares })
     }
 
-    /// The same mean and spread, of this number of reports.
-    pub(crate) fn grown_to(self, reports: f64) -> Self {
-        Self { reports, squares: self.squares * reports / self.reports, ..self }
-    }
-
     /// Number of reports.
     pub fn reports(self) -> f64 {
         self.reports

@@ -1,13 +1,14 @@
 //! The configuration of a learner in an experiment, and the weights computed with it.
 
 use bandana_shared::channel::Channel;
-use bandana_shared::identity::{ArmIndex, Day};
+use bandana_shared::identity::Day;
 use bandana_shared::policy::Weights;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 
 use super::guardrails::Guardrails;
-use super::window::{Days, Memory};
+use super::snapshot::TallySnapshot;
+use super::window::Memory;
 use super::{Evidence, Learner, LearnerError, LearnerInput, contexts, features, harm, segments};
 
 /// Minimum number of new reports that triggers a new policy.
@@ -47,7 +48,7 @@ impl LearnerConfig {
         snapshot: &TallySnapshot,
         pending: &[f64],
     ) -> Result<Weights, LearnerError> {
-        let active = harm::allowed(specification, &snapshot.tallies);
+        let active = harm::allowed(specification, initial_arms, snapshot);
         let cells = specification.cells();
         if specification.private_context().is_some() {
             let scores = self.scores(specification, snapshot, &active);
@@ -134,7 +135,7 @@ impl LearnerConfig {
         of_arms: &dyn Fn(&[Tally]) -> Vec<Tally>,
     ) -> Vec<Evidence> {
         let (cells, alphabet) = (specification.cells(), specification.channel().alphabet());
-        let TallySnapshot { tallies, days } = snapshot;
+        let TallySnapshot { tallies, days, .. } = snapshot;
         if self.memory.is_everything() {
             return of_arms(tallies).iter().map(|tally| Evidence::of(tally, alphabet)).collect();
         }
@@ -148,39 +149,4 @@ impl LearnerConfig {
 /// reports.
 pub fn reports_until_policy(used: u64) -> u64 {
     REPORTS_PER_POLICY_MIN.max(used / 100)
-}
-
-/// The committed tallies of an experiment.
-#[derive(Clone, Debug, Default)]
-pub struct TallySnapshot {
-    /// Tallies of every cell, over all days.
-    pub tallies: Vec<Tally>,
-    /// Tallies by day, for the days within the memory; empty if the memory is unlimited.
-    pub days: Days,
-}
-
-impl TallySnapshot {
-    /// Number of reports of all cells.
-    pub fn reports(&self) -> u64 {
-        self.tallies.iter().copied().sum::<Tally>().reports()
-    }
-
-    /// Adds a tally of an arm on a day, and drops days beyond the memory.
-    pub fn add(&mut self, memory: Memory, (day, arm, tally): (Day, ArmIndex, Tally)) {
-        add_to(&mut self.tallies, arm, tally);
-        if !memory.is_everything() {
-            let is_new = !self.days.contains_key(&day);
-            add_to(self.days.entry(day).or_default(), arm, tally);
-            if is_new {
-                memory.prune(&mut self.days);
-            }
-        }
-    }
-}
-
-fn add_to(tallies: &mut Vec<Tally>, arm: ArmIndex, tally: Tally) {
-    if tallies.len() <= arm.get() {
-        tallies.resize(arm.get() + 1, Tally::EMPTY);
-    }
-    tallies[arm.get()] += tally;
 }

@@ -5,46 +5,63 @@
 //! weights are as without limits.
 
 use bandana_shared::cells::{Limit, Metric};
-use bandana_shared::confidence::NormalMixture;
+use bandana_shared::confidence::{arm_share, mean_over_all};
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::specification::Specification;
-use bandana_shared::tally::Tally;
+
+use super::snapshot::TallySnapshot;
 
 /// The probability, at most, that an experiment ever finds harm where there is none.
 pub const HARM_ALPHA: f64 = 0.05;
 
-/// Which arms do harm by the metric with this number, from 1 up, as one flag for each, by the tallies
-/// of the cells.
+/// Which arms do harm by the metric with this number, from 1 up, as one flag for each. The first
+/// `initial_arms` were there from the start.
 ///
-/// The mean of a guardrail metric has an interval that holds at all times with a probability of `1 -
-/// HARM_ALPHA / (arms * limits)`, so none of them ever misses with one of `1 - HARM_ALPHA`, however
-/// often they are looked at. An arm does harm if its interval lies beyond the limit.
-pub fn harmful(specification: &Specification, tallies: &[Tally], metric: usize) -> Vec<bool> {
-    let cells = specification.cells();
+/// The mean of a guardrail metric is that over all users, whatever traffic the arm got. It has an interval
+/// that holds at all times with a probability of `1 - share * HARM_ALPHA / limits`. The shares of
+/// all arms that are ever added sum to at most 1, and an arm keeps its share, so none of the intervals
+/// ever misses with one of `1 - HARM_ALPHA`, however often they are looked at and whichever arms are
+/// added. An arm does harm if its interval lies beyond the limit.
+pub fn harmful(
+    specification: &Specification,
+    initial_arms: usize,
+    snapshot: &TallySnapshot,
+    metric: usize,
+) -> Vec<bool> {
+    let arms = specification.arms().len();
     let metrics = &specification.measurement().metrics;
     let limits = metrics.iter().filter(|metric| metric.limit().is_some()).count();
-    let limit = specification.metric(metric).and_then(Metric::limit);
-    let alpha = ErrorLevel::new(HARM_ALPHA / (cells.arms() * limits.max(1)) as f64);
-    let (Some(limit), Ok(alpha)) = (limit, alpha) else { return vec![false; cells.arms()] };
-    let sequence = NormalMixture::new(alpha);
-    let estimand = specification.estimand_of(metric);
-    let harms = |tally: &Tally| {
-        let unit = sequence.mean_through(specification.channel(), tally);
-        let interval = estimand.interval_from_unit(unit);
-        match limit {
-            Limit::AtMost(mean) => interval.low() > mean,
-            Limit::AtLeast(mean) => interval.high() < mean,
-        }
+    let Some(limit) = specification.metric(metric).and_then(Metric::limit) else {
+        return vec![false; arms];
     };
-    cells.of_arms(tallies, metric, None).iter().map(harms).collect()
+    let (estimand, channel) = (specification.estimand_of(metric), specification.channel());
+    let strata = snapshot.strata(specification, metric, |_| true);
+    let harms = |arm: usize| {
+        let share = arm_share(initial_arms.clamp(1, arms), arm);
+        let alpha = ErrorLevel::new(HARM_ALPHA * share / limits as f64).ok();
+        let mean = alpha.and_then(|alpha| mean_over_all(&strata, arm, alpha));
+        mean.is_some_and(|mean| {
+            let of = |end: f64| estimand.from_unit(channel.debiased(end));
+            match limit {
+                Limit::AtMost(most) => of(mean.interval.low()) > most,
+                Limit::AtLeast(least) => of(mean.interval.high()) < least,
+            }
+        })
+    };
+    (0..arms).map(harms).collect()
 }
 
 /// The arms in play that do harm, each with the number of a metric beyond whose limit it is, by metrics
 /// and then by arms.
-pub fn beyond_limits(specification: &Specification, tallies: &[Tally]) -> Vec<(usize, usize)> {
+pub fn beyond_limits(
+    specification: &Specification,
+    initial_arms: usize,
+    snapshot: &TallySnapshot,
+) -> Vec<(usize, usize)> {
     let active = specification.active_arms();
     let of_metric = |metric| {
-        let flags = harmful(specification, tallies, metric).into_iter().zip(&active).enumerate();
+        let flags = harmful(specification, initial_arms, snapshot, metric).into_iter();
+        let flags = flags.zip(&active).enumerate();
         let harms = flags.filter_map(|(arm, (harms, active))| (harms && *active).then_some(arm));
         harms.map(move |arm| (arm, metric)).collect::<Vec<_>>()
     };
@@ -54,11 +71,15 @@ pub fn beyond_limits(specification: &Specification, tallies: &[Tally]) -> Vec<(u
 
 /// Which arms the learner may give traffic, as one flag for each: those in play that do no harm; all
 /// in play, if each of them does.
-pub fn allowed(specification: &Specification, tallies: &[Tally]) -> Vec<bool> {
+pub fn allowed(
+    specification: &Specification,
+    initial_arms: usize,
+    snapshot: &TallySnapshot,
+) -> Vec<bool> {
     let active = specification.active_arms();
     let mut allowed = active.clone();
     for metric in 1..specification.cells().metrics() {
-        let harmful = harmful(specification, tallies, metric);
+        let harmful = harmful(specification, initial_arms, snapshot, metric);
         allowed.iter_mut().zip(harmful).for_each(|(on, harms)| *on &= !harms);
     }
     if allowed.contains(&true) { allowed } else { active }

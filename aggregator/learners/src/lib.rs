@@ -56,6 +56,7 @@ pub mod features;
 pub mod guardrails;
 pub mod harm;
 mod heterogeneity;
+pub mod history;
 pub mod indices;
 mod input;
 mod ldp_ts;
@@ -65,6 +66,7 @@ pub mod plan;
 mod posterior;
 pub mod segments;
 pub mod shuffle_plan;
+mod snapshot;
 mod thompson_sampler;
 mod top_two;
 mod truncated_sampler;
@@ -80,9 +82,10 @@ use serde::Deserialize;
 use thiserror::Error;
 
 pub use ada_kl::{AdaKlSampler, scale_max};
-pub use config::{LearnerConfig, TallySnapshot, reports_until_policy};
+pub use config::{LearnerConfig, reports_until_policy};
 use guardrails::{Guardrails, GuardrailsError};
 pub use input::{Evidence, LearnerInput};
+pub use snapshot::TallySnapshot;
 pub use thompson_sampler::ThompsonSampler;
 pub use truncated_sampler::TruncatedSampler;
 

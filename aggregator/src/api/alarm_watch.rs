@@ -65,7 +65,7 @@ impl AlarmWatch {
         let estimates = Estimates { alarms, ..estimates(experiment, settings) };
         let serving = experiment.serving();
         let control_arm = control_arm.unwrap_or_else(|| serving.written.control_arm());
-        with_lifts(estimates, control_arm, &serving.specification, experiment.initial_arms())
+        with_lifts(estimates, control_arm, experiment)
     }
 }
 

@@ -102,7 +102,8 @@ impl BatchesService {
             return malformed("no report of the batch is about its experiment and arm".to_owned());
         }
         let (day, tallies) = (Day::new(batch.day), vec![(arm, tally)]);
-        Ok(Ok(ValidUpload { id, day, experiment, tallies, app: None }))
+        let revision = specification.revision();
+        Ok(Ok(ValidUpload { id, day, experiment, revision, tallies, app: None }))
     }
 }
 

@@ -264,6 +264,7 @@ impl DeviceService {
                 id: upload.id,
                 day: upload.day,
                 experiment: revision.experiment,
+                revision: revision.specification.revision(),
                 tallies: upload.reports.tallies().collect(),
                 app,
             }),

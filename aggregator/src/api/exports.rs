@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bandana_shared::channel::Channel;
-use bandana_shared::identity::Day;
+use bandana_shared::identity::{Day, Revision};
 use bandana_shared::wire::v1::{self, ExportTalliesRequest};
 use futures_util::stream::{self, Stream, StreamExt as _};
 use tokio::sync::Semaphore;
@@ -12,7 +12,7 @@ use tonic::Status;
 
 use super::unreadable;
 use crate::registry::Experiment;
-use crate::store::{DailyTally, StoreReader};
+use crate::store::{DailyTally, RevisionTally, StoreReader};
 
 /// Most concurrent exports: each holds its data until all of it is sent.
 const EXPORTS_MAX: usize = 4;
@@ -35,6 +35,7 @@ impl Exports {
         &self,
         experiment: &Experiment,
         days: RangeInclusive<Day>,
+        by_revision: bool,
     ) -> Result<impl Stream<Item = Result<v1::DailyTally, Status>> + Send + use<>, Status> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             Status::resource_exhausted(format!(
@@ -45,7 +46,16 @@ impl Exports {
         let (experiment, channel) =
             (experiment.key(), experiment.serving().specification.channel());
         // The thread reads on when its caller has gone, and keeps its place meanwhile.
-        let read = move || (reader.daily_tallies(experiment, &days), place);
+        let read = move || {
+            let rows = if by_revision {
+                reader.daily_tallies_by_revision(experiment, &days)
+            } else {
+                let rows = reader.daily_tallies(experiment, &days);
+                let one = |daily| RevisionTally { revision: None, daily };
+                rows.map(|rows| rows.into_iter().map(one).collect())
+            };
+            (rows, place)
+        };
         let (rows, place) = tokio::task::spawn_blocking(read).await.map_err(unreadable)?;
         let rows = rows.map_err(unreadable)?;
         Ok(stream::iter(rows).map(move |row| {
@@ -55,13 +65,15 @@ impl Exports {
     }
 }
 
-fn message(DailyTally { day, arm, tally }: DailyTally, channel: Channel) -> v1::DailyTally {
+fn message(row: RevisionTally, channel: Channel) -> v1::DailyTally {
+    let RevisionTally { revision, daily: DailyTally { day, arm, tally } } = row;
     let (ones, symbols) = match channel {
         Channel::Bit(_) => (tally.ones(), Vec::new()),
         Channel::Kary(channel) => (0, tally.counts(channel.alphabet()).collect()),
     };
     let (day, arm, reports) = (day.get(), arm.to_u32(), tally.reports());
-    v1::DailyTally { day, arm, reports, ones, symbols }
+    let revision = revision.map_or(0, Revision::get);
+    v1::DailyTally { day, arm, reports, ones, symbols, revision }
 }
 
 /// The requested days.

@@ -354,7 +354,7 @@ impl Operator for OperatorService {
         let request = request.into_inner();
         let days = days(&request)?;
         let experiment = find(&self.registry, request.experiment_id).await?;
-        let tallies = self.exports.tallies(&experiment, days).await?;
+        let tallies = self.exports.tallies(&experiment, days, request.by_revision).await?;
         let tallies = tallies.take_until(Box::pin(self.ending.clone().wait()));
         Ok(Response::new(until_revoked(until_end(tallies, self.ending.clone()), caller)))
     }

@@ -111,7 +111,7 @@ impl Wanted {
         let alpha = alpha.map_err(|error| Failure::Refused(format!("--alpha: {error}")))?;
         let all = (None, None);
         let (specification, tallies) =
-            daily_tallies(&self.connection, &self.experiment, all).await?;
+            daily_tallies(&self.connection, &self.experiment, all, true).await?;
         OverTimeView::new(&specification, &tallies, alpha)
     }
 }

@@ -121,7 +121,7 @@ impl Export {
     async fn tallies(&self) -> anyhow::Result<Vec<Column>> {
         let days = (self.first_day, self.last_day);
         let (specification, tallies) =
-            daily_tallies(&self.connection, &self.experiment, days).await?;
+            daily_tallies(&self.connection, &self.experiment, days, false).await?;
         tallies_view::columns(&specification, &tallies)
     }
 }

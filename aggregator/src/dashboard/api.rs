@@ -117,7 +117,8 @@ async fn tallies(
     uri: Uri,
 ) -> Answer {
     let (first_day, last_day) = (parameter(&uri, "first_day")?, parameter(&uri, "last_day")?);
-    let request = ExportTalliesRequest { experiment_id: id, first_day, last_day };
+    let request =
+        ExportTalliesRequest { experiment_id: id, first_day, last_day, by_revision: false };
     let tallies =
         dashboard_state.service()?.export_tallies(call(&caller, request)).await?.into_inner();
     let view = |DailyTally { day, arm, reports, ones, .. }| TallyView { day, arm, reports, ones };

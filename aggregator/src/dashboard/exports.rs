@@ -97,7 +97,7 @@ pub(super) async fn over_time(
         alpha => ErrorLevel::new(alpha),
     };
     let alpha = alpha.map_err(|error| Refusal::invalid(error.to_string()))?;
-    let (specification, tallies) = daily(service, caller, request.experiment_id).await?;
+    let (specification, tallies) = daily(service, caller, request.experiment_id, true).await?;
     OverTimeView::new(&specification, &tallies, alpha).map_err(|error| unreadable(&error))
 }
 
@@ -106,9 +106,11 @@ async fn daily(
     service: &OperatorService,
     caller: &Caller,
     experiment_id: String,
+    by_revision: bool,
 ) -> Result<(Specification, Vec<DailyTally>), Refusal> {
     let name = ExperimentName { experiment_id: experiment_id.clone() };
-    let request = ExportTalliesRequest { experiment_id, first_day: None, last_day: None };
+    let request =
+        ExportTalliesRequest { experiment_id, first_day: None, last_day: None, by_revision };
     let tallies = service.export_tallies(call(caller, request)).await?.into_inner();
     let tallies: Vec<_> = tallies.try_collect().await?;
     // Requested after the tallies, so that it has every arm with reports.

@@ -69,7 +69,8 @@ fn new_harm(experiment: &Experiment, serving: &PublishedExperiment) -> Vec<(usiz
     if serving.state != ExperimentState::Running || !written.pauses_on_harm() {
         return Vec::new();
     }
-    let mut beyond = beyond_limits(specification, &experiment.tallies());
+    let mut beyond =
+        beyond_limits(specification, experiment.initial_arms(), &experiment.snapshot());
     beyond.retain(|&(arm, metric)| {
         let name = specification.metric(metric).map_or("", |metric| metric.name());
         !u32::try_from(arm).is_ok_and(|arm| written.has_paused_for(arm, name))

@@ -9,7 +9,7 @@ use bandana_learners::LearnerConfig;
 use bandana_learners::LearnerError;
 use bandana_learners::pending::PendingEstimator;
 use bandana_learners::{TallySnapshot, reports_until_policy};
-use bandana_shared::identity::{ArmIndex, Day, ExperimentId};
+use bandana_shared::identity::{ArmIndex, Day, ExperimentId, Revision};
 use bandana_shared::limits::ARMS_MAX;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::signing::Signature;
@@ -94,8 +94,9 @@ impl Experiment {
         version: u64,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, LearnerError> {
-        let ExperimentRecord { key, config, tallies, days, .. } = record;
-        let counted = TallySnapshot { tallies: tallies.clone(), days: days.clone() };
+        let ExperimentRecord { key, config, tallies, days, history, .. } = record;
+        let (days, history) = (days.clone(), history.clone());
+        let counted = TallySnapshot { tallies: tallies.clone(), days, history };
         let newest = Arc::new(record.revisions.last().ok_or(LearnerError::NoActiveArm)?.clone());
         let initial_arms = record.revisions.first().map_or(0, |first| first.arms().len());
         let StoredPolicy { policy, reports } = match &record.policy {
@@ -175,6 +176,11 @@ impl Experiment {
 
     fn counted(&self) -> MutexGuard<'_, TallySnapshot> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The committed tallies, with those of each day and revision.
+    pub(crate) fn snapshot(&self) -> TallySnapshot {
+        self.counted().clone()
     }
 
     /// The number of committed reports of all arms.
@@ -257,7 +263,10 @@ impl Experiment {
         let mut alarms = monitor.alarms(AlarmQuery {
             now,
             is_running: serving.state == ExperimentState::Running,
-            best: |arm| probability_best(&serving.specification, &self.tallies(), arm),
+            best: |arm| {
+                let counted = (self.initial_arms, &self.snapshot());
+                probability_best(&serving.specification, counted, arm)
+            },
             label: |arm| arms.get(arm).map_or_else(String::new, |arm: &Arm| arm.label().to_owned()),
         });
         alarms.extend(harm::alarm(&paused));
@@ -266,7 +275,10 @@ impl Experiment {
 
     /// Publishes the deltas of a commit. Returns `true` when the reports since the last policy make
     /// a new one due: 1% of the policy's reports, and at least [`REPORTS_PER_POLICY_MIN`].
-    pub(crate) fn add(&self, deltas: impl Iterator<Item = (Day, ArmIndex, Tally)>) -> bool {
+    pub(crate) fn add(
+        &self,
+        deltas: impl Iterator<Item = (Day, Option<Revision>, ArmIndex, Tally)>,
+    ) -> bool {
         let mut counted = self.counted();
         for delta in deltas {
             counted.add(self.config.memory, delta);
@@ -358,13 +370,14 @@ impl Experiment {
 
     /// Serves the state in a record of this experiment, unless the record is older.
     pub(super) fn apply_record(&self, record: ExperimentRecord) -> Result<(), LearnerError> {
-        let ExperimentRecord { state, revisions, signatures, tallies, days, policy, .. } = record;
+        let ExperimentRecord { state, revisions, signatures, tallies, policy, .. } = record;
+        let (days, history) = (record.days, record.history);
         let (is_archived, written) = (record.is_archived, Arc::new(record.written));
         let newest = revisions.into_iter().next_back().ok_or(LearnerError::NoActiveArm)?;
         let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.serving();
         if let Some(StoredPolicy { policy, reports }) = policy {
-            self.set_counted(TallySnapshot { tallies, days });
+            self.set_counted(TallySnapshot { tallies, days, history });
             if policy.version > before.policy.version {
                 let signatures = signatures.into();
                 let (policy, specification) = (Arc::new(policy), Arc::new(newest));

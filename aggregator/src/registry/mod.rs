@@ -300,6 +300,7 @@ mod tests {
             signatures: Vec::new(),
             tallies: Vec::new(),
             days: Days::default(),
+            history: History::default(),
             policy: None,
         }
     }

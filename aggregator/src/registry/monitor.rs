@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use bandana_learners::harm::allowed;
-use bandana_learners::{Learner, LearnerInput};
+use bandana_learners::{Learner, LearnerInput, TallySnapshot};
 use bandana_shared::cells::{Limit, Metric};
 use bandana_shared::specification::Specification;
-use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1::HarmPause;
 
 use super::{PublishedExperiment, lists};
@@ -62,12 +61,12 @@ fn arrival(specification: &Specification) -> Arrival {
 /// The probability that an arm is best by all reports. `None` if it is not defined.
 pub(crate) fn probability_best(
     specification: &Specification,
-    tallies: &[Tally],
+    (initial_arms, counted): (usize, &TallySnapshot),
     arm: usize,
 ) -> Option<f64> {
     // Arms that do harm have no traffic, however good their rewards are.
-    let active = allowed(specification, tallies);
-    let tallies = specification.cells().of_arms(tallies, 0, None);
+    let active = allowed(specification, initial_arms, counted);
+    let tallies = specification.cells().of_arms(&counted.tallies, 0, None);
     let input = LearnerInput::new(&tallies, &active, specification.channel());
     Some(Learner::LdpTs.weights(&input).ok()?.share(arm))
 }

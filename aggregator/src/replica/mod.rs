@@ -9,7 +9,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bandana_learners::TallySnapshot;
 use bandana_shared::identity::StoreId;
 use tokio::sync::{oneshot, watch};
 
@@ -242,8 +241,7 @@ impl Follower {
         let begin = self.clock.monotonic();
         let news = self.link.news(&self.name, &known, &known_trusted, &mut self.settled)?;
         self.heard_in = self.clock.monotonic().saturating_sub(begin);
-        let ChangeFeed { changed, all, mut tallies, mut days, trusted, trusted_ids, holds_lease } =
-            news;
+        let ChangeFeed { changed, all, mut tallies, trusted, trusted_ids, holds_lease } = news;
         // An experiment known before the poll came from the database; one that is missing now is
         // gone.
         for (.., experiment) in experiments.iter().filter(|(.., e)| !all.contains(&e.key())) {
@@ -265,9 +263,8 @@ impl Follower {
             tracing::info!(holds_lease, "the policies of all replicas are computed here, or not");
         }
         for (reports, acknowledged, experiment) in experiments {
-            let tallies = tallies.remove(&experiment.key()).unwrap_or_default();
-            let days = days.remove(&experiment.key()).unwrap_or_default();
-            let heard = TallySnapshot { tallies, days };
+            let mut heard = tallies.remove(&experiment.key()).unwrap_or_default();
+            heard.remember(experiment.config().memory);
             // Reports known before the poll came from the database; fewer now means that it has
             // lost some.
             if heard.tallies.iter().map(|tally| tally.reports()).sum::<u64>() < reports {

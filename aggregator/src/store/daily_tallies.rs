@@ -1,6 +1,8 @@
-//! Tallies of single days.
+//! Tallies of single days and revisions.
 
-use bandana_shared::identity::{ArmIndex, Day};
+use std::collections::BTreeMap;
+
+use bandana_shared::identity::{ArmIndex, Day, Revision};
 use bandana_shared::tally::Tally;
 
 /// The tally of one arm for one day.
@@ -12,4 +14,22 @@ pub struct DailyTally {
     pub arm: ArmIndex,
     /// The tally of that day's reports.
     pub tally: Tally,
+}
+
+/// The tally of one arm for one day and one revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RevisionTally {
+    /// The revision that the uploads named; none where the store did not keep it yet.
+    pub revision: Option<Revision>,
+    /// The tally of that revision's reports.
+    pub daily: DailyTally,
+}
+
+/// The sums over all revisions, by day and then by arm.
+pub(super) fn over_revisions(rows: Vec<RevisionTally>) -> Vec<DailyTally> {
+    let mut sums: BTreeMap<(Day, ArmIndex), Tally> = BTreeMap::new();
+    for RevisionTally { daily: DailyTally { day, arm, tally }, .. } in rows {
+        *sums.entry((day, arm)).or_default() += tally;
+    }
+    sums.into_iter().map(|((day, arm), tally)| DailyTally { day, arm, tally }).collect()
 }

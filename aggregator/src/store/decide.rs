@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use bandana_shared::identity::{ArmIndex, Day, UploadId};
+use bandana_shared::identity::{ArmIndex, Day, Revision, UploadId};
 use bandana_shared::tally::Tally;
 
 use super::{ValidUpload, Verdict};
@@ -103,20 +103,24 @@ fn judge(upload: &ValidUpload, state: &DedupState<'_>, fresh: &Fresh) -> Verdict
 #[derive(Default)]
 struct DayGroup {
     ids: Vec<UploadId>,
-    sums: BTreeMap<(ExperimentKey, ArmIndex), Tally>,
+    sums: BTreeMap<(ExperimentKey, Revision, ArmIndex), Tally>,
 }
 
 impl DayGroup {
     fn add(&mut self, upload: &ValidUpload) {
         self.ids.push(upload.id);
         for &(arm, tally) in &upload.tallies {
-            *self.sums.entry((upload.experiment.key(), arm)).or_default() += tally;
+            let place = (upload.experiment.key(), upload.revision, arm);
+            *self.sums.entry(place).or_default() += tally;
         }
     }
 
     fn into_row(mut self, day: Day) -> GroupRow {
         self.ids.sort_unstable();
-        let delta = |((experiment, arm), tally)| Delta { experiment, arm, tally };
+        let delta = |((experiment, revision, arm), tally)| {
+            let revision = Some(revision);
+            Delta { experiment, revision, arm, tally }
+        };
         GroupRow { day, ids: self.ids, deltas: self.sums.into_iter().map(delta).collect() }
     }
 }

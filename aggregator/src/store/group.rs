@@ -1,7 +1,7 @@
 //! Groups: the rows that a commit of uploads adds.
 
 use bandana_shared::alphabet::Symbol;
-use bandana_shared::identity::{ArmIndex, Day, UploadId};
+use bandana_shared::identity::{ArmIndex, Day, Revision, UploadId};
 use bandana_shared::stored::{Older, Stored, StoredError};
 use bandana_shared::tally::Tally;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,8 @@ use super::{ExperimentKey, StoreError, damaged};
 pub struct Delta {
     /// The experiment.
     pub experiment: ExperimentKey,
+    /// The revision that the uploads named; none in groups of a store that did not keep it yet.
+    pub revision: Option<Revision>,
     /// The arm.
     pub arm: ArmIndex,
     /// The tally to add.
@@ -30,7 +32,26 @@ pub struct GroupRow {
     pub deltas: Vec<Delta>,
 }
 
-/// A row's deltas as stored beside the ids: experiment, arm, reports, reports of symbol 1, and
+/// The number of a cell and a revision in the columns called `arm`: the index of the cell, plus 65,536
+/// times the revision. Stores that did not keep the revision have the index alone.
+pub(super) fn stored_arm(revision: Option<Revision>, arm: ArmIndex) -> u32 {
+    let revision = revision.map_or(0, Revision::get).min(REVISION_MAX);
+    revision << ARM_BITS | arm.to_u32()
+}
+
+/// The revision and the index in a number of [`stored_arm`].
+pub(super) fn revision_and_arm(stored: u32) -> Result<(Option<Revision>, ArmIndex), StoreError> {
+    let index = (stored & ((1 << ARM_BITS) - 1)) as usize;
+    let arm = ArmIndex::new(index).map_err(|error| damaged(error.to_string()))?;
+    Ok((Revision::new(stored >> ARM_BITS).ok(), arm))
+}
+
+/// The bits of the index, and the last revision that has a number of its own: PostgreSQL's integers
+/// have a sign.
+const ARM_BITS: u32 = 16;
+const REVISION_MAX: u32 = (1 << 15) - 1;
+
+/// A row's deltas as stored beside the ids: experiment, the number of [`stored_arm`], reports, reports of symbol 1, and
 /// reports of each symbol beyond 1.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StoredDeltas(Vec<StoredDelta>);
@@ -54,9 +75,10 @@ impl Stored for StoredDeltas {
 
 impl StoredDeltas {
     pub(super) fn new(deltas: &[Delta]) -> Self {
-        let delta = |Delta { experiment, arm, tally }: &Delta| {
+        let delta = |Delta { experiment, revision, arm, tally }: &Delta| {
             let beyond = tally.beyond_bits().map(|(symbol, count)| (symbol.get(), count));
-            (experiment.0, arm.to_u32(), tally.reports(), tally.ones(), beyond.collect())
+            let arm = stored_arm(*revision, *arm);
+            (experiment.0, arm, tally.reports(), tally.ones(), beyond.collect())
         };
         Self(deltas.iter().map(delta).collect())
     }

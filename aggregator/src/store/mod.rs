@@ -25,7 +25,8 @@ use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
-pub use daily_tallies::DailyTally;
+use daily_tallies::over_revisions;
+pub use daily_tallies::{DailyTally, RevisionTally};
 pub use decide::{Decision, DedupState, decide};
 pub use embedded::{
     Backup, BackupError, BackupProgress, EmbeddedSettings, EmbeddedStore, IdShares, SeenIds,
@@ -36,8 +37,8 @@ pub(crate) use embedded::{committing, data_version, opening, reading, sync_direc
 pub(crate) use error::damaged;
 use error::postgres;
 pub use error::{DamageError, DatabaseError, OpenError, Outcome, StoreError, StoreRefusal};
-use group::StoredDeltas;
 pub use group::{Delta, GroupRow};
+use group::{StoredDeltas, revision_and_arm, stored_arm};
 pub(crate) use postgres::{
     ChangeFeed, Handover, Heartbeat, Letter, PgConnection, Pulse, Settled, Slot, Target, Waits,
 };
@@ -386,6 +387,8 @@ pub struct ExperimentRecord {
     /// The tallies by day, for the days within the learner's memory; empty when the memory is
     /// unlimited.
     pub days: Days,
+    /// The tallies by day and revision.
+    pub history: History,
     /// The policy for the newest revision. None: this store keeps no policy, and the server
     /// computes one.
     pub policy: Option<StoredPolicy>,

@@ -12,8 +12,8 @@ use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
 use super::postgres::{self, PgConnection, Pulse, Target, Waits};
 use super::{
     AuditQuery, AuditRecord, CuratorName, DailyTally, DamageError, DataSetRecord, DatabaseError,
-    DebitRecord, ExperimentKey, KeptAnswer, PostgresSettings, QuestionKey, SessionRecord,
-    SessionUpdate, StoreError, TrustedRecord,
+    DebitRecord, ExperimentKey, KeptAnswer, PostgresSettings, QuestionKey, RevisionTally,
+    SessionRecord, SessionUpdate, StoreError, TrustedRecord, over_revisions,
 };
 use crate::datasets::fingerprint::FingerprintKey;
 
@@ -124,6 +124,18 @@ impl StoreReader {
         experiment: ExperimentKey,
         days: &RangeInclusive<Day>,
     ) -> Result<Vec<DailyTally>, StoreError> {
+        self.daily_tallies_by_revision(experiment, days).map(over_revisions)
+    }
+
+    /// [`Self::daily_tallies`] of each revision, by day, revision and arm.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn daily_tallies_by_revision(
+        &self,
+        experiment: ExperimentKey,
+        days: &RangeInclusive<Day>,
+    ) -> Result<Vec<RevisionTally>, StoreError> {
         self.read(
             |connection| embedded::daily_tallies(connection, experiment, days),
             |link| postgres::daily_tallies(link, experiment, days),

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use bandana_shared::identity::{ArmIndex, Day, UploadId};
+use bandana_shared::identity::{ArmIndex, Day, Revision, UploadId};
 use bandana_shared::tally::Tally;
 
 use super::{ExperimentKey, ExperimentState};
@@ -27,6 +27,8 @@ pub struct ValidUpload {
     pub day: Day,
     /// The experiment that the upload's digest names.
     pub experiment: Arc<dyn UploadTarget>,
+    /// The revision of the experiment that the digest names.
+    pub revision: Revision,
     /// The tally of each arm that occurs, in ascending order of the arms.
     pub tallies: Vec<(ArmIndex, Tally)>,
     /// The app that the upload came from. None: apps show no keys.

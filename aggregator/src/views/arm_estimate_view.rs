@@ -17,6 +17,7 @@ pub(super) struct ArmEstimateView {
     pub(super) weight: f64,
     pub(super) manipulation_shift: f64,
     pub(super) symbols: Vec<SymbolView>,
+    pub(super) coverage: f64,
 }
 
 impl ArmEstimateView {
@@ -59,6 +60,7 @@ impl From<ArmEstimate> for ArmEstimateView {
             weight: shown.weight,
             manipulation_shift: shown.manipulation_shift,
             symbols: shown.symbols.into_iter().map(Into::into).collect(),
+            coverage: shown.coverage,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Views of estimates, as text and as JSON.
 
-use bandana_shared::wire::v1::{Estimand, Estimates, Holdout, Lead, Lift};
+use bandana_shared::wire::v1::{
+    ArmEstimate, Estimand, Estimates, Holdout, Lead, Lift, SegmentEstimates,
+};
 use serde::Serialize;
 
 use super::alarm_view::{self, AlarmView};
@@ -8,6 +10,7 @@ use super::arm_estimate_view::{ArmEstimateView, SymbolView, number};
 use super::columns::{Cells, Column};
 use super::context_view::{self, FeatureView};
 use super::experiment_view::{ShuffledView, estimand_in_words};
+use super::lead_view::LeadView;
 use super::measurement_view::{self, MetricEstimatesView, SegmentView};
 use super::table::{Side, Table, visible};
 
@@ -19,14 +22,18 @@ each category), reports, epsilon (in nats for each report), shuffled (as of `exp
 manipulation_gain, best_arm (an index; null while none is best with confidence 1 - alpha), \
 lead (null, or of the arm with the largest estimate over the rival that is most in the way of a verdict: \
 arm, rival, difference, low, high, reports_left: further ones until best_arm is known if all stays as it \
-is, null: never), control_arm, holdout (null, or share: of the installations, reports, reports_of_others: of rewards, \
+is, null: never, coverage: as of lifts), control_arm, holdout (null, or share: of the installations, reports, reports_of_others: of rewards, \
 mean, mean_of_others: null without reports, earned: the others' mean less that of the holdout, low, high: bounds \
 for it that hold at all times), lifts (of each other arm over the control arm: arm, difference, low, high: bounds \
 that hold for all pairs of arms at all times at once, relative: difference as a share of the control arm's \
-estimate, null unless that is above 0), summary (a sentence), policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
+mean among the users of both, null unless that is above 0, relative_low, relative_high: bounds for \
+it, null unless that is certainly above 0, coverage: the share of the users that both arms were played to), summary (a sentence), policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
 without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, \
 symbols: empty unless k-ary, else for each symbol count: reports that say it, frequency: its \
-debiased share among the true ones, low, high, meaning: of a reason for refusals, else null), segments (segmentation, value, arms: as above, of the installations with this value, with weight of their traffic), metrics (name, share: of the assignments that report it, low, high: of its range, \
+debiased share among the true ones, low, high, meaning: of a reason for refusals, else null, coverage: the share of \
+the users that the estimate speaks for: it is the mean over all users, by segment, day and revision), segments \
+(segmentation, value, best_arm, lead: as above, with one error level for all segments, arms: as above, of the \
+installations with this value, with weight of their traffic), metrics (name, share: of the assignments that report it, low, high: of its range, \
 at_most, at_least: limits on its mean or null, arms: as above, harmful_arms: indices), features (research: \
 feature, scores: of each arm arm, reports, estimate: of the product of the level of the reward, from -1 to 1, \
 with the feature, low, high, score: what devices choose by; with them, arms are of those who explore), alarms (name, message, since_unix_seconds: null \
@@ -56,24 +63,6 @@ pub(crate) struct EstimatesView {
     alarms: Vec<AlarmView>,
 }
 
-/// Stable JSON form of the lead of an arm.
-#[derive(Debug, Serialize)]
-struct LeadView {
-    arm: u32,
-    rival: u32,
-    difference: f64,
-    low: f64,
-    high: f64,
-    reports_left: Option<u64>,
-}
-
-impl From<Lead> for LeadView {
-    fn from(lead: Lead) -> Self {
-        let Lead { arm, rival, difference, low, high, reports_left } = lead;
-        Self { arm, rival, difference, low, high, reports_left }
-    }
-}
-
 /// Stable JSON form of the lift of an arm.
 #[derive(Debug, Serialize)]
 struct LiftView {
@@ -82,11 +71,16 @@ struct LiftView {
     low: f64,
     high: f64,
     relative: Option<f64>,
+    relative_low: Option<f64>,
+    relative_high: Option<f64>,
+    coverage: f64,
 }
 
 impl From<Lift> for LiftView {
-    fn from(Lift { arm, difference, low, high, relative }: Lift) -> Self {
-        Self { arm, difference, low, high, relative }
+    fn from(lift: Lift) -> Self {
+        let Lift { arm, difference, low, high, relative, coverage, .. } = lift;
+        let Lift { relative_low, relative_high, .. } = lift;
+        Self { arm, difference, low, high, relative, relative_low, relative_high, coverage }
     }
 }
 
@@ -237,7 +231,10 @@ impl EstimatesView {
             ("low", Side::Right),
             ("high", Side::Right),
             ("relative", Side::Right),
+            ("from", Side::Right),
+            ("to", Side::Right),
         ]);
+        let percent = |share: f64| format!("{:+.1}%", 100.0 * share);
         for lift in &self.lifts {
             table.push([
                 lift.arm.to_string(),
@@ -245,8 +242,9 @@ impl EstimatesView {
                 signed(lift.difference),
                 signed(lift.low),
                 signed(lift.high),
-                lift.relative
-                    .map_or_else(|| "-".to_owned(), |share| format!("{:+.1}%", 100.0 * share)),
+                lift.relative.map_or_else(|| "-".to_owned(), percent),
+                lift.relative_low.map_or_else(|| "-".to_owned(), percent),
+                lift.relative_high.map_or_else(|| "-".to_owned(), percent),
             ]);
         }
         if self.lifts.is_empty() {
@@ -419,21 +417,13 @@ fn summary(estimates: &Estimates) -> String {
     if estimates.estimand() == Estimand::Frequencies {
         return "Categories have no order: look at the shares of each below.".to_owned();
     }
-    let Some(lead) = &estimates.lead else {
-        return match estimates.reports {
-            0 => "There are no reports yet.".to_owned(),
-            _ => "Only one arm has reports yet, so there is nothing to compare.".to_owned(),
-        };
-    };
-    let label = |place: u32| {
-        let found = estimates.arms.iter().find(|arm| arm.arm == place);
-        found.map_or_else(|| place.to_string(), |arm| visible(&arm.label))
-    };
+    let Some(lead) = &estimates.lead else { return without_lead(estimates) };
+    let label = |place: u32| label_of(estimates, place);
     let (leader, rival) = (label(lead.arm), label(lead.rival));
     let percent = confidence(estimates.alpha);
     let apart =
         format!("{} ({} to {})", number(lead.difference), number(lead.low), number(lead.high));
-    match (estimates.best_arm, lead.reports_left) {
+    let of_all = match (estimates.best_arm, lead.reports_left) {
         (Some(_), _) => {
             format!("{leader} is best, ahead of {rival} by {apart}, with confidence {percent}.")
         }
@@ -446,7 +436,78 @@ fn summary(estimates: &Estimates) -> String {
             "{leader} seems ahead of {rival} by {apart}; as the traffic is, that will not become certain \
              with confidence {percent}."
         ),
+    };
+    let by_segment = where_segments_differ(estimates);
+    // What differs by segment is what a decision needs first.
+    let of_all =
+        if by_segment.is_empty() { of_all } else { format!("{by_segment} Over all: {of_all}") };
+    of_all + &speaks_for(lead)
+}
+
+/// The sentence where no two arms can be compared.
+fn without_lead(estimates: &Estimates) -> String {
+    if estimates.reports == 0 {
+        return "There are no reports yet.".to_owned();
     }
+    let harms = |arm: &ArmEstimate| {
+        estimates.metrics.iter().any(|metric| metric.harmful_arms.contains(&arm.arm))
+    };
+    let played = estimates.arms.iter().filter(|arm| !arm.retired && arm.reports > 0);
+    let (harmful, rest): (Vec<_>, Vec<_>) = played.partition(|arm| harms(arm));
+    match (&rest[..], &harmful[..]) {
+        ([] | [_], []) => "Only one arm has reports yet, so there is nothing to compare.".to_owned(),
+        ([only], _) => format!(
+            "{} is the only arm with reports that does no harm, so there is nothing to compare.",
+            visible(&only.label)
+        ),
+        _ => "No two arms have been played to the same users, by segment, day and revision, so there \
+              is nothing to compare."
+            .to_owned(),
+    }
+}
+
+fn label_of(estimates: &Estimates, place: u32) -> String {
+    let found = estimates.arms.iter().find(|arm| arm.arm == place);
+    found.map_or_else(|| place.to_string(), |arm| visible(&arm.label))
+}
+
+/// A sentence on the best arm of each segment, where they differ; empty otherwise.
+fn where_segments_differ(estimates: &Estimates) -> String {
+    let best =
+        |one: &SegmentEstimates| Some((one.segmentation.clone(), one.value.clone(), one.best_arm?));
+    let all: Vec<(String, String, u32)> = estimates.segments.iter().filter_map(best).collect();
+    let is_same = all.iter().all(|(.., arm)| *arm == all[0].2);
+    let disagrees = estimates.best_arm.is_some_and(|best| all.iter().any(|(.., arm)| *arm != best));
+    if is_same && !disagrees {
+        return String::new();
+    }
+    let one = |(segmentation, value, arm): &(String, String, u32)| {
+        format!("for {segmentation} {}, {}", visible(value), label_of(estimates, *arm))
+    };
+    let shown: Vec<String> = all.iter().take(SEGMENTS_SHOWN).map(one).collect();
+    let more = match all.len().saturating_sub(SEGMENTS_SHOWN) {
+        0 => String::new(),
+        more => format!("; and {more} more below"),
+    };
+    format!(
+        "The best arm differs by segment, with confidence {}: {}{more}.",
+        confidence(estimates.alpha),
+        shown.join("; ")
+    )
+}
+
+/// Most segments that the sentence names.
+const SEGMENTS_SHOWN: usize = 6;
+
+/// Of how many users a lead tells, if not of nearly all.
+fn speaks_for(lead: &Lead) -> String {
+    if lead.coverage > 0.99 || lead.coverage <= 0.0 {
+        return String::new();
+    }
+    format!(
+        " That speaks for {:.0}% of the users: both arms were played to them, by segment, day and revision.",
+        100.0 * lead.coverage
+    )
 }
 
 /// The name of an estimand in JSON and in exports.
@@ -485,14 +546,12 @@ fn signed(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bandana_shared::wire::v1::ArmEstimate;
-
     use super::*;
 
     fn told(best_arm: Option<u32>, reports_left: Option<u64>) -> String {
         let arm = |arm, label: &str| ArmEstimate { arm, label: label.into(), ..Default::default() };
         let (difference, low, high) = (0.104, -0.0061, 0.2141);
-        let lead = Lead { arm: 1, rival: 0, difference, low, high, reports_left };
+        let lead = Lead { arm: 1, rival: 0, difference, low, high, reports_left, coverage: 1.0 };
         summary(&Estimates {
             arms: vec![arm(0, "blue"), arm(1, "gr\u{202e}een")],
             reports: 7,

@@ -6,6 +6,7 @@ use bandana_shared::wire::v1;
 use serde::Serialize;
 
 use super::arm_estimate_view::{ArmEstimateView, number};
+use super::lead_view::LeadView;
 use super::table::{Side, Table, visible};
 
 /// Stable JSON form of a segmentation.
@@ -103,6 +104,8 @@ pub(super) struct SegmentView {
     /// The value, with several segmentations as `platform=ios`.
     #[serde(skip)]
     title: String,
+    best_arm: Option<u32>,
+    lead: Option<LeadView>,
     arms: Vec<ArmEstimateView>,
 }
 
@@ -125,11 +128,12 @@ impl SegmentView {
         let first = shown.first().map(|one| one.segmentation.clone()).unwrap_or_default();
         let is_one = shown.iter().all(|one| one.segmentation == first);
         let view = |shown: v1::SegmentEstimates| {
-            let v1::SegmentEstimates { value, arms, segmentation } = shown;
+            let v1::SegmentEstimates { value, arms, segmentation, best_arm, lead } = shown;
             let title =
                 if is_one { value.clone() } else { [&*segmentation, "=", &*value].concat() };
             let arms = arms.into_iter().map(Into::into).collect();
-            Self { segmentation, value, title, arms }
+            let lead = lead.map(Into::into);
+            Self { segmentation, value, title, best_arm, lead, arms }
         };
         shown.into_iter().map(view).collect()
     }
@@ -181,6 +185,10 @@ pub(super) fn describe(
     for segment in segments {
         text.extend(["\nsegment ", &visible(&segment.title), "\n\n"]);
         text += &table(&segment.arms, true, |_| "").render(columns);
+        let best = segment.best_arm.and_then(|best| segment.arms.iter().find(|a| a.arm == best));
+        if let Some(arm) = best {
+            text += &format!("best here: {} ({})\n", arm.arm, visible(&arm.label));
+        }
     }
     text
 }

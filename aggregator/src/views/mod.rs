@@ -14,6 +14,7 @@ pub(crate) mod draft_values;
 pub(crate) mod estimates_view;
 pub(crate) mod experiment_view;
 pub(crate) mod failure;
+mod lead_view;
 mod measurement_view;
 pub(crate) mod over_time_view;
 pub(crate) mod record_view;

@@ -6,7 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use bandana_shared::identity::Day;
+use bandana_learners::history::History;
+use bandana_shared::cells::Cell;
+use bandana_shared::confidence::Strata;
+use bandana_shared::identity::{Day, Revision};
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::tally::Tally;
@@ -19,7 +22,7 @@ use super::date::date_of;
 use super::estimates_view::{confidence, estimand_name};
 use super::table::{Side, Table, visible};
 use super::tallies_view::checked;
-use crate::estimates::tally_estimate;
+use crate::estimates::arm_mean;
 
 /// Help text on the fields.
 pub(crate) const FIELDS: &str = "\
@@ -58,29 +61,35 @@ struct ArmView {
 }
 
 impl OverTimeView {
-    /// The rewards in all segments, with intervals of this level. `specification` must be as new as
-    /// the tallies, so that it has all their arms.
+    /// The rewards over all users, with intervals of this level, from tallies by day and revision.
+    /// `specification` must be as new as the tallies, so that it has all their arms.
     pub(crate) fn new(
         specification: &Specification,
         tallies: &[DailyTally],
         alpha: ErrorLevel,
     ) -> anyhow::Result<Self> {
-        let mut of_days: BTreeMap<u32, Vec<(usize, Tally)>> = BTreeMap::new();
+        let cells = specification.cells();
+        let mut of_days: BTreeMap<u32, Vec<(&DailyTally, Cell, Tally)>> = BTreeMap::new();
         for (row, cell, tally) in checked(specification, tallies)? {
-            if cell.metric == 0 {
-                of_days.entry(row.day).or_default().push((cell.arm.get(), tally));
+            if cell.metric == 0 && cell.coordinate == 0 {
+                of_days.entry(row.day).or_default().push((row, cell, tally));
             }
         }
         let mut sums = vec![Tally::EMPTY; specification.arms().len()];
-        let day = |(day, more): (u32, Vec<(usize, Tally)>)| {
-            for (arm, tally) in more {
-                sums[arm] = [sums[arm], tally].into_iter().sum();
+        let mut history = History::default();
+        let day = |(day, more): (u32, Vec<(&DailyTally, Cell, Tally)>)| {
+            let number = Day::new(day);
+            for (row, cell, tally) in more {
+                sums[cell.arm.get()] += tally;
+                history.add(number, Revision::new(row.revision).ok(), cells.index(cell), tally);
             }
+            let alphabet = specification.channel().alphabet();
+            let strata = history.strata((cells, alphabet), 0, |_| true);
             DayView {
-                number: Day::new(day),
-                day: date_of(Day::new(day)),
+                number,
+                day: date_of(number),
                 reports: sums.iter().map(|tally| tally.reports()).sum(),
-                arms: known_arms(specification, &sums, alpha),
+                arms: known_arms(specification, (&sums, &strata), alpha),
             }
         };
         Ok(Self {
@@ -176,11 +185,16 @@ impl OverTimeView {
 }
 
 /// The arms that have reports by then.
-fn known_arms(specification: &Specification, sums: &[Tally], alpha: ErrorLevel) -> Vec<ArmView> {
+fn known_arms(
+    specification: &Specification,
+    (sums, strata): (&[Tally], &Strata),
+    alpha: ErrorLevel,
+) -> Vec<ArmView> {
     let known = specification.arms().iter().zip(sums).zip(0..);
     let known = known.filter(|((_, tally), _)| tally.reports() > 0);
     let view = |((arm, tally), place): ((&Arm, &Tally), u32)| {
-        let told = tally_estimate(specification, 0, alpha, tally);
+        let arm_and_tally = (place as usize, tally);
+        let told = arm_mean(specification, (0, alpha), strata, arm_and_tally);
         ArmView {
             arm: place,
             label: arm.label().to_owned(),

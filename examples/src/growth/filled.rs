@@ -16,7 +16,9 @@ use bandana_learners::window::Memory;
 use bandana_learners::{Learner, LearnerConfig};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, UnixSeconds, UploadId};
+use bandana_shared::identity::{
+    ArmIndex, Day, Digest, ExperimentId, Revision, UnixSeconds, UploadId,
+};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
@@ -130,6 +132,7 @@ fn write(store: &mut dyn Store, size: Size) -> anyhow::Result<Filled> {
                 id: id(number, !load),
                 day: day.back(u32::try_from(number % u64::from(size.days))?),
                 experiment: Arc::<Experiment>::clone(&experiments[place % experiments.len()]),
+                revision: Revision::FIRST,
                 tallies: vec![(ArmIndex::new(place % size.arms)?, Tally::new(1, number % 2)?)],
                 app: None,
             })

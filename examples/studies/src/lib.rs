@@ -7,6 +7,7 @@
 //! - [`segments`]: users in segments, as `segments-study` runs them.
 //! - [`contexts`]: private contexts, as `context-study` runs them.
 //! - [`synthetic`]: synthetic tables of a census, as `synthetic-study` makes them.
+//! - [`verdicts`]: wrong verdicts, as `verdict-study` counts them.
 //! - [`picture`]: files, colours and legends of pictures, for all programs.
 //! - [`program`]: options, progress and Ctrl-C, for all.
 //!
@@ -20,4 +21,5 @@ pub mod program;
 pub mod regret;
 pub mod segments;
 pub mod synthetic;
+pub mod verdicts;
 pub mod visits;

@@ -16,7 +16,7 @@ use bandana_learners::LearnerConfig;
 use bandana_shared::alphabet::{Alphabet, Symbol};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UnixSeconds, UploadId};
+use bandana_shared::identity::{ArmIndex, Day, ExperimentId, Revision, UnixSeconds, UploadId};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
@@ -146,6 +146,7 @@ impl Upload {
             id: UploadId::new([self.id; 16]),
             day: Day::new(self.day),
             experiment: Arc::<Experiment>::clone(experiment),
+            revision: Revision::FIRST,
             tallies: self.reports.iter().map(tally).collect(),
             app: None,
         }

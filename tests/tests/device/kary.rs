@@ -128,7 +128,7 @@ async fn tallies(
     experiment: &Specification,
 ) -> anyhow::Result<Vec<v1::DailyTally>> {
     let experiment_id = experiment.experiment_id().to_string();
-    let request = ExportTalliesRequest { experiment_id, first_day: None, last_day: None };
+    let request = ExportTalliesRequest { experiment_id, ..Default::default() };
     let rows = aggregator.operator.export_tallies(request).await?.into_inner();
     Ok(rows.collect::<Result<_, _>>().await?)
 }

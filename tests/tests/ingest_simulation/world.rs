@@ -119,7 +119,15 @@ impl World {
             // The call would be rejected with a request to retry.
             return Ok(());
         };
-        let arrival = ValidUpload { id, day, experiment: revision.experiment, tallies, app: None };
+        let number = revision.specification.revision();
+        let arrival = ValidUpload {
+            id,
+            day,
+            experiment: revision.experiment,
+            revision: number,
+            tallies,
+            app: None,
+        };
         let ingest = life.ingest.clone();
         let mut call: Call = Box::pin(async move { Answer::Verdict(ingest.submit(arrival).await) });
         let is_full = life.callers.queued() >= queue_max;

@@ -267,7 +267,7 @@ async fn slow_export(
     let endpoint = endpoint.initial_stream_window_size(4096).initial_connection_window_size(65_535);
     let channel: Channel = endpoint.connect().await?;
     let experiment_id = "colours".to_owned();
-    let request = ExportTalliesRequest { experiment_id, first_day: None, last_day: None };
+    let request = ExportTalliesRequest { experiment_id, ..Default::default() };
     match OperatorClient::new(channel).export_tallies(request).await {
         Ok(answer) => {
             let mut stream = answer.into_inner();

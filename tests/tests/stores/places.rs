@@ -16,7 +16,7 @@ use bandana_learners::guardrails::Guardrails;
 use bandana_learners::window::Memory;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, Day, ExperimentId, UnixSeconds, UploadId};
+use bandana_shared::identity::{ArmIndex, Day, ExperimentId, Revision, UnixSeconds, UploadId};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
@@ -150,6 +150,7 @@ pub(crate) fn upload(
         id: UploadId::new(id.to_be_bytes()),
         day: Day::new(day),
         experiment: Arc::<Experiment>::clone(experiment),
+        revision: Revision::FIRST,
         tallies: vec![(ArmIndex::new(0)?, Tally::new(reports, reports)?)],
         app: None,
     })

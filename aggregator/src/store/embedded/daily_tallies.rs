@@ -2,19 +2,19 @@
 
 use std::ops::RangeInclusive;
 
-use bandana_shared::identity::{ArmIndex, Day};
+use bandana_shared::identity::{ArmIndex, Day, Revision};
 use rusqlite::{Connection, params};
 
 use super::sqlite::reading;
 use crate::store::counts::{CountRow, Counts};
-use crate::store::{DailyTally, ExperimentKey, StoreError, damaged};
+use crate::store::{DailyTally, ExperimentKey, RevisionTally, StoreError, revision_and_arm};
 
-/// The tallies of an experiment on these days, by day and then by arm.
+/// The tallies of an experiment on these days, by day, revision and arm.
 pub(in crate::store) fn daily_tallies(
     connection: &Connection,
     experiment: ExperimentKey,
     days: &RangeInclusive<Day>,
-) -> Result<Vec<DailyTally>, StoreError> {
+) -> Result<Vec<RevisionTally>, StoreError> {
     // A single statement sees a single state.
     let query = "SELECT day, arm, 1, reports, ones FROM intact_tally
         WHERE experiment = ?1 AND day BETWEEN ?2 AND ?3
@@ -23,15 +23,17 @@ pub(in crate::store) fn daily_tallies(
     let mut statement = connection.prepare_cached(query).map_err(reading)?;
     let values = params![experiment.0, days.start().get(), days.end().get()];
     let mut rows = statement.query(values).map_err(reading)?;
-    let mut counts: Counts<(Day, ArmIndex)> = Counts::new();
+    let mut counts: Counts<(Day, Option<Revision>, ArmIndex)> = Counts::new();
     while let Some(row) = rows.next().map_err(reading)? {
         let day = Day::new(row.get(0).map_err(reading)?);
-        let arm = ArmIndex::new(row.get(1).map_err(reading)?);
-        let arm = arm.map_err(|error| damaged(error.to_string()))?;
+        let (revision, arm) = revision_and_arm(row.get(1).map_err(reading)?)?;
         let symbol = row.get(2).map_err(reading)?;
         let (reports, count) = (row.get(3).map_err(reading)?, row.get(4).map_err(reading)?);
-        counts.add((day, arm), CountRow { symbol, reports, count })?;
+        counts.add((day, revision, arm), CountRow { symbol, reports, count })?;
     }
-    let daily = |((day, arm), tally)| DailyTally { day, arm, tally };
+    let daily = |((day, revision, arm), tally)| RevisionTally {
+        revision,
+        daily: DailyTally { day, arm, tally },
+    };
     Ok(counts.tallies()?.into_iter().map(daily).collect())
 }

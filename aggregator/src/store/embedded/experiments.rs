@@ -1,8 +1,9 @@
 //! Experiments in the embedded store: reading them with their tallies, creating and changing them.
 
-use bandana_learners::LearnerConfig;
 use bandana_learners::guardrails::Guardrails;
+use bandana_learners::history::History;
 use bandana_learners::window::{Days, Memory};
+use bandana_learners::{LearnerConfig, TallySnapshot};
 use bandana_shared::identity::{Day, Digest, ExperimentId};
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
@@ -14,8 +15,8 @@ use super::sqlite::{committing, reading};
 use super::trusted::trusted_exists;
 use super::{SqliteStore, audit, daily_tallies};
 use crate::store::{
-    AuditEntry, DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, StoreError,
-    StoreRefusal, WrittenRecord, damaged,
+    AuditEntry, DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, RevisionTally,
+    StoreError, StoreRefusal, WrittenRecord, damaged,
 };
 use crate::store::{learner_config, memory_columns};
 
@@ -55,7 +56,8 @@ impl SqliteStore {
             let newest = revisions
                 .last()
                 .ok_or_else(|| damaged("an experiment without specification".to_owned()))?;
-            let (tallies, days) = self.tallies(key, newest.cells().len(), config.memory)?;
+            let TallySnapshot { tallies, days, history } =
+                self.tallies(key, newest.cells().len(), config.memory)?;
             records.push(ExperimentRecord {
                 key,
                 config,
@@ -64,6 +66,7 @@ impl SqliteStore {
                 written: WrittenRecord::from_bytes(&row.get::<_, Vec<u8>>(9).map_err(reading)?)?,
                 tallies,
                 days,
+                history,
                 signatures: self.signatures(newest)?,
                 policy: None,
                 revisions,
@@ -88,24 +91,28 @@ impl SqliteStore {
         bytes.map(decode).collect()
     }
 
-    /// The tallies over all days, and those of each day within the learner's memory.
+    /// The tallies over all days, those of each day within the learner's memory, and those of each day and
+    /// revision.
     fn tallies(
         &self,
         key: ExperimentKey,
         cells: usize,
         memory: Memory,
-    ) -> Result<(Vec<Tally>, Days), StoreError> {
+    ) -> Result<TallySnapshot, StoreError> {
         let (mut sums, mut days) = (vec![Tally::EMPTY; cells], Days::new());
+        let mut history = History::default();
         let all = Day::new(0)..=Day::new(u32::MAX);
-        for DailyTally { day, arm, tally } in daily_tallies(&self.connection, key, &all)? {
-            let arm = arm.get();
+        for RevisionTally { revision, daily } in daily_tallies(&self.connection, key, &all)? {
+            let DailyTally { day, arm: cell, tally } = daily;
+            let arm = cell.get();
             *sums.get_mut(arm).ok_or_else(|| damaged(format!("tally of arm {arm}")))? += tally;
+            history.add(day, revision, cell, tally);
             if !memory.is_everything() {
                 days.entry(day).or_insert_with(|| vec![Tally::EMPTY; cells])[arm] += tally;
             }
         }
         memory.prune(&mut days);
-        Ok((sums, days))
+        Ok(TallySnapshot { tallies: sums, days, history })
     }
 
     /// Adds an experiment in the state `state`.

@@ -12,7 +12,7 @@ use crate::store::{DatabaseError, OpenError, StoreError, damaged};
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// The steps that make each version from the one before; the first starts with an empty file.
-const STEPS: [(i64, &str); 12] = [
+const STEPS: [(i64, &str); 13] = [
     (1, include_str!("migrations/01_tables.sql")),
     (2, include_str!("migrations/02_signatures.sql")),
     (3, include_str!("migrations/03_drafts_and_audit.sql")),
@@ -25,6 +25,7 @@ const STEPS: [(i64, &str); 12] = [
     (10, include_str!("migrations/10_known_days.sql")),
     (WITH_CHECKSUMS, include_str!("migrations/11_checksums.sql")),
     (WITH_RECORDS, include_str!("migrations/12_records.sql")),
+    (13, include_str!("migrations/13_revisions.sql")),
 ];
 
 /// The schema version of this program.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::{ArmIndex, Day, StoreId, UploadId};
+use bandana_shared::identity::{Day, StoreId, UploadId};
 use bandana_shared::stored;
 use bandana_shared::tally::Tally;
 use rusqlite::config::DbConfig;
@@ -21,6 +21,7 @@ use super::locked_database::{LockedDatabase, data_version, zero_freed_pages};
 use super::{checksums, expiry, schema};
 use crate::store::{
     DatabaseError, Delta, GroupRow, OpenError, Presence, StoreError, StoredDeltas, damaged,
+    stored_arm,
 };
 
 /// The database file in the data directory.
@@ -403,15 +404,15 @@ fn insert_group(transaction: &Transaction<'_>, row: &GroupRow) -> Result<(), Sto
 fn add_to_tally(transaction: &Transaction<'_>, day: Day, delta: &Delta) -> rusqlite::Result<()> {
     let upsert = "INSERT INTO tally (experiment, day, arm, reports, ones) VALUES (?, ?, ?, ?, ?)
         ON CONFLICT DO UPDATE SET reports = reports + excluded.reports, ones = ones + excluded.ones";
-    let arm: ArmIndex = delta.arm;
+    let arm = stored_arm(delta.revision, delta.arm);
     let (reports, ones) = (delta.tally.reports(), delta.tally.ones());
-    let values = params![delta.experiment.0, day.get(), arm.to_u32(), reports, ones];
+    let values = params![delta.experiment.0, day.get(), arm, reports, ones];
     transaction.prepare_cached(upsert)?.execute(values)?;
     for (symbol, count) in delta.tally.beyond_bits() {
         let upsert = "INSERT INTO symbol_tally (experiment, day, arm, symbol, reports)
             VALUES (?, ?, ?, ?, ?)
             ON CONFLICT DO UPDATE SET reports = reports + excluded.reports";
-        let values = params![delta.experiment.0, day.get(), arm.to_u32(), symbol.get(), count];
+        let values = params![delta.experiment.0, day.get(), arm, symbol.get(), count];
         transaction.prepare_cached(upsert)?.execute(values)?;
     }
     Ok(())

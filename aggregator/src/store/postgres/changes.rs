@@ -10,7 +10,7 @@ use bandana_shared::specification::Specification;
 use tokio_postgres::{GenericClient, Transaction};
 
 use super::deletion::{SHOWN, was_deleted};
-use super::records::{days_of_memories, records, tallies};
+use super::records::{records, tallies};
 use super::{audit, trusted};
 use crate::store::{
     AuditEntry, ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState, StoreError,
@@ -208,11 +208,8 @@ async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Resu
     let guardrails = (row.get(6), row.get(7));
     let config = learner_config(row.get(2), row.get(3), row.get(4), row.get(5), guardrails)?;
     let mut tallies = tallies(transaction, Some(key.0), 0, i32::MAX).await?;
-    let mut days = days_of_memories(transaction, Some(&[key.0])).await?;
-    let counted = TallySnapshot {
-        tallies: tallies.remove(&key).unwrap_or_default(),
-        days: days.remove(&key).unwrap_or_default(),
-    };
+    let mut counted = tallies.remove(&key).unwrap_or_default();
+    counted.remember(config.memory);
     let weights = config.weigh(&specification, first.arms().len(), &counted, &[]);
     let weights = weights.map_err(|error| damaged(error.to_string()))?;
     let weights: Vec<i64> = weights.iter().map(signed).collect();

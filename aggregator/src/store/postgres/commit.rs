@@ -11,7 +11,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use super::connection::{Session, same};
 use super::days::{day, number};
 use super::schema;
-use crate::store::{ExperimentState, StoreError, damaged, postgres};
+use crate::store::{ExperimentState, StoreError, damaged, postgres, stored_arm};
 use crate::store::{ValidUpload, Verdict};
 
 /// Counts the uploads with new ids, and returns their places in the arrays.
@@ -160,7 +160,8 @@ impl Columns {
         let ordinal = i64::try_from(self.days.len()).unwrap_or(i64::MAX);
         let count = |reports: u64| i64::try_from(reports).unwrap_or(i64::MAX);
         for (arm, tally) in &arrival.tallies {
-            let arm = i32::try_from(arm.get()).unwrap_or(i32::MAX);
+            let arm = stored_arm(Some(arrival.revision), *arm);
+            let arm = i32::try_from(arm).unwrap_or(i32::MAX);
             let (reports, ones) = (count(tally.reports()), count(tally.ones()));
             let sums = self.sums.entry((day, key, arm)).or_default();
             *sums = (sums.0.saturating_add(reports), sums.1.saturating_add(ones));

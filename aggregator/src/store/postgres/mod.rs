@@ -41,11 +41,10 @@ pub(crate) use snapshot::{ChangeFeed, Settled};
 pub use verify::verify_database;
 
 use super::{
-    AuditEntry, AuditQuery, AuditRecord, Committed, CuratorChange, CuratorName, DailyTally,
-    DataSetRecord, DatabaseError, DebitRecord, ExpectedState, ExperimentKey, ExperimentRecord,
-    ExperimentState, KeptAnswer, LearnerConfig, Presence, QuestionKey, SessionRecord,
-    SessionUpdate, Store, StoreError, TrustedChange, TrustedRecord, Window, WrittenRecord,
-    postgres,
+    AuditEntry, AuditQuery, AuditRecord, Committed, CuratorChange, CuratorName, DataSetRecord,
+    DatabaseError, DebitRecord, ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState,
+    KeptAnswer, LearnerConfig, Presence, QuestionKey, RevisionTally, SessionRecord, SessionUpdate,
+    Store, StoreError, TrustedChange, TrustedRecord, Window, WrittenRecord, postgres,
 };
 use crate::datasets::fingerprint::FingerprintKey;
 use crate::explain::explain;
@@ -446,12 +445,12 @@ pub(super) fn entries(
     link.run("reading", async |session| audit::entries(&session.client, query).await)
 }
 
-/// The tallies of an experiment on these days, by day and then by arm.
+/// The tallies of an experiment on these days, by day, revision and arm.
 pub(super) fn daily_tallies(
     link: &mut PgConnection,
     experiment: ExperimentKey,
     days: &RangeInclusive<Day>,
-) -> Result<Vec<DailyTally>, StoreError> {
+) -> Result<Vec<RevisionTally>, StoreError> {
     link.run("reading", async |session| records::daily(&session.client, experiment, days).await)
 }
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use bandana_learners::TallySnapshot;
-use bandana_learners::window::{Days, Memory};
-use bandana_shared::identity::{ArmIndex, Day, Digest, UnixSeconds};
+use bandana_learners::window::Memory;
+use bandana_shared::identity::{ArmIndex, Day, Digest, Revision, UnixSeconds};
 use bandana_shared::policy::Weights;
 use bandana_shared::signing::{PublicKey, Signature};
 use bandana_shared::specification::Specification;
@@ -19,12 +19,12 @@ use crate::store::counts::{CountRow, Counts};
 use crate::store::learner_config;
 use crate::store::served_policy;
 use crate::store::{
-    DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, StoreError, StoredPolicy,
-    WrittenRecord, damaged, postgres,
+    DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, RevisionTally, StoreError,
+    StoredPolicy, WrittenRecord, damaged, postgres, revision_and_arm,
 };
 
-/// The tallies of experiments, by arm.
-pub(crate) type Tallies = HashMap<ExperimentKey, Vec<Tally>>;
+/// The tallies of experiments, with their history and without those of a limited memory.
+pub(crate) type Tallies = HashMap<ExperimentKey, TallySnapshot>;
 
 /// The records of these experiments, in the order of their keys, with these tallies.
 pub(super) async fn records(
@@ -50,7 +50,6 @@ pub(super) async fn records(
     let newest = |key: &i64| revisions.get(key).and_then(|revisions| revisions.last());
     let newest: Vec<&Specification> = keys.iter().filter_map(newest).collect();
     let mut signatures = signatures(client, &newest).await?;
-    let mut days = days_of_memories(client, Some(keys)).await?;
     let mut records = Vec::new();
     for row in experiments {
         let key: i64 = row.get(0);
@@ -59,11 +58,11 @@ pub(super) async fn records(
             .last()
             .ok_or_else(|| damaged("an experiment without specification".to_owned()))?;
         let key = ExperimentKey(key);
-        let mut tallies = tallies.get(&key).cloned().unwrap_or_default();
-        tallies.resize(tallies.len().max(newest.cells().len()), Tally::EMPTY);
+        let mut counted = tallies.get(&key).cloned().unwrap_or_default();
+        let cells = counted.tallies.len().max(newest.cells().len());
+        counted.tallies.resize(cells, Tally::EMPTY);
         let signatures = signatures.remove(&newest.digest()).unwrap_or_default();
-        let days = days.remove(&key).unwrap_or_default();
-        records.push(record(&row, key, revisions, signatures, TallySnapshot { tallies, days })?);
+        records.push(record(&row, key, revisions, signatures, counted)?);
     }
     Ok(records)
 }
@@ -73,11 +72,12 @@ fn record(
     key: ExperimentKey,
     revisions: Vec<Specification>,
     signatures: Vec<Signature>,
-    counted: TallySnapshot,
+    mut counted: TallySnapshot,
 ) -> Result<ExperimentRecord, StoreError> {
     let state: &str = row.get(1);
     let guardrails = (row.get(9), row.get(10));
     let config = learner_config(row.get(2), row.get(3), row.get(7), row.get(8), guardrails)?;
+    counted.remember(config.memory);
     let state = ExperimentState::from_name(state);
     let (version, weights, reports): (i64, Vec<i64>, i64) = (row.get(4), row.get(5), row.get(6));
     let positive = |number: i64| u64::try_from(number).map_err(|_| damaged("a policy".to_owned()));
@@ -101,6 +101,7 @@ fn record(
         signatures,
         tallies: counted.tallies,
         days: counted.days,
+        history: counted.history,
         policy: Some(StoredPolicy { policy, reports: positive(reports)? }),
     })
 }
@@ -142,67 +143,29 @@ pub(super) async fn tallies(
 ) -> Result<Tallies, StoreError> {
     // A single statement sees a single state.
     let query =
-        "SELECT experiment, arm, 1, sum(reports)::bigint, sum(ones)::bigint FROM intact_tally
+        "SELECT experiment, day, arm, 1, sum(reports)::bigint, sum(ones)::bigint FROM intact_tally
         WHERE day >= $2 AND day < $3 AND ($1::bigint IS NULL OR experiment = $1)
-        GROUP BY experiment, arm
-        UNION ALL SELECT experiment, arm, symbol, 0, sum(reports)::bigint FROM intact_symbol_tally
+        GROUP BY experiment, day, arm
+        UNION ALL SELECT experiment, day, arm, symbol, 0, sum(reports)::bigint
+        FROM intact_symbol_tally
         WHERE day >= $2 AND day < $3 AND ($1::bigint IS NULL OR experiment = $1)
-        GROUP BY experiment, arm, symbol";
+        GROUP BY experiment, day, arm, symbol";
     let rows = client.query(query, &[&only, &from, &before]).await.map_err(postgres("reading"))?;
-    let mut counts: Counts<(i64, ArmIndex)> = Counts::new();
+    let mut counts: Counts<(i64, i32, i32)> = Counts::new();
     for row in rows {
-        counts.add((row.get(0), arm(row.get(1))?), count_row(&row, 2)?)?;
+        counts.add((row.get(0), row.get(1), row.get(2)), count_row(&row, 3)?)?;
     }
     let mut all = Tallies::new();
-    for ((experiment, arm), tally) in counts.tallies()? {
-        put(all.entry(ExperimentKey(experiment)).or_default(), arm, tally);
+    for ((experiment, of_day, stored), tally) in counts.tallies()? {
+        let (revision, arm) = arm(stored)?;
+        let counted = all.entry(ExperimentKey(experiment)).or_default();
+        counted.add(Memory::Everything, (day(of_day)?, revision, arm, tally));
     }
     Ok(all)
 }
 
-/// The tallies by day of the experiments with limited memory, all or these, for the days within
-/// their memory.
-pub(super) async fn days_of_memories(
-    client: &impl GenericClient,
-    only: Option<&[i64]>,
-) -> Result<HashMap<ExperimentKey, Days>, StoreError> {
-    let query = "WITH forgetful AS MATERIALIZED (
-            SELECT key, (SELECT max(day) FROM tally WHERE experiment = key)
-                - COALESCE(window_days, $2) AS forgotten
-            FROM intact_experiment
-            WHERE (window_days IS NOT NULL OR discount IS NOT NULL)
-                AND ($1::bigint[] IS NULL OR key = ANY ($1))
-        )
-        SELECT key, day, arm, 1, sum(reports)::bigint, sum(ones)::bigint
-        FROM forgetful JOIN intact_tally ON experiment = key AND day > forgotten
-        GROUP BY key, day, arm
-        UNION ALL SELECT key, day, arm, symbol, 0, sum(reports)::bigint
-        FROM forgetful JOIN intact_symbol_tally ON experiment = key AND day > forgotten
-        GROUP BY key, day, arm, symbol";
-    let longest = i64::from(Memory::DAYS_MAX);
-    let rows = client.query(query, &[&only, &longest]).await.map_err(postgres("reading"))?;
-    let mut counts: Counts<(i64, i32, ArmIndex)> = Counts::new();
-    for row in rows {
-        counts.add((row.get(0), row.get(1), arm(row.get(2))?), count_row(&row, 3)?)?;
-    }
-    let mut all: HashMap<ExperimentKey, Days> = HashMap::new();
-    for ((experiment, number, arm), tally) in counts.tallies()? {
-        let days = all.entry(ExperimentKey(experiment)).or_default();
-        put(days.entry(day(number)?).or_default(), arm, tally);
-    }
-    Ok(all)
-}
-
-fn put(tallies: &mut Vec<Tally>, arm: ArmIndex, tally: Tally) {
-    if tallies.len() <= arm.get() {
-        tallies.resize(arm.get() + 1, Tally::EMPTY);
-    }
-    tallies[arm.get()] += tally;
-}
-
-fn arm(number: i32) -> Result<ArmIndex, StoreError> {
-    let arm = usize::try_from(number).map_err(|error| damaged(error.to_string()))?;
-    ArmIndex::new(arm).map_err(|error| damaged(error.to_string()))
+fn arm(stored: i32) -> Result<(Option<Revision>, ArmIndex), StoreError> {
+    revision_and_arm(u32::try_from(stored).map_err(|error| damaged(error.to_string()))?)
 }
 
 /// Symbol, reports and count, starting at this column.
@@ -218,33 +181,30 @@ fn count_row(row: &Row, column: usize) -> Result<CountRow, StoreError> {
 
 /// Adds the tallies of other days.
 pub(super) fn add(tallies: &mut Tallies, others: &Tallies) {
-    for (key, arms) in others {
-        let sums = tallies.entry(*key).or_default();
-        if sums.len() < arms.len() {
-            sums.resize(arms.len(), Tally::EMPTY);
-        }
-        for (sum, tally) in sums.iter_mut().zip(arms) {
-            *sum += *tally;
-        }
+    for (key, other) in others {
+        tallies.entry(*key).or_default().extend(other);
     }
 }
 
-/// The tallies of an experiment on these days, by day and then by arm.
+/// The tallies of an experiment on these days, by day, revision and arm.
 pub(super) async fn daily(
     client: &impl GenericClient,
     experiment: ExperimentKey,
     days: &RangeInclusive<Day>,
-) -> Result<Vec<DailyTally>, StoreError> {
+) -> Result<Vec<RevisionTally>, StoreError> {
     let query = "SELECT day, arm, 1, sum(reports)::bigint, sum(ones)::bigint FROM intact_tally
         WHERE experiment = $1 AND day BETWEEN $2 AND $3 GROUP BY day, arm
         UNION ALL SELECT day, arm, symbol, 0, sum(reports)::bigint FROM intact_symbol_tally
         WHERE experiment = $1 AND day BETWEEN $2 AND $3 GROUP BY day, arm, symbol";
     let (first, last) = (number(*days.start()), number(*days.end()));
     let rows = client.query(query, &[&experiment.0, &first, &last]).await;
-    let mut counts: Counts<(i32, ArmIndex)> = Counts::new();
+    let mut counts: Counts<(i32, i32)> = Counts::new();
     for row in rows.map_err(postgres("reading"))? {
-        counts.add((row.get(0), arm(row.get(1))?), count_row(&row, 2)?)?;
+        counts.add((row.get(0), row.get(1)), count_row(&row, 2)?)?;
     }
-    let daily = |((number, arm), tally)| Ok(DailyTally { day: day(number)?, arm, tally });
+    let daily = |((number, stored), tally)| {
+        let (revision, arm) = arm(stored)?;
+        Ok(RevisionTally { revision, daily: DailyTally { day: day(number)?, arm, tally } })
+    };
     counts.tallies()?.into_iter().map(daily).collect()
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bandana_learners::window::Days;
 use bandana_shared::identity::{Day, ExperimentId};
 use tokio_postgres::{IsolationLevel, Transaction};
 
@@ -10,7 +9,7 @@ use super::changes::signed;
 use super::connection::{PgConnection, Session, same};
 use super::days::{day, number};
 use super::deletion::SHOWN;
-use super::records::{Tallies, add, days_of_memories, records, tallies};
+use super::records::{Tallies, add, records, tallies};
 use super::schema::store_id;
 use super::trusted;
 use crate::store::{
@@ -24,10 +23,8 @@ pub(crate) struct ChangeFeed {
     pub(crate) changed: Vec<ExperimentRecord>,
     /// The keys of all experiments.
     pub(crate) all: HashSet<ExperimentKey>,
-    /// The tallies of all experiments.
+    /// The tallies of all experiments, without those of a limited memory.
     pub(crate) tallies: Tallies,
-    /// The tallies by day of experiments with limited memory, for the days within their memory.
-    pub(crate) days: HashMap<ExperimentKey, Days>,
     /// The trusted experiments whose version is not the known one, and the ids of all.
     pub(crate) trusted: Vec<TrustedRecord>,
     pub(crate) trusted_ids: HashSet<ExperimentId>,
@@ -112,7 +109,6 @@ impl PgConnection {
             if let Some((_, expired)) = &settled.sums {
                 add(&mut sums, expired);
             }
-            let days = days_of_memories(&transaction, None).await?;
             let (keys, all) = keys(&transaction, known).await?;
             let changed = if keys.is_empty() {
                 Vec::new()
@@ -121,7 +117,7 @@ impl PgConnection {
             };
             let (trusted, trusted_ids) = trusted_news(&transaction, known_trusted).await?;
             transaction.commit().await.map_err(postgres("reading"))?;
-            Ok(ChangeFeed { changed, all, tallies: sums, days, trusted, trusted_ids, holds_lease })
+            Ok(ChangeFeed { changed, all, tallies: sums, trusted, trusted_ids, holds_lease })
         })
     }
 

@@ -16,7 +16,9 @@ use super::records::records;
 use super::trusted::trusted;
 use super::{PostgresSettings, REPLICAS_MAX, audit, checksums, schema};
 use crate::store::trusted::{verify as verify_trusted, verify_names};
-use crate::store::{AuditQuery, DamageError, StoreError, Verification, postgres, queries};
+use crate::store::{
+    AuditQuery, DamageError, StoreError, Verification, postgres, queries, revision_and_arm,
+};
 
 /// Entries of the audit log held in memory at the same time.
 const AUDIT_PAGE: u32 = 1000;
@@ -206,7 +208,7 @@ async fn tallies(
         match arms.get(&key) {
             None if row.get(4) => {}
             None => verification.say(format!("{place}: there is no such experiment")),
-            Some((_, known)) if usize::try_from(arm).is_ok_and(|arm| arm < *known) => {}
+            Some((_, known)) if index(arm).is_some_and(|arm| arm < *known) => {}
             Some((_, known)) => verification.say(format!("{place}: it has {known} cells")),
         }
         let is_expired = day < number(oldest);
@@ -218,6 +220,12 @@ async fn tallies(
         }
     }
     Ok(())
+}
+
+/// The index of the cell in a stored number.
+fn index(stored: i32) -> Option<usize> {
+    let (_, arm) = revision_and_arm(u32::try_from(stored).ok()?).ok()?;
+    Some(arm.get())
 }
 
 /// Checks that each day has at least one report for each of its uploads.

@@ -1144,6 +1144,14 @@ pub struct SegmentEstimates {
     /// The name of the segmentation.
     #[prost(string, tag = "3")]
     pub segmentation: ::prost::alloc::string::String,
+    /// The arm in play that is best among these installations. The confidence 1 - alpha is that of all
+    /// values of all segmentations together. Left out: none yet.
+    #[prost(uint32, optional, tag = "4")]
+    pub best_arm: ::core::option::Option<u32>,
+    /// The lead among these installations, with bounds of the same confidence. Left out: fewer than
+    /// two arms in play can be compared, or there is no order.
+    #[prost(message, optional, tag = "5")]
+    pub lead: ::core::option::Option<Lead>,
 }
 /// A metric beside the rewards.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1187,10 +1195,20 @@ pub struct Lift {
     pub low: f64,
     #[prost(double, tag = "4")]
     pub high: f64,
-    /// `difference` as a share of the control arm's estimate, which has no bounds. Left out: that
-    /// estimate is not above 0, or rewards may be below 0.
+    /// `difference` as a share of the control arm's mean among the users of both. Left out: that
+    /// mean is not above 0, or rewards may be below 0.
     #[prost(double, optional, tag = "5")]
     pub relative: ::core::option::Option<f64>,
+    /// Bounds for `relative`, which hold whenever `low` and `high` do. Left out: the control arm's
+    /// mean is not certainly above 0.
+    #[prost(double, optional, tag = "6")]
+    pub relative_low: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "7")]
+    pub relative_high: ::core::option::Option<f64>,
+    /// The share of the users that the difference speaks for: those of the segments, days and
+    /// revisions in which both arms were played.
+    #[prost(double, tag = "8")]
+    pub coverage: f64,
 }
 /// The lead of an arm over the rival that is most in the way of a verdict.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -1212,6 +1230,9 @@ pub struct Lead {
     /// they are. 0 once it is. Left out: it will not be.
     #[prost(uint64, optional, tag = "6")]
     pub reports_left: ::core::option::Option<u64>,
+    /// The share of the users that the difference speaks for; see Lift.coverage.
+    #[prost(double, tag = "7")]
+    pub coverage: f64,
 }
 /// The privacy of a report that the aggregator sees among a batch only: (central_epsilon,
 /// delta)-differential privacy, as long as the relay does not collude with the aggregator.
@@ -1267,6 +1288,10 @@ pub struct ArmEstimate {
     /// With k-ary randomized response one for each symbol, from 0 on.
     #[prost(message, repeated, tag = "11")]
     pub symbols: ::prost::alloc::vec::Vec<SymbolEstimate>,
+    /// The share of the users that `estimate` speaks for: those of the segments, days and revisions
+    /// in which the arm was played. 0 without reports.
+    #[prost(double, tag = "12")]
+    pub coverage: f64,
 }
 /// A symbol's share of the true ones, before randomized response: of the categories,
 /// or of the levels that rewards were rounded to.
@@ -1354,6 +1379,9 @@ pub struct ExportTalliesRequest {
     /// Last day that is wanted. Left out: the last that there is.
     #[prost(uint32, optional, tag = "3")]
     pub last_day: ::core::option::Option<u32>,
+    /// Whether each revision has tallies of its own, rather than all together.
+    #[prost(bool, tag = "4")]
+    pub by_revision: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DailyTally {
@@ -1373,6 +1401,9 @@ pub struct DailyTally {
     /// With k-ary randomized response: reports that say each symbol, from 0 on.
     #[prost(uint64, repeated, tag = "5")]
     pub symbols: ::prost::alloc::vec::Vec<u64>,
+    /// The revision that the uploads named. 0: all of them, or a store that did not keep it yet.
+    #[prost(uint32, tag = "6")]
+    pub revision: u32,
 }
 /// A pure function from what is known to weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

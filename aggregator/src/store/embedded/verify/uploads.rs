@@ -11,7 +11,7 @@ use rusqlite::{Connection, Row};
 use super::experiments::Known;
 use super::noted;
 use crate::store::verification::Finding;
-use crate::store::{StoreError, StoredDeltas, Verification};
+use crate::store::{StoreError, StoredDeltas, Verification, revision_and_arm};
 
 /// The key of a tally: experiment, day and arm.
 type TallyKey = (i64, u32, u32);
@@ -181,10 +181,10 @@ impl<'e> Uploads<'e> {
         let place = || format!("experiment {}, day {day}", self.name(experiment));
         match self.experiments.get(&experiment).map(|known| known.arms) {
             None => verification.say(format!("{}: {whose} has no such experiment", place())),
-            Some(arms) if arm as usize >= arms => {
-                verification.say(format!("{}: {whose} has an arm {arm} of {arms}", place()));
-            }
-            Some(_) => {}
+            Some(arms) => match revision_and_arm(arm) {
+                Ok((_, arm)) if arm.get() < arms => {}
+                _ => verification.say(format!("{}: {whose} has an arm {arm} of {arms}", place())),
+            },
         }
     }
 

@@ -1,0 +1,98 @@
+//! The committed tallies of an experiment, as learners and verdicts see them.
+
+use bandana_shared::confidence::{Count, Strata};
+use bandana_shared::identity::{ArmIndex, Day, Revision};
+use bandana_shared::specification::Specification;
+use bandana_shared::tally::Tally;
+
+use super::history::History;
+use super::window::{Days, Memory};
+
+/// The committed tallies of an experiment.
+#[derive(Clone, Debug, Default)]
+pub struct TallySnapshot {
+    /// Tallies of every cell, over all days.
+    pub tallies: Vec<Tally>,
+    /// Tallies by day, for the days within the memory; empty if the memory is unlimited.
+    pub days: Days,
+    /// Tallies by day and revision. Empty: all users are taken as one stratum for each segment.
+    pub history: History,
+}
+
+impl TallySnapshot {
+    /// Number of reports of all cells.
+    pub fn reports(&self) -> u64 {
+        self.tallies.iter().copied().sum::<Tally>().reports()
+    }
+
+    /// The strata of the users who report a metric, or their rewards for 0, in the segments for which
+    /// `is_in` holds.
+    pub fn strata(
+        &self,
+        specification: &Specification,
+        metric: usize,
+        is_in: impl Fn(usize) -> bool,
+    ) -> Strata {
+        let (cells, alphabet) = (specification.cells(), specification.channel().alphabet());
+        if !self.history.is_empty() {
+            return self.history.strata((cells, alphabet), metric, is_in);
+        }
+        let of_segment = |segment: usize| {
+            let arms = cells.of_arms(&self.tallies, metric, Some(segment));
+            (0, arms.iter().map(|tally| Count::of(tally, alphabet)).collect())
+        };
+        Strata::new((0..cells.segments()).filter(|one| is_in(*one)).map(of_segment))
+    }
+
+    /// The strata of the users who report their rewards, with those who are not held out and those who
+    /// are as two arms.
+    pub fn strata_of_groups(&self, specification: &Specification) -> Strata {
+        let (cells, alphabet) = (specification.cells(), specification.channel().alphabet());
+        if !self.history.is_empty() {
+            return self.history.strata_of_groups(cells, alphabet);
+        }
+        let of_group =
+            |is_held_out| -> Tally { cells.of_group(&self.tallies, is_held_out).into_iter().sum() };
+        Strata::of_tallies(&[of_group(false), of_group(true)], alphabet)
+    }
+
+    /// Takes the tallies by day that this memory needs from the history.
+    pub fn remember(&mut self, memory: Memory) {
+        self.days = if memory.is_everything() { Days::new() } else { self.history.days() };
+        memory.prune(&mut self.days);
+    }
+
+    /// Adds all reports of another snapshot, but for its days.
+    pub fn extend(&mut self, other: &Self) {
+        let cells = self.tallies.len().max(other.tallies.len());
+        self.tallies.resize(cells, Tally::EMPTY);
+        for (sum, tally) in self.tallies.iter_mut().zip(&other.tallies) {
+            *sum += *tally;
+        }
+        self.history.extend(&other.history);
+    }
+
+    /// Adds a tally of a cell on a day and in a revision, and drops days beyond the memory.
+    pub fn add(
+        &mut self,
+        memory: Memory,
+        (day, revision, arm, tally): (Day, Option<Revision>, ArmIndex, Tally),
+    ) {
+        add_to(&mut self.tallies, arm, tally);
+        self.history.add(day, revision, arm, tally);
+        if !memory.is_everything() {
+            let is_new = !self.days.contains_key(&day);
+            add_to(self.days.entry(day).or_default(), arm, tally);
+            if is_new {
+                memory.prune(&mut self.days);
+            }
+        }
+    }
+}
+
+fn add_to(tallies: &mut Vec<Tally>, arm: ArmIndex, tally: Tally) {
+    if tallies.len() <= arm.get() {
+        tallies.resize(arm.get() + 1, Tally::EMPTY);
+    }
+    tallies[arm.get()] += tally;
+}

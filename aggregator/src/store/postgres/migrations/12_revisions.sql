@@ -1,0 +1,3 @@
+-- Version 12: tallies by revision. From here on the columns `arm` of `tally` and `symbol_tally` have the
+-- index of the cell plus 65536 times the revision that the upload named. Rows of earlier versions keep
+-- the index alone: their revision is not known.

@@ -1,0 +1,369 @@
+//! The verdict which arm is best, and differences of arms, over all users of an experiment.
+
+use super::contrast::{Block, Contrast};
+use super::strata::{Blocks, Strata};
+use crate::alphabet::Alphabet;
+use crate::interval::{ErrorLevel, Interval};
+use crate::tally::Tally;
+
+/// The arm whose mean exceeds that of every rival, if that is certain enough. This stopping rule is
+/// wrong with probability at most α, at whatever time and however often it is evaluated.
+///
+/// `tallies` are the tallies of bits of the arms to compare, all present from the start, of users among
+/// whom arms were always drawn alike. `None`: no verdict yet. [`Comparison`] is for all others.
+///
+/// A false verdict names an arm *i* that some arm *j* equals or exceeds, and must pass the test of
+/// that pair. These pairs can change as users drift, so each pair is tested at its part of α. The
+/// martingale of a pair is the same for both of its orders.
+pub fn best_arm(tallies: &[Tally], alpha: ErrorLevel) -> Option<usize> {
+    best_active_arm(tallies, &vec![true; tallies.len()], tallies.len(), alpha)
+}
+
+/// [`best_arm`] among the arms that are `active`, one flag for each tally. The first `initial` arms
+/// were present from the start; the others have been added since.
+pub fn best_active_arm(
+    tallies: &[Tally],
+    active: &[bool],
+    initial: usize,
+    alpha: ErrorLevel,
+) -> Option<usize> {
+    let strata = Strata::of_tallies(tallies, Alphabet::BITS);
+    Comparison { strata: &strata, active, initial, alpha }.best()
+}
+
+/// The comparison of the arms of an experiment.
+///
+/// The mean of an arm is that over all users, whatever traffic the arm got: over the strata, each by
+/// its share of all assignments. A difference of two arms is one within strata. Strata where only one
+/// of two arms was ever played say nothing about the pair.
+///
+/// The part of α of a pair is fixed before its first report and stays, so a verdict holds whichever
+/// arms are retired or added, and whenever: no test starts again. Three quarters are divided
+/// equally among the pairs of the first arms, and the rest is for added arms. That takes 2% to 5%
+/// more reports than without the possibility of adding arms. Parts that do not depend on `initial`
+/// would take 20% or more. With probability at least 1 - α the intervals of all pairs hold, at whatever
+/// times and whichever pairs are looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Comparison<'a> {
+    /// The users, and the reports on each arm.
+    pub strata: &'a Strata,
+    /// The arms to compare, one flag for each.
+    pub active: &'a [bool],
+    /// The number of arms that were there from the start.
+    pub initial: usize,
+    /// The error level of all comparisons together.
+    pub alpha: ErrorLevel,
+}
+
+/// The mean of an arm over all users, each report scaled to 0..=1, before it is debiased.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mean {
+    /// The mean.
+    pub mean: f64,
+    /// An interval for it that holds at all times at once.
+    pub interval: Interval,
+    /// The share of the users that it speaks for.
+    pub coverage: f64,
+}
+
+/// The lead of an arm over the rival that is most in the way of a verdict.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lead {
+    /// The arm that leads.
+    pub leader: usize,
+    /// Of the others, the one whose distance from it has the lowest bound.
+    pub rival: usize,
+    /// The difference of the two means, each scaled to 0..=1, before it is debiased.
+    pub difference: f64,
+    /// An interval for it.
+    pub interval: Interval,
+    /// The share of the users that it speaks for.
+    pub coverage: f64,
+}
+
+/// The difference between an arm and the one that it is compared with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    /// The arm.
+    pub arm: usize,
+    /// Its mean less that of the other, each scaled to 0..=1, before it is debiased.
+    pub difference: f64,
+    /// An interval for it.
+    pub interval: Interval,
+    /// The difference as a share of the other's mean above the given zero; `None` unless that mean is
+    /// above it.
+    pub relative: Option<f64>,
+    /// An interval for that, which holds whenever [`Self::interval`] does; `None` unless the other's
+    /// mean is above zero for certain.
+    pub relative_interval: Option<Interval>,
+    /// The share of the users that it speaks for.
+    pub coverage: f64,
+}
+
+/// The mean of an arm over all users, with an interval of this level; `None` without reports.
+pub fn mean_over_all(strata: &Strata, arm: usize, alpha: ErrorLevel) -> Option<Mean> {
+    let blocks = strata.blocks(arm, None);
+    if blocks.blocks.is_empty() {
+        return None;
+    }
+    let contrast = Contrast::new(&blocks.blocks, -libm::log(alpha.get()));
+    let interval = widened(contrast.interval((1.0, 0.0)), blocks.skew).clamped(0.0, 1.0);
+    Some(Mean { mean: blocks.estimate(), interval, coverage: blocks.coverage })
+}
+
+/// The users that [`mean_over_all`] speaks for, as a share of all, and that mean without an interval.
+pub fn estimate_over_all(strata: &Strata, arm: usize) -> Option<(f64, f64)> {
+    let blocks = strata.blocks(arm, None);
+    (!blocks.blocks.is_empty()).then(|| (blocks.estimate(), blocks.coverage))
+}
+
+/// A pair of arms.
+struct Pair {
+    blocks: Blocks,
+    contrast: Contrast,
+}
+
+impl Pair {
+    fn interval(&self) -> Interval {
+        widened(self.contrast.interval((1.0, 1.0)), self.blocks.skew).clamped(-1.0, 1.0)
+    }
+}
+
+fn widened(interval: Interval, by: f64) -> Interval {
+    Interval::between(interval.low() - by, interval.high() + by)
+}
+
+/// The most evidence that any mixture can have that the first arm exceeds the second.
+fn most_evidence(blocks: &[Block]) -> f64 {
+    let of = |Block { arms: (a, b), .. }: &Block| {
+        let common = (a.sum + b.sum) / (a.reports + b.reports);
+        a.reports * divergence(a.mean(), common) + b.reports * divergence(b.mean(), common)
+    };
+    blocks.iter().map(of).sum()
+}
+
+/// The Kullback-Leibler divergence of two Bernoulli laws.
+fn divergence(p: f64, q: f64) -> f64 {
+    let part = |p: f64, q: f64| if p > 0.0 { p * libm::log(p / q) } else { 0.0 };
+    part(p, q) + part(1.0 - p, 1.0 - q)
+}
+
+impl Comparison<'_> {
+    fn alpha_of(&self, a: usize, b: usize) -> ErrorLevel {
+        self.alpha.part(pair_share(self.initial, a.max(b)))
+    }
+
+    fn needed(&self, a: usize, b: usize) -> f64 {
+        -libm::log(self.alpha_of(a, b).get())
+    }
+
+    /// The comparison of two arms; `None` unless some users tell of both.
+    fn pair(&self, a: usize, b: usize) -> Option<Pair> {
+        let blocks = self.strata.blocks(a, Some(b));
+        if blocks.blocks.is_empty() {
+            return None;
+        }
+        let contrast = Contrast::new(&blocks.blocks, self.needed(a, b));
+        Some(Pair { blocks, contrast })
+    }
+
+    fn contenders(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.active.len()).filter(|arm| self.active[*arm])
+    }
+
+    /// The active arms with reports, and the one of them that leads: no other one is ahead of it
+    /// where both were played, if there is such an arm.
+    fn leader(&self) -> Option<usize> {
+        let reported: Vec<usize> =
+            self.contenders().filter(|arm| self.strata.count(*arm).reports > 0.0).collect();
+        let estimate = |arm: &usize| {
+            estimate_over_all(self.strata, *arm).map_or(f64::NEG_INFINITY, |(mean, _)| mean)
+        };
+        let of_mean = |a: &(usize, f64), b: &(usize, f64)| a.1.total_cmp(&b.1);
+        let means = reported.iter().map(|arm| (*arm, estimate(arm)));
+        let (mut leader, _) = means.max_by(of_mean)?;
+        let mut seen = vec![leader];
+        loop {
+            let ahead = |rival: &usize| {
+                let blocks = self.strata.blocks(*rival, Some(leader));
+                (*rival, if blocks.blocks.is_empty() { 0.0 } else { blocks.estimate() })
+            };
+            let rivals = reported.iter().filter(|rival| !seen.contains(rival)).map(ahead);
+            match rivals.max_by(of_mean) {
+                Some((rival, difference)) if difference > 0.0 => leader = rival,
+                _ => return Some(leader),
+            }
+            seen.push(leader);
+        }
+    }
+
+    /// The best of the active arms; `None`: no verdict yet.
+    pub fn best(&self) -> Option<usize> {
+        let mut contenders = self.contenders();
+        if let (Some(only), None) = (contenders.next(), contenders.next()) {
+            return Some(only);
+        }
+        let leader = self.leader()?;
+        let is_ahead = |rival: usize| rival == leader || self.is_ahead(leader, rival);
+        self.contenders().all(is_ahead).then_some(leader)
+    }
+
+    fn is_ahead(&self, leader: usize, rival: usize) -> bool {
+        let blocks = self.strata.blocks(leader, Some(rival));
+        is_certain(&blocks.blocks, self.needed(leader, rival), blocks.skew)
+    }
+
+    /// The lead among the active arms. `None` unless two of them can be compared.
+    ///
+    /// [`Self::best`] has a verdict exactly when the interval is above 0 and every active arm can be
+    /// compared with the leader.
+    pub fn lead(&self) -> Option<Lead> {
+        let leader = self.leader()?;
+        let lead = |rival: usize| {
+            let Pair { blocks, contrast } = self.pair(leader, rival)?;
+            Some((rival, contrast.least_difference() - blocks.skew))
+        };
+        let leads = self.contenders().filter(|rival| *rival != leader).filter_map(lead);
+        let (rival, _) = leads.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        let pair = self.pair(leader, rival)?;
+        Some(Lead {
+            leader,
+            rival,
+            difference: pair.blocks.estimate(),
+            interval: pair.interval(),
+            coverage: pair.blocks.coverage,
+        })
+    }
+
+    /// The differences of all other active arms from the arm `control`, in their order, where there
+    /// are users who tell of both. `zero` is the scaled mean that stands for a mean of 0, for
+    /// differences as a share; `None`: there are to be none.
+    ///
+    /// With probability at least 1 - α those of all pairs hold, at whatever times and with whichever
+    /// arm as the control, also one that is chosen after a look at the reports.
+    pub fn differences_from(&self, control: usize, zero: Option<f64>) -> Vec<Difference> {
+        let against = |arm: usize| {
+            let pair = self.pair(arm, control)?;
+            let (difference, skew) = (pair.blocks.estimate(), pair.blocks.skew);
+            let above = zero.map(|zero| (zero, pair.blocks.second_mean() - zero));
+            let above = above.filter(|(_, base)| *base > 0.0);
+            let relative_interval = above.and_then(|(zero, base)| {
+                let ratio = pair.contrast.ratio(zero)?;
+                let interval = Interval::between(ratio.low() - 1.0, ratio.high() - 1.0);
+                Some(widened(interval, skew / base))
+            });
+            Some(Difference {
+                arm,
+                difference,
+                interval: pair.interval(),
+                relative: above.map(|(_, base)| difference / base),
+                relative_interval,
+                coverage: pair.blocks.coverage,
+            })
+        };
+        self.contenders().filter(|arm| *arm != control).filter_map(against).collect()
+    }
+
+    /// Further reports of all arms until [`Self::best`] has a verdict, if means stay as they are and
+    /// each arm has its share of `shares` in every block, to within a hundredth. 0 with a verdict; `None` if there
+    /// will be none.
+    pub fn reports_left(&self, shares: &[f64]) -> Option<u64> {
+        let leader = self.leader()?;
+        let share = |arm: usize| shares.get(arm).copied().unwrap_or(0.0);
+        let rivals: Vec<(usize, Blocks)> = (self.contenders().filter(|rival| *rival != leader))
+            .map(|rival| (rival, self.strata.blocks(leader, Some(rival))))
+            .collect();
+        if rivals.iter().any(|(_, blocks)| blocks.blocks.is_empty() || blocks.estimate() <= 0.0) {
+            return None;
+        }
+        first_certain(|more| {
+            rivals.iter().all(|(rival, blocks)| {
+                let grown = blocks.grown(more, (share(leader), share(*rival)));
+                is_certain(&grown, self.needed(leader, *rival), blocks.skew)
+            })
+        })
+    }
+}
+
+/// Whether the first arm exceeds the second, with this much evidence.
+fn is_certain(blocks: &[Block], needed: f64, skew: f64) -> bool {
+    if blocks.is_empty() || most_evidence(blocks) < needed {
+        return false;
+    }
+    let ahead = |block: &Block| block.share * (block.arms.0.mean() - block.arms.1.mean());
+    let difference: f64 = blocks.iter().map(ahead).sum();
+    difference > skew && Contrast::new(blocks, needed).least_difference() > skew
+}
+
+/// Most further reports that [`Comparison::reports_left`] counts.
+const REPORTS_LEFT_MAX: f64 = 1e15;
+
+/// The least number for which `is_certain` holds, to within a hundredth.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number from 0 to 1e15"
+)]
+fn first_certain(is_certain: impl Fn(f64) -> bool) -> Option<u64> {
+    if is_certain(0.0) {
+        return Some(0);
+    }
+    let mut high = 1.0;
+    while !is_certain(high) {
+        high *= 2.0;
+        if high > REPORTS_LEFT_MAX {
+            return None;
+        }
+    }
+    let mut low = high / 2.0;
+    while high - low > (0.01 * high).max(1.0) {
+        let middle = f64::midpoint(low, high);
+        if is_certain(middle) { high = middle } else { low = middle }
+    }
+    Some(high.ceil() as u64)
+}
+
+/// The total share of an error level that the first arms have, or their pairs.
+const INITIAL_SHARE: f64 = 0.75;
+
+/// The share of α for a pair of arms, of which `later` is the larger index. Over all possible pairs
+/// the shares sum to at most 1: of the a-th added arm, all pairs with earlier arms have
+/// `1/(a (a+1))` of the share of added arms.
+fn pair_share(initial: usize, later: usize) -> f64 {
+    if later < initial {
+        let pairs = initial as f64 * (initial as f64 - 1.0) / 2.0;
+        return INITIAL_SHARE / pairs.max(1.0);
+    }
+    let added = (later - initial + 1) as f64;
+    (1.0 - INITIAL_SHARE) / (added * (added + 1.0) * later.max(1) as f64)
+}
+
+/// The share of an error level for an arm, of which the first `initial` were there from the start. Over
+/// all arms that are ever added the shares sum to at most 1.
+pub fn arm_share(initial: usize, arm: usize) -> f64 {
+    if arm < initial {
+        return INITIAL_SHARE / initial as f64;
+    }
+    let added = (arm - initial + 1) as f64;
+    (1.0 - INITIAL_SHARE) / (added * (added + 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::ARMS_MAX;
+
+    #[test]
+    fn the_shares_of_all_pairs_and_arms_are_no_more_than_the_whole() {
+        for initial in [1, 2, 3, 20, ARMS_MAX - 1, ARMS_MAX] {
+            let pairs = (0..ARMS_MAX).map(|later| later as f64 * pair_share(initial, later));
+            let sum: f64 = pairs.sum();
+            assert!(sum <= 1.0 + 1e-12, "{initial}: {sum}");
+            let first: f64 = (0..initial).map(|j| j as f64 * pair_share(initial, j)).sum();
+            let expected = if initial > 1 { INITIAL_SHARE } else { 0.0 };
+            assert!((first - expected).abs() < 1e-9, "{initial}: {first}");
+            let arms: f64 = (0..ARMS_MAX).map(|arm| arm_share(initial, arm)).sum();
+            assert!(arms <= 1.0 + 1e-12, "{initial}: {arms}");
+        }
+    }
+}
