@@ -73,7 +73,8 @@ pub(super) async fn exported(
         }
         What::OverTime => over_time(service, caller, request).await?.columns(),
         What::Tallies => {
-            let (specification, tallies) = daily(service, caller, request.experiment_id).await?;
+            let (specification, tallies) =
+                daily(service, caller, request.experiment_id, false).await?;
             tallies_view::columns(&specification, &tallies).map_err(|error| unreadable(&error))?
         }
     };

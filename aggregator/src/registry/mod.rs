@@ -263,6 +263,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use bandana_learners::guardrails::Guardrails;
+    use bandana_learners::history::History;
     use bandana_learners::window::{Days, Memory};
     use bandana_learners::{Learner, LearnerConfig};
     use bandana_shared::curve::Mechanism;

@@ -61,6 +61,7 @@ pub use verification::{Check, Finding, Verification};
 
 use bandana_learners::LearnerConfig;
 use bandana_learners::guardrails::Guardrails;
+use bandana_learners::history::History;
 use bandana_learners::window::{Days, Memory};
 
 /// The storage behind a writer. Whatever a method has done when it returns without an error is
