@@ -26,10 +26,14 @@ pub struct RevisionTally {
 }
 
 /// The sums over all revisions, by day and then by arm.
-pub(super) fn over_revisions(rows: Vec<RevisionTally>) -> Vec<DailyTally> {
+pub(crate) fn over_revisions(rows: Vec<RevisionTally>) -> Vec<RevisionTally> {
     let mut sums: BTreeMap<(Day, ArmIndex), Tally> = BTreeMap::new();
     for RevisionTally { daily: DailyTally { day, arm, tally }, .. } in rows {
         *sums.entry((day, arm)).or_default() += tally;
     }
-    sums.into_iter().map(|((day, arm), tally)| DailyTally { day, arm, tally }).collect()
+    let sum = |((day, arm), tally)| RevisionTally {
+        revision: None,
+        daily: DailyTally { day, arm, tally },
+    };
+    sums.into_iter().map(sum).collect()
 }

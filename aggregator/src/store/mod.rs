@@ -8,6 +8,7 @@ mod embedded;
 mod error;
 mod group;
 mod harm_pauses;
+mod layers;
 mod postgres;
 pub(crate) mod queries;
 mod reader;
@@ -25,7 +26,7 @@ use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
-use daily_tallies::over_revisions;
+pub(crate) use daily_tallies::over_revisions;
 pub use daily_tallies::{DailyTally, RevisionTally};
 pub use decide::{Decision, DedupState, decide};
 pub use embedded::{
@@ -39,6 +40,7 @@ use error::postgres;
 pub use error::{DamageError, DatabaseError, OpenError, Outcome, StoreError, StoreRefusal};
 pub use group::{Delta, GroupRow};
 use group::{StoredDeltas, revision_and_arm, stored_arm};
+pub(crate) use layers::overlaps;
 pub(crate) use postgres::{
     ChangeFeed, Handover, Heartbeat, Letter, PgConnection, Pulse, Settled, Slot, Target, Waits,
 };
