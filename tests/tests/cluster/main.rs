@@ -1,6 +1,10 @@
-//! Several server processes that share one database and follow each other's changes.
+//! Several server processes that share one database and follow each other's changes, and databases
+//! that hang.
+
+#![expect(clippy::print_stderr, reason = "it says what it measures")]
 
 mod deaths;
+mod hanging;
 mod harm;
 
 use std::process::ExitCode;
@@ -21,7 +25,7 @@ use bandana_shared::wire::v1::{
     UploadStatus,
 };
 use bandana_tests::harness::{three_arms, upload};
-use bandana_tests::postgres::{Postgres, query};
+use bandana_tests::postgres::{Postgres, Shared, query};
 use bandana_tests::suite::Suite;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
@@ -49,13 +53,14 @@ const CASES: &[(&str, Case)] = &[
 
 fn main() -> anyhow::Result<ExitCode> {
     let mut suite = Suite::from_args();
-    let postgres = Postgres::for_all(&suite)?;
-    // One test stops the database.
+    let postgres = Shared::default();
+    // Some tests stop the database.
     suite.one_at_a_time();
     for (name, case) in CASES {
         let server = postgres.clone();
         suite.add(*name, move || case(server.server()?));
     }
+    hanging::add(&mut suite, &postgres);
     let conclusion = suite.run();
     // The database server must end before the process does.
     drop(postgres);
