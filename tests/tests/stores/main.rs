@@ -10,6 +10,7 @@ mod flipped_values;
 mod flips;
 mod following;
 mod identity;
+mod layers;
 mod layouts;
 mod model;
 mod places;
@@ -40,6 +41,7 @@ fn main() -> anyhow::Result<ExitCode> {
         queries::ALL,
         records::ALL,
         deletion::ALL,
+        layers::ALL,
         model::ALL,
         streams::ALL,
         trusted::ALL,
@@ -58,6 +60,7 @@ fn main() -> anyhow::Result<ExitCode> {
         suite.add(format!("embedded::{name}"), || run(&Place::embedded()?, *case));
     }
     let of_replicas = [
+        layers::OF_DATABASES,
         layouts::ALL,
         replicas::ALL,
         cut_connection::ALL,
