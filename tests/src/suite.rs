@@ -107,11 +107,6 @@ impl Suite {
         Self { arguments, trials: Vec::new(), ignored: Names::default() }
     }
 
-    /// Runs the tests sequentially.
-    pub fn one_at_a_time(&mut self) {
-        self.arguments.test_threads = Some(1);
-    }
-
     /// Adds a test.
     pub fn add(
         &mut self,

@@ -48,18 +48,19 @@ const CASES: &[(&str, Case)] = &[
     ("a_replica_that_is_stopped_gives_up_its_lease", resignation),
     ("a_replica_that_meets_a_damaged_row_says_so_by_its_exit_code", damage),
     ("estimates_include_what_was_acknowledged_by_whoever_tells_them", own_uploads),
-    ("replicas_and_database_die_and_nothing_is_lost_or_doubled", deaths::deaths),
 ];
 
 fn main() -> anyhow::Result<ExitCode> {
     let mut suite = Suite::from_args();
     let postgres = Shared::default();
-    // Some tests stop the database.
-    suite.one_at_a_time();
     for (name, case) in CASES {
         let server = postgres.clone();
         suite.add(*name, move || case(server.server()?));
     }
+    // It stops the database.
+    suite.add("replicas_and_database_die_and_nothing_is_lost_or_doubled", || {
+        deaths::deaths(&Postgres::start()?)
+    });
     hanging::add(&mut suite, &postgres);
     let conclusion = suite.run();
     // The database server must end before the process does.
