@@ -5,7 +5,7 @@
 //! weights are as without limits.
 
 use bandana_shared::cells::{Limit, Metric};
-use bandana_shared::confidence::{arm_share, mean_over_all};
+use bandana_shared::confidence::{arm_share, estimate_over_all, mean_over_all};
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::specification::Specification;
 
@@ -37,16 +37,22 @@ pub fn harmful(
     let (estimand, channel) = (specification.estimand_of(metric), specification.channel());
     let strata = snapshot.strata(specification, metric, |_| true);
     let harms = |arm: usize| {
+        let is_beyond = |low: f64, high: f64| {
+            let of = |end: f64| estimand.from_unit(channel.debiased(end));
+            match limit {
+                Limit::AtMost(most) => of(low) > most,
+                Limit::AtLeast(least) => of(high) < least,
+            }
+        };
+        // An interval has the estimate in it, which costs less.
+        let estimate = estimate_over_all(&strata, arm);
+        if !estimate.is_some_and(|(mean, _)| is_beyond(mean, mean)) {
+            return false;
+        }
         let share = arm_share(initial_arms.clamp(1, arms), arm);
         let alpha = ErrorLevel::new(HARM_ALPHA * share / limits as f64).ok();
         let mean = alpha.and_then(|alpha| mean_over_all(&strata, arm, alpha));
-        mean.is_some_and(|mean| {
-            let of = |end: f64| estimand.from_unit(channel.debiased(end));
-            match limit {
-                Limit::AtMost(most) => of(mean.interval.low()) > most,
-                Limit::AtLeast(least) => of(mean.interval.high()) < least,
-            }
-        })
+        mean.is_some_and(|mean| is_beyond(mean.interval.low(), mean.interval.high()))
     };
     (0..arms).map(harms).collect()
 }

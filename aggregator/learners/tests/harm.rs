@@ -5,10 +5,11 @@
 use bandana_learners::guardrails::Guardrails;
 use bandana_learners::harm::{HARM_ALPHA, allowed, harmful};
 use bandana_learners::{Learner, LearnerConfig, TallySnapshot};
-use bandana_shared::cells::{Cell, Measurement};
+use bandana_shared::cells::{Cell, Measurement, Segmentation};
 use bandana_shared::channel::Channel;
 use bandana_shared::curve::{Curve, Level, Mechanism};
 use bandana_shared::epsilon::Epsilon;
+use bandana_shared::estimate::{debiased_mean, private_mean_of};
 use bandana_shared::identity::{ArmIndex, ExperimentId};
 use bandana_shared::participation::Millionths;
 use bandana_shared::rewards::Rewards;
@@ -43,14 +44,16 @@ fn found_after(specification: &Specification, mean: f64, most: u64, seed: u64) -
         let arm = ArmIndex::new(arm).unwrap();
         cells.index(Cell { metric: 1, ..Cell::of(arm) }).get()
     };
-    let mut tallies = vec![Tally::EMPTY; cells.len()];
+    let tallies = vec![Tally::EMPTY; cells.len()];
+    let mut snapshot = TallySnapshot { tallies, ..Default::default() };
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     for reports in 1..=most {
         for arm in 0..2 {
             let threshold = thresholds[usize::from(rng.random_bool(mean))];
-            tallies[place(arm)] += Tally::of_bit(threshold.bit(rng.random(), rng.random()));
+            let bit = threshold.bit(rng.random(), rng.random());
+            snapshot.tallies[place(arm)] += Tally::of_bit(bit);
         }
-        if reports % 10 == 0 && harmful(specification, &tallies, 1).contains(&true) {
+        if reports % 10 == 0 && harmful(specification, 2, &snapshot, 1).contains(&true) {
             return Some(reports);
         }
     }
@@ -82,9 +85,10 @@ fn an_arm_that_does_harm_is_not_allowed_unless_no_other_one_is_in_play() {
     let mut tallies = vec![Tally::new(1000, 500).unwrap(); specification.cells().len()];
     tallies[1] = Tally::new(1000, 900).unwrap();
     tallies[3] = Tally::new(1000, 150).unwrap();
-    assert_eq!(allowed(&specification, &tallies), [false, true]);
+    let snapshot = TallySnapshot { tallies, ..Default::default() };
+    assert_eq!(allowed(&specification, 2, &snapshot), [false, true]);
     let alone = specification.without_arm(ArmIndex::new(1).unwrap()).unwrap();
-    assert_eq!(allowed(&alone, &tallies), [true, false]);
+    assert_eq!(allowed(&alone, 2, &snapshot), [true, false]);
 }
 
 #[test]
@@ -110,6 +114,63 @@ fn an_arm_that_does_harm_gets_nothing_unless_all_do() {
     let (both, none) = (weigh([800, 800]), weigh([150, 150]));
     assert_eq!(both, none);
     assert!((both.share(0) - 0.5).abs() < 1e-6);
+}
+
+/// What the guardrail metric is in two segments, whatever the arm; one arm gets its traffic where it is
+/// more.
+#[test]
+fn an_arm_that_is_played_where_a_metric_is_more_does_no_harm_by_that() {
+    let segments = "platform=ios,android".parse::<Segmentation>().unwrap();
+    let measurement = specification().measurement().clone();
+    let specification = specification()
+        .measuring(Measurement { segmentations: segments.into(), ..measurement })
+        .unwrap();
+    let cells = specification.cells();
+    let mut tallies = vec![Tally::EMPTY; cells.len()];
+    let Channel::Bit(floor) = specification.channel() else { panic!("not bits") };
+    for (arm, reports) in [(0, [19_000.0, 1000.0]), (1, [1000.0, 19_000.0])] {
+        for (segment, (reports, mean)) in reports.into_iter().zip([0.4, 0.1]).enumerate() {
+            let of = Cell { segment, metric: 1, ..Cell::of(ArmIndex::new(arm).unwrap()) };
+            let ones: f64 = reports * private_mean_of(floor, mean);
+            tallies[cells.index(of).get()] = Tally::new(reports as u64, ones as u64).unwrap();
+        }
+    }
+    let sums = cells.of_arms(&tallies, 1, None);
+    assert!(debiased_mean(floor, sums[0]).unwrap() > 0.38, "added up, it is far beyond the limit");
+    let snapshot = TallySnapshot { tallies, ..Default::default() };
+    assert_eq!(harmful(&specification, 2, &snapshot, 1), [false, false]);
+}
+
+/// However many arms are added, each harmless, harm is found no more often.
+#[test]
+fn added_arms_do_not_spend_more_than_the_level() {
+    const ADDED: usize = 60;
+    let first = specification();
+    let mut last = first.clone();
+    for arm in 0..ADDED {
+        last = last.with_arm(Arm::new(format!("added {arm}")).unwrap()).unwrap();
+    }
+    let Channel::Bit(floor) = last.channel() else { panic!("not bits") };
+    let mean = private_mean_of(floor, 0.3);
+    let cells = last.cells();
+    let found = |seed: u64| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let tallies = vec![Tally::EMPTY; cells.len()];
+        let mut snapshot = TallySnapshot { tallies, ..Default::default() };
+        (0..12).any(|look| {
+            for arm in 0..2 + ADDED {
+                let cell = Cell { metric: 1, ..Cell::of(ArmIndex::new(arm).unwrap()) };
+                let tally = &mut snapshot.tallies[cells.index(cell).get()];
+                for _ in 0..10 << (look / 2) {
+                    *tally += Tally::of_bit(rng.random_bool(mean));
+                }
+            }
+            harmful(&last, 2, &snapshot, 1).contains(&true)
+        })
+    };
+    let found = (0..60).filter(|seed| found(*seed)).count();
+    // 3 are expected at most, and 11 or more have a probability below 1e-3.
+    assert!(found < 11, "{found} of 60");
 }
 
 /// A holdout draws evenly from the arms with a weight, so an arm that the learner has given up keeps

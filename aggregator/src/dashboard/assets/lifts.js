@@ -11,7 +11,9 @@ export function lifts() {
     { title: "Lift", isNumber: true, hint: "difference of the estimates" },
     { title: "Low", isNumber: true },
     { title: "High", isNumber: true },
-    { title: "Relative", isNumber: true, hint: "as a share of the control arm's estimate; without bounds" },
+    { title: "Relative", isNumber: true, hint: "as a share of the control arm's mean among the users of both" },
+    { title: "from", isNumber: true },
+    { title: "to", isNumber: true },
   ]);
   const caption = frame.querySelector("caption");
   const control = element("select", { id: "control" });
@@ -38,7 +40,8 @@ export function lifts() {
       numberCell(lift.difference, unit.difference(lift.difference)),
       numberCell(lift.low, unit.difference(lift.low)),
       numberCell(lift.high, unit.difference(lift.high)),
-      numberCell(lift.relative, lift.relative === null ? "" : relative(lift.relative)))));
+      ...[lift.relative, lift.relative_low, lift.relative_high].map((share) =>
+        numberCell(share, share === null ? "" : relative(share))))));
   };
   return { parts: [row, frame], control, show, query: () => (chosen === null ? "" : `&control=${chosen}`) };
 }

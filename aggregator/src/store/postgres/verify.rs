@@ -207,9 +207,10 @@ async fn tallies(
         verification.examined(1);
         let (key, day, arm, replica): (i64, i32, i32, i32) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
+        let shown = index(arm).map_or_else(|| arm.to_string(), |arm| arm.to_string());
         let place = match arms.get(&key) {
-            Some((id, _)) => format!("experiment {id}, day {day}, arm {arm}"),
-            None => format!("experiment number {key}, day {day}, arm {arm}"),
+            Some((id, _)) => format!("experiment {id}, day {day}, arm {shown}"),
+            None => format!("experiment number {key}, day {day}, arm {shown}"),
         };
         match arms.get(&key) {
             None if row.get(4) => {}

@@ -167,6 +167,7 @@ impl<'e> Uploads<'e> {
         verification: &mut Verification,
     ) {
         let (experiment, day) = (self.name(experiment), Day::new(day));
+        let arm = revision_and_arm(arm).map_or(arm, |(_, arm)| arm.to_u32());
         let (found, expected) = (Box::new(found), Box::new(expected));
         verification.found(Finding::Difference { experiment, day, arm, found, expected });
     }
