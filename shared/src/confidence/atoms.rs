@@ -80,7 +80,7 @@ impl Mixture {
         let of_traffic = libm::log2(b.reports / a.reports) / 2.0;
         let ratios = RATIOS.filter(move |exponent| {
             let (first, last) = (f64::from(*RATIOS.start()), f64::from(*RATIOS.end()));
-            (f64::from(*exponent) - of_traffic.clamp(first, last)).abs() < 1.6
+            (f64::from(*exponent) - of_traffic.clamp(first, last)).abs() < 1.0
         });
         let opposed = ratios.flat_map(move |exponent| {
             let (weight, scale) = (ratio_weight(exponent), libm::exp2(f64::from(exponent)));

@@ -25,6 +25,8 @@ pub(super) struct Contrast {
     blocks: Vec<(f64, Mixture)>,
     /// The variance of the estimate for each of the two arms, about.
     variances: (f64, f64),
+    /// The estimates of the two means.
+    means: (f64, f64),
     needed: f64,
 }
 
@@ -57,7 +59,11 @@ impl Contrast {
             (*share, mixture)
         };
         let variances = (variance(|block| block.arms.0), variance(|block| block.arms.1));
-        Self { blocks: blocks.iter().map(mixture).collect(), variances, needed }
+        let mean = |of: fn(&Block) -> Count| {
+            blocks.iter().map(|block| block.share * of(block).mean()).sum()
+        };
+        let means = (mean(|block| block.arms.0), mean(|block| block.arms.1));
+        Self { blocks: blocks.iter().map(mixture).collect(), variances, means, needed }
     }
 
     /// The interval for `weights.0` times the mean of the first arm less `weights.1` times that of the
@@ -76,15 +82,15 @@ impl Contrast {
     /// is above it for certain.
     pub(super) fn ratio(&self, zero: f64) -> Option<Interval> {
         let least = -self.extreme((0.0, 1.0), 1.0).value;
-        // For one part in a thousand above, the ratio has no useful bound.
+        // Nearer to it, the ratio has no bound that says anything.
         (least > zero + 1e-9).then_some(())?;
         let end = |sign: f64| {
             // Dinkelbach: the ratio is extreme where the contrast with it as a weight is.
-            let mut ratio = sign;
+            let mut ratio = (self.means.0 - zero) / (self.means.1 - zero).max(1e-9);
             for _ in 0..RATIO_STEPS_MAX {
                 let (x, y) = self.extreme((1.0, ratio), sign).means;
                 let next = (x - zero) / (y - zero);
-                let is_near = (next - ratio).abs() <= 1e-7 * (1.0 + ratio.abs());
+                let is_near = (next - ratio).abs() <= 1e-5 * (1.0 + ratio.abs());
                 ratio = next;
                 if is_near {
                     break;
@@ -120,7 +126,7 @@ impl Contrast {
         let mut above = outside.evidence - self.needed;
         // Regula falsi with halved weights (Illinois).
         for _ in 0..ROOT_STEPS_MAX {
-            if outside.evidence - self.needed < 1e-6 || high - low <= 1e-7 * high {
+            if outside.evidence - self.needed < PRECISION || high - low <= 1e-7 * high {
                 break;
             }
             let middle = ((low * above - high * below) / (above - below)).clamp(low, high);
@@ -150,6 +156,9 @@ impl Contrast {
         point
     }
 }
+
+/// By how much the evidence may exceed what is needed: a hundred-thousandth of the width.
+const PRECISION: f64 = 1e-4;
 
 /// Most steps of each search.
 const DOUBLINGS_MAX: usize = 60;

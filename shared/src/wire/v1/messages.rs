@@ -1028,7 +1028,7 @@ pub struct Estimates {
     /// estimand: 1 / (1 - k floor / 2^64), with k = 2 for bits.
     #[prost(double, tag = "6")]
     pub manipulation_gain: f64,
-    /// Index of the arm in play that is best with confidence 1 - alpha, by
+    /// Index of the arm in play that is best over all users with confidence 1 - alpha, by
     /// simultaneous pairwise sequences that hold at every time at once. Left out:
     /// none yet.
     #[prost(uint32, optional, tag = "7")]
@@ -1176,8 +1176,8 @@ pub struct MetricEstimates {
     #[prost(message, repeated, tag = "7")]
     pub arms: ::prost::alloc::vec::Vec<ArmEstimate>,
     /// Indices of the arms that get no traffic since an interval of their mean that holds at
-    /// all times lies beyond the limit. The error level is 0.05 for all arms and limits of the
-    /// experiment together.
+    /// all times lies beyond the limit. The error level is 0.05 for all arms that are ever added
+    /// and all limits of the experiment together.
     #[prost(uint32, repeated, tag = "8")]
     pub harmful_arms: ::prost::alloc::vec::Vec<u32>,
 }
@@ -1266,12 +1266,12 @@ pub struct ArmEstimate {
     /// Private bits that are 1 among them. 0 with k-ary randomized response.
     #[prost(uint64, tag = "5")]
     pub ones: u64,
-    /// Debiased estimate, not clamped. Left out while there are no reports, and for
-    /// categories. Unbiased for a fixed number of reports; adaptive play biases it.
+    /// Debiased mean over all users, whatever traffic the arm got: over segments, days and
+    /// revisions, each by its share of all assignments. Not clamped. Left out while there are no
+    /// reports, and for categories. Unbiased for a fixed number of reports; adaptive play biases it.
     #[prost(double, optional, tag = "6")]
     pub estimate: ::core::option::Option<f64>,
-    /// Anytime-valid bounds for the mean of the estimand among the reports, cut
-    /// to the range of the estimand. The whole range while there are no reports, and
+    /// Anytime-valid bounds for that mean, cut to the range of the estimand. The whole range while there are no reports, and
     /// for categories.
     #[prost(double, tag = "7")]
     pub low: f64,
