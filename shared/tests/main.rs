@@ -8,4 +8,5 @@ mod contexts;
 mod declarations;
 mod policy;
 mod specification;
+mod strata;
 mod upload;
