@@ -9,8 +9,8 @@
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::channel::Floor;
 use bandana_shared::confidence::{
-    BetaBinomialMixture, Comparison, Count, Difference, Lead, LogOddsMixture, NormalMixture,
-    Strata, best_active_arm, best_arm, mean_over_all,
+    BetaBinomialMixture, Comparison, Difference, Lead, LogOddsMixture, NormalMixture, Strata,
+    best_active_arm, best_arm,
 };
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::interval::{ErrorLevel, ErrorLevelError, Interval, wilson};

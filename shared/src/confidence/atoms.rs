@@ -66,6 +66,7 @@ impl Mixture {
 
     /// The mixture for one arm; the second mean is of no account.
     pub(super) fn of_arm(arm: Count) -> Self {
+        let arm = arm.shrunk(arm.reports);
         let signed = |(log_odds, weight): (f64, f64)| {
             [log_odds, -log_odds].map(|l| Atom { log_odds: (l, 0.0), weight: weight / 2.0 })
         };
@@ -77,6 +78,8 @@ impl Mixture {
     /// instead of the product of two mixtures, which would pay for each arm. Of the ratios, those
     /// next to that of the traffic matter.
     pub(super) fn of_pair(a: Count, b: Count) -> Self {
+        let most = a.reports.max(b.reports);
+        let (a, b) = (a.shrunk(most), b.shrunk(most));
         let of_traffic = libm::log2(b.reports / a.reports) / 2.0;
         let ratios = RATIOS.filter(move |exponent| {
             let (first, last) = (f64::from(*RATIOS.start()), f64::from(*RATIOS.end()));

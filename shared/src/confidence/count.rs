@@ -13,6 +13,9 @@ pub struct Count {
     pub sum: f64,
 }
 
+/// Reports up to which a logarithm of evidence is precise to a thousandth.
+const REPORTS_PRECISE: f64 = 1e12;
+
 impl Count {
     /// The count of a tally.
     pub fn of(tally: &Tally, alphabet: Alphabet) -> Self {
@@ -30,6 +33,13 @@ impl Count {
     pub(super) fn variance(self) -> f64 {
         let mean = (self.sum + 1.0) / (self.reports + 2.0);
         mean * (1.0 - mean)
+    }
+
+    /// The same mean, of as many fewer reports as `most` exceed the number beyond which floating-point
+    /// numbers are too coarse. Fewer reports say less.
+    pub(super) fn shrunk(self, most: f64) -> Self {
+        let factor = (REPORTS_PRECISE / most).min(1.0);
+        Self { reports: factor * self.reports, sum: factor * self.sum }
     }
 
     /// The same mean, of so many reports more.

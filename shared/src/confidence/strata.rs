@@ -25,8 +25,8 @@ pub struct Strata {
 struct Stratum {
     era: u32,
     users: f64,
-    /// The mean of all reports.
-    level: f64,
+    /// The sum of all reports.
+    sum: f64,
     arms: Vec<Count>,
 }
 
@@ -49,7 +49,7 @@ impl Strata {
                 *flag |= arm.reports > 0.0;
             }
             all.users += sum.reports;
-            all.strata.push(Stratum { era, users: sum.reports, level: sum.mean(), arms });
+            all.strata.push(Stratum { era, users: sum.reports, sum: sum.sum, arms });
         }
         // Groups begin with the strata of which most is known.
         all.strata.sort_by(|a, b| b.users.total_cmp(&a.users));
@@ -108,22 +108,36 @@ const PART: f64 = 0.05;
 struct Group {
     users: f64,
     arms: (Count, Count),
-    /// The sums of the strata's levels over the users, and over the reports on each arm.
-    levels: f64,
-    of_arms: (f64, f64),
+    /// The other reports by which a stratum's level is told: on the other arm, or on all others.
+    beside: Count,
+    levels: Levels,
+}
+
+/// Sums over strata, with n and m the reports on the two sides and S those of both, summed up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Levels {
+    /// Of n S/(n + m) and of m S/(n + m).
+    sums: (f64, f64),
+    /// Of n n/(n + m), n m/(n + m) and m m/(n + m).
+    products: (f64, f64, f64),
 }
 
 impl Group {
-    fn add(&mut self, stratum: &Stratum, (a, b): (Count, Count)) {
-        // Other arms may be of another level, and have other shares.
-        let both = Count { reports: a.reports + b.reports, sum: a.sum + b.sum };
-        let level = if b.reports > 0.0 { both.mean() } else { stratum.level };
+    fn add(&mut self, stratum: &Stratum, (a, b): (Count, Count), is_pair: bool) {
         self.users += stratum.users;
         self.arms.0 += a;
         self.arms.1 += b;
-        self.levels += stratum.users * level;
-        self.of_arms.0 += a.reports * level;
-        self.of_arms.1 += b.reports * level;
+        let rest = Count { reports: stratum.users - a.reports, sum: stratum.sum - a.sum };
+        let beside = if is_pair { b } else { rest };
+        self.beside += beside;
+        let (n, m) = (a.reports, beside.reports);
+        if n + m > 0.0 {
+            let (sum, all) = (a.sum + beside.sum, n + m);
+            let Levels { sums, products } = &mut self.levels;
+            *sums = (sums.0 + n * sum / all, sums.1 + m * sum / all);
+            let (nn, nm, mm) = *products;
+            *products = (nn + n * n / all, nm + n * m / all, mm + m * m / all);
+        }
     }
 
     /// Whether a stratum has the same traffic.
@@ -138,13 +152,16 @@ impl Group {
         is_like(self.arms.0.reports, reports.0) && is_like(self.arms.1.reports, reports.1)
     }
 
-    /// By how much the strata's common level can have shifted the difference of the two means, since
-    /// the traffic within the group was not quite the same; for one arm, its mean.
+    /// By how much the strata's common levels can have shifted the difference of the two means, since
+    /// the traffic within the group was not quite the same; for one arm, its mean. A level is the mean
+    /// of what the reports of a stratum are above the means of their arms in the group.
     fn skew(&self, is_pair: bool) -> f64 {
-        let of_arm = self.of_arms.0 / self.arms.0.reports;
-        let other =
-            if is_pair { self.of_arms.1 / self.arms.1.reports } else { self.levels / self.users };
-        (of_arm - other).abs()
+        let (a, b) = (self.arms.0, self.beside);
+        let Levels { sums, products: (nn, nm, mm) } = self.levels;
+        let of_a = (sums.0 - a.mean() * nn - b.mean() * nm) / a.reports;
+        let of_b = (sums.1 - a.mean() * nm - b.mean() * mm) / b.reports.max(1.0);
+        // Over all users the levels of an arm and of the others are 0 together.
+        if is_pair { (of_a - of_b).abs() } else { of_a.abs() }
     }
 }
 
@@ -158,7 +175,7 @@ fn groups(strata: &[&Stratum], (arm, other): (usize, Option<usize>), tolerance: 
         if place == groups.len() {
             groups.push(Group::default());
         }
-        groups[place].add(stratum, counts);
+        groups[place].add(stratum, counts, other.is_some());
         if groups.len() > BLOCKS_MAX {
             break;
         }
