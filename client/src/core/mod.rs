@@ -9,6 +9,7 @@ mod fetching;
 #[cfg(feature = "storage")]
 mod format;
 mod journal;
+mod piles;
 mod release;
 mod reporting;
 #[cfg(feature = "storage")]
@@ -47,6 +48,8 @@ use journal::Journal;
 pub(crate) use journal::{Content, Write};
 #[cfg(all(test, feature = "storage"))]
 pub(crate) use rewards::PendingReward;
+#[cfg(feature = "storage")]
+pub(crate) use piles::{Pile, PileName, Piles};
 #[cfg(feature = "storage")]
 pub(crate) use rewards::PendingRewards;
 use server_wait::ServerWait;
@@ -151,6 +154,10 @@ pub struct Core<N> {
     boot_time: Option<Duration>,
     /// The secret by which reports of this start share release times; `None`: not drawn yet.
     release_seed: Option<u64>,
+    /// A fetch has ended since the server's day was last known.
+    has_asked: bool,
+    /// Fetches have ended, and none told a day that is known, so that reports wait for one.
+    day_withheld: bool,
     /// Whether consent is withheld for this run.
     withheld: bool,
     statistics: Statistics,
@@ -272,6 +279,8 @@ impl<N: NoiseSource> Core<N> {
             server: ServerWait::default(),
             boot_time: None,
             release_seed: None,
+            has_asked: false,
+            day_withheld: false,
             withheld: false,
             statistics: Statistics::default(),
         }

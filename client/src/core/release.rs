@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use bandana_shared::identity::ExperimentId;
+
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
+use super::Core;
+use crate::assignment::AssignmentId;
 use crate::noise::{EntropyError, NoiseSource, uniform_up_to};
 use crate::time::Timestamp;
 
@@ -44,6 +48,69 @@ pub(super) fn draw(
     times.set_stream(slot);
     let within = uniform_up_to(length - 1, || Ok(times.next_u64()))?;
     Ok(Timestamp::from_unix_ms(start.saturating_add(within)))
+}
+
+/// The longest delay of a report whose specification was forgotten.
+const DELAY_SECONDS: u32 = 3600;
+
+impl<N: NoiseSource> Core<N> {
+    /// Draws a release time for a time when rewards end.
+    pub(super) fn draw_release(
+        &mut self,
+        rewards_until: Timestamp,
+        delay_seconds_max: u32,
+    ) -> Result<Timestamp, EntropyError> {
+        let seed = match self.release_seed {
+            Some(seed) => seed,
+            None => *self.release_seed.insert(self.noise.word()?),
+        };
+        draw(rewards_until, delay_seconds_max, seed, &mut self.noise)
+    }
+
+    /// Draws the time of reports anew that a wait has gathered, each within its delay after `from`.
+    ///
+    /// # Privacy
+    /// Whoever makes a device wait would otherwise see all of its reports leave at once, which tells
+    /// that they are of one device, and when it came back.
+    pub(super) fn part(
+        &mut self,
+        gathered: Vec<AssignmentId>,
+        from: Timestamp,
+    ) -> Result<(), EntropyError> {
+        let delay = |core: &Self, id: &ExperimentId, reach: Duration| {
+            let held = core.state.cached.get(id);
+            held.map_or_else(
+                || u32::try_from(reach.as_secs()).unwrap_or(DELAY_SECONDS).min(DELAY_SECONDS),
+                |held| held.specification.timing().release_delay_seconds_max,
+            )
+        };
+        for id in gathered {
+            let Some(parcel) = self.state.outbox.parcels.get(&id) else { continue };
+            let delay = delay(self, &parcel.experiment_id, parcel.reach);
+            let time = self.draw_release(from, delay)?;
+            if let Some(parcel) = self.state.outbox.parcels.get_mut(&id) {
+                parcel.attempts.not_before = time;
+            }
+        }
+        Ok(())
+    }
+
+    /// Parts the reports that a wait for the server, or for its day, has gathered.
+    pub(super) fn part_gathered(&mut self, now: Timestamp) -> Result<(), EntropyError> {
+        if self.day(now).is_none() {
+            self.day_withheld |= self.has_asked;
+        } else {
+            if std::mem::take(&mut self.day_withheld) {
+                self.part(self.state.outbox.released(now, true), now)?;
+            }
+            self.has_asked = false;
+        }
+        if self.server.has_gathered() && self.server.end(now).is_none() {
+            self.part(self.state.outbox.released(now, false), now)?;
+            self.server.parted();
+        }
+        Ok(())
+    }
 }
 
 /// The length of a slot; `None`: there are none.
