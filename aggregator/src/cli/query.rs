@@ -6,8 +6,8 @@ use bandana_mechanisms::queries::exponential::ExponentialMechanism;
 use bandana_mechanisms::queries::price::{ConcentratedLoss, Measure, Price, PureLoss};
 use bandana_shared::wire::v1::{
     self, AskRequest, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
-    ListDebitsRequest, OpenSessionRequest, RegisterDataSetRequest, ask_request, choice,
-    WithdrawDataSetRequest, open_session_request, register_data_set_request, synthetic,
+    ListDebitsRequest, OpenSessionRequest, RegisterDataSetRequest, WithdrawDataSetRequest,
+    ask_request, choice, open_session_request, register_data_set_request, synthetic,
 };
 use clap::{ArgGroup, Args, Subcommand};
 use tonic::{Response, Status};

@@ -10,7 +10,7 @@ use bandana_shared::policy::Weights;
 use bandana_shared::specification::{ReleaseTiming, Specification};
 
 use super::contexts::check_context;
-use super::{Change, ClientError, Core, Draw, release};
+use super::{Change, ClientError, Core, Draw};
 use crate::assignment::{AssignmentId, Chosen, OpenAssignment, Unreported};
 use crate::budget::Exhausted;
 use crate::membership::Secret;

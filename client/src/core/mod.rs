@@ -46,10 +46,10 @@ pub(crate) use format::{StoredChanges, StoredDone, StoredLedger, StoredStarts, S
 use journal::Journal;
 #[cfg(feature = "storage")]
 pub(crate) use journal::{Content, Write};
-#[cfg(all(test, feature = "storage"))]
-pub(crate) use rewards::PendingReward;
 #[cfg(feature = "storage")]
 pub(crate) use piles::{Pile, PileName, Piles};
+#[cfg(all(test, feature = "storage"))]
+pub(crate) use rewards::PendingReward;
 #[cfg(feature = "storage")]
 pub(crate) use rewards::PendingRewards;
 use server_wait::ServerWait;

@@ -108,7 +108,10 @@ mod tests {
         piles.count(DIGEST, cell(1), Debit::unshuffled(FIRST.local));
         assert_eq!(before(&piles, 0, FIRST, 6), Some(2));
         assert_eq!(before(&piles, 1, FIRST, 6), Some(0));
-        assert_eq!(piles.before(Digest::new([8; 16]), cell(0), (FIRST, DeltaUnits::new(6))), Some(0));
+        assert_eq!(
+            piles.before(Digest::new([8; 16]), cell(0), (FIRST, DeltaUnits::new(6))),
+            Some(0)
+        );
         // Seven units more are three reports that nobody counted.
         assert_eq!(before(&piles, 0, FIRST, 13), Some(5));
         assert_eq!(before(&piles, 1, FIRST, 13), Some(3));

@@ -154,7 +154,10 @@ fn several_reports_in_one_batch_are_no_composition() {
         }
     }
     let three = shuffled(1.0, 3);
-    assert_eq!(three.of_group(3).unwrap().loss(Delta::ZERO).get(), 3.0 * three.loss(Delta::ZERO).get());
+    assert_eq!(
+        three.of_group(3).unwrap().loss(Delta::ZERO).get(),
+        3.0 * three.loss(Delta::ZERO).get()
+    );
     assert_eq!((three.of_group(0), three.of_group(4)), (None, None));
     assert_eq!(shuffled(1.0, 1000).of_group(OWN_MAX + 1), None);
 }

@@ -164,7 +164,9 @@ pub enum QueryError {
         rows: u64,
     },
     /// Weights for a mechanism that has none.
-    #[error("report noisy max has no weights; leave them out, or choose by the exponential mechanism")]
+    #[error(
+        "report noisy max has no weights; leave them out, or choose by the exponential mechanism"
+    )]
     WeightsOfNoisyMax,
     /// A way to choose that this version does not know.
     #[error("there is no chooser {0}; 1 is the exponential mechanism, and 2 report noisy max")]

@@ -356,7 +356,12 @@ mod tests {
                 gaps(&|place| 1 << (place % 64)),
                 gaps(&|place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
                 gaps(&|place| if place < 512 { 0xffff } else { 0x1_0000 }),
-                gaps(&|_| 317).into_iter().map(|(_, gap)| (0, gap)).chain([(1, 0)]).skip(1).collect(),
+                gaps(&|_| 317)
+                    .into_iter()
+                    .map(|(_, gap)| (0, gap))
+                    .chain([(1, 0)])
+                    .skip(1)
+                    .collect(),
             ] {
                 assert_eq!(work(&others, step), usual, "{step:?} {:?}", others.get(1));
             }

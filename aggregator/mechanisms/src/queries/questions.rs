@@ -292,7 +292,11 @@ fn sums<R: Rng + ?Sized>(
         .map(|&(_, _, width)| (width > 0).then(|| SumNoise::new(width, noisy, price)).transpose())
         .collect::<Result<_, _>>()?;
     let above = |place: usize| -> i64 {
-        rows.frequencies(place).into_iter().zip(0..).map(|(n, distance): (i64, i64)| n * distance).sum()
+        rows.frequencies(place)
+            .into_iter()
+            .zip(0..)
+            .map(|(n, distance): (i64, i64)| n * distance)
+            .sum()
     };
     let mut numbers = Vec::new();
     for ((label, &(place, lowest, _)), noise) in columns.iter().zip(&parts).zip(noises) {

@@ -33,9 +33,7 @@ impl CuratorService {
                     Ok((record, withdrawn))
                 })
                 .await?;
-            let told = |spent| {
-                wire::data_set(DataSetRecord { spent, ..record.clone() })
-            };
+            let told = |spent| wire::data_set(DataSetRecord { spent, ..record.clone() });
             if withdrawn {
                 return Ok(DataSet { withdrawn, ..told(record.spent) });
             }

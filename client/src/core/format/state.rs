@@ -382,9 +382,8 @@ impl StoredState {
         let shuffling = StoredShuffling::new(&mentioned.batches, state);
         let membership = StoredMembership::new(mentioned.participations, state);
         let measurements = mentioned.measurements;
-        let pile = |(name, pile): (&PileName, &Pile)| {
-            (*name, pile.reports, StoredDebit::new(pile.first))
-        };
+        let pile =
+            |(name, pile): (&PileName, &Pile)| (*name, pile.reports, StoredDebit::new(pile.first));
         let (prices, piles) = (prices.collect(), state.piles.all().map(pile).collect());
         Self { parts, stores, prices, shuffling, membership, measurements, piles }
     }
@@ -457,9 +456,9 @@ impl StoredState {
             *last = day.max(*last);
         }
         membership.restore(&mut state)?;
-        let piles = piles.into_iter().map(|(name, reports, first)| {
-            (name, Pile { reports, first: first.into_debit() })
-        });
+        let piles = piles
+            .into_iter()
+            .map(|(name, reports, first)| (name, Pile { reports, first: first.into_debit() }));
         state.piles = Piles::from_parts(piles);
         Some((state, parts.number))
     }
