@@ -24,11 +24,7 @@ pub struct FileState {
 }
 
 impl FileState {
-    #[allow(
-        clippy::unnecessary_cast,
-        clippy::useless_conversion,
-        reason = "types differ by system"
-    )]
+    #[allow(trivial_numeric_casts, clippy::unnecessary_cast, reason = "types differ by system")]
     fn of(found: &Stat) -> Self {
         Self {
             file: (found.st_dev as u64, found.st_ino as u64),

@@ -84,7 +84,7 @@ pub(super) fn register(
     })
 }
 
-/// A data set for the wire.
+/// A data set for the wire that was not withdrawn.
 pub(super) fn data_set(record: DataSetRecord) -> v1::DataSet {
     v1::DataSet {
         name: record.name.to_string(),
@@ -95,6 +95,7 @@ pub(super) fn data_set(record: DataSetRecord) -> v1::DataSet {
         budget_nanos: record.budget,
         spent_nanos: record.spent,
         unix_seconds: record.at.get(),
+        withdrawn: false,
     }
 }
 

@@ -1,6 +1,5 @@
 //! Rows of CSV files with a header line.
 
-use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::universe::Schema;
 
 use super::{Read, ReadError, Reading, check_names, places};
@@ -63,6 +62,8 @@ pub(super) fn rows(
 
 #[cfg(test)]
 mod tests {
+    use bandana_mechanisms::queries::rows::Rows;
+
     use super::*;
 
     fn from_csv(text: &str) -> Result<Rows, ReadError> {
