@@ -19,6 +19,7 @@
 mod collapsed;
 pub(crate) mod harm;
 pub(crate) mod ids_full;
+pub(crate) mod layers;
 mod monitor;
 mod never;
 mod outgrown;
@@ -53,6 +54,8 @@ pub enum AlarmName {
     ReportSurge,
     /// A guardrail has paused the experiment, and nobody has resumed it.
     GuardrailPause,
+    /// Another experiment can be given to the same installations, and the layer is to keep them apart.
+    LayerOverlap,
     /// Far more uploads are refused than before. About the server, not an experiment.
     RefusalsJump,
     /// The maximum of upload ids is remembered. About the server, not an experiment.
@@ -61,7 +64,7 @@ pub enum AlarmName {
 
 impl AlarmName {
     /// The alarms of an experiment.
-    pub const OF_EXPERIMENTS: [Self; 7] = [
+    pub const OF_EXPERIMENTS: [Self; 8] = [
         Self::SampleRatioMismatch,
         Self::StalledReporting,
         Self::NeverReported,
@@ -69,6 +72,7 @@ impl AlarmName {
         Self::ReportsOutgrowSelections,
         Self::ReportSurge,
         Self::GuardrailPause,
+        Self::LayerOverlap,
     ];
 
     /// The name in messages and metrics.
@@ -81,6 +85,7 @@ impl AlarmName {
             Self::ReportsOutgrowSelections => "reports-outgrow-selections",
             Self::ReportSurge => "report-surge",
             Self::GuardrailPause => "guardrail-pause",
+            Self::LayerOverlap => "layer-overlap",
             Self::RefusalsJump => "refusals-jump",
             Self::IdsFull => "ids-full",
         }

@@ -29,7 +29,7 @@ impl CuratorService {
             let (record, withdrawn) = self
                 .work(place, move |inner| {
                     let record = inner.record(&of)?;
-                    let withdrawn = inner.is_withdrawn(&record)?;
+                    let withdrawn = inner.is_withdrawn(&record).map_err(unreadable)?;
                     Ok((record, withdrawn))
                 })
                 .await?;
@@ -72,17 +72,17 @@ fn is_exhausted(error: &ExperimentChangeError) -> bool {
 
 impl Inner {
     /// Whether a data set was withdrawn.
-    pub(super) fn is_withdrawn(&self, record: &DataSetRecord) -> Result<bool, Status> {
+    pub(super) fn is_withdrawn(&self, record: &DataSetRecord) -> Result<bool, StoreError> {
         if record.spent < record.budget {
             return Ok(false);
         }
-        let last = self.reader.debits(&record.name, None, 1).map_err(unreadable)?;
+        let last = self.reader.debits(&record.name, None, 1)?;
         Ok(last.first().is_some_and(|last| last.debit.purpose == WITHDRAWN))
     }
 
     /// Refuses what is about a data set that was withdrawn.
     pub(super) fn check_in_use(&self, record: &DataSetRecord) -> Result<(), Status> {
-        if !self.is_withdrawn(record)? {
+        if !self.is_withdrawn(record).map_err(unreadable)? {
             return Ok(());
         }
         let name = &record.name;
