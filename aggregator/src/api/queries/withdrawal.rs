@@ -76,7 +76,7 @@ impl Inner {
         if record.spent < record.budget {
             return Ok(false);
         }
-        let last = self.reader.debits(&record.name, None, 1)?;
+        let last = self.reader.debits((&record.name, None), None, 1)?;
         Ok(last.first().is_some_and(|last| last.debit.purpose == WITHDRAWN))
     }
 
