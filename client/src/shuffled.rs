@@ -38,6 +38,9 @@ use crate::debit::Debit;
 ///   breaks that, and so do signers who sign a specification or a gateway's key for few devices:
 ///   batches of those few can be filled with anything.
 ///
+/// Reports of an installation for one arm may lie in one batch together, so each costs more than the one
+/// before, and from the seventeenth on its local ε: what m in one batch certify, beyond the m - 1 before.
+///
 /// If either fails, the ε of the experiment holds, the same as for reports that nobody shuffles. A
 /// relay that does not collude sees who reports, when, and for which arm. It can't read the bit,
 /// which is sealed for the aggregator, as long as the aggregator's key is genuine: have it signed.
@@ -56,7 +59,7 @@ const COLLUDERS: u16 = 100;
 
 impl Shuffled {
     /// Believes the relay with this public key, and accepts experiments whose batches certify at
-    /// most `epsilon_max` for each report, with `delta`, while a tenth of the users in a batch
+    /// most `epsilon_max` for a report, with `delta`, while a tenth of the users in a batch
     /// collude with the aggregator.
     ///
     /// ```
@@ -113,7 +116,7 @@ impl Shuffled {
         self.colluders
     }
 
-    /// The largest central ε of a report that the app accepts.
+    /// The largest central ε that the app accepts of a report, the first one for an arm.
     pub fn epsilon_max(&self) -> PrivacyLoss {
         self.epsilon_max
     }
