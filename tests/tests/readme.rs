@@ -140,12 +140,12 @@ async fn the_app_says_why_it_shows_its_default() -> anyhow::Result<()> {
         assert!(said.contains("shows its default") && said.contains(why), "{said}");
         aggregator.process.stop().await?;
     }
-    // What people copy takes no experiment that nobody has signed.
+    // What people copy takes no experiment of a demonstration, which does not hide when a user reacted.
     let mut aggregator = Aggregator::start(PROGRAMS[0].1).await?;
     aggregator.create(three_arms("button-colour")).await?;
     let (shown, said) = app(&[&aggregator.process.device_url]).await?;
     assert_eq!(shown, "show blue\nreports counted: 0\n");
-    assert!(said.contains("shows its default") && said.contains("sign"), "{said}");
+    assert!(said.contains("shows its default") && said.contains("release delay"), "{said}");
     assert!(!said.contains("DEMONSTRATION"), "{said}");
     aggregator.process.stop().await?;
     // The server has no experiment.

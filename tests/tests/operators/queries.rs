@@ -330,7 +330,7 @@ async fn what_makes_no_sense_is_refused_and_costs_nothing() -> anyhow::Result<()
         (2, vec![1, 1], 0.1, "report noisy max has no weights"),
         (1, vec![1], 0.1, "weights"),
         // What an answer tells beside its noise is not to be had for next to nothing.
-        (1, vec![], 1e-9, "a question costs at least .0001 of epsilon"),
+        (1, vec![], 1e-9, "a question costs at least 0.0001 of epsilon"),
     ] {
         let choice = v1::Choice {
             column: "ill".to_owned(),
