@@ -9,8 +9,8 @@
 //! - an empty value is none, and so are those that programs write for none, such as `NULL` and `NaN`.
 //!
 //! Names of columns differ by more than case, blanks and punctuation. A column that only numbers the
-//! rows, from 0 or 1 on, in whatever order, does not count. All others do, declared in the schema or
-//! not.
+//! rows, from 0 or 1 on, in whatever order, does not count beside others. All others do, declared in
+//! the schema or not.
 //!
 //! Formats differ in precision, so values are compared at that of the coarsest format: whole
 //! numbers in 64 bits of floating point, others in 32, times to the millisecond. Contents that
@@ -111,8 +111,12 @@ impl Numbering {
             *column = column.filter(|seen| {
                 let first = u64::from(!seen.from_zero);
                 let hashes = (first..first + self.rows).map(scrambled);
-                self.rows > 0 && hashes.fold(0, u64::wrapping_add) == seen.hashes
+                self.rows > 1 && hashes.fold(0, u64::wrapping_add) == seen.hashes
             });
+        }
+        // Something must be left that is numbered.
+        if self.columns.iter().all(Option::is_some) {
+            self.columns.fill(None);
         }
         self
     }
