@@ -6,6 +6,7 @@ use bandana_shared::policy::Weights;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 
+use super::coarse::coarse;
 use super::guardrails::Guardrails;
 use super::snapshot::TallySnapshot;
 use super::window::Memory;
@@ -17,7 +18,7 @@ const REPORTS_PER_POLICY_MIN: u64 = 100;
 /// The configuration of an experiment's learner, beside its specification.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearnerConfig {
-    /// The learner.
+    /// The learner. Of an experiment with batches, its weights are rounded to few different ones.
     pub learner: Learner,
     /// Minimum share of the traffic for every arm in play.
     pub floor_weight: f64,
@@ -65,7 +66,8 @@ impl LearnerConfig {
                 .with_floor_weight(self.floor_weight)
                 .with_burning_in(burning_in.clone())
                 .with_holdout_share(self.guardrails.holdout_share);
-            self.learner.weights(&input)
+            let weights = self.learner.weights(&input)?;
+            Ok(if specification.batch().is_some() { coarse(&weights) } else { weights })
         };
         // A holdout draws evenly from all arms with a weight.
         let for_holdout = |weights: Weights| {

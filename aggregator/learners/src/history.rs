@@ -39,14 +39,19 @@ impl CellTallies {
     }
 
     fn add(&mut self, cell: CellIndex, more: Tally) {
+        self.set(cell, [self.tally(cell), more].into_iter().sum());
+    }
+
+    fn set(&mut self, cell: CellIndex, tally: Tally) {
         let place = cell.get();
         if self.bits.len() <= place {
             self.bits.resize(place + 1, (0, 0));
         }
-        let sum: Tally = [self.tally(cell), more].into_iter().sum();
-        self.bits[place] = (sum.reports(), sum.ones());
-        let beyond: Vec<(Symbol, u64)> = sum.beyond_bits().collect();
-        if !beyond.is_empty() {
+        self.bits[place] = (tally.reports(), tally.ones());
+        let beyond: Vec<(Symbol, u64)> = tally.beyond_bits().collect();
+        if beyond.is_empty() {
+            self.beyond.remove(&cell);
+        } else {
             self.beyond.insert(cell, beyond);
         }
     }
@@ -56,6 +61,22 @@ impl History {
     /// Adds reports on a cell.
     pub fn add(&mut self, day: Day, revision: Option<Revision>, cell: CellIndex, tally: Tally) {
         Arc::make_mut(self.0.entry((day, revision)).or_default()).add(cell, tally);
+    }
+
+    /// Replaces the reports on a cell by those of another history.
+    pub(super) fn replace(&mut self, cell: CellIndex, other: &Self) {
+        for (key, own) in &mut self.0 {
+            if !other.0.contains_key(key) && own.tally(cell) != Tally::EMPTY {
+                Arc::make_mut(own).set(cell, Tally::EMPTY);
+            }
+        }
+        for (key, tallies) in &other.0 {
+            let next = tallies.tally(cell);
+            let own = self.0.entry(*key).or_default();
+            if own.tally(cell) != next {
+                Arc::make_mut(own).set(cell, next);
+            }
+        }
     }
 
     /// Adds all reports of another history.

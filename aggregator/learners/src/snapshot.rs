@@ -56,6 +56,30 @@ impl TallySnapshot {
         Strata::of_tallies(&[of_group(false), of_group(true)], alphabet)
     }
 
+    /// Takes over the cells of a newer snapshot of which `is_enough` of the number of reports that are
+    /// new, and those that have lost some.
+    pub fn advance(&mut self, newer: &Self, is_enough: impl Fn(u64) -> bool) {
+        self.tallies.resize(newer.tallies.len(), Tally::EMPTY);
+        self.days.retain(|day, _| newer.days.contains_key(day));
+        for (cell, (own, next)) in self.tallies.iter_mut().zip(&newer.tallies).enumerate() {
+            if next.reports() >= own.reports() && !is_enough(next.reports() - own.reports()) {
+                continue;
+            }
+            *own = *next;
+            if let Ok(index) = ArmIndex::new(cell) {
+                self.history.replace(index, &newer.history);
+            }
+            for (day, tallies) in &newer.days {
+                let of_day = tallies.get(cell).copied().unwrap_or(Tally::EMPTY);
+                let own = self.days.entry(*day).or_default();
+                if own.len() <= cell {
+                    own.resize(cell + 1, Tally::EMPTY);
+                }
+                own[cell] = of_day;
+            }
+        }
+    }
+
     /// Takes the tallies by day that this memory needs from the history.
     pub fn remember(&mut self, memory: Memory) {
         self.days = if memory.is_everything() { Days::new() } else { self.history.days() };

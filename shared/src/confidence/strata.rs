@@ -15,7 +15,7 @@ use crate::tally::Tally;
 /// Users of an experiment by stratum, with the reports on each arm.
 #[derive(Clone, Debug, Default)]
 pub struct Strata {
-    strata: Vec<Stratum>,
+    parts: Vec<Stratum>,
     /// For each era, which arms have reports in any of its strata.
     played: BTreeMap<u32, Vec<bool>>,
     users: f64,
@@ -49,10 +49,10 @@ impl Strata {
                 *flag |= arm.reports > 0.0;
             }
             all.users += sum.reports;
-            all.strata.push(Stratum { era, users: sum.reports, sum: sum.sum, arms });
+            all.parts.push(Stratum { era, users: sum.reports, sum: sum.sum, arms });
         }
         // Groups begin with the strata of which most is known.
-        all.strata.sort_by(|a, b| b.users.total_cmp(&a.users));
+        all.parts.sort_by(|a, b| b.users.total_cmp(&a.users));
         all
     }
 
@@ -65,7 +65,7 @@ impl Strata {
     /// The reports on an arm in all strata.
     pub fn count(&self, arm: usize) -> Count {
         let mut sum = Count::default();
-        for stratum in &self.strata {
+        for stratum in &self.parts {
             sum += stratum.count(arm);
         }
         sum
@@ -78,7 +78,7 @@ impl Strata {
             let plays = |arm: usize| flags.get(arm).copied().unwrap_or(false);
             plays(arm) && other.is_none_or(plays)
         };
-        let strata: Vec<&Stratum> = self.strata.iter().filter(plays).collect();
+        let strata: Vec<&Stratum> = self.parts.iter().filter(plays).collect();
         let mut tolerance = 1.0;
         loop {
             let groups = groups(&strata, (arm, other), tolerance);
@@ -186,7 +186,7 @@ fn groups(strata: &[&Stratum], (arm, other): (usize, Option<usize>), tolerance: 
 /// The blocks that tell of a pair of arms, or of an arm alone.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
-    pub(super) blocks: Vec<Block>,
+    pub(super) parts: Vec<Block>,
     /// The share of all users that they have.
     pub(super) coverage: f64,
     /// What differences of traffic within blocks can have done.
@@ -202,7 +202,7 @@ impl Blocks {
         let block = |group: &&Group| Block { share: group.users / covered, arms: group.arms };
         let skew = |group: &&Group| group.users / covered * group.skew(is_pair);
         Self {
-            blocks: telling.iter().map(block).collect(),
+            parts: telling.iter().map(block).collect(),
             coverage: if users > 0.0 { covered / users } else { 0.0 },
             skew: telling.iter().map(skew).sum(),
         }
@@ -214,12 +214,12 @@ impl Blocks {
             let (a, b) = block.arms;
             block.share * (a.mean() - if b.reports > 0.0 { b.mean() } else { 0.0 })
         };
-        self.blocks.iter().map(of).sum()
+        self.parts.iter().map(of).sum()
     }
 
     /// The mean of the arm that the first one is compared with.
     pub(super) fn second_mean(&self) -> f64 {
-        self.blocks.iter().map(|block| block.share * block.arms.1.mean()).sum()
+        self.parts.iter().map(|block| block.share * block.arms.1.mean()).sum()
     }
 
     /// The blocks after so many more users, of whom each arm gets this share.
@@ -229,6 +229,6 @@ impl Blocks {
             let arms = (block.arms.0.grown_by(more * a), block.arms.1.grown_by(more * b));
             Block { arms, ..*block }
         };
-        self.blocks.iter().map(grown).collect()
+        self.parts.iter().map(grown).collect()
     }
 }

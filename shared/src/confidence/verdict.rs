@@ -103,10 +103,10 @@ pub struct Difference {
 /// The mean of an arm over all users, with an interval of this level; `None` without reports.
 pub fn mean_over_all(strata: &Strata, arm: usize, alpha: ErrorLevel) -> Option<Mean> {
     let blocks = strata.blocks(arm, None);
-    if blocks.blocks.is_empty() {
+    if blocks.parts.is_empty() {
         return None;
     }
-    let contrast = Contrast::new(&blocks.blocks, -libm::log(alpha.get()));
+    let contrast = Contrast::new(&blocks.parts, -libm::log(alpha.get()));
     let interval = widened(contrast.interval((1.0, 0.0)), blocks.skew).clamped(0.0, 1.0);
     Some(Mean { mean: blocks.estimate(), interval, coverage: blocks.coverage })
 }
@@ -114,7 +114,7 @@ pub fn mean_over_all(strata: &Strata, arm: usize, alpha: ErrorLevel) -> Option<M
 /// The users that [`mean_over_all`] speaks for, as a share of all, and that mean without an interval.
 pub fn estimate_over_all(strata: &Strata, arm: usize) -> Option<(f64, f64)> {
     let blocks = strata.blocks(arm, None);
-    (!blocks.blocks.is_empty()).then(|| (blocks.estimate(), blocks.coverage))
+    (!blocks.parts.is_empty()).then(|| (blocks.estimate(), blocks.coverage))
 }
 
 /// A pair of arms.
@@ -160,10 +160,10 @@ impl Comparison<'_> {
     /// The comparison of two arms; `None` unless some users tell of both.
     fn pair(&self, a: usize, b: usize) -> Option<Pair> {
         let blocks = self.strata.blocks(a, Some(b));
-        if blocks.blocks.is_empty() {
+        if blocks.parts.is_empty() {
             return None;
         }
-        let contrast = Contrast::new(&blocks.blocks, self.needed(a, b));
+        let contrast = Contrast::new(&blocks.parts, self.needed(a, b));
         Some(Pair { blocks, contrast })
     }
 
@@ -186,7 +186,7 @@ impl Comparison<'_> {
         loop {
             let ahead = |rival: &usize| {
                 let blocks = self.strata.blocks(*rival, Some(leader));
-                (*rival, if blocks.blocks.is_empty() { 0.0 } else { blocks.estimate() })
+                (*rival, if blocks.parts.is_empty() { 0.0 } else { blocks.estimate() })
             };
             let rivals = reported.iter().filter(|rival| !seen.contains(rival)).map(ahead);
             match rivals.max_by(of_mean) {
@@ -210,7 +210,7 @@ impl Comparison<'_> {
 
     fn is_ahead(&self, leader: usize, rival: usize) -> bool {
         let blocks = self.strata.blocks(leader, Some(rival));
-        is_certain(&blocks.blocks, self.needed(leader, rival), blocks.skew)
+        is_certain(&blocks.parts, self.needed(leader, rival), blocks.skew)
     }
 
     /// The lead among the active arms. `None` unless two of them can be compared.
@@ -273,7 +273,7 @@ impl Comparison<'_> {
         let rivals: Vec<(usize, Blocks)> = (self.contenders().filter(|rival| *rival != leader))
             .map(|rival| (rival, self.strata.blocks(leader, Some(rival))))
             .collect();
-        if rivals.iter().any(|(_, blocks)| blocks.blocks.is_empty() || blocks.estimate() <= 0.0) {
+        if rivals.iter().any(|(_, blocks)| blocks.parts.is_empty() || blocks.estimate() <= 0.0) {
             return None;
         }
         first_certain(|more| {
