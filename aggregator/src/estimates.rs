@@ -117,7 +117,7 @@ pub(crate) fn arm_mean(
         coverage: found.map_or(0.0, |found| found.coverage),
         symbols: match channel {
             Channel::Bit(_) => Vec::new(),
-            Channel::Kary(kary) => symbols(kary, &sequence, (tally, are_asked_by(specification))),
+            Channel::Kary(kary) => symbols(kary, sequence, (tally, are_asked_by(specification))),
         },
     }
 }
@@ -341,7 +341,7 @@ fn lead_in_units(lead: &Lead, channel: Channel, estimand: Estimand) -> v1::Lead 
 /// The estimated share of each true symbol.
 fn symbols(
     channel: KaryChannel,
-    sequence: &LogOddsMixture,
+    sequence: LogOddsMixture,
     (tally, is_of_refusals): (&Tally, bool),
 ) -> Vec<v1::SymbolEstimate> {
     let meaning = |symbol: Symbol| {

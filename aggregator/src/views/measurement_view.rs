@@ -187,7 +187,8 @@ pub(super) fn describe(
         text += &table(&segment.arms, true, |_| "").render(columns);
         let best = segment.best_arm.and_then(|best| segment.arms.iter().find(|a| a.arm == best));
         if let Some(arm) = best {
-            text += &format!("best here: {} ({})\n", arm.arm, visible(&arm.label));
+            let number = arm.arm.to_string();
+            text.extend(["best here: ", &*number, " (", &*visible(&arm.label), ")\n"]);
         }
     }
     text
