@@ -14,9 +14,11 @@
 //! the batches are full: sample ratio, selections and surges are not watched there.
 //!
 //! Alarms use the numbers of reports only, never their content, except [collapsed
-//! entropy](AlarmName::CollapsedEntropy), which uses the tallies of all days.
+//! entropy](AlarmName::CollapsedEntropy), which uses the tallies of all days, and [moved
+//! rewards](AlarmName::RewardsMoved), which compares those of the days.
 
 mod collapsed;
+pub(crate) mod drift;
 pub(crate) mod harm;
 pub(crate) mod ids_full;
 mod monitor;
@@ -31,9 +33,10 @@ mod traffic;
 
 use std::time::Duration;
 
+pub use drift::{Moved, moved};
 pub use monitor::{AlarmBaseline, AlarmQuery, Arrival, ExperimentMonitor};
 pub use refusals::Refusals;
-pub use sample_ratio::{EVIDENCE, SampleRatio};
+pub use sample_ratio::{EVIDENCE, SampleRatio, weight_of};
 pub use served_shares::{LATE_SHARE, LATENESS, ServedShares};
 
 /// The kind of an alarm.
@@ -51,6 +54,8 @@ pub enum AlarmName {
     ReportsOutgrowSelections,
     /// There are many times as many reports as before.
     ReportSurge,
+    /// Rewards differ from those of earlier days.
+    RewardsMoved,
     /// A guardrail has paused the experiment, and nobody has resumed it.
     GuardrailPause,
     /// Far more uploads are refused than before. About the server, not an experiment.
@@ -61,13 +66,14 @@ pub enum AlarmName {
 
 impl AlarmName {
     /// The alarms of an experiment.
-    pub const OF_EXPERIMENTS: [Self; 7] = [
+    pub const OF_EXPERIMENTS: [Self; 8] = [
         Self::SampleRatioMismatch,
         Self::StalledReporting,
         Self::NeverReported,
         Self::CollapsedEntropy,
         Self::ReportsOutgrowSelections,
         Self::ReportSurge,
+        Self::RewardsMoved,
         Self::GuardrailPause,
     ];
 
@@ -80,6 +86,7 @@ impl AlarmName {
             Self::CollapsedEntropy => "collapsed-entropy",
             Self::ReportsOutgrowSelections => "reports-outgrow-selections",
             Self::ReportSurge => "report-surge",
+            Self::RewardsMoved => "rewards-moved",
             Self::GuardrailPause => "guardrail-pause",
             Self::RefusalsJump => "refusals-jump",
             Self::IdsFull => "ids-full",

@@ -64,6 +64,14 @@ impl Draft {
         let memory = self.memory()?;
         let participation = self.participation()?;
         let private_context = self.private_context()?;
+        let (priors, arm_costs) = (self.priors()?, self.costs()?);
+        if priors.is_empty() && self.prior_discount.is_some() {
+            return Err(Failure::Refused(
+                "--prior-discount (`prior_discount`) is a share of the worth of priors; give a \
+                 --prior (`priors`), or leave it out"
+                    .to_owned(),
+            ));
+        }
         let refused = |error: CellsError| Failure::Refused(error.to_string());
         let segmentations = self.segments.iter().map(|text| text.parse::<Segmentation>()).collect();
         let segmentations: Vec<Segmentation> = Result::map_err(segmentations, refused)?;
@@ -118,6 +126,9 @@ impl Draft {
             memory,
             burn_in_reports: self.burn_in_reports.unwrap_or(0),
             holdout_share: self.holdout_share.unwrap_or(0.0),
+            priors,
+            prior_discount: self.prior_discount.unwrap_or(0.0),
+            arm_costs,
         })
     }
 
