@@ -102,7 +102,7 @@ impl PagesInMemory {
         metrics.opened(Arc::clone(&registry), ingest.clone(), readiness.clone());
         let (known, time) = (Arc::clone(&registry), Arc::clone(&clock));
         let trusted = TrustedService::new(known, &ingest, disclosures, time, budget.clone());
-        let exports = Exports::new(reader.clone());
+        let exports = Exports::new(reader.clone(), budget.clone());
         let (queue, rows, time) = (ingest.clone(), reader.clone(), Arc::clone(&clock));
         let curator = CuratorService::new(queue, rows, time, None);
         let operator =

@@ -32,6 +32,7 @@ mod lifts;
 pub mod memory;
 pub mod metrics;
 pub mod operator_client;
+mod outgoing;
 pub mod peer;
 pub mod policy_updater;
 mod pushback;

@@ -7,6 +7,9 @@ use tonic::Status;
 /// The metadata with the time that a client should wait, in milliseconds.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
+/// The message of a call that was refused since the server is starting. No service has seen the call.
+pub(crate) const STARTING: &str = "the aggregator is starting; call again";
+
 /// The status of a call that can't be served now, with the time to wait.
 pub(crate) fn exhausted(message: impl Into<String>, wait: Duration) -> Status {
     come_again(Status::resource_exhausted(message), wait)

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
-use bandana_aggregator::operator_client::{Client, Connection, TlsSource};
+use bandana_aggregator::operator_client::{Client, Connection, TlsSource, Wait};
 use bandana_client::grpc::{AppKey, Transport, run_until};
 use bandana_client::{Acceptance, Reward, Shuffled, SimulatedClient, Statistics, Timestamp};
 use bandana_shared::accounting::delta::Delta;
@@ -190,9 +190,9 @@ impl Connections {
         let endpoint = server.device_tls.apply(endpoint)?;
         let unreachable = || format!("can't reach the device service at {device}");
         let devices: Vec<Transport> = stream::iter(0..count)
-            .then(|_| endpoint.connect())
+            .then(|_| Wait::default().connect(&endpoint))
             .map_ok(|channel| {
-                let transport = Transport::new(channel);
+                let transport = Transport::new(channel.into_channel());
                 // The relay and the gateway are processes of this machine.
                 if server.relay.is_some() { transport.through_relay_unsigned() } else { transport }
             })

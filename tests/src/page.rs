@@ -123,12 +123,29 @@ fn parse(answer: &[u8]) -> anyhow::Result<(Page, Vec<u8>)> {
     let status =
         lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")).context("not HTTP")?;
     let headers = lines.filter_map(|line| line.split_once(": "));
-    let page = Page {
+    let mut page = Page {
         status: status.split(' ').next().unwrap_or_default().parse()?,
         headers: headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect(),
         body: String::new(),
     };
-    Ok((page, body))
+    let is_chunked = page.headers.remove("transfer-encoding").is_some_and(|how| how == "chunked");
+    Ok((page, if is_chunked { joined(&body)? } else { body }))
+}
+
+/// A body that was sent in chunks (RFC 9112, section 7.1).
+fn joined(mut chunks: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let end = chunks.windows(2).position(|bytes| bytes == b"\r\n");
+        let end = end.context("the answer was broken off")?;
+        let length = usize::from_str_radix(str::from_utf8(&chunks[..end])?, 16)?;
+        let chunk = chunks.get(end + 2..end + 2 + length).context("the answer was broken off")?;
+        if chunk.is_empty() {
+            return Ok(body);
+        }
+        body.extend(chunk);
+        chunks = chunks.get(end + 4 + length..).context("the answer was broken off")?;
+    }
 }
 
 /// Metrics by their names with labels.

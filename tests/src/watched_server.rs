@@ -1,5 +1,6 @@
 //! A real aggregator process with custom settings, whose log is read.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -247,6 +249,26 @@ impl StartingServer {
         ensure!(status.success(), "{status}: {}", self.logged);
         Ok(())
     }
+}
+
+/// Replaces the lock of a store by a pipe, whose opening blocks a server's start until there is a
+/// reader.
+///
+/// # Errors
+/// When the pipe can't be made.
+pub fn hold_up(data_dir: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(data_dir)?;
+    let mode = Mode::RUSR | Mode::WUSR;
+    Ok(mknodat(CWD, data_dir.join("bandana.lock"), FileType::Fifo, mode, 0)?)
+}
+
+/// Lets a server start that was held up. The file must be kept until it has started.
+///
+/// # Errors
+/// When the pipe can't be read.
+pub async fn let_go(data_dir: &Path) -> anyhow::Result<File> {
+    let lock = data_dir.join("bandana.lock");
+    Ok(tokio::task::spawn_blocking(|| File::open(lock)).await??)
 }
 
 fn send(child: &Child, signal: Signal) -> anyhow::Result<()> {

@@ -141,7 +141,7 @@ fn states(
 ) -> anyhow::Result<(Vec<MultiplicativeWeights>, Vec<SessionUpdate>)> {
     let name = CuratorName::new("cells")?;
     let session = reader.session(&name)?.context("no session")?;
-    let updates = reader.session_updates(&name, 0)?;
+    let updates = reader.session_updates(&name, 0, 1000)?;
     let data_set = reader.data_sets(Some(&name))?.pop().context("no data set")?;
     let plan: SessionPlan = serde_json::from_str(&session.plan)?;
     let universe = Schema::parse(&COLUMNS)?.universe::<&str>(&[])?;

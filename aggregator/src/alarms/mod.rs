@@ -21,6 +21,7 @@ mod collapsed;
 pub(crate) mod drift;
 pub(crate) mod harm;
 pub(crate) mod ids_full;
+pub(crate) mod layers;
 mod monitor;
 mod never;
 mod outgrown;
@@ -58,6 +59,8 @@ pub enum AlarmName {
     RewardsMoved,
     /// A guardrail has paused the experiment, and nobody has resumed it.
     GuardrailPause,
+    /// Another experiment can be given to the same installations, and the layer is to keep them apart.
+    LayerOverlap,
     /// Far more uploads are refused than before. About the server, not an experiment.
     RefusalsJump,
     /// The maximum of upload ids is remembered. About the server, not an experiment.
@@ -75,6 +78,7 @@ impl AlarmName {
         Self::ReportSurge,
         Self::RewardsMoved,
         Self::GuardrailPause,
+        Self::LayerOverlap,
     ];
 
     /// The name in messages and metrics.
@@ -88,6 +92,7 @@ impl AlarmName {
             Self::ReportSurge => "report-surge",
             Self::RewardsMoved => "rewards-moved",
             Self::GuardrailPause => "guardrail-pause",
+            Self::LayerOverlap => "layer-overlap",
             Self::RefusalsJump => "refusals-jump",
             Self::IdsFull => "ids-full",
         }

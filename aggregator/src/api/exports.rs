@@ -2,57 +2,112 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bandana_shared::channel::Channel;
 use bandana_shared::identity::Day;
 use bandana_shared::wire::v1::{self, ExportTalliesRequest};
-use futures_util::stream::{self, Stream, StreamExt as _};
+use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use tokio::sync::Semaphore;
 use tonic::Status;
 
 use super::unreadable;
+use crate::memory::Budget;
+use crate::pushback::exhausted;
 use crate::registry::Experiment;
 use crate::store::{DailyTally, StoreReader};
 
-/// Most concurrent exports: each holds its data until all of it is sent.
+/// The delay asked of an export that finds no place, or no room.
+const NO_PLACE_WAIT: Duration = Duration::from_secs(2);
+
+/// Most concurrent exports: each holds a page of its data until that is sent.
 const EXPORTS_MAX: usize = 4;
+
+/// Tallies of a page, but for a single day with more.
+const PAGE_TALLIES: u64 = 1024;
+
+/// Most bytes that a tally takes while a page is read and sent: of an alphabet of 16 symbols, in the
+/// store's form, assembled, and as a message.
+const TALLY_BYTES: usize = 1024;
+
+/// Bytes of a day in the plan of an export.
+const DAY_BYTES: usize = size_of::<Page>();
 
 /// Reads data for a limited number of concurrent exports.
 #[derive(Clone, Debug)]
 pub struct Exports {
     reader: StoreReader,
+    budget: Budget,
     places: Arc<Semaphore>,
 }
 
+/// Consecutive days that are read at once, and the number of their tallies.
+type Page = (RangeInclusive<Day>, u64);
+
 impl Exports {
-    /// Exports from the store of this reader.
-    pub fn new(reader: StoreReader) -> Self {
-        Self { reader, places: Arc::new(Semaphore::new(EXPORTS_MAX)) }
+    /// Exports from the store of this reader, which hold their pages of this budget.
+    pub fn new(reader: StoreReader, budget: Budget) -> Self {
+        Self { reader, budget, places: Arc::new(Semaphore::new(EXPORTS_MAX)) }
     }
 
-    /// The tallies of an experiment on these days, read on a thread that may block.
+    /// The tallies of an experiment on these days, read page by page on threads that may block. A
+    /// day is read as it is at one moment, and later days later.
     pub(super) async fn tallies(
         &self,
         experiment: &Experiment,
         days: RangeInclusive<Day>,
     ) -> Result<impl Stream<Item = Result<v1::DailyTally, Status>> + Send + use<>, Status> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            Status::resource_exhausted(format!(
-                "{EXPORTS_MAX} exports are under way, and there can't be more; try again later"
-            ))
+            exhausted(
+                format!("{EXPORTS_MAX} exports are under way, and there can't be more"),
+                NO_PLACE_WAIT,
+            )
         })?;
+        let (key, channel) = (experiment.key(), experiment.serving().specification.channel());
         let reader = self.reader.clone();
-        let (experiment, channel) =
-            (experiment.key(), experiment.serving().specification.channel());
         // The thread reads on when its caller has gone, and keeps its place meanwhile.
-        let read = move || (reader.daily_tallies(experiment, &days), place);
-        let (rows, place) = tokio::task::spawn_blocking(read).await.map_err(unreadable)?;
-        let rows = rows.map_err(unreadable)?;
-        Ok(stream::iter(rows).map(move |row| {
-            let _held = &place;
-            Ok(message(row, channel))
-        }))
+        let read = move || (reader.days_with_tallies(key, &days), place);
+        let (days, place) = tokio::task::spawn_blocking(read).await.map_err(unreadable)?;
+        let pages = pages(days.map_err(unreadable)?);
+        let plan = self.budget.hold(pages.len() * DAY_BYTES).ok_or_else(no_room)?;
+        let held = Arc::new((place, plan));
+        let (reader, budget) = (self.reader.clone(), self.budget.clone());
+        let tallies = stream::iter(pages).then(move |(days, tallies)| {
+            let (reader, held) = (reader.clone(), Arc::clone(&held));
+            let bytes = usize::try_from(tallies).unwrap_or(usize::MAX).saturating_mul(TALLY_BYTES);
+            let hold = budget.hold(bytes).ok_or_else(no_room);
+            async move {
+                let hold = hold?;
+                let read = move || (reader.daily_tallies(key, &days), held, hold);
+                let (rows, held, hold) =
+                    tokio::task::spawn_blocking(read).await.map_err(unreadable)?;
+                let rows = rows.map_err(unreadable)?.into_iter();
+                Ok::<_, Status>(stream::iter(rows.map(move |row| {
+                    let _held = (&held, &hold);
+                    Ok(message(row, channel))
+                })))
+            }
+        });
+        Ok(tallies.try_flatten())
     }
+}
+
+/// The pages of these days, which have so many tallies.
+fn pages(days: Vec<(Day, u64)>) -> Vec<Page> {
+    let mut pages: Vec<Page> = Vec::new();
+    for (day, tallies) in days {
+        match pages.last_mut() {
+            Some((days, before)) if *before + tallies <= PAGE_TALLIES => {
+                (*days, *before) = (*days.start()..=day, *before + tallies);
+            }
+            _ => pages.push((day..=day, tallies)),
+        }
+    }
+    pages
+}
+
+fn no_room() -> Status {
+    exhausted("the server holds as much for its callers as it may", NO_PLACE_WAIT)
 }
 
 fn message(DailyTally { day, arm, tally }: DailyTally, channel: Channel) -> v1::DailyTally {
@@ -72,4 +127,22 @@ pub(super) fn days(request: &ExportTalliesRequest) -> Result<RangeInclusive<Day>
         return Err(Status::invalid_argument(message));
     }
     Ok(Day::new(first)..=Day::new(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_every_day_once_and_few_tallies_or_one_day() {
+        let tallies = [1, 1023, 1, 2000, 3, 500, 521, 1];
+        let days = || (10_u32..).step_by(3).map(Day::new).zip(tallies);
+        let found = pages(days().collect());
+        let counts: Vec<u64> = found.iter().map(|(_, tallies)| *tallies).collect();
+        assert_eq!(counts, [1024, 1, 2000, 1024, 1]);
+        for (day, _) in days() {
+            assert_eq!(found.iter().filter(|(days, _)| days.contains(&day)).count(), 1, "{day:?}");
+        }
+        assert!(pages(Vec::new()).is_empty());
+    }
 }

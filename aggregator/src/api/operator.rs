@@ -25,7 +25,7 @@ use super::operator_messages::{
     audit_entry, audit_query, check_control, creation, decline, listed, settings, signature_for,
     status_of,
 };
-use super::pages::{Page, newest};
+use super::pages::{Page, read_newest};
 use super::{find, internal, unanswered, unreadable, until_end};
 use crate::auth::Caller;
 use crate::clock::Clock;
@@ -33,7 +33,7 @@ use crate::ingest::{ExperimentChange, ExperimentChangeError, ExperimentCommand, 
 use crate::registry::ReplicaUnavailable;
 use crate::registry::{Experiment, Registry};
 use crate::shutdown::ShutdownSignal;
-use crate::store::{ExperimentState, StoreReader, Transition};
+use crate::store::{AuditQuery, ExperimentState, StoreError, StoreReader, Transition};
 
 /// The service that operators and their tools call.
 #[derive(Clone, Debug)]
@@ -315,14 +315,16 @@ impl Operator for OperatorService {
         request: Request<ListAuditEntriesRequest>,
     ) -> Result<Response<ListAuditEntriesResponse>, Status> {
         let query = audit_query(request.into_inner())?;
-        let wanted = query.limit;
+        let (wanted, before) = (query.limit, query.before);
         let reader = self.reader.clone();
-        let records = tokio::task::spawn_blocking(move || reader.audit(&query))
-            .await
-            .map_err(unreadable)?
-            .map_err(unreadable)?;
-        let entries = records.into_iter().map(audit_entry).collect();
-        let (entries, next_before) = newest(entries, wanted, |entry| entry.number);
+        let read = move |before, limit| {
+            let records = reader.audit(&AuditQuery { limit, before, ..query.clone() })?;
+            Ok::<_, StoreError>(records.into_iter().map(audit_entry).collect())
+        };
+        let number = |entry: &v1::AuditEntry| entry.number;
+        let newest = move || read_newest(wanted, before, number, read);
+        let newest = tokio::task::spawn_blocking(newest).await.map_err(unreadable)?;
+        let (entries, next_before) = newest.map_err(unreadable)?;
         Ok(Response::new(ListAuditEntriesResponse { entries, next_before }))
     }
 

@@ -161,10 +161,9 @@ pub(super) fn decline(error: &ExperimentChangeError) -> Status {
         | ExperimentChangeError::Record(_) => Status::invalid_argument(message),
         ExperimentChangeError::Gone(_) => Status::not_found(message),
         ExperimentChangeError::State { .. }
-        | ExperimentChangeError::LayerOverlap { .. }
-        | ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::TooManySignatures)) => {
-            Status::failed_precondition(message)
-        }
+        | ExperimentChangeError::Store(StoreError::Refused(
+            StoreRefusal::TooManySignatures | StoreRefusal::LayerOverlap { .. },
+        )) => Status::failed_precondition(message),
         ExperimentChangeError::Store(error) => match error.outcome() {
             Outcome::Declined => Status::aborted(message),
             Outcome::Unknown => Status::unavailable(

@@ -13,6 +13,9 @@ const ITEMS_MAX: u32 = 1000;
 /// gRPC clients.
 const BYTES_MAX: usize = 1 << 20;
 
+/// Items that are read from the store at a time.
+pub(super) const READ_AT_ONCE: u32 = 16;
+
 /// The separator in a page token; no name contains it.
 const BETWEEN: char = '/';
 
@@ -62,6 +65,29 @@ impl Page {
     }
 }
 
+impl Page {
+    /// As [`Self::fill`], with items that `read` gives in order after a name: at most
+    /// [`READ_AT_ONCE`] of them, and fewer at the end.
+    pub(super) fn read<T: Message, E>(
+        &self,
+        mut read: impl FnMut(&str) -> Result<Vec<(String, T)>, E>,
+    ) -> Result<(Vec<T>, String), E> {
+        let mut after = self.after.clone().unwrap_or_default();
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        while items.len() < self.useful() && bytes <= BYTES_MAX {
+            let some = read(&after)?;
+            let is_last = some.len() < READ_AT_ONCE as usize;
+            bytes += some.iter().map(|(_, item)| item.encoded_len()).sum::<usize>();
+            after = some.last().map_or(after, |(name, _)| name.clone());
+            items.extend(some);
+            if is_last {
+                break;
+            }
+        }
+        Ok(self.fill(items))
+    }
+}
+
 fn read(list: &str, token: &str) -> Result<String, Status> {
     let text = URL_SAFE_NO_PAD.decode(token).ok().and_then(|text| String::from_utf8(text).ok());
     let parts = text.as_deref().and_then(|text| text.split_once(BETWEEN));
@@ -74,13 +100,34 @@ fn read(list: &str, token: &str) -> Result<String, Status> {
     }
 }
 
+/// The newest of numbered items that fit in an answer, and the number before which the rest begins.
+/// `read` gives so many of them before a number, which are no more at a time than a few answers
+/// can take: items can be as large as requests.
+pub(super) fn read_newest<T: Message, E>(
+    wanted: u32,
+    mut before: Option<u64>,
+    number: impl Fn(&T) -> u64,
+    mut read: impl FnMut(Option<u64>, u32) -> Result<Vec<T>, E>,
+) -> Result<(Vec<T>, u64), E> {
+    let (mut items, mut bytes): (Vec<T>, usize) = (Vec::new(), 0);
+    while items.len() < wanted as usize && bytes <= BYTES_MAX {
+        let missing = wanted - u32::try_from(items.len()).unwrap_or(wanted);
+        let asked = missing.min(READ_AT_ONCE);
+        let some = read(before, asked)?;
+        let is_last = some.len() < asked as usize;
+        before = some.last().map(&number);
+        bytes += some.iter().map(Message::encoded_len).sum::<usize>();
+        items.extend(some);
+        if is_last {
+            break;
+        }
+    }
+    Ok(newest(items, wanted, number))
+}
+
 /// The numbered items that fit in an answer, highest number first, and the number before which the
 /// rest begins; 0: there is no rest. `wanted` items were asked for.
-pub(super) fn newest<T: Message>(
-    mut items: Vec<T>,
-    wanted: u32,
-    number: impl Fn(&T) -> u64,
-) -> (Vec<T>, u64) {
+fn newest<T: Message>(mut items: Vec<T>, wanted: u32, number: impl Fn(&T) -> u64) -> (Vec<T>, u64) {
     let mut bytes = 0;
     let fits = |item: &&T| {
         bytes += item.encoded_len();
@@ -178,5 +225,29 @@ mod tests {
         let (some, next) = newest(numbered(&[BYTES_MAX / 2, BYTES_MAX / 3, 9]), 2, number);
         assert_eq!((some.len(), next), (3, 9));
         assert!(newest(Vec::<String>::new(), 3, number).0.is_empty());
+    }
+
+    #[test]
+    fn items_are_read_until_an_answer_is_full() {
+        let read = |lengths: Vec<usize>, wanted| {
+            let (mut reads, all) = (0, lengths);
+            let (items, next) = read_newest(
+                wanted,
+                None,
+                |item: &String| item.len() as u64,
+                |before, limit| {
+                    reads += 1;
+                    let older = all.iter().filter(|one| before.is_none_or(|b| (**one as u64) < b));
+                    let some = older.take(limit as usize).map(|length| "x".repeat(*length));
+                    Ok::<_, ()>(some.collect())
+                },
+            )
+            .unwrap();
+            (items.len(), next, reads)
+        };
+        assert_eq!(read((1..=40).rev().collect(), 100), (40, 0, 3));
+        assert_eq!(read((1..=40).rev().collect(), 20), (20, 21, 2));
+        let large = (0..100).map(|place| BYTES_MAX / 4 - place).collect();
+        assert_eq!(read(large, 100), (4, (BYTES_MAX / 4 - 3) as u64, 1));
     }
 }

@@ -17,7 +17,7 @@ use tower::Service;
 
 use super::DeviceServer;
 use crate::admission::DeviceGate;
-use crate::pushback::come_again;
+use crate::pushback::{STARTING, come_again};
 use crate::readiness::FewWatches;
 
 /// The delay that early callers are asked for.
@@ -97,7 +97,7 @@ impl Service<Request<Body>> for ReadinessGate {
 }
 
 async fn starting(request: axum::extract::Request) -> Response<PageBody> {
-    let status = come_again(Status::unavailable("the aggregator is starting; call again"), SOON);
+    let status = come_again(Status::unavailable(STARTING), SOON);
     refusal(&request, status)
 }
 

@@ -22,7 +22,8 @@ use super::{say, say_json};
 use crate::auth::APP_KEY_HEADER;
 use crate::clock::{Clock as _, SystemClock};
 use crate::explain::explain;
-use crate::operator_client::{ConnectError, PATIENCE, TlsSource};
+use crate::operator_client::{ConnectError, PATIENCE, TlsSource, Wait};
+use crate::outgoing::noticing_silence;
 use crate::views::draft_values::RewardKind as Kind;
 use crate::views::failure::Failure;
 
@@ -46,6 +47,8 @@ pub(super) struct Doctor {
     server: Uri,
     #[command(flatten)]
     tls: TlsSource,
+    #[command(flatten)]
+    wait: Wait,
     /// Key of the app, where the server asks for one.
     #[arg(long, value_name = "KEY")]
     app_key: Option<MetadataValue<Ascii>>,
@@ -184,11 +187,9 @@ impl Doctor {
     /// Asks for the experiment, as a device does.
     async fn ask(&self) -> Result<Result<GetExperimentResponse, tonic::Status>, ConnectError> {
         let endpoint = self.tls.apply(Endpoint::from(self.server.clone()))?;
-        let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
-        let channel = endpoint.connect().await.map_err(|source| ConnectError::Unreachable {
-            service: "device service",
-            url: self.server.to_string(),
-            source,
+        let endpoint = noticing_silence(endpoint.connect_timeout(PATIENCE).timeout(PATIENCE));
+        let channel = self.wait.connect(&endpoint).await.map_err(|source| {
+            ConnectError::unreachable("device service", &endpoint, self.wait, source)
         })?;
         let experiment_id = self.experiment.to_string();
         let mut request = Request::new(GetExperimentRequest { experiment_id });

@@ -112,7 +112,7 @@ impl Wanted {
         let all = (None, None);
         let (specification, tallies) =
             daily_tallies(&self.connection, &self.experiment, all).await?;
-        OverTimeView::new(&specification, &tallies, alpha)
+        OverTimeView::new(specification, &tallies, alpha)
     }
 }
 

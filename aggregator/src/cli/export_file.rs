@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::{Readers, write_new};
-use crate::views::columns::{Column, csv, json};
+use crate::views::columns::{Column, Form, whole};
 use crate::views::failure::Failure;
 
 /// Which file.
@@ -44,8 +44,8 @@ impl ExportFile {
     /// Writes these columns.
     pub(super) fn write(&self, columns: &[Column]) -> anyhow::Result<()> {
         let bytes = match self.format {
-            Format::Csv => csv(columns)?,
-            Format::Json => json(columns)?,
+            Format::Csv => whole(Form::Csv, columns)?,
+            Format::Json => whole(Form::Json, columns)?,
             Format::Parquet => parquet(columns)?,
         };
         match &self.out {

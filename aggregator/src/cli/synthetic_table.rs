@@ -14,7 +14,7 @@ use super::query::Server;
 use super::question_id::Repeatable;
 use super::{Readers, write_new};
 use crate::store::queries::amount;
-use crate::views::columns::{Cells, Column, csv};
+use crate::views::columns::{Cells, Column, Form, whole};
 
 #[derive(Debug, Args)]
 pub(super) struct SyntheticTable {
@@ -136,7 +136,7 @@ impl SyntheticTable {
         let cells = cells(&table.columns, table.values)?;
         let bytes = match self.out.extension() {
             Some(ending) if ending == "parquet" => parquet(&cells)?,
-            _ => csv(&cells)?,
+            _ => whole(Form::Csv, &cells)?,
         };
         let file = self.out.clone();
         std::fs::write(&file, bytes).with_context(|| format!("can't write {}", file.display()))?;

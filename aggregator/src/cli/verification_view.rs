@@ -13,7 +13,8 @@ pub(super) const FIELDS: &str = "\
 Fields with --json: store, sound, schema_version, oldest_day (a date by UTC, or null), checks (each \
 with name, examined and findings), findings (each with message and kind, tally or other; a tally \
 also with experiment_id, day, arm, reports and ones as they are stored, and expected_reports and \
-expected_ones as the uploads have it), findings_left_out. Fields may be added; none changes its \
+expected_ones as the uploads have it), findings_left_out, warnings (what is stored as it was written, and should not have \
+been: experiments whose layers overlap). Fields may be added; none changes its \
 meaning.
 
 Exit codes: 0 the store is in order, 6 it is damaged, 7 there is none, 5 its database can't be reached, 1 it can't \
@@ -28,6 +29,7 @@ pub(super) struct VerificationView {
     checks: Vec<CheckView>,
     findings: Vec<FindingView>,
     findings_left_out: u64,
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -97,6 +99,7 @@ impl VerificationView {
             checks: checks.collect(),
             findings: verification.findings.iter().map(FindingView::new).collect(),
             findings_left_out: verification.findings_left_out,
+            warnings: verification.warnings.clone(),
         }
     }
 
@@ -136,6 +139,9 @@ impl VerificationView {
         }
         if self.findings_left_out > 0 {
             writeln!(text, "and {} more", self.findings_left_out).ok();
+        }
+        for warning in &self.warnings {
+            writeln!(text, "\nwarning: {}", visible(warning)).ok();
         }
         text
     }

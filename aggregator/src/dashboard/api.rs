@@ -132,7 +132,7 @@ async fn over_time(
     uri: Uri,
 ) -> Answer {
     let request = estimates(&uri, id)?;
-    json(&exports::over_time(dashboard_state.service()?, &caller, request).await?)
+    exports::over_time(dashboard_state.service()?, &caller, request).await
 }
 
 /// As `bandana audit --json`.

@@ -1,11 +1,14 @@
 //! Refusals of the dashboard's API: an HTTP status and a message for the page.
 
+use std::io;
+
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
+use crate::explain::explain;
 use crate::telemetry::metrics::code_name;
 
 /// Media type of responses.
@@ -25,6 +28,14 @@ impl Refusal {
     pub(super) fn to_json(&self) -> Value {
         let Self(status) = self;
         json!({"error": {"code": code_name(status.code()), "message": status.message()}})
+    }
+
+    /// The error that breaks off an answer of which a part was sent. Its cause is logged here, since
+    /// nobody can be told any more.
+    pub(super) fn into_error(self) -> io::Error {
+        let Self(status) = self;
+        tracing::warn!(error = %explain(&status), "an answer was broken off");
+        io::Error::other(status)
     }
 
     fn status(&self) -> StatusCode {

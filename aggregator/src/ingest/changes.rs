@@ -184,7 +184,8 @@ impl Writer {
         Ok(self.store.create_experiment_with(specification, (config, record), state, &entry)?)
     }
 
-    /// Checks that no experiment that can still get reports has the same installations by its layer.
+    /// Checks that no experiment that can still get reports has the same installations by its layer,
+    /// as far as this process knows. A store that others change too checks it again.
     fn check_layer(&self, specification: &Specification) -> Result<(), ExperimentChangeError> {
         let Some(part) = &specification.participation().layer else { return Ok(()) };
         for experiment in self.registry.all() {
@@ -192,11 +193,10 @@ impl Writer {
             let other = serving.specification.participation().layer.as_ref();
             let other = other.filter(|other| OPEN.contains(&serving.state) && other.overlaps(part));
             if let Some(other_part) = other {
-                return Err(ExperimentChangeError::LayerOverlap {
-                    part: part.clone(),
-                    other: experiment.id().clone(),
-                    other_part: other_part.clone(),
-                });
+                let (part, other) = (part.clone(), experiment.id().clone());
+                let other_part = other_part.clone();
+                let overlap = StoreRefusal::LayerOverlap { part, other, other_part };
+                return Err(StoreError::Refused(overlap).into());
             }
         }
         Ok(())

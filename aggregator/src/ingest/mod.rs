@@ -11,7 +11,6 @@ mod room;
 mod writer;
 
 use bandana_shared::identity::ExperimentId;
-use bandana_shared::participation::Layer;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::SetRecordRequest;
@@ -24,8 +23,13 @@ pub(crate) use writer::Today;
 pub use writer::{Writer, WriterError};
 
 use crate::store::{
+<<<<<<< HEAD
     CuratorChange, ExperimentState, OpenFiles, RecordError, StoreError, Transition, TrustedChange,
     WrittenRecord,
+=======
+    CuratorChange, ExperimentState, OpenFiles, RecordError, StoreError, StoreRefusal, Transition,
+    TrustedChange,
+>>>>>>> 9d7144566a430c3d8dba80f8044c25b86bfa46be
 };
 use bandana_learners::LearnerConfig;
 use bandana_learners::LearnerError;
@@ -357,19 +361,6 @@ pub enum ExperimentChangeError {
         /// States that would allow the change.
         from: &'static [ExperimentState],
     },
-    /// Both experiments could be given to the same installation, and their layer is to keep them apart.
-    #[error(
-        "the part {part} overlaps with {other_part}, of experiment {other}; take another part, or \
-         stop that experiment"
-    )]
-    LayerOverlap {
-        /// The part that was asked for.
-        part: Layer,
-        /// An experiment that has not been stopped.
-        other: ExperimentId,
-        /// Its part.
-        other_part: Layer,
-    },
     /// The experiment was deleted.
     #[error("there is no experiment {0} any more")]
     Gone(ExperimentId),
@@ -388,7 +379,7 @@ impl ExperimentChangeError {
                 | Self::Specification(_)
                 | Self::Learner(_)
                 | Self::Record(_)
-                | Self::LayerOverlap { .. }
+                | Self::Store(StoreError::Refused(StoreRefusal::LayerOverlap { .. }))
         )
     }
 }

@@ -96,7 +96,7 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
                 *data = held(std::mem::take(data), &call, true);
             }
         }
-        Some(Self { ahead, rest, call: Some(call), size, is_timed: false })
+        Some(Self { ahead, rest, call: Some(call), size, is_timed: true })
     }
 }
 

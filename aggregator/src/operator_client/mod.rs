@@ -2,6 +2,7 @@
 //! flags and the environment.
 
 mod bearer;
+mod patience;
 mod tls;
 
 use std::net::IpAddr;
@@ -14,9 +15,12 @@ use bandana_shared::wire::v1::trusted_operator_client::TrustedOperatorClient;
 use clap::{Args, ValueHint};
 use thiserror::Error;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::{Endpoint, Uri};
+
+use crate::outgoing::{Outgoing, noticing_silence};
 
 pub use bearer::{Bearer, TokenSource};
+pub use patience::{Patient, Wait};
 pub use tls::TlsSource;
 
 /// Timeout of connecting, and of a call.
@@ -29,16 +33,16 @@ const ANSWER_BYTES_MAX: usize = 256 * 1024;
 const TABLE_BYTES_MAX: usize = 13 << 20;
 
 /// Client of the operators' service.
-pub type Client = OperatorClient<InterceptedService<Channel, Bearer>>;
+pub type Client = OperatorClient<InterceptedService<Patient, Bearer>>;
 
 /// Client of the curator's service, for analysts.
-pub type Curator = CuratorClient<InterceptedService<Channel, Bearer>>;
+pub type Curator = CuratorClient<InterceptedService<Patient, Bearer>>;
 
 /// Client of the operators' service of trusted experiments.
-pub type TrustedClient = TrustedOperatorClient<InterceptedService<Channel, Bearer>>;
+pub type TrustedClient = TrustedOperatorClient<InterceptedService<Patient, Bearer>>;
 
 /// Client of the service of batches, for relays.
-pub type BatchesClient = batches_client::BatchesClient<InterceptedService<Channel, Bearer>>;
+pub type BatchesClient = batches_client::BatchesClient<InterceptedService<Outgoing, Bearer>>;
 
 /// Which server.
 #[derive(Clone, Debug, Args)]
@@ -51,6 +55,8 @@ pub struct Connection {
     token: TokenSource,
     #[command(flatten)]
     tls: TlsSource,
+    #[command(flatten)]
+    wait: Wait,
 }
 
 impl Connection {
@@ -60,7 +66,7 @@ impl Connection {
     /// [`ConnectError::Unusable`] when it is not a URL.
     pub fn new(url: &str, token: TokenSource, tls: TlsSource) -> Result<Self, ConnectError> {
         let operator_url = parse_url(url).map_err(ConnectError::Unusable)?;
-        Ok(Self { operator_url, token, tls })
+        Ok(Self { operator_url, token, tls, wait: Wait::default() })
     }
 
     /// Connects to the operators' service.
@@ -98,17 +104,18 @@ impl Connection {
     /// [`ConnectError::Unusable`] when an argument is.
     pub fn batches(&self) -> Result<BatchesClient, ConnectError> {
         let (endpoint, bearer) = self.endpoint()?;
-        Ok(batches_client::BatchesClient::with_interceptor(endpoint.connect_lazy(), bearer)
+        let outgoing = Outgoing::new(endpoint, PATIENCE);
+        Ok(batches_client::BatchesClient::with_interceptor(outgoing, bearer)
             .max_decoding_message_size(ANSWER_BYTES_MAX))
     }
 
-    async fn channel(&self) -> Result<(Channel, Bearer), ConnectError> {
+    async fn channel(&self) -> Result<(Patient, Bearer), ConnectError> {
         let (endpoint, bearer) = self.endpoint()?;
-        let channel = endpoint.connect().await;
-        channel.map(|channel| (channel, bearer)).map_err(|source| {
-            let url = self.operator_url.to_string();
-            ConnectError::Unreachable { service: "operators' service", url, source }
-        })
+        let service = "operators' service";
+        let channel = self.wait.connect(&endpoint).await;
+        let channel = channel
+            .map_err(|source| ConnectError::unreachable(service, &endpoint, self.wait, source));
+        Ok((channel?, bearer))
     }
 
     fn endpoint(&self) -> Result<(Endpoint, Bearer), ConnectError> {
@@ -122,8 +129,8 @@ impl Connection {
         }
         let endpoint = self.tls.apply(Endpoint::from(self.operator_url.clone()))?;
         let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
-        // A watch may be silent for long; keep-alive detects a server that is gone.
-        Ok((endpoint.http2_keep_alive_interval(PATIENCE), bearer))
+        // A watch may be silent for long.
+        Ok((noticing_silence(endpoint), bearer))
     }
 }
 
@@ -151,13 +158,28 @@ pub enum ConnectError {
     #[error("{0}")]
     Unusable(String),
     /// The server does not respond, or not with the expected protocol.
-    #[error("can't reach the {service} at {url}; is the server or tunnel up?")]
+    #[error("can't reach the {service} at {url}{waited}; is the server or tunnel up?")]
     Unreachable {
         /// Which of the server's services.
         service: &'static str,
         /// The server's URL.
         url: String,
+        /// For how long it was tried, in words.
+        waited: String,
         /// The cause.
         source: tonic::transport::Error,
     },
+}
+
+impl ConnectError {
+    /// A service that can't be reached by this endpoint.
+    pub(crate) fn unreachable(
+        service: &'static str,
+        endpoint: &Endpoint,
+        wait: Wait,
+        source: tonic::transport::Error,
+    ) -> Self {
+        let (url, waited) = (endpoint.uri().to_string(), wait.describe(&source));
+        Self::Unreachable { service, url, waited, source }
+    }
 }

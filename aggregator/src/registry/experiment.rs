@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use super::answers::ExperimentAnswers;
 use super::drift::DriftWatch;
 use super::monitor::{monitor_of, pauses_in_words, probability_best};
-use crate::alarms::{Alarm, AlarmQuery, ExperimentMonitor, harm};
+use crate::alarms::{Alarm, AlarmQuery, ExperimentMonitor, harm, layers};
 use crate::clock::Clock;
 use crate::store::{ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
 use crate::store::{UploadTarget, WrittenRecord, served_policy};
@@ -47,6 +47,8 @@ pub struct Experiment {
     drift: DriftWatch,
     /// Held while a policy is computed, so that an older one does not replace a newer one.
     computing: Mutex<()>,
+    /// The experiments that this one's layer is to keep apart from it, and does not.
+    overlaps: ArcSwap<Vec<String>>,
     policy_version: watch::Sender<u64>,
     /// The encoded answers about the served state.
     answers: ExperimentAnswers,
@@ -140,6 +142,7 @@ impl Experiment {
             acknowledged: AtomicU64::new(0),
             heard_of: AtomicU64::new(0),
             computing: Mutex::new(()),
+            overlaps: ArcSwap::default(),
             policy_version: watch::Sender::new(version),
             answers: ExperimentAnswers::default(),
             clock,
@@ -251,6 +254,13 @@ impl Experiment {
         monitor.observe(now, &reports, selections, is_running);
     }
 
+    /// Notes the experiments that overlap with this one.
+    pub(super) fn set_overlaps(&self, others: Vec<String>) {
+        if **self.overlaps.load() != others {
+            self.overlaps.store(Arc::new(others));
+        }
+    }
+
     /// The alarms that ring now; a draft has none.
     pub fn alarms(&self) -> Vec<Alarm> {
         let serving = self.serving();
@@ -271,6 +281,7 @@ impl Experiment {
         drop(monitor);
         alarms.extend(self.drift(&serving.specification));
         alarms.extend(harm::alarm(&paused));
+        alarms.extend(layers::alarm(&self.overlaps.load()));
         alarms
     }
 

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use bandana_shared::identity::{Digest, ExperimentId};
+use bandana_shared::participation::Layer;
 use bandana_shared::specification::Specification;
 
 pub use elsewhere::ReplicaUnavailable;
@@ -21,7 +22,7 @@ pub(crate) use experiment::shares;
 pub use experiment::{Experiment, PublishedExperiment};
 
 use crate::clock::Clock;
-use crate::store::{ExperimentKey, ExperimentRecord};
+use crate::store::{ExperimentKey, ExperimentRecord, overlaps};
 use crate::trusted::TrustedExperiments;
 use bandana_learners::LearnerError;
 
@@ -176,6 +177,7 @@ impl Registry {
             });
             index
         });
+        self.compare_layers();
     }
 
     /// Remembers the revisions of deleted experiments.
@@ -257,8 +259,35 @@ impl Registry {
         for (experiment, record) in changed {
             experiment.apply_record(record)?;
         }
+        if published.iter().any(|experiment| layer_of(experiment).is_some()) {
+            self.compare_layers();
+        }
         Ok(published)
     }
+
+    /// Has each experiment know those that overlap with it.
+    fn compare_layers(&self) {
+        let all = self.all();
+        let layered = all.iter().filter_map(|one| Some((one, one.serving().state, layer_of(one)?)));
+        let layered: Vec<_> = layered.collect();
+        let mut others: HashMap<ExperimentKey, Vec<String>> = HashMap::new();
+        let parts = layered.iter().map(|(experiment, state, part)| (*experiment, *state, part));
+        for [(one, part), (other, other_part)] in overlaps(parts) {
+            let mut note = |of: &Experiment, other: &Experiment, part: &Layer| {
+                others.entry(of.key()).or_default().push(format!("{} ({part})", other.id()));
+            };
+            note(one, other, other_part);
+            note(other, one, part);
+        }
+        for (experiment, ..) in &layered {
+            experiment.set_overlaps(others.remove(&experiment.key()).unwrap_or_default());
+        }
+    }
+}
+
+/// The part of a layer that an experiment is for.
+fn layer_of(experiment: &Experiment) -> Option<Layer> {
+    experiment.serving().specification.participation().layer.clone()
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The forwarder of sealed requests to the gateway, and of its keys to devices.
 
-use std::future::poll_fn;
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body as PageBody;
@@ -14,22 +15,31 @@ use bandana_shared::gateway::{
 use bandana_shared::wire::v1::gateway_client::GatewayClient;
 use bandana_shared::wire::v1::gateway_server::Gateway;
 use bandana_shared::wire::v1::{GatewayKeys, GetGatewayKeysRequest};
+use futures_util::FutureExt as _;
+use futures_util::future::Shared;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::Full;
-use tokio::sync::Mutex;
-use tonic::Status;
 use tonic::body::Body;
-use tonic::client::GrpcService;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
+use tonic::{Code, Status};
+use tower::Service as _;
 
 use super::addresses::Addresses;
 use crate::clock::Clock;
 use crate::memory::{Budget, received};
+use crate::outgoing::Outgoing;
 use crate::peer::Peer;
+use crate::pushback::exhausted;
 
 /// Connections to the gateway, which share the requests: a server limits each.
 const CONNECTIONS: usize = 4;
+
+/// Most bytes of the gateway's keys: far more than one configuration and 8 signatures take.
+const KEYS_BYTES_MAX: usize = 4 * 1024;
+
+/// The time for which all devices are told that there are no keys, after the gateway gave none.
+const NO_KEYS_TIME: Duration = Duration::from_secs(1);
 
 /// Most bytes of an answer: more than an experiment with the most arms takes.
 const ANSWER_BYTES_MAX: usize = ANSWER_BYTES_MIN * 4 * 4 * 4 * 4 + ANSWER_SEALING_BYTES;
@@ -42,8 +52,9 @@ const WAITS: [u32; 5] = [1, 10, 60, 600, 3600];
 const KEYS_TIME: Duration = Duration::from_mins(1);
 const KEYS_TIME_MIN: Duration = Duration::from_secs(1);
 
-/// Longest time for an answer of the gateway.
+/// Longest time for an answer of the gateway, and until it begins.
 const ANSWER_TIME: Duration = Duration::from_secs(20);
+const BEGIN_TIME: Duration = Duration::from_secs(15);
 
 /// The flow-control window of an answer, in bytes: what is not read yet is beside the budget.
 const WINDOW: u32 = 64 * 1024;
@@ -54,14 +65,14 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Passes on sealed requests.
 #[derive(Clone, Debug)]
 pub(super) struct Forwarder {
-    connections: Arc<[Channel; CONNECTIONS]>,
+    connections: Arc<[Outgoing; CONNECTIONS]>,
     next: Arc<AtomicUsize>,
     delay_max: Duration,
     clock: Arc<dyn Clock>,
     budget: Budget,
-    /// The gateway's keys, and when they were asked for. Whoever asks holds the lock, so that all
-    /// who wait get the same.
-    keys: Arc<Mutex<Option<(Duration, GatewayKeys)>>>,
+    /// The last question for the gateway's keys, and when it was asked. All who wait for its answer
+    /// get the same, be it keys or a failure.
+    keys: Arc<Mutex<Option<(Duration, AskedKeys)>>>,
     /// Whether the gateway could not open a request since.
     doubted: Arc<AtomicBool>,
 }
@@ -79,7 +90,7 @@ impl Forwarder {
             .tcp_nodelay(true)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(16 * WINDOW);
-        let connections = std::array::from_fn(|_| gateway.connect_lazy());
+        let connections = std::array::from_fn(|_| Outgoing::new(gateway.clone(), BEGIN_TIME));
         Self {
             connections: Arc::new(connections),
             next: Arc::default(),
@@ -91,12 +102,12 @@ impl Forwarder {
         }
     }
 
-    /// The service of the gateway's keys.
-    pub(super) fn keys(&self) -> Keys {
-        Keys(self.clone())
+    /// The service of the gateway's keys, for devices at these rates.
+    pub(super) fn keys(&self, addresses: &Addresses) -> Keys {
+        Keys { forwarder: self.clone(), addresses: addresses.clone() }
     }
 
-    fn connection(&self) -> Channel {
+    fn connection(&self) -> Outgoing {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         self.connections[turn % CONNECTIONS].clone()
     }
@@ -111,14 +122,11 @@ impl Forwarder {
 
     /// The gateway's answer.
     async fn send(&self, sealed: bytes::Bytes) -> Result<Response<PageBody>, Refused> {
-        let mut connection = self.connection();
-        let ready = poll_fn(|context| GrpcService::<Body>::poll_ready(&mut connection, context));
-        ready.await.map_err(|_| Refused::Gateway)?;
         let request = http::Request::post(PATH)
             .header(CONTENT_TYPE, REQUEST_TYPE)
             .body(Body::new(Full::from(sealed)))
             .map_err(|_| Refused::Gateway)?;
-        let answer = connection.call(request).await.map_err(|_| Refused::Gateway)?;
+        let answer = self.connection().call(request).await.map_err(|_| Refused::Gateway)?;
         let (head, body) = answer.into_parts();
         if is(&head, PROBLEM_TYPE) && head.status == StatusCode::BAD_REQUEST {
             // The gateway may have another key since.
@@ -215,35 +223,84 @@ impl Refused {
     }
 }
 
+/// A question for the gateway's keys. A failure has the time when it was told.
+type AskedKeys =
+    Shared<Pin<Box<dyn Future<Output = Result<GatewayKeys, (Duration, Code)>> + Send>>>;
+
 /// The service of the gateway's keys.
 #[derive(Clone, Debug)]
-pub(super) struct Keys(Forwarder);
+pub(super) struct Keys {
+    forwarder: Forwarder,
+    addresses: Addresses,
+}
+
+impl Keys {
+    /// The gateway's keys, which are asked for anew from time to time.
+    ///
+    /// # Errors
+    /// The status for a device when the gateway gives none.
+    pub(super) async fn get(&self) -> Result<GatewayKeys, Status> {
+        let keys = self.asked().await;
+        // Without the gateway's words and metadata, which could tell devices apart.
+        keys.map_err(|(_, code)| Status::new(code, "the gateway gives no keys"))
+    }
+
+    /// The last question, or a new one if its answer is too old.
+    fn asked(&self) -> AskedKeys {
+        let Forwarder { keys, clock, doubted, .. } = &self.forwarder;
+        let mut last = keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = clock.monotonic();
+        if let Some((since, asked)) = &*last {
+            let is_doubted = doubted.load(Ordering::Relaxed);
+            let is_current = match asked.peek() {
+                None => true,
+                Some(Ok(_)) => {
+                    let time = if is_doubted { KEYS_TIME_MIN } else { KEYS_TIME };
+                    now.saturating_sub(*since) < time
+                }
+                Some(Err((told, _))) => now.saturating_sub(*told) < NO_KEYS_TIME,
+            };
+            if is_current {
+                return asked.clone();
+            }
+        }
+        let forwarder = self.forwarder.clone();
+        let asked: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
+            let keys = forwarder.ask_for_keys().await;
+            keys.map_err(|code| (forwarder.clock.monotonic(), code))
+        });
+        let asked = asked.shared();
+        // The question goes on when those who wait have gone.
+        tokio::spawn(asked.clone());
+        *last = Some((now, asked.clone()));
+        asked
+    }
+}
+
+impl Forwarder {
+    async fn ask_for_keys(&self) -> Result<GatewayKeys, Code> {
+        let gateway = GatewayClient::new(self.connection());
+        let mut gateway = gateway.max_decoding_message_size(KEYS_BYTES_MAX);
+        let asked = gateway.get_gateway_keys(GetGatewayKeysRequest {});
+        let answer = tokio::time::timeout(ANSWER_TIME, asked).await;
+        let answer = answer.map_err(|_| Code::Unavailable)?;
+        let keys = answer.map_err(|status| match status.code() {
+            Code::DeadlineExceeded | Code::OutOfRange => Code::Unavailable,
+            code => code,
+        })?;
+        self.doubted.store(false, Ordering::Relaxed);
+        Ok(keys.into_inner())
+    }
+}
 
 #[tonic::async_trait]
 impl Gateway for Keys {
     async fn get_gateway_keys(
         &self,
-        _: tonic::Request<GetGatewayKeysRequest>,
+        request: tonic::Request<GetGatewayKeysRequest>,
     ) -> Result<tonic::Response<GatewayKeys>, Status> {
-        let Self(forwarder) = self;
-        let mut held = forwarder.keys.lock().await;
-        let now = forwarder.clock.monotonic();
-        let is_doubted = forwarder.doubted.load(Ordering::Relaxed);
-        let time = if is_doubted { KEYS_TIME_MIN } else { KEYS_TIME };
-        if let Some((since, keys)) = &*held
-            && now.saturating_sub(*since) < time
-        {
-            return Ok(tonic::Response::new(keys.clone()));
-        }
-        let mut gateway = GatewayClient::new(forwarder.connection());
-        let asked = gateway.get_gateway_keys(GetGatewayKeysRequest {});
-        let answer = tokio::time::timeout(ANSWER_TIME, asked).await;
-        let answer = answer.map_err(|_| Status::unavailable("the gateway does not answer"))?;
-        // Without its metadata, which could tell devices apart.
-        let keys = answer.map_err(|status| Status::new(status.code(), "the gateway refused"))?;
-        let keys = keys.into_inner();
-        forwarder.doubted.store(false, Ordering::Relaxed);
-        *held = Some((now, keys.clone()));
-        Ok(tonic::Response::new(keys))
+        let address = request.extensions().get::<Peer>().and_then(|peer| peer.address);
+        self.addresses.pass(address).map_err(|wait| exhausted("come again later", wait))?;
+        self.get().await.map(tonic::Response::new)
     }
 }

@@ -85,7 +85,8 @@ impl Relay {
         let (gateway, delay_max) = (&settings.gateway, settings.delay_max);
         let forwarder = Forwarder::new(gateway, delay_max, Arc::clone(clock), calls.clone());
         let shuffle = settings.shuffle;
-        let open = |settings| Shuffle::open(settings, &addresses, forwarder.keys(), clock);
+        let keys = forwarder.keys(&addresses);
+        let open = |settings| Shuffle::open(settings, &addresses, keys, clock);
         let shuffle = shuffle.map(open).transpose()?;
         let address = settings.listen;
         let listener = Listener::bind(address, tls, devices)
@@ -123,7 +124,7 @@ impl Relay {
         let Self { listener, connections, holding, addresses, forwarder, .. } = self;
         let Self { shuffle, drain_deadline, .. } = self;
         let (notifier, ending) = shutdown_signal();
-        let keys = GatewayServer::new(forwarder.keys());
+        let keys = GatewayServer::new(forwarder.keys(&addresses));
         let rates = addresses.clone();
         let sealed = move |request| {
             let (rates, forwarder) = (rates.clone(), forwarder.clone());

@@ -149,6 +149,7 @@ impl ClosedServices {
             Arc::clone(&clock),
             budget.clone(),
         );
+        let exports = Exports::new(reader.clone(), budget.clone());
         let device = DeviceService::new(
             Arc::clone(&registry),
             ingest.clone(),
@@ -169,7 +170,6 @@ impl ClosedServices {
         let curator =
             CuratorServer::new(curator).max_decoding_message_size(OPERATOR_REQUEST_BYTES_MAX);
         let curator = OperatorGate::new(authorization, curator);
-        let exports = Exports::new(reader.clone());
         let operator =
             OperatorService::new(registry, ingest, reader, exports, Arc::clone(&clock), ending);
         dashboard_state.open(OperatorServices {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use bandana_shared::identity::{ExperimentId, StoreId};
 use bandana_shared::limits::SIGNATURES_MAX;
+use bandana_shared::participation::Layer;
 use bandana_shared::stored::StoredError;
 use rusqlite::ErrorCode;
 use thiserror::Error;
@@ -303,6 +304,20 @@ pub enum StoreRefusal {
     /// The experiment's state differs from the one that the caller expects. Its present record.
     #[error("the experiment was changed by somebody else at the same time; try again")]
     Outdated(Box<ExperimentRecord>),
+    /// Both experiments could be given to the same installation, and their layer is to keep them
+    /// apart.
+    #[error(
+        "the part {part} overlaps with {other_part}, of experiment {other}; take another part, or \
+         stop that experiment"
+    )]
+    LayerOverlap {
+        /// The part that was asked for.
+        part: Layer,
+        /// An experiment that has not been stopped.
+        other: ExperimentId,
+        /// Its part.
+        other_part: Layer,
+    },
     /// A refused change for the curator.
     #[error(transparent)]
     Curator(Box<CuratorRefusal>),

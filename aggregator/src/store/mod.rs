@@ -8,6 +8,7 @@ mod embedded;
 mod error;
 mod group;
 mod harm_pauses;
+mod layers;
 mod postgres;
 pub(crate) mod queries;
 mod reader;
@@ -38,6 +39,7 @@ use error::postgres;
 pub use error::{DamageError, DatabaseError, OpenError, Outcome, StoreError, StoreRefusal};
 use group::StoredDeltas;
 pub use group::{Delta, GroupRow};
+pub(crate) use layers::overlaps;
 pub(crate) use postgres::{
     ChangeFeed, Handover, Heartbeat, Letter, PgConnection, Pulse, Settled, Slot, Target, Waits,
 };

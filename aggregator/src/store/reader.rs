@@ -111,11 +111,26 @@ impl StoreReader {
         )
     }
 
+    /// The days of these on which an experiment has tallies, and how many, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn days_with_tallies(
+        &self,
+        experiment: ExperimentKey,
+        days: &RangeInclusive<Day>,
+    ) -> Result<Vec<(Day, u64)>, StoreError> {
+        self.read(
+            |connection| embedded::days_with_tallies(connection, experiment, days),
+            |link| postgres::days_with_tallies(link, experiment, days),
+        )
+    }
+
     /// The tallies of an experiment on these days, by day and then by arm, as committed at one
     /// moment.
     ///
-    /// All tallies are read at once, 136 bytes each. The write-ahead log can't be shortened during
-    /// a read, and the caller may be slow.
+    /// They are read at once, since the write-ahead log can't be shortened during a read, and the
+    /// caller may be slow. So callers ask for few days at a time, by [`Self::days_with_tallies`].
     ///
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
@@ -141,19 +156,34 @@ impl StoreReader {
         )
     }
 
-    /// The debits of a data set before a number, newest first.
+    /// The data sets whose names come after this one, by the bytes of names.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn data_sets_after(
+        &self,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<DataSetRecord>, StoreError> {
+        self.read(
+            |connection| embedded::data_sets_after(connection, after, limit),
+            |link| postgres::data_sets_after(link, after, limit),
+        )
+    }
+
+    /// The debits of a data set, by this caller or by all, before a number, newest first.
     ///
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn debits(
         &self,
-        name: &CuratorName,
+        of: (&CuratorName, Option<&str>),
         before: Option<u64>,
         limit: u32,
     ) -> Result<Vec<DebitRecord>, StoreError> {
         self.read(
-            |connection| embedded::debits(connection, name, before, limit),
-            |link| postgres::debits(link, name, before, limit),
+            |connection| embedded::debits(connection, of, before, limit),
+            |link| postgres::debits(link, of, before, limit),
         )
     }
 
@@ -199,7 +229,7 @@ impl StoreReader {
         )
     }
 
-    /// The updates of a session in order, starting at a number.
+    /// The first updates of a session in order, starting at a number.
     ///
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
@@ -207,10 +237,11 @@ impl StoreReader {
         &self,
         name: &CuratorName,
         from: u32,
+        limit: u32,
     ) -> Result<Vec<SessionUpdate>, StoreError> {
         self.read(
-            |connection| embedded::updates(connection, name, from),
-            |link| postgres::updates(link, name, from),
+            |connection| embedded::updates(connection, name, from, limit),
+            |link| postgres::updates(link, name, from, limit),
         )
     }
 

@@ -4,7 +4,11 @@ use std::fmt;
 
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::Day;
+use bandana_shared::participation::Layer;
 use bandana_shared::tally::Tally;
+
+use super::ExperimentState;
+use super::layers::overlaps;
 
 /// Most findings that are kept; further ones are only counted.
 const FINDINGS_MAX: usize = 1000;
@@ -22,6 +26,8 @@ pub struct Verification {
     pub findings: Vec<Finding>,
     /// The number of findings beyond the kept ones.
     pub findings_left_out: u64,
+    /// What is stored as it was written, and should not have been.
+    pub warnings: Vec<String>,
 }
 
 /// One kind of check.
@@ -88,6 +94,7 @@ impl Verification {
             checks: Vec::new(),
             findings: Vec::new(),
             findings_left_out: 0,
+            warnings: Vec::new(),
         }
     }
 
@@ -115,6 +122,17 @@ impl Verification {
             self.findings.push(finding);
         } else {
             self.findings_left_out += 1;
+        }
+    }
+
+    /// Warns of experiments whose layer is to keep them apart, and does not.
+    pub(super) fn compare_layers(&mut self, open: &[(String, ExperimentState, Layer)]) {
+        let parts = open.iter().map(|(id, state, part)| (id, *state, part));
+        for [(one, part), (other, other_part)] in overlaps(parts) {
+            self.warnings.push(format!(
+                "experiments {one}, of {part}, and {other}, of {other_part}, can be given to the \
+                 same installation: stop one of them"
+            ));
         }
     }
 

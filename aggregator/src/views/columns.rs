@@ -73,26 +73,73 @@ impl Cells {
     }
 }
 
-/// The columns as a JSON array with an object for each record, one on a line.
-pub(crate) fn json(columns: &[Column]) -> anyhow::Result<Vec<u8>> {
-    let mut bytes = b"[".to_vec();
-    for record in 0..columns.first().map_or(0, |column| column.cells.len()) {
-        bytes.extend(if record > 0 { &b",\n"[..] } else { b"\n" });
-        let fields = columns.iter().map(|column| (&column.name, column.cells.value(record)));
-        serde_json::Serializer::new(&mut bytes).collect_map(fields)?;
-    }
-    bytes.extend(b"\n]\n");
-    Ok(bytes)
+/// A text format of files with columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// RFC 4180, with a header line.
+    Csv,
+    /// A JSON array with an object for each record, one on a line.
+    Json,
 }
 
-/// The columns as CSV (RFC 4180), with a header line.
-pub(crate) fn csv(columns: &[Column]) -> anyhow::Result<Vec<u8>> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(columns.iter().map(|column| &column.name))?;
-    for record in 0..columns.first().map_or(0, |column| column.cells.len()) {
-        writer.write_record(columns.iter().map(|column| column.cells.text(record)))?;
+/// A file that is written in parts, each with the same columns.
+#[derive(Debug)]
+pub(crate) struct File {
+    form: Form,
+    has_begun: bool,
+    has_records: bool,
+}
+
+impl File {
+    pub(crate) fn new(form: Form) -> Self {
+        Self { form, has_begun: false, has_records: false }
     }
-    Ok(writer.into_inner().map_err(csv::IntoInnerError::into_error)?)
+
+    /// The bytes of the next records. Without any, the first part still has what every file begins
+    /// with.
+    pub(crate) fn part(&mut self, columns: &[Column]) -> anyhow::Result<Vec<u8>> {
+        let records = 0..columns.first().map_or(0, |column| column.cells.len());
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        match self.form {
+            Form::Csv => {
+                let mut writer = csv::Writer::from_writer(Vec::new());
+                if is_first {
+                    writer.write_record(columns.iter().map(|column| &column.name))?;
+                }
+                for record in records {
+                    writer.write_record(columns.iter().map(|column| column.cells.text(record)))?;
+                }
+                Ok(writer.into_inner().map_err(csv::IntoInnerError::into_error)?)
+            }
+            Form::Json => {
+                let mut bytes = if is_first { b"[".to_vec() } else { Vec::new() };
+                for record in records {
+                    let is_next = std::mem::replace(&mut self.has_records, true);
+                    bytes.extend(if is_next { &b",\n"[..] } else { b"\n" });
+                    let fields =
+                        columns.iter().map(|column| (&column.name, column.cells.value(record)));
+                    serde_json::Serializer::new(&mut bytes).collect_map(fields)?;
+                }
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// The bytes after the last part.
+    pub(crate) fn end(&self) -> &'static [u8] {
+        match self.form {
+            Form::Csv => b"",
+            Form::Json => b"\n]\n",
+        }
+    }
+}
+
+/// The columns as a whole file.
+pub(crate) fn whole(form: Form, columns: &[Column]) -> anyhow::Result<Vec<u8>> {
+    let mut file = File::new(form);
+    let mut bytes = file.part(columns)?;
+    bytes.extend(file.end());
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -107,12 +154,28 @@ mod tests {
             column("arm", Cells::Places(vec![0, 1])),
             column("estimate", Cells::Estimates(vec![Some(0.5), None])),
         ];
-        let text = String::from_utf8(json(&columns).unwrap()).unwrap();
+        let json = |columns: &[Column]| whole(Form::Json, columns).unwrap();
+        let text = String::from_utf8(json(&columns)).unwrap();
         let first = "{\"label\":\"a \\\"b\\\"\",\"arm\":0,\"estimate\":0.5}";
         let second = "{\"label\":\"c\",\"arm\":1,\"estimate\":null}";
         assert_eq!(text, format!("[\n{first},\n{second}\n]\n"));
-        let text = String::from_utf8(csv(&columns).unwrap()).unwrap();
+        let text = String::from_utf8(whole(Form::Csv, &columns).unwrap()).unwrap();
         assert!(text.starts_with("label,arm,estimate\n"), "{text}");
-        assert_eq!(json(&[]).unwrap(), b"[\n]\n");
+        assert_eq!(json(&[]), b"[\n]\n");
+    }
+
+    #[test]
+    fn parts_make_the_same_file_as_the_whole() {
+        let column =
+            |arms: &[u32]| [Column { name: "arm".to_owned(), cells: Cells::Places(arms.to_vec()) }];
+        for form in [Form::Csv, Form::Json] {
+            let mut file = File::new(form);
+            let mut bytes = Vec::new();
+            for part in [&[][..], &[1], &[], &[2, 3]] {
+                bytes.extend(file.part(&column(part)).unwrap());
+            }
+            bytes.extend(file.end());
+            assert_eq!(bytes, whole(form, &column(&[1, 2, 3])).unwrap(), "{form:?}");
+        }
     }
 }

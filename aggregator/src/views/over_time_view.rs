@@ -4,8 +4,6 @@
 //! experiment, so replicas, restarts and backups agree about them. The point of a day is the estimate
 //! from all reports of that day and of those before it.
 
-use std::collections::BTreeMap;
-
 use bandana_shared::identity::Day;
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::specification::{Arm, Specification};
@@ -30,14 +28,22 @@ arm, label, retired, reports, estimate, low, high and symbols, as above, from th
 /// Stable JSON form of estimates over time.
 #[derive(Debug, Serialize)]
 pub(crate) struct OverTimeView {
-    experiment_id: String,
-    estimand: &'static str,
-    alpha: f64,
+    #[serde(flatten)]
+    subject: Subject,
     days: Vec<DayView>,
 }
 
+/// What estimates over time are about.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Subject {
+    experiment_id: String,
+    estimand: &'static str,
+    alpha: f64,
+}
+
+/// What was known at the end of a day.
 #[derive(Debug, Serialize)]
-struct DayView {
+pub(crate) struct DayView {
     #[serde(skip)]
     number: Day,
     day: String,
@@ -57,43 +63,74 @@ struct ArmView {
     symbols: Vec<SymbolView>,
 }
 
+/// Estimates from the rewards in all segments, with intervals of one level, one day after the other.
+#[derive(Debug)]
+pub(crate) struct OverTime {
+    specification: Specification,
+    alpha: ErrorLevel,
+    sums: Vec<Tally>,
+}
+
+impl OverTime {
+    /// Before the first day. `specification` must have all arms of the tallies to come.
+    pub(crate) fn new(specification: Specification, alpha: ErrorLevel) -> Self {
+        let sums = vec![Tally::EMPTY; specification.arms().len()];
+        Self { specification, alpha, sums }
+    }
+
+    /// What the estimates are about.
+    pub(crate) fn subject(&self) -> Subject {
+        Subject {
+            experiment_id: self.specification.experiment_id().to_string(),
+            estimand: estimand_name(self.specification.estimand().into()),
+            alpha: self.alpha.get(),
+        }
+    }
+
+    /// What is known at the end of the next day, which has these tallies. None: nobody reported
+    /// rewards on it.
+    pub(crate) fn next(&mut self, tallies: &[DailyTally]) -> anyhow::Result<Option<DayView>> {
+        let mut day = None;
+        for (row, cell, tally) in checked(&self.specification, tallies)? {
+            if cell.metric == 0 {
+                let sum = &mut self.sums[cell.arm.get()];
+                *sum = [*sum, tally].into_iter().sum();
+                day = Some(Day::new(row.day));
+            }
+        }
+        Ok(day.map(|number| DayView {
+            number,
+            day: date_of(number),
+            reports: self.sums.iter().map(|tally| tally.reports()).sum(),
+            arms: known_arms(&self.specification, &self.sums, self.alpha),
+        }))
+    }
+}
+
 impl OverTimeView {
     /// The rewards in all segments, with intervals of this level. `specification` must be as new as
     /// the tallies, so that it has all their arms.
     pub(crate) fn new(
-        specification: &Specification,
+        specification: Specification,
         tallies: &[DailyTally],
         alpha: ErrorLevel,
     ) -> anyhow::Result<Self> {
-        let mut of_days: BTreeMap<u32, Vec<(usize, Tally)>> = BTreeMap::new();
-        for (row, cell, tally) in checked(specification, tallies)? {
-            if cell.metric == 0 {
-                of_days.entry(row.day).or_default().push((cell.arm.get(), tally));
-            }
+        let mut over_time = OverTime::new(specification, alpha);
+        let mut days = Vec::new();
+        for of_day in tallies.chunk_by(|one, next| one.day == next.day) {
+            days.extend(over_time.next(of_day)?);
         }
-        let mut sums = vec![Tally::EMPTY; specification.arms().len()];
-        let day = |(day, more): (u32, Vec<(usize, Tally)>)| {
-            for (arm, tally) in more {
-                sums[arm] = [sums[arm], tally].into_iter().sum();
-            }
-            DayView {
-                number: Day::new(day),
-                day: date_of(Day::new(day)),
-                reports: sums.iter().map(|tally| tally.reports()).sum(),
-                arms: known_arms(specification, &sums, alpha),
-            }
-        };
-        Ok(Self {
-            experiment_id: specification.experiment_id().to_string(),
-            estimand: estimand_name(specification.estimand().into()),
-            alpha: alpha.get(),
-            days: of_days.into_iter().map(day).collect(),
-        })
+        Ok(Self { subject: over_time.subject(), days })
+    }
+
+    /// These days of them.
+    pub(crate) fn of_days(subject: Subject, days: Vec<DayView>) -> Self {
+        Self { subject, days }
     }
 
     /// A table with a row for each day and arm, or for each category.
     pub(crate) fn describe(&self, columns: Option<usize>) -> String {
-        let of_categories = self.estimand == "frequencies";
+        let of_categories = self.subject.estimand == "frequencies";
         let mut table = Table::new([
             ("day", Side::Left),
             ("arm", Side::Right),
@@ -123,11 +160,11 @@ impl OverTimeView {
                 push(day, arm, String::new(), told(arm.estimate, arm.low, arm.high));
             }
         }
-        let confidence = confidence(self.alpha);
+        let confidence = confidence(self.subject.alpha);
         format!(
             "{}: from the reports of each day and of those before it\nlow and high: bounds that hold \
              on all days at once, each arm with confidence {confidence}\n\n{}",
-            self.experiment_id,
+            self.subject.experiment_id,
             table.render(columns)
         )
     }
@@ -141,9 +178,12 @@ impl OverTimeView {
             Cells::Numbers(points.iter().map(|(_, arm)| of(arm)).collect())
         };
         let mut columns = vec![
-            column("experiment_id", Cells::Text(vec![self.experiment_id.clone(); points.len()])),
-            column("estimand", Cells::Text(vec![self.estimand.to_owned(); points.len()])),
-            column("alpha", Cells::Numbers(vec![self.alpha; points.len()])),
+            column(
+                "experiment_id",
+                Cells::Text(vec![self.subject.experiment_id.clone(); points.len()]),
+            ),
+            column("estimand", Cells::Text(vec![self.subject.estimand.to_owned(); points.len()])),
+            column("alpha", Cells::Numbers(vec![self.subject.alpha; points.len()])),
             column("day", Cells::Days(points.iter().map(|(day, _)| day.number).collect())),
             column("arm", Cells::Places(points.iter().map(|(_, arm)| arm.arm).collect())),
             column("label", Cells::Text(labels)),

@@ -6,7 +6,7 @@ pub mod world;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::operator_client::TrustedClient;
+use bandana_aggregator::operator_client::{TrustedClient, Wait};
 use bandana_client::danger;
 use bandana_client::grpc::Transport;
 use bandana_client::trusted::{Agreement, Disclosure, RhoBudget, TrustedError, TrustedExperiment};
@@ -81,14 +81,15 @@ pub async fn run(
 ) -> anyhow::Result<Disclosed> {
     let device = &server.device;
     let endpoint = Endpoint::from_shared(device.clone())?.tcp_nodelay(true);
-    let channel = server.device_tls.apply(endpoint)?.connect().await;
+    let channel = Wait::default().connect(&server.device_tls.apply(endpoint)?).await;
     let channel =
         channel.with_context(|| format!("can't reach the devices' service at {device}"))?;
     let mut operator = server.operator.connect_trusted().await?;
     let id = create(settings, world, &mut operator).await?;
     let agreement = Agreement::users_disclose_rewards(settings.rho);
     let experiment =
-        TrustedExperiment::open(Transport::new(channel), id.clone(), agreement).await?;
+        TrustedExperiment::open(Transport::new(channel.into_channel()), id.clone(), agreement)
+            .await?;
 
     let users = stream::iter(0..settings.users)
         .map(|number| user(&experiment, world, settings, number))

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::operator_client::{Client, Connection, TlsSource};
+use bandana_aggregator::operator_client::{Client, Connection, TlsSource, Wait};
 use bandana_client::grpc::Transport;
 use bandana_shared::cells::Measurement;
 use bandana_shared::channel::Floor;
@@ -164,8 +164,8 @@ impl Servers {
         let mut devices = Vec::new();
         for endpoint in self.devices.iter().cycle().take(count) {
             let unreachable = || format!("can't reach the device service at {}", endpoint.uri());
-            let channel = endpoint.connect().await.with_context(unreachable)?;
-            devices.push(DeviceClient::new(channel));
+            let channel = Wait::default().connect(endpoint).await.with_context(unreachable)?;
+            devices.push(DeviceClient::new(channel.into_channel()));
         }
         Ok(devices)
     }

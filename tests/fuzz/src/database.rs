@@ -164,11 +164,11 @@ fn read(directory: &Path) -> Result<(), StoreError> {
     }
     reader.audit(&AuditQuery { experiment: None, limit: 100, before: None }).ok();
     for record in reader.data_sets(None).unwrap_or_default() {
-        reader.debits(&record.name, None, 100).ok();
+        reader.debits((&record.name, None), None, 100).ok();
     }
     if let Ok(session) = CuratorName::new("s") {
         reader.session(&session).ok();
-        reader.session_updates(&session, 0).ok();
+        reader.session_updates(&session, 0, 100).ok();
     }
     for record in reader.trusted(None).unwrap_or_default() {
         reader.disclosed(&record.id, &[(Day::new(100), UploadId::new([0; 16]))]).ok();

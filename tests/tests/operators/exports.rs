@@ -310,15 +310,16 @@ async fn slow_exports_hold_up_neither_uploads_nor_the_end() -> anyhow::Result<()
     operator.resume_experiment(name).await?;
     assert_eq!(tallies(&mut operator, &experiment).await?[2], (1, 1));
 
-    // Uploads committed since are not in the export.
+    // Each day is read when it is sent, so an upload committed since is in the export.
     let (first, mut stream) = exports.pop().context("an export")?;
     let mut before = (first.day, first.arm);
     let mut rows = 1;
     while let Some(DailyTally { day, arm, .. }) = stream.message().await? {
-        assert!((day, arm) > before && arm < 2, "{before:?}, then {day}, {arm}");
+        let is_since = (day, arm) == (TODAY.forward(20).get(), 2);
+        assert!((day, arm) > before && (arm < 2 || is_since), "{before:?}, then {day}, {arm}");
         (before, rows) = ((day, arm), rows + 1);
     }
-    assert_eq!(rows, 2 * DAYS);
+    assert_eq!(rows, 2 * DAYS + 1);
     drop(stream);
     // Its slot is free again once the server has noticed.
     let free = async {

@@ -35,6 +35,7 @@ const CHECKOUT: [&str; 12] = [
 fn command(url: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).clean_environment().env("BANDANA_OPERATOR_URL", url);
+    command.env("BANDANA_WAIT_SECONDS", "0");
     command.stdin(Stdio::null()).kill_on_drop(true);
     command
 }

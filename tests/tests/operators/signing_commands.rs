@@ -135,6 +135,7 @@ async fn an_experiment_is_signed_over_the_network() -> anyhow::Result<()> {
     let mut unreachable = days("7");
     // The discard port, on which nothing listens.
     "http://127.0.0.1:9".clone_into(&mut unreachable[4]);
+    unreachable.extend(["--wait-seconds", "0"].map(str::to_owned));
     refused(unreachable, 5, &["can't reach the operators' service at http://127.0.0.1:9"])?;
     assert_eq!(listed(&mut aggregator, &experiment).await?, signatures);
     printed(days("3650"))?;

@@ -9,8 +9,7 @@ use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{GetExperimentRequest, ListExperimentsRequest};
 use bandana_tests::page::{self, Samples};
-use bandana_tests::watched_server::{StartingServer, WatchedServer};
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use bandana_tests::watched_server::{StartingServer, WatchedServer, hold_up, let_go};
 use rustix::process::Signal;
 use tokio::net::TcpStream;
 use tokio::process::Command;
@@ -154,13 +153,6 @@ async fn devices_are_answered_nothing_but_their_service() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Replaces the lock of a store by a pipe, whose opening blocks until there is a reader.
-fn hold_up(data_dir: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(data_dir)?;
-    let mode = Mode::RUSR | Mode::WUSR;
-    Ok(mknodat(CWD, data_dir.join("bandana.lock"), FileType::Fifo, mode, 0)?)
-}
-
 async fn health(address: &str) -> anyhow::Result<Vec<ServingStatus>> {
     let mut client = HealthClient::new(channel(address).await?);
     let mut told = Vec::new();
@@ -207,8 +199,7 @@ async fn probes_are_answered_before_the_store_is_open() -> anyhow::Result<()> {
     let page = page::get(&operator, "/metrics", &[]).await?;
     assert_eq!(Samples::parse(&page.body)?.count("bandana_ready")?, 0);
 
-    let lock = folder.path().join("bandana.lock");
-    let _reader = tokio::task::spawn_blocking(|| std::fs::File::open(lock)).await??;
+    let _reader = let_go(folder.path()).await?;
     let server = starting.serving().await?;
     assert_eq!(page::get(&operator, "/readyz", &[]).await?.status, 200);
     for address in [&device, &operator] {

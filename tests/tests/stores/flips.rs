@@ -136,9 +136,9 @@ fn told(store: &mut dyn Store, folder: &Path) -> anyhow::Result<String> {
     let query = AuditQuery { experiment: None, limit: 1000, before: None };
     writeln!(said, "{:?}", reader.audit(&query)?)?;
     writeln!(said, "{:?}", reader.data_sets(None)?)?;
-    writeln!(said, "{:?}", reader.debits(&people, None, 1000)?)?;
+    writeln!(said, "{:?}", reader.debits((&people, None), None, 1000)?)?;
     writeln!(said, "{:?}", reader.session(&name("habits")?)?.map(|s| (s.plan, s.threshold_noise)))?;
-    writeln!(said, "{:?}", reader.session_updates(&name("habits")?, 0)?)?;
+    writeln!(said, "{:?}", reader.session_updates(&name("habits")?, 0, 1000)?)?;
     for record in reader.trusted(None)? {
         writeln!(said, "{record:?} {:?} {:?}", record.private, record.released)?;
     }

@@ -8,6 +8,7 @@ mod deletion;
 mod flipped_values;
 mod flips;
 mod following;
+mod layers;
 mod layouts;
 mod model;
 mod places;
@@ -38,6 +39,7 @@ fn main() -> anyhow::Result<ExitCode> {
         queries::ALL,
         records::ALL,
         deletion::ALL,
+        layers::ALL,
         model::ALL,
         streams::ALL,
         trusted::ALL,
@@ -56,6 +58,7 @@ fn main() -> anyhow::Result<ExitCode> {
         suite.add(format!("embedded::{name}"), || run(&Place::embedded()?, *case));
     }
     let of_replicas = [
+        layers::OF_DATABASES,
         layouts::ALL,
         replicas::ALL,
         cut_connection::ALL,

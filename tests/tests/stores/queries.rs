@@ -112,12 +112,22 @@ fn budgets(place: &Place) -> anyhow::Result<()> {
     let spent: Vec<(&str, u64)> = records.iter().map(|r| (r.name.as_str(), r.spent)).collect();
     ensure!(spent == [("others", 0), ("people", 100)], "{spent:?}");
     ensure!(reader.data_sets(Some(&record.name))? == [DataSetRecord { spent: 100, ..record }]);
-    let debits = reader.debits(&name("people")?, None, 10)?;
+    let people = name("people")?;
+    let page = |after, limit| -> anyhow::Result<Vec<String>> {
+        let page = reader.data_sets_after(after, limit)?;
+        Ok(page.iter().map(|record| record.name.to_string()).collect())
+    };
+    ensure!(page("", 1)? == ["others"] && page("others", 10)? == ["people"]);
+    ensure!(page("people", 10)?.is_empty());
+    let debits = reader.debits((&people, None), None, 10)?;
     let prices: Vec<u64> = debits.iter().map(|record| record.debit.price).collect();
     ensure!(prices == [40, 60], "{prices:?}");
     ensure!(debits.last().map(|record| &record.debit) == Some(&debit("people", 60)?));
-    let older = reader.debits(&name("people")?, Some(debits[0].number), 10)?;
+    let older = reader.debits((&people, None), Some(debits[0].number), 10)?;
     ensure!(older.len() == 1 && older[0].debit.price == 60);
+    let caller = debits[0].debit.caller.clone();
+    ensure!(reader.debits((&people, Some(&caller)), None, 10)? == debits);
+    ensure!(reader.debits((&people, Some("nobody")), None, 10)?.is_empty());
     ensure!(refusal(store.curate(&CuratorChange::Debit(debit("people", 1)?, None))).is_ok());
     Ok(store.close()?)
 }
@@ -161,9 +171,10 @@ fn sessions(place: &Place) -> anyhow::Result<()> {
     ensure!(reader.session(&record.name)? == Some(record.clone()));
     ensure!(reader.session(&name("other")?)?.is_none());
     let answers = |from| -> anyhow::Result<Vec<(u32, i64)>> {
-        let updates = reader.session_updates(&record.name, from)?;
+        let updates = reader.session_updates(&record.name, from, 10)?;
         Ok(updates.into_iter().map(|update| (update.number, update.answer)).collect())
     };
+    ensure!(reader.session_updates(&record.name, 0, 1)?.len() == 1);
     ensure!(answers(0)? == [(0, 10), (1, -11)] && answers(1)? == [(1, -11)]);
     ensure!(reader.session_rounds(&record.name)? == Some(3));
     ensure!(reader.session_rounds(&name("other")?)?.is_none());

@@ -6,7 +6,6 @@
 //! its caller has gone.
 
 mod dataset_cache;
-mod debits;
 mod kept;
 mod permits;
 mod registration;
@@ -26,7 +25,7 @@ use bandana_shared::wire::v1::{
 };
 use tonic::{Request, Response, Status};
 
-use super::pages::{Page, newest};
+use super::pages::{Page, READ_AT_ONCE, read_newest};
 use super::{GOING_DOWN, internal, unreadable};
 use crate::auth::Caller;
 use crate::clock::Clock;
@@ -315,14 +314,15 @@ impl Curator for CuratorService {
         let request = request.into_inner();
         let page = Page::of("data sets", request.page_size, &request.page_token)?;
         let place = self.0.lists.take(&caller).await?;
-        let read = |inner: &Inner| inner.reader.data_sets(None).map_err(unreadable);
-        let records = self.work(place, read).await?;
-        let mut all: Vec<_> = records.into_iter().map(wire::data_set).collect();
-        // Databases have collations of their own.
-        all.sort_by(|one, other| one.name.cmp(&other.name));
-        all.retain(|data_set| page.after.as_ref().is_none_or(|after| data_set.name > *after));
-        let all = all.into_iter().map(|data_set| (data_set.name.clone(), data_set));
-        let (data_sets, next_page_token) = page.fill(all);
+        let read = move |inner: &Inner| {
+            let read = |after: &str| {
+                let records = inner.reader.data_sets_after(after, READ_AT_ONCE)?;
+                let records = records.into_iter().map(wire::data_set);
+                Ok(records.map(|data_set| (data_set.name.clone(), data_set)).collect())
+            };
+            page.read(read).map_err(|error: StoreError| unreadable(error))
+        };
+        let (data_sets, next_page_token) = self.work(place, read).await?;
         Ok(Response::new(ListDataSetsResponse { data_sets, next_page_token }))
     }
 
@@ -344,14 +344,20 @@ impl Curator for CuratorService {
         };
         let before = (before > 0).then_some(before);
         let place = self.0.lists.take(&caller).await?;
-        let records = self
+        let (debits, next_before) = self
             .work(place, move |inner| {
                 inner.record(&data_set)?;
-                debits::visible(inner, &caller, &data_set, before, limit)
+                // An analyst sees only the debits made under its own token name.
+                let own = (!caller.sees_all_debits()).then(|| caller.to_string());
+                let read = |before, limit| {
+                    let of = (&data_set, own.as_deref());
+                    let records = inner.reader.debits(of, before, limit)?;
+                    Ok::<_, StoreError>(records.into_iter().map(wire::debit).collect())
+                };
+                read_newest(limit, before, |debit: &v1::Debit| debit.number, read)
+                    .map_err(unreadable)
             })
             .await?;
-        let debits = records.into_iter().map(wire::debit).collect();
-        let (debits, next_before) = newest(debits, limit, |debit| debit.number);
         Ok(Response::new(ListDebitsResponse { debits, next_before }))
     }
 

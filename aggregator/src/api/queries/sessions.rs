@@ -31,6 +31,9 @@ const SESSIONS_MAX: usize = 16;
 /// Most questions that wait for one session.
 const WAITING_MAX: usize = 256;
 
+/// Updates that are read from the store at a time: predicates can be as large as requests.
+const UPDATES_AT_ONCE: u32 = 64;
+
 /// The longest time that a question waits for those before it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -191,13 +194,19 @@ impl LoadedSession {
 
     /// Applies the updates committed since the last read, by any replica.
     fn follow(&mut self, name: &CuratorName, inner: &Inner) -> Result<(), Status> {
-        let updates = inner.reader.session_updates(name, self.weights.used());
-        for update in updates.map_err(unreadable)? {
-            let query = self.select(&update.predicate)?;
-            self.weights.update(&query, update.answer).map_err(refuse)?;
-            self.selected = Some((update.predicate, query));
+        loop {
+            let updates = inner.reader.session_updates(name, self.weights.used(), UPDATES_AT_ONCE);
+            let updates = updates.map_err(unreadable)?;
+            let is_last = updates.len() < UPDATES_AT_ONCE as usize;
+            for update in updates {
+                let query = self.select(&update.predicate)?;
+                self.weights.update(&query, update.answer).map_err(refuse)?;
+                self.selected = Some((update.predicate, query));
+            }
+            if is_last {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     fn select(&mut self, predicate: &str) -> Result<CellSet, Status> {

@@ -4,8 +4,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bandana_shared::gateway::GatewayKeys;
-use bandana_shared::wire::v1::GetGatewayKeysRequest;
-use bandana_shared::wire::v1::gateway_server::Gateway as _;
 
 use crate::relay::forward::Keys;
 
@@ -31,9 +29,8 @@ impl GatewayDigests {
         if known().contains(&digest) {
             return true;
         }
-        let request = tonic::Request::new(GetGatewayKeysRequest {});
-        let Ok(answer) = self.keys.get_gateway_keys(request).await else { return false };
-        let keys = GatewayKeys::new(&answer.into_inner().key_configurations);
+        let Ok(answer) = self.keys.get().await else { return false };
+        let keys = GatewayKeys::new(&answer.key_configurations);
         let Some(now) = keys.ok().map(|keys| keys.digest()) else { return false };
         let mut known = known();
         if !known.contains(&now) {

@@ -3,11 +3,26 @@
 use std::ops::RangeInclusive;
 
 use bandana_shared::identity::{ArmIndex, Day};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 use super::sqlite::reading;
 use crate::store::counts::{CountRow, Counts};
 use crate::store::{DailyTally, ExperimentKey, StoreError, damaged};
+
+/// The days of these on which an experiment has tallies, and how many.
+pub(in crate::store) fn days_with_tallies(
+    connection: &Connection,
+    experiment: ExperimentKey,
+    days: &RangeInclusive<Day>,
+) -> Result<Vec<(Day, u64)>, StoreError> {
+    let query = "SELECT day, count(*) FROM intact_tally
+        WHERE experiment = ?1 AND day BETWEEN ?2 AND ?3 GROUP BY day ORDER BY day";
+    let mut statement = connection.prepare_cached(query).map_err(reading)?;
+    let values = params![experiment.0, days.start().get(), days.end().get()];
+    let day = |row: &Row<'_>| Ok((Day::new(row.get(0)?), row.get(1)?));
+    let rows = statement.query_map(values, day).map_err(reading)?;
+    rows.collect::<Result<_, _>>().map_err(reading)
+}
 
 /// The tallies of an experiment on these days, by day and then by arm.
 pub(in crate::store) fn daily_tallies(

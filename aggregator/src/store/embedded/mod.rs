@@ -39,11 +39,13 @@ pub(super) use answers::answer;
 pub(super) use audit::entries;
 pub use backup::{Backup, BackupError, BackupProgress};
 pub(super) use checksums::read_intact;
-pub(super) use daily_tallies::daily_tallies;
+pub(super) use daily_tallies::{daily_tallies, days_with_tallies};
 pub(crate) use files::OpenFiles;
 pub(crate) use lock::DirectoryLock;
 pub(crate) use locked_database::{LockedDatabase, data_version};
-pub(super) use queries::{data_sets, debits, fingerprint_key, rounds, session, updates};
+pub(super) use queries::{
+    data_sets, data_sets_after, debits, fingerprint_key, rounds, session, updates,
+};
 pub use seen::SeenIds;
 pub use shares::IdShares;
 pub(super) use sqlite::{BUSY_TIMEOUT, DATABASE_FILE};

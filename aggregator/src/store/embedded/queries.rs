@@ -170,6 +170,24 @@ pub(in crate::store) fn data_sets(
     Ok(records)
 }
 
+/// The data sets whose names come after this one, by name.
+pub(in crate::store) fn data_sets_after(
+    connection: &Connection,
+    after: &str,
+    limit: u32,
+) -> Result<Vec<DataSetRecord>, StoreError> {
+    let select = "SELECT name, file, fingerprint, rows, columns, measure, budget, spent, at,
+            content
+        FROM intact_curator_data_set WHERE name > ?1 ORDER BY name LIMIT ?2";
+    let mut statement = connection.prepare(select).map_err(reading)?;
+    let mut rows = statement.query(params![after, limit]).map_err(reading)?;
+    let mut records = Vec::new();
+    while let Some(row) = rows.next().map_err(reading)? {
+        records.push(data_set(row)?);
+    }
+    Ok(records)
+}
+
 fn data_set(row: &Row<'_>) -> Result<DataSetRecord, StoreError> {
     let measure: String = row.get(5).map_err(reading)?;
     Ok(DataSetRecord {
@@ -204,16 +222,17 @@ fn name_of(name: String) -> Result<CuratorName, StoreError> {
 /// The debits of a data set before a number, the newest first.
 pub(in crate::store) fn debits(
     connection: &Connection,
-    name: &CuratorName,
+    (name, caller): (&CuratorName, Option<&str>),
     before: Option<u64>,
     limit: u32,
 ) -> Result<Vec<DebitRecord>, StoreError> {
     let select = "SELECT number, at, caller, purpose, price FROM intact_curator_debit
-        WHERE data_set = ?1 AND (?2 IS NULL OR number < ?2) ORDER BY number DESC LIMIT ?3";
+        WHERE data_set = ?1 AND (?2 IS NULL OR number < ?2) AND (?3 IS NULL OR caller = ?3)
+        ORDER BY number DESC LIMIT ?4";
     let before = before.map(|number| i64::try_from(number).unwrap_or(i64::MAX));
     let mut statement = connection.prepare(select).map_err(reading)?;
     let rows = statement
-        .query_map(params![name.as_str(), before, limit], |row| {
+        .query_map(params![name.as_str(), before, caller, limit], |row| {
             Ok(DebitRecord {
                 number: row.get(0)?,
                 debit: Debit {
@@ -263,12 +282,13 @@ pub(in crate::store) fn updates(
     connection: &Connection,
     name: &CuratorName,
     from: u32,
+    limit: u32,
 ) -> Result<Vec<SessionUpdate>, StoreError> {
     let select = "SELECT number, predicate, answer FROM intact_curator_update
-        WHERE session = ? AND number >= ? ORDER BY number";
+        WHERE session = ? AND number >= ? ORDER BY number LIMIT ?";
     let mut statement = connection.prepare(select).map_err(reading)?;
     let rows = statement
-        .query_map(params![name.as_str(), from], |row| {
+        .query_map(params![name.as_str(), from, limit], |row| {
             let (number, predicate, answer) = (row.get(0)?, row.get(1)?, row.get(2)?);
             Ok(SessionUpdate { session: name.clone(), number, predicate, answer })
         })

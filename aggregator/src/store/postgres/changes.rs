@@ -7,6 +7,7 @@ use bandana_shared::identity::{ExperimentId, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
+use bandana_shared::wire::decode_specification;
 use tokio_postgres::{GenericClient, Transaction};
 
 use super::deletion::{SHOWN, was_deleted};
@@ -141,7 +142,41 @@ pub(super) async fn create(
     {
         return Err(taken(transaction, id).await?);
     }
+    check_layer(transaction, key, specification).await?;
     read(transaction, key).await
+}
+
+/// Refuses a new experiment that could be given to the same installations as another one of its layer
+/// that has not ended. Must be called when audited changes take turns.
+async fn check_layer(
+    transaction: &Transaction<'_>,
+    key: ExperimentKey,
+    specification: &Specification,
+) -> Result<(), StoreError> {
+    let Some(part) = &specification.participation().layer else { return Ok(()) };
+    let query = format!(
+        "SELECT DISTINCT ON (e.key) s.bytes
+         FROM experiment e JOIN intact_specification s ON s.experiment = e.key
+         WHERE e.key <> $1 AND e.state <> $2 AND {SHOWN} ORDER BY e.key, s.revision DESC"
+    );
+    let stopped = ExperimentState::Stopped.name();
+    let rows = transaction.query(&query, &[&key.0, &stopped]).await;
+    for row in rows.map_err(postgres("committing"))? {
+        let other = decode_specification(row.get(0))
+            .map_err(|error| damaged(format!("a specification: {error}")))?;
+        if let Some(other_part) = &other.participation().layer
+            && other_part.overlaps(part)
+        {
+            let (part, other_part) = (part.clone(), other_part.clone());
+            let other = other.experiment_id().clone();
+            return Err(StoreError::Refused(StoreRefusal::LayerOverlap {
+                part,
+                other,
+                other_part,
+            }));
+        }
+    }
+    Ok(())
 }
 
 async fn read(
@@ -205,7 +240,7 @@ async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Resu
     let gone = || damaged(format!("there is no experiment with the key {}", key.0));
     let row = row.ok_or_else(gone)?;
     let decode = |column: usize| {
-        bandana_shared::wire::decode_specification(row.get::<_, &[u8]>(column))
+        decode_specification(row.get::<_, &[u8]>(column))
             .map_err(|error| damaged(format!("a specification: {error}")))
     };
     let (specification, first) = (decode(0)?, decode(1)?);

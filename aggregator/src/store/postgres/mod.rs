@@ -446,6 +446,17 @@ pub(super) fn entries(
     link.run("reading", async |session| audit::entries(&session.client, query).await)
 }
 
+/// The days of these on which an experiment has tallies, and how many.
+pub(super) fn days_with_tallies(
+    link: &mut PgConnection,
+    experiment: ExperimentKey,
+    days: &RangeInclusive<Day>,
+) -> Result<Vec<(Day, u64)>, StoreError> {
+    link.run("reading", async |session| {
+        records::days_with_tallies(&session.client, experiment, days).await
+    })
+}
+
 /// The tallies of an experiment on these days, by day and then by arm.
 pub(super) fn daily_tallies(
     link: &mut PgConnection,
@@ -463,14 +474,25 @@ pub(super) fn data_sets(
     link.run("reading", async |session| queries::data_sets(&session.client, name).await)
 }
 
-/// The debits of a data set before a number, the newest first.
+/// The data sets whose names come after this one, by the bytes of names.
+pub(super) fn data_sets_after(
+    link: &mut PgConnection,
+    after: &str,
+    limit: u32,
+) -> Result<Vec<DataSetRecord>, StoreError> {
+    link.run("reading", async |session| {
+        queries::data_sets_after(&session.client, after, limit).await
+    })
+}
+
+/// The debits of a data set, by this caller or by all, before a number, the newest first.
 pub(super) fn debits(
     link: &mut PgConnection,
-    name: &CuratorName,
+    of: (&CuratorName, Option<&str>),
     before: Option<u64>,
     limit: u32,
 ) -> Result<Vec<DebitRecord>, StoreError> {
-    link.run("reading", async |session| queries::debits(&session.client, name, before, limit).await)
+    link.run("reading", async |session| queries::debits(&session.client, of, before, limit).await)
 }
 
 /// A session of the curator.
@@ -507,8 +529,9 @@ pub(super) fn updates(
     link: &mut PgConnection,
     name: &CuratorName,
     from: u32,
+    limit: u32,
 ) -> Result<Vec<SessionUpdate>, StoreError> {
-    link.run("reading", async |session| queries::updates(&session.client, name, from).await)
+    link.run("reading", async |session| queries::updates(&session.client, name, from, limit).await)
 }
 
 /// The trusted experiment of this name, or all of them by name.

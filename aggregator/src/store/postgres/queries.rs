@@ -170,6 +170,21 @@ pub(super) async fn data_sets(
     rows.iter().map(data_set).collect()
 }
 
+/// The data sets whose names come after this one, by the bytes of names.
+pub(super) async fn data_sets_after(
+    client: &impl GenericClient,
+    after: &str,
+    limit: u32,
+) -> Result<Vec<DataSetRecord>, StoreError> {
+    // Databases have collations of their own.
+    let select = "SELECT name, file, fingerprint, rows, columns, measure, budget, spent, at,
+            content
+        FROM intact_curator_data_set
+        WHERE name COLLATE \"C\" > $1 ORDER BY name COLLATE \"C\" LIMIT $2";
+    let rows = client.query(select, &[&after, &i64::from(limit)]).await;
+    rows.map_err(postgres("reading"))?.iter().map(data_set).collect()
+}
+
 fn data_set(row: &Row) -> Result<DataSetRecord, StoreError> {
     let content: Option<&[u8]> = row.get(9);
     let measure: &str = row.get(5);
@@ -206,15 +221,16 @@ pub(super) async fn fingerprint_key(
 /// The debits of a data set before a number, the newest first.
 pub(super) async fn debits(
     client: &impl GenericClient,
-    name: &CuratorName,
+    (name, caller): (&CuratorName, Option<&str>),
     before: Option<u64>,
     limit: u32,
 ) -> Result<Vec<DebitRecord>, StoreError> {
     let select = "SELECT number, at, caller, purpose, price FROM intact_curator_debit
         WHERE data_set = $1 AND ($2::bigint IS NULL OR number < $2)
-        ORDER BY number DESC LIMIT $3";
+            AND ($3::text IS NULL OR caller = $3)
+        ORDER BY number DESC LIMIT $4";
     let (before, limit) = (before.map(signed), i64::from(limit));
-    let rows = client.query(select, &[&name.as_str(), &before, &limit]).await;
+    let rows = client.query(select, &[&name.as_str(), &before, &caller, &limit]).await;
     let record = |row: &Row| {
         let debit = Debit {
             data_set: name.clone(),
@@ -259,10 +275,12 @@ pub(super) async fn updates(
     client: &impl GenericClient,
     name: &CuratorName,
     from: u32,
+    limit: u32,
 ) -> Result<Vec<SessionUpdate>, StoreError> {
     let select = "SELECT number, predicate, answer FROM intact_curator_update
-        WHERE session = $1 AND number >= $2 ORDER BY number";
-    let rows = client.query(select, &[&name.as_str(), &i64::from(from)]).await;
+        WHERE session = $1 AND number >= $2 ORDER BY number LIMIT $3";
+    let (from, limit) = (i64::from(from), i64::from(limit));
+    let rows = client.query(select, &[&name.as_str(), &from, &limit]).await;
     let update = |row: &Row| {
         let number: i64 = row.get(0);
         let number = u32::try_from(number).map_err(|error| damaged(error.to_string()))?;

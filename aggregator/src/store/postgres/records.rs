@@ -252,6 +252,20 @@ pub(super) fn add(tallies: &mut Tallies, others: &Tallies) {
     }
 }
 
+/// The days of these on which an experiment has tallies, and how many.
+pub(super) async fn days_with_tallies(
+    client: &impl GenericClient,
+    experiment: ExperimentKey,
+    days: &RangeInclusive<Day>,
+) -> Result<Vec<(Day, u64)>, StoreError> {
+    let query = "SELECT day, count(DISTINCT arm) FROM intact_tally
+        WHERE experiment = $1 AND day BETWEEN $2 AND $3 GROUP BY day ORDER BY day";
+    let (first, last) = (number(*days.start()), number(*days.end()));
+    let rows = client.query(query, &[&experiment.0, &first, &last]).await;
+    let of = |row: &Row| Ok((day(row.get(0))?, row.get::<_, i64>(1).unsigned_abs()));
+    rows.map_err(postgres("reading"))?.iter().map(of).collect()
+}
+
 /// The tallies of an experiment on these days, by day and then by arm.
 pub(super) async fn daily(
     client: &impl GenericClient,

@@ -124,7 +124,7 @@ async fn experiments(
     verification.begin("experiments, revisions and policies");
     let failed = postgres("reading");
     let query = format!("SELECT e.key, e.id, {SHOWN} FROM experiment e ORDER BY e.key");
-    let mut arms = BTreeMap::new();
+    let (mut arms, mut layered) = (BTreeMap::new(), Vec::new());
     for row in client.query(&query, &[]).await.map_err(failed)? {
         let (key, id): (i64, String) = (row.get(0), row.get(1));
         verification.examined(1);
@@ -135,6 +135,11 @@ async fn experiments(
         let mut known = 0;
         match records(client, &[key], &HashMap::new()).await {
             Ok(found) => {
+                for record in &found {
+                    let newest = record.revisions.last();
+                    let layer = newest.and_then(|newest| newest.participation().layer.clone());
+                    layered.extend(layer.map(|layer| (id.clone(), record.state, layer)));
+                }
                 let revisions = found.iter().flat_map(|record| &record.revisions);
                 let query = "SELECT digest, revision FROM specification WHERE experiment = $1
                     ORDER BY revision";
@@ -160,6 +165,7 @@ async fn experiments(
         }
         arms.insert(key, (id, known));
     }
+    verification.compare_layers(&layered);
     Ok(arms)
 }
 

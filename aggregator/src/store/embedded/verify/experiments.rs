@@ -49,7 +49,7 @@ pub(super) fn check(
     } else {
         Vec::new()
     };
-    let mut experiments = BTreeMap::new();
+    let (mut experiments, mut layered) = (BTreeMap::new(), Vec::new());
     for row in noted(verification, "the experiments", rows())?.unwrap_or_default() {
         verification.examined(1);
         if deleted.contains(&row.key) {
@@ -62,7 +62,12 @@ pub(super) fn check(
             check_record(connection, &row, verification)?;
         }
         let revisions = revisions(connection, &row, verification)?;
-        let arms = revisions.last().map_or(0, |newest| newest.cells().len());
+        let newest = revisions.last();
+        let arms = newest.map_or(0, |newest| newest.cells().len());
+        let layer = newest.and_then(|newest| newest.participation().layer.clone());
+        if let (Some(state), Some(layer)) = (ExperimentState::from_name(&row.state), layer) {
+            layered.push((row.id.clone(), state, layer));
+        }
         if verification.schema_version >= schema::WITH_SIGNATURES {
             for revision in &revisions {
                 if let Err(error) = signatures::read(connection, revision) {
@@ -73,6 +78,7 @@ pub(super) fn check(
         }
         experiments.insert(row.key, Known { id: row.id, arms, is_deleted: false });
     }
+    verification.compare_layers(&layered);
     Ok(experiments)
 }
 
