@@ -69,7 +69,7 @@ pub enum AlarmName {
 
 impl AlarmName {
     /// The alarms of an experiment.
-    pub const OF_EXPERIMENTS: [Self; 8] = [
+    pub const OF_EXPERIMENTS: [Self; 9] = [
         Self::SampleRatioMismatch,
         Self::StalledReporting,
         Self::NeverReported,

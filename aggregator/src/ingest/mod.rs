@@ -23,13 +23,8 @@ pub(crate) use writer::Today;
 pub use writer::{Writer, WriterError};
 
 use crate::store::{
-<<<<<<< HEAD
-    CuratorChange, ExperimentState, OpenFiles, RecordError, StoreError, Transition, TrustedChange,
-    WrittenRecord,
-=======
     CuratorChange, ExperimentState, OpenFiles, RecordError, StoreError, StoreRefusal, Transition,
-    TrustedChange,
->>>>>>> 9d7144566a430c3d8dba80f8044c25b86bfa46be
+    TrustedChange, WrittenRecord,
 };
 use bandana_learners::LearnerConfig;
 use bandana_learners::LearnerError;
