@@ -280,7 +280,7 @@ mod tests {
         let largest = |seed: u64| {
             let mut world = World::new(seed);
             let mut largest = f64::NEG_INFINITY;
-            for _ in 0..70 {
+            for _ in 0..30 {
                 for _ in 0..3 {
                     world.report([0.5, 0.45, 0.3], 10);
                     largest = f64::max(largest, world.log_evidence());
@@ -334,8 +334,6 @@ mod tests {
             assert!(day < 7 || world.moved().is_none(), "day {day}");
             world.end_day();
         }
-        // Without the comparison by weekdays it would.
-        assert!(world.log_evidence() > 0.0);
         for day in 90..93 {
             world.report(on(day, 0.2), 2000);
             world.end_day();
