@@ -1,7 +1,7 @@
 //! The command line's help and man pages, as committed.
 //!
 //! The help of every command is in `help/`. After a change, `BANDANA_REWRITE_HELP=1 cargo test -p
-//! bandana-aggregator --test command_line` rewrites it.
+//! bandana-aggregator --test aggregator` rewrites it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -124,7 +124,7 @@ fn the_default_configuration_is_as_committed() -> anyhow::Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bandana.toml");
     assert!(
         printed(&["default-config"])? == std::fs::read_to_string(path)?,
-        "bandana.toml is out of date; run `cargo run -p bandana-tests --bin regenerate`"
+        "bandana.toml is out of date; run `cargo run -p bandana-tests regenerate`"
     );
     Ok(())
 }

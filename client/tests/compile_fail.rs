@@ -8,7 +8,7 @@ use std::process::Command;
 const COMPILER: &str = "rustc 1.95.";
 
 /// After a change of the compiler or of the cited code,
-/// `TRYBUILD=overwrite cargo test -p bandana-client --test compile_fail` rewrites the expected
+/// `TRYBUILD=overwrite cargo test -p bandana-client --test client misused` rewrites the expected
 /// output. Review the difference.
 #[test]
 fn rewards_and_noise_can_not_be_misused() {

@@ -1,4 +1,4 @@
-"""Synthetic people by SmartNoise, for `synthetic-study --compare`.
+"""Synthetic people by SmartNoise, for `study synthetic --compare`.
 
     pip install smartnoise-synth
     python smartnoise.py mwem census.csv made.csv --epsilon 1 --split-factor 3

@@ -29,8 +29,16 @@ pub fn files() -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     Ok(files)
 }
 
-/// The app of the README's chapter on embedding, as a program.
-const APP: &str = "tests/src/bin/documented-app.rs";
+/// The app of the README's chapter on embedding, as a module of the programs that tests start.
+const APP: &str = "tests/src/bin/aggregator-under-test/documented.rs";
+
+/// The way into the module.
+const RUN: &str = "
+/// Runs it.
+pub(super) fn run() -> anyhow::Result<()> {
+    main().map_err(|error| anyhow::anyhow!(\"{error}\"))
+}
+";
 
 fn documented_app() -> anyhow::Result<String> {
     let page = std::fs::read_to_string(root().join("README.md"))?;
@@ -41,7 +49,7 @@ fn documented_app() -> anyhow::Result<String> {
     Ok(format!(
         "//! The app of the README's chapter on embedding, taken from there by `regenerate`.\n\n\
          #![allow(clippy::print_stdout, clippy::print_stderr, reason = \"an app shows something\")]\n\n\
-         {code}"
+         {code}{RUN}"
     ))
 }
 
@@ -68,7 +76,7 @@ pub fn check() -> anyhow::Result<()> {
     for (path, content) in files()? {
         let committed = std::fs::read(root().join(&path)).unwrap_or_default();
         if committed != content {
-            bail!("{path} is out of date; run `cargo run -p bandana-tests --bin regenerate`");
+            bail!("{path} is out of date; run `cargo run -p bandana-tests regenerate`");
         }
     }
     Ok(())

@@ -5,15 +5,15 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-use crate::suite::{Missing, Requirement, Suite};
+use crate::suite::{Missing, Requirement};
 
 /// A server that listens on a socket of its own. Dropping it stops the server.
 #[derive(Debug)]
@@ -32,22 +32,6 @@ impl Postgres {
     /// When it does not start; [`Missing`] when none is installed.
     pub fn start() -> anyhow::Result<Self> {
         Self::start_with("-c listen_addresses=''", |_| Ok(()))
-    }
-
-    /// Starts a server for tests to share, unless tests are only listed. Without an installed
-    /// server the result is empty, unless one is required.
-    ///
-    /// # Errors
-    /// When it does not start, or one is required.
-    pub fn for_all(suite: &Suite) -> anyhow::Result<Shared> {
-        if suite.is_listed() {
-            return Ok(Shared(None));
-        }
-        match Self::start() {
-            Ok(server) => Ok(Shared(Some(Arc::new(server)))),
-            Err(error) if error.is::<Missing>() => Ok(Shared(None)),
-            Err(error) => Err(error),
-        }
     }
 
     /// As [`Self::start`] with these options, after `prepare` has changed its data folder.
@@ -208,17 +192,20 @@ impl Postgres {
     }
 }
 
-/// A server that tests share, if available. It ends with its last owner.
-#[derive(Clone, Debug)]
-pub struct Shared(Option<Arc<Postgres>>);
+/// A server that tests share. It starts with the first that asks for it, and ends with its last owner.
+#[derive(Clone, Debug, Default)]
+pub struct Shared(Arc<OnceLock<anyhow::Result<Postgres>>>);
 
 impl Shared {
     /// The server.
     ///
     /// # Errors
-    /// [`Missing`] when there is none.
+    /// When it does not start; [`Missing`] when none is installed.
     pub fn server(&self) -> anyhow::Result<&Postgres> {
-        Ok(self.0.as_deref().ok_or(Missing(Requirement::Postgres))?)
+        self.0.get_or_init(Postgres::start).as_ref().map_err(|error| {
+            let missing = error.downcast_ref::<Missing>().copied();
+            missing.map_or_else(|| anyhow::anyhow!("{error:?}"), Into::into)
+        })
     }
 }
 

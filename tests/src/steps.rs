@@ -35,6 +35,16 @@ pub struct Chapter {
     pub title: String,
     /// Its commands.
     pub steps: Vec<Step>,
+    /// Its blocks of commands, as they stand on the page.
+    pub blocks: Vec<Block>,
+}
+
+/// A block of commands, as it stands on the page.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    text: String,
+    /// Its commands.
+    pub steps: Vec<Step>,
 }
 
 /// A command with its expectations.
@@ -65,7 +75,10 @@ pub fn chapters(page: &str) -> anyhow::Result<Vec<Chapter>> {
         let Some(chapter) = chapters.last_mut() else { continue };
         ensure!(!language.is_empty(), "line {number}: a block has no language");
         if language == "sh" {
-            chapter.steps.extend(steps(&block)?);
+            let steps = steps(&block)?;
+            chapter.steps.extend(steps.clone());
+            let text = block.iter().map(|(_, line)| *line).collect::<Vec<_>>().join("\n");
+            chapter.blocks.push(Block { text, steps });
         } else if let ("text", Some(step)) = (language, chapter.steps.last_mut()) {
             let lines = block.iter().filter(|(_, line)| !line.is_empty());
             step.prints.extend(lines.map(|(_, line)| (*line).to_owned()));

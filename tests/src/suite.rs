@@ -97,19 +97,14 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// A suite without tests, with the program's arguments.
+    /// A suite without tests, with the program's arguments, and as many threads as `RUST_TEST_THREADS`
+    /// says.
     pub fn from_args() -> Self {
-        Self { arguments: Arguments::from_args(), trials: Vec::new(), ignored: Names::default() }
-    }
-
-    /// Whether tests are only listed.
-    pub fn is_listed(&self) -> bool {
-        self.arguments.list
-    }
-
-    /// Runs the tests sequentially.
-    pub fn one_at_a_time(&mut self) {
-        self.arguments.test_threads = Some(1);
+        let mut arguments = Arguments::from_args();
+        // As in libtest.
+        let threads = std::env::var("RUST_TEST_THREADS").ok().and_then(|text| text.parse().ok());
+        arguments.test_threads = arguments.test_threads.or(threads);
+        Self { arguments, trials: Vec::new(), ignored: Names::default() }
     }
 
     /// Adds a test.
@@ -179,6 +174,12 @@ fn summary(requirement: Requirement, names: &[String]) -> String {
 /// Adds asynchronous tests by their paths, each under its path as a name.
 #[macro_export]
 macro_rules! add_async {
+    ($suite:expr, $room:literal; $($($part:ident)::+),+ $(,)?) => {
+        $($suite.add_async(
+            concat!($room, "::", stringify!($($part)::+)).replace(' ', ""),
+            $($part)::+,
+        );)+
+    };
     ($suite:expr; $($($part:ident)::+),+ $(,)?) => {
         $($suite.add_async(
             stringify!($($part)::+).replace(' ', ""),
@@ -225,15 +226,12 @@ mod tests {
         let programs = manifest.split("[[test]]").skip(1);
         let programs = programs.filter(|text| text.contains("harness = false"));
         let names = programs.filter_map(|text| text.split('"').nth(1));
+        let mut folders: Vec<_> = names.map(|name| folder.join("tests").join(name)).collect();
         let mut files = Vec::new();
-        for name in names {
-            let path = folder.join("tests").join(name);
-            if path.is_dir() {
-                for file in std::fs::read_dir(path)? {
-                    files.push(file?.path());
-                }
-            } else {
-                files.push(path.with_extension("rs"));
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder)? {
+                let path = entry?.path();
+                if path.is_dir() { &mut folders } else { &mut files }.push(path);
             }
         }
         assert!(files.len() > 20, "{files:?}");

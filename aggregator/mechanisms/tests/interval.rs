@@ -7,8 +7,6 @@ use bandana_mechanisms::queries::price::{Measure, Price, PureLoss};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
-mod renyi;
-
 const VALUES: [i64; 7] = [-3, 1, 1, 4, 9, 12, 40];
 const ENDS: (i64, i64) = (-5, 14);
 
@@ -77,7 +75,9 @@ fn its_price_in_rho_holds_for_every_neighbour() {
                 let mut values = VALUES;
                 values[place] = other;
                 let after = probabilities(&values, 4, epsilon);
-                most = most.max(renyi::rho(&before, &after)).max(renyi::rho(&after, &before));
+                most = most
+                    .max(crate::renyi::rho(&before, &after))
+                    .max(crate::renyi::rho(&after, &before));
                 let ratios = before.iter().zip(&after).map(|(p, q)| (p / q).ln().abs());
                 assert!(ratios.fold(0.0, f64::max) <= epsilon * (1.0 + 1e-9));
             }

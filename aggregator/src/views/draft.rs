@@ -269,7 +269,7 @@ fn learner() -> impl TypedValueParser<Value = Learner> {
     PossibleValuesParser::new(Learner::ALL.map(Learner::name)).try_map(|name| name.parse())
 }
 
-/// Warning about nonlinear curves on bounded rewards, as measured with `regret-study`: see
+/// Warning about nonlinear curves on bounded rewards, as measured with `study regret`: see
 /// `docs/studies/regret-study.md`.
 pub(crate) const NONLINEAR: &str = "\
 with a nonlinear curve and rewards between the ends of their range, the server learns the mean of \

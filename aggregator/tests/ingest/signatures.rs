@@ -34,8 +34,8 @@ use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 use tonic::Request;
 
-use crate::two_arms::orders::creation;
-use crate::two_arms::{entry, specification};
+use crate::ingest::two_arms::orders::creation;
+use crate::ingest::two_arms::{entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
 

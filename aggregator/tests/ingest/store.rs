@@ -15,7 +15,7 @@ use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
 use rusqlite::Connection;
 
-use crate::two_arms::{entry, specification};
+use crate::ingest::two_arms::{entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
 

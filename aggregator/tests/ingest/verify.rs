@@ -17,7 +17,7 @@ use bandana_shared::tally::Tally;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::two_arms::{entry, specification};
+use crate::ingest::two_arms::{entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
 

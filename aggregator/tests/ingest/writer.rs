@@ -27,8 +27,8 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tempfile::TempDir;
 
-use crate::two_arms::orders::creation;
-use crate::two_arms::{entry, specification};
+use crate::ingest::two_arms::orders::creation;
+use crate::ingest::two_arms::{entry, specification};
 
 type Failure = Box<dyn std::error::Error>;
 

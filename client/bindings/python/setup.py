@@ -1,5 +1,6 @@
 """Builds the Rust library and puts it into the wheel, which fits every CPython 3 of the platform."""
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -22,7 +23,8 @@ class WithLibrary(build_py):
     def run(self):
         super().run()
         target = pathlib.Path(self.build_lib).resolve() / "bandana"
-        command = ["cargo", "build", "--release", "--locked", "-p", "bandana-uniffi"]
+        profile = os.environ.get("BANDANA_CARGO_PROFILE", "release")
+        command = ["cargo", "build", "--profile", profile, "--locked", "-p", "bandana-uniffi"]
         command += ["--message-format", "json-render-diagnostics"]
         built = subprocess.run(command, cwd=HERE, check=True, stdout=subprocess.PIPE, text=True)
         # Each line is an object; the file's name stands in the one of the library.

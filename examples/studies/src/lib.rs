@@ -1,12 +1,12 @@
 //! Studies of learners in simulation: regret and verdicts on private bits, and a trusted curator.
 //!
-//! - [`regret`]: learners on private bits, as `regret-study` runs them by `bandana_lab`.
-//! - [`curator`]: bandits with a trusted curator, as `curator-study` runs them.
-//! - [`visits`]: users who come back, as `visits-study` runs them.
-//! - [`decision`]: users until a verdict, as `decision-study` counts them.
-//! - [`segments`]: users in segments, as `segments-study` runs them.
-//! - [`contexts`]: private contexts, as `context-study` runs them.
-//! - [`synthetic`]: synthetic tables of a census, as `synthetic-study` makes them.
+//! - [`regret`]: learners on private bits, as `study regret` runs them by `bandana_lab`.
+//! - [`curator`]: bandits with a trusted curator, as `study curator` runs them.
+//! - [`visits`]: users who come back, as `study visits` runs them.
+//! - [`decision`]: users until a verdict, as `study decision` counts them.
+//! - [`segments`]: users in segments, as `study segments` runs them.
+//! - [`contexts`]: private contexts, as `study context` runs them.
+//! - [`synthetic`]: synthetic tables of a census, as `study synthetic` makes them.
 //! - [`picture`]: files, colours and legends of pictures, for all programs.
 //! - [`program`]: options, progress and Ctrl-C, for all.
 //!

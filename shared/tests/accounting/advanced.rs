@@ -4,8 +4,8 @@ use bandana_shared::accounting::advanced::{self, LECTURE_LOSS_MAX};
 use bandana_shared::accounting::loss::PrivacyLoss;
 use proptest::prelude::*;
 
-use crate::cases::{SINGLES, SLACKS, delta, epsilon, loss, scales, seeded};
-use crate::exact::{Real, log_reciprocal, power_of_two, real, tanh_of_half, whole};
+use crate::accounting::cases::{SINGLES, SLACKS, delta, epsilon, loss, scales, seeded};
+use crate::accounting::exact::{Real, log_reciprocal, power_of_two, real, tanh_of_half, whole};
 
 /// Whether `bound` is above `drift` + sqrt(`square`) by at most a relative
 /// 2^-48.

@@ -7,8 +7,8 @@ use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::accounting::renyi::Order;
 use proptest::prelude::*;
 
-use crate::cases::{SINGLES, SLACKS, delta, loss, scales, seeded};
-use crate::exact::{Real, delta_of_equal, log_reciprocal, power_of_two, real, whole};
+use crate::accounting::cases::{SINGLES, SLACKS, delta, loss, scales, seeded};
+use crate::accounting::exact::{Real, delta_of_equal, log_reciprocal, power_of_two, real, whole};
 
 fn rho(rho: f64) -> Rho {
     Rho::new(rho).unwrap()

@@ -7,8 +7,8 @@ use bandana_shared::accounting::{advanced, basic, heterogeneous};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::cases::{delta, epsilon, loss, scales, seeded};
-use crate::exact::{delta_by_enumeration, real};
+use crate::accounting::cases::{delta, epsilon, loss, scales, seeded};
+use crate::accounting::exact::{delta_by_enumeration, real};
 
 #[test]
 fn equal_losses_are_composed_exactly() {

@@ -4,8 +4,8 @@ use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::epsilon::Epsilon;
 use proptest::prelude::*;
 
-use crate::cases::{SINGLES, epsilon, loss, scales, seeded};
-use crate::exact::{real, whole};
+use crate::accounting::cases::{SINGLES, epsilon, loss, scales, seeded};
+use crate::accounting::exact::{real, whole};
 
 #[test]
 fn prices_of_the_range_of_a_report() {

@@ -7,8 +7,8 @@ use bandana_shared::accounting::loss::PrivacyLoss;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::cases::{SINGLES, delta, loss, scales, seeded};
-use crate::exact::{Real, power_of_two, real, tanh_of_half, whole};
+use crate::accounting::cases::{SINGLES, delta, loss, scales, seeded};
+use crate::accounting::exact::{Real, power_of_two, real, tanh_of_half, whole};
 
 #[test]
 fn what_is_not_a_loss_or_a_probability_is_refused() {

@@ -6,8 +6,10 @@ use bandana_shared::accounting::optimal::{OptimalComposition, ROUNDS_MAX};
 use bandana_shared::accounting::{advanced, basic};
 use proptest::prelude::*;
 
-use crate::cases::{SINGLES, counts, delta, epsilon, loss, scales, seeded};
-use crate::exact::{Real, delta_by_enumeration, delta_of_equal, power_of_two, real, whole};
+use crate::accounting::cases::{SINGLES, counts, delta, epsilon, loss, scales, seeded};
+use crate::accounting::exact::{
+    Real, delta_by_enumeration, delta_of_equal, power_of_two, real, whole,
+};
 
 fn composed(single: f64, rounds: u32) -> OptimalComposition {
     OptimalComposition::new(epsilon(single), u64::from(rounds)).unwrap()

@@ -9,8 +9,8 @@ use bandana_shared::accounting::planner::{self, Accountant};
 use bandana_shared::epsilon::Epsilon;
 use proptest::prelude::*;
 
-use crate::cases::{SINGLES, delta, epsilon, loss, scales, seeded};
-use crate::exact::{delta_of_equal, real, whole};
+use crate::accounting::cases::{SINGLES, delta, epsilon, loss, scales, seeded};
+use crate::accounting::exact::{delta_of_equal, real, whole};
 
 const ACCOUNTANTS: [Accountant; 3] = [Accountant::Basic, Accountant::Advanced, Accountant::Optimal];
 

@@ -6,9 +6,9 @@ use bandana_shared::accounting::gaussian::GaussianMechanism;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::accounting::renyi::{Order, Orders, RenyiCurve, RenyiError};
 
-use crate::cases::{SINGLES, delta, loss};
-use crate::concentrated::gaussian_delta;
-use crate::exact::{delta_of_equal, power_of_two, real, whole};
+use crate::accounting::cases::{SINGLES, delta, loss};
+use crate::accounting::concentrated::gaussian_delta;
+use crate::accounting::exact::{delta_of_equal, power_of_two, real, whole};
 
 fn gaussian(ratio: f64) -> GaussianMechanism {
     GaussianMechanism::new(ratio, 1.0).unwrap()

@@ -11,8 +11,8 @@ use bandana_shared::epsilon::Epsilon;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::cases::{SINGLES, delta, epsilon, loss, scales, seeded};
-use crate::exact::{Real, larger, power_of_two, real, whole};
+use crate::accounting::cases::{SINGLES, delta, epsilon, loss, scales, seeded};
+use crate::accounting::exact::{Real, larger, power_of_two, real, whole};
 
 fn shuffled(local: f64, reports: u32) -> Shuffling {
     Shuffling::new(Floor::for_epsilon(epsilon(local)), reports).unwrap()

@@ -4,8 +4,8 @@ use bandana_shared::curve::{Curvature, Curve, Level, LevelError, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use rand::RngExt as _;
 
-use crate::cases::{epsilons, levels, mechanisms, random, ranged_rewards, unit_rewards};
-use crate::exact::{distance, exact, power_of_two, whole};
+use crate::channel::cases::{epsilons, levels, mechanisms, random, ranged_rewards, unit_rewards};
+use crate::channel::exact::{distance, exact, power_of_two, whole};
 
 /// The level with this number of `2^-53`.
 fn level(units: u64) -> Level {

@@ -7,7 +7,7 @@ use bandana_shared::curve::{Curve, Level, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use rand::Rng as _;
 
-use crate::cases::{epsilons, levels, mechanisms, random};
+use crate::channel::cases::{epsilons, levels, mechanisms, random};
 
 /// The upper and the lower half of a number.
 fn words(number: u128) -> (u64, u64) {

@@ -7,8 +7,10 @@ use bandana_shared::estimate::debiased_mean;
 use bandana_shared::tally::Tally;
 use rand::{Rng as _, RngExt as _};
 
-use crate::cases::{epsilons, mechanisms, probability, random, ranged_rewards, unit_rewards};
-use crate::exact::{Exact, distance, exact, exp_m1, power_of_two, quotient, whole};
+use crate::channel::cases::{
+    epsilons, mechanisms, probability, random, ranged_rewards, unit_rewards,
+};
+use crate::channel::exact::{Exact, distance, exact, exp_m1, power_of_two, quotient, whole};
 
 /// g(r) for a reward between 0 and 1, as the paper defines it.
 fn true_curve(mechanism: Mechanism, epsilon: Epsilon, reward: &Exact) -> Exact {

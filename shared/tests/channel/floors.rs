@@ -4,8 +4,8 @@ use bandana_shared::channel::{Floor, FloorError};
 use bandana_shared::epsilon::Epsilon;
 use rand::{Rng as _, RngExt as _};
 
-use crate::cases::{epsilons, random};
-use crate::exact::{
+use crate::channel::cases::{epsilons, random};
+use crate::channel::exact::{
     Exact, ceiling, distance, exact, exp_above, exp_below, log_of_quotient, power_of_two, quotient,
     whole,
 };

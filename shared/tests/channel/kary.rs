@@ -10,8 +10,8 @@ use bandana_shared::interval::ErrorLevel;
 use bandana_shared::tally::Tally;
 use rand::{Rng as _, RngExt as _};
 
-use crate::cases::{epsilons, levels, random};
-use crate::exact::{Exact, exp_above, exp_below, power_of_two, whole};
+use crate::channel::cases::{epsilons, levels, random};
+use crate::channel::exact::{Exact, exp_above, exp_below, power_of_two, whole};
 
 fn alphabets() -> impl Iterator<Item = Alphabet> {
     (Alphabet::MIN..=Alphabet::MAX).map(|symbols| Alphabet::new(symbols).unwrap())

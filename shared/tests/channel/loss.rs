@@ -4,8 +4,8 @@ use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curve, Level};
 use bandana_shared::epsilon::Epsilon;
 
-use crate::cases::{epsilons, levels, mechanisms, probability};
-use crate::exact::{Exact, exp_below, power_of_two, whole};
+use crate::channel::cases::{epsilons, levels, mechanisms, probability};
+use crate::channel::exact::{Exact, exp_below, power_of_two, whole};
 
 /// Whether the likelihood ratio of both outputs stays within `bound` when
 /// `P(1)` ranges over `least..=greatest`, in units of `2^-128`.

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 use prost::encoding::{DecodeContext, decode_key, skip_field};
 
-use crate::samples::{full, replayable, specifications};
+use crate::specification::samples::{full, replayable, specifications};
 
 /// The top-level fields of a message, each with its key.
 fn fields(bytes: &[u8]) -> Vec<&[u8]> {

@@ -20,7 +20,7 @@ use prost::Message as _;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use crate::samples::full;
+use crate::specification::samples::full;
 
 /// The error after one change to [`full`].
 fn after(change: impl Fn(&mut SpecificationParts)) -> SpecificationError {

@@ -13,7 +13,7 @@ use bandana_shared::wire::{
 use ed25519_dalek::Signer as _;
 use proptest::prelude::*;
 
-use crate::samples::{replayable, specifications};
+use crate::specification::samples::{replayable, specifications};
 
 /// The first key of RFC 8032, section 7.1.
 const SECRET: &str = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";

@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::Step;
+use super::{Block, Step};
 
 /// Timeout of a command.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -155,6 +155,31 @@ impl Shell {
             }
         }
         bail!("{text:?} is not printed")
+    }
+
+    /// Pastes a whole block at once, as it stands: no command waits for what one in the background
+    /// does.
+    ///
+    /// # Errors
+    /// When a command fails, or something that a command in the foreground should print is missing.
+    pub async fn paste(&mut self, block: &Block) -> anyhow::Result<()> {
+        let file = self.folder.path().join("pasted");
+        let text = self.with_ports(&block.text);
+        let script = format!(
+            "{{ set -e\n{text}\n}} </dev/null >{} 2>&1\nset +e\nprintf '%s\\n' $?\n",
+            file.display()
+        );
+        self.input.write_all(script.as_bytes()).await?;
+        let end = tokio::time::timeout(PATIENCE, self.ends.recv()).await?;
+        let printed = std::fs::read_to_string(file)?;
+        ensure!(end.is_some(), "a command fails: {printed}");
+        for step in block.steps.iter().filter(|step| !step.is_in_background()) {
+            for text in &step.prints {
+                let text = self.with_ports(text);
+                ensure!(printed.contains(&text), "{text:?} is not in what is printed: {printed}");
+            }
+        }
+        Ok(())
     }
 
     /// Runs commands one after the other.

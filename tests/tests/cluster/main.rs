@@ -1,6 +1,10 @@
-//! Several server processes that share one database and follow each other's changes.
+//! Several server processes that share one database and follow each other's changes, and databases
+//! that hang.
+
+#![expect(clippy::print_stderr, reason = "it says what it measures")]
 
 mod deaths;
+mod hanging;
 mod harm;
 
 use std::process::ExitCode;
@@ -21,7 +25,7 @@ use bandana_shared::wire::v1::{
     UploadStatus,
 };
 use bandana_tests::harness::{three_arms, upload};
-use bandana_tests::postgres::{Postgres, query};
+use bandana_tests::postgres::{Postgres, Shared, query};
 use bandana_tests::suite::Suite;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
@@ -44,18 +48,20 @@ const CASES: &[(&str, Case)] = &[
     ("a_replica_that_is_stopped_gives_up_its_lease", resignation),
     ("a_replica_that_meets_a_damaged_row_says_so_by_its_exit_code", damage),
     ("estimates_include_what_was_acknowledged_by_whoever_tells_them", own_uploads),
-    ("replicas_and_database_die_and_nothing_is_lost_or_doubled", deaths::deaths),
 ];
 
 fn main() -> anyhow::Result<ExitCode> {
     let mut suite = Suite::from_args();
-    let postgres = Postgres::for_all(&suite)?;
-    // One test stops the database.
-    suite.one_at_a_time();
+    let postgres = Shared::default();
     for (name, case) in CASES {
         let server = postgres.clone();
         suite.add(*name, move || case(server.server()?));
     }
+    // It stops the database.
+    suite.add("replicas_and_database_die_and_nothing_is_lost_or_doubled", || {
+        deaths::deaths(&Postgres::start()?)
+    });
+    hanging::add(&mut suite, &postgres);
     let conclusion = suite.run();
     // The database server must end before the process does.
     drop(postgres);

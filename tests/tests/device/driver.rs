@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -424,7 +425,8 @@ struct App(Child);
 
 impl App {
     fn start(directory: &Path, url: &str, second: u64, end: bool) -> anyhow::Result<Self> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_killed-app"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_aggregator-under-test"));
+        command.arg0("killed-app");
         command.arg(directory).arg(url).arg(second.to_string()).stdout(Stdio::piped());
         if end {
             command.arg("end");

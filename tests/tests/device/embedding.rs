@@ -1,6 +1,7 @@
 //! One directory serves one process at a time, and survives each process.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -14,7 +15,8 @@ struct App {
 
 impl App {
     fn start(directory: &Path, choices: u32) -> anyhow::Result<Self> {
-        let process = Command::new(env!("CARGO_BIN_EXE_app-under-test"))
+        let process = Command::new(env!("CARGO_BIN_EXE_aggregator-under-test"))
+            .arg0("app-under-test")
             .arg(directory)
             .arg(choices.to_string())
             .stdin(Stdio::piped())

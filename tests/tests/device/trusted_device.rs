@@ -34,7 +34,7 @@ use tonic::{Request, Response, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 
-const APP: &str = env!("CARGO_BIN_EXE_disclosing-app");
+const APP: &str = "disclosing-app";
 
 fn name() -> TrustedExperimentName {
     TrustedExperimentName { experiment_id: "headlines".to_owned() }
@@ -70,7 +70,8 @@ struct App {
 
 impl App {
     fn start(directory: &Path, url: &str, kept: u32) -> anyhow::Result<Self> {
-        let mut command = Command::new(APP);
+        let mut command = Command::new(PROGRAM);
+        command.arg0(APP);
         command.arg(directory).arg(url).arg(kept.to_string()).clean_environment();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn()?;

@@ -40,7 +40,7 @@ use std::thread;
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::ingest::WriterError;
 use bandana_aggregator::store::{Outcome, StoreError};
-use bandana_tests::postgres::Postgres;
+use bandana_tests::postgres::Shared;
 use bandana_tests::suite::Suite;
 
 use place::Place;
@@ -112,7 +112,7 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     let only = number("BANDANA_SIMULATION_SEED")?;
     let seeds = number("BANDANA_SIMULATION_SEEDS")?.unwrap_or(SEEDS);
-    let postgres = Postgres::for_all(&suite)?;
+    let postgres = Shared::default();
     suite
         .add("embedded", move || worlds("embedded", only, seeds, EMBEDDED, &|_| Place::embedded()));
     let server = postgres.clone();

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
-const LIMITED: &str = env!("CARGO_BIN_EXE_with-few-descriptors");
+const LIMITED: &str = "with-few-descriptors";
 
 /// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -30,7 +30,8 @@ async fn start(
     (soft, hard): (u64, u64),
     arguments: &[&str],
 ) -> anyhow::Result<WatchedServer> {
-    let mut command = Command::new(LIMITED);
+    let mut command = Command::new(PROGRAM);
+    command.arg0(LIMITED);
     command.clean_environment();
     command.args([soft.to_string(), hard.to_string()]).arg(PROGRAM);
     WatchedServer::launch(command, folder.path(), arguments, "info").await

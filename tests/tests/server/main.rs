@@ -16,3 +16,4 @@ mod refusals;
 mod shutdown;
 mod signatures;
 mod tls;
+mod traces;

@@ -1,13 +1,15 @@
-//! Guarantees of every store, tested on each; and the further guarantees of a store that replicas
-//! share.
+//! Guarantees of every store, tested on each; of a store that replicas share; of disks that fail; and
+//! of a store's identity.
 
 mod cases;
 mod crashes;
 mod cut_connection;
 mod deletion;
+mod disk;
 mod flipped_values;
 mod flips;
 mod following;
+mod identity;
 mod layers;
 mod layouts;
 mod model;
@@ -23,7 +25,7 @@ mod verification;
 
 use std::process::ExitCode;
 
-use bandana_tests::postgres::Postgres;
+use bandana_tests::postgres::Shared;
 use bandana_tests::suite::Suite;
 
 use places::Place;
@@ -32,7 +34,7 @@ type Case = fn(&Place) -> anyhow::Result<()>;
 
 fn main() -> anyhow::Result<ExitCode> {
     let mut suite = Suite::from_args();
-    let postgres = Postgres::for_all(&suite)?;
+    let postgres = Shared::default();
     let cases = [
         cases::ALL,
         crashes::ALL,
@@ -76,6 +78,8 @@ fn main() -> anyhow::Result<ExitCode> {
     for (name, case) in transport::ALL {
         suite.add(format!("transport::{name}"), case);
     }
+    disk::add(&mut suite);
+    identity::add(&mut suite);
     let conclusion = suite.run();
     // The database server must end before the process does.
     drop(postgres);

@@ -1,5 +1,7 @@
-//! Experiments with a trusted curator, through calls of devices and operators to real servers.
+//! What trusts the server: experiments whose users disclose rewards, and sessions of queries, through
+//! calls to real servers.
 
+mod query_sessions;
 mod replicas;
 mod windows;
 
@@ -23,7 +25,7 @@ use bandana_shared::wire::v1::{
 };
 use bandana_tests::add_async;
 use bandana_tests::harness::{Aggregator, create, three_arms};
-use bandana_tests::postgres::{Postgres, query};
+use bandana_tests::postgres::{Postgres, Shared, query};
 use bandana_tests::suite::Suite;
 use bandana_tests::test_clock::TestClock;
 use bandana_tests::watched_server::WatchedServer;
@@ -37,8 +39,9 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 /// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-fn main() -> ExitCode {
+fn main() -> anyhow::Result<ExitCode> {
     let mut suite = Suite::from_args();
+    let postgres = Shared::default();
     add_async!(suite;
         an_episode_goes_on_after_the_server_was_killed_in_its_middle,
         all_algorithms_are_served,
@@ -52,7 +55,11 @@ fn main() -> ExitCode {
         replicas::commits_are_left_to_one_replica_and_do_not_collide,
         replicas::whoever_leads_is_stopped_or_dies_and_each_disclosure_counts_once,
     );
-    suite.run().exit_code()
+    query_sessions::add(&mut suite, &postgres);
+    let conclusion = suite.run();
+    // The database server must end before the process does.
+    drop(postgres);
+    Ok(conclusion.exit_code())
 }
 
 fn specification(id: &str, algorithm: Algorithm) -> TrustedSpecification {

@@ -1,0 +1,12 @@
+//! Noise, prices and queries by their public items.
+
+mod choices;
+mod interval;
+mod intervals;
+mod loss_distribution;
+mod noise;
+mod prices;
+mod queries;
+mod renyi;
+mod sessions;
+mod threshold;

@@ -1,0 +1,23 @@
+//! What pages and packages say, done as written: the README, the runbook, and the files of
+//! `aggregator/packaging`.
+
+mod packaging;
+mod readme;
+mod runbook;
+
+use std::process::ExitCode;
+
+use bandana_tests::postgres::Shared;
+use bandana_tests::suite::Suite;
+
+fn main() -> anyhow::Result<ExitCode> {
+    let mut suite = Suite::from_args();
+    let postgres = Shared::default();
+    readme::add(&mut suite);
+    runbook::add(&mut suite, &postgres)?;
+    packaging::add(&mut suite);
+    let conclusion = suite.run();
+    // The database server must end before the process does.
+    drop(postgres);
+    Ok(conclusion.exit_code())
+}
