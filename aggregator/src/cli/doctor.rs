@@ -13,9 +13,9 @@ use bandana_shared::wire::v1::{GetExperimentRequest, GetExperimentResponse};
 use bandana_shared::wire::{signatures, v1};
 use clap::{Args, ValueHint};
 use serde::Serialize;
-use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Endpoint, Uri};
+use tonic::{Request, Status};
 
 use super::connection::{block_on, experiment_id};
 use super::{say, say_json};
@@ -26,6 +26,7 @@ use crate::operator_client::{ConnectError, PATIENCE, TlsSource, Wait};
 use crate::outgoing::noticing_silence;
 use crate::views::draft_values::RewardKind as Kind;
 use crate::views::failure::Failure;
+use crate::views::table::visible;
 
 /// Tell whether a device would take part in an experiment, as it sees the server.
 ///
@@ -116,7 +117,8 @@ impl DoctorView {
     fn describe(&self) -> String {
         let line = |one: &Finding| {
             let mark = if one.good { "good" } else { "BAD " };
-            format!("{mark}  {:<19}{}\n", one.check, one.says)
+            // Half of the words are the server's.
+            format!("{mark}  {:<19}{}\n", one.check, visible(&one.says))
         };
         let verdict = if self.takes_part {
             "devices with these terms take part"
@@ -185,18 +187,27 @@ impl Doctor {
     }
 
     /// Asks for the experiment, as a device does.
-    async fn ask(&self) -> Result<Result<GetExperimentResponse, tonic::Status>, ConnectError> {
+    async fn ask(&self) -> Result<Result<GetExperimentResponse, Status>, ConnectError> {
         let endpoint = self.tls.apply(Endpoint::from(self.server.clone()))?;
         let endpoint = noticing_silence(endpoint.connect_timeout(PATIENCE).timeout(PATIENCE));
         let channel = self.wait.connect(&endpoint).await.map_err(|source| {
             ConnectError::unreachable("device service", &endpoint, self.wait, source)
         })?;
+        let timed_out = || {
+            Status::deadline_exceeded(format!(
+                "it has not answered within {} s",
+                PATIENCE.as_secs()
+            ))
+        };
         let experiment_id = self.experiment.to_string();
         let mut request = Request::new(GetExperimentRequest { experiment_id });
         if let Some(key) = &self.app_key {
             request.metadata_mut().insert(APP_KEY_HEADER, key.clone());
         }
-        let answer = DeviceClient::new(channel).get_experiment(request).await;
+        let mut device = DeviceClient::new(channel);
+        // An answer may begin in time, and never end.
+        let answer = tokio::time::timeout(PATIENCE, device.get_experiment(request)).await;
+        let answer = answer.unwrap_or_else(|_| Err(timed_out()));
         Ok(answer.map(tonic::Response::into_inner))
     }
 

@@ -187,7 +187,18 @@ fn say_json(object: &impl Serialize) -> anyhow::Result<()> {
 /// Writes to standard error.
 #[expect(clippy::print_stderr, reason = "this is the command line")]
 fn warn(text: &str) {
-    eprintln!("bandana: {text}");
+    // What a server says is in some errors.
+    let shown: String = text.lines().map(visible_line).collect::<Vec<_>>().join("\n");
+    eprintln!("bandana: {shown}");
+}
+
+/// A line without characters that affect how a terminal shows the rest. Quotes stay.
+fn visible_line(line: &str) -> String {
+    let character = |character: char| match character {
+        '"' | '\'' | '\\' => character.to_string(),
+        _ => character.escape_debug().to_string(),
+    };
+    line.chars().map(character).collect()
 }
 
 /// Read permission of a new file.

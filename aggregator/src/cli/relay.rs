@@ -89,7 +89,7 @@ pub(super) struct RelayCommand {
     #[arg(long, value_name = "SECONDS", env = "BANDANA_RELAY_BURST_SECONDS", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     burst_seconds: u32,
-    /// Connections at the same time; further ones are closed at once: 1 to 1000000.
+    /// Connections at the same time; a further one displaces one that does nothing: 1 to 1000000.
     #[arg(long, value_name = "NUMBER", env = "BANDANA_RELAY_CONNECTIONS", default_value_t = 10_000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,

@@ -370,9 +370,9 @@ pub(super) static CONNECTIONS: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(1..=1_000_000),
     fallback: Fallback::Default("10000"),
-    doc: "Connections of each service at the same time; further ones are closed at once. There can \
-          be fewer: 32 KiB and five times `header_bytes` are set aside for each, of half of \
-          `memory_mib`, and an eighth of that is for operators.",
+    doc: "Connections of each service at the same time; a further one displaces one that does \
+          nothing. There can be fewer: 32 KiB and five times `header_bytes` are set aside for each, \
+          of half of `memory_mib`, and an eighth of that is for operators.",
 };
 
 pub(super) static STREAMS_PER_CONNECTION: Setting = Setting {

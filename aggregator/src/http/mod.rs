@@ -12,6 +12,7 @@ mod probes;
 mod server;
 
 pub use cors::{Origins, OriginsError};
+pub(crate) use host::OneHost;
 pub use http2::Http2Server;
 pub use pages::Pages;
 pub use server::Http1Server;

@@ -9,7 +9,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::{authorized, host, probes};
+use super::{authorized, probes};
 use crate::auth::Authorization;
 use crate::dashboard;
 use crate::dashboard::{DashboardState, PROTECTION};
@@ -52,7 +52,6 @@ impl Pages {
             authorized::by_name,
         ));
         let pages = for_operators.merge(for_everybody).merge(dashboard);
-        let pages = pages.layer(middleware::from_fn(host::named_once));
         // All content is short-lived, so caching is disabled.
         pages.layer(middleware::map_response(async |mut response: Response| {
             let headers = response.headers_mut();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http::{Request, Response};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::{BodyExt as _, Full, Limited};
 use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
@@ -21,6 +21,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tower::Service;
 
 use crate::pushback::STARTING;
+use crate::telemetry::is_streamed;
 
 /// Default of the seconds to wait.
 const WAIT_SECONDS: u32 = 5;
@@ -30,6 +31,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Pauses in a second.
 const PAUSES_PER_SECOND: u32 = 10;
+
+/// The time for an answer that is no stream to arrive, once it has begun, and its most bytes.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// How long to wait for a server.
 #[derive(Clone, Copy, Debug, Args)]
@@ -185,12 +190,27 @@ impl Service<Request<Body>> for Patient {
                 let again = Request::from_parts(parts.clone(), body_of(body.clone()));
                 let response = channel.call(again).await?;
                 if !is_starting(&response) || !patience.pause("it is starting").await {
-                    return Ok(response);
+                    return if is_streamed(parts.uri.path()) {
+                        Ok(response)
+                    } else {
+                        whole(response).await
+                    };
                 }
                 std::future::poll_fn(|context| channel.poll_ready(context)).await?;
             }
         })
     }
+}
+
+/// An answer that has arrived: it may begin in time, and never end.
+async fn whole(response: Response<Body>) -> Answer {
+    let (head, body) = response.into_parts();
+    let arriving = Limited::new(body, ANSWER_BYTES_MAX).collect();
+    let body = tokio::time::timeout(ANSWER_TIME, arriving).await.map_err(|_| {
+        let seconds = ANSWER_TIME.as_secs();
+        Status::deadline_exceeded(format!("the answer did not arrive within {seconds} s"))
+    })?;
+    Ok(Response::from_parts(head, Body::new(body?.map_err(|never| match never {}))))
 }
 
 fn body_of(bytes: Bytes) -> Body {
@@ -201,4 +221,27 @@ fn body_of(bytes: Bytes) -> Body {
 fn is_starting(response: &Response<Body>) -> bool {
     Status::from_header_map(response.headers())
         .is_some_and(|status| status.code() == Code::Unavailable && status.message() == STARTING)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_never_ends_is_given_up() {
+        let bytes = stream::unfold((), async |()| {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Some((Ok::<_, Status>(Frame::data(Bytes::from_static(b"x"))), ()))
+        });
+        let trickling = Response::new(Body::new(StreamBody::new(Box::pin(bytes))));
+        let error = whole(trickling).await.unwrap_err();
+        let status = error.downcast_ref::<Status>().unwrap();
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        let whole = whole(Response::new(body_of(Bytes::from_static(b"message")))).await.unwrap();
+        assert_eq!(whole.into_body().collect().await.unwrap().to_bytes(), "message");
+    }
 }

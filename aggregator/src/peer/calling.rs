@@ -1,7 +1,7 @@
 //! The calls of one connection, and the time that their answers wait to be taken.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -20,6 +20,7 @@ pub struct Calling {
     part: Duration,
     under_way: AtomicUsize,
     waiting: AtomicU32,
+    taken: AtomicU64,
     /// The number of waiting answers, by the part in which they began to wait.
     since: [AtomicU32; PLACES],
 }
@@ -40,6 +41,7 @@ impl Calling {
             part,
             under_way: AtomicUsize::new(0),
             waiting: AtomicU32::new(0),
+            taken: AtomicU64::new(0),
             since: Default::default(),
         }
     }
@@ -65,6 +67,16 @@ impl Calling {
     fn parts(&self) -> usize {
         let parts = self.begin.elapsed().as_nanos() / self.part.as_nanos().max(1);
         usize::try_from(parts).unwrap_or(usize::MAX)
+    }
+
+    /// The number of answers that wait to be taken.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// The number of answers that were taken, or given up.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
     }
 
     /// The number of running calls, whose answers were not yet taken.
@@ -108,6 +120,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         self.calling.since[self.place].fetch_sub(1, Ordering::Relaxed);
         self.calling.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.calling.taken.fetch_add(1, Ordering::Relaxed);
     }
 }
 

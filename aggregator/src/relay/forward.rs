@@ -304,3 +304,35 @@ impl Gateway for Keys {
         self.get().await.map(tonic::Response::new)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bandana_shared::identity::Day;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[tokio::test(start_paused = true)]
+    async fn all_who_wait_for_keys_share_one_failure() {
+        let gateway = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", gateway.local_addr().unwrap());
+        let endpoint = Endpoint::from_shared(url).unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at_day(Day::new(20_000)));
+        let addresses = Addresses::new(None, &clock);
+        let forwarder = Forwarder::new(&endpoint, Duration::ZERO, clock, Budget::new(0));
+        let keys = forwarder.keys(&addresses);
+        let began = tokio::time::Instant::now();
+        let waiting = std::iter::repeat_with(|| {
+            let keys = keys.clone();
+            tokio::spawn(async move { keys.get().await })
+        });
+        for told in waiting.take(5).collect::<Vec<_>>() {
+            told.await.unwrap().unwrap_err();
+        }
+        assert!(began.elapsed() <= ANSWER_TIME, "one after the other: {:?}", began.elapsed());
+        // Whoever comes right after is told the same.
+        keys.get().await.unwrap_err();
+        assert!(began.elapsed() <= ANSWER_TIME, "{:?}", began.elapsed());
+    }
+}

@@ -23,7 +23,7 @@ use tower::Layer as _;
 use crate::admission::{Shares, shares};
 use crate::api::{Connect, unknown_service};
 use crate::clock::Clock;
-use crate::http::{Http1Server, Http2Server};
+use crate::http::{Http1Server, Http2Server, OneHost};
 use crate::memory::{HeldMetrics, HoldingLayer};
 use crate::rate::Rate;
 use crate::shutdown::shutdown_signal;
@@ -136,7 +136,7 @@ impl Relay {
         }
         let routes = routes.into_axum_router().route(PATH, post(sealed));
         let routes = routes.fallback(unknown_service);
-        let services = holding.layer(Connect::new(Routes::from(routes).prepare()));
+        let services = holding.layer(OneHost(Connect::new(Routes::from(routes).prepare())));
         let incoming = listener.until(ending.clone()).incoming();
         let plain = Http1Server::new(services.clone(), &connections);
         let plain = plain.serve(incoming.http1, ending.clone());

@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::dashboard::{DashboardState, OperatorServices};
 use crate::disclosures::DisclosureWriterHandle;
 use crate::gateway::Gateway;
-use crate::http::{Http1Server, Http2Server, Origins};
+use crate::http::{Http1Server, Http2Server, OneHost, Origins};
 use crate::ingest::Ingest;
 use crate::memory::HeldMetrics;
 use crate::memory::{Budget, HoldingLayer};
@@ -113,8 +113,9 @@ impl EarlyServices {
         let of_operators = Calls::new(Port::Operator, clock, metrics);
         let connect = Connect::before_devices(closed.device.clone());
         let connect = option_layer(cors_origins.map(|origins| origins.layer())).layer(connect);
-        let device_services = of_devices.layer(holding.layer(connect));
-        let operator_services = of_operators.layer(holding.layer(closed.operator.clone()));
+        let device_services = of_devices.layer(holding.layer(OneHost(connect)));
+        let operator_services = OneHost(closed.operator.clone());
+        let operator_services = of_operators.layer(holding.layer(operator_services));
         let serving = async move {
             let operator = operator.until(ending.clone());
             let Incoming { http2, http1 } = operator.incoming();
@@ -125,6 +126,7 @@ impl EarlyServices {
             let device = device.serve(of_devices.http2, ending.clone());
             let operator = Http2Server::new(operator_services, &connections);
             let operator = operator.serve(http2, ending.clone());
+            let pages = OneHost(Routes::from(pages));
             let pages = Http1Server::new(of_operators.layer(holding.layer(pages)), &connections);
             tokio::join!(device, operator, plain, pages.serve(http1, ending));
         };

@@ -124,14 +124,14 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// A write-ahead log without its database.
+    /// A file of a store without its database.
     #[error(
-        "{} is the log of a store whose bandana.sqlite3 is gone. Put that back, or restore a \
-         backup in an empty directory; to begin with a new store, move the log away first",
+        "{} is of a store whose bandana.sqlite3 is gone. Put that back, or restore a backup in an \
+         empty directory; to begin with a new store, move what is left of the old one away first",
         path.display()
     )]
     Leftover {
-        /// The log.
+        /// The file.
         path: PathBuf,
     },
     /// A store exists where none may be.

@@ -74,7 +74,9 @@ impl Connection {
         place: ConnectionPermit,
     ) -> Self {
         let calling = Arc::new(Calling::new(limits.answer_time));
-        let deadlines = Deadlines::new(limits, Arc::clone(&calling), ending);
+        place.seat().with_calls(&calling);
+        let seat = Arc::clone(place.seat());
+        let deadlines = Deadlines::new(limits, Arc::clone(&calling), seat, ending);
         Self {
             way,
             deadlines,
@@ -95,18 +97,21 @@ impl Connection {
 
     /// Records whether the peer takes the written data. A task that waits for that may never read,
     /// so the deadline for silence is polled here too.
-    fn written<T>(
+    fn written(
         &mut self,
-        written: Poll<io::Result<T>>,
+        written: Poll<io::Result<usize>>,
         context: &mut Context<'_>,
-    ) -> Poll<io::Result<T>> {
+    ) -> Poll<io::Result<usize>> {
         if self.is_stalled && written.is_ready() {
             // Reading was postponed without registering the task's waker.
             context.waker().wake_by_ref();
         }
         self.is_stalled = written.is_pending();
         if !self.is_stalled {
-            self.deadlines.written();
+            self.deadlines.written(match &written {
+                Poll::Ready(Ok(bytes)) => *bytes,
+                _ => 0,
+            });
             return written;
         }
         if ready!(self.deadlines.poll(context)) == End::NotTaken {
@@ -121,7 +126,7 @@ impl Connection {
             // As if the peer had closed it.
             End::Idle => return Poll::Ready(Ok(())),
             End::NotTaken => self.place.not_taken(),
-            End::Silent => {}
+            End::Silent | End::Displaced => {}
         }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -139,6 +144,7 @@ impl Connection {
             }
         };
         self.ahead = ahead;
+        self.place.seat().begin();
         Ok(protocol)
     }
 }
@@ -225,7 +231,7 @@ impl AsyncWrite for Connection {
             Way::Clear(stream) => Pin::new(stream).poll_flush(context),
             Way::Tls(stream) => Pin::new(stream).poll_flush(context),
         };
-        this.written(flushed, context)
+        this.written(flushed.map_ok(|()| 0), context).map_ok(|_| ())
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use super::listener::ConnectionLimits;
+use super::places::Seat;
 use crate::peer::Calling;
 use crate::shutdown::ShutdownSignal;
 
@@ -30,6 +31,8 @@ pub(super) enum End {
     NotTaken,
     /// The server shuts down, and no call is running.
     Idle,
+    /// Another connection needs the place.
+    Displaced,
 }
 
 /// Determines when a connection has to end. The timer is moved when it fires, and for earlier
@@ -43,6 +46,7 @@ pub(super) struct Deadlines {
     begun_by: Instant,
     alarm: Pin<Box<Sleep>>,
     calling: Arc<Calling>,
+    seat: Arc<Seat>,
     /// None: the shutdown has begun, or no signal was given.
     ending: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// During shutdown: the time of the last write.
@@ -59,6 +63,7 @@ impl Deadlines {
     pub(super) fn new(
         limits: &ConnectionLimits,
         calling: Arc<Calling>,
+        seat: Arc<Seat>,
         ending: Option<ShutdownSignal>,
     ) -> Self {
         let now = Instant::now();
@@ -70,6 +75,7 @@ impl Deadlines {
             begun_by: now + opening,
             alarm: Box::pin(tokio::time::sleep(opening.min(longest))),
             calling,
+            seat,
             ending: ending.map(|ending| Box::pin(ending.wait()) as Pin<Box<_>>),
             said: None,
         }
@@ -77,13 +83,15 @@ impl Deadlines {
 
     /// Records received bytes.
     pub(super) fn heard(&mut self, bytes: usize) {
+        self.seat.heard(bytes);
         self.missing = self.missing.saturating_sub(bytes);
         self.heard = Instant::now();
         self.said = self.said.map(|_| self.heard);
     }
 
-    /// Records a write.
-    pub(super) fn written(&mut self) {
+    /// Records a write of so many bytes.
+    pub(super) fn written(&mut self, bytes: usize) {
+        self.seat.written(bytes);
         self.said = self.said.map(|_| Instant::now());
     }
 
@@ -104,6 +112,9 @@ impl Deadlines {
 
     /// Ready when the connection has to end.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        if self.seat.poll_displaced(context).is_ready() {
+            return Poll::Ready(End::Displaced);
+        }
         if self.ending.as_mut().is_some_and(|ending| ending.as_mut().poll(context).is_ready()) {
             self.ending = None;
             self.said = Some(Instant::now());

@@ -18,6 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::connection::Connection;
 use super::permit::ConnectionPermit;
+use super::places::Places;
 use super::protocol::Protocol;
 use crate::shutdown::ShutdownSignal;
 use crate::telemetry::metrics::ConnectionMetrics;
@@ -41,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The limits of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Most open connections; further ones are closed at once.
+    /// Most open connections; a further one displaces one that does nothing, or is closed.
     pub connections: usize,
     /// Most concurrent calls of one connection; further ones wait.
     pub streams_per_connection: u32,
@@ -145,13 +146,18 @@ impl Listener {
 
     async fn accept(self, outlets: Outlets) {
         let outlets = Arc::new(outlets);
-        let places = Arc::new(Semaphore::new(self.limits.connections));
+        let places = Places::new(self.limits.connections);
+        let counted = self.metrics.displaced.clone();
+        let mut looking = pin!(places.look_after(|| {
+            counted.inc();
+        }));
         let handshakes = Arc::new(Semaphore::new(self.limits.handshakes));
         let (mut told_full, mut is_failing) = (None::<Instant>, false);
         loop {
             let accepted = tokio::select! {
                 accepted = self.socket.accept() => accepted,
                 () = outlets.http2.closed() => return,
+                () = &mut looking => return,
             };
             let (stream, address) = match accepted {
                 Ok(accepted) => accepted,
@@ -170,18 +176,15 @@ impl Listener {
                 tracing::info!("connections are accepted again");
                 is_failing = false;
             }
-            let place = Arc::clone(&places).try_acquire_owned();
-            // A flood of connections must not flood the log.
-            if place.is_err() && told_full.is_none_or(|told| told.elapsed() >= BETWEEN_LINES) {
-                let connections = self.limits.connections;
-                tracing::warn!(connections, "all connections are taken; further ones are closed");
-                told_full = Some(Instant::now());
+            let place = places.take();
+            if place.is_none() {
+                self.tell_full(&mut told_full);
             }
-            let Ok(place) = place else {
+            let queued = if place.is_none() { places.queue() } else { None };
+            if place.is_none() && queued.is_none() {
                 self.metrics.refused.inc();
                 continue;
-            };
-            let place = ConnectionPermit::taken(place, self.metrics.clone());
+            }
             let setup = Setup {
                 tls: self.tls.clone(),
                 limits: self.limits,
@@ -190,13 +193,37 @@ impl Listener {
             };
             let (outlets, metrics) = (Arc::clone(&outlets), self.metrics.clone());
             let address = self.tells_addresses.then(|| address.ip());
+            let places = Arc::clone(&places);
             tokio::spawn(async move {
+                let place = match (place, queued) {
+                    (None, Some(queued)) => queued.wait().await,
+                    (place, _) => place,
+                };
+                let Some(place) = place else {
+                    metrics.refused.inc();
+                    return;
+                };
+                let place = ConnectionPermit::taken(place, places.seat(), metrics.clone());
                 let handed = setup.hand_over(stream, place, address, &outlets).await;
                 if let Err(error) = handed {
                     metrics.handshakes_failed.inc();
                     tracing::debug!(%error, "a connection did not come about");
                 }
             });
+        }
+    }
+}
+
+impl Listener {
+    /// Logs that all places are taken. A flood of connections must not flood the log.
+    fn tell_full(&self, told: &mut Option<Instant>) {
+        if told.is_none_or(|told| told.elapsed() >= BETWEEN_LINES) {
+            let connections = self.limits.connections;
+            tracing::warn!(
+                connections,
+                "all connections are taken; further ones displace idle ones, or are closed"
+            );
+            *told = Some(Instant::now());
         }
     }
 }
@@ -230,6 +257,7 @@ impl Setup {
         outlets: &Outlets,
     ) -> io::Result<()> {
         let handshake_time = self.limits.handshake_time;
+        let seat = Arc::clone(place.seat());
         let beginning = async {
             let mut connection = self.connection(stream, place).await?.with_address(address);
             let outlet = match connection.protocol().await? {
@@ -237,6 +265,13 @@ impl Setup {
                 Protocol::Http2 => &outlets.http2,
             };
             io::Result::Ok((connection, outlet))
+        };
+        let displaced = poll_fn(|context| seat.poll_displaced(context));
+        let beginning = async {
+            tokio::select! {
+                begun = beginning => begun,
+                () = displaced => Err(io::ErrorKind::TimedOut.into()),
+            }
         };
         let (connection, outlet) = timeout(handshake_time, beginning).await??;
         // The server may have ended meanwhile.

@@ -5,6 +5,7 @@ mod deadlines;
 mod drain_on_close;
 mod listener;
 mod permit;
+mod places;
 mod protocol;
 
 pub use connection::Connection;

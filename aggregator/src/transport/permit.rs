@@ -1,20 +1,33 @@
 //! The permit of a connection.
 
+use std::sync::Arc;
+
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::places::Seat;
 use crate::telemetry::metrics::ConnectionMetrics;
 
 /// A place among the open connections, released when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     metrics: ConnectionMetrics,
+    seat: Arc<Seat>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl ConnectionPermit {
-    pub(super) fn taken(permit: OwnedSemaphorePermit, metrics: ConnectionMetrics) -> Self {
+    pub(super) fn taken(
+        permit: OwnedSemaphorePermit,
+        seat: Arc<Seat>,
+        metrics: ConnectionMetrics,
+    ) -> Self {
         metrics.open.inc();
-        Self { metrics, _permit: permit }
+        Self { metrics, seat, _permit: permit }
+    }
+
+    /// What is looked at of the connection.
+    pub(super) fn seat(&self) -> &Arc<Seat> {
+        &self.seat
     }
 
     /// Counts that the connection is closed because an answer was not taken.

@@ -3,6 +3,8 @@
 use thiserror::Error;
 use tonic::{Code, Status};
 
+use super::table::visible;
+
 /// A failure with a specific exit code.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
@@ -16,7 +18,7 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Damaged(String),
     /// The server answered with an error.
-    #[error("the server declined ({:?}): {}{}", _0.code(), _0.message(), hint(_0.code()))]
+    #[error("the server declined ({:?}): {}{}", _0.code(), visible(_0.message()), hint(_0.code()))]
     Declined(Box<Status>),
 }
 

@@ -224,7 +224,7 @@ async fn devices_get_what_has_not_expired_and_operators_see_all() -> Result<(), 
     let writer = std::thread::spawn(move || writer.run());
     let reader = StoreReader::new(directory.path());
     let (_notifier, ending) = shutdown_signal();
-    let exports = Exports::new(reader.clone(), bandana_aggregator::memory::Budget::new(1 << 24));
+    let exports = Exports::new(reader.clone(), Budget::new(1 << 24));
     let device = DeviceService::new(
         Arc::clone(&registry),
         ingest.clone(),

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bandana_shared::identity::Day;
 use bandana_shared::specification::Specification;
-use bandana_shared::wire::v1::{DiscloseRequest, DisclosureStatus, disclose_request};
+use bandana_shared::wire::v1::{
+    self, CreateExperimentRequest, DiscloseRequest, DisclosureStatus, disclose_request,
+};
 use prost::Message as _;
 use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
@@ -15,7 +17,7 @@ use tokio::sync::watch;
 use super::figures::{Figures, Group};
 use super::server::Running;
 use crate::attacks::{begin_requests, take_no_answers};
-use crate::harness::upload;
+use crate::harness::{three_arms, upload};
 use crate::raw_http2::{
     END_HEADERS, END_STREAM, Kind, PREFACE, RawConnection, claiming, frame, headers,
 };
@@ -52,9 +54,12 @@ enum Attack {
     NewIds,
     WrongRewards,
     Flood,
+    Viewers,
+    Places,
+    Overlaps,
 }
 
-const ATTACKS: [Attack; 11] = [
+const ATTACKS: [Attack; 14] = [
     Attack::AnswersNotTaken,
     Attack::BrokenBodies,
     Attack::Undecodable,
@@ -66,6 +71,9 @@ const ATTACKS: [Attack; 11] = [
     Attack::NewIds,
     Attack::WrongRewards,
     Attack::Flood,
+    Attack::Viewers,
+    Attack::Places,
+    Attack::Overlaps,
 ];
 
 impl Attack {
@@ -76,12 +84,15 @@ impl Attack {
             Self::Undecodable => "undecodable messages",
             Self::Garbage => "garbage",
             Self::Silence => "silent connections",
-            Self::TwoHosts => "two hosts in a request",
+            Self::TwoHosts => "two hosts in a request, or none",
             Self::RapidResets => "rapid resets",
             Self::ChangedUploads => "uploads with bytes changed",
             Self::NewIds => "uploads with new ids",
             Self::WrongRewards => "rewards out of range",
             Self::Flood => "floods of connections",
+            Self::Viewers => "exports and days not read",
+            Self::Places => "places held",
+            Self::Overlaps => "overlapping layers at once",
         }
     }
 }
@@ -139,7 +150,7 @@ impl Attacker {
             Attack::Undecodable => self.undecodable(&anywhere).await,
             Attack::Garbage => self.garbage(&anywhere).await,
             Attack::Silence => self.silence(&anywhere).await,
-            Attack::TwoHosts => self.two_hosts(&server.operator).await,
+            Attack::TwoHosts => self.hosts(&anywhere, server.trust.is_none()).await,
             Attack::RapidResets => self.resets(&server.device).await,
             Attack::ChangedUploads => self.changed(server).await,
             Attack::NewIds => self.new_ids(server).await,
@@ -150,6 +161,9 @@ impl Attacker {
                 }
                 Ok(())
             }
+            Attack::Viewers => self.view(&server.operator).await,
+            Attack::Places => self.hold_places(&server.operator).await,
+            Attack::Overlaps => self.overlap().await,
         }
     }
 
@@ -220,13 +234,83 @@ impl Attacker {
         Ok(())
     }
 
-    async fn two_hosts(&self, address: &str) -> anyhow::Result<()> {
+    /// Requests with two hosts or none. Behind TLS nobody hears them.
+    async fn hosts(&mut self, address: &str, is_clear: bool) -> anyhow::Result<()> {
+        let hosts = if self.random.random() { "host: a\r\nhost: b\r\n" } else { "" };
         let mut connection = RawConnection::silent(address).await?;
-        connection.write(b"GET /readyz HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n").await?;
+        let head = format!("GET /readyz HTTP/1.1\r\n{hosts}connection: close\r\n\r\n");
+        connection.write(head.as_bytes()).await?;
         let said = connection.closed().await?;
-        if !said.is_empty() && !said.starts_with(b"HTTP/1.1 400") {
+        if is_clear && !said.is_empty() && !said.starts_with(b"HTTP/1.1 400") {
             let said = String::from_utf8_lossy(&said).into_owned();
-            self.figures.wrong(format!("two hosts were answered {said:?}"));
+            self.figures.wrong(format!("{hosts:?} was answered {said:?}"));
+        }
+        Ok(())
+    }
+
+    /// Asks for what grows with what was counted, and reads none of it.
+    async fn view(&mut self, address: &str) -> anyhow::Result<()> {
+        let id = self.experiment.experiment_id().to_string();
+        let mut viewers = Vec::new();
+        for _ in 0..self.random.random_range(1..12) {
+            let what = *["over-time", "export?what=over-time&format=json", "export?what=tallies"]
+                .choose(&mut self.random)
+                .unwrap_or(&"tallies");
+            let mut viewer = RawConnection::silent(address).await?;
+            let head =
+                format!("GET /api/experiments/{id}/{what} HTTP/1.1\r\nhost: {address}\r\n\r\n");
+            viewer.write(head.as_bytes()).await?;
+            viewers.push(viewer);
+        }
+        tokio::time::sleep(Duration::from_millis(self.random.random_range(0..3000))).await;
+        Ok(())
+    }
+
+    /// Takes all places of a port and does nothing with them. A newcomer gets one nevertheless.
+    async fn hold_places(&mut self, address: &str) -> anyhow::Result<()> {
+        let mut held = Vec::new();
+        for _ in 0..self.random.random_range(50..400) {
+            held.push(match self.random.random_range(0..3) {
+                0 => RawConnection::open(address).await?,
+                1 => RawConnection::silent(address).await?,
+                _ => {
+                    let mut connection = RawConnection::silent(address).await?;
+                    connection.write(b"GET / HTTP/1.1\r\n").await?;
+                    connection
+                }
+            });
+        }
+        let page = crate::page::get(address, "/healthz", &[]).await;
+        let told = if page.is_ok() { "newcomers let in" } else { "newcomers kept out" };
+        self.figures.add(Group::Attack, told, 1);
+        Ok(())
+    }
+
+    /// Has all servers create experiments at once that are to share no installation, and would.
+    async fn overlap(&mut self) -> anyhow::Result<()> {
+        let layer = format!("layer-{}", self.random.random_range(0..1_000_000));
+        let mut creating = tokio::task::JoinSet::new();
+        for (number, server) in self.servers.iter().enumerate() {
+            let Some(running) = server.borrow().clone() else { continue };
+            let mut way = running.way()?;
+            let id = format!("{layer}-{number}");
+            let part = v1::Layer {
+                name: layer.clone(),
+                from: 100_000 * u32::try_from(number)?,
+                to: 900_000,
+            };
+            let specification = v1::Specification { layer: Some(part), ..three_arms(&id) };
+            let request = CreateExperimentRequest {
+                specification: Some(specification),
+                learner: v1::Learner::LdpTs.into(),
+                accept_nonlinear_estimand: true,
+                ..Default::default()
+            };
+            creating.spawn(async move { way.operator.create_experiment(request).await.is_ok() });
+        }
+        let created = creating.join_all().await.into_iter().filter(|created| *created).count();
+        if created > 1 {
+            self.figures.wrong(format!("{created} experiments of {layer} were created at once"));
         }
         Ok(())
     }
@@ -243,7 +327,7 @@ impl Attacker {
         Ok(())
     }
 
-    fn stranger(&mut self) -> anyhow::Result<bandana_shared::wire::v1::UploadRequest> {
+    fn stranger(&mut self) -> anyhow::Result<v1::UploadRequest> {
         let arm = self.random.random_range(0..self.experiment.arms().len());
         let number = self.random.random();
         upload(number, &self.experiment, self.day, &[(arm, self.random.random())])

@@ -63,6 +63,9 @@ pub(super) async fn check(
     if code != Some(0) {
         figures.wrong(format!("verify ended with {code:?}: {said}"));
     }
+    if said.contains("warning: ") {
+        figures.wrong(format!("verify warns: {said}"));
+    }
     Ok(())
 }
 

@@ -22,6 +22,8 @@ pub(super) enum Weather {
     Lossy(u32),
     /// Requests arrive, but responses are lost. Connections end with this condition.
     Deaf,
+    /// Connections that are open go silent for good, and nobody closes them. New ones pass.
+    Silent,
     /// All connections are refused.
     Cut,
 }
@@ -78,13 +80,14 @@ async fn pass(
     let server = TcpStream::connect(to).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
+    let is_new = *weather.borrow() == Weather::Silent;
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(2 * number);
-    let saying = carry(from_client, to_server, weather.clone(), random.clone(), false);
+    let saying = carry(from_client, to_server, weather.clone(), random.clone(), (false, is_new));
     random.set_stream(2 * number + 1);
-    let hearing = carry(from_server, to_client, weather, random, true);
+    let hearing = carry(from_server, to_client, weather, random, (true, is_new));
     // A broken connection is closed at both ends.
     tokio::try_join!(saying, hearing).map(drop)
 }
@@ -94,7 +97,7 @@ async fn carry(
     mut to: impl AsyncWrite + Unpin,
     mut weather: watch::Receiver<Weather>,
     mut random: ChaCha8Rng,
-    is_heard: bool,
+    (is_heard, is_new): (bool, bool),
 ) -> anyhow::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
     let mut cutting = weather.clone();
@@ -111,6 +114,7 @@ async fn carry(
         let now = *weather.borrow_and_update();
         match now {
             Weather::Cut => bail!("cut"),
+            Weather::Silent if !is_new => std::future::pending().await,
             Weather::Deaf if is_heard => {
                 weather.wait_for(|now| *now != Weather::Deaf).await?;
                 bail!("what was said meanwhile is lost");

@@ -326,10 +326,11 @@ pub(super) async fn strike_networks(
             break;
         }
         let place = trouble.random.random_range(0..networks.len());
-        let (weather, name) = match trouble.random.random_range(0..4) {
+        let (weather, name) = match trouble.random.random_range(0..5) {
             0 => (Weather::Slow(trouble.random.random_range(1..300)), "networks slow"),
             1 => (Weather::Lossy(trouble.random.random_range(2..200)), "networks lossy"),
             2 => (Weather::Deaf, "networks deaf"),
+            3 => (Weather::Silent, "connections silent"),
             _ => (Weather::Cut, "networks cut"),
         };
         trouble.count(name);

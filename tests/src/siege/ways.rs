@@ -21,6 +21,9 @@ use super::figures::{Figures, Group};
 /// Time after which a call counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Time between two pings of a connection, and for their answers.
+const PING_INTERVAL: Duration = Duration::from_secs(2);
+
 /// Connections to one server.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
@@ -46,7 +49,11 @@ impl Way {
                 let tls = ClientTlsConfig::new().ca_certificate(authority);
                 endpoint = endpoint.tls_config(tls)?;
             }
-            anyhow::Ok(endpoint.timeout(PATIENCE).connect_timeout(PATIENCE).connect_lazy())
+            let endpoint = endpoint.timeout(PATIENCE).connect_timeout(PATIENCE);
+            // As the clients that the project makes: a connection that goes silent is noticed.
+            let endpoint = endpoint.http2_keep_alive_interval(PING_INTERVAL);
+            let endpoint = endpoint.keep_alive_timeout(PING_INTERVAL).keep_alive_while_idle(true);
+            anyhow::Ok(endpoint.connect_lazy())
         };
         let (device, operator) = (channel(device, trust)?, channel(operator, None)?);
         Ok(Self {

@@ -11,6 +11,7 @@ mod holdout;
 mod kary;
 mod relay;
 mod shuffle;
+mod silent_gateway;
 mod simulation_repeats;
 mod tagging;
 mod trusted_device;

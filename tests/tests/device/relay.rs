@@ -90,7 +90,7 @@ pub(super) fn address(url: &str) -> anyhow::Result<SocketAddr> {
     Ok(url.strip_prefix("http://").context("another scheme")?.parse()?)
 }
 
-fn question(id: &str) -> anyhow::Result<FetchTask> {
+pub(super) fn question(id: &str) -> anyhow::Result<FetchTask> {
     Ok(FetchTask::new(ExperimentId::new(id)?))
 }
 

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use bandana_shared::wire::v1::GetExperimentRequest;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_tests::attacked::Attacked;
+use bandana_tests::attacks::take_no_answers;
 use bandana_tests::authority::Authority;
 use bandana_tests::raw_http2::{Kind, PREFACE, RawConnection, frame};
 use bandana_tests::watched_server::WatchedServer;
@@ -83,6 +85,69 @@ async fn a_flood_of_connections_keeps_nobody_out_who_is_in() -> anyhow::Result<(
     attacked.answered_more(20).await?;
     floods.join_all().await;
     attacked.end(40 * CONNECTION_BYTES).await?;
+    Ok(())
+}
+
+/// Ways to hold a place and do nothing with it.
+#[derive(Clone, Copy, Debug)]
+enum Holding {
+    AnswersUntaken,
+    Idle,
+    Silent,
+    PartOfARequest,
+}
+
+impl Holding {
+    /// Takes a place, if there is one.
+    async fn take(self, address: &str) -> anyhow::Result<Vec<RawConnection>> {
+        Ok(match self {
+            Self::AnswersUntaken => take_no_answers(address, "attacked", 1, 8).await?.connections,
+            Self::Idle => vec![RawConnection::open(address).await?],
+            Self::Silent => vec![RawConnection::silent(address).await?],
+            Self::PartOfARequest => {
+                let mut connection = RawConnection::silent(address).await?;
+                connection
+                    .write(b"POST /bandana.v1.Device/GetExperiment HTTP/1.1\r\nhost:")
+                    .await?;
+                vec![connection]
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn whoever_does_nothing_with_a_place_keeps_nobody_out() -> anyhow::Result<()> {
+    const PLACES: usize = 40;
+    // Nobody is closed for its silence before the end of the test.
+    let arguments = ["--limit-connections", "40", "--limit-handshake-seconds", "300"];
+    let longest = ["--limit-idle-seconds", "86400", "--limit-answer-seconds", "3600"];
+    let mut attacked = Attacked::begin(PROGRAM, &[arguments, longest].concat()).await?;
+    let device = attacked.server.device.clone();
+    for holding in
+        [Holding::AnswersUntaken, Holding::Idle, Holding::Silent, Holding::PartOfARequest]
+    {
+        let mut held = Vec::new();
+        while held.len() < PLACES - 1 {
+            held.extend(holding.take(&device).await?);
+        }
+        // As many newcomers as there are places.
+        let mut newcomers = Vec::new();
+        let arriving = async {
+            while newcomers.len() < PLACES - 1 {
+                let Ok(mut device) = DeviceClient::connect(format!("http://{device}")).await else {
+                    continue;
+                };
+                let question = GetExperimentRequest { experiment_id: "attacked".to_owned() };
+                if device.get_experiment(question).await.is_ok() {
+                    newcomers.push(device);
+                }
+            }
+        };
+        let arriving = tokio::time::timeout(PATIENCE, arriving).await;
+        arriving.with_context(|| format!("{holding:?} keeps newcomers out"))?;
+        attacked.answered_more(10).await?;
+    }
+    attacked.end(2 * 40 * CONNECTION_BYTES).await?;
     Ok(())
 }
 

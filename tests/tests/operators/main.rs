@@ -6,6 +6,7 @@ mod corruption;
 mod data_sets;
 mod experiments;
 mod exports;
+mod forged;
 mod guardrails;
 mod harm;
 mod large_answers;

@@ -268,3 +268,32 @@ async fn pages_of_listed_origins_may_call_and_no_others() -> anyhow::Result<()> 
     served.server.stop().await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn a_request_names_one_host() -> anyhow::Result<()> {
+    let served = Served::start(&[]).await?;
+    let address = served.server.device.clone();
+    let one = format!("host: {address}\r\n");
+    for (hosts, status) in [
+        (one.clone(), "200"),
+        (String::new(), "400"),
+        (format!("{one}{one}"), "400"),
+        (format!("{one}host: evil.example\r\n"), "400"),
+        ("host: a, b\r\n".to_owned(), "400"),
+    ] {
+        let body = question().encode_to_vec();
+        let mut stream = TcpStream::connect(&address).await?;
+        let head = format!(
+            "POST {FETCH} HTTP/1.1\r\n{hosts}content-type: application/proto\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(&[head.as_bytes(), &body].concat()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{hosts:?}: {answer}");
+    }
+    served.server.stop().await?;
+    Ok(())
+}

@@ -20,6 +20,9 @@ use rusqlite::Connection;
 use super::sqlite::DATABASE_FILE;
 use crate::regular_file;
 
+/// The suffix of its name, which begins as that of the database.
+pub(super) const SUFFIX: &str = "-acknowledged";
+
 /// Most bytes read from the file: more than its text ever has.
 const LEN_MAX: u64 = 1024;
 
@@ -152,7 +155,7 @@ pub(super) fn forget(directory: &Path) -> io::Result<()> {
 }
 
 pub(crate) fn path(directory: &Path) -> PathBuf {
-    directory.join(format!("{DATABASE_FILE}-acknowledged"))
+    directory.join(format!("{DATABASE_FILE}{SUFFIX}"))
 }
 
 /// The text of the file, which always has the same length.

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::acknowledged::SUFFIX as ACKNOWLEDGED;
 use super::headers::Headers;
 use super::lock::LOCK_FILE;
 use super::sqlite::DATABASE_FILE;
@@ -109,12 +110,13 @@ pub(super) fn find(directory: &Path, presence: Presence) -> Result<bool, StoreEr
         }
         (Some(_), _) => Ok(true),
         (None, _) => {
-            let log = directory.join(format!("{DATABASE_FILE}-wal"));
-            let log_length = self::length(&log).map_err(|source| unusable(directory, source))?;
-            match log_length {
-                None | Some(0) => Ok(false),
-                Some(_) => Err(StoreError::Open(OpenError::Leftover { path: log })),
+            for suffix in BESIDE.into_iter().chain([ACKNOWLEDGED]) {
+                let path = directory.join(format!("{DATABASE_FILE}{suffix}"));
+                if self::length(&path).map_err(|source| unusable(directory, source))?.is_some() {
+                    return Err(StoreError::Open(OpenError::Leftover { path }));
+                }
             }
+            Ok(false)
         }
     }
 }

@@ -12,6 +12,7 @@ pub struct ConnectionMetrics {
     pub(crate) refused: Counter,
     pub(crate) handshakes_failed: Counter,
     pub(crate) not_taken: Counter,
+    pub(crate) displaced: Counter,
 }
 
 type ByService<M> = Family<[(&'static str, &'static str); 1], M>;
@@ -24,7 +25,7 @@ pub(crate) fn register(registry: &mut Registry) -> (ConnectionMetrics, Connectio
     registry.register("connections", "Open connections", open.clone());
     registry.register(
         "connections_refused",
-        "Connections closed at once because as many as there may be were open",
+        "Connections that found no place, since as many as there may be were open",
         refused.clone(),
     );
     registry.register(
@@ -38,11 +39,18 @@ pub(crate) fn register(registry: &mut Registry) -> (ConnectionMetrics, Connectio
         "Connections that were closed because an answer was not taken in time",
         not_taken.clone(),
     );
+    let displaced: ByService<Counter> = Family::default();
+    registry.register(
+        "connections_displaced",
+        "Connections that did nothing, and were closed since others needed their places",
+        displaced.clone(),
+    );
     let of = |service| ConnectionMetrics {
         open: open.get_or_create_owned(&[("service", service)]),
         refused: refused.get_or_create_owned(&[("service", service)]),
         handshakes_failed: handshakes_failed.get_or_create_owned(&[("service", service)]),
         not_taken: not_taken.get_or_create_owned(&[("service", service)]),
+        displaced: displaced.get_or_create_owned(&[("service", service)]),
     };
     (of("device"), of("operator"))
 }

@@ -956,8 +956,9 @@ pub struct SetRecordRequest {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Alarm {
     /// Which: "sample-ratio-mismatch", "stalled-reporting", "never-reported",
-    /// "collapsed-entropy", "reports-outgrow-selections", "report-surge", "rewards-moved", "guardrail-pause" or, of the server and not of the
-    /// experiment, "refusals-jump" and "ids-full". There may be others one day.
+    /// "collapsed-entropy", "reports-outgrow-selections", "report-surge", "rewards-moved", "guardrail-pause",
+    /// "layer-overlap" or, of the server and not of the experiment, "refusals-jump" and "ids-full". There may be
+    /// others one day.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// What was seen, for people. It has labels of arms.

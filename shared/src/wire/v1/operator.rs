@@ -589,8 +589,8 @@ pub mod operator_client {
             self.inner.unary(req, path, codec).await
         }
         /// What the reports of each day add up to for each arm, by day and then by arm:
-        /// all that was committed at one moment after the call came. Days without
-        /// reports are left out.
+        /// of each day all that was committed at one moment after the call came, of a
+        /// later day at a later one. Days without reports are left out.
         /// INVALID_ARGUMENT: the first day is after the last. RESOURCE_EXHAUSTED: as many
         /// exports are under way as may be. UNAVAILABLE when the server goes down: then
         /// what came before is not all.
@@ -820,8 +820,8 @@ pub mod operator_server {
             + std::marker::Send
             + 'static;
         /// What the reports of each day add up to for each arm, by day and then by arm:
-        /// all that was committed at one moment after the call came. Days without
-        /// reports are left out.
+        /// of each day all that was committed at one moment after the call came, of a
+        /// later day at a later one. Days without reports are left out.
         /// INVALID_ARGUMENT: the first day is after the last. RESOURCE_EXHAUSTED: as many
         /// exports are under way as may be. UNAVAILABLE when the server goes down: then
         /// what came before is not all.

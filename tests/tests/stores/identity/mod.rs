@@ -103,11 +103,18 @@ fn a_server_without_a_store_does_not_start_and_makes_nothing() -> anyhow::Result
     fs::write(place("cut").join(DATABASE), "")?;
     fs::create_dir(place("log"))?;
     fs::write(place("log").join("bandana.sqlite3-wal"), [7; 4096])?;
+    // What else a store leaves whose database is lost.
+    for (name, file) in [("acknowledged", "-acknowledged"), ("index", "-shm"), ("no log", "-wal")] {
+        fs::create_dir(place(name))?;
+        fs::write(place(name).join(format!("{DATABASE}{file}")), "")?;
+    }
     let cases = [
         ("empty", "there is no store in"),
         ("missing", "there is no store in"),
         ("cut", "is empty, and no store ever is"),
         ("log", "there is no store in"),
+        ("acknowledged", "there is no store in"),
+        ("index", "there is no store in"),
     ];
     for (name, words) in cases {
         let folder = place(name);
@@ -121,7 +128,14 @@ fn a_server_without_a_store_does_not_start_and_makes_nothing() -> anyhow::Result
         );
     }
     // No store is created beside foreign files either.
-    for (name, words) in [("cut", "move it away first"), ("log", "move the log away first")] {
+    let left = "move what is left of the old one away first";
+    for (name, words) in [
+        ("cut", "move it away first"),
+        ("log", left),
+        ("acknowledged", left),
+        ("index", left),
+        ("no log", left),
+    ] {
         let directory = place(name).to_string_lossy().into_owned();
         for command in [&["init"][..], &["serve", "--init", "--operator-listen", "127.0.0.1:0"]] {
             let output = bandana(&[command, &["--data-dir", &directory]].concat())?;
