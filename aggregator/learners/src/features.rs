@@ -229,7 +229,7 @@ impl Table {
                 }
             }
         }
-        Sums { precision, sums, constant, sizes: self.sizes.clone() }
+        Sums { precision, weighted: sums, constant, sizes: self.sizes.clone() }
     }
 
     /// The mean and the variance of an arm's private mean in a segment, by the hypotheses and its
@@ -285,7 +285,7 @@ fn rows(columns: &[usize]) -> impl Iterator<Item = usize> + Clone {
 /// What the cells tell of an arm: the precision and the weighted means, without effects.
 struct Sums {
     precision: DMatrix<f64>,
-    sums: DVector<f64>,
+    weighted: DVector<f64>,
     /// The part of the logarithm of the evidence that effects do not change.
     constant: f64,
     /// The number of values of each feature.
@@ -338,9 +338,9 @@ impl Sums {
             }
         }
         let factor = Cholesky::new(precision)?;
-        let means = factor.solve(&self.sums);
+        let means = factor.solve(&self.weighted);
         let volume: f64 = factor.l_dirty().diagonal().iter().map(|one| libm::log(*one)).sum();
-        let fit = 0.5 * self.sums.dot(&means);
+        let fit = 0.5 * self.weighted.dot(&means);
         Some(Model { means, factor, log_evidence: self.constant + before - volume + fit })
     }
 }
