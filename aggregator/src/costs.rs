@@ -46,7 +46,6 @@ pub(crate) fn net(
         low: -rival.high,
         high: -rival.low,
         reports_left: left(-rival.difference, -rival.high, reports),
-        ..Lead::default()
     });
     Estimates { lifts, lead, best_arm: is_best.then_some(leader), ..estimates }
 }
@@ -94,7 +93,7 @@ mod tests {
             let lift = |arm: u32| {
                 let difference = means[arm as usize] - means[control as usize];
                 let (low, high) = (difference - 0.1, difference + 0.1);
-                Lift { arm, difference, low, high, relative: Some(0.5), ..Lift::default() }
+                Lift { arm, difference, low, high, relative: Some(0.5) }
             };
             others.map(lift).collect()
         };

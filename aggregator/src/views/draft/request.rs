@@ -61,17 +61,9 @@ impl Draft {
         }
         let kind = self.kind()?;
         let mechanism = self.mechanism(kind)?;
-        let memory = self.memory()?;
-        let participation = self.participation()?;
+        let (memory, participation) = (self.memory()?, self.participation()?);
         let private_context = self.private_context()?;
         let (priors, arm_costs) = (self.priors()?, self.costs()?);
-        if priors.is_empty() && self.prior_discount.is_some() {
-            return Err(Failure::Refused(
-                "--prior-discount (`prior_discount`) is a share of the worth of priors; give a \
-                 --prior (`priors`), or leave it out"
-                    .to_owned(),
-            ));
-        }
         let refused = |error: CellsError| Failure::Refused(error.to_string());
         let segmentations = self.segments.iter().map(|text| text.parse::<Segmentation>()).collect();
         let segmentations: Vec<Segmentation> = Result::map_err(segmentations, refused)?;

@@ -48,6 +48,13 @@ impl Draft {
 
     /// The priors of the request.
     pub(super) fn priors(&self) -> Result<Vec<ArmPrior>, Failure> {
+        if self.priors.is_empty() && self.prior_discount.is_some() {
+            return Err(Failure::Refused(
+                "--prior-discount (`prior_discount`) is a share of the worth of priors; give a \
+                 --prior (`priors`), or leave it out"
+                    .to_owned(),
+            ));
+        }
         let one = |text: &String| {
             let parts = text.rsplit_once('=').and_then(|(label, rest)| {
                 let (mean, worth) = rest.split_once(':')?;
