@@ -46,7 +46,6 @@ impl Ledger {
     }
 
     /// The sum of the debits since the installation.
-    #[cfg(any(test, feature = "storage"))]
     pub(crate) fn lifetime(&self) -> Debit {
         self.lifetime
     }

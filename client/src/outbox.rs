@@ -37,6 +37,15 @@ const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 /// Largest bound of the random wait after a failure.
 const BACKOFF_MAX: Duration = Duration::from_hours(1);
 
+/// The waits that a server can ask for, but for none: so few that none is a mark of a device.
+const ASKED_WAITS: [Duration; 5] = [
+    Duration::from_secs(1),
+    Duration::from_secs(10),
+    Duration::from_mins(1),
+    Duration::from_mins(10),
+    PUSHBACK_MAX,
+];
+
 /// Longest wait that a server can demand.
 pub(crate) const PUSHBACK_MAX: Duration = Duration::from_hours(1);
 
@@ -227,12 +236,19 @@ pub(crate) struct Attempts {
     no_relay: bool,
     /// Time before which the upload is not handed out: the end of a wait, or of the time for a task
     /// that was handed out.
-    not_before: Timestamp,
+    pub(crate) not_before: Timestamp,
 }
 
 impl PendingReport {
     fn is_released(&self, now: Timestamp) -> bool {
         self.release_at <= now || self.release_at > now.after(self.reach).after(CLOCK_SLACK)
+    }
+
+    /// Whether the time for the next attempt has come. It may be as far beyond a wait as a release is
+    /// beyond its assignment.
+    fn is_due(&self, now: Timestamp) -> bool {
+        let time = self.attempts.not_before;
+        time <= now || is_due(time, now.after(self.reach)) && time > now.after(self.reach)
     }
 
     fn seal(&self, id: UploadId, day: Day) -> Sealed {
@@ -351,7 +367,7 @@ impl Outbox {
             parcel.sealed.is_some()
                 && parcel.has_way(relays)
                 && parcel.changed <= durable
-                && is_due(parcel.attempts.not_before, now)
+                && parcel.is_due(now)
         };
         let parcels: Vec<AssignmentId> =
             self.parcels.iter().filter(ready).map(|(id, _)| *id).collect();
@@ -393,8 +409,8 @@ impl Outbox {
         self.parcels.iter().find(|(_, parcel)| named(parcel)).map(|(id, _)| *id)
     }
 
-    /// Keeps an upload, and all of its queue, for another attempt after `retry_after` plus a wait
-    /// that is uniform up to a bound that doubles with every failure ("full jitter").
+    /// Keeps an upload, and all of its queue, for another attempt after `retry_after`, as one of few
+    /// sizes, and a wait that is uniform up to a bound that doubles with every failure ("full jitter").
     pub(crate) fn postpone(
         &mut self,
         id: AssignmentId,
@@ -407,10 +423,28 @@ impl Outbox {
         let attempts = Attempts {
             failures: postponed.attempts.failures.saturating_add(1),
             no_relay: false,
-            not_before: now.after(retry_after.unwrap_or_default().min(PUSHBACK_MAX)).after(wait),
+            not_before: now.after(asked_wait(retry_after)).after(wait),
         };
         self.set_attempts(id, attempts);
         Ok(())
+    }
+
+    /// The reports that nothing but a call keeps from leaving at `now`, or only those of them that have
+    /// no day yet.
+    pub(crate) fn released(&self, now: Timestamp, unsealed: bool) -> Vec<AssignmentId> {
+        let released = |parcel: &PendingReport| {
+            parcel.is_released(now) && parcel.is_due(now) && (!unsealed || parcel.sealed.is_none())
+        };
+        self.parcels.iter().filter(|(_, one)| released(one)).map(|(id, _)| *id).collect()
+    }
+
+    /// The reports of the queue of one that are released when its wait ends, and that end.
+    pub(crate) fn gathered_by(&self, id: AssignmentId) -> Option<(Vec<AssignmentId>, Timestamp)> {
+        let one = self.parcels.get(&id)?;
+        let (queue, end) = (one.queue(), one.attempts.not_before);
+        let gathered = |parcel: &PendingReport| parcel.queue() == queue && parcel.is_released(end);
+        let parcels = self.parcels.iter().filter(|(_, parcel)| gathered(parcel));
+        Some((parcels.map(|(id, _)| *id).collect(), end))
     }
 
     /// Keeps an upload that the transport can't send, and all of its queue, for another attempt in an
@@ -449,6 +483,14 @@ fn pick(places: usize, noise: &mut impl NoiseSource) -> Result<Option<usize>, En
     };
     let place = uniform_up_to(last as u64, || noise.jitter())?;
     Ok(Some(usize::try_from(place).unwrap_or(last)))
+}
+
+/// The wait for a server that asks for one: the least of few sizes that is no shorter, and at most the
+/// longest.
+pub(crate) fn asked_wait(retry_after: Option<Duration>) -> Duration {
+    let asked = retry_after.unwrap_or_default();
+    let longer = ASKED_WAITS.into_iter().find(|wait| *wait >= asked).unwrap_or(PUSHBACK_MAX);
+    if asked.is_zero() { asked } else { longer }
 }
 
 /// Whether `time` has come. A time further ahead than any wait lasts was set before the clock was

@@ -38,6 +38,9 @@ use crate::debit::Debit;
 ///   breaks that, and so do signers who sign a specification or a gateway's key for few devices:
 ///   batches of those few can be filled with anything.
 ///
+/// Reports of an installation for one arm may lie in one batch together, so each costs more than the one
+/// before, and from the seventeenth on its local ε: what m in one batch certify, beyond the m - 1 before.
+///
 /// If either fails, the ε of the experiment holds, the same as for reports that nobody shuffles. A
 /// relay that does not collude sees who reports, when, and for which arm. It can't read the bit,
 /// which is sealed for the aggregator, as long as the aggregator's key is genuine: have it signed.
@@ -56,7 +59,7 @@ const COLLUDERS: u16 = 100;
 
 impl Shuffled {
     /// Believes the relay with this public key, and accepts experiments whose batches certify at
-    /// most `epsilon_max` for each report, with `delta`, while a tenth of the users in a batch
+    /// most `epsilon_max` for a report, with `delta`, while a tenth of the users in a batch
     /// collude with the aggregator.
     ///
     /// ```
@@ -113,7 +116,7 @@ impl Shuffled {
         self.colluders
     }
 
-    /// The largest central ε of a report that the app accepts.
+    /// The largest central ε that the app accepts of a report, the first one for an arm.
     pub fn epsilon_max(&self) -> PrivacyLoss {
         self.epsilon_max
     }
@@ -135,12 +138,9 @@ impl Shuffled {
             // Nobody in the batch is honest.
             return specification.epsilon().into();
         };
-        let (delta, same) = (self.delta, |known: &Certified| known.is_of(batch, self.delta));
-        let certified = known.filter(same);
-        let certified =
-            certified.unwrap_or_else(|| Certified { batch, delta, loss: batch.loss(delta) });
-        *known = Some(certified);
-        certified.loss
+        let same = known.take().filter(|known| known.is_of(batch, self.delta));
+        let certified = same.unwrap_or_else(|| Certified::new(batch, self.delta));
+        known.insert(certified).loss
     }
 
     /// The price of a report whose batch certifies this loss.
@@ -156,15 +156,85 @@ impl Shuffled {
 }
 
 /// A batch whose loss was computed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Certified {
     batch: Shuffling,
     delta: Delta,
     loss: PrivacyLoss,
+    /// What the second report of a person in one batch costs, and each further one, as far as that was
+    /// asked for.
+    further: Vec<NanoNats>,
 }
 
 impl Certified {
+    fn new(batch: Shuffling, delta: Delta) -> Self {
+        Self { batch, delta, loss: batch.loss(delta), further: Vec::new() }
+    }
+
     fn is_of(&self, batch: Shuffling, delta: Delta) -> bool {
         self.batch == batch && self.delta == delta
+    }
+
+    /// The central price of a report beside `before` others of the same person in one batch, with δ for
+    /// each of them; `None` if it is the local one. `first` is the price of the first.
+    ///
+    /// # Privacy
+    /// The prices of m reports sum to at least the loss of m that lie in one batch. They never fall, so
+    /// they sum to no less if the m lie in several batches, or begin after others: a sum of the last m
+    /// of n is no less than that of the first m. Where the local price limits one, it limits all after
+    /// it, and one more report never costs more than that.
+    pub(crate) fn price_after(&mut self, before: u32, first: Debit) -> Option<NanoNats> {
+        if NanoNats::from_loss(self.loss).ok()?.min(first.local) != first.central {
+            return None;
+        }
+        let place = usize::try_from(before).ok()?;
+        while self.further.len() < place {
+            let own = u32::try_from(self.further.len()).ok()?.checked_add(2)?;
+            let group = self.batch.of_group(own)?;
+            let delta = Delta::new((self.delta.get() * f64::from(own)).next_down().clamp(0.0, 1.0));
+            let together = NanoNats::from_loss(group.loss(delta.ok()?)).ok()?;
+            let paid = self.further.iter().copied().fold(first.central, NanoNats::saturating_add);
+            let last = self.further.last().copied().unwrap_or(first.central);
+            self.further.push(together.saturating_sub(paid).max(last).min(first.local));
+        }
+        let price = place.checked_sub(1).map_or(first.central, |place| self.further[place]);
+        (price < first.local).then_some(price)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bandana_shared::accounting::shuffling::OWN_MAX;
+    use bandana_shared::channel::Floor;
+    use bandana_shared::epsilon::Epsilon;
+
+    use super::*;
+
+    #[test]
+    fn prices_cover_every_division_into_batches() -> Result<(), Box<dyn std::error::Error>> {
+        for (epsilon, reports, delta) in [(2.0, 900, 1e-6), (1.0, 100, 1e-4), (4.0, 900, 1e-9)] {
+            let epsilon = Epsilon::new(epsilon)?;
+            let batch = Shuffling::new(Floor::for_epsilon(epsilon), reports)?;
+            let mut certified = Certified::new(batch, Delta::new(delta)?);
+            let local = NanoNats::from_epsilon(epsilon);
+            let central = NanoNats::from_loss(certified.loss)?;
+            let first = Debit { local, central, delta: DeltaUnits::from_delta(Delta::new(delta)?) };
+            let prices: Vec<NanoNats> = (0..OWN_MAX + 2)
+                .map(|before| certified.price_after(before, first).unwrap_or(local))
+                .collect();
+            assert_eq!(prices[0], central);
+            assert_eq!(prices[OWN_MAX as usize..], [local, local]);
+            assert!(prices.is_sorted() && prices[1] < local, "{prices:?}");
+            // Sums in nats, of any run of reports that begins anywhere.
+            for own in 2..=OWN_MAX {
+                let Some(group) = batch.of_group(own) else { return Err("a small batch".into()) };
+                let all = Delta::new(delta * f64::from(own))?;
+                for run in prices.windows(own as usize) {
+                    let paid = run.iter().copied().fold(NanoNats::ZERO, NanoNats::saturating_add);
+                    assert!(group.delta(paid.to_loss()).get() <= all.get(), "{epsilon:?} {own}");
+                }
+            }
+        }
+        Ok(())
     }
 }

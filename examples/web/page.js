@@ -6,12 +6,20 @@ const asked = new URLSearchParams(location.search);
 const name = asked.get("experiment") ?? "button-colour";
 const element = (id) => document.getElementById(id);
 
+// ?demonstration: for no real users. Without it reports leave up to an hour later, so that their time does
+// not tell whose they are.
+const demonstration = asked.has("demonstration");
+if (demonstration) {
+  document.title = `DEMONSTRATION: ${document.title}`;
+  console.warn("DEMONSTRATION, for no real users: reports leave at once, and nobody has signed the experiment");
+}
+
 const bandana = await Bandana.start({
   server: asked.get("server") ?? "http://127.0.0.1:7301",
   consent: true, // a real page asks; the box below opts out
   store: "shop",
   keepPendingRewards: true, // a shop's pages are reloaded between seeing and buying
-  leastReleaseDelaySeconds: 0, // here; a page hides when its user reacted
+  leastReleaseDelaySeconds: demonstration ? 0 : 600,
 });
 const experiment = bandana.experiment(name);
 

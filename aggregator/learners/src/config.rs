@@ -6,6 +6,7 @@ use bandana_shared::policy::Weights;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 
+use super::coarse::coarse;
 use super::guardrails::Guardrails;
 use super::window::{Days, Memory};
 use super::{Evidence, Learner, LearnerError, LearnerInput, contexts, features, harm, segments};
@@ -16,7 +17,7 @@ const REPORTS_PER_POLICY_MIN: u64 = 100;
 /// The configuration of an experiment's learner, beside its specification.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearnerConfig {
-    /// The learner.
+    /// The learner. Of an experiment with batches, its weights are rounded to few different ones.
     pub learner: Learner,
     /// Minimum share of the traffic for every arm in play.
     pub floor_weight: f64,
@@ -64,7 +65,8 @@ impl LearnerConfig {
                 .with_floor_weight(self.floor_weight)
                 .with_burning_in(burning_in.clone())
                 .with_holdout_share(self.guardrails.holdout_share);
-            self.learner.weights(&input)
+            let weights = self.learner.weights(&input)?;
+            Ok(if specification.batch().is_some() { coarse(&weights) } else { weights })
         };
         // A holdout draws evenly from all arms with a weight.
         let for_holdout = |weights: Weights| {
@@ -163,6 +165,27 @@ impl TallySnapshot {
     /// Number of reports of all cells.
     pub fn reports(&self) -> u64 {
         self.tallies.iter().copied().sum::<Tally>().reports()
+    }
+
+    /// Takes over the cells of a newer snapshot of which `is_enough` of the number of reports that are
+    /// new, and those that have lost some.
+    pub fn advance(&mut self, newer: &Self, is_enough: impl Fn(u64) -> bool) {
+        self.tallies.resize(newer.tallies.len(), Tally::EMPTY);
+        self.days.retain(|day, _| newer.days.contains_key(day));
+        for (cell, (own, next)) in self.tallies.iter_mut().zip(&newer.tallies).enumerate() {
+            if next.reports() >= own.reports() && !is_enough(next.reports() - own.reports()) {
+                continue;
+            }
+            *own = *next;
+            for (day, tallies) in &newer.days {
+                let of_day = tallies.get(cell).copied().unwrap_or(Tally::EMPTY);
+                let own = self.days.entry(*day).or_default();
+                if own.len() <= cell {
+                    own.resize(cell + 1, Tally::EMPTY);
+                }
+                own[cell] = of_day;
+            }
+        }
     }
 
     /// Adds a tally of an arm on a day, and drops days beyond the memory.

@@ -49,6 +49,7 @@
 mod ada_kl;
 pub mod bounds;
 mod challengers;
+mod coarse;
 mod config;
 pub mod contexts;
 pub mod divergence;

@@ -117,6 +117,33 @@ fn one_answer_in_twenty_misses_its_accuracy() {
 }
 
 #[test]
+fn sums_are_exact_or_refused_whatever_the_unit() {
+    // Microseconds since 1970, of a minute in which 6,000 rows lie.
+    for (origin, is_answered) in
+        [(0_i64, true), (700_000_000_000_000, true), (1_700_000_000_000_000, false)]
+    {
+        let column = format!("at:{origin}..{}", origin + 60_000);
+        let mut rows = Rows::new(Schema::parse(&[&column]).unwrap());
+        for row in 0..6_000_u16 {
+            rows.push(&[row * 10]).unwrap();
+        }
+        let question = Question::Sums { columns: vec!["at".to_owned()] };
+        let price = Price::Pure(PureLoss::new(10.0).unwrap());
+        let mut rng = ChaCha20Rng::seed_from_u64(7);
+        let answered = answer(&rows, &question, price, 1e-9, &mut rng);
+        if !is_answered {
+            let refused = QueryError::SumTooLarge { column: "at".to_owned(), rows: 6_000 };
+            assert_eq!(answered, Err(refused));
+            continue;
+        }
+        let Ok(Answer::Numbers(numbers)) = answered else { panic!("{answered:?}") };
+        let exact = 6_000 * origin + 10 * (5_999 * 6_000 / 2);
+        assert!(numbers[0].value.abs_diff(exact) <= numbers[0].accuracy, "{numbers:?} {exact}");
+        assert!(numbers[0].accuracy < 200_000);
+    }
+}
+
+#[test]
 fn each_sum_has_the_noise_of_its_own_range() {
     let rows = people().unwrap();
     let columns = ["age", "one", "pay"].map(str::to_owned).to_vec();

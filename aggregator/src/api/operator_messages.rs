@@ -262,6 +262,7 @@ pub(super) fn audit_entry(record: AuditRecord) -> v1::AuditEntry {
         AuditAction::AddSignature => v1::AuditAction::AddSignature,
         AuditAction::RegisterDataSet => v1::AuditAction::RegisterDataSet,
         AuditAction::RefuseDataSet => v1::AuditAction::RefuseDataSet,
+        AuditAction::WithdrawDataSet => v1::AuditAction::WithdrawDataSet,
         AuditAction::Archive => v1::AuditAction::Archive,
         AuditAction::Delete => v1::AuditAction::Delete,
         AuditAction::Unarchive => v1::AuditAction::Unarchive,

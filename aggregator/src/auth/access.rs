@@ -72,6 +72,7 @@ const METHODS: &[(&str, Access)] = &[
     ("/bandana.v1.TrustedOperator/DeleteTrustedExperiment", ADMINISTRATORS),
     ("/bandana.v1.TrustedOperator/GetReleased", VIEWERS),
     ("/bandana.v1.Curator/RegisterDataSet", CUSTODIANS),
+    ("/bandana.v1.Curator/WithdrawDataSet", CUSTODIANS),
     ("/bandana.v1.Curator/ListDataSets", AROUND_DATA_SETS),
     // Analysts see only their own debits.
     ("/bandana.v1.Curator/ListDebits", AROUND_DATA_SETS),

@@ -6,8 +6,8 @@ use bandana_mechanisms::queries::exponential::ExponentialMechanism;
 use bandana_mechanisms::queries::price::{ConcentratedLoss, Measure, Price, PureLoss};
 use bandana_shared::wire::v1::{
     self, AskRequest, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
-    ListDebitsRequest, OpenSessionRequest, RegisterDataSetRequest, ask_request, choice,
-    open_session_request, register_data_set_request, synthetic,
+    ListDebitsRequest, OpenSessionRequest, RegisterDataSetRequest, WithdrawDataSetRequest,
+    ask_request, choice, open_session_request, register_data_set_request, synthetic,
 };
 use clap::{ArgGroup, Args, Subcommand};
 use tonic::{Response, Status};
@@ -40,6 +40,9 @@ pub(super) enum Query {
     #[command(after_long_help = FIELDS)]
     #[command(group = ArgGroup::new("budget").required(true).args(["epsilon", "rho"]))]
     Register(Register),
+    /// Withdraw a data set: nothing is answered about it any more, and what is left of its budget is taken.
+    #[command(after_long_help = FIELDS)]
+    Withdraw(Withdraw),
     /// List data sets, with what is left of their budgets.
     #[command(after_long_help = FIELDS)]
     List(List),
@@ -104,6 +107,15 @@ struct Cost {
     /// Probability with which an answer may miss the accuracy that it states.
     #[arg(long, value_name = "NUMBER", default_value_t = 0.05)]
     beta: f64,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Withdraw {
+    /// Name of the data set.
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    server: Server,
 }
 
 #[derive(Debug, Args)]
@@ -324,6 +336,12 @@ pub(super) struct PlanChoice {
 pub(super) fn run(query: Query) -> anyhow::Result<()> {
     match query {
         Query::Register(register) => self::register(register),
+        Query::Withdraw(Withdraw { name, server }) => {
+            let request = WithdrawDataSetRequest { name };
+            let call = async |mut curator: Curator| curator.withdraw_data_set(request).await;
+            let view = DataSetsView { data_sets: vec![server.call(call)?.into()] };
+            server.show(&view, DataSetsView::describe)
+        }
         Query::List(list) => {
             let mut request = ListDataSetsRequest::default();
             let mut data_sets = Vec::new();

@@ -2,19 +2,154 @@
 //!
 //! Two files have the same content if they have the same rows, with the same multiplicities, over
 //! columns of the same names. The order of rows and columns does not count, nor the format, nor how
-//! a number is written: 18, 018, +18 and 18.0 are one value, and so are an empty one and none. All
-//! columns of the file count, declared in the schema or not.
+//! a value is written:
+//! - 18, 018, +18 and 18.0 are one number;
+//! - true, t, yes and 1 are one, and so are false, f, no and 0;
+//! - an instant is one in whatever offset, a time without one is of UTC, and a date is its midnight;
+//! - an empty value is none, and so are those that programs write for none, such as `NULL` and `NaN`.
+//!
+//! Names of columns differ by more than case, blanks and punctuation. A column that only numbers the
+//! rows, from 0 or 1 on, in whatever order, does not count beside others. All others do, declared in
+//! the schema or not.
 //!
 //! Formats differ in precision, so values are compared at that of the coarsest format: whole
 //! numbers in 64 bits of floating point, others in 32, times to the millisecond. Contents that
 //! differ by less count as the same, which can refuse a budget and never grant one.
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime};
+use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta};
 use sha2::{Digest as _, Sha256};
+
+/// What makes two contents the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Of an earlier version: numbers, times of RFC 3339, true and false, and the names as they are.
+    First,
+    /// As above.
+    Second,
+}
+
+/// The digests of a content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentDigests {
+    /// The digest.
+    pub current: [u8; 32],
+    /// The digest by which an earlier version knew the same content.
+    pub earlier: [u8; 32],
+}
 
 /// Incremental hasher of a content.
 #[derive(Debug)]
 pub struct ContentHasher {
+    current: FormHasher,
+    earlier: FormHasher,
+}
+
+impl ContentHasher {
+    /// A hasher for rows of these columns, some of which only number the rows.
+    pub fn new<N: AsRef<[u8]>>(headings: &[N], numbering: &Numbering) -> Self {
+        let counts = |place: &usize| !numbering.numbers(*place);
+        let counting = (0..headings.len()).filter(counts).collect();
+        let all = (0..headings.len()).collect();
+        Self {
+            current: FormHasher::new(headings, counting, Form::Second),
+            earlier: FormHasher::new(headings, all, Form::First),
+        }
+    }
+
+    /// Adds a row; `value` returns the text of the column at an index.
+    pub fn push<V: AsRef<[u8]>>(&mut self, value: impl Fn(usize) -> Option<V>) {
+        self.current.push(&value);
+        self.earlier.push(&value);
+    }
+
+    /// The digests of the content.
+    pub fn finish(self) -> ContentDigests {
+        ContentDigests { current: self.current.finish(), earlier: self.earlier.finish() }
+    }
+}
+
+/// The columns that may only number the rows, by what was seen of them.
+#[derive(Debug)]
+pub struct Numbering {
+    columns: Vec<Option<Numbers>>,
+    rows: u64,
+}
+
+/// The whole numbers of a column.
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbers {
+    from_zero: bool,
+    /// The sum of hashes of all numbers: equal sums are equal multisets, but for one case in 2^64.
+    hashes: u64,
+}
+
+impl Numbering {
+    /// So many columns, of which nothing was seen.
+    pub fn new(columns: usize) -> Self {
+        Self { columns: vec![Some(Numbers::default()); columns], rows: 0 }
+    }
+
+    /// Looks at a row.
+    pub fn look<V: AsRef<[u8]>>(&mut self, value: impl Fn(usize) -> Option<V>) {
+        self.rows += 1;
+        for (place, column) in self.columns.iter_mut().enumerate() {
+            let Some(seen) = column else { continue };
+            match value(place).and_then(|value| whole(value.as_ref())) {
+                Some(number) => {
+                    seen.from_zero |= number == 0;
+                    seen.hashes = seen.hashes.wrapping_add(scrambled(number));
+                }
+                None => *column = None,
+            }
+        }
+    }
+
+    /// Compares what was seen with the numbers of so many rows.
+    #[must_use]
+    pub fn decided(mut self) -> Self {
+        for column in &mut self.columns {
+            *column = column.filter(|seen| {
+                let first = u64::from(!seen.from_zero);
+                let hashes = (first..first + self.rows).map(scrambled);
+                self.rows > 1 && hashes.fold(0, u64::wrapping_add) == seen.hashes
+            });
+        }
+        // Something must be left that is numbered.
+        if self.columns.iter().all(Option::is_some) {
+            self.columns.fill(None);
+        }
+        self
+    }
+
+    fn numbers(&self, place: usize) -> bool {
+        self.columns.get(place).is_some_and(Option::is_some)
+    }
+}
+
+/// A whole number from 0 on, however it is written.
+fn whole(bytes: &[u8]) -> Option<u64> {
+    let number: f64 = std::str::from_utf8(bytes).ok()?.trim().parse().ok()?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a whole number below 2^53"
+    )]
+    let whole = number as u64;
+    (number.fract() == 0.0 && (0.0..9e15).contains(&number)).then_some(whole)
+}
+
+/// A hash of a number: the finalizer of MurmurHash3, which is a permutation.
+fn scrambled(number: u64) -> u64 {
+    let mut hash = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}
+
+/// A hasher of one form.
+#[derive(Debug)]
+struct FormHasher {
+    form: Form,
     /// The indices of the columns, in the order of their names.
     order: Vec<usize>,
     names: Sha256,
@@ -23,28 +158,31 @@ pub struct ContentHasher {
     row: Vec<u8>,
 }
 
-impl ContentHasher {
+impl FormHasher {
     /// A hasher for rows of these columns.
-    pub fn new<N: AsRef<[u8]>>(headings: &[N]) -> Self {
+    fn new<N: AsRef<[u8]>>(headings: &[N], mut order: Vec<usize>, form: Form) -> Self {
         let heading = |place: &usize| {
-            headings.get(*place).map(AsRef::as_ref).unwrap_or_default().trim_ascii()
+            let name = headings.get(*place).map(AsRef::as_ref).unwrap_or_default().trim_ascii();
+            match form {
+                Form::First => name.to_vec(),
+                Form::Second => folded(name),
+            }
         };
-        let mut order: Vec<usize> = (0..headings.len()).collect();
-        order.sort_by_key(heading);
+        let plain = |place: &usize| headings.get(*place).map(AsRef::as_ref);
+        order.sort_by_key(|place| (heading(place), plain(place)));
         let mut text = Vec::new();
         for place in &order {
-            append(b'h', heading(place), &mut text);
+            append(b'h', &heading(place), &mut text);
         }
         let names = Sha256::new_with_prefix(&text);
-        Self { order, names, rows: Vec::new(), row: Vec::new() }
+        Self { form, order, names, rows: Vec::new(), row: Vec::new() }
     }
 
-    /// Adds a row; `value` returns the text of the column at an index.
-    pub fn push<V: AsRef<[u8]>>(&mut self, value: impl Fn(usize) -> Option<V>) {
+    fn push<V: AsRef<[u8]>>(&mut self, value: impl Fn(usize) -> Option<V>) {
         self.row.clear();
         for &place in &self.order {
             match value(place) {
-                Some(value) => append_value(value.as_ref(), &mut self.row),
+                Some(value) => append_value(self.form, value.as_ref(), &mut self.row),
                 None => append(b'n', b"", &mut self.row),
             }
         }
@@ -53,8 +191,7 @@ impl ContentHasher {
         self.rows.push(u128::from_be_bytes(half));
     }
 
-    /// The digest of the content.
-    pub fn finish(mut self) -> [u8; 32] {
+    fn finish(mut self) -> [u8; 32] {
         self.rows.sort_unstable();
         let mut digest = self.names;
         digest.update((self.rows.len() as u64).to_be_bytes());
@@ -65,17 +202,44 @@ impl ContentHasher {
     }
 }
 
+/// A heading without case, blanks and punctuation; as it is if nothing else is in it.
+fn folded(name: &[u8]) -> Vec<u8> {
+    let Ok(text) = std::str::from_utf8(name) else { return name.to_vec() };
+    let letters = text.chars().filter(|letter| letter.is_alphanumeric());
+    let folded: String = letters.flat_map(char::to_lowercase).collect();
+    if folded.is_empty() { name.to_vec() } else { folded.into_bytes() }
+}
+
+/// What programs write for no value, for true and for false, in lower case.
+const NONE: [&str; 9] = ["null", "none", "na", "n/a", "<na>", "nan", "nat", "nil", "\\n"];
+const TRUE: [&str; 5] = ["true", "t", "yes", "y", "on"];
+const FALSE: [&str; 5] = ["false", "f", "no", "n", "off"];
+
 /// Appends the canonical form of a value.
-fn append_value(bytes: &[u8], row: &mut Vec<u8>) {
+fn append_value(form: Form, bytes: &[u8], row: &mut Vec<u8>) {
     let Ok(text) = std::str::from_utf8(bytes) else { return append(b'b', bytes, row) };
     let text = text.trim();
-    if text.is_empty() {
+    let is_one_of = |words: &[&str]| {
+        form == Form::Second && words.iter().any(|word| text.eq_ignore_ascii_case(word))
+    };
+    if text.is_empty() || is_one_of(&NONE) {
         return append(b'n', b"", row);
     }
-    if let Ok(number) = text.parse::<f64>() {
+    let named = if is_one_of(&TRUE) {
+        Some(1.0)
+    } else if is_one_of(&FALSE) {
+        Some(0.0)
+    } else {
+        None
+    };
+    if let Some(number) = named.or_else(|| text.parse::<f64>().ok()) {
         return append(b'f', &coarse(number).to_bits().to_be_bytes(), row);
     }
-    match milliseconds(text) {
+    let time = match form {
+        Form::First => milliseconds_of_rfc_3339(text),
+        Form::Second => milliseconds(text),
+    };
+    match time {
         Some(time) => append(b'd', &time.to_be_bytes(), row),
         None if text.eq_ignore_ascii_case("true") => append(b't', b"true", row),
         None if text.eq_ignore_ascii_case("false") => append(b't', b"false", row),
@@ -94,9 +258,57 @@ fn coarse(number: f64) -> f64 {
     number + 0.0
 }
 
-/// Milliseconds of a date with or without a time, or of a time of day. Without an offset the time
-/// is UTC.
+/// Milliseconds of a date with or without a time, or of a time of day, with an offset as it is written
+/// by PostgreSQL, DuckDB, pandas or RFC 3339. Without one the time is UTC.
 fn milliseconds(text: &str) -> Option<i64> {
+    let is_date = matches!(text.as_bytes(), [_, _, _, _, b'-', _, _, b'-', _, _, ..]);
+    let is_time = matches!(text.as_bytes(), [_, _, b':', _, _, ..]);
+    if is_date && text.len() == 10 {
+        let date: NaiveDate = text.parse().ok()?;
+        return Some(date.and_time(NaiveTime::MIN).and_utc().timestamp_millis());
+    }
+    if !is_date && !is_time {
+        return None;
+    }
+    let (local, ahead) = without_offset(text, if is_date { 10 } else { 0 })?;
+    let passed = |time: NaiveTime| time.signed_duration_since(NaiveTime::MIN);
+    let time = |text: &str| {
+        let formats = ["%H:%M:%S%.f", "%H:%M"];
+        formats.into_iter().find_map(|format| NaiveTime::parse_from_str(text, format).ok())
+    };
+    if is_time {
+        let behind = (passed(time(local)?) - ahead).num_milliseconds();
+        return Some(behind.rem_euclid(TimeDelta::days(1).num_milliseconds()));
+    }
+    let (date, rest) = local.split_at_checked(10)?;
+    let rest = rest.strip_prefix([' ', 'T', 't'])?;
+    let date: NaiveDate = date.parse().ok()?;
+    let midnight = date.and_time(NaiveTime::MIN).and_utc().timestamp_millis();
+    Some(midnight + (passed(time(rest)?) - ahead).num_milliseconds())
+}
+
+/// A time without its offset, which begins after the first `from` bytes, and how far it is ahead of
+/// UTC.
+fn without_offset(text: &str, from: usize) -> Option<(&str, TimeDelta)> {
+    let ends = ["Z", "z", " UTC", " utc", " GMT"];
+    if let Some(local) = ends.into_iter().find_map(|end| text.strip_suffix(end)) {
+        return Some((local.trim_end(), TimeDelta::zero()));
+    }
+    let (head, tail) = text.split_at_checked(from)?;
+    let Some(place) = tail.find(['+', '-']) else { return Some((text, TimeDelta::zero())) };
+    let (local, offset) = (text.get(..head.len() + place)?.trim_end(), tail.get(place..)?);
+    let digits: String = offset.chars().skip(1).filter(|digit| *digit != ':').collect();
+    if ![2, 4, 6].contains(&digits.len()) || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let part = |place: usize| digits.get(place..place + 2).map_or(Some(0), |two| two.parse().ok());
+    let (hours, minutes, seconds): (i64, i64, i64) = (part(0)?, part(2)?, part(4)?);
+    let ahead = TimeDelta::seconds(hours * 3600 + minutes * 60 + seconds);
+    Some((local, if offset.starts_with('-') { -ahead } else { ahead }))
+}
+
+/// As an earlier version read it.
+fn milliseconds_of_rfc_3339(text: &str) -> Option<i64> {
     // A cheap check rejects most texts that are no times.
     match text.as_bytes() {
         [_, _, _, _, b'-', _, _, b'-', _, _] => {
@@ -132,15 +344,21 @@ mod tests {
     use super::*;
 
     fn digest(headings: &[&str], rows: &[Vec<String>]) -> [u8; 32] {
-        let mut hasher = ContentHasher::new(headings);
+        let mut numbering = Numbering::new(headings.len());
+        for row in rows {
+            numbering.look(|place| row.get(place));
+        }
+        let mut hasher = ContentHasher::new(headings, &numbering.decided());
         for row in rows {
             hasher.push(|place| row.get(place));
         }
-        hasher.finish()
+        hasher.finish().current
     }
 
     fn of_value(value: &str) -> [u8; 32] {
-        digest(&["a"], &[vec![value.to_owned()]])
+        // Two rows, neither of which has a number of a row.
+        let rows = [value, "777"].map(|value| vec![value.to_owned()]);
+        digest(&["a"], &rows)
     }
 
     #[test]
@@ -152,7 +370,6 @@ mod tests {
             &["18446744073709551616", "18446744073709551616.", "1.8446744073709551616e19"],
             // A 32-bit number, written as one and as 64 bits.
             &["0.1", "0.10000000149011612"],
-            &["NaN", "nan"],
             &["inf", "Infinity", "1e400", "10e399"],
             &["2020-01-02", "2020-01-02 00:00:00", "2020-01-02T00:00:00Z"],
             &[
@@ -160,11 +377,26 @@ mod tests {
                 "2020-01-02T03:04:05.678",
                 "2020-01-02 04:04:05.678+01:00",
             ],
-            &["03:04:05", "03:04:05.000"],
+            // As PostgreSQL and DuckDB, pandas, BigQuery and RFC 3339 write one instant.
+            &[
+                "2020-01-02 03:04:05-07",
+                "2020-01-02 10:04:05+00",
+                "2020-01-02 10:04:05.000+00:00",
+                "2020-01-02T10:04:05Z",
+                "2020-01-02t10:04:05z",
+                "2020-01-02 10:04:05 UTC",
+                "2020-01-02 15:34:05+0530",
+                "2020-01-03 00:04:05+14:00",
+                "2020-01-02 10:04:05",
+                "2020-01-02T10:04:05.000",
+            ],
+            &["2020-01-02 03:04", "2020-01-02 03:04:00", "2020-01-01 20:04-07"],
+            &["03:04:05", "03:04:05.000", "03:04:05+00", "20:04:05-07", "03:04:05Z"],
             &["0", "-0", "0.0", "-0.0"],
             &["0.25", ".25", "25e-2"],
-            &["true", "True", "TRUE"],
-            &["", " "],
+            &["true", "True", "TRUE", "t", "T", "yes", "y", "1", "1.0", "on"],
+            &["false", "False", "f", "no", "N", "0", "-0", "off"],
+            &["", " ", "NULL", "null", "None", "NaN", "nan", "NA", "\\N", "<NA>", "NaT"],
         ] {
             assert!(same.iter().all(|value| of_value(value) == of_value(same[0])), "{same:?}");
         }
@@ -177,7 +409,6 @@ mod tests {
             "ulm",
             "",
             "true",
-            "NaN",
             "inf",
             "-inf",
             "9007199254740993",
@@ -194,7 +425,41 @@ mod tests {
         let two = |a: &str, b: &str| digest(&["a", "b"], &[vec![a.to_owned(), b.to_owned()]]);
         assert_ne!(two("xy", "z"), two("x", "yz"));
         assert_ne!(digest(&["a"], &[]), digest(&["b"], &[]));
-        assert_eq!(digest(&["a"], &[]), digest(&[" a "], &[]));
+        for name in [" a ", "A", "\u{feff}a", "a_", "\"a\""] {
+            assert_eq!(digest(&["a"], &[]), digest(&[name], &[]), "{name}");
+        }
+        assert_eq!(digest(&["monthly pay"], &[]), digest(&["Monthly_Pay"], &[]));
+        assert_ne!(digest(&["-"], &[]), digest(&["+"], &[]));
+    }
+
+    #[test]
+    fn a_column_that_numbers_the_rows_does_not_count() {
+        let rows = |columns: &[&[&str]]| -> Vec<Vec<String>> {
+            (0..3).map(|row| columns.iter().map(|all| all[row].to_owned()).collect()).collect()
+        };
+        let (ages, names) = (&["31", "19", "44"][..], &["Ada", "Bob", "Cem"][..]);
+        let plain = digest(&["age", "name"], &rows(&[ages, names]));
+        for index in [["0", "1", "2"], ["1", "2", "3"], ["2", "0", "1"], ["3.0", "1", "02"]] {
+            for heading in ["", "Unnamed: 0", "__index_level_0__", "id"] {
+                let with = rows(&[&index, ages, names]);
+                assert_eq!(digest(&[heading, "age", "name"], &with), plain, "{index:?}");
+            }
+        }
+        for data in [["0", "1", "1"], ["2", "3", "4"], ["0", "1", "3"], ["0", "1", "x"]] {
+            assert_ne!(digest(&["id", "age", "name"], &rows(&[&data, ages, names])), plain);
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_version_registered_is_known_by_its_digest() {
+        // By Python, from what that version's documentation says.
+        let mut hasher = ContentHasher::new(&["b", "A"], &Numbering::new(0));
+        for row in [["t", "1"], ["2020-01-02T03:04:05Z", "0"], ["NaN", ""]] {
+            hasher.push(|place| row.get(place));
+        }
+        let digest = hasher.finish().earlier;
+        let hex = digest.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+        assert_eq!(hex, "755a1c70a496372a8d74accd6e4d4f94a58a3ce92456b1ae801eb9501753a79a");
     }
 
     proptest! {

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use super::content::ContentDigests;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use zeroize::Zeroizing;
@@ -46,9 +47,16 @@ impl FingerprintKey {
         self.code(b"file", digest)
     }
 
-    /// The fingerprint of a file's content, given its digest.
-    pub fn of_content(&self, digest: &[u8; 32]) -> Fingerprint {
-        self.code(b"content", digest)
+    /// The fingerprint of a file's content, given its digests.
+    pub fn of_content(&self, digests: &ContentDigests) -> Fingerprint {
+        let Fingerprint(mut code) = self.code(b"content in its second form", &digests.current);
+        code[..CURRENT.len()].copy_from_slice(&CURRENT);
+        Fingerprint(code)
+    }
+
+    /// The fingerprint by which an earlier version knew the same content.
+    pub fn of_earlier_content(&self, digests: &ContentDigests) -> Fingerprint {
+        self.code(b"content", &digests.earlier)
     }
 
     fn code(&self, what: &[u8], digest: &[u8; 32]) -> Fingerprint {
@@ -60,6 +68,10 @@ impl FingerprintKey {
         Fingerprint(code.unwrap_or_default())
     }
 }
+
+/// The first bytes of a fingerprint of a content as it is today. One of an earlier version has them with
+/// odds of 2^-32.
+const CURRENT: [u8; 4] = *b"BDc2";
 
 /// The fingerprint of a file, or of its content.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,6 +86,11 @@ impl Fingerprint {
     /// The fingerprint's bytes, to store.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+
+    /// Whether it is of a content as it is compared today, and not by an earlier version.
+    pub fn is_of_current_content(&self) -> bool {
+        self.0.starts_with(&CURRENT)
     }
 }
 
@@ -97,7 +114,10 @@ mod tests {
             0x22, 0x18, 0x4a, 0x56,
         ];
         assert_eq!(key.of_file(&[1; 32]).as_bytes(), &expected);
-        assert_ne!(key.of_file(&[1; 32]), key.of_content(&[1; 32]));
+        let content = ContentDigests { current: [1; 32], earlier: [1; 32] };
+        let (current, earlier) = (key.of_content(&content), key.of_earlier_content(&content));
+        assert!(key.of_file(&[1; 32]) != earlier && current != earlier);
+        assert!(current.is_of_current_content() && !earlier.is_of_current_content());
         assert_ne!(key.of_file(&[1; 32]), FingerprintKey::from_bytes([8; 32]).of_file(&[1; 32]));
         assert_eq!(format!("{key:?} {:?}", key.of_file(&[1; 32])).matches('7').count(), 0);
     }

@@ -338,6 +338,7 @@ fn in_doubt(change: &CuratorChange) -> &'static str {
         CuratorChange::Refuse(_) => "that a data set was refused may not be in the audit log",
         CuratorChange::Bind { .. } => "the content of a data set may not have been noted",
         CuratorChange::Debit(..) => "a debit may not have been made",
+        CuratorChange::Withdraw(..) => "a data set may not have been withdrawn",
         CuratorChange::Open(..) => "a session, with its debit, may not have been opened",
         CuratorChange::Round(..) => {
             "a round of a session may not have been stored; its price was debited before"

@@ -12,6 +12,7 @@ use bandana_learners::{TallySnapshot, reports_until_policy};
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId};
 use bandana_shared::limits::ARMS_MAX;
 use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::shuffling::BatchSize;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::tally::Tally;
@@ -24,6 +25,12 @@ use crate::clock::Clock;
 use crate::store::{ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
 use crate::store::{UploadTarget, WrittenRecord, served_policy};
 
+/// The least time between two policies of an experiment with batches, unless it is a simulation.
+const BETWEEN_SHUFFLED_POLICIES: Duration = Duration::from_mins(1);
+
+/// The least number of batches of a cell between two policies that know of them.
+const BATCHES_BETWEEN_POLICIES: u64 = 2;
+
 /// An experiment in memory.
 #[derive(Debug)]
 pub struct Experiment {
@@ -34,6 +41,8 @@ pub struct Experiment {
     initial_arms: usize,
     serving: ArcSwap<PublishedExperiment>,
     counted: Mutex<TallySnapshot>,
+    /// What policies of an experiment with batches are computed from; see [`Self::usable`].
+    used: Mutex<TallySnapshot>,
     /// The number of groups with uploads to the experiment that were acknowledged here, and the
     /// number of those that the tallies include. Used when the store provides the tallies.
     acknowledged: AtomicU64,
@@ -130,6 +139,7 @@ impl Experiment {
             monitor: Mutex::new(monitor),
             id: serving.specification.experiment_id().clone(),
             serving: ArcSwap::from_pointee(serving),
+            used: Mutex::new(counted.clone()),
             counted: Mutex::new(counted),
             acknowledged: AtomicU64::new(0),
             heard_of: AtomicU64::new(0),
@@ -287,7 +297,7 @@ impl Experiment {
 
     /// Whether a new policy is due, as [`Self::add`] defines it.
     pub(crate) fn is_due(&self) -> bool {
-        self.is_due_with(self.reports())
+        self.is_due_with(self.reports()) && self.has_news()
     }
 
     fn is_due_with(&self, reports: u64) -> bool {
@@ -295,9 +305,37 @@ impl Experiment {
         reports.saturating_sub(used) >= reports_until_policy(used)
     }
 
-    /// Whether reports have come since the last policy.
+    /// Whether reports have come since the last policy, and there may be another one: of an experiment
+    /// with batches, after a minute and several batches.
     pub(crate) fn has_news(&self) -> bool {
-        self.reports() != self.serving.load().policy_reports
+        let serving = self.serving.load();
+        let Some(batch) = serving.specification.batch() else {
+            return self.reports() != serving.policy_reports;
+        };
+        let age = self.clock.monotonic().saturating_sub(serving.policy_since);
+        if age < BETWEEN_SHUFFLED_POLICIES && !serving.specification.is_simulation() {
+            return false;
+        }
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted = self.counted();
+        let before = used.tallies.iter().map(|tally| tally.reports()).chain(std::iter::repeat(0));
+        let now = counted.tallies.iter().map(|tally| tally.reports());
+        now.zip(before).any(|(now, before)| now < before || are_batches(batch, now - before))
+    }
+
+    /// The tallies that a policy of `specification` may be computed from. Of an experiment with batches,
+    /// those of a cell count once several of its batches are new.
+    ///
+    /// # Privacy
+    /// A policy is a function of tallies, and a relay that shuffles can read it. If it could have a
+    /// policy after each batch, it would put one report beside its own, and see what that one says. It
+    /// needs several batches of its own now, and a change of a coarse weight; what is left is the local
+    /// loss.
+    fn usable(&self, specification: &Specification) -> TallySnapshot {
+        let Some(batch) = specification.batch() else { return self.counted().clone() };
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.advance(&self.counted(), |reports| are_batches(batch, reports));
+        used.clone()
     }
 
     /// Computes the policy from all committed reports and serves it. Without new reports the old
@@ -345,7 +383,7 @@ impl Experiment {
         &self,
         specification: &Specification,
     ) -> Result<(Weights, u64), LearnerError> {
-        let counted = self.counted().clone();
+        let counted = self.usable(specification);
         let pending = self.pending();
         let weights = self.config.weigh(specification, self.initial_arms, &counted, &pending)?;
         Ok((weights, reports(&counted.tallies)))
@@ -421,7 +459,7 @@ impl Experiment {
         state: ExperimentState,
         signatures: Arc<[Signature]>,
     ) -> Result<Arc<PublishedExperiment>, LearnerError> {
-        let counted = self.counted().clone();
+        let counted = self.usable(&specification);
         let version = *self.policy_version.borrow() + 1;
         let pending = self.pending();
         let weights = self.config.weigh(&specification, self.initial_arms, &counted, &pending)?;
@@ -473,6 +511,11 @@ pub(super) fn lists(serving: &PublishedExperiment) -> Vec<Vec<f64>> {
     let segments = [None].into_iter().chain((0..segments).map(Some));
     let shares = |segment| (0..weights.len()).map(|arm| weights.share_in(segment, arm)).collect();
     segments.map(shares).collect()
+}
+
+/// Whether so many new reports are batches enough for a policy.
+fn are_batches(batch: BatchSize, reports: u64) -> bool {
+    reports >= BATCHES_BETWEEN_POLICIES * u64::from(batch.get())
 }
 
 fn reports(tallies: &[Tally]) -> u64 {

@@ -296,9 +296,11 @@ mod tests {
     use bandana_learners::{Learner, LearnerConfig};
     use bandana_shared::curve::Mechanism;
     use bandana_shared::epsilon::Epsilon;
-    use bandana_shared::identity::Day;
+    use bandana_shared::identity::{ArmIndex, Day};
     use bandana_shared::rewards::Rewards;
+    use bandana_shared::shuffling::BatchSize;
     use bandana_shared::specification::{Arm, ReleaseTiming};
+    use bandana_shared::tally::Tally;
 
     use super::*;
     use crate::clock::ManualClock;
@@ -347,5 +349,47 @@ mod tests {
         let page = registry.after(Some("e0297"), 2, |_| true);
         assert_eq!(page.iter().map(|e| e.key().0).collect::<Vec<_>>(), [298, 299]);
         assert_eq!(registry.after(Some("E, which is no id"), 1, |_| true)[0].key().0, 0);
+    }
+
+    #[test]
+    fn policies_of_batches_are_a_minute_and_two_batches_of_an_arm_apart() {
+        const BATCH: u32 = 100;
+        let of_batches = |batches: u32| u64::from(batches * BATCH);
+        let clock = Arc::new(ManualClock::at_day(Day::new(1)));
+        let registry = Registry::new(1, Arc::<ManualClock>::clone(&clock));
+        let mut record = record(1);
+        let batch = BatchSize::new(BATCH).unwrap();
+        record.revisions = vec![record.revisions[0].clone().in_batches(batch).unwrap()];
+        record.tallies = vec![Tally::EMPTY; 2];
+        let experiment = registry.publish(record).unwrap();
+        let count = |arm: usize, ones: u64| {
+            let delta =
+                (Day::new(1), ArmIndex::new(arm).unwrap(), Tally::new(BATCH.into(), ones).unwrap());
+            experiment.add([delta].into_iter());
+        };
+        let version = || experiment.recompute().unwrap().policy.version;
+        let first = version();
+        clock.set_day(Day::new(2));
+        // One batch of each arm: neither is in a policy, however long it lies there.
+        count(0, 90);
+        count(1, 20);
+        clock.set_day(Day::new(3));
+        assert!(version() == first && !experiment.has_news() && !experiment.is_due());
+        // The second one of an arm.
+        count(0, 90);
+        assert!(experiment.has_news());
+        let policy = experiment.recompute().unwrap();
+        assert_eq!((policy.policy.version, policy.policy_reports), (first + 1, of_batches(2)));
+        // Two more, and the second one of the other arm, at once.
+        count(0, 90);
+        count(0, 90);
+        count(1, 20);
+        assert_eq!(version(), first + 1);
+        clock.set_day(Day::new(4));
+        let policy = experiment.recompute().unwrap();
+        assert_eq!((policy.policy.version, policy.policy_reports), (first + 2, of_batches(6)));
+        // Coarse: with two arms in steps of 1/64.
+        assert_eq!(policy.policy.weights.get(0) % (1 << 26), 0);
+        assert_eq!(experiment.reports(), of_batches(6));
     }
 }

@@ -36,11 +36,13 @@ pub enum AuditAction {
     SetEnrolment,
     /// The record of an experiment was written.
     SetRecord,
+    /// A data set was withdrawn.
+    WithdrawDataSet,
 }
 
 impl AuditAction {
     /// Every action.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Create,
         Self::Start,
         Self::Pause,
@@ -56,6 +58,7 @@ impl AuditAction {
         Self::Unarchive,
         Self::SetEnrolment,
         Self::SetRecord,
+        Self::WithdrawDataSet,
     ];
 
     /// The action's name in the store, in messages and for people.
@@ -76,6 +79,7 @@ impl AuditAction {
             Self::Unarchive => "unarchive",
             Self::SetEnrolment => "set-enrolment",
             Self::SetRecord => "set-record",
+            Self::WithdrawDataSet => "withdraw-data-set",
         }
     }
 

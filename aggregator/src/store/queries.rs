@@ -220,6 +220,8 @@ pub enum CuratorChange {
     },
     /// Debit a budget, and keep the answer that the debit pays for.
     Debit(Debit, Option<AnswerToKeep>),
+    /// Debit all that is left of a budget, with an entry in the audit log.
+    Withdraw(Debit, AuditEntry),
     /// Debit a budget, and open a session.
     Open(Debit, SessionRecord),
     /// Add a round to a session, if no other came first, and keep the answer.

@@ -47,6 +47,7 @@ fn action(action: AuditAction) -> &'static str {
         AuditAction::AddSignature => "add-signature",
         AuditAction::RegisterDataSet => "register-data-set",
         AuditAction::RefuseDataSet => "refuse-data-set",
+        AuditAction::WithdrawDataSet => "withdraw-data-set",
         AuditAction::Archive => "archive",
         AuditAction::Delete => "delete",
         AuditAction::Unarchive => "unarchive",

@@ -23,6 +23,7 @@ pub(crate) struct DataSetView {
     budget_nanos: u64,
     spent_nanos: u64,
     unix_seconds: u64,
+    withdrawn: bool,
 }
 
 impl From<v1::DataSet> for DataSetView {
@@ -41,6 +42,7 @@ impl From<v1::DataSet> for DataSetView {
             budget_nanos: data_set.budget_nanos,
             spent_nanos: data_set.spent_nanos,
             unix_seconds: data_set.unix_seconds,
+            withdrawn: data_set.withdrawn,
         }
     }
 }
@@ -57,11 +59,12 @@ impl DataSetsView {
             ("columns", Side::Left),
         ]);
         for set in &self.data_sets {
+            let left = amount(set.budget_nanos.saturating_sub(set.spent_nanos));
             table.push([
                 visible(&set.name),
                 set.rows.to_string(),
                 amount(set.budget_nanos),
-                amount(set.budget_nanos.saturating_sub(set.spent_nanos)),
+                if set.withdrawn { "withdrawn".to_owned() } else { left },
                 set.measure.to_owned(),
                 visible(&set.file),
                 visible(&set.columns.join(" ")),

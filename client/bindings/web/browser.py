@@ -119,7 +119,7 @@ def main():
             bandana("experiment", "create", name, *settings)
         browser = Browser(scratch)
         try:
-            drive(browser, f"{origin}/examples/web/?server=http://{addresses['device']}", arguments)
+            drive(browser, f"{origin}/examples/web/?demonstration&server=http://{addresses['device']}", arguments)
         finally:
             browser.close()
         reports = sum(a["reports"] for a in json.loads(bandana("estimate", "short", "--json"))["arms"])

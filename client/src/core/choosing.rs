@@ -10,7 +10,7 @@ use bandana_shared::policy::Weights;
 use bandana_shared::specification::{ReleaseTiming, Specification};
 
 use super::contexts::check_context;
-use super::{Change, ClientError, Core, Draw, release};
+use super::{Change, ClientError, Core, Draw};
 use crate::assignment::{AssignmentId, Chosen, OpenAssignment, Unreported};
 use crate::budget::Exhausted;
 use crate::membership::Secret;
@@ -170,7 +170,7 @@ impl<N: NoiseSource> Core<N> {
     ///
     /// # Privacy
     /// Debits the ε of the experiment, and in the central account what its batches certify if its
-    /// reports are shuffled; or draws an arm that never reports.
+    /// reports are shuffled, with all earlier reports for the same arm in one batch; or draws an arm that never reports.
     ///
     /// # Errors
     /// [`ClientError::NotEnrolled`]; [`ClientError::NoPolicy`] before an answer of a server within
@@ -207,6 +207,7 @@ impl<N: NoiseSource> Core<N> {
         let segment = segment.filter(|_| !segmentations.is_empty());
         let Drawn { cell, explores, sign } =
             self.draw_cell(&specification, &weights, segment, context)?;
+        let price = self.price_in(&specification, cell, price);
         let sticky = specification.participation().sticky;
         let periods = [once_days, sticky.map(|sticky| sticky.report_days)];
         let (rewards_until, release_at) = self.draw_times(specification.timing(), now)?;
@@ -256,12 +257,7 @@ impl<N: NoiseSource> Core<N> {
     ) -> Result<(Timestamp, Timestamp), ClientError> {
         let window = Duration::from_secs(u64::from(timing.attribution_window_seconds));
         let rewards_until = now.after(window);
-        let delay_seconds_max = timing.release_delay_seconds_max;
-        let seed = match self.release_seed {
-            Some(seed) => seed,
-            None => *self.release_seed.insert(self.noise.word()?),
-        };
-        let release_at = release::draw(rewards_until, delay_seconds_max, seed, &mut self.noise)?;
+        let release_at = self.draw_release(rewards_until, timing.release_delay_seconds_max)?;
         Ok((rewards_until, release_at))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bandana_shared::identity::{Digest, ExperimentId, StoreId};
+use bandana_shared::identity::{CellIndex, Digest, ExperimentId, StoreId};
 use bandana_shared::specification::Specification;
 
 use super::state::CachedExperiment;
@@ -125,7 +125,7 @@ impl<N: NoiseSource> Core<N> {
         // A lower bound of the time. The signatures are checked again when they are used.
         let now = self.state.ledger.time(Timestamp::default());
         let before = self.enrolled.get(&experiment_id);
-        let mut certified = before.and_then(|enrolled| enrolled.certified);
+        let mut certified = before.and_then(|enrolled| enrolled.certified.clone());
         let judged = held.map(|held| {
             let offered = (&*held.specification, &held.signatures[..]);
             acceptance.judge(offered, None, &mut certified, N::SIMULATED, now)
@@ -247,6 +247,25 @@ impl<N: NoiseSource> Core<N> {
             return Err(ClientError::SignaturesExpired { experiment_id: experiment_id.clone() });
         }
         Ok((held, acceptance, price))
+    }
+
+    /// The price of a report whose arm is drawn: that of the first of a cell, or more, since all reports
+    /// of a cell may lie in one batch.
+    pub(super) fn price_in(
+        &mut self,
+        specification: &Specification,
+        cell: CellIndex,
+        first: Debit,
+    ) -> Debit {
+        if first == Debit::unshuffled(first.local) {
+            return first;
+        }
+        let spent = self.state.ledger.lifetime().delta;
+        let before = self.state.piles.before(specification.digest(), cell, (first, spent));
+        let enrolled = self.enrolled.get_mut(specification.experiment_id());
+        let certified = enrolled.and_then(|enrolled| enrolled.certified.as_mut());
+        let central = before.and_then(|before| certified?.price_after(before, first));
+        central.map_or(Debit::unshuffled(first.local), |central| Debit { central, ..first })
     }
 
     /// Forgets a specification that the store it came from does not know. An impostor may have

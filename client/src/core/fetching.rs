@@ -365,6 +365,7 @@ impl<N: NoiseSource> Core<N> {
     /// Notes the result of a fetch, and returns the debits that its day is for.
     fn end_fetch(&mut self, task: &FetchTask) -> Debit {
         self.server.ended();
+        self.has_asked = true;
         let enrolled = self.enrolled.get_mut(&task.experiment_id);
         enrolled.map_or(Debit::ZERO, |enrolled| enrolled.end(task.number))
     }

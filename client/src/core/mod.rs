@@ -9,6 +9,7 @@ mod fetching;
 #[cfg(feature = "storage")]
 mod format;
 mod journal;
+mod piles;
 mod release;
 mod reporting;
 #[cfg(feature = "storage")]
@@ -45,6 +46,8 @@ pub(crate) use format::{StoredChanges, StoredDone, StoredLedger, StoredStarts, S
 use journal::Journal;
 #[cfg(feature = "storage")]
 pub(crate) use journal::{Content, Write};
+#[cfg(feature = "storage")]
+pub(crate) use piles::{Pile, PileName, Piles};
 #[cfg(all(test, feature = "storage"))]
 pub(crate) use rewards::PendingReward;
 #[cfg(feature = "storage")]
@@ -151,6 +154,10 @@ pub struct Core<N> {
     boot_time: Option<Duration>,
     /// The secret by which reports of this start share release times; `None`: not drawn yet.
     release_seed: Option<u64>,
+    /// A fetch has ended since the server's day was last known.
+    has_asked: bool,
+    /// Fetches have ended, and none told a day that is known, so that reports wait for one.
+    day_withheld: bool,
     /// Whether consent is withheld for this run.
     withheld: bool,
     statistics: Statistics,
@@ -272,6 +279,8 @@ impl<N: NoiseSource> Core<N> {
             server: ServerWait::default(),
             boot_time: None,
             release_seed: None,
+            has_asked: false,
+            day_withheld: false,
             withheld: false,
             statistics: Statistics::default(),
         }

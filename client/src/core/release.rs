@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use bandana_shared::identity::ExperimentId;
+
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
+use super::Core;
+use crate::assignment::AssignmentId;
 use crate::noise::{EntropyError, NoiseSource, uniform_up_to};
 use crate::time::Timestamp;
 
@@ -26,24 +30,93 @@ pub(super) fn draw(
     rewards_until: Timestamp,
     delay_seconds_max: u32,
     seed: u64,
-    noise: &mut impl NoiseSource,
+    mut word: impl FnMut() -> Result<u64, EntropyError>,
 ) -> Result<Timestamp, EntropyError> {
     let delay_ms_max = u64::from(delay_seconds_max) * 1000;
     let Some(length) = slot_ms(delay_seconds_max) else {
-        let delay = uniform_up_to(delay_ms_max, || noise.word())?;
+        let delay = uniform_up_to(delay_ms_max, &mut word)?;
         return Ok(rewards_until.after(Duration::from_millis(delay)));
     };
     let begin = rewards_until.unix_ms();
     // The slots that lie in the time as a whole.
     let first = begin.div_ceil(length);
     let last = (begin.saturating_add(delay_ms_max) / length).saturating_sub(1);
-    let slot = first + uniform_up_to(last.saturating_sub(first), || noise.word())?;
+    let slot = first + uniform_up_to(last.saturating_sub(first), &mut word)?;
     let start = slot.saturating_mul(length);
     // One stream of the cipher for each slot.
     let mut times = ChaCha20Rng::seed_from_u64(seed);
     times.set_stream(slot);
     let within = uniform_up_to(length - 1, || Ok(times.next_u64()))?;
     Ok(Timestamp::from_unix_ms(start.saturating_add(within)))
+}
+
+/// The longest delay of a report whose specification was forgotten.
+const DELAY_SECONDS: u32 = 3600;
+
+impl<N: NoiseSource> Core<N> {
+    /// Draws a release time for a time when rewards end.
+    pub(super) fn draw_release(
+        &mut self,
+        rewards_until: Timestamp,
+        delay_seconds_max: u32,
+    ) -> Result<Timestamp, EntropyError> {
+        let seed = self.release_seed()?;
+        draw(rewards_until, delay_seconds_max, seed, || self.noise.word())
+    }
+
+    fn release_seed(&mut self) -> Result<u64, EntropyError> {
+        Ok(match self.release_seed {
+            Some(seed) => seed,
+            None => *self.release_seed.insert(self.noise.word()?),
+        })
+    }
+
+    /// Draws the time of reports anew that a wait has gathered, each within its delay after `from`.
+    ///
+    /// # Privacy
+    /// Whoever makes a device wait would otherwise see all of its reports leave at once, which tells
+    /// that they are of one device, and when it came back.
+    pub(super) fn part(
+        &mut self,
+        gathered: Vec<AssignmentId>,
+        from: Timestamp,
+    ) -> Result<(), EntropyError> {
+        let delay = |core: &Self, id: &ExperimentId, reach: Duration| {
+            let held = core.state.cached.get(id);
+            held.map_or_else(
+                || u32::try_from(reach.as_secs()).unwrap_or(DELAY_SECONDS).min(DELAY_SECONDS),
+                |held| held.specification.timing().release_delay_seconds_max,
+            )
+        };
+        for id in gathered {
+            let Some(parcel) = self.state.outbox.parcels.get(&id) else { continue };
+            let delay = delay(self, &parcel.experiment_id, parcel.reach);
+            let seed = self.release_seed()?;
+            // What is drawn later must not depend on how often a server makes the client wait.
+            let time = draw(from, delay, seed, || self.noise.jitter())?;
+            if let Some(parcel) = self.state.outbox.parcels.get_mut(&id) {
+                parcel.attempts.not_before = time;
+            }
+        }
+        Ok(())
+    }
+
+    /// Parts the reports that a wait for the server, or for its day, has gathered.
+    pub(super) fn part_gathered(&mut self, now: Timestamp) -> Result<(), EntropyError> {
+        if self.day(now).is_none() {
+            self.day_withheld |= self.has_asked;
+        } else {
+            if std::mem::take(&mut self.day_withheld) {
+                self.part(self.state.outbox.released(now, true), now)?;
+            }
+            self.has_asked = false;
+        }
+        if self.server.has_gathered() && self.server.end(now).is_none() {
+            self.part(self.state.outbox.released(now, false), now)?;
+            self.server.parted();
+        }
+        Ok(())
+    }
 }
 
 /// The length of a slot; `None`: there are none.
@@ -68,7 +141,7 @@ mod tests {
             let mut drawn = BTreeMap::new();
             for _ in 0..5000 {
                 let begin = Timestamp::from_unix_ms(begin);
-                let time = draw(begin, 3600, 7, &mut OsNoise).unwrap();
+                let time = draw(begin, 3600, 7, || OsNoise.word()).unwrap();
                 assert!(time >= begin && time.since(begin) <= Duration::from_hours(1));
                 *drawn.entry(time.unix_ms() / 64_000).or_insert(0_u32) += 1;
             }
@@ -83,7 +156,7 @@ mod tests {
         let mut times: Vec<Timestamp> = Vec::new();
         for second in 0..2000 {
             let end = Timestamp::from_unix_ms(1_700_000_000_000 + second * 1000);
-            let time = draw(end, 3600, 7, &mut OsNoise).unwrap();
+            let time = draw(end, 3600, 7, || OsNoise.word()).unwrap();
             assert!(time >= end && time.since(end) <= Duration::from_hours(1));
             times.push(time);
         }
@@ -93,7 +166,7 @@ mod tests {
         // Two slots, or two devices, have different times in them, but for one pair in 64,000.
         let within: BTreeSet<u64> = times.iter().map(|time| time.unix_ms() % 64_000).collect();
         assert!(within.len() + 2 >= slots.len(), "{} times", within.len());
-        let of_another = (0..50).map(|_| draw(times[0], 3600, 8, &mut OsNoise).unwrap());
+        let of_another = (0..50).map(|_| draw(times[0], 3600, 8, || OsNoise.word()).unwrap());
         assert!(of_another.filter(|time| different.contains(time)).count() < 10);
     }
 }

@@ -46,6 +46,7 @@ impl<N: NoiseSource> Core<N> {
     fn due_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
         self.privatize(now)?;
         self.drop_expired(now);
+        self.part_gathered(now)?;
         if let Some(day) = self.day(now) {
             let relays = |id: &ExperimentId| relay_of(&self.enrolled, id);
             for (id, sealed) in self.state.outbox.seal(day, now, &relays, &mut self.noise)? {
@@ -171,8 +172,11 @@ impl<N: NoiseSource> Core<N> {
             _ => None,
         };
         if let Some(retry_after) = retry_after {
-            self.state.outbox.postpone(id, retry_after, now, &mut self.noise)?;
             self.statistics.uploads_postponed += 1;
+            self.state.outbox.postpone(id, retry_after, now, &mut self.noise)?;
+            if let Some((gathered, end)) = self.state.outbox.gathered_by(id) {
+                self.part(gathered, end)?;
+            }
             return Ok(());
         }
         let counter = match outcome {

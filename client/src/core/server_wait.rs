@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::noise::{EntropyError, NoiseSource};
-use crate::outbox::{PUSHBACK_MAX, full_jitter, is_due};
+use crate::outbox::{asked_wait, full_jitter, is_due};
 use crate::time::Timestamp;
 
 /// Shortest time between two ends of a wait that a host asks for.
@@ -16,6 +16,8 @@ pub(super) struct ServerWait {
     failures: u32,
     not_before: Timestamp,
     resumed_at: Option<Timestamp>,
+    /// There was a wait, and what it has gathered is still together.
+    gathered: bool,
     /// A call was handed out and has no outcome yet.
     calling: bool,
     /// The last call that failed was an upload: a fetch is next, if one is due, since a server may
@@ -44,11 +46,12 @@ impl ServerWait {
 
     /// Notes an answer.
     pub(super) fn answered(&mut self) {
-        *self = Self { resumed_at: self.resumed_at, ..Self::default() };
+        let Self { resumed_at, gathered, .. } = *self;
+        *self = Self { resumed_at, gathered, ..Self::default() };
     }
 
-    /// Notes that there was no answer, or one that asks for a pause. The wait is `retry_after` and a
-    /// random time whose bound doubles with every failure, from one second to one hour.
+    /// Notes that there was no answer, or one that asks for a pause. The wait is the one
+    /// of few sizes that `retry_after` fits, and a random time whose bound doubles with every failure, from one second to one hour.
     pub(super) fn failed(
         &mut self,
         was_upload: bool,
@@ -56,14 +59,24 @@ impl ServerWait {
         now: Timestamp,
         noise: &mut impl NoiseSource,
     ) -> Result<(), EntropyError> {
-        self.fetch_next = was_upload;
+        (self.fetch_next, self.gathered) = (was_upload, true);
         self.not_before = now.after(NO_RANDOMNESS_WAIT);
         let wait = full_jitter(self.failures, noise)?;
         self.failures = self.failures.saturating_add(1);
         // At least a moment, so that a host that loops can't spin.
-        let wait = wait + retry_after.unwrap_or_default().min(PUSHBACK_MAX);
+        let wait = wait + asked_wait(retry_after);
         self.not_before = now.after(wait).after(Duration::from_millis(1));
         Ok(())
+    }
+
+    /// Whether reports are to be parted that a wait has gathered.
+    pub(super) fn has_gathered(&self) -> bool {
+        self.gathered
+    }
+
+    /// Notes that they were.
+    pub(super) fn parted(&mut self) {
+        self.gathered = false;
     }
 
     /// Whether a fetch is to be tried before an upload.

@@ -8,6 +8,7 @@ use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
+use super::piles::Piles;
 use crate::assignment::{AssignmentId, OpenAssignment};
 use crate::debit::Debit;
 use crate::ledger::Ledger;
@@ -34,6 +35,8 @@ pub(crate) struct State {
     pub(crate) kept: BTreeMap<ExperimentId, ArmIndex>,
     /// None: no experiment was only for a part of the installations yet.
     pub(crate) secret: Option<Secret>,
+    /// The shuffled reports of each specification and cell.
+    pub(crate) piles: Piles,
     /// Whether the user has opted out: then only what [`Self::opt_out`] keeps is left.
     pub(crate) opted_out: bool,
 }
@@ -164,6 +167,7 @@ impl State {
         }
         self.last_assignment = draw.id.get();
         self.ledger.debit(draw.price);
+        self.piles.count(draw.digest, draw.cell, draw.price);
         if let Some(day) = draw.day {
             let last = self.last_draws.entry(draw.experiment_id.clone()).or_insert(day);
             *last = day.max(*last);
@@ -236,8 +240,8 @@ impl State {
     }
 
     /// Forgets everything but the spent budget, the assignments' count, and what keeps the user from
-    /// paying anew after opting in again: pseudonyms of the experiments that were reported, and the
-    /// secret.
+    /// paying anew after opting in again: pseudonyms of the experiments that were reported, numbers of
+    /// shuffled reports, and the secret.
     pub(crate) fn opt_out(&mut self) {
         *self = Self {
             ledger: std::mem::take(&mut self.ledger),
@@ -247,6 +251,7 @@ impl State {
                 .map(|(id, day)| (pseudonym(&id), day))
                 .collect(),
             secret: self.secret.take(),
+            piles: std::mem::take(&mut self.piles),
             opted_out: true,
             ..Self::default()
         };

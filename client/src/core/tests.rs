@@ -75,9 +75,15 @@ fn wherever_the_randomness_fails_there_is_one_report_in_the_end() -> Result<(), 
         let later = Timestamp::from_unix_ms(6000);
         let mut sent = Vec::new();
         for attempt in 0..3 {
-            let now = later.after(Duration::from_secs(200 * attempt));
-            let task = patiently(&mut core, &mut failures, |core| core.next_task(now))?;
-            let Task::Upload(task) = task else { return Err(format!("{task:?}").into()) };
+            let mut now = later.after(Duration::from_secs(200 * attempt));
+            let task = loop {
+                match patiently(&mut core, &mut failures, |core| core.next_task(now))? {
+                    Task::Upload(task) => break task,
+                    // After a wait, at a time of its own.
+                    Task::Wait(time) if time.since(now) <= Duration::from_secs(6) => now = time,
+                    other => return Err(format!("{other:?}").into()),
+                }
+            };
             let outcome = match attempt {
                 2 => UploadOutcome::Accepted,
                 _ => UploadOutcome::Retry { retry_after: None },

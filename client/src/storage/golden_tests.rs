@@ -9,7 +9,7 @@ use bandana_shared::participation::Millionths;
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::stored;
 
-use crate::core::{Change, State};
+use crate::core::{Change, Piles, State};
 use crate::core::{PendingReward, PendingRewards};
 use crate::core::{StoredChanges, StoredDone, StoredLedger, StoredState};
 use crate::debit::Debit;
@@ -160,13 +160,17 @@ fn golden_bytes_of_private_contexts() -> Result<(), Failure> {
 }
 
 #[test]
-fn what_versions_5_and_6_had_is_read() -> Result<(), Failure> {
+fn what_versions_5_to_7_had_is_read() -> Result<(), Failure> {
     for (bytes_of_state, bytes_of_changes, changes) in [
         (STATE_SHUFFLED_5, CHANGES_SHUFFLED_5, shuffled_changes()?),
         (STATE_PARTIAL_5, CHANGES_PARTIAL_5, partial_changes()?),
         (STATE_SHUFFLED_6, CHANGES_SHUFFLED_6, shuffled_changes()?),
         (STATE_PARTIAL_6, CHANGES_PARTIAL_6, partial_changes()?),
         (STATE_MEASURING_6, CHANGES_MEASURING_6, measuring_changes(Millionths::NONE)?),
+        (STATE_SHUFFLED_7, CHANGES_SHUFFLED, shuffled_changes()?),
+        (STATE_PARTIAL_7, CHANGES_PARTIAL, partial_changes()?),
+        (STATE_MEASURING_7, CHANGES_MEASURING, measuring_changes(Millionths::from_share(0.25)?)?),
+        (STATE_PRIVATE_7, CHANGES_PRIVATE, private_changes()?),
     ] {
         read_as_today(bytes_of_state, bytes_of_changes, &changes)?;
     }
@@ -177,7 +181,10 @@ fn what_versions_5_and_6_had_is_read() -> Result<(), Failure> {
 fn read_as_today(of_state: &str, of_changes: &str, changes: &[Change]) -> Result<(), Failure> {
     let expected = stored::to_bytes(&StoredState::new(&state_of(changes)?, 4, true))?;
     let read: StoredState = stored::from_bytes(&bytes(of_state)?)?;
-    let (read, _) = read.into_state(true).ok_or("not a state")?;
+    let (mut read, _) = read.into_state(true).ok_or("not a state")?;
+    // What an earlier version paid for as shuffled, it did not count.
+    assert_eq!(read.piles, Piles::default());
+    read.piles = state_of(changes)?.piles;
     assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, expected);
     let mut replayed = State::default();
     let changes: StoredChanges = stored::from_bytes(&bytes(of_changes)?)?;
@@ -189,8 +196,9 @@ fn read_as_today(of_state: &str, of_changes: &str, changes: &[Change]) -> Result
 #[test]
 fn shuffled_state_of_version_4_is_read() -> Result<(), Failure> {
     let read: StoredState = stored::from_bytes(&bytes(STATE_SHUFFLED_4)?)?;
-    let (read, _) = read.into_state(true).ok_or("not a state")?;
+    let (mut read, _) = read.into_state(true).ok_or("not a state")?;
     let expected = state_of(&shuffled_changes()?)?;
+    read.piles = expected.piles.clone();
     let expected = stored::to_bytes(&StoredState::new(&expected, 4, true))?;
     assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, expected);
     Ok(())
@@ -232,6 +240,7 @@ fn earlier_versions_are_read() -> Result<(), Failure> {
         (4, STATE_4, CHANGES_4),
         (5, STATE_5, CHANGES_5),
         (6, STATE_6, CHANGES_6),
+        (7, STATE_7, CHANGES),
     ] {
         let read: StoredState = stored::from_bytes(&bytes(bytes_of_state)?)?;
         let (mut read, number) = read.into_state(true).ok_or("not a state")?;

@@ -127,6 +127,104 @@ fn a_network_that_has_changed_ends_the_wait_and_does_not_end_it_again_and_again(
     Ok(())
 }
 
+/// What a server answers until it lets reports leave.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    /// Nothing, or that all are to wait.
+    All(Option<Duration>),
+    /// That reports of this experiment are to wait.
+    Queue(Option<Duration>),
+    /// A day that is not today.
+    Day,
+}
+
+/// Ten reports that are due within nine hours, in which a server holds them. The times at which they leave
+/// then, in seconds, and how long the client waited for the server.
+fn times_after(held: Held) -> Result<(Vec<u64>, Vec<Duration>), Failure> {
+    let specification = timed(1, 3600, false)?;
+    let mut client = client(&specification)?;
+    let (begin, end) = (at(40_000), at(40_000 + 9 * 3600));
+    let (mut now, mut left, mut waits, mut drawn) = (begin, Vec::new(), Vec::new(), 0);
+    while left.len() < 10 {
+        if drawn < 10 && now.since(begin).as_secs() >= drawn * 3240 {
+            client.draw(&id()?, now)?;
+            drawn += 1;
+        }
+        let is_held = now < end;
+        match client.next_task(now)? {
+            Task::Upload(task) => {
+                let outcome = match held {
+                    Held::All(retry_after) if is_held => UploadOutcome::Unanswered { retry_after },
+                    Held::Queue(retry_after) if is_held => UploadOutcome::Retry { retry_after },
+                    _ => UploadOutcome::Accepted,
+                };
+                client.on_upload_result(task.id(), &outcome, now)?;
+                if outcome == UploadOutcome::Accepted {
+                    left.push(now.since(end).as_secs());
+                } else if let Task::Wait(time) = client.next_task(now)? {
+                    waits.push(time.since(now));
+                }
+            }
+            Task::Fetch(task) => match held {
+                Held::All(retry_after) if is_held => {
+                    client.on_fetch_failed(&task, retry_after, now)?;
+                    if let Task::Wait(time) = client.next_task(now)? {
+                        waits.push(time.since(now));
+                    }
+                }
+                _ => {
+                    let is_lie = is_held && matches!(held, Held::Day) && now > begin;
+                    let day = if is_lie { now.day().forward(7) } else { now.day() };
+                    let fetched = Fetched { day, ..answer(specification.clone(), 10)? };
+                    client.on_fetched(&task, fetched, now)?;
+                }
+            },
+            Task::Wait(time) => {
+                now = now
+                    .after(Duration::from_secs(10))
+                    .min(time.max(now.after(Duration::from_secs(1))))
+            }
+            Task::Done | Task::Shuffled(_) => now = now.after(Duration::from_secs(10)),
+        }
+    }
+    Ok((left, waits))
+}
+
+#[test]
+fn what_a_wait_has_gathered_leaves_at_times_of_its_own() -> Result<(), Failure> {
+    let hours = Some(Duration::from_secs(u32::MAX.into()));
+    for held in
+        [Held::All(None), Held::All(hours), Held::Queue(None), Held::Queue(hours), Held::Day]
+    {
+        let (mut times, _) = times_after(held)?;
+        times.sort_unstable();
+        // They are spread over the hour of their delay, as if each had been released alone. Ten times of
+        // 56 slots: more than four of them in one minute, or all within ten, have odds below 1e-6.
+        let together = |length| {
+            let of = |first: &u64| {
+                times.iter().filter(|time| (*first..first + length).contains(time)).count()
+            };
+            times.iter().map(of).max().unwrap_or(0)
+        };
+        assert!(together(60) <= 4 && together(600) < 10, "{held:?}: {times:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_server_can_ask_for_few_different_waits() -> Result<(), Failure> {
+    for asked in [1_u64, 59, 61, 599, 601, 3000, 3601, 1 << 40] {
+        let (_, waits) = times_after(Held::All(Some(Duration::from_secs(asked))))?;
+        let sizes = [1, 10, 60, 600, 3600];
+        let size = sizes.into_iter().find(|size| *size >= asked).unwrap_or(3600);
+        // The first wait has a random part of at most a second.
+        let first = waits.first().ok_or("no wait")?;
+        let asked = Duration::from_secs(size);
+        assert!(*first >= asked && *first <= asked + Duration::from_millis(1001), "{first:?}");
+    }
+    Ok(())
+}
+
 /// Chooses once on each of `days`, with one report in a window of a day, and counts the reports.
 /// Another fetch before them gets no result.
 fn reported_with_a_lost_fetch(days: u32) -> Result<u32, Failure> {

@@ -116,12 +116,12 @@ fn a_retry_resends_the_same_bytes_after_a_growing_wait() -> Result<(), Failure> 
     let mut now = at(1);
     let mut longest = Duration::ZERO;
     for attempt in 0..30 {
-        let retry = UploadOutcome::Retry { retry_after: Some(Duration::from_secs(2)) };
+        let retry = UploadOutcome::Retry { retry_after: Some(Duration::from_secs(9)) };
         client.on_upload_result(first.id(), &retry, now)?;
         let Task::Wait(next) = client.next_task(now)? else { return Err("no wait".into()) };
         let wait = next.since(now);
-        let bound = Duration::from_secs(2 + (1 << attempt.min(12)).min(3600));
-        assert!(wait >= Duration::from_secs(2) && wait <= bound, "{attempt}: {wait:?}");
+        let bound = Duration::from_secs(10 + (1 << attempt.min(12)).min(3600));
+        assert!(wait >= Duration::from_secs(10) && wait <= bound, "{attempt}: {wait:?}");
         longest = longest.max(wait);
         now = next;
         // Meanwhile the policy has become stale; the upload is sent all the same.

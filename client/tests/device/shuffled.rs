@@ -206,6 +206,63 @@ fn a_shuffled_report_costs_its_local_loss_and_what_its_batch_certifies() -> Resu
 }
 
 #[test]
+fn several_reports_for_an_arm_are_paid_for_as_a_group() -> Result<(), Failure> {
+    let specification = shuffled(2.0)?;
+    let mut client = believing(&specification, Budget::UNLIMITED)?;
+    let floor = Floor::for_epsilon(Epsilon::new(2.0)?);
+    let batch = Shuffling::new(floor, 900)?;
+    let group = |own: u32| batch.of_group(own).ok_or("too many");
+    let first = batch.loss(Delta::new(DELTA)?).get();
+    let mut of_arms = [0_u32; 3];
+    let mut spent = [0.0; 3];
+    for reports in 1..=14_u32 {
+        let before = client.spent().central_lifetime.epsilon;
+        let arm = client.draw(&id()?, at(0))?.arm().get();
+        let after = client.spent().central_lifetime;
+        let price = after.epsilon.saturating_sub(before).to_loss().get();
+        of_arms[arm] += 1;
+        spent[arm] += price;
+        // No report costs less than the one before it, and none more than its local loss.
+        assert!((first..=2.0).contains(&price), "{price}");
+        assert_eq!(
+            after.delta.get(),
+            u64::from(reports) * DeltaUnits::from_delta(Delta::new(DELTA)?).get()
+        );
+        // As if all of an arm lay in one batch.
+        let own = of_arms[arm];
+        if (2..=8).contains(&own) {
+            let delta = group(own)?.delta(PrivacyLoss::new(spent[arm])?).get();
+            assert!(delta <= DELTA * f64::from(own), "{own}: {delta:e}");
+            // The sum of what each costs alone is not enough.
+            let summed = PrivacyLoss::new(first * f64::from(own))?;
+            assert!(group(own)?.delta(summed).get() > DELTA * f64::from(own), "{own}");
+        }
+    }
+    // Another revision has other batches.
+    hear(&mut client, &specification.with_arm(Arm::new("black")?)?, at(2))?;
+    let before = client.spent().central_lifetime.epsilon;
+    client.draw(&id()?, at(2))?;
+    let price = client.spent().central_lifetime.epsilon.saturating_sub(before);
+    assert_eq!(price, NanoNats::from_loss(batch.loss(Delta::new(DELTA)?))?);
+
+    // Other terms of the app say nothing about what the earlier ones left together.
+    let mut client = believing(&specification, Budget::UNLIMITED)?;
+    let arm = client.draw(&id()?, at(0))?.arm();
+    let looser = Shuffled::by(relay()?.1, PrivacyLoss::new(100.0)?, Delta::new(1e-6)?);
+    client.enroll(id()?, acceptance(&specification).shuffled(looser));
+    for _ in 0..10 {
+        let before = client.spent().central_lifetime;
+        let same = client.draw(&id()?, at(0))?.arm() == arm;
+        let after = client.spent().central_lifetime;
+        if same {
+            let price = after.epsilon.saturating_sub(before.epsilon);
+            assert_eq!((price.get(), after.delta), (2_000_000_000, before.delta));
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn each_cap_of_either_account_ends_the_reports() -> Result<(), Failure> {
     let nats = PrivacyLoss::new;
     let delta = |reports: f64| Delta::new(DELTA * (reports + 0.5));

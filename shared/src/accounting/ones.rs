@@ -21,11 +21,12 @@ pub(super) struct Ones {
     lost: f64,
 }
 
-/// What an advantage is computed from: the largest of `gain` P(N = m) - `charge` P(N > m) over m.
-#[derive(Clone, Copy, Debug)]
+/// What an advantage is computed from: the largest over m of the sum over i of `gains[i]` P(N = m - i),
+/// less `charge` P(N > m).
+#[derive(Clone, Debug)]
 pub(super) struct Payoff {
-    /// At least the exact number.
-    pub(super) gain: f64,
+    /// One for each report of one's own, each at least the exact number, and at most 1.
+    pub(super) gains: Vec<f64>,
     /// At most the exact number.
     pub(super) charge: f64,
 }
@@ -105,18 +106,27 @@ impl Ones {
     }
 
     /// An upper bound of the largest payoff over all numbers of ones, at least 0.
-    pub(super) fn advantage(&self, payoff: Payoff) -> f64 {
-        // The tail is a sum, which errs by as many units as it has terms. Products and difference
-        // take 4 more, and the square of all errors is below one unit in 2^20.
-        let error = (self.error + self.values.len() as f64 + 8.0) * UNIT * 1.001;
-        let (gain, charge) = (payoff.gain * (1.0 + error), payoff.charge * (1.0 - error));
+    pub(super) fn advantage(&self, payoff: &Payoff) -> f64 {
+        let own = payoff.gains.len();
+        // The tail is a sum, which errs by as many units as it has terms, and that of the gains by as
+        // many as there are. Products and difference take 4 more, and the square of all errors is
+        // below one unit in 2^20.
+        let error = (self.error + (self.values.len() + own) as f64 + 8.0) * UNIT * 1.001;
+        let (more, less) = (1.0 + error, 1.0 - error);
+        let gains: Vec<f64> =
+            payoff.gains.iter().map(|gain| gain * if *gain > 0.0 { more } else { less }).collect();
+        let charge = payoff.charge * less;
         let (mut tail, mut best) = (0.0, 0.0_f64);
-        for value in self.values.iter().rev() {
-            best = best.max(gain * value - charge * tail);
-            tail += value;
+        for number in (0..self.values.len() + own - 1).rev() {
+            let terms = gains.iter().enumerate().filter_map(|(below, gain)| {
+                Some(gain * self.values.get(number.checked_sub(below)?)?)
+            });
+            best = best.max(terms.sum::<f64>() - charge * tail);
+            tail += self.values.get(number).copied().unwrap_or(0.0);
         }
-        // A value errs by `lost` more. Numbers that are not kept are no likelier than that.
-        let missing = gain * self.lost * 1.001 + UNDERFLOW * (1.0 + payoff.charge);
+        // Values err by `lost` more in all. Numbers that are not kept are no likelier than that.
+        let largest = payoff.gains.iter().copied().fold(0.0, f64::max);
+        let missing = largest * self.lost * 1.001 + UNDERFLOW * (own as f64 + payoff.charge);
         add_up(best.next_up(), missing)
     }
 }

@@ -34,9 +34,23 @@
 //! The bits of people who collude with the observer are known and can be subtracted. All functions
 //! here take the number of *honest* reports: B less the colluders that are to be withstood.
 //!
-//! # Several batches
-//! The certificate is for one report in one batch. A person with several reports composes their
-//! guarantees ([`crate::accounting::guarantee`]).
+//! # Several reports of one person
+//! In different batches their guarantees compose ([`crate::accounting::guarantee`]). In one batch
+//! they don't: m reports of one person are a group, and δ at m times ε is far above m times δ. A
+//! [`Shuffling::of_group`] has m of one's own among B - m others, and is as exact:
+//!
+//! - Neighbours differ in all m. As above, the worst probabilities are t and 1 - t. Own reports whose
+//!   two rewards agree are others. One from t to 1 - t beside one from 1 - t to t changes nothing.
+//!   So a group has j <= m of its own that all go from t to 1 - t, and j = m is the worst: let p and q
+//!   be the numbers of ones with j of 1 - t and of t. Ones of p are likelier than those of q in the
+//!   order of likelihood ratios (sums of independent bits are log-concave), so the divergence is
+//!   P(p > c) - e^ε P(q > c) for some c. If one more of the others, at 1 - t in both, becomes one's
+//!   own, q gets smaller and p stays; if it is at t, p gets larger and q stays.
+//! - With `g_i = P(own >= i | 1 - t) - e^ε P(own >= i | t)` and N the ones among the B - m others, the
+//!   divergence is the largest over c of `Σ g_i P(N = c + 1 - i) - (e^ε - 1) P(N > c)` over i from 1 to
+//!   m, by summation by parts. For m = 1 that is the formula above.
+//! - One more report of the same person costs at most the local ε, and no δ: change the m others
+//!   first, and then this one.
 
 use std::collections::BTreeMap;
 use std::f64::consts::LN_2;
@@ -84,7 +98,12 @@ const FINE_ENOUGH: f64 = 1.0 / (1_u64 << 36) as f64;
 pub struct Shuffling {
     floor: Floor,
     reports: u32,
+    /// How many of the reports are of the person who is protected.
+    own: u32,
 }
+
+/// The most reports of one person in a batch that are certified together.
+pub const OWN_MAX: u32 = 16;
 
 impl Shuffling {
     /// 1 to [`REPORTS_MAX`] honest reports of a channel with this floor.
@@ -93,10 +112,27 @@ impl Shuffling {
     /// [`ShufflingError`] for any other number.
     pub fn new(floor: Floor, reports: u32) -> Result<Self, ShufflingError> {
         if (1..=REPORTS_MAX).contains(&reports) {
-            Ok(Self { floor, reports })
+            Ok(Self { floor, reports, own: 1 })
         } else {
             Err(ShufflingError(reports))
         }
+    }
+
+    /// The same batch, of which `own` reports are of one person, who is protected as a whole. None: not
+    /// 1 to [`OWN_MAX`], or more than there are.
+    ///
+    /// ```
+    /// use bandana_shared::accounting::{delta::Delta, loss::PrivacyLoss, shuffling::Shuffling};
+    /// use bandana_shared::{channel::Floor, epsilon::Epsilon};
+    /// let one = Shuffling::new(Floor::for_epsilon(Epsilon::new(2.0)?), 1000)?;
+    /// let ten = one.of_group(10).ok_or("too many")?;
+    /// let central = one.loss(Delta::new(1e-6)?).get();
+    /// // Basic composition promises 1e-5.
+    /// assert!(ten.delta(PrivacyLoss::new(10.0 * central)?).get() > 4e-5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn of_group(self, own: u32) -> Option<Self> {
+        (1..=OWN_MAX.min(self.reports)).contains(&own).then_some(Self { own, ..self })
     }
 
     /// The least δ with which a report is (`loss`, δ)-differentially private, rounded up by at most
@@ -112,8 +148,8 @@ impl Shuffling {
         // negligible.
         let mut cut = CUTS.0;
         let near = loop {
-            let near = Ones::binomial(self.reports - 1, self.odds(), cut).mirrored();
-            let near = near.advantage(payoff);
+            let near = Ones::binomial(self.reports - self.own, self.odds(), cut).mirrored();
+            let near = near.advantage(&payoff);
             if cut <= near * NEGLIGIBLE || cut <= CUTS.1 {
                 break near;
             }
@@ -121,7 +157,7 @@ impl Shuffling {
         };
         let (mut largest, mut bound) = (near, near);
         self.search(near, |others, is_single| {
-            let advantage = others.advantage(payoff);
+            let advantage = others.advantage(&payoff);
             if !is_single && advantage > largest * (1.0 + FINE_ENOUGH) {
                 return Verdict::Split;
             }
@@ -135,22 +171,24 @@ impl Shuffling {
     }
 
     /// The least ε with which a report is (ε, `delta`)-differentially private, rounded up by at
-    /// most 1e-9; never above the local loss.
+    /// most 1e-9, and that of a group by at most a thousandth; never above the local loss.
     pub fn loss(self, delta: Delta) -> PrivacyLoss {
-        let mut needed = 0.0;
-        let local = self.floor.certified_epsilon();
+        let (mut needed, mut of_single) = (0.0, 0.0);
+        let (local, near) = (self.local_loss(), 1.001);
         self.search(delta.get(), |others, is_single| {
             let fits = |nats: f64| {
                 self.payoff(PrivacyLoss::at_most(nats))
-                    .is_none_or(|payoff| others.advantage(payoff) <= delta.get())
+                    .is_none_or(|payoff| others.advantage(&payoff) <= delta.get())
             };
             if fits(needed) {
                 return Verdict::Done;
             }
-            if !is_single {
+            // A bound that is good enough stands for all its k.
+            if !is_single && (self.own == 1 || !fits(of_single * near)) {
                 return Verdict::Split;
             }
-            let (mut low, mut high) = (needed, local);
+            let (mut low, mut high) =
+                (needed, if is_single { local } else { (of_single * near).min(local) });
             // Halves the interval to 2^-50 of the local loss.
             for _ in 0..50 {
                 let middle = f64::midpoint(low, high);
@@ -161,6 +199,9 @@ impl Shuffling {
                 }
             }
             needed = high;
+            if is_single {
+                of_single = high;
+            }
             if needed >= local { Verdict::Stop } else { Verdict::Done }
         });
         PrivacyLoss::at_most(needed)
@@ -172,7 +213,7 @@ impl Shuffling {
         let delta = central.delta().get();
         let mut fits = true;
         self.search(delta, |others, is_single| {
-            if others.advantage(payoff) <= delta {
+            if others.advantage(&payoff) <= delta {
                 return Verdict::Done;
             }
             fits &= !is_single;
@@ -181,19 +222,60 @@ impl Shuffling {
         fits
     }
 
+    /// The loss of all own reports together, if nothing hides them.
+    fn local_loss(self) -> f64 {
+        mul_up(self.own.into(), self.floor.certified_epsilon())
+    }
+
     /// The payoff of an observer, of which δ is the largest; `None` from the local loss on.
     fn payoff(self, loss: PrivacyLoss) -> Option<Payoff> {
-        if loss.get() >= self.floor.certified_epsilon() {
+        if loss.get() >= self.local_loss() {
             return None;
         }
-        // α = (1 - 2t) - t (e^ε - 1). A term is within 4 units: t, the product and `expm1`.
         let growth = libm::expm1(loss.get());
-        let gain = GuardedSum::default()
-            .plus(self.floor.contrast())
-            .plus(-self.floor.lowest_private_mean() * growth)
-            .upper();
         let charge = growth.next_down().next_down().max(0.0);
-        (gain > 0.0).then_some(Payoff { gain, charge })
+        let gains = if self.own == 1 {
+            // α = (1 - 2t) - t (e^ε - 1). A term is within 4 units: t, the product and `expm1`.
+            let alpha = GuardedSum::default()
+                .plus(self.floor.contrast())
+                .plus(-self.floor.lowest_private_mean() * growth);
+            vec![alpha.upper()]
+        } else {
+            self.gains(growth)
+        };
+        gains.iter().any(|gain| *gain > 0.0).then_some(Payoff { gains, charge })
+    }
+
+    /// For i from 1 on, an upper bound of P(own >= i) at 1 - t, less e^ε times that at t; `growth` is
+    /// e^ε - 1.
+    ///
+    /// A probability of exactly j ones errs by at most 2 m + 4 units: one of t and of 1 - t for each
+    /// factor, as many products, and one for the binomial coefficient, which is exact. Their sum adds m.
+    /// For m = [`OWN_MAX`] that and `growth` are below 64 units; the guard is 128.
+    fn gains(self, growth: f64) -> Vec<f64> {
+        const GUARD: f64 = 1.0 / (1_u64 << 46) as f64;
+        let (low, high) = (self.floor.lowest_private_mean(), self.highest_private_mean());
+        let power = |base: f64, times: u32| (0..times).fold(1.0, |power, _| power * base);
+        let (mut likelier, mut less) = (0.0, 0.0);
+        let mut choices = 1_u64;
+        let mut gains: Vec<f64> = (1..=self.own)
+            .rev()
+            .map(|ones| {
+                let zeros = self.own - ones;
+                likelier += choices as f64 * power(high, ones) * power(low, zeros);
+                less += choices as f64 * power(low, ones) * power(high, zeros);
+                choices = choices * u64::from(ones) / u64::from(zeros + 1);
+                let value = likelier - less - growth * less;
+                (value + (likelier + less + growth * less) * GUARD).next_up().min(1.0)
+            })
+            .collect();
+        gains.reverse();
+        gains
+    }
+
+    /// 1 - t, within a unit.
+    fn highest_private_mean(self) -> f64 {
+        0_u64.wrapping_sub(self.floor.get()) as f64 / 2.0_f64.powi(64)
     }
 
     /// t/(1 - t), within 3 units of 2^-53: two conversions and a quotient.
@@ -206,7 +288,7 @@ impl Shuffling {
     fn search(self, delta: f64, judge: impl FnMut(&Ones, bool) -> Verdict) {
         let cut = (delta * NEGLIGIBLE).clamp(CUTS.1, CUTS.0);
         let mut search = Search { odds: self.odds(), cut, low: BTreeMap::new(), judge };
-        search.visit(&Ones::none(), self.reports - 1);
+        search.visit(&Ones::none(), self.reports - self.own);
     }
 }
 

@@ -4,7 +4,7 @@ use bandana_shared::accounting::delta::Delta;
 use bandana_shared::accounting::guarantee::Guarantee;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::accounting::shuffling::{
-    REPORTS_MAX, Shuffling, clones, largest_local_loss, stronger_clones,
+    OWN_MAX, REPORTS_MAX, Shuffling, clones, largest_local_loss, stronger_clones,
 };
 use bandana_shared::channel::Floor;
 use bandana_shared::epsilon::Epsilon;
@@ -61,6 +61,32 @@ fn exact_delta(local: f64, reports: u32, nats: f64) -> Real {
     largest
 }
 
+/// The largest divergence over what the others say, and over every way in which the two rewards of each
+/// of `own` reports differ, or do not.
+fn exact_delta_of_group(local: f64, reports: u32, own: u32, nats: f64) -> Real {
+    let low = least(local);
+    let high = whole(1) - &low;
+    let mut largest = whole(0);
+    for count in 0..=reports - own {
+        let (high, low) = (&high, &low);
+        let others = (0..reports - own).map(|place| if place < count { high } else { low });
+        for ways in 0..4_u32.pow(own) {
+            let rewards = (0..own).map(|place| match ways / 4_u32.pow(place) % 4 {
+                0 => (high, low),
+                1 => (low, high),
+                2 => (low, low),
+                _ => (high, high),
+            });
+            let (mut here, mut there): (Vec<Real>, Vec<Real>) =
+                rewards.map(|(one, other)| (one.clone(), other.clone())).unzip();
+            here.extend(others.clone().cloned());
+            there.extend(others.clone().cloned());
+            largest = larger(largest, divergence(&here, &there, nats));
+        }
+    }
+    largest
+}
+
 /// Whether δ is above the exact one, and by at most a relative 1e-9 or 1e-250. The exact one may be
 /// off by 2^-200.
 fn just_above(found: Delta, exact: &Real) -> bool {
@@ -92,6 +118,48 @@ fn delta_of_larger_batches_is_just_above_brute_force() {
         let exact = exact_delta(local, reports, nats);
         assert!(just_above(found, &exact), "{local} {reports} {nats}: {found:?} {exact}");
     }
+}
+
+#[test]
+fn delta_of_a_group_is_just_above_brute_force() {
+    for local in [0.05, 0.7, 2.0, 6.0] {
+        for (reports, own) in [(2, 2), (3, 2), (6, 2), (3, 3), (6, 3), (4, 4), (6, 4)] {
+            for part in [0.0, 0.1, 0.4, 0.8, 0.97] {
+                let nats = local * part * f64::from(own);
+                let group = shuffled(local, reports).of_group(own).unwrap();
+                let (found, exact) =
+                    (group.delta(loss(nats)), exact_delta_of_group(local, reports, own, nats));
+                assert!(just_above(found, &exact), "{local} {reports} {own} {nats}: {found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn several_reports_in_one_batch_are_no_composition() {
+    for (local, central) in [(2.0, 0.35), (3.45, 1.0)] {
+        let one = shuffled(local, 1000);
+        let delta_of_one = one.delta(loss(central)).get();
+        for own in 2..=10_u32 {
+            let group = one.of_group(own).unwrap();
+            let summed = loss(central * f64::from(own));
+            let found = group.delta(summed).get();
+            assert!(found > 1.1 * f64::from(own) * delta_of_one, "{local} {own}: {found:e}");
+            // The inverse keeps to a δ, and is at most a thousandth too large.
+            let allowed = delta(delta_of_one * f64::from(own));
+            let needed = group.loss(allowed).get();
+            assert!(group.delta(loss(needed)).get() <= allowed.get());
+            assert!(group.delta(loss(needed * 0.998)).get() > allowed.get(), "{local} {own}");
+            assert!(needed > summed.get());
+        }
+    }
+    let three = shuffled(1.0, 3);
+    assert_eq!(
+        three.of_group(3).unwrap().loss(Delta::ZERO).get(),
+        3.0 * three.loss(Delta::ZERO).get()
+    );
+    assert_eq!((three.of_group(0), three.of_group(4)), (None, None));
+    assert_eq!(shuffled(1.0, 1000).of_group(OWN_MAX + 1), None);
 }
 
 #[test]

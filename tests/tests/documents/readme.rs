@@ -93,7 +93,7 @@ async fn five_minutes_can_be_pasted() -> anyhow::Result<()> {
 
 /// The steps with `cargo run` in the app's folder replaced by the program already built.
 fn as_cargo() -> anyhow::Result<Vec<Step>> {
-    let run = "cargo() { [ \"$1 $2\" = 'run --' ] && documented-app \"$3\"; }";
+    let run = "cargo() { [ \"$1 $2\" = 'run --' ] && shift 2 && documented-app \"$@\"; }";
     Ok(chapters(&format!("## Cargo\n```sh\n{run}\n```\n"))?.remove(0).steps)
 }
 
@@ -137,11 +137,12 @@ async fn the_app_can_be_built_from_what_its_manifest_names() -> anyhow::Result<(
 }
 
 /// The output of an app started in an empty folder.
-async fn app(url: &str) -> anyhow::Result<(String, String)> {
+async fn app(arguments: &[&str]) -> anyhow::Result<(String, String)> {
     let folder = tempfile::tempdir()?;
     let mut app = Command::new(PROGRAMS[0].1);
     app.arg0(APP);
-    let output = app.arg(url).current_dir(folder.path()).clean_environment().output().await?;
+    let output =
+        app.args(arguments).current_dir(folder.path()).clean_environment().output().await?;
     ensure!(output.status.success(), "{output:?}");
     Ok((String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?))
 }
@@ -154,14 +155,22 @@ async fn the_app_says_why_it_shows_its_default() -> anyhow::Result<()> {
         let mut aggregator = Aggregator::start(PROGRAMS[0].1).await?;
         let made = three_arms("button-colour");
         aggregator.create(Specification { simulation, epsilon, ..made }).await?;
-        let (shown, said) = app(&aggregator.process.device_url).await?;
+        let (shown, said) = app(&[&aggregator.process.device_url, "--demonstration"]).await?;
         assert_eq!(shown, "show blue\nreports counted: 0\n");
         assert!(said.contains("shows its default") && said.contains(why), "{said}");
         aggregator.process.stop().await?;
     }
+    // What people copy takes no experiment of a demonstration, which does not hide when a user reacted.
+    let mut aggregator = Aggregator::start(PROGRAMS[0].1).await?;
+    aggregator.create(three_arms("button-colour")).await?;
+    let (shown, said) = app(&[&aggregator.process.device_url]).await?;
+    assert_eq!(shown, "show blue\nreports counted: 0\n");
+    assert!(said.contains("shows its default") && said.contains("release delay"), "{said}");
+    assert!(!said.contains("DEMONSTRATION"), "{said}");
+    aggregator.process.stop().await?;
     // The server has no experiment.
     let aggregator = Aggregator::start(PROGRAMS[0].1).await?;
-    let (shown, said) = app(&aggregator.process.device_url).await?;
+    let (shown, said) = app(&[&aggregator.process.device_url, "--demonstration"]).await?;
     assert_eq!(shown, "show blue\nreports counted: 0\n");
     assert!(said.contains("no server has told") && said.contains("NotFound"), "{said}");
     aggregator.process.stop().await

@@ -302,10 +302,15 @@ async fn one_content_has_one_budget_whatever_it_is_called() -> anyhow::Result<()
     server.spend("more", 0.1).await?;
     let changed = format!("{text}one more,18,Bonn,2\n");
     std::fs::write(server.file("one-more.csv"), changed)?;
-    let mut server = server.kill_and_restart().await?;
+    // Without a restart: what is in memory is of the file that was there.
     let status = server.spend("more", 0.1).await.err().context("another file was asked")?;
     ensure!(status.code() == Code::FailedPrecondition, "{status}");
     ensure!(status.message().contains("is not the one that was registered"), "{status}");
+    std::fs::remove_file(server.file("one-more.csv"))?;
+    let status = server.spend("more", 0.1).await.err().context("no file was asked")?;
+    ensure!(status.code() == Code::NotFound, "{status}");
+    std::fs::copy(server.file("kept"), server.file("one-more.csv"))?;
+    server.spend("more", 0.1).await?;
     // With two columns of one name, their order would decide which one is meant.
     for (name, text) in [("one", "ill,ill\nno,yes\n"), ("other", "ill,ill\nyes,no\n")] {
         std::fs::write(server.file("ill.csv"), text)?;
@@ -313,6 +318,71 @@ async fn one_content_has_one_budget_whatever_it_is_called() -> anyhow::Result<()
         ensure!(status.code() == Code::InvalidArgument, "{status}");
         ensure!(status.message().contains("give each a name of its own"), "{status}");
     }
+    server.process.stop().await
+}
+
+/// The same rows, as PostgreSQL, DuckDB, pandas and others write them.
+#[tokio::test]
+async fn files_that_mean_the_same_have_one_budget() -> anyhow::Result<()> {
+    let mut server = Server::start().await?;
+    let table = |heading: &str, row: &dyn Fn(u64) -> String| {
+        let rows: Vec<String> = (0..30).map(row).collect();
+        format!("{heading}\n{}\n", rows.join("\n"))
+    };
+    let minute = |row: u64| format!("{:02}:{:02}", 3 + row / 6, row % 6 * 10);
+    let plain = |row: u64| {
+        let ill = ["true", "false", ""][(row % 3) as usize];
+        format!("2024-05-01T{}:00Z,{ill},{}", minute(row), 18 + row % 7)
+    };
+    let files = [
+        ("utc.csv", table("seen at,ill,age", &plain)),
+        (
+            "postgres.csv",
+            table("seen_at,ill,age", &|row| {
+                let ill = ["t", "f", "\\N"][(row % 3) as usize];
+                format!("2024-05-01 {}:00+00,{ill},{}", minute(row), 18 + row % 7)
+            }),
+        ),
+        (
+            "duckdb.csv",
+            table("Seen_At,Ill,age", &|row| {
+                let ill = ["1", "0", "NULL"][(row % 3) as usize];
+                format!(
+                    "2024-05-01 {:02}:{:02}:00+05:30,{ill},{}",
+                    8 + (row * 10 + 30) / 60,
+                    (row * 10 + 30) % 60,
+                    18 + row % 7
+                )
+            }),
+        ),
+        (
+            "pandas.csv",
+            table(",SEEN AT,ill,age", &|row| {
+                let ill = ["True", "False", "NaN"][(row % 3) as usize];
+                format!("{row},2024-05-01 {}:00+00:00,{ill},{}", minute(row), 18 + row % 7)
+            }),
+        ),
+        (
+            "numbered.csv",
+            table("age,id,seen-at,ill", &|row| {
+                let ill = ["yes", "no", ""][(row % 3) as usize];
+                format!("{},{},2024-05-01 {},{ill}", 18 + row % 7, (row * 7) % 30 + 1, minute(row))
+            }),
+        ),
+    ];
+    for (name, text) in &files {
+        std::fs::write(server.file(name), text)?;
+    }
+    server.register("visits", "utc.csv", &["age:18..30"]).await?;
+    for (name, _) in &files {
+        let status = server.refused("again", name, &["age:18..30"]).await?;
+        ensure!(status.code() == Code::AlreadyExists, "{name}: {status}");
+        ensure!(status.message().contains("visits"), "{name}: {status}");
+    }
+    // An instant that is another one is another value.
+    let later = files[1].1.replacen("+00,", "-07,", 1);
+    std::fs::write(server.file("later.csv"), later)?;
+    server.register("later", "later.csv", &["age:18..30"]).await?;
     server.process.stop().await
 }
 

@@ -324,7 +324,65 @@ async fn what_makes_no_sense_is_refused_and_costs_nothing() -> anyhow::Result<()
     let status = server.curator.open_session(free).await.err().context("a session for nothing")?;
     ensure!(status.message().contains("epsilon is 0"), "{status}");
     ensure!(server.ask_session("*").await.is_err_and(|status| status.code() == Code::NotFound));
+    for (chooser, weights, epsilon, message) in [
+        (7, vec![], 0.1, "there is no chooser 7"),
+        (-1, vec![1, 1], 0.1, "there is no chooser -1"),
+        (2, vec![1, 1], 0.1, "report noisy max has no weights"),
+        (1, vec![1], 0.1, "weights"),
+        // What an answer tells beside its noise is not to be had for next to nothing.
+        (1, vec![], 1e-9, "a question costs at least 0.0001 of epsilon"),
+    ] {
+        let choice = v1::Choice {
+            column: "ill".to_owned(),
+            aim: Some(v1::choice::Aim::MostCommon(v1::MostCommon {})),
+            chooser,
+            weights,
+        };
+        let request = AskRequest {
+            data_set: "people".to_owned(),
+            price: Some(ask_request::Price::Epsilon(epsilon)),
+            question: Some(ask_request::Question::Choice(choice)),
+            ..AskRequest::default()
+        };
+        let status = server.curator.ask(request).await.err().context(message)?;
+        ensure!(status.code() == Code::InvalidArgument, "{status}");
+        ensure!(status.message().contains(message), "{status}");
+    }
+    let cheap = opening(v1::SessionChoice { updates: 1, threshold: 10 }, 1e-6);
+    ensure!(server.curator.open_session(cheap).await.is_err(), "a session for next to nothing");
     ensure!(server.spent().await? == 0);
+    server.process.stop().await
+}
+
+#[tokio::test]
+async fn a_data_set_that_was_withdrawn_is_answered_no_more() -> anyhow::Result<()> {
+    let mut server = Server::start().await?;
+    server.register(30.0).await?;
+    let plan = v1::SessionChoice { updates: 9, threshold: 300 };
+    server.curator.open_session(opening(plan, 20.0)).await?;
+    server.ask_session("ill=yes").await?;
+    server.count("*", 1.0).await?;
+    let withdrawal = |name: &str| v1::WithdrawDataSetRequest { name: name.to_owned() };
+    let unknown = server.curator.withdraw_data_set(withdrawal("nobody")).await;
+    ensure!(unknown.is_err_and(|status| status.code() == Code::NotFound));
+    for _ in 0..2 {
+        let set = server.curator.withdraw_data_set(withdrawal("people")).await?.into_inner();
+        ensure!(set.withdrawn && set.spent_nanos == 30_000_000_000, "{set:?}");
+        let listed = server.curator.list_data_sets(ListDataSetsRequest::default()).await?;
+        ensure!(listed.into_inner().data_sets == [set]);
+        for _ in 0..2 {
+            for refused in [server.count("*", 0.1).await.err(), server.ask_session("*").await.err()]
+            {
+                let status = refused.context("an answer")?;
+                ensure!(status.code() == Code::FailedPrecondition, "{status}");
+                ensure!(status.message().contains("people was withdrawn"), "{status}");
+            }
+            server = server.kill_and_restart().await?;
+        }
+    }
+    // Its rows have no other budget.
+    let status = server.register(1.0).await.err().context("a second budget")?;
+    ensure!(status.code() == Code::AlreadyExists, "{status}");
     server.process.stop().await
 }
 

@@ -64,6 +64,7 @@ const METHODS: &[(&str, &str)] = &[
     ("TrustedOperator/DeleteTrustedExperiment", ""),
     ("TrustedOperator/GetReleased", "ve"),
     ("Curator/RegisterDataSet", "c"),
+    ("Curator/WithdrawDataSet", "c"),
     ("Curator/ListDataSets", "ac"),
     ("Curator/ListDebits", "ac"),
     ("Curator/Ask", "a"),

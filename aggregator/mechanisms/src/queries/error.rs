@@ -152,6 +152,25 @@ pub enum QueryError {
         /// The column.
         column: String,
     },
+    /// A sum that may not fit its number.
+    #[error(
+        "the sum of column {column} over {rows} rows may lie beyond 2^62, where no number of the \
+         answer goes; register the column in a coarser unit, or from another origin"
+    )]
+    SumTooLarge {
+        /// The column.
+        column: String,
+        /// The number of rows.
+        rows: u64,
+    },
+    /// Weights for a mechanism that has none.
+    #[error(
+        "report noisy max has no weights; leave them out, or choose by the exponential mechanism"
+    )]
+    WeightsOfNoisyMax,
+    /// A way to choose that this version does not know.
+    #[error("there is no chooser {0}; 1 is the exponential mechanism, and 2 report noisy max")]
+    Chooser(i32),
     /// Data without rows.
     #[error("the data set has no rows")]
     NoRows,

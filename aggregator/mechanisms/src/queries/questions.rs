@@ -15,7 +15,7 @@ use super::price::{LossShape, Measure, Price, check_beta, of_each};
 use super::rows::Rows;
 use super::selection::Selection;
 use super::synthetic::{SyntheticRelease, rows_for};
-use crate::noise::{DiscreteGaussian, DiscreteLaplace, Ratio};
+use crate::noise::{DiscreteGaussian, DiscreteLaplace, Ratio, STEPS_MAX};
 
 /// Maximum number of counts, columns or candidates in one question.
 pub const PARTS_MAX: usize = 10_000;
@@ -259,7 +259,9 @@ fn histogram<R: Rng + ?Sized>(
 /// a release of its own for an equal part of the price: Laplace noise of scale k W/ε, or Gaussian
 /// noise of variance k W²/(2 ρ). Columns have units that can't be compared, so all have the same
 /// noise relative to their width. A column of one value has a public sum, without noise. Values are
-/// integers, which need no rounding.
+/// integers, which need no rounding, and are summed as their distances from the lowest one, below
+/// 2^43 in all; the rest of the sum is public. A column whose sum may lie beyond 2^62 is refused, as
+/// rows and range say.
 fn sums<R: Rng + ?Sized>(
     rows: &Rows,
     columns: &[String],
@@ -274,6 +276,10 @@ fn sums<R: Rng + ?Sized>(
         let range = column.range();
         let (lowest, highest) =
             range.ok_or_else(|| QueryError::NotNumbers { column: name.clone() })?;
+        let largest = u128::from(lowest.unsigned_abs().max(highest.unsigned_abs()));
+        if largest * u128::from(rows.count()) > u128::from(STEPS_MAX.unsigned_abs()) {
+            return Err(QueryError::SumTooLarge { column: name.clone(), rows: rows.count() });
+        }
         parts.push((place, lowest, highest.abs_diff(lowest)));
     }
     let noisy = parts.iter().filter(|(_, _, width)| *width > 0).count() as u64;
@@ -285,19 +291,21 @@ fn sums<R: Rng + ?Sized>(
         .iter()
         .map(|&(_, _, width)| (width > 0).then(|| SumNoise::new(width, noisy, price)).transpose())
         .collect::<Result<_, _>>()?;
-    let sum = |(place, lowest): (usize, i64)| {
-        let frequencies = rows.frequencies(place).into_iter().zip(lowest..);
-        let sum: i128 = frequencies.map(|(n, value)| i128::from(n) * i128::from(value)).sum();
-        i64::try_from(sum).unwrap_or(if sum > 0 { i64::MAX } else { i64::MIN })
+    let above = |place: usize| -> i64 {
+        rows.frequencies(place)
+            .into_iter()
+            .zip(0..)
+            .map(|(n, distance): (i64, i64)| n * distance)
+            .sum()
     };
     let mut numbers = Vec::new();
     for ((label, &(place, lowest, _)), noise) in columns.iter().zip(&parts).zip(noises) {
-        let (exact, label) = (sum((place, lowest)), label.clone());
+        let (public, label) = (signed(rows.count()) * lowest, label.clone());
         numbers.push(match noise {
-            None => NoisyNumber { label, value: exact, accuracy: 0 },
+            None => NoisyNumber { label, value: public, accuracy: 0 },
             Some(noise) => {
-                let (value, accuracy) = (noise.release(exact, rng), noise.quantile(each));
-                NoisyNumber { label, value, accuracy }
+                let value = public.saturating_add(noise.release(above(place), rng));
+                NoisyNumber { label, value, accuracy: noise.quantile(each) }
             }
         });
     }

@@ -1,14 +1,14 @@
 //! A cache of rows, read from the directory of data sets.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::universe::Schema;
 use thiserror::Error;
 
-use crate::datasets::data_file::DataFile;
+use crate::datasets::data_file::{DataFile, FileState};
 use crate::datasets::fingerprint::{Fingerprint, FingerprintKey};
 use crate::datasets::reading::ReadError;
 use crate::store::{CuratorName, DataSetRecord};
@@ -17,7 +17,7 @@ use crate::store::{CuratorName, DataSetRecord};
 #[derive(Debug)]
 pub(super) struct DatasetCache {
     directory: Option<PathBuf>,
-    rows: Mutex<HashMap<CuratorName, Arc<Rows>>>,
+    rows: Mutex<HashMap<CuratorName, (FileState, Arc<Rows>)>>,
 }
 
 impl DatasetCache {
@@ -27,30 +27,29 @@ impl DatasetCache {
 
     /// Opens a file of the directory.
     pub(super) fn open(&self, name: &str) -> Result<DataFile, DatasetCacheError> {
-        let directory = self.directory.as_ref().ok_or(DatasetCacheError::NoDirectory)?;
-        DataFile::open(directory, name).map_err(|error| {
-            let file = name.to_owned();
-            match error {
-                ReadError::File(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
-                    DatasetCacheError::Missing { file }
-                }
-                ReadError::NotAName => DatasetCacheError::NotAName { file },
-                ReadError::NotRegular => DatasetCacheError::NotRegular { file },
-                other => DatasetCacheError::Read(other),
-            }
-        })
+        DataFile::open(self.directory()?, name).map_err(|error| unread(error, name))
     }
 
-    /// The rows of a data set, if its file has the registered content.
+    fn directory(&self) -> Result<&Path, DatasetCacheError> {
+        self.directory.as_deref().ok_or(DatasetCacheError::NoDirectory)
+    }
+
+    /// The rows of a data set, if its file has the registered content. What is in memory counts only as
+    /// long as the file is there, and nothing that the file system says of it has changed.
     pub(super) fn rows(
         &self,
         record: &DataSetRecord,
         key: &FingerprintKey,
     ) -> Result<Arc<Rows>, DatasetCacheError> {
-        let kept = |rows: &HashMap<_, Arc<Rows>>| rows.get(&record.name).map(Arc::clone);
-        if let Some(rows) = kept(&self.rows.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return Ok(rows);
+        let directory = self.directory()?;
+        let looked = DataFile::look(directory, &record.file);
+        let mut all = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&looked, all.get(&record.name)) {
+            (Ok(state), Some((kept, rows))) if state == kept => return Ok(Arc::clone(rows)),
+            _ => drop(all.remove(&record.name)),
         }
+        drop(all);
+        looked.map_err(|error| unread(error, &record.file))?;
         let file = self.open(&record.file)?;
         let schema = schema(record)?;
         let rows = if is_same_file(record, &file, key) {
@@ -59,12 +58,13 @@ impl DatasetCache {
             let changed = || DatasetCacheError::Changed { file: record.file.clone() };
             // Errors of a different file are not revealed.
             let (rows, content) = file.rows_and_content(&schema).map_err(|_| changed())?;
-            let is_same = record.content == Some(key.of_content(&content));
+            let codes = [key.of_content(&content), key.of_earlier_content(&content)];
+            let is_same = record.content.is_some_and(|known| codes.contains(&known));
             is_same.then_some(rows).ok_or_else(changed)?
         };
         let rows = Arc::new(rows);
         let mut all = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(record.name.clone(), Arc::clone(&rows));
+        all.insert(record.name.clone(), (file.state(), Arc::clone(&rows)));
         Ok(rows)
     }
 
@@ -82,6 +82,18 @@ impl DatasetCache {
         let (_, content) =
             file.rows_and_content(&schema(record)?).map_err(DatasetCacheError::Read)?;
         Ok((key.of_file(&file.digest()), key.of_content(&content)))
+    }
+}
+
+fn unread(error: ReadError, name: &str) -> DatasetCacheError {
+    let file = name.to_owned();
+    match error {
+        ReadError::File(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
+            DatasetCacheError::Missing { file }
+        }
+        ReadError::NotAName => DatasetCacheError::NotAName { file },
+        ReadError::NotRegular => DatasetCacheError::NotRegular { file },
+        other => DatasetCacheError::Read(other),
     }
 }
 

@@ -11,18 +11,21 @@ mod permits;
 mod registration;
 mod sessions;
 mod wire;
+mod withdrawal;
 
 use crate::explain::explain;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::wire::v1::curator_server::Curator;
 use bandana_shared::wire::v1::{
     self, AskRequest, AskResponse, AskSessionRequest, AskSessionResponse, DataSet,
     ListDataSetsRequest, ListDataSetsResponse, ListDebitsRequest, ListDebitsResponse,
-    OpenSessionRequest, RegisterDataSetRequest, Session,
+    OpenSessionRequest, RegisterDataSetRequest, Session, WithdrawDataSetRequest,
 };
+use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use super::pages::{Page, READ_AT_ONCE, read_newest};
@@ -53,6 +56,13 @@ const QUESTIONS_OF_EACH: usize = 2;
 /// Most concurrent lists, in all and of one caller. Lists don't wait for questions.
 const LISTS_AT_ONCE: usize = 8;
 const LISTS_OF_EACH: usize = 2;
+
+/// The time of the fastest answer.
+const TICK: Duration = Duration::from_millis(25);
+
+/// The least that a question costs, and a session: 10^-4 of epsilon, 10^-6 of rho.
+const LEAST_EPSILON_NANOS: u64 = 100_000;
+const LEAST_RHO_NANOS: u64 = 1_000;
 
 /// Most attempts at a round, when other replicas are first.
 const ATTEMPTS: usize = 200;
@@ -104,6 +114,23 @@ impl CuratorService {
         done.await.map_err(|error| internal("the question could not be worked on", error))?
     }
 
+    /// Runs `work` about rows, whose result is there at a time of the grid only. Its permit is held
+    /// until then, so that no other question tells when the work ended.
+    async fn work_on_rows<T: Send + 'static>(
+        &self,
+        place: QueryPermit,
+        work: impl FnOnce(&Inner) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        let begun = Instant::now();
+        let inner = Arc::clone(&self.0);
+        let done = tokio::task::spawn_blocking(move || (work(&inner), place)).await;
+        tokio::time::sleep_until(begun + on_grid(begun.elapsed())).await;
+        let (done, place) =
+            done.map_err(|error| internal("the question could not be worked on", error))?;
+        drop(place);
+        done
+    }
+
     async fn commit(&self, change: CuratorChange) -> Result<(), Status> {
         self.0.ingest.curate(change).await.map_err(|error| decline(&error))
     }
@@ -123,7 +150,7 @@ impl CuratorService {
             let asked = question.clone();
             let place = self.0.questions.take(caller).await?;
             let (back, compared) = self
-                .work(place, move |inner| {
+                .work_on_rows(place, move |inner| {
                     let compared = held.compare(&asked, inner)?;
                     Ok((held, compared))
                 })
@@ -159,7 +186,7 @@ impl CuratorService {
         let asked = wire::ParsedQuery::new(request).map_err(refuse)?;
         let (of, known) = (data_set.clone(), question.clone());
         let (answer, debit) = self
-            .work(place, move |inner| {
+            .work_on_rows(place, move |inner| {
                 if let Some(question) = known
                     && let Some(answer) = question.answer(inner)?
                 {
@@ -167,6 +194,8 @@ impl CuratorService {
                 }
                 let record = inner.record(&of)?;
                 let price = asked.question.charge(asked.price, record.measure).map_err(refuse)?;
+                inner.check_in_use(&record)?;
+                check_least(record.measure, price)?;
                 check_budget(&record, price)?;
                 let rows = inner.rows(&record)?;
                 let mut rng = generator()?;
@@ -211,9 +240,38 @@ impl Inner {
 
     /// The data set's rows.
     fn rows(&self, record: &DataSetRecord) -> Result<Arc<Rows>, Status> {
+        self.check_in_use(record)?;
         let key = self.reader.fingerprint_key().map_err(unreadable)?;
         self.data_sets_cache.rows(record, &key).map_err(|error| uncached(&error))
     }
+}
+
+/// The time from the begin of a question at which its answer is given: the least power of two times
+/// [`TICK`] that the work did not exceed.
+fn on_grid(worked: Duration) -> Duration {
+    let mut time = TICK;
+    while time < worked {
+        time *= 2;
+    }
+    time
+}
+
+/// Refuses a price that is next to nothing. What an answer tells beside its noise, as by the time that
+/// it took, would else be had as often as one likes.
+fn check_least(measure: Measure, price: u64) -> Result<(), Status> {
+    let (least, name) = match measure {
+        Measure::Pure => (LEAST_EPSILON_NANOS, "epsilon"),
+        Measure::Concentrated => (LEAST_RHO_NANOS, "rho"),
+    };
+    if price >= least {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "a question costs at least {} of {name}, and this one {}; pay more, or ask several counts at \
+         once",
+        amount(least),
+        amount(price)
+    )))
 }
 
 /// An early check that a price is affordable; the debit decides.
@@ -306,6 +364,14 @@ impl Curator for CuratorService {
         Ok(Response::new(registered))
     }
 
+    async fn withdraw_data_set(
+        &self,
+        request: Request<WithdrawDataSetRequest>,
+    ) -> Result<Response<DataSet>, Status> {
+        let caller = Caller::of(request.extensions());
+        self.withdraw(&caller, name(request.into_inner().name)?).await.map(Response::new)
+    }
+
     async fn list_data_sets(
         &self,
         request: Request<ListDataSetsRequest>,
@@ -315,10 +381,14 @@ impl Curator for CuratorService {
         let page = Page::of("data sets", request.page_size, &request.page_token)?;
         let place = self.0.lists.take(&caller).await?;
         let read = move |inner: &Inner| {
+            let told = |record: DataSetRecord| {
+                let withdrawn = inner.is_withdrawn(&record)?;
+                let told = DataSet { withdrawn, ..wire::data_set(record) };
+                Ok((told.name.clone(), told))
+            };
             let read = |after: &str| {
                 let records = inner.reader.data_sets_after(after, READ_AT_ONCE)?;
-                let records = records.into_iter().map(wire::data_set);
-                Ok(records.map(|data_set| (data_set.name.clone(), data_set)).collect())
+                records.into_iter().map(told).collect()
             };
             page.read(read).map_err(|error: StoreError| unreadable(error))
         };
@@ -396,6 +466,7 @@ impl Curator for CuratorService {
                 // A session whose rows are unavailable must cost nothing.
                 inner.rows(&of)?;
                 let price = plan.price(of.measure).map_err(refuse)?;
+                check_least(of.measure, price)?;
                 check_budget(&of, price)?;
                 let secret = SessionSecret::draw(&plan.plan, &mut generator()?).map_err(refuse)?;
                 let purpose = format!("session {opened}, {}", plan.words());

@@ -84,6 +84,7 @@ pub(super) struct HeldSession {
 /// A session as of the last known update.
 #[derive(Debug)]
 struct LoadedSession {
+    data_set: CuratorName,
     universe: Universe,
     histogram: Vec<u64>,
     weights: MultiplicativeWeights,
@@ -168,6 +169,8 @@ impl LoadedSession {
         // A store that was set back in time has another state under the same name.
         let kept = kept.filter(|session| session.rounds <= rounds);
         let mut session = if let Some(session) = kept {
+            // Its file may be another one by now, or gone.
+            inner.rows(&inner.record(&session.data_set)?)?;
             session
         } else {
             let record = inner.reader.session(name).map_err(unreadable)?;
@@ -189,7 +192,8 @@ impl LoadedSession {
         let (count, cells) = (rows.count(), universe.cells());
         let weights = MultiplicativeWeights::new(plan, count, cells, secret);
         let (histogram, weights) = (rows.histogram(&universe), weights.map_err(refuse)?);
-        Ok(Self { universe, histogram, weights, rounds: 0, selected: None })
+        let data_set = data_set.name;
+        Ok(Self { data_set, universe, histogram, weights, rounds: 0, selected: None })
     }
 
     /// Applies the updates committed since the last read, by any replica.

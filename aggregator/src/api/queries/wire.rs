@@ -62,6 +62,13 @@ pub(super) fn register(
         .check_headings()
         .and_then(|()| file.rows_and_content(&schema))
         .map_err(|error| uncached(&super::dataset_cache::DatasetCacheError::Read(error)))?;
+    // A file that is gone by now was registered by an earlier version, and can't be read anew.
+    let earlier = key.of_earlier_content(&content);
+    let mut known = inner.reader.data_sets(None).map_err(unreadable)?.into_iter();
+    if let Some(same) = known.find(|record| record.content == Some(earlier)) {
+        let refusal = CuratorRefusal::ContentRegistered(same.name);
+        return Err(Status::already_exists(refusal.to_string()));
+    }
     let columns: Vec<String> = schema.columns().iter().map(ToString::to_string).collect();
     Ok(DataSetRecord {
         name,
@@ -77,7 +84,7 @@ pub(super) fn register(
     })
 }
 
-/// A data set for the wire.
+/// A data set for the wire that was not withdrawn.
 pub(super) fn data_set(record: DataSetRecord) -> v1::DataSet {
     v1::DataSet {
         name: record.name.to_string(),
@@ -88,6 +95,7 @@ pub(super) fn data_set(record: DataSetRecord) -> v1::DataSet {
         budget_nanos: record.budget,
         spent_nanos: record.spent,
         unix_seconds: record.at.get(),
+        withdrawn: false,
     }
 }
 
@@ -129,10 +137,13 @@ impl ParsedQuery {
             Wire::Histogram(v1::Histogram { columns }) => Question::Histogram { columns },
             Wire::Sums(v1::Sums { columns }) => Question::Sums { columns },
             Wire::Choice(choice) => {
-                let chooser = match choice.chooser() {
-                    v1::Chooser::NoisyMax => Chooser::NoisyMax,
-                    _ if choice.weights.is_empty() => Chooser::Exponential(None),
-                    _ => Chooser::Exponential(Some(choice.weights)),
+                let chooser = v1::Chooser::try_from(choice.chooser);
+                let chooser = match chooser.map_err(|_| QueryError::Chooser(choice.chooser))? {
+                    v1::Chooser::NoisyMax if choice.weights.is_empty() => Chooser::NoisyMax,
+                    v1::Chooser::NoisyMax => return Err(QueryError::WeightsOfNoisyMax),
+                    v1::Chooser::Unspecified | v1::Chooser::Exponential => {
+                        Chooser::Exponential(Some(choice.weights).filter(|all| !all.is_empty()))
+                    }
                 };
                 let aim = match choice.aim {
                     Some(choice::Aim::MostCommon(v1::MostCommon {})) => Aim::MostCommon,

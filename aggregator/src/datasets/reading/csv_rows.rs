@@ -1,9 +1,9 @@
 //! Rows of CSV files with a header line.
 
-use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::universe::Schema;
 
-use super::{ReadError, Reading, check_names, places};
+use super::{Read, ReadError, Reading, check_names, places};
+use crate::datasets::content::Numbering;
 use crate::datasets::data_file::DataFile;
 
 /// Checks that column names are distinct.
@@ -19,12 +19,24 @@ fn headings(reader: &mut csv::Reader<&[u8]>) -> Result<csv::ByteRecord, ReadErro
     Ok(reader.byte_headers().map_err(|_| ReadError::Line { line: 1 })?.clone())
 }
 
-/// The declared columns, and on request the digest of the content.
+/// The columns that only number the rows.
+pub(super) fn numbering(file: &DataFile) -> Result<Numbering, ReadError> {
+    let mut reader = reader(file);
+    let mut numbering = Numbering::new(headings(&mut reader)?.len());
+    let mut record = csv::ByteRecord::new();
+    // What is no line of CSV is refused when the rows are read.
+    while reader.read_byte_record(&mut record).unwrap_or(false) {
+        numbering.look(|place| record.get(place));
+    }
+    Ok(numbering.decided())
+}
+
+/// The declared columns, and on request the digests of the content.
 pub(super) fn rows(
     file: &DataFile,
     schema: &Schema,
-    content: bool,
-) -> Result<(Rows, [u8; 32]), ReadError> {
+    content: Option<&Numbering>,
+) -> Result<Read, ReadError> {
     let mut reader = reader(file);
     let headings = headings(&mut reader)?;
     let names: Vec<&[u8]> = headings.iter().collect();
@@ -50,6 +62,8 @@ pub(super) fn rows(
 
 #[cfg(test)]
 mod tests {
+    use bandana_mechanisms::queries::rows::Rows;
+
     use super::*;
 
     fn from_csv(text: &str) -> Result<Rows, ReadError> {

@@ -13,7 +13,7 @@ use bandana_mechanisms::queries::universe::{Column, Schema};
 
 pub use error::ReadError;
 
-use super::content::ContentHasher;
+use super::content::{ContentDigests, ContentHasher, Numbering};
 use super::data_file::DataFile;
 
 impl DataFile {
@@ -22,15 +22,22 @@ impl DataFile {
     /// # Errors
     /// [`ReadError`].
     pub fn rows(&self, schema: &Schema) -> Result<Rows, ReadError> {
-        self.read_rows(schema, false).map(|(rows, _)| rows)
+        self.read_rows(schema, None).map(|(rows, _)| rows)
     }
 
-    /// The rows over the columns of a schema, and the digest of the content over all columns.
+    /// The rows over the columns of a schema, and the digests of the content over all columns.
     ///
     /// # Errors
     /// [`ReadError`].
-    pub fn rows_and_content(&self, schema: &Schema) -> Result<(Rows, [u8; 32]), ReadError> {
-        self.read_rows(schema, true)
+    pub fn rows_and_content(&self, schema: &Schema) -> Result<(Rows, ContentDigests), ReadError> {
+        let numbering = if self.is_parquet {
+            of_parquet(|| parquet_rows::numbering(self))?
+        } else {
+            csv_rows::numbering(self)?
+        };
+        let (rows, content) = self.read_rows(schema, Some(&numbering))?;
+        // It was asked for.
+        Ok((rows, content.ok_or(QueryError::NoRows)?))
     }
 
     /// Checks that column names are distinct. If two columns shared a name, their order would
@@ -46,7 +53,7 @@ impl DataFile {
         csv_rows::check_headings(self)
     }
 
-    fn read_rows(&self, schema: &Schema, content: bool) -> Result<(Rows, [u8; 32]), ReadError> {
+    fn read_rows(&self, schema: &Schema, content: Option<&Numbering>) -> Result<Read, ReadError> {
         let (rows, content) = if self.is_parquet {
             of_parquet(|| parquet_rows::rows(self, schema, content))?
         } else {
@@ -58,6 +65,9 @@ impl DataFile {
         Ok((rows, content))
     }
 }
+
+/// The rows of a file, and on request the digests of its content.
+type Read = (Rows, Option<ContentDigests>);
 
 /// The state of reading a file. The file is read to its end even after a misfit, so that the time
 /// until a refusal does not reveal the position.
@@ -72,10 +82,10 @@ struct Reading {
 }
 
 impl Reading {
-    fn new<N: AsRef<[u8]>>(schema: &Schema, headings: &[N], content: bool) -> Self {
+    fn new<N: AsRef<[u8]>>(schema: &Schema, headings: &[N], content: Option<&Numbering>) -> Self {
         let rows = Rows::new(schema.clone());
         let misfits = vec![None; schema.columns().len()];
-        let content = content.then(|| ContentHasher::new(headings));
+        let content = content.map(|numbering| ContentHasher::new(headings, numbering));
         Self { rows, codes: Vec::new(), misfits, broken: None, content }
     }
 
@@ -99,7 +109,7 @@ impl Reading {
         Ok(self.rows.push(&self.codes)?)
     }
 
-    fn finish(self) -> Result<(Rows, [u8; 32]), ReadError> {
+    fn finish(self) -> Result<Read, ReadError> {
         let mut columns = self.rows.schema().columns().iter().zip(self.misfits);
         let misfit = columns.find_map(|(column, line)| Some((column.name(), line?)));
         if let Some((column, line)) = misfit {
@@ -108,7 +118,7 @@ impl Reading {
         if let Some(line) = self.broken {
             return Err(ReadError::Line { line });
         }
-        Ok((self.rows, self.content.map(ContentHasher::finish).unwrap_or_default()))
+        Ok((self.rows, self.content.map(ContentHasher::finish)))
     }
 }
 

@@ -1,15 +1,19 @@
 //! Stub for Parquet files in a build without support for Parquet.
 
-use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::universe::Schema;
 
-use super::ReadError;
+use super::{Read, ReadError};
+use crate::datasets::content::Numbering;
 use crate::datasets::data_file::DataFile;
 
 pub(super) fn check_headings(_: &DataFile) -> Result<(), ReadError> {
     Err(ReadError::NoParquet)
 }
 
-pub(super) fn rows(_: &DataFile, _: &Schema, _: bool) -> Result<(Rows, [u8; 32]), ReadError> {
+pub(super) fn numbering(_: &DataFile) -> Result<Numbering, ReadError> {
+    Err(ReadError::NoParquet)
+}
+
+pub(super) fn rows(_: &DataFile, _: &Schema, _: Option<&Numbering>) -> Result<Read, ReadError> {
     Err(ReadError::NoParquet)
 }

@@ -1,6 +1,5 @@
 //! Rows of Parquet files.
 
-use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::universe::{Column, Schema};
 use chrono::DateTime;
 use parquet::basic::{LogicalType, TimeUnit};
@@ -9,7 +8,8 @@ use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::Field;
 use parquet::schema::types::Type;
 
-use super::{ReadError, Reading, check_names, places};
+use super::{Read, ReadError, Reading, check_names, places};
+use crate::datasets::content::Numbering;
 use crate::datasets::data_file::DataFile;
 
 /// Checks that column names are distinct.
@@ -19,12 +19,25 @@ pub(super) fn check_headings(file: &DataFile) -> Result<(), ReadError> {
     check_names(root.get_fields().iter().map(|field| field.name().as_bytes()).collect())
 }
 
-/// The declared columns, and on request the digest of the content.
+/// The columns that only number the rows.
+pub(super) fn numbering(file: &DataFile) -> Result<Numbering, ReadError> {
+    let reader = SerializedFileReader::new(file.bytes.clone())?;
+    let root = reader.metadata().file_metadata().schema_descr().root_schema();
+    let mut numbering = Numbering::new(root.get_fields().len());
+    for row in reader.get_row_iter(None)? {
+        let row = row?;
+        let fields: Vec<_> = row.get_column_iter().map(|(_, field)| field).collect();
+        numbering.look(|place| fields.get(place).and_then(|field| text_of(field, None)));
+    }
+    Ok(numbering.decided())
+}
+
+/// The declared columns, and on request the digests of the content.
 pub(super) fn rows(
     file: &DataFile,
     schema: &Schema,
-    content: bool,
-) -> Result<(Rows, [u8; 32]), ReadError> {
+    content: Option<&Numbering>,
+) -> Result<Read, ReadError> {
     let reader = SerializedFileReader::new(file.bytes.clone())?;
     let root = reader.metadata().file_metadata().schema_descr().root_schema();
     let names: Vec<&str> = root.get_fields().iter().map(|field| field.name()).collect();

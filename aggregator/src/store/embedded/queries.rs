@@ -35,6 +35,10 @@ impl SqliteStore {
                 answer.as_ref().map_or(Ok(()), |answer| answers::keep(&transaction, answer))?;
                 debit(&transaction, entry)?;
             }
+            CuratorChange::Withdraw(last, entry) => {
+                debit(&transaction, last)?;
+                audit::append(&transaction, entry).map_err(committing)?;
+            }
             CuratorChange::Open(entry, session) => {
                 debit(&transaction, entry)?;
                 open(&transaction, session)?;
@@ -92,7 +96,7 @@ fn bind(
 ) -> Result<(), StoreError> {
     check_content(transaction, Some(content.as_bytes()))?;
     let update = "UPDATE curator_data_set SET fingerprint = ?, content = ?
-        WHERE name = ? AND content IS NULL";
+        WHERE name = ?";
     let values = params![fingerprint.as_bytes(), content.as_bytes(), data_set.as_str()];
     transaction.execute(update, values).map(drop).map_err(committing)
 }

@@ -7,10 +7,15 @@ import org.bandana.Settings
 
 fun main(arguments: Array<String>) {
     val url = arguments.firstOrNull() ?: "http://127.0.0.1:7301"
+    // Without it reports leave up to an hour later, so that their time does not tell whose they are.
+    val demonstration = System.getenv("BANDANA_DEMONSTRATION") != null
+    if (demonstration) {
+        System.err.println("DEMONSTRATION, for no real users: reports leave at once, and nobody has signed the experiment")
+    }
     val settings = Settings(
         consent = true, // the user was asked
         directory = File("app-data/bandana"),
-        leastReleaseDelaySeconds = 0, // here; an app hides when its user reacted
+        leastReleaseDelaySeconds = if (demonstration) 0 else 600,
     )
     Bandana(HttpTransport(url), settings).use { app ->
         val experiment = app.experiment("button-colour")

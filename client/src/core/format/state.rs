@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::super::stored_specification::{
     Beside, StoredMeasurement, StoredMeasurement6, StoredParticipation, StoredSpecification,
 };
-use super::super::{CachedExperiment, State};
+use super::super::{CachedExperiment, Pile, PileName, Piles, State};
 use super::ledger::{LedgerRecord, LedgerRecord1, LedgerRecord2, StoredDebit};
 use super::{StoredPolicy, StoredSignature, arm_index, batch_size, last_day, signatures};
 use crate::assignment::{AssignmentId, OpenAssignment};
@@ -38,6 +38,9 @@ pub(crate) struct StoredState {
     /// What each specification measures beside the rewards of all; `None`: nothing. Before version 6
     /// there was nothing.
     measurements: Vec<Option<StoredMeasurement>>,
+    /// The shuffled reports of each pile, and the price of the first. Before version 8 nobody counted
+    /// them, so the ledger's δ has more than they explain.
+    piles: Vec<(PileName, u32, StoredDebit)>,
 }
 
 /// What the installation takes part in, and the arms that it keeps. Before version 5 all took part,
@@ -193,7 +196,7 @@ struct StoredParts<L> {
 
 impl Stored for StoredState {
     const MAGIC: [u8; 4] = *b"BDst";
-    const VERSION: u16 = 7;
+    const VERSION: u16 = 8;
 
     fn from_older(older: &Older<'_>) -> Result<Option<Self>, StoredError> {
         type Parts<L> = StoredParts<L>;
@@ -231,6 +234,12 @@ impl Stored for StoredState {
                 let plain = Self::plain(parts, stores, prices);
                 return Ok(Some(Self { shuffling, membership, measurements, ..plain }));
             }
+            7 => {
+                let (first, membership, measurements): (Version4, _, _) = older.decode()?;
+                let (parts, stores, prices, shuffling) = first;
+                let plain = Self::plain(parts, stores, prices);
+                return Ok(Some(Self { shuffling, membership, measurements, ..plain }));
+            }
             _ => return Ok(None),
         };
         Ok(Some(Self::plain(parts, stores, prices)))
@@ -246,7 +255,8 @@ impl StoredState {
         let shuffling = StoredShuffling::none(&parts);
         let membership = StoredMembership::none(&parts);
         let measurements = parts.specifications.iter().map(|_| None).collect();
-        Self { parts, stores, prices, shuffling, membership, measurements }
+        let piles = Vec::new();
+        Self { parts, stores, prices, shuffling, membership, measurements, piles }
     }
 }
 
@@ -372,12 +382,15 @@ impl StoredState {
         let shuffling = StoredShuffling::new(&mentioned.batches, state);
         let membership = StoredMembership::new(mentioned.participations, state);
         let measurements = mentioned.measurements;
-        Self { parts, stores, prices: prices.collect(), shuffling, membership, measurements }
+        let pile =
+            |(name, pile): (&PileName, &Pile)| (*name, pile.reports, StoredDebit::new(pile.first));
+        let (prices, piles) = (prices.collect(), state.piles.all().map(pile).collect());
+        Self { parts, stores, prices, shuffling, membership, measurements, piles }
     }
 
     /// The state and its number; `None` when the content is not valid.
     pub(crate) fn into_state(self, simulated: bool) -> Option<(State, u64)> {
-        let Self { parts, stores, prices, shuffling, mut membership, measurements } = self;
+        let Self { parts, stores, prices, shuffling, mut membership, measurements, piles } = self;
         let fits = membership.participations.len() == parts.specifications.len()
             && measurements.len() == parts.specifications.len();
         if parts.simulated != simulated || !fits || !shuffling.fits(&parts) {
@@ -443,6 +456,10 @@ impl StoredState {
             *last = day.max(*last);
         }
         membership.restore(&mut state)?;
+        let piles = piles
+            .into_iter()
+            .map(|(name, reports, first)| (name, Pile { reports, first: first.into_debit() }));
+        state.piles = Piles::from_parts(piles);
         Some((state, parts.number))
     }
 }

@@ -123,6 +123,33 @@ pub mod curator_client {
                 .insert(GrpcMethod::new("bandana.v1.Curator", "RegisterDataSet"));
             self.inner.unary(req, path, codec).await
         }
+        /// Takes what is left of a budget: nothing is answered about the data set any
+        /// more, neither by a session. Its content has no other budget, as before. It is
+        /// in the audit log. NOT_FOUND: there is no such data set.
+        pub async fn withdraw_data_set(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::wire::v1::WithdrawDataSetRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::DataSet>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/bandana.v1.Curator/WithdrawDataSet",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("bandana.v1.Curator", "WithdrawDataSet"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Data sets, by name, page by page. INVALID_ARGUMENT: `page_token` is not one of this list.
         pub async fn list_data_sets(
             &mut self,
@@ -279,6 +306,16 @@ pub mod curator_server {
         async fn register_data_set(
             &self,
             request: tonic::Request<crate::wire::v1::RegisterDataSetRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::wire::v1::DataSet>,
+            tonic::Status,
+        >;
+        /// Takes what is left of a budget: nothing is answered about the data set any
+        /// more, neither by a session. Its content has no other budget, as before. It is
+        /// in the audit log. NOT_FOUND: there is no such data set.
+        async fn withdraw_data_set(
+            &self,
+            request: tonic::Request<crate::wire::v1::WithdrawDataSetRequest>,
         ) -> std::result::Result<
             tonic::Response<crate::wire::v1::DataSet>,
             tonic::Status,
@@ -444,6 +481,54 @@ pub mod curator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RegisterDataSetSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bandana.v1.Curator/WithdrawDataSet" => {
+                    #[allow(non_camel_case_types)]
+                    struct WithdrawDataSetSvc<T: Curator>(pub Arc<T>);
+                    impl<
+                        T: Curator,
+                    > tonic::server::UnaryService<
+                        crate::wire::v1::WithdrawDataSetRequest,
+                    > for WithdrawDataSetSvc<T> {
+                        type Response = crate::wire::v1::DataSet;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                crate::wire::v1::WithdrawDataSetRequest,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Curator>::withdraw_data_set(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WithdrawDataSetSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

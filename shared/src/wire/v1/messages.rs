@@ -1595,6 +1595,8 @@ pub enum AuditAction {
     SetEnrolment = 14,
     /// The record of an experiment was written.
     SetRecord = 15,
+    /// Of a data set.
+    WithdrawDataSet = 16,
 }
 impl AuditAction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1619,6 +1621,7 @@ impl AuditAction {
             Self::Unarchive => "AUDIT_ACTION_UNARCHIVE",
             Self::SetEnrolment => "AUDIT_ACTION_SET_ENROLMENT",
             Self::SetRecord => "AUDIT_ACTION_SET_RECORD",
+            Self::WithdrawDataSet => "AUDIT_ACTION_WITHDRAW_DATA_SET",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1640,6 +1643,7 @@ impl AuditAction {
             "AUDIT_ACTION_UNARCHIVE" => Some(Self::Unarchive),
             "AUDIT_ACTION_SET_ENROLMENT" => Some(Self::SetEnrolment),
             "AUDIT_ACTION_SET_RECORD" => Some(Self::SetRecord),
+            "AUDIT_ACTION_WITHDRAW_DATA_SET" => Some(Self::WithdrawDataSet),
             _ => None,
         }
     }
@@ -1710,6 +1714,14 @@ pub struct DataSet {
     /// When it was registered, in seconds since 1970-01-01 (UTC).
     #[prost(uint64, tag = "9")]
     pub unix_seconds: u64,
+    /// Nothing is answered about it any more.
+    #[prost(bool, tag = "10")]
+    pub withdrawn: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WithdrawDataSetRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListDataSetsRequest {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use bandana_client::{Acceptance, Bandana, Budget, Consent};
+use bandana_client::{Acceptance, Bandana, Budget, Consent, Signers};
 use bandana_shared::{accounting::loss::PrivacyLoss, epsilon::Epsilon, rewards::Rewards};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,13 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bandana = Bandana::builder()
         .endpoint(&server)?
         .directory("app-data/bandana")
-        // Whatever a server asks: rewards of 0 or 1, at most epsilon = 1 for each report,
-        .accept(
-            Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary())
-                // and, here, reports that leave at once rather than up to an hour later,
-                .least_release_delay(Duration::ZERO),
-        )
-        // and 5 nats in any 7 days, 20 in all (docs/privacy.md says what that means).
+        .accept(acceptance()?)
+        // 5 nats in any 7 days, 20 in all (docs/privacy.md says what that means),
         .budget(Budget::new(nats(5.0)?, 7, nats(20.0)?)?)
         .consent(Consent::Given)
         .start()?;
@@ -40,6 +35,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("reports counted: {}", status.statistics.uploads_accepted);
     Ok(())
+}
+
+/// Whatever a server asks: rewards of 0 or 1, at most epsilon = 1 for each report.
+fn acceptance() -> Result<Acceptance, Box<dyn std::error::Error>> {
+    let (epsilon, rewards) = (Epsilon::new(1.0)?, Rewards::binary());
+    if std::env::args().any(|argument| argument == "--demonstration") {
+        eprintln!("DEMONSTRATION, for no real users: reports leave at once, and nothing is signed");
+        let unsigned = Acceptance::unsigned(epsilon, rewards);
+        return Ok(unsigned.least_release_delay(Duration::ZERO));
+    }
+    // Experiments that your operators' key has signed, and reports that hide when the user reacted.
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a".parse()?;
+    Ok(Acceptance::signed(epsilon, rewards, Signers::key(key)))
 }
 
 /// Runs it.
