@@ -189,6 +189,8 @@ impl ArmTable<'_> {
         let (channel, estimand) = (specification.channel(), specification.estimand_of(metric));
         let shift = manipulation_shift(channel, settings.dishonest_share);
         let of_metric = (metric, settings.alpha);
+        // A metric beside the rewards costs nothing.
+        let terms = serving.written.terms(specification).ok().filter(|_| metric == 0);
         let arm = |((arm, tally), place): ((&Arm, &Tally), usize)| {
             let told = arm_mean(specification, of_metric, strata, (place, tally));
             v1::ArmEstimate {
@@ -207,6 +209,7 @@ impl ArmTable<'_> {
                 manipulation_shift: estimand.difference_from_unit(shift),
                 symbols: told.symbols,
                 coverage: told.coverage,
+                cost: terms.as_ref().map_or(0.0, |terms| terms.cost(place)),
             }
         };
         specification.arms().iter().zip(tallies).zip(0..).map(arm).collect()

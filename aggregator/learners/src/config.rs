@@ -9,6 +9,7 @@ use bandana_shared::tally::Tally;
 use super::coarse::coarse;
 use super::guardrails::Guardrails;
 use super::snapshot::TallySnapshot;
+use super::terms::ArmTerms;
 use super::window::Memory;
 use super::{Evidence, Learner, LearnerError, LearnerInput, contexts, features, harm, segments};
 
@@ -49,6 +50,20 @@ impl LearnerConfig {
         snapshot: &TallySnapshot,
         pending: &[f64],
     ) -> Result<Weights, LearnerError> {
+        self.weigh_on(specification, (initial_arms, &ArmTerms::default()), snapshot, pending)
+    }
+
+    /// The same with the priors and the costs of the arms.
+    ///
+    /// # Errors
+    /// [`LearnerError`], as for [`Learner::weights`].
+    pub fn weigh_on(
+        self,
+        specification: &Specification,
+        (initial_arms, terms): (usize, &ArmTerms),
+        snapshot: &TallySnapshot,
+        pending: &[f64],
+    ) -> Result<Weights, LearnerError> {
         let active = harm::allowed(specification, initial_arms, snapshot);
         let cells = specification.cells();
         if specification.private_context().is_some() {
@@ -58,7 +73,15 @@ impl LearnerConfig {
         let of_arms = cells.of_arms(&snapshot.tallies, 0, None);
         let burning_in = self.guardrails.burning_in(&of_arms, &active, initial_arms);
         let ahead = reports_until_policy(snapshot.reports()) as f64;
-        let weigh = |evidence: Vec<Evidence>, share: f64| {
+        // What is forgotten in as many days as there have been is forgotten of a prior.
+        let kept = if self.memory.is_everything() {
+            1.0
+        } else {
+            self.memory.weight(u32::try_from(snapshot.days.len()).unwrap_or(u32::MAX))
+        };
+        let scale = (specification.channel(), specification.rewards().range());
+        let weigh = |mut evidence: Vec<Evidence>, (share, known): (f64, f64)| {
+            terms.apply(&mut evidence, &active, scale, known);
             let pending: Vec<f64> = pending.iter().map(|pending| share * pending).collect();
             let input = LearnerInput::of(evidence, &active, specification.channel())
                 .with_pending(&pending)
@@ -73,7 +96,7 @@ impl LearnerConfig {
         let for_holdout = |weights: Weights| {
             if cells.has_holdout() { weights.with_every(&active) } else { weights }
         };
-        let weights = weigh(self.evidence(specification, snapshot, None), 1.0)?;
+        let weights = weigh(self.evidence(specification, snapshot, None), (1.0, kept))?;
         if cells.segments() == 1 {
             return Ok(for_holdout(weights));
         }
@@ -91,7 +114,7 @@ impl LearnerConfig {
         }
         let of_segments = evidence.into_iter().zip(shares);
         let of_segments: Vec<Weights> = of_segments
-            .map(|(own, share)| weigh(own, share / all))
+            .map(|(own, share)| weigh(own, (share / all, kept / cells.segments() as f64)))
             .collect::<Result<_, LearnerError>>()?;
         Ok(for_holdout(weights.with_segments(&of_segments)?))
     }

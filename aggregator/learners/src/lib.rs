@@ -68,6 +68,7 @@ mod posterior;
 pub mod segments;
 pub mod shuffle_plan;
 mod snapshot;
+pub mod terms;
 mod thompson_sampler;
 mod top_two;
 mod truncated_sampler;

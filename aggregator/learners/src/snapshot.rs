@@ -13,7 +13,7 @@ use super::window::{Days, Memory};
 pub struct TallySnapshot {
     /// Tallies of every cell, over all days.
     pub tallies: Vec<Tally>,
-    /// Tallies by day, for the days within the memory; empty if the memory is unlimited.
+    /// Tallies by day, for the days within the memory, as [`Memory::prune`] leaves them.
     pub days: Days,
     /// Tallies by day and revision. Empty: all users are taken as one stratum for each segment.
     pub history: History,
@@ -82,7 +82,7 @@ impl TallySnapshot {
 
     /// Takes the tallies by day that this memory needs from the history.
     pub fn remember(&mut self, memory: Memory) {
-        self.days = if memory.is_everything() { Days::new() } else { self.history.days() };
+        self.days = self.history.days();
         memory.prune(&mut self.days);
     }
 
@@ -104,12 +104,10 @@ impl TallySnapshot {
     ) {
         add_to(&mut self.tallies, arm, tally);
         self.history.add(day, revision, arm, tally);
-        if !memory.is_everything() {
-            let is_new = !self.days.contains_key(&day);
-            add_to(self.days.entry(day).or_default(), arm, tally);
-            if is_new {
-                memory.prune(&mut self.days);
-            }
+        let is_new = !self.days.contains_key(&day);
+        add_to(self.days.entry(day).or_default(), arm, tally);
+        if is_new {
+            memory.prune(&mut self.days);
         }
     }
 }

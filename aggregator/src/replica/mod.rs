@@ -264,7 +264,10 @@ impl Follower {
         }
         for (reports, acknowledged, experiment) in experiments {
             let mut heard = tallies.remove(&experiment.key()).unwrap_or_default();
-            heard.remember(experiment.config().memory);
+            // The days of an unlimited memory come with the next policy.
+            if !experiment.config().memory.is_everything() {
+                heard.remember(experiment.config().memory);
+            }
             // Reports known before the poll came from the database; fewer now means that it has
             // lost some.
             if heard.tallies.iter().map(|tally| tally.reports()).sum::<u64>() < reports {

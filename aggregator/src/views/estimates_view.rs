@@ -28,7 +28,7 @@ for it that hold at all times), lifts (of each other arm over the control arm: a
 that hold for all pairs of arms at all times at once, relative: difference as a share of the control arm's \
 mean among the users of both, null unless that is above 0, relative_low, relative_high: bounds for \
 it, null unless that is certainly above 0, coverage: the share of the users that both arms were played to), summary (a sentence), policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
-without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, \
+without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, cost: best_arm, lead and lifts are of rewards less it, \
 symbols: empty unless k-ary, else for each symbol count: reports that say it, frequency: its \
 debiased share among the true ones, low, high, meaning: of a reason for refusals, else null, coverage: the share of \
 the users that the estimate speaks for: it is the mean over all users, by segment, day and revision), segments \
@@ -423,6 +423,11 @@ fn summary(estimates: &Estimates) -> String {
     let percent = confidence(estimates.alpha);
     let apart =
         format!("{} ({} to {})", number(lead.difference), number(lead.low), number(lead.high));
+    let costs = if estimates.arms.iter().any(|arm| arm.cost > 0.0) {
+        " Rewards less costs are compared."
+    } else {
+        ""
+    };
     let of_all = match (estimates.best_arm, lead.reports_left) {
         (Some(_), _) => {
             format!("{leader} is best, ahead of {rival} by {apart}, with confidence {percent}.")
@@ -441,7 +446,7 @@ fn summary(estimates: &Estimates) -> String {
     // What differs by segment is what a decision needs first.
     let of_all =
         if by_segment.is_empty() { of_all } else { format!("{by_segment} Over all: {of_all}") };
-    of_all + &speaks_for(lead)
+    of_all + costs + &speaks_for(lead)
 }
 
 /// The sentence where no two arms can be compared.
