@@ -247,7 +247,7 @@ mod tests {
         };
         assert_eq!(read((1..=40).rev().collect(), 100), (40, 0, 3));
         assert_eq!(read((1..=40).rev().collect(), 20), (20, 21, 2));
-        let large = (0..100).map(|place| BYTES_MAX / 4 - place).collect();
-        assert_eq!(read(large, 100), (4, (BYTES_MAX / 4 - 3) as u64, 1));
+        let large = (0..100).map(|place| BYTES_MAX / 4 - 100 - place).collect();
+        assert_eq!(read(large, 100), (4, (BYTES_MAX / 4 - 103) as u64, 1));
     }
 }

@@ -180,11 +180,7 @@ impl Listener {
             if place.is_none() {
                 self.tell_full(&mut told_full);
             }
-            let queued = if place.is_none() { places.queue() } else { None };
-            if place.is_none() && queued.is_none() {
-                self.metrics.refused.inc();
-                continue;
-            }
+            let queued = place.is_none().then(|| places.queue());
             let setup = Setup {
                 tls: self.tls.clone(),
                 limits: self.limits,
@@ -203,7 +199,7 @@ impl Listener {
                     metrics.refused.inc();
                     return;
                 };
-                let place = ConnectionPermit::taken(place, places.seat(), metrics.clone());
+                let place = ConnectionPermit::taken(place, &places, metrics.clone());
                 let handed = setup.hand_over(stream, place, address, &outlets).await;
                 if let Err(error) = handed {
                     metrics.handshakes_failed.inc();

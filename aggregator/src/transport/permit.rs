@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::places::Seat;
+use super::places::{Freed, Places, Seat};
 use crate::telemetry::metrics::ConnectionMetrics;
 
 /// A place among the open connections, released when dropped.
@@ -13,16 +13,18 @@ pub(super) struct ConnectionPermit {
     metrics: ConnectionMetrics,
     seat: Arc<Seat>,
     _permit: OwnedSemaphorePermit,
+    /// Dropped after the permit.
+    _freed: Freed,
 }
 
 impl ConnectionPermit {
     pub(super) fn taken(
         permit: OwnedSemaphorePermit,
-        seat: Arc<Seat>,
+        places: &Places,
         metrics: ConnectionMetrics,
     ) -> Self {
         metrics.open.inc();
-        Self { metrics, seat, _permit: permit }
+        Self { metrics, seat: places.seat(), _permit: permit, _freed: places.freed() }
     }
 
     /// What is looked at of the connection.

@@ -4,14 +4,19 @@
 //! handshakes that do not go on, silence. So connections are looked at while most places are taken,
 //! and a newcomer that finds none is given that of the connection that has done least for longest. It
 //! waits for that for a moment. Connections whose calls go on are never displaced.
+//!
+//! The newest newcomer comes first: those before it may be of one who fills the queue, and those who
+//! are turned away come back as the newest.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::MissedTickBehavior;
 
 use crate::peer::Calling;
 
@@ -36,7 +41,10 @@ const WAIT: Duration = Duration::from_secs(2);
 pub(super) struct Places {
     limit: usize,
     free: Arc<Semaphore>,
-    waiting: AtomicUsize,
+    /// Newcomers that wait, the newest last.
+    waiting: Mutex<VecDeque<oneshot::Sender<OwnedSemaphorePermit>>>,
+    /// Told when a place is free again.
+    freed: Arc<Notify>,
     seats: Mutex<Vec<Weak<Seat>>>,
 }
 
@@ -150,8 +158,8 @@ impl Seat {
 
 impl Places {
     pub(super) fn new(limit: usize) -> Arc<Self> {
-        let (free, waiting) = (Arc::new(Semaphore::new(limit)), AtomicUsize::new(0));
-        Arc::new(Self { limit, free, waiting, seats: Mutex::default() })
+        let (free, freed) = (Arc::new(Semaphore::new(limit)), Arc::default());
+        Arc::new(Self { limit, free, waiting: Mutex::default(), freed, seats: Mutex::default() })
     }
 
     /// A place, if one is free.
@@ -159,11 +167,40 @@ impl Places {
         Arc::clone(&self.free).try_acquire_owned().ok()
     }
 
-    /// A seat in the queue for a place. None: there are enough in it.
-    pub(super) fn queue(self: &Arc<Self>) -> Option<Queued> {
-        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let queued = Queued(Arc::clone(self));
-        (before < WAITING_MAX).then_some(queued)
+    /// A newcomer in the queue for a place. If there are too many, the oldest leaves.
+    pub(super) fn queue(&self) -> Queued {
+        let (give, given) = oneshot::channel();
+        let mut waiting = self.waiting();
+        if waiting.len() >= WAITING_MAX {
+            waiting.pop_front();
+        }
+        waiting.push_back(give);
+        Queued(given)
+    }
+
+    /// The newcomers that still wait.
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<oneshot::Sender<OwnedSemaphorePermit>>> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|newcomer| !newcomer.is_closed());
+        waiting
+    }
+
+    /// Gives free places to newcomers.
+    fn give(&self) {
+        let mut waiting = self.waiting();
+        while let Some(newcomer) = waiting.pop_back() {
+            let Some(place) = self.take() else {
+                waiting.push_back(newcomer);
+                return;
+            };
+            // One that has given up meanwhile drops it.
+            newcomer.send(place).ok();
+        }
+    }
+
+    /// To be told when a place is free again.
+    pub(super) fn freed(&self) -> Freed {
+        Freed(Arc::clone(&self.freed))
     }
 
     /// Has the connection of a place looked at.
@@ -180,11 +217,18 @@ impl Places {
     /// Looks at the connections while most places are taken, for ever, and gives those that are
     /// needed to newcomers. `displaced` is told of each.
     pub(super) async fn look_after(&self, displaced: impl Fn()) {
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            if self.free.available_permits() <= self.limit / 4 {
-                self.look(&displaced);
+            tokio::select! {
+                _ = looks.tick() => {
+                    if self.free.available_permits() <= self.limit / 4 {
+                        self.look(&displaced);
+                    }
+                }
+                () = self.freed.notified() => {}
             }
+            self.give();
         }
     }
 
@@ -201,7 +245,7 @@ impl Places {
             true
         });
         drop(seats);
-        let needed = self.waiting.load(Ordering::Relaxed);
+        let needed = self.waiting().len();
         idle.sort_by_key(|(state, looks, _)| (*state, std::cmp::Reverse(*looks)));
         for (.., seat) in idle.into_iter().take(needed) {
             seat.displace();
@@ -212,24 +256,29 @@ impl Places {
 
 /// A newcomer that waits for a place.
 #[derive(Debug)]
-pub(super) struct Queued(Arc<Places>);
+pub(super) struct Queued(oneshot::Receiver<OwnedSemaphorePermit>);
 
 impl Queued {
-    /// Waits for a place in order of arrival. None: there was none in time.
+    /// Waits for a place. None: there was none in time.
     pub(super) async fn wait(self) -> Option<OwnedSemaphorePermit> {
-        let place = Arc::clone(&self.0.free).acquire_owned();
-        tokio::time::timeout(WAIT, place).await.ok()?.ok()
+        tokio::time::timeout(WAIT, self.0).await.ok()?.ok()
     }
 }
 
-impl Drop for Queued {
+/// Tells that a place is free when dropped, which must be after the place.
+#[derive(Debug)]
+pub(super) struct Freed(Arc<Notify>);
+
+impl Drop for Freed {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.0.notify_one();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::oneshot::error::TryRecvError;
+
     use super::*;
 
     /// A seat of a connection that has begun, with its calls.
@@ -254,7 +303,7 @@ mod tests {
         let silent = places.seat();
         let (_waits, _calls) = (of_untaken.wait(), of_busy.begin());
         let _large = of_slow.wait();
-        let queued: Vec<_> = (0..2).map(|_| places.queue().unwrap()).collect();
+        let queued: Vec<_> = (0..2).map(|_| places.queue()).collect();
         for look in 0..LOOKS_IDLE {
             // The one pings, and takes no answer; the other one reads a large answer.
             untaken.heard(17);
@@ -270,16 +319,29 @@ mod tests {
     }
 
     #[test]
-    fn nobody_goes_for_nobody_and_the_queue_has_an_end() {
+    fn nobody_goes_for_nobody() {
         let places = Places::new(1);
         let (idle, _) = begun(&places);
         for _ in 0..100 {
             places.look(&|| {});
         }
         assert!(!is_displaced(&idle));
-        let queued: Vec<_> = (0..WAITING_MAX).map(|_| places.queue().unwrap()).collect();
-        assert!(places.queue().is_none());
-        drop(queued);
-        assert!(places.queue().is_some());
+    }
+
+    #[test]
+    fn the_newest_comes_first_and_the_oldest_leaves() {
+        let places = Places::new(1);
+        let taken = places.take().unwrap();
+        let mut queued: Vec<_> = (0..=WAITING_MAX).map(|_| places.queue()).collect();
+        assert!(matches!(queued.remove(0).0.try_recv(), Err(TryRecvError::Closed)));
+        places.give();
+        assert!(queued.iter_mut().all(|one| matches!(one.0.try_recv(), Err(TryRecvError::Empty))));
+        drop(taken);
+        places.give();
+        // The one before it has given up.
+        let newest = queued.pop().unwrap().0.try_recv().unwrap();
+        drop((queued.pop(), newest));
+        places.give();
+        assert!(queued.pop().unwrap().0.try_recv().is_ok());
     }
 }
