@@ -157,6 +157,8 @@ impl ArmTable<'_> {
         let specification = &*serving.specification;
         let (channel, estimand) = (specification.channel(), specification.estimand_of(metric));
         let shift = manipulation_shift(channel, settings.dishonest_share);
+        // A metric beside the rewards costs nothing.
+        let terms = serving.written.terms(specification).ok().filter(|_| metric == 0);
         let arm = |((arm, tally), place): ((&Arm, &Tally), usize)| {
             let told = tally_estimate(specification, metric, settings.alpha, tally);
             v1::ArmEstimate {
@@ -174,6 +176,7 @@ impl ArmTable<'_> {
                 weight: shares.get(place).copied().unwrap_or_default(),
                 manipulation_shift: estimand.difference_from_unit(shift),
                 symbols: told.symbols,
+                cost: terms.as_ref().map_or(0.0, |terms| terms.cost(place)),
             }
         };
         specification.arms().iter().zip(tallies).zip(0..).map(arm).collect()

@@ -16,6 +16,7 @@ mod central;
 pub mod cli;
 pub mod clock;
 pub mod configuration;
+mod costs;
 pub mod dashboard;
 pub mod datasets;
 pub mod disclosures;

@@ -5,6 +5,7 @@ pub mod disclosing;
 pub mod embedding;
 pub mod environment;
 pub mod growth;
+pub mod impression_log;
 pub mod load;
 pub mod plot;
 pub mod population;

@@ -1,11 +1,9 @@
 //! The population of simulated users: their visits, segments and metrics.
 
-use anyhow::ensure;
 use bandana_client::Acceptance;
 use bandana_shared::cells::{CellsError, Measurement, Metric, Segmentation, Segmentations};
 use bandana_shared::participation::{Millionths, Participation, Sticky};
 use bandana_shared::rewards::Rewards;
-use bandana_shared::specification::Specification;
 
 /// The name of the property that divides users.
 const SEGMENTATION: &str = "group";
@@ -45,19 +43,6 @@ impl Population {
     pub fn participation(self) -> Participation {
         let sticky = (self.visits > 1).then_some(Sticky::DEFAULT);
         Participation { sticky, ..Participation::EVERYONE }
-    }
-
-    /// Checks that users can take part in an experiment that was there before.
-    ///
-    /// # Errors
-    /// When it measures something else.
-    pub fn check(self, specification: &Specification) -> anyhow::Result<()> {
-        ensure!(
-            *specification.measurement() == self.measurement()?,
-            "{} has other segments or metrics than the users; leave out --experiment",
-            specification.experiment_id()
-        );
-        Ok(())
     }
 
     /// The segment of a user; 0 without segments.

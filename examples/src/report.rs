@@ -55,6 +55,71 @@ pub struct Report {
     pub segments: Vec<SegmentReport>,
     /// One entry for each metric beside the rewards.
     pub metrics: Vec<MetricReport>,
+    /// What the replay of a log tells; none without one.
+    pub replay: Option<Replay>,
+}
+
+/// What an experiment would have learned from the users of a log, and when.
+#[derive(Clone, Debug, Serialize)]
+pub struct Replay {
+    /// Number of impressions in the log.
+    pub impressions: u64,
+    /// Its mean reward, by the arms as they were logged.
+    pub mean_logged: f64,
+    /// The mean reward of the users of the experiment, by the means of the log.
+    pub mean_earned: f64,
+    /// The arm that was certainly best at the end, if any.
+    pub verdict: Option<usize>,
+    /// Number of users after which it was, and stayed so.
+    pub verdict_users: Option<u64>,
+    /// The time of the impression where the last of them came.
+    pub verdict_timestamp: Option<String>,
+}
+
+impl Replay {
+    fn new(settings: &Settings, instance: &Instance, outcome: &Outcome) -> Option<Self> {
+        let log = settings.log.as_ref()?;
+        let last = outcome.rounds.last()?;
+        let verdict = last.verdict;
+        let since = outcome.rounds.iter().rev().take_while(|round| round.verdict == verdict).last();
+        let since = since.filter(|_| verdict.is_some()).map(|round| round.users);
+        let best = |segment: usize| {
+            settings.means(instance, segment).into_iter().fold(f64::NEG_INFINITY, f64::max)
+        };
+        let best: Vec<f64> = (0..log.segments()).map(best).collect();
+        let of_best: f64 = (0..settings.users).map(|user| best[log.segment(user)]).sum();
+        Some(Self {
+            impressions: log.len() as u64,
+            mean_logged: log.mean(),
+            mean_earned: (of_best - last.regret) / settings.users as f64,
+            verdict: verdict.map(|arm| arm as usize),
+            verdict_users: since,
+            verdict_timestamp: since
+                .and_then(|users| log.timestamp(users.saturating_sub(1)))
+                .map(str::to_owned),
+        })
+    }
+
+    /// The replay in two lines.
+    fn describe(&self, label: impl Fn(usize) -> String) -> String {
+        let Self { impressions, mean_logged, mean_earned, .. } = self;
+        let verdict = match (self.verdict, self.verdict_users) {
+            (Some(arm), Some(users)) => {
+                let at = self.verdict_timestamp.as_ref();
+                let at = at.map_or_else(String::new, |time| format!(" ({time})"));
+                let arm = label(arm);
+                format!("best with confidence 95% after {users} users{at}, and to the end: {arm}")
+            }
+            _ => {
+                "no arm was certainly best at the end; `bandana plan` says how many users it takes"
+                    .to_owned()
+            }
+        };
+        format!(
+            "replayed a log of {impressions} impressions: {verdict}\n\
+             mean reward {mean_earned:.4}, in the log {mean_logged:.4}\n"
+        )
+    }
 }
 
 /// The result for one segment.
@@ -108,10 +173,7 @@ impl Report {
         let specification = &outcome.specification;
         let (means, estimand) = (instance.means(), specification.estimand());
         let truths = instance.true_estimands(estimand, &specification.curve());
-        let best = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let gaps = means.iter().map(|mean| best - mean);
-        let visits = settings.users as f64 * f64::from(settings.population.visits.max(1));
-        let uniform_regret = gaps.sum::<f64>() * visits / means.len() as f64;
+        let uniform_regret = uniform_regret(settings, instance);
         let weights: Vec<f64> = outcome.estimates.arms.iter().map(|arm| arm.weight).collect();
         let arm = |((arm, true_mean), true_estimand): ((&ArmEstimate, &f64), &f64)| ArmReport {
             arm: arm.arm as usize,
@@ -143,18 +205,20 @@ impl Report {
             learned_best_arm: largest(&weights),
             arms: outcome.estimates.arms.iter().zip(&means).zip(&truths).map(arm).collect(),
             visits: settings.population.visits,
-            segments: segments(settings.population, &means, &outcome.estimates),
+            segments: segments(settings, instance, &outcome.estimates),
             metrics: metrics(&outcome.estimates),
+            replay: Replay::new(settings, instance, outcome),
         }
     }
 
-    /// A line for each segment and each metric.
+    /// A line for each segment and each metric, and what a replay tells.
     fn cells(&self) -> String {
         let label = |arm: usize| self.arms.get(arm).map_or("?", |arm| arm.label.as_str());
         let segment = |one: &SegmentReport| {
             let (learned, best) = (label(one.learned_best_arm), label(one.best_arm));
+            let property = if self.replay.is_some() { "segment" } else { "group" };
             format!(
-                "group {}: {} reports, learned: {learned}; best: {best}\n",
+                "{property} {}: {} reports, learned: {learned}; best: {best}\n",
                 one.value, one.reports
             )
         };
@@ -163,7 +227,8 @@ impl Report {
             format!("{}: {} reports, {holding} of {arms} intervals hold\n", one.name, one.reports)
         };
         let segments = self.segments.iter().map(segment);
-        segments.chain(self.metrics.iter().map(metric)).collect()
+        let replay = self.replay.iter().map(|replay| replay.describe(|arm| label(arm).to_owned()));
+        segments.chain(self.metrics.iter().map(metric)).chain(replay).collect()
     }
 
     /// The report as a text table.
@@ -228,11 +293,27 @@ impl Report {
     }
 }
 
-fn segments(population: Population, means: &[f64], estimates: &Estimates) -> Vec<SegmentReport> {
+/// The expected pseudo-regret of giving all arms alike.
+fn uniform_regret(settings: &Settings, instance: &Instance) -> f64 {
+    let of_segment = |segment: usize| {
+        let means = settings.means(instance, segment);
+        let best = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        means.iter().map(|mean| best - mean).sum::<f64>() / means.len() as f64
+    };
+    let visits = f64::from(settings.population.visits.max(1));
+    let Some(log) = &settings.log else {
+        return of_segment(0) * settings.users as f64 * visits;
+    };
+    let mut users = vec![0_u64; log.segments()];
+    for user in 0..settings.users {
+        users[log.segment(user)] += 1;
+    }
+    (0..).zip(users).map(|(segment, users)| of_segment(segment) * users as f64).sum()
+}
+
+fn segments(settings: &Settings, instance: &Instance, estimates: &Estimates) -> Vec<SegmentReport> {
     let of = |(place, segment): (usize, &SegmentEstimates)| {
-        let arms = means.len();
-        let own: Vec<f64> =
-            (0..arms).map(|arm| means[population.taste(place, arm, arms)]).collect();
+        let own = settings.means(instance, place);
         let weights: Vec<f64> = segment.arms.iter().map(|arm| arm.weight).collect();
         SegmentReport {
             value: segment.value.clone(),

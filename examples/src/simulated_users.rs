@@ -9,6 +9,7 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
@@ -28,6 +29,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tempfile::TempDir;
 
 use crate::aggregator_process::AggregatorProcess;
+use crate::impression_log::ImpressionLog;
 use crate::plot;
 use crate::population::Population;
 use crate::relay_process::{AT_ONCE, RelayProcess, ShuffleFlags, gateway_key};
@@ -42,9 +44,10 @@ use bandana_studies::picture::PictureFile;
 #[derive(Debug, Parser)]
 #[command(name = "simulated-users", version)]
 struct Arguments {
-    /// Number of users; each makes one choice at each visit, and one report.
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
-    users: u64,
+    /// Number of users; each makes one choice at each visit, and one report [default: 20000, or the
+    /// impressions of the log].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    users: Option<u64>,
     /// Privacy loss bound of one report, in nats.
     #[arg(long, default_value_t = 2.0)]
     epsilon: f64,
@@ -74,6 +77,11 @@ struct Arguments {
     /// and count. Without it: the 20 arms of the LDP bandit papers.
     #[arg(long)]
     arms_file: Option<PathBuf>,
+    /// Replay a log of impressions: what an experiment would have learned from these users, and when.
+    /// CSV with the columns arm (a label) and reward (0 to 1), and, if there are any, segment and
+    /// timestamp; a row for each impression, in the order in which they came.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["arms_file", "segments", "metrics", "visits"])]
+    log: Option<PathBuf>,
     /// Everything random follows from it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -133,6 +141,9 @@ enum MechanismName {
     KLevel,
 }
 
+/// The number of users, unless another one is asked for or a log has theirs.
+const USERS: u64 = 20_000;
+
 /// The commands of `bandana` that this program starts itself with.
 const COMMANDS: [&str; 3] = ["gateway-key", "relay", "serve"];
 
@@ -190,7 +201,7 @@ async fn simulate(arguments: &Arguments) -> anyhow::Result<()> {
     let start = Instant::now();
     let outcome = if let Some(id) = &arguments.experiment {
         let (specification, learner) = connections.find(id, &instance).await?;
-        settings.population.check(&specification)?;
+        settings.check(&specification)?;
         settings.epsilon = specification.epsilon();
         settings.mechanism = specification.mechanism();
         settings.learner = learner;
@@ -265,10 +276,13 @@ fn running(arguments: &Arguments) -> anyhow::Result<Option<Server>> {
 
 /// Validates the options together.
 fn prepare(arguments: &Arguments) -> anyhow::Result<(Settings, Instance)> {
-    let instance = match &arguments.arms_file {
-        Some(path) => Instance::from_csv(path)?,
-        None => Instance::paper_20(),
+    let log = arguments.log.as_deref().map(ImpressionLog::from_csv).transpose()?;
+    let instance = match (&log, &arguments.arms_file) {
+        (Some(log), _) => log.instance(),
+        (None, Some(path)) => Instance::from_csv(path)?,
+        (None, None) => Instance::paper_20(),
     };
+    let users = log.as_ref().map_or(USERS, |log| log.len() as u64);
     let mechanism = match arguments.mechanism {
         MechanismName::Linear => Mechanism::Linear,
         MechanismName::Quadratic => Mechanism::Quadratic(Curvature::new(arguments.curvature)?),
@@ -288,7 +302,7 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<(Settings, Instance)> {
         "levels are for rewards between 0 and 1, and these are 0 or 1 only; use --mechanism rr"
     );
     let settings = Settings {
-        users: arguments.users,
+        users: arguments.users.unwrap_or(users),
         refresh: arguments.refresh,
         connections: usize::from(arguments.connections),
         epsilon: Epsilon::new(arguments.epsilon)?,
@@ -300,6 +314,7 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<(Settings, Instance)> {
             segments: arguments.segments.unwrap_or(0),
             metrics: arguments.metrics.unwrap_or(0),
         },
+        log: log.map(Arc::new),
         seed: arguments.seed,
     };
     Ok((settings, instance))

@@ -1,7 +1,7 @@
 //! Simulated users, each with a separate client, against an aggregator.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
@@ -10,6 +10,7 @@ use bandana_client::grpc::{AppKey, Transport, run_until};
 use bandana_client::{Acceptance, Reward, Shuffled, SimulatedClient, Statistics, Timestamp};
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::accounting::loss::PrivacyLoss;
+use bandana_shared::cells::{CellsError, Measurement};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::gateway::GatewayKeys;
@@ -29,6 +30,7 @@ use tonic::transport::Endpoint;
 
 use bandana_lab::instance::Instance;
 
+use crate::impression_log::{ImpressionLog, SEGMENTATION};
 use crate::population::Population;
 
 /// Time limit of a user's attempts to upload.
@@ -59,9 +61,72 @@ pub struct Settings {
     pub batch: Option<BatchSize>,
     /// Visits, segments and metrics.
     pub population: Population,
+    /// The log that users and rewards are from. None: they are the population's and the arms'.
+    pub log: Option<Arc<ImpressionLog>>,
     /// The seed of all randomness, except the names of uploads, and the order in which shuffled
     /// reports arrive: it decides which wait at the end.
     pub seed: u64,
+}
+
+impl Settings {
+    /// What an experiment for these users measures.
+    ///
+    /// # Errors
+    /// [`CellsError`] for too many segments or metrics.
+    pub fn measurement(&self) -> Result<Measurement, CellsError> {
+        let measurement = self.population.measurement()?;
+        match &self.log {
+            None => Ok(measurement),
+            Some(log) => Ok(Measurement { segmentations: log.segmentations()?, ..measurement }),
+        }
+    }
+
+    /// Checks that users can take part in an experiment that was there before.
+    ///
+    /// # Errors
+    /// When it measures something else.
+    pub fn check(&self, specification: &Specification) -> anyhow::Result<()> {
+        ensure!(
+            *specification.measurement() == self.measurement()?,
+            "{} has other segments or metrics than the users; leave out --experiment",
+            specification.experiment_id()
+        );
+        Ok(())
+    }
+
+    /// The segment of a user; 0 without segments.
+    fn segment(&self, user: u64) -> usize {
+        self.log.as_ref().map_or_else(|| self.population.segment(user), |log| log.segment(user))
+    }
+
+    /// The terms of a user.
+    fn terms(&self, acceptance: Acceptance, user: u64) -> Acceptance {
+        match &self.log {
+            None => self.population.terms(acceptance, user),
+            Some(log) => acceptance.segment(SEGMENTATION, log.value(log.segment(user))),
+        }
+    }
+
+    /// The mean reward of each arm in a segment.
+    pub fn means(&self, instance: &Instance, segment: usize) -> Vec<f64> {
+        if let Some(log) = &self.log {
+            return log.means(segment);
+        }
+        let (means, arms) = (instance.means(), instance.arms.len());
+        (0..arms).map(|arm| means[self.population.taste(segment, arm, arms)]).collect()
+    }
+
+    /// The reward that a user gives an arm.
+    fn reward(&self, instance: &Instance, user: u64, arm: usize, rng: &mut ChaCha20Rng) -> f64 {
+        match &self.log {
+            None => {
+                let arms = instance.arms.len();
+                let taste = self.population.taste(self.segment(user), arm, arms);
+                instance.arms[taste].rewards.draw(rng)
+            }
+            Some(log) => log.reward(user, arm, rng),
+        }
+    }
 }
 
 /// Progress after a round.
@@ -73,6 +138,8 @@ pub struct Progress {
     pub plays: Vec<u64>,
     /// Pseudo-regret so far, in the true means.
     pub regret: f64,
+    /// The arm that is certainly best, as far as it is asked: in a replay.
+    pub verdict: Option<u32>,
 }
 
 /// The outcome of the simulation.
@@ -211,10 +278,9 @@ pub async fn run_in(
     mut on_round: impl FnMut(&Progress),
 ) -> anyhow::Result<Outcome> {
     let experiment_id = specification.experiment_id().clone();
-    let means = instance.means();
-    let best = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut gaps = Gaps { settings, instance, of_segments: HashMap::new() };
     let mut statistics = Statistics::default();
-    let (mut plays, mut regret) = (vec![0; means.len()], 0.0);
+    let (mut plays, mut regret) = (vec![0; instance.arms.len()], 0.0);
     let mut rounds = Vec::new();
     let refresh = usize::try_from(settings.refresh.max(1))?;
     let all: Vec<u64> = (0..settings.users).collect();
@@ -226,9 +292,7 @@ pub async fn run_in(
         let round = Round { settings, instance, specification: &specification, connections, visit };
         for user in round.run(users, &mut clients).await? {
             plays[user.arm] += 1;
-            let segment = settings.population.segment(user.number);
-            let taste = settings.population.taste(segment, user.arm, means.len());
-            regret += best - means[taste];
+            regret += gaps.gap(settings.segment(user.number), user.arm);
             if visit + 1 == visits {
                 add(&mut statistics, user.statistics);
             } else {
@@ -241,14 +305,43 @@ pub async fn run_in(
         let name = ExperimentName { experiment_id: experiment_id.to_string() };
         connections.operator.refresh_policy(name).await.context("refreshing the policy")?;
         let users = u64::from(visit) * settings.users + users.last().map_or(0, |last| last + 1);
-        let progress = Progress { users, plays: plays.clone(), regret };
+        let verdict = match settings.log {
+            Some(_) => estimates(&mut connections.operator, &experiment_id).await?.best_arm,
+            None => None,
+        };
+        let progress = Progress { users, plays: plays.clone(), regret, verdict };
         on_round(&progress);
         rounds.push(progress);
     }
-    let experiment_id = experiment_id.to_string();
-    let request = EstimatesRequest { experiment_id, ..Default::default() };
-    let estimates = connections.operator.get_estimates(request).await?.into_inner();
+    let estimates = estimates(&mut connections.operator, &experiment_id).await?;
     Ok(Outcome { specification, statistics, rounds, estimates })
+}
+
+async fn estimates(
+    operator: &mut Client,
+    experiment_id: &ExperimentId,
+) -> anyhow::Result<Estimates> {
+    let request =
+        EstimatesRequest { experiment_id: experiment_id.to_string(), ..Default::default() };
+    Ok(operator.get_estimates(request).await?.into_inner())
+}
+
+/// By how much arms are worse than the best one, in each segment.
+struct Gaps<'a> {
+    settings: &'a Settings,
+    instance: &'a Instance,
+    of_segments: HashMap<usize, Vec<f64>>,
+}
+
+impl Gaps<'_> {
+    fn gap(&mut self, segment: usize, arm: usize) -> f64 {
+        let of_segment = self.of_segments.entry(segment).or_insert_with(|| {
+            let means = self.settings.means(self.instance, segment);
+            let best = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            means.into_iter().map(|mean| best - mean).collect()
+        });
+        of_segment[arm]
+    }
 }
 
 /// Waits until the aggregator has every full batch.
@@ -262,9 +355,7 @@ async fn await_batches(
     let expected: u64 = plays.iter().map(|reports| reports / batch * batch).sum();
     let arrived = async {
         loop {
-            let experiment_id = experiment_id.to_string();
-            let request = EstimatesRequest { experiment_id, ..Default::default() };
-            let reports = operator.get_estimates(request).await?.into_inner().reports;
+            let reports = estimates(operator, experiment_id).await?.reports;
             ensure!(reports <= expected, "{reports} reports are counted; {expected} can be");
             if reports == expected {
                 return Ok(());
@@ -310,7 +401,7 @@ async fn create(
         timing: ReleaseTiming::IMMEDIATE,
         batch: settings.batch,
         participation: settings.population.participation(),
-        measurement: settings.population.measurement()?,
+        measurement: settings.measurement()?,
     })?;
     let request = CreateExperimentRequest {
         specification: Some(v1::Specification { floor: 0, ..(&wanted).into() }),
@@ -322,6 +413,7 @@ async fn create(
         memory: None,
         burn_in_reports: 0,
         holdout_share: 0.0,
+        ..Default::default()
     };
     let created = operator.create_experiment(request).await.context("creating the experiment")?;
     let created = created.into_inner().specification.context("an answer without experiment")?;
@@ -371,7 +463,7 @@ impl Round<'_> {
                 let mut client =
                     client.unwrap_or_else(|| SimulatedClient::seeded(self.settings.seed, user));
                 // At a later visit too: the policy is fetched then.
-                let terms = self.settings.population.terms(acceptance.clone(), user);
+                let terms = self.settings.terms(acceptance.clone(), user);
                 client.enroll(self.specification.experiment_id().clone(), terms);
                 (user, client)
             })
@@ -405,14 +497,11 @@ impl Round<'_> {
         let mut rng = ChaCha20Rng::seed_from_u64(settings.seed ^ REACTIONS);
         rng.set_stream(number);
         rng.set_word_pos(u128::from(visit) << 32);
-        let population = settings.population;
-        let arms = instance.arms.len();
-        let taste = population.taste(population.segment(number), arm, arms);
-        let reward = Reward::new(instance.arms[taste].rewards.draw(&mut rng))?;
+        let reward = Reward::new(settings.reward(instance, number, arm, &mut rng))?;
         if assignment.unreported().is_none() {
             client.reward(assignment.id(), reward, time)?;
-            for metric in population.metric_names() {
-                let is_one = rng.random_bool(Population::metric_mean(arm, arms));
+            for metric in settings.population.metric_names() {
+                let is_one = rng.random_bool(Population::metric_mean(arm, instance.arms.len()));
                 let value = Reward::new(f64::from(u8::from(is_one)))?;
                 client.measure(assignment.id(), &metric, value, time)?;
             }

@@ -116,6 +116,23 @@ impl Tally {
             .filter(|(_, count)| *count > 0)
     }
 
+    /// What is left of these reports without others that are among them.
+    ///
+    /// ```
+    /// use bandana_shared::tally::Tally;
+    /// let (all, some) = (Tally::new(10, 4)?, Tally::new(3, 1)?);
+    /// assert_eq!(all.without(&some), Tally::new(7, 3)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn without(mut self, others: &Self) -> Self {
+        self.reports = self.reports.saturating_sub(others.reports);
+        for (count, less) in self.counts.iter_mut().zip(others.counts) {
+            *count = count.saturating_sub(less);
+        }
+        self
+    }
+
     /// Share of ones; `None` without reports.
     pub fn private_mean(self) -> Option<f64> {
         (self.reports > 0).then(|| self.ones() as f64 / self.reports as f64)

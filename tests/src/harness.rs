@@ -138,6 +138,7 @@ pub async fn create(
         memory: None,
         burn_in_reports: 0,
         holdout_share: 0.0,
+        ..Default::default()
     };
     let created = operator.create_experiment(request).await?.into_inner();
     let created = created.specification.context("an answer without specification")?;

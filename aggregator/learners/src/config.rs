@@ -8,6 +8,7 @@ use bandana_shared::tally::Tally;
 
 use super::coarse::coarse;
 use super::guardrails::Guardrails;
+use super::terms::ArmTerms;
 use super::window::{Days, Memory};
 use super::{Evidence, Learner, LearnerError, LearnerInput, contexts, features, harm, segments};
 
@@ -48,6 +49,20 @@ impl LearnerConfig {
         snapshot: &TallySnapshot,
         pending: &[f64],
     ) -> Result<Weights, LearnerError> {
+        self.weigh_on(specification, (initial_arms, &ArmTerms::default()), snapshot, pending)
+    }
+
+    /// The same with the priors and the costs of the arms.
+    ///
+    /// # Errors
+    /// [`LearnerError`], as for [`Learner::weights`].
+    pub fn weigh_on(
+        self,
+        specification: &Specification,
+        (initial_arms, terms): (usize, &ArmTerms),
+        snapshot: &TallySnapshot,
+        pending: &[f64],
+    ) -> Result<Weights, LearnerError> {
         let active = harm::allowed(specification, &snapshot.tallies);
         let cells = specification.cells();
         if specification.private_context().is_some() {
@@ -57,7 +72,15 @@ impl LearnerConfig {
         let of_arms = cells.of_arms(&snapshot.tallies, 0, None);
         let burning_in = self.guardrails.burning_in(&of_arms, &active, initial_arms);
         let ahead = reports_until_policy(snapshot.reports()) as f64;
-        let weigh = |evidence: Vec<Evidence>, share: f64| {
+        // What is forgotten in as many days as there have been is forgotten of a prior.
+        let kept = if self.memory.is_everything() {
+            1.0
+        } else {
+            self.memory.weight(u32::try_from(snapshot.days.len()).unwrap_or(u32::MAX))
+        };
+        let scale = (specification.channel(), specification.rewards().range());
+        let weigh = |mut evidence: Vec<Evidence>, (share, known): (f64, f64)| {
+            terms.apply(&mut evidence, &active, scale, known);
             let pending: Vec<f64> = pending.iter().map(|pending| share * pending).collect();
             let input = LearnerInput::of(evidence, &active, specification.channel())
                 .with_pending(&pending)
@@ -72,7 +95,7 @@ impl LearnerConfig {
         let for_holdout = |weights: Weights| {
             if cells.has_holdout() { weights.with_every(&active) } else { weights }
         };
-        let weights = weigh(self.evidence(specification, snapshot, None), 1.0)?;
+        let weights = weigh(self.evidence(specification, snapshot, None), (1.0, kept))?;
         if cells.segments() == 1 {
             return Ok(for_holdout(weights));
         }
@@ -90,7 +113,7 @@ impl LearnerConfig {
         }
         let of_segments = evidence.into_iter().zip(shares);
         let of_segments: Vec<Weights> = of_segments
-            .map(|(own, share)| weigh(own, share / all))
+            .map(|(own, share)| weigh(own, (share / all, kept / cells.segments() as f64)))
             .collect::<Result<_, LearnerError>>()?;
         Ok(for_holdout(weights.with_segments(&of_segments)?))
     }
@@ -157,7 +180,7 @@ pub fn reports_until_policy(used: u64) -> u64 {
 pub struct TallySnapshot {
     /// Tallies of every cell, over all days.
     pub tallies: Vec<Tally>,
-    /// Tallies by day, for the days within the memory; empty if the memory is unlimited.
+    /// Tallies by day, for the days within the memory, as [`Memory::prune`] leaves them.
     pub days: Days,
 }
 
@@ -191,12 +214,10 @@ impl TallySnapshot {
     /// Adds a tally of an arm on a day, and drops days beyond the memory.
     pub fn add(&mut self, memory: Memory, (day, arm, tally): (Day, ArmIndex, Tally)) {
         add_to(&mut self.tallies, arm, tally);
-        if !memory.is_everything() {
-            let is_new = !self.days.contains_key(&day);
-            add_to(self.days.entry(day).or_default(), arm, tally);
-            if is_new {
-                memory.prune(&mut self.days);
-            }
+        let is_new = !self.days.contains_key(&day);
+        add_to(self.days.entry(day).or_default(), arm, tally);
+        if is_new {
+            memory.prune(&mut self.days);
         }
     }
 }

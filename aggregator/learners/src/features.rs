@@ -12,14 +12,26 @@
 //!
 //! Levels are fitted by weighted least squares, effects by their posterior given the variances, which
 //! is that of linear Thompson sampling (Agrawal and Goyal, "Thompson sampling for contextual bandits
-//! with linear payoffs", 2013) with one model for each arm. Both variances are estimated from residuals:
-//! that of deviations from those of effects that are as large as they like, that of effects from
-//! those of levels alone, which is an upper bound. The prior of an arm in a segment is what the
-//! model predicts without the reports of that arm in that segment, as a Beta law.
+//! with linear payoffs", 2013) with one model for each arm.
+//!
+//! # Which of them matter
+//! - **Deviations.** Each of a few sizes is a hypothesis. The reports weigh them by their evidence: the
+//!   probability that a hypothesis gives to the means of the cells, with effects of a few sizes alike
+//!   (Bayesian model averaging; Hoeting, Madigan, Raftery and Volinsky, 1999). That there are none needs
+//!   much evidence: a linear model that is taken for true too soon never tries what would contradict it.
+//!   Until it is known, the disagreement of the hypotheses is part of the variance.
+//! - **Effects.** A feature has effects on an arm if their evidence says so, beside those of the other
+//!   features; otherwise they are left out. Those that are there have a wide prior, since one as narrow
+//!   as the effects seem makes the learner greedy.
+//!
+//! The evidence of cells is not changed by the traffic that their reports have led to.
+//!
+//! The prior of an arm in a segment is a Beta law, so that with the segment's own reports it has the
+//! mean and the variance of the mixture.
 
-use nalgebra::{DMatrix, DVector};
+use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
-use super::heterogeneity::{Cell, Residuals, cells, variance};
+use super::heterogeneity::{Cell, cells, variance};
 use super::input::Evidence;
 
 /// Rounds of fitting levels. Each takes those of the arms and of each feature in turn.
@@ -28,8 +40,31 @@ const ROUNDS: usize = 8;
 /// The variance that the level of an arm has before any report: more than a mean can have.
 const LEVEL_VARIANCE: f64 = 0.25;
 
-/// The least variance of an effect before any report, so that its precision is finite.
-const EFFECT_VARIANCE_MIN: f64 = 1e-8;
+/// The standard deviations that effects may have, as private means, where the evidence is weighed. The
+/// first is nearly none, so that its precision is finite.
+const EFFECTS: [f64; 5] = [NO_EFFECT, 0.01, 0.03, 0.1, 0.3];
+
+/// Those by which a feature is found to have effects.
+const SELECTED: [f64; 3] = [0.01, 0.03, 0.1];
+
+/// The standard deviation of effects that are left out.
+const NO_EFFECT: f64 = 1e-4;
+
+/// The standard deviation of effects that are there, before any report.
+const EFFECT_PRIOR: f64 = 0.3;
+
+/// Rounds of finding the features that have effects. Each looks at every feature.
+const SELECTIONS: usize = 2;
+
+/// The standard deviations that deviations may have, as private means.
+const DEVIATIONS: [f64; 4] = [0.0, 0.03, 0.06, 0.12];
+
+/// The weight before any report of the hypothesis that there are no deviations; the others share the
+/// rest.
+const WEIGHT_OF_NONE: f64 = 1e-3;
+
+/// The least weight of a hypothesis that is averaged over.
+const WEIGHT_MIN: f64 = 1e-3;
 
 /// The cells of all arms, and the place of each segment's value among those of all features.
 struct Table {
@@ -39,10 +74,13 @@ struct Table {
     filled: Vec<(usize, usize, Cell)>,
     /// For each segment, the column of its value of each feature.
     columns: Vec<Vec<usize>>,
-    /// The number of columns: of the values of all features.
+    /// The number of values of each feature, and of all.
+    sizes: Vec<usize>,
     width: usize,
     /// The number of arms.
     arms: usize,
+    /// The reports on each arm.
+    reports: Vec<f64>,
     /// The variance of a report.
     variance: f64,
 }
@@ -62,22 +100,27 @@ pub fn shrink(segments: &mut [Vec<Evidence>], sizes: &[usize]) {
     assert_eq!(segments.len(), sizes.iter().product::<usize>(), "segments and features");
     let Some(table) = Table::new(segments, sizes) else { return };
     let levels = table.levels();
-    // Residuals of the levels alone hold effects and deviations.
-    let all = table.heterogeneity(&levels, &[]);
-    let effects = (all / sizes.len() as f64).max(EFFECT_VARIANCE_MIN);
-    // What is left by effects that are as large as they like holds deviations only.
-    let free: Vec<Model> =
-        (0..table.arms).map(|arm| table.model(arm, &levels, LEVEL_VARIANCE, 0.0)).collect();
-    let deviations = table.heterogeneity(&levels, &free);
-    for arm in 0..table.arms {
-        let model = table.model(arm, &levels, effects, deviations);
-        for (place, own) in segments.iter_mut().enumerate() {
-            let (mean, variance) = model.without(&table, &levels, place);
-            let weight = table.variance / (variance + deviations) - 1.0;
-            let others = model.reports - table.cells[place][arm].reports;
-            own[arm] = own[arm].with_prior(mean.clamp(0.0, 1.0), weight.clamp(0.0, others));
+    let hypotheses = table.hypotheses(&levels);
+    for (place, own) in segments.iter_mut().enumerate() {
+        for (arm, evidence) in own.iter_mut().enumerate() {
+            let others = table.reports[arm] - table.cells[place][arm].reports;
+            let known = table.mixture(&hypotheses, &levels, (place, arm));
+            *evidence = informed(*evidence, known, others);
         }
     }
+}
+
+/// The evidence with a prior that gives it a mean and a variance, and weighs no more than so many
+/// reports.
+fn informed(own: Evidence, (mean, variance): (f64, f64), others: f64) -> Evidence {
+    let mean = mean.clamp(1e-3, 1.0 - 1e-3);
+    let all = mean * (1.0 - mean) / variance - 1.0;
+    let weight = (all - own.reports()).clamp(0.0, others);
+    if weight <= 0.0 {
+        return own;
+    }
+    let of_prior = (mean * (own.reports() + weight) - own.ones()) / weight;
+    own.with_prior(of_prior.clamp(0.0, 1.0), weight)
 }
 
 impl Table {
@@ -86,13 +129,17 @@ impl Table {
         let arms = segments.first()?.len();
         let cells = cells(segments);
         let variance = variance(&cells)?;
+        let on_arm = |arm: usize| cells.iter().map(|own: &Vec<Cell>| own[arm].reports).sum();
+        let reports = (0..arms).map(on_arm).collect();
         let mut filled = Vec::new();
         for (place, own) in cells.iter().enumerate() {
             let of_segment = own.iter().enumerate().filter(|(_, cell)| cell.reports > 0.0);
             filled.extend(of_segment.map(|(arm, cell)| (place, arm, *cell)));
         }
         let columns = (0..segments.len()).map(|segment| columns(segment, sizes)).collect();
-        Some(Self { cells, filled, columns, width: sizes.iter().sum(), arms, variance })
+        let width = sizes.iter().sum();
+        let sizes = sizes.to_vec();
+        Some(Self { cells, filled, columns, sizes, width, arms, reports, variance })
     }
 
     /// The levels with the least sum of squares, weighted by reports, over the cells.
@@ -124,103 +171,197 @@ impl Table {
         self.columns[place].iter().map(|column| levels.values[*column]).sum()
     }
 
-    /// The heterogeneity of what the levels leave, and the models of the arms if there are any.
-    fn heterogeneity(&self, levels: &Levels, models: &[Model]) -> f64 {
-        let mut of_values = vec![0.0; self.width];
-        let mut of_arms = vec![0.0; self.arms];
-        for (place, arm, cell) in &self.filled {
-            of_arms[*arm] += cell.reports;
-            for column in &self.columns[*place] {
-                of_values[*column] += cell.reports;
-            }
+    /// The hypotheses that are not out of the question, with weights that sum to 1.
+    fn hypotheses(&self, levels: &Levels) -> Vec<Hypothesis> {
+        // With one feature, every deviation is an effect.
+        let several = self.sizes.len() > 1;
+        let deviations = if several { &DEVIATIONS[..] } else { &DEVIATIONS[..1] };
+        let none = if several { WEIGHT_OF_NONE } else { 1.0 };
+        let mut all = Vec::new();
+        for (place, deviation) in deviations.iter().enumerate() {
+            let variance = deviation * deviation;
+            let sums = (0..self.arms).map(|arm| self.sums(arm, levels, variance));
+            let sums: Vec<Sums> = sums.collect();
+            let same = |effect: &f64| sums.iter().map(|one| one.evidence_of(*effect)).sum::<f64>();
+            let evidence = log_mean(&EFFECTS.iter().map(same).collect::<Vec<f64>>());
+            let models: Option<Vec<Model>> = sums.iter().map(Sums::selected).collect();
+            // The diagonal is positive and the rest a sum of squares, so there is a factor.
+            let Some(models) = models else { continue };
+            let before =
+                if place == 0 { none } else { (1.0 - none) / (deviations.len() - 1) as f64 };
+            let weight = evidence + libm::log(before);
+            all.push(Hypothesis { models, deviations: variance, weight });
         }
-        let all: f64 = of_arms.iter().sum();
-        let mut residuals = Residuals::default();
-        for (place, arm, cell) in &self.filled {
-            let columns = &self.columns[*place];
-            // The share of the cell's own mean in its fit, about, for the levels.
-            let values = columns.iter().map(|column| 1.0 / of_values[*column]);
-            let of_levels = values.map(|share| share - 1.0 / all).sum::<f64>();
-            let (mean, share) = match models.get(*arm) {
-                None => (levels.arms[*arm], cell.reports / of_arms[*arm]),
-                Some(model) => {
-                    let (mean, variance) = model.at(columns);
-                    (mean, cell.reports * variance / self.variance)
-                }
-            };
-            let rest = (1.0 - share - cell.reports * of_levels).max(0.0);
-            residuals.add(*cell, cell.mean - self.level(levels, *place) - mean, rest);
+        let largest = all.iter().map(|one| one.weight).fold(f64::NEG_INFINITY, f64::max);
+        for one in &mut all {
+            one.weight = libm::exp(one.weight - largest);
         }
-        residuals.heterogeneity(self.variance)
+        let sum: f64 = all.iter().map(|one| one.weight).sum();
+        all.retain(|one| one.weight >= WEIGHT_MIN * sum);
+        let sum: f64 = all.iter().map(|one| one.weight).sum();
+        for one in &mut all {
+            one.weight /= sum;
+        }
+        all
     }
 
-    /// The posterior of an arm's level and effects, with these variances of effects and deviations.
-    fn model(&self, arm: usize, levels: &Levels, effects: f64, deviations: f64) -> Model {
+    /// What the cells tell of an arm, with deviations of this variance.
+    fn sums(&self, arm: usize, levels: &Levels, deviations: f64) -> Sums {
         // The arm's level comes first, then a column for each value.
-        let mut precision = DMatrix::<f64>::zeros(1 + self.width, 1 + self.width);
-        precision.fill_diagonal(1.0 / effects);
+        let size = 1 + self.width;
+        let (mut precision, mut sums) = (DMatrix::zeros(size, size), DVector::zeros(size));
         precision[(0, 0)] = 1.0 / LEVEL_VARIANCE;
-        let mut sums = DVector::<f64>::zeros(1 + self.width);
         // The prior mean of the arm's level is that of a coin.
         sums[0] = 0.5 / LEVEL_VARIANCE;
-        let mut reports = 0.0;
+        let mut constant = -0.5 * 0.25 / LEVEL_VARIANCE;
         for (place, own) in self.cells.iter().enumerate() {
             let cell = own[arm];
             if cell.reports <= 0.0 {
                 continue;
             }
-            reports += cell.reports;
             let weight = 1.0 / (self.variance / cell.reports + deviations);
             let rest = cell.mean - self.level(levels, place);
-            let rows = || std::iter::once(0).chain(self.columns[place].iter().map(|one| 1 + one));
-            for row in rows() {
+            constant += 0.5 * (libm::log(weight) - weight * rest * rest);
+            for row in rows(&self.columns[place]) {
                 sums[row] += weight * rest;
-                for column in rows() {
+                for column in rows(&self.columns[place]) {
                     precision[(row, column)] += weight;
                 }
             }
         }
-        // The diagonal is positive and the rest a sum of squares, so there is an inverse.
-        let covariance = precision
-            .cholesky()
-            .map_or_else(|| DMatrix::identity(1 + self.width, 1 + self.width), |one| one.inverse());
-        let means = &covariance * sums;
-        Model { arm, means, covariance, deviations, reports }
+        Sums { precision, weighted: sums, constant, sizes: self.sizes.clone() }
+    }
+
+    /// The mean and the variance of an arm's private mean in a segment, by the hypotheses and its
+    /// own reports.
+    fn mixture(
+        &self,
+        hypotheses: &[Hypothesis],
+        levels: &Levels,
+        (place, arm): (usize, usize),
+    ) -> (f64, f64) {
+        let cell = self.cells[place][arm];
+        let level = self.level(levels, place);
+        let (mut mean, mut square) = (0.0, 0.0);
+        for Hypothesis { models, deviations, weight } in hypotheses {
+            let (fit, variance) = models[arm].at(&self.columns[place]);
+            // The posterior of the sum of effects knows the cell's reports already. Given that sum,
+            // they tell of the deviation what they tell beyond the noise.
+            let own = cell.reports * deviations / (self.variance + cell.reports * deviations);
+            let of_cell = level + fit + own * (cell.mean - level - fit);
+            let rest = 1.0 - own;
+            let variance = rest * rest * variance + rest * deviations;
+            mean += weight * of_cell;
+            square += weight * (variance + of_cell * of_cell);
+        }
+        (mean, (square - mean * mean).max(f64::MIN_POSITIVE))
+    }
+}
+
+/// Standard deviations of effects and deviations, with what follows for each arm.
+struct Hypothesis {
+    models: Vec<Model>,
+    /// The variance of the deviations.
+    deviations: f64,
+    /// Its weight; as a logarithm until all are known.
+    weight: f64,
+}
+
+/// The logarithm of the mean of numbers, from their logarithms.
+fn log_mean(logarithms: &[f64]) -> f64 {
+    let largest = logarithms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if largest == f64::NEG_INFINITY {
+        return largest;
+    }
+    let sum: f64 = logarithms.iter().map(|one| libm::exp(one - largest)).sum();
+    largest + libm::log(sum / logarithms.len() as f64)
+}
+
+/// The rows of a level and of these columns.
+fn rows(columns: &[usize]) -> impl Iterator<Item = usize> + Clone {
+    std::iter::once(0).chain(columns.iter().map(|one| 1 + one))
+}
+
+/// What the cells tell of an arm: the precision and the weighted means, without effects.
+struct Sums {
+    precision: DMatrix<f64>,
+    weighted: DVector<f64>,
+    /// The part of the logarithm of the evidence that effects do not change.
+    constant: f64,
+    /// The number of values of each feature.
+    sizes: Vec<usize>,
+}
+
+impl Sums {
+    /// The posterior with the features that have effects by their evidence.
+    fn selected(&self) -> Option<Model> {
+        let mut effects = vec![NO_EFFECT; self.sizes.len()];
+        for _ in 0..SELECTIONS {
+            for feature in 0..effects.len() {
+                let mut with = |effect: f64| {
+                    effects[feature] = effect;
+                    self.evidence(&effects)
+                };
+                let none = with(NO_EFFECT);
+                let some: Vec<f64> = SELECTED.iter().map(|effect| with(*effect)).collect();
+                let largest = (0..some.len()).max_by(|a, b| some[*a].total_cmp(&some[*b]));
+                let found = largest.map_or(NO_EFFECT, |place| SELECTED[place]);
+                effects[feature] = if log_mean(&some) > none { found } else { NO_EFFECT };
+            }
+        }
+        let is_there = |effect: &f64| *effect > NO_EFFECT;
+        let wide = |effect: &f64| if is_there(effect) { EFFECT_PRIOR } else { NO_EFFECT };
+        self.model(&effects.iter().map(wide).collect::<Vec<f64>>())
+    }
+
+    /// The logarithm of the evidence with the same standard deviation of all effects.
+    fn evidence_of(&self, effect: f64) -> f64 {
+        self.evidence(&vec![effect; self.sizes.len()])
+    }
+
+    /// The logarithm of the evidence with these standard deviations of the features' effects.
+    fn evidence(&self, effects: &[f64]) -> f64 {
+        self.model(effects).map_or(f64::NEG_INFINITY, |model| model.log_evidence)
+    }
+
+    /// The posterior of the arm's level and effects, with these standard deviations of the features'
+    /// effects.
+    fn model(&self, effects: &[f64]) -> Option<Model> {
+        let mut precision = self.precision.clone();
+        let mut before = -0.5 * libm::log(LEVEL_VARIANCE);
+        let mut row = 1;
+        for (effect, size) in effects.iter().zip(&self.sizes) {
+            for _ in 0..*size {
+                precision[(row, row)] += 1.0 / (effect * effect);
+                before -= libm::log(*effect);
+                row += 1;
+            }
+        }
+        let factor = Cholesky::new(precision)?;
+        let means = factor.solve(&self.weighted);
+        let volume: f64 = factor.l_dirty().diagonal().iter().map(|one| libm::log(*one)).sum();
+        let fit = 0.5 * self.weighted.dot(&means);
+        Some(Model { means, factor, log_evidence: self.constant + before - volume + fit })
     }
 }
 
 /// The posterior of an arm's level and effects.
 struct Model {
-    arm: usize,
     means: DVector<f64>,
-    covariance: DMatrix<f64>,
-    /// The variance of the deviations.
-    deviations: f64,
-    /// The number of reports that it was made from.
-    reports: f64,
+    factor: Cholesky<f64, Dyn>,
+    /// The logarithm of the probability of the cells' means, up to a constant.
+    log_evidence: f64,
 }
 
 impl Model {
     /// The mean and the variance of the sum of the level and some values' effects.
     fn at(&self, columns: &[usize]) -> (f64, f64) {
-        let rows = || std::iter::once(0).chain(columns.iter().map(|one| 1 + one));
-        let mean = rows().map(|row| self.means[row]).sum();
-        let pairs = rows().flat_map(|row| rows().map(move |column| (row, column)));
-        (mean, pairs.map(|pair| self.covariance[pair]).sum())
-    }
-
-    /// The mean that is predicted for a segment without its own reports on the arm, and the variance
-    /// of this prediction, the deviation left out.
-    fn without(&self, table: &Table, levels: &Levels, place: usize) -> (f64, f64) {
-        let (mean, variance) = self.at(&table.columns[place]);
-        let (level, cell) = (table.level(levels, place), table.cells[place][self.arm]);
-        if cell.reports <= 0.0 {
-            return (level + mean, variance);
+        let mean = rows(columns).map(|row| self.means[row]).sum();
+        let mut chosen = DVector::<f64>::zeros(self.means.len());
+        for row in rows(columns) {
+            chosen[row] = 1.0;
         }
-        // The posterior is the product of the two, so its precision is the sum of theirs.
-        let own = variance / (table.variance / cell.reports + self.deviations);
-        let rest = 1.0 - own;
-        (level + (mean - own * (cell.mean - level)) / rest, variance / rest)
+        (mean, chosen.dot(&self.factor.solve(&chosen)))
     }
 }
 

@@ -25,6 +25,9 @@ pub struct Evidence {
 const VARIANCE_BEFORE: f64 = 0.2;
 const REPORTS_BEFORE: f64 = 3.0;
 
+/// The lowest mean that a lowered arm is taken to have.
+const LOWEST: f64 = 1e-3;
+
 impl Evidence {
     /// Evidence with these counts of ones and zeros. Counts that are not positive numbers become 0.
     pub fn new(ones: f64, zeros: f64) -> Self {
@@ -72,6 +75,23 @@ impl Evidence {
             squares: self.squares.map(|squares| squares + reports * variance),
             ..self
         }
+    }
+
+    /// Evidence whose posterior has the same variance, and a mean that is lower by this much.
+    #[must_use]
+    pub(super) fn lowered(self, by: f64) -> Self {
+        if self.squares.is_some() {
+            // What deviates from the mean deviates as much.
+            let ones = count(self.ones - by * self.reports());
+            return Self { ones, zeros: self.reports() - ones, ..self };
+        }
+        // The posterior of bits is Beta(1 + ones, 1 + zeros).
+        let all = self.reports() + 2.0;
+        let mean = (self.ones + 1.0) / all;
+        let lower = (mean - by).max(LOWEST);
+        let weight = lower * (1.0 - lower) * (all + 1.0) / (mean * (1.0 - mean)) - 1.0;
+        let (ones, zeros) = (lower * weight - 1.0, (1.0 - lower) * weight - 1.0);
+        Self { ones: count(ones), zeros: count(zeros), ..self }
     }
 
     /// Number of bits that are 1.

@@ -66,6 +66,7 @@ pub mod plan;
 mod posterior;
 pub mod segments;
 pub mod shuffle_plan;
+pub mod terms;
 mod thompson_sampler;
 mod top_two;
 mod truncated_sampler;

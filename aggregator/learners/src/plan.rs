@@ -2,7 +2,7 @@
 
 use bandana_shared::accounting::shuffling::REPORTS_MAX;
 use bandana_shared::channel::Floor;
-use bandana_shared::confidence::{best_active_arm, best_arm};
+use bandana_shared::confidence::best_active_arm;
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::limits::ARMS_MAX;
 use bandana_shared::tally::Tally;
@@ -19,6 +19,8 @@ pub struct Plan {
     gap: f64,
     alpha: ErrorLevel,
     rival_share: f64,
+    /// The mean reward of the rivals; `None`: so that the private means lie around 1/2.
+    rate: Option<f64>,
 }
 
 /// The forecast for a plan.
@@ -79,7 +81,28 @@ impl Plan {
         if !(gap > 0.0 && gap <= 1.0) {
             return Err(PlanError::Gap { gap });
         }
-        Ok(Self { arms, floor, gap, alpha, rival_share: 1.0 / arms as f64 })
+        Ok(Self { arms, floor, gap, alpha, rival_share: 1.0 / arms as f64, rate: None })
+    }
+
+    /// Sets the base rate: the mean reward of all arms but the best. Without one, rewards are taken to
+    /// vary most.
+    ///
+    /// # Errors
+    /// [`PlanError::Rate`] unless it is at least 0 and leaves room for the gap below 1.
+    pub fn with_rate(self, rate: f64) -> Result<Self, PlanError> {
+        if rate >= 0.0 && rate + self.gap <= 1.0 {
+            Ok(Self { rate: Some(rate), ..self })
+        } else {
+            Err(PlanError::Rate { rate, gap: self.gap })
+        }
+    }
+
+    /// A plan for so many verdicts at once, as for each segment: all are right with the confidence of
+    /// this one.
+    #[must_use]
+    pub fn for_verdicts(self, verdicts: u32) -> Self {
+        let alpha = ErrorLevel::new(self.alpha.get() / f64::from(verdicts.max(1)));
+        Self { alpha: alpha.unwrap_or(self.alpha), ..self }
     }
 
     /// Reduces the traffic of every arm other than the best to this share, as a learner with this
@@ -95,21 +118,23 @@ impl Plan {
         }
     }
 
-    /// Computes the forecast, by the stopping rule of [`best_arm`] on the expected tallies, and on
-    /// tallies where the closest rival is overestimated by chance.
+    /// Computes the forecast. The observed gap over a rival is taken for a Brownian motion with drift.
+    /// Where it crosses the boundary of the stopping rule of
+    /// [`best_arm`](bandana_shared::confidence::best_arm), which the rule itself tells, is known
+    /// for a line (Bachelier and Lévy: inverse Gaussian times), and the tangent of the boundary is taken
+    /// for it. So it counts that one looks after every report. All rivals must be crossed, and they share
+    /// the luck of the best arm.
     ///
     /// # Errors
     /// [`PlanError::TooMany`] beyond [`Self::USERS_MAX`] users.
     pub fn forecast(&self) -> Result<Forecast, PlanError> {
         let rivals = (self.arms - 1) as f64;
-        // The closest of several rivals, by the union bound.
-        let unlucky = upper_normal_quantile((1.0 - Self::PROBABILITY) / rivals);
-        let typical_users =
-            self.users_at(upper_normal_quantile(1.0 - 0.5_f64.powf(1.0 / rivals)))?;
-        let users = self.users_at(unlucky)?;
-        let private = |mean| BoundArm { mean, private_mean: 0.5 + self.floor.contrast() * mean };
-        let mut arms = vec![private(-self.gap / 2.0); self.arms];
-        arms[0] = private(self.gap / 2.0);
+        let start = self.arms as u64;
+        let typical_users = least_users(start, |users| self.certainty(users) >= 0.5)?;
+        let users = least_users(start, |users| self.certainty(users) >= Self::PROBABILITY)?;
+        let (best, rival) = self.private_means();
+        let mut arms = vec![BoundArm { mean: 0.0, private_mean: rival }; self.arms];
+        arms[0] = BoundArm { mean: self.gap, private_mean: best };
         let played = users as f64;
         let at_once = rivals / self.arms as f64 * self.gap * played;
         Ok(Forecast {
@@ -183,42 +208,96 @@ impl Plan {
         Some((0..24).fold((0.0, most), halve).1)
     }
 
-    /// Users until the rule stops when the observed gap is this many of its standard deviations
-    /// below the true one.
-    fn users_at(&self, deviations: f64) -> Result<u64, PlanError> {
-        let stops = |users: u64| best_arm(&self.tallies(users, deviations), self.alpha).is_some();
-        least_users(self.arms as u64, stops)
+    /// The probability that the rule has stopped by so many users, looking after every report.
+    fn certainty(&self, users: u64) -> f64 {
+        let users = users as f64;
+        let (best, rival) = self.private_means();
+        let rival_share = self.rival_share;
+        let best_share = 1.0 - (self.arms - 1) as f64 * rival_share;
+        let parts = (best * (1.0 - best) / best_share, rival * (1.0 - rival) / rival_share);
+        let (variance, drift) = (parts.0 + parts.1, best - rival);
+        // The sum of the observed gaps at which the rule stops, with its slope.
+        let deviation = libm::sqrt(variance / users);
+        let boundary =
+            |users: f64| users * drift - self.margin(users) * libm::sqrt(variance * users);
+        // Tallies are whole numbers, so a short step would be noise.
+        let step = users / 4.0;
+        let slope = (boundary(users + step) - boundary(users - step)) / (2.0 * step);
+        let level = boundary(users) - slope * users;
+        let (drift, scale) = (drift - slope, deviation * users);
+        // Of a Brownian motion with this drift, which has passed the level by now.
+        let at_end = (drift * users - level) / scale;
+        let before = 2.0 * drift * level / variance;
+        let reflected = libm::exp(before.min(600.0)) * normal((-drift * users - level) / scale);
+        let passed = if level > 0.0 { normal(at_end) + reflected } else { normal(at_end) };
+        let passed = passed.clamp(1e-300, 1.0 - 1e-15);
+        // The luck of the best arm is common to all pairs, that of the rivals their own.
+        let common = parts.0 / variance;
+        let score = -upper_normal_quantile(passed);
+        let rivals = (self.arms - 1) as f64;
+        let all_passed = |luck: f64| {
+            let own = (score - libm::sqrt(common) * luck) / libm::sqrt(1.0 - common);
+            libm::pow(normal(own), rivals)
+        };
+        let points = (0..LUCKS).map(|point| (f64::from(point) + 0.5) / f64::from(LUCKS));
+        points.map(|tail| all_passed(upper_normal_quantile(tail))).sum::<f64>() / f64::from(LUCKS)
     }
 
-    /// Tallies after this many users.
-    fn tallies(&self, users: u64, deviations: f64) -> Vec<Tally> {
-        let rival = self.rival_share * users as f64;
-        let best = users as f64 - (self.arms - 1) as f64 * rival;
-        let [best, rival] = self.pair(rival, best, deviations);
-        let mut tallies = vec![rival; self.arms];
-        tallies[0] = best;
-        tallies
+    /// The most standard deviations by which the observed gap of a pair may be below the true one after
+    /// so many users, and the rule stops.
+    fn margin(&self, users: f64) -> f64 {
+        let rival = self.rival_share * users;
+        let best = users - (self.arms - 1) as f64 * rival;
+        let stops = |deviations: f64| {
+            let pair = self.pair(rival, best, deviations);
+            best_active_arm(&pair, &[true; 2], self.arms, self.alpha) == Some(0)
+        };
+        let halve = |(low, high): (f64, f64), _| {
+            let middle = f64::midpoint(low, high);
+            if stops(middle) { (middle, high) } else { (low, middle) }
+        };
+        (0..40).fold((-MARGIN_MAX, MARGIN_MAX), halve).0
     }
 
-    /// Tallies of the best arm and of a rival, by their reports. The private means lie around 1/2,
-    /// where their variance is largest.
+    /// The private means of the best arm and of a rival.
+    fn private_means(&self) -> (f64, f64) {
+        let gap = self.floor.contrast() * self.gap;
+        let rival = match self.rate {
+            Some(rate) => self.floor.lowest_private_mean() + self.floor.contrast() * rate,
+            None => 0.5 - gap / 2.0,
+        };
+        (rival + gap, rival)
+    }
+
+    /// Tallies of the best arm and of a rival, by their reports.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "rounded numbers from 0 to about 2^50"
     )]
     fn pair(&self, rival: f64, best: f64, deviations: f64) -> [Tally; 2] {
-        let gap = self.floor.contrast() * self.gap;
-        let spread = (1.0 - gap * gap) / 4.0;
-        let deviation = libm::sqrt(spread / rival + spread / best);
-        let observed = gap - deviations * deviation;
+        let (of_best, of_rival) = self.private_means();
+        let spread = |mean: f64| mean * (1.0 - mean);
+        let deviation = libm::sqrt(spread(of_rival) / rival + spread(of_best) / best);
+        let shift = deviations * deviation / 2.0;
         let tally = |reports: f64, mean: f64| {
             let reports = reports.round().max(1.0);
             let ones = (reports * mean.clamp(0.0, 1.0)).round();
             Tally::new(reports as u64, ones as u64).unwrap_or_default()
         };
-        [tally(best, 0.5 + observed / 2.0), tally(rival, 0.5 - observed / 2.0)]
+        [tally(best, of_best - shift), tally(rival, of_rival + shift)]
     }
+}
+
+/// Number of quantiles that stand for the luck of the best arm.
+const LUCKS: u32 = 64;
+
+/// The most standard deviations that a margin is looked for in.
+const MARGIN_MAX: f64 = 40.0;
+
+/// The probability that a standard normal variable is at most this.
+fn normal(x: f64) -> f64 {
+    0.5 * libm::erfc(-x / std::f64::consts::SQRT_2)
 }
 
 /// Number of quantiles that stand for the luck of many rivals.
@@ -275,6 +354,14 @@ pub enum PlanError {
         /// Number of arms.
         arms: usize,
     },
+    /// A base rate that leaves no room for the gap.
+    #[error("a base rate of {rate} and a gap of {gap} do not lie between 0 and 1")]
+    Rate {
+        /// The base rate.
+        rate: f64,
+        /// The gap.
+        gap: f64,
+    },
     /// Fewer users than arms.
     #[error("{users} users for {arms} arms; a plan needs at least one for each")]
     Users {
@@ -307,6 +394,7 @@ pub enum PlanError {
 
 #[cfg(test)]
 mod tests {
+    use bandana_shared::confidence::best_arm;
     use bandana_shared::epsilon::Epsilon;
     use bandana_shared::identity::ArmIndex;
     use rand::{RngExt as _, SeedableRng as _};
@@ -323,7 +411,7 @@ mod tests {
     /// The users of one simulated run until the rule stops, evaluated every 1%. Arms are played in
     /// turn, or by LDP-TS if there is a floor weight.
     fn users_until_certain(plan: &Plan, limit: u64, rng: &mut ChaCha8Rng) -> u64 {
-        let gap = plan.floor.contrast() * plan.gap;
+        let (of_best, of_rival) = plan.private_means();
         let free = 1.0 - plan.rival_share * plan.arms as f64;
         let mut tallies = vec![Tally::EMPTY; plan.arms];
         let mut sampler = ThompsonSampler::new(&vec![Evidence::default(); plan.arms]).unwrap();
@@ -335,7 +423,7 @@ mod tests {
             } else {
                 rng.random_range(0..plan.arms)
             };
-            let mean = if arm == 0 { 0.5 + gap / 2.0 } else { 0.5 - gap / 2.0 };
+            let mean = if arm == 0 { of_best } else { of_rival };
             tallies[arm] += Tally::of_bit(rng.random::<f64>() < mean);
             sampler.update(ArmIndex::new(arm).unwrap(), tallies[arm].into());
             if user % (limit / 100) == 0 && best_arm(&tallies, plan.alpha).is_some() {
@@ -367,6 +455,59 @@ mod tests {
             let median = runs[RUNS / 2] as f64;
             assert!(forecast.typical_users as f64 <= excess * median, "{forecast:?} {median}");
         }
+    }
+
+    #[test]
+    fn forecasts_of_even_traffic_agree_with_simulation_within_fifteen_percent() {
+        const RUNS: usize = 240;
+        let with_rate =
+            |arms, epsilon, gap, rate| plan(arms, epsilon, gap).with_rate(rate).unwrap();
+        let settings = [
+            plan(2, 1.0, 0.2),
+            plan(2, 4.0, 0.1),
+            plan(3, 2.0, 0.15),
+            plan(5, 2.0, 0.2),
+            plan(8, 4.0, 0.2),
+            plan(20, 4.0, 0.3),
+            with_rate(2, 3.0, 0.1, 0.05),
+            with_rate(4, 4.0, 0.1, 0.1),
+            with_rate(3, 5.0, 0.05, 0.02),
+            plan(3, 2.0, 0.2).for_verdicts(4),
+        ];
+        for (seed, plan) in (1..).zip(settings) {
+            let forecast = plan.forecast().unwrap();
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let mut run = || users_of_even_traffic(&plan, 4 * forecast.users, &mut rng);
+            let mut runs: Vec<u64> = (0..RUNS).map(|_| run()).collect();
+            runs.sort_unstable();
+            let (median, most) = (runs[RUNS / 2], runs[RUNS * 9 / 10]);
+            for (planned, seen) in [(forecast.typical_users, median), (forecast.users, most)] {
+                let ratio = planned as f64 / seen as f64;
+                assert!((0.85..1.15).contains(&ratio), "{plan:?} {forecast:?} {median} {most}");
+            }
+        }
+    }
+
+    /// The users of one run with even traffic until the rule stops, looking each time that their number
+    /// has grown by half a hundredth.
+    fn users_of_even_traffic(plan: &Plan, limit: u64, rng: &mut ChaCha8Rng) -> u64 {
+        let (of_best, of_rival) = plan.private_means();
+        let mut tallies = vec![Tally::EMPTY; plan.arms];
+        let (mut users, mut look) = (0, 100);
+        while users < limit {
+            for (arm, tally) in tallies.iter_mut().enumerate() {
+                let mean = if arm == 0 { of_best } else { of_rival };
+                *tally += Tally::of_bit(rng.random::<f64>() < mean);
+                users += 1;
+            }
+            if users >= look {
+                look = users + users / 200;
+                if best_arm(&tallies, plan.alpha) == Some(0) {
+                    return users;
+                }
+            }
+        }
+        limit
     }
 
     /// The users of one simulated run under top-two sampling, with a policy for every 100.

@@ -38,6 +38,9 @@ impl Memory {
     /// Maximum number of days in a window: ten years.
     pub const DAYS_MAX: u32 = 3650;
 
+    /// Number of days whose tallies an unlimited memory keeps apart: eight weeks.
+    pub const DAYS_APART: usize = 56;
+
     /// A sliding window.
     ///
     /// # Errors
@@ -106,12 +109,30 @@ impl Memory {
         (0..arms).map(arm).collect()
     }
 
-    /// Drops the days without weight.
+    /// Drops the days without weight. Those of an unlimited memory are all kept: the newest
+    /// [`Self::DAYS_APART`] apart, and the earlier ones as one, under the first of them.
     pub fn prune(self, days: &mut Days) {
+        if self.is_everything() {
+            while days.len() > Self::DAYS_APART + 1 {
+                let Some((first, sums)) = days.pop_first() else { return };
+                let Some((_, second)) = days.pop_first() else { return };
+                days.insert(first, sum(sums, &second));
+            }
+            return;
+        }
         let Some((newest, _)) = days.last_key_value() else { return };
         let newest = newest.get();
         days.retain(|day, _| newest - day.get() < self.reach());
     }
+}
+
+/// The sums of two lists of tallies.
+fn sum(mut tallies: Vec<Tally>, others: &[Tally]) -> Vec<Tally> {
+    tallies.resize(tallies.len().max(others.len()), Tally::EMPTY);
+    for (tally, other) in tallies.iter_mut().zip(others) {
+        *tally += *other;
+    }
+    tallies
 }
 
 /// Formats the memory in words, to follow a learner's name; empty if unlimited.
@@ -168,6 +189,23 @@ mod tests {
             Memory::Days(2).evidence(&pruned, 1, Alphabet::BITS),
             Memory::Days(2).evidence(&days, 1, Alphabet::BITS)
         );
+    }
+
+    #[test]
+    fn an_unlimited_memory_keeps_the_sum_of_what_it_keeps_not_apart() {
+        let mut days = Days::new();
+        for day in 1..=100 {
+            days.insert(Day::new(day), vec![Tally::new(u64::from(day), 1).unwrap()]);
+            Memory::Everything.prune(&mut days);
+        }
+        let numbers: Vec<u32> = days.keys().map(|day| day.get()).collect();
+        assert_eq!(numbers, [1].into_iter().chain(45..=100).collect::<Vec<u32>>());
+        assert_eq!(days[&Day::new(1)], [Tally::new(990, 44).unwrap()]);
+        // A late report.
+        days.insert(Day::new(40), vec![Tally::EMPTY, Tally::new(2, 2).unwrap()]);
+        Memory::Everything.prune(&mut days);
+        assert_eq!(days[&Day::new(1)][1], Tally::new(2, 2).unwrap());
+        assert_eq!(days.len(), Memory::DAYS_APART + 1);
     }
 
     #[test]

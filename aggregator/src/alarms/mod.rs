@@ -14,9 +14,11 @@
 //! the batches are full: sample ratio, selections and surges are not watched there.
 //!
 //! Alarms use the numbers of reports only, never their content, except [collapsed
-//! entropy](AlarmName::CollapsedEntropy), which uses the tallies of all days.
+//! entropy](AlarmName::CollapsedEntropy), which uses the tallies of all days, and [moved
+//! rewards](AlarmName::RewardsMoved), which compares those of the days.
 
 mod collapsed;
+pub(crate) mod drift;
 pub(crate) mod harm;
 pub(crate) mod ids_full;
 pub(crate) mod layers;
@@ -32,9 +34,10 @@ mod traffic;
 
 use std::time::Duration;
 
+pub use drift::{Moved, moved};
 pub use monitor::{AlarmBaseline, AlarmQuery, Arrival, ExperimentMonitor};
 pub use refusals::Refusals;
-pub use sample_ratio::{EVIDENCE, SampleRatio};
+pub use sample_ratio::{EVIDENCE, SampleRatio, weight_of};
 pub use served_shares::{LATE_SHARE, LATENESS, ServedShares};
 
 /// The kind of an alarm.
@@ -52,6 +55,8 @@ pub enum AlarmName {
     ReportsOutgrowSelections,
     /// There are many times as many reports as before.
     ReportSurge,
+    /// Rewards differ from those of earlier days.
+    RewardsMoved,
     /// A guardrail has paused the experiment, and nobody has resumed it.
     GuardrailPause,
     /// Another experiment can be given to the same installations, and the layer is to keep them apart.
@@ -64,13 +69,14 @@ pub enum AlarmName {
 
 impl AlarmName {
     /// The alarms of an experiment.
-    pub const OF_EXPERIMENTS: [Self; 8] = [
+    pub const OF_EXPERIMENTS: [Self; 9] = [
         Self::SampleRatioMismatch,
         Self::StalledReporting,
         Self::NeverReported,
         Self::CollapsedEntropy,
         Self::ReportsOutgrowSelections,
         Self::ReportSurge,
+        Self::RewardsMoved,
         Self::GuardrailPause,
         Self::LayerOverlap,
     ];
@@ -84,6 +90,7 @@ impl AlarmName {
             Self::CollapsedEntropy => "collapsed-entropy",
             Self::ReportsOutgrowSelections => "reports-outgrow-selections",
             Self::ReportSurge => "report-surge",
+            Self::RewardsMoved => "rewards-moved",
             Self::GuardrailPause => "guardrail-pause",
             Self::LayerOverlap => "layer-overlap",
             Self::RefusalsJump => "refusals-jump",

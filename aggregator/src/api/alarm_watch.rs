@@ -10,6 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::alarms::{Alarm, AlarmName};
 use crate::clock::Clock;
+use crate::costs::net;
 use crate::estimates::{EstimatesSettings, estimates};
 use crate::ingest::IngestMetrics;
 use crate::lifts::with_lifts;
@@ -65,7 +66,11 @@ impl AlarmWatch {
         let estimates = Estimates { alarms, ..estimates(experiment, settings) };
         let serving = experiment.serving();
         let control_arm = control_arm.unwrap_or_else(|| serving.written.control_arm());
-        with_lifts(estimates, control_arm, &serving.specification, experiment.initial_arms())
+        let (specification, initial) = (&serving.specification, experiment.initial_arms());
+        let rewards = |control: u32| with_lifts(estimates.clone(), control, specification, initial);
+        // The store has checked the terms.
+        let terms = serving.written.terms(specification).unwrap_or_default();
+        net(rewards(control_arm), &terms, |control| rewards(control).lifts)
     }
 }
 

@@ -128,9 +128,10 @@ impl Operator for OperatorService {
         let act = AuditedAction::new("experiment created", &request);
         let request = request.into_inner();
         let is_draft = request.draft;
-        let (specification, config) = creation(request)?;
-        let specification = Box::new(specification);
-        self.administer(act, ExperimentChange::Create { specification, config, is_draft }).await
+        let (specification, config, record) = creation(request)?;
+        let (specification, record) = (Box::new(specification), Box::new(record));
+        let create = ExperimentChange::Create { specification, config, record, is_draft };
+        self.administer(act, create).await
     }
 
     async fn list_experiments(

@@ -25,6 +25,7 @@ use crate::ingest::ExperimentChangeError;
 use crate::registry::Experiment;
 use crate::store::{
     AuditAction, AuditQuery, AuditRecord, ExperimentState, Outcome, StoreError, StoreRefusal,
+    WrittenRecord,
 };
 use crate::views::draft::NONLINEAR;
 
@@ -36,13 +37,13 @@ const AUDIT_ENTRIES_MAX: u32 = 1000;
 
 /// Checks a request for a new experiment and computes the floor.
 pub(super) fn creation(
-    request: CreateExperimentRequest,
-) -> Result<(Specification, LearnerConfig), Status> {
+    mut request: CreateExperimentRequest,
+) -> Result<(Specification, LearnerConfig, WrittenRecord), Status> {
     let unset = || Status::invalid_argument("the field `learner` must be set");
     let learner = Learner::from_wire(request.learner()).ok_or_else(unset)?;
     let invalid = |error: &dyn std::error::Error| Status::invalid_argument(explain(error));
     let missing = || Status::invalid_argument("the field `specification` must be set");
-    let mut message = request.specification.ok_or_else(missing)?;
+    let mut message = request.specification.take().ok_or_else(missing)?;
     if message.revision > Revision::FIRST.get() || message.floor != 0 {
         return Err(Status::invalid_argument(
             "a new experiment has revision 0 or 1 and floor 0; the server sets both",
@@ -85,7 +86,9 @@ pub(super) fn creation(
     let guardrails = Guardrails::new(request.burn_in_reports, request.holdout_share);
     let guardrails = guardrails.map_err(|error| invalid(&error))?;
     let floor_weight = request.floor_weight;
-    Ok((specification, LearnerConfig { learner, floor_weight, memory, guardrails }))
+    let record = WrittenRecord::beginning(&request, &specification);
+    let record = record.map_err(|error| invalid(&error))?;
+    Ok((specification, LearnerConfig { learner, floor_weight, memory, guardrails }, record))
 }
 
 /// The state in the wire's terms.

@@ -153,6 +153,13 @@ pub(super) struct Create {
     /// File with these settings (TOML); the keys are those of the flags with underscores.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
+    /// File with what is known of the arms beforehand (CSV): the columns arm (a label), mean (its mean
+    /// reward) and worth (the private reports that tell as much), or an export of the estimates of an
+    /// earlier experiment. In a file of settings, `priors` is a list of LABEL=MEAN:WORTH.
+    ///
+    /// It is for the learner alone, which begins with it; no estimate and no verdict counts it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    prior: Option<PathBuf>,
     /// Needed for a quadratic or exponential mechanism on bounded rewards.
     ///
     /// The server then learns the mean of g(reward), and may prefer an arm whose mean
@@ -329,7 +336,15 @@ async fn create(wanted: Create) -> anyhow::Result<()> {
         Some(path) => Draft::read(path)?,
         None => Draft::default(),
     };
-    let draft = wanted.draft.over(file);
+    let mut draft = wanted.draft.over(file);
+    if let Some(path) = &wanted.prior {
+        let others;
+        (draft, others) = draft.with_prior(path)?;
+        if !others.is_empty() {
+            let (path, others) = (path.display(), others.join(", "));
+            warn(&format!("{path}: left out, as they are no arms of this experiment: {others}"));
+        }
+    }
     let warning = draft.warning();
     let mut request = draft.request(wanted.accept_nonlinear_estimand)?;
     request.draft = wanted.is_draft;

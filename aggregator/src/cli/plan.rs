@@ -36,6 +36,12 @@ channel's asymptotic lower bound comes to for as many users: learners without a 
 as ldp-ts, stay well below it, and may not be certain by then), order_breaking_share (share of \
 dishonest reports from which on the two best arms can be exchanged).
 
+--rate is the mean reward of the other arms. Without it rewards are taken to vary most, as around 1/2; the \
+further from there the fewer users it takes, the more so the larger epsilon is: at a small one the noise \
+is most of what varies. Of the users, --metric-share report a metric and tell nothing of rewards. Those of a --holdout-group \
+get all arms evenly, which counts for a verdict too. With --segments, the users until each of so many segments of one size has a verdict \
+of its own, all of them right with the confidence, are in segments: number, typical_users, users.
+
 With --goal decide, users under top-two sampling are forecast too (`bandana experiment create --goal decide`), \
 beside those of even traffic. For two arms both are the same. Simulated runs of equal rivals took up \
 to a seventh more, and rivals that are further behind take less. Further fields are in decision: typical_users, users, ratio (of users to \
@@ -59,6 +65,18 @@ pub(super) struct Plan {
     /// Difference of the two best mean rewards, scaled to 0..=1: above 0, at most 1.
     #[arg(long)]
     gap: f64,
+    /// Mean reward of the other arms, scaled to 0..=1: at most 1 - gap [default: so that rewards vary most].
+    #[arg(long)]
+    rate: Option<f64>,
+    /// Share of the reports that are of metrics beside the rewards: 0 to below 1.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    metric_share: f64,
+    /// Share of the installations that are held out: 0 to below 1.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    holdout_group: f64,
+    /// Number of segments that are each to have a verdict: 2 to 256.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(2..=256))]
+    segments: Option<u32>,
     /// Probability that the arm called best is the best: above 0, below 1.
     #[arg(long, default_value_t = 0.95)]
     confidence: f64,
@@ -99,15 +117,28 @@ struct PlanView {
     gap: f64,
     confidence: f64,
     floor_weight: f64,
+    rate: Option<f64>,
+    metric_share: f64,
+    holdout_group: f64,
     typical_users: u64,
     users: u64,
     regret: f64,
     learner_regret: f64,
     order_breaking_share: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    segments: Option<SegmentsView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     decision: Option<DecisionView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     shuffle: Option<ShuffleView>,
+}
+
+/// Stable JSON form of a forecast for each segment.
+#[derive(Debug, Serialize)]
+struct SegmentsView {
+    number: u32,
+    typical_users: u64,
+    users: u64,
 }
 
 /// Stable JSON form of a forecast under top-two sampling.
@@ -145,16 +176,18 @@ impl Plan {
             (None, Some(nats)) => Epsilon::new(nats).map_err(refused)?,
             (None, None) => return Err(Failure::Refused("--epsilon is missing".to_owned())),
         };
+        for (flag, share) in
+            [("--metric-share", self.metric_share), ("--holdout-group", self.holdout_group)]
+        {
+            if !(0.0..1.0).contains(&share) {
+                return Err(Failure::Refused(format!("{flag} must be at least 0 and below 1")));
+            }
+        }
         let forecast = self.forecast(epsilon)?.map_err(refused)?;
         let decision = match self.goal {
             Goal::Earn => None,
-            Goal::Decide => Some(self.planned(epsilon)?.decision().map_err(refused)?),
+            Goal::Decide => Some(self.decided(epsilon, &forecast)?),
         };
-        let decision = decision.map(|decision| DecisionView {
-            typical_users: decision.typical_users,
-            users: decision.users,
-            ratio: decision.users as f64 / forecast.users as f64,
-        });
         let share = self.floor_weight.unwrap_or(1.0 / arms as f64);
         let shuffle = match &choices {
             Some((chosen, unshuffled)) => Some(ShuffleView {
@@ -171,16 +204,21 @@ impl Plan {
         };
         // Of every arm, less than a batch is unseen. After as many more users as give each arm
         // another batch, all is seen that the forecast counts on.
-        let unseen = shuffle.as_ref().map_or(0, |chosen| whole_users(chosen.reports, share));
+        let unseen =
+            shuffle.as_ref().map_or(0, |chosen| whole_users(f64::from(chosen.reports), share));
         Ok(PlanView {
             arms,
             epsilon: epsilon.get(),
             gap,
             confidence,
             floor_weight: share,
-            typical_users: forecast.typical_users + unseen,
-            users: forecast.users + unseen,
-            regret: forecast.regret,
+            rate: self.rate,
+            metric_share: self.metric_share,
+            holdout_group: self.holdout_group,
+            typical_users: self.of_all(forecast.typical_users + unseen),
+            users: self.of_all(forecast.users + unseen),
+            segments: self.of_segments(epsilon)?,
+            regret: forecast.regret / (1.0 - self.metric_share),
             learner_regret: forecast.learner_regret,
             order_breaking_share: order_breaking_share(Floor::for_epsilon(epsilon), gap),
             decision,
@@ -193,6 +231,37 @@ impl Plan {
         Ok(self.planned(epsilon)?.forecast())
     }
 
+    /// The users of whom so many report their rewards.
+    fn of_all(&self, users: u64) -> u64 {
+        whole_users(users as f64, 1.0 - self.metric_share)
+    }
+
+    /// The forecast for a verdict in each segment, each of which has an equal part of the users.
+    fn of_segments(&self, epsilon: Epsilon) -> Result<Option<SegmentsView>, Failure> {
+        let Some(number) = self.segments else { return Ok(None) };
+        let plan = self.planned(epsilon)?.for_verdicts(number);
+        let forecast = plan.forecast().map_err(refused)?;
+        let users = |users: u64| self.of_all(users.saturating_mul(u64::from(number)));
+        let (typical_users, users) = (users(forecast.typical_users), users(forecast.users));
+        Ok(Some(SegmentsView { number, typical_users, users }))
+    }
+
+    /// The forecast under top-two sampling, beside that of even traffic, which those held out have.
+    fn decided(&self, epsilon: Epsilon, even: &Forecast) -> Result<DecisionView, Failure> {
+        let found = self.planned(epsilon)?.decision().map_err(refused)?;
+        let held_out = self.holdout_group;
+        let mixed = |decided: u64, even: u64| {
+            let speed = (1.0 - held_out) / decided as f64 + held_out / even as f64;
+            self.of_all(whole_users(1.0, speed))
+        };
+        let users = mixed(found.users, even.users);
+        Ok(DecisionView {
+            typical_users: mixed(found.typical_users, even.typical_users),
+            users,
+            ratio: users as f64 / self.of_all(even.users) as f64,
+        })
+    }
+
     fn planned(&self, epsilon: Epsilon) -> Result<Planned, Failure> {
         let alpha = ErrorLevel::new(1.0 - self.confidence).map_err(|_| {
             Failure::Refused("--confidence must lie between 0 and 1, such as 0.95".to_owned())
@@ -201,6 +270,9 @@ impl Plan {
         let mut planned = Planned::new(self.arms, floor, self.gap, alpha).map_err(refused)?;
         if let Some(floor_weight) = self.floor_weight {
             planned = planned.with_floor_weight(floor_weight).map_err(refused)?;
+        }
+        if let Some(rate) = self.rate {
+            planned = planned.with_rate(rate).map_err(refused)?;
         }
         Ok(planned)
     }
@@ -227,8 +299,8 @@ fn refused(error: impl std::error::Error) -> Failure {
     clippy::cast_sign_loss,
     reason = "a positive number; one too large for 64 bits is cut to the largest"
 )]
-fn whole_users(reports: u32, share: f64) -> u64 {
-    (f64::from(reports) / share).ceil() as u64
+fn whole_users(reports: f64, share: f64) -> u64 {
+    (reports / share).ceil() as u64
 }
 
 impl PlanView {
@@ -255,6 +327,11 @@ impl PlanView {
         for (name, value) in lines {
             // Writing to a string does not fail.
             writeln!(text, "{name:38}{value:>16}").ok();
+        }
+        if let Some(SegmentsView { number, typical_users, users }) = &self.segments {
+            let name = format!("a verdict in each of {number}: users in half");
+            writeln!(text, "{name:38}{typical_users:>16}").ok();
+            writeln!(text, "{:38}{users:>16}", "the same in 90% of all runs").ok();
         }
         if let Some(decision) = &self.decision {
             decision.describe(&mut text);

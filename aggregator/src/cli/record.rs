@@ -1,9 +1,10 @@
 //! `bandana experiment record`.
 
-use bandana_shared::wire::v1::{Decision, HarmAction, SetRecordRequest, Texts};
+use bandana_shared::wire::v1::{ArmCost, Decision, HarmAction, SetRecordRequest, Texts};
 use clap::{Args, ValueEnum};
 
 use super::experiment::Named;
+use crate::views::draft::terms::labelled_cost;
 use crate::views::failure::Failure;
 
 /// Write down what an experiment is for, who answers for it, and what was decided.
@@ -43,6 +44,10 @@ pub(super) struct Record {
     /// Label or index of the arm that others are compared with; 0 unless it is set.
     #[arg(long, value_name = "ARM")]
     control: Option<String>,
+    /// What a choice of an arm costs from now on, in the unit of the rewards: ARM=COST, the label or the
+    /// index of the arm; 0: nothing. Can be repeated.
+    #[arg(long = "arm-cost", value_name = "ARM=COST")]
+    arm_costs: Vec<String>,
     /// What an arm beyond a metric's limit leads to. In each case it gets no traffic.
     ///
     /// Once the experiment was paused for an arm and a metric and resumed, it is not paused for these
@@ -72,6 +77,11 @@ pub(super) fn record(record: &Record) -> anyhow::Result<()> {
     record.check()?;
     let decided_for = record.find(record.decided_for.as_deref())?;
     let control_arm = record.find(record.control.as_deref())?;
+    let cost = |text: &String| {
+        let (arm, cost) = labelled_cost(text)?;
+        Ok(ArmCost { arm: record.named.find_arm(arm)?, cost })
+    };
+    let arm_costs = record.arm_costs.iter().map(cost).collect::<anyhow::Result<_>>()?;
     let texts = |texts: &[String]| (!texts.is_empty()).then(|| Texts { texts: texts.to_vec() });
     let decision = record.decision.as_ref().map(|decision| Decision {
         decision: decision.clone(),
@@ -89,6 +99,7 @@ pub(super) fn record(record: &Record) -> anyhow::Result<()> {
             decision,
             control_arm,
             on_harm: record.on_harm.map_or(HarmAction::Unspecified, Into::into).into(),
+            arm_costs,
         };
         client.set_record(request).await
     })
@@ -101,11 +112,12 @@ impl Record {
         let is_empty = texts.iter().all(|text| text.is_none())
             && self.on_harm.is_none()
             && self.tags.is_empty()
+            && self.arm_costs.is_empty()
             && self.links.is_empty();
         if is_empty {
             return Err(Failure::Incomplete(
                 "nothing to write: give --title, --hypothesis, --owner, --tag, --link, --decision \
-                 with --reason, --control or --on-harm; `bandana experiment show` shows what is written"
+                 with --reason, --control, --arm-cost or --on-harm; `bandana experiment show` shows what is written"
                     .to_owned(),
             ));
         }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use bandana_shared::wire::v1::{
-    CreateExperimentRequest, Decision, EstimatesRequest, HarmAction, SetRecordRequest, Texts,
+    ArmCost, CreateExperimentRequest, Decision, EstimatesRequest, HarmAction, SetRecordRequest,
+    Texts,
 };
 use http::Uri;
 use serde::Deserialize;
@@ -75,6 +76,15 @@ struct Writing {
     decision: Option<Decided>,
     control_arm: Option<u32>,
     on_harm: Option<OnHarm>,
+    #[serde(default)]
+    arm_costs: Vec<Cost>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cost {
+    arm: u32,
+    cost: f64,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -100,6 +110,7 @@ pub(super) fn writing(body: &[u8], experiment_id: String) -> Result<SetRecordReq
     let texts = |texts: Option<Vec<String>>| texts.map(|texts| Texts { texts });
     let decision =
         decision.map(|Decided { decision, reason, arm }| Decision { decision, reason, arm });
+    let costs = writing.arm_costs.into_iter().map(|Cost { arm, cost }| ArmCost { arm, cost });
     let on_harm = match writing.on_harm {
         None => HarmAction::Unspecified,
         Some(OnHarm::StopArm) => HarmAction::StopArm,
@@ -115,6 +126,7 @@ pub(super) fn writing(body: &[u8], experiment_id: String) -> Result<SetRecordReq
         decision,
         control_arm: writing.control_arm,
         on_harm: on_harm.into(),
+        arm_costs: costs.collect(),
     })
 }
 

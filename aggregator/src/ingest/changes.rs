@@ -16,7 +16,7 @@ use super::{ExperimentChange, ExperimentChangeError, ExperimentCommand, Revise};
 use crate::registry::{Experiment, PublishedExperiment, Revision};
 use crate::store::{
     AuditAction, AuditEntry, CuratorChange, ExperimentRecord, ExperimentState, Outcome,
-    RecordError, StoreError, StoreRefusal, Transition, TrustedChange,
+    RecordError, StoreError, StoreRefusal, Transition, TrustedChange, WrittenRecord,
 };
 
 /// States in which the arms can change.
@@ -113,8 +113,8 @@ impl Writer {
             return Err(ExperimentChangeError::Gone(experiment.id().clone()));
         }
         let record = match administration {
-            ExperimentChange::Create { specification, config, is_draft } => {
-                self.create(caller, specification, *config, *is_draft)
+            ExperimentChange::Create { specification, config, record, is_draft } => {
+                self.create(caller, (specification, record), *config, *is_draft)
             }
             ExperimentChange::Move { experiment, transition } => {
                 self.set_state(caller, experiment, *transition)
@@ -159,7 +159,7 @@ impl Writer {
     fn create(
         &mut self,
         caller: &str,
-        specification: &Specification,
+        (specification, record): (&Specification, &WrittenRecord),
         config: LearnerConfig,
         is_draft: bool,
     ) -> Result<ExperimentRecord, ExperimentChangeError> {
@@ -167,8 +167,10 @@ impl Writer {
         // Nothing is stored unless the learner can work with it.
         beginning(specification, config)?;
         self.check_layer(specification)?;
+        let terms = record.differences(&WrittenRecord::default());
+        let terms = if terms.is_empty() { terms } else { format!(", {terms}") };
         let detail = format!(
-            "{}, epsilon {}, {} arms, learner {}{}{}, digest {}",
+            "{}, epsilon {}, {} arms, learner {}{}{}{terms}, digest {}",
             state.name(),
             specification.epsilon().get(),
             specification.arms().len(),
@@ -179,7 +181,7 @@ impl Writer {
         );
         let id = specification.experiment_id();
         let entry = self.entry(caller, AuditAction::Create, id, detail);
-        Ok(self.store.create_experiment(specification, config, state, &entry)?)
+        Ok(self.store.create_experiment_with(specification, (config, record), state, &entry)?)
     }
 
     /// Checks that no experiment that can still get reports has the same installations by its layer,
@@ -252,6 +254,7 @@ impl Writer {
             return Err(RecordError::NoLimit.into());
         }
         let record = before.changed(request, serving.specification.arms().len())?;
+        let record = record.with_costs(&request.arm_costs, &serving.specification)?;
         if record == *before {
             return Ok(None);
         }

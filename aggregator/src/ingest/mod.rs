@@ -24,7 +24,7 @@ pub use writer::{Writer, WriterError};
 
 use crate::store::{
     CuratorChange, ExperimentState, OpenFiles, RecordError, StoreError, StoreRefusal, Transition,
-    TrustedChange,
+    TrustedChange, WrittenRecord,
 };
 use bandana_learners::LearnerConfig;
 use bandana_learners::LearnerError;
@@ -83,6 +83,8 @@ pub enum ExperimentChange {
         specification: Box<Specification>,
         /// The configuration of its learner.
         config: LearnerConfig,
+        /// What is known of its arms, and what they cost.
+        record: Box<WrittenRecord>,
         /// Whether the experiment waits for [`Transition::Start`].
         is_draft: bool,
     },

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use bandana_learners::LearnerConfig;
 use bandana_learners::LearnerError;
 use bandana_learners::pending::PendingEstimator;
+use bandana_learners::terms::ArmTerms;
 use bandana_learners::{TallySnapshot, reports_until_policy};
 use bandana_shared::identity::{ArmIndex, Day, ExperimentId};
 use bandana_shared::limits::ARMS_MAX;
@@ -19,6 +20,7 @@ use bandana_shared::tally::Tally;
 use tokio::sync::watch;
 
 use super::answers::ExperimentAnswers;
+use super::drift::DriftWatch;
 use super::monitor::{monitor_of, pauses_in_words, probability_best};
 use crate::alarms::{Alarm, AlarmQuery, ExperimentMonitor, harm, layers};
 use crate::clock::Clock;
@@ -51,6 +53,7 @@ pub struct Experiment {
     selections: Box<[AtomicU64]>,
     flow: Mutex<PendingEstimator>,
     monitor: Mutex<ExperimentMonitor>,
+    drift: DriftWatch,
     /// Held while a policy is computed, so that an older one does not replace a newer one.
     computing: Mutex<()>,
     /// The experiments that this one's layer is to keep apart from it, and does not.
@@ -108,11 +111,15 @@ impl Experiment {
         let ExperimentRecord { key, config, tallies, days, .. } = record;
         let counted = TallySnapshot { tallies: tallies.clone(), days: days.clone() };
         let newest = Arc::new(record.revisions.last().ok_or(LearnerError::NoActiveArm)?.clone());
+        let terms = terms_of(&record.written, &newest);
         let initial_arms = record.revisions.first().map_or(0, |first| first.arms().len());
         let StoredPolicy { policy, reports } = match &record.policy {
             Some(policy) => policy.clone(),
             None => StoredPolicy {
-                policy: served_policy(version, config.weigh(&newest, initial_arms, &counted, &[])?),
+                policy: served_policy(
+                    version,
+                    config.weigh_on(&newest, (initial_arms, &terms), &counted, &[])?,
+                ),
                 reports: reports(tallies),
             },
         };
@@ -137,6 +144,7 @@ impl Experiment {
             selections: std::iter::repeat_with(AtomicU64::default).take(ARMS_MAX).collect(),
             flow: Mutex::new(flow),
             monitor: Mutex::new(monitor),
+            drift: DriftWatch::default(),
             id: serving.specification.experiment_id().clone(),
             serving: ArcSwap::from_pointee(serving),
             used: Mutex::new(counted.clone()),
@@ -280,9 +288,24 @@ impl Experiment {
             best: |arm| probability_best(&serving.specification, &self.tallies(), arm),
             label: |arm| arms.get(arm).map_or_else(String::new, |arm: &Arm| arm.label().to_owned()),
         });
+        drop(monitor);
+        alarms.extend(self.drift(&serving.specification));
         alarms.extend(harm::alarm(&paused));
         alarms.extend(layers::alarm(&self.overlaps.load()));
         alarms
+    }
+
+    /// The alarm of moved rewards, if it rings and nothing is forgotten.
+    fn drift(&self, specification: &Specification) -> Option<Alarm> {
+        if !self.config.memory.is_everything() {
+            return None;
+        }
+        let counted = self.counted();
+        let now = (counted.reports(), counted.days.last_key_value().map(|(day, _)| *day));
+        drop(counted);
+        let counted = || self.counted().clone();
+        let unix_seconds = self.clock.unix_seconds();
+        self.drift.alarm(specification, self.initial_arms, counted, now, unix_seconds)
     }
 
     /// Publishes the deltas of a commit. Returns `true` when the reports since the last policy make
@@ -359,6 +382,10 @@ impl Experiment {
         if reports(&newer.tallies) >= reports(&counted.tallies) {
             let cells = newer.tallies.len().max(counted.tallies.len());
             newer.tallies.resize(cells, Tally::EMPTY);
+            if newer.days.is_empty() && self.config.memory.is_everything() {
+                // A poll has no days of an unlimited memory; they come with the next policy.
+                newer.days = std::mem::take(&mut counted.days);
+            }
             *counted = newer;
         }
     }
@@ -385,7 +412,9 @@ impl Experiment {
     ) -> Result<(Weights, u64), LearnerError> {
         let counted = self.usable(specification);
         let pending = self.pending();
-        let weights = self.config.weigh(specification, self.initial_arms, &counted, &pending)?;
+        let terms = terms_of(&self.serving.load().written, specification);
+        let initial = (self.initial_arms, &terms);
+        let weights = self.config.weigh_on(specification, initial, &counted, &pending)?;
         Ok((weights, reports(&counted.tallies)))
     }
 
@@ -442,7 +471,9 @@ impl Experiment {
             written: kept,
             ..serving
         }));
-        if before.state == state && before.specification.digest() == newest.digest() {
+        let is_served = before.state == state && before.specification.digest() == newest.digest();
+        let (then, now) = (before.written.message(), self.serving.load().written.clone());
+        if is_served && then.arm_costs == now.message().arm_costs {
             return Ok(());
         }
         let mut known = self.counted();
@@ -462,7 +493,9 @@ impl Experiment {
         let counted = self.usable(&specification);
         let version = *self.policy_version.borrow() + 1;
         let pending = self.pending();
-        let weights = self.config.weigh(&specification, self.initial_arms, &counted, &pending)?;
+        let terms = terms_of(&self.serving.load().written, &specification);
+        let initial = (self.initial_arms, &terms);
+        let weights = self.config.weigh_on(&specification, initial, &counted, &pending)?;
         let policy = Arc::new(served_policy(version, weights));
         let policy_reports = reports(&counted.tallies);
         let policy_since = self.clock.monotonic();
@@ -496,6 +529,11 @@ impl Experiment {
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.policy_version.subscribe()
     }
+}
+
+/// What is known of the arms, and what they cost. The store has checked it.
+fn terms_of(written: &WrittenRecord, specification: &Specification) -> ArmTerms {
+    written.terms(specification).unwrap_or_default()
 }
 
 pub(crate) fn shares(weights: &Weights) -> Vec<f64> {

@@ -1,6 +1,7 @@
 //! The registry: experiments in memory, as served since the last commit.
 
 pub(crate) mod answers;
+mod drift;
 mod elsewhere;
 mod experiment;
 mod monitor;

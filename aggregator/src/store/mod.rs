@@ -85,7 +85,7 @@ pub trait Store: Debug + Send {
     /// the same uploads again is safe; [`StoreError::outcome`] says whether this store can do so.
     fn commit(&mut self, uploads: &[ValidUpload], today: Day) -> Result<Committed, StoreError>;
 
-    /// Adds an experiment in the state `state`.
+    /// Adds an experiment in the state `state`, with nothing in its record.
     ///
     /// # Errors
     /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
@@ -93,6 +93,21 @@ pub trait Store: Debug + Send {
         &mut self,
         specification: &Specification,
         config: LearnerConfig,
+        state: ExperimentState,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentRecord, StoreError> {
+        let record = WrittenRecord::default();
+        self.create_experiment_with(specification, (config, &record), state, entry)
+    }
+
+    /// Adds an experiment in the state `state`, with this record.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
+    fn create_experiment_with(
+        &mut self,
+        specification: &Specification,
+        settings: (LearnerConfig, &WrittenRecord),
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError>;
@@ -385,8 +400,8 @@ pub struct ExperimentRecord {
     pub signatures: Vec<Signature>,
     /// The tally of every arm over all days.
     pub tallies: Vec<Tally>,
-    /// The tallies by day, for the days within the learner's memory; empty when the memory is
-    /// unlimited.
+    /// The tallies by day, for the days within the learner's memory; with an unlimited one the
+    /// earlier days are one.
     pub days: Days,
     /// The policy for the newest revision. None: this store keeps no policy, and the server
     /// computes one.

@@ -3,7 +3,13 @@
 //! It is stored beside the specification and not in it, so that it changes without a new revision
 //! and never reaches devices.
 
-use bandana_shared::wire::v1::{Decision, ExperimentRecord as Message, SetRecordRequest};
+use bandana_learners::terms::{ArmTerms, Prior, TermsError};
+use bandana_shared::estimate::Estimand;
+use bandana_shared::specification::Specification;
+use bandana_shared::wire::v1::{
+    ArmCost, ArmPrior, CreateExperimentRequest, Decision, ExperimentRecord as Message,
+    SetRecordRequest,
+};
 use prost::Message as _;
 use thiserror::Error;
 
@@ -29,7 +35,7 @@ const LINK_MAX: usize = 500;
 pub struct WrittenRecord(pub(super) Message);
 
 /// The reason why a record can't be written as asked.
-#[derive(Debug, Error, PartialEq, Eq)]
+#[derive(Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum RecordError {
     /// A text is too long.
@@ -75,6 +81,23 @@ pub enum RecordError {
          with --metric NAME:SHARE:at-most=MEAN, or leave out --on-harm"
     )]
     NoLimit,
+    /// A prior or a cost is not possible.
+    #[error(transparent)]
+    Terms(#[from] TermsError),
+    /// Two priors or costs of one arm.
+    #[error("arm {arm} has two {field}; leave one out")]
+    Twice {
+        /// What it has two of.
+        field: &'static str,
+        /// Its index.
+        arm: u32,
+    },
+    /// Nothing can be compared.
+    #[error("{field} need rewards with an order, and an experiment without a private context")]
+    NoOrder {
+        /// What was asked for.
+        field: &'static str,
+    },
     /// There is no such arm.
     #[error("{field} is arm {arm}, and the experiment has the arms 0 to {last}; name one of them")]
     NoSuchArm {
@@ -109,7 +132,96 @@ impl WrittenRecord {
         self.0.control_arm.unwrap_or(0)
     }
 
-    /// The record with what a request says, of an experiment with so many arms.
+    /// The record of a new experiment: what is known of its arms, and what they cost.
+    ///
+    /// # Errors
+    /// [`RecordError`] when a prior or a cost is not possible.
+    pub fn beginning(
+        request: &CreateExperimentRequest,
+        specification: &Specification,
+    ) -> Result<Self, RecordError> {
+        let mut message = Message::default();
+        for prior in &request.priors {
+            if message.priors.iter().any(|other| other.arm == prior.arm) {
+                return Err(RecordError::Twice { field: "priors", arm: prior.arm });
+            }
+            message.priors.push(*prior);
+        }
+        if !request.priors.is_empty() {
+            let is_default = request.prior_discount == 0.0;
+            message.prior_discount =
+                if is_default { ArmTerms::DISCOUNT } else { request.prior_discount };
+        }
+        set_costs(&mut message, &request.arm_costs)?;
+        let record = Self(message);
+        record.check_terms(specification)?;
+        Ok(record)
+    }
+
+    /// What is known of the arms, and what they cost.
+    ///
+    /// # Errors
+    /// [`TermsError`], which no stored record causes.
+    pub fn terms(&self, specification: &Specification) -> Result<ArmTerms, TermsError> {
+        let Message { priors, prior_discount, arm_costs, .. } = &self.0;
+        if priors.is_empty() && arm_costs.is_empty() {
+            return Ok(ArmTerms::default());
+        }
+        let arms = specification.arms().len();
+        let (mut means, mut costs) = (vec![None; arms], vec![0.0; arms]);
+        for ArmPrior { arm, mean, worth } in priors {
+            if let Some(place) = means.get_mut(*arm as usize) {
+                *place = Some(Prior { mean: *mean, worth: *worth });
+            }
+        }
+        for ArmCost { arm, cost } in arm_costs {
+            if let Some(place) = costs.get_mut(*arm as usize) {
+                *place = *cost;
+            }
+        }
+        let discount = if priors.is_empty() { ArmTerms::DISCOUNT } else { *prior_discount };
+        ArmTerms::new(means, discount, costs, specification.rewards().range())
+    }
+
+    fn check_terms(&self, specification: &Specification) -> Result<(), RecordError> {
+        let arms = specification.arms().len();
+        let Message { priors, arm_costs, .. } = &self.0;
+        let has_order = specification.estimand() != Estimand::Frequencies
+            && specification.private_context().is_none();
+        for (field, is_asked) in
+            [("priors", !priors.is_empty()), ("costs of arms", !arm_costs.is_empty())]
+        {
+            if is_asked && !has_order {
+                return Err(RecordError::NoOrder { field });
+            }
+        }
+        let of_priors = priors.iter().map(|one| ("a prior", one.arm));
+        let named = of_priors.chain(arm_costs.iter().map(|one| ("what costs", one.arm)));
+        for (field, arm) in named {
+            if arm as usize >= arms {
+                return Err(RecordError::NoSuchArm { field, arm, last: arms.saturating_sub(1) });
+            }
+        }
+        self.terms(specification)?;
+        Ok(())
+    }
+
+    /// The record with these costs; those of other arms stay.
+    ///
+    /// # Errors
+    /// [`RecordError`] when a cost is not possible.
+    pub fn with_costs(
+        self,
+        costs: &[ArmCost],
+        specification: &Specification,
+    ) -> Result<Self, RecordError> {
+        let mut record = self;
+        set_costs(&mut record.0, costs)?;
+        record.check_terms(specification)?;
+        Ok(record)
+    }
+
+    /// The record with what a request says, but for costs, of an experiment with so many arms.
     ///
     /// # Errors
     /// [`RecordError`] when something is beyond its limits.
@@ -171,9 +283,38 @@ impl WrittenRecord {
             None => "decision taken back".to_owned(),
         };
         part(now.decision != before.decision, decision);
+        part(now.priors != before.priors, in_words_of_priors(now));
+        part(now.arm_costs != before.arm_costs, in_words_of_costs(now));
         parts.extend(harm_pauses::difference(now, before));
         parts.join(", ")
     }
+}
+
+/// Sets the costs of these arms; those of others stay.
+fn set_costs(record: &mut Message, costs: &[ArmCost]) -> Result<(), RecordError> {
+    for (place, ArmCost { arm, .. }) in costs.iter().enumerate() {
+        if costs[..place].iter().any(|other| other.arm == *arm) {
+            return Err(RecordError::Twice { field: "costs", arm: *arm });
+        }
+    }
+    record.arm_costs.retain(|known| costs.iter().all(|one| one.arm != known.arm));
+    record.arm_costs.extend(costs.iter().filter(|one| one.cost != 0.0));
+    record.arm_costs.sort_unstable_by_key(|one| one.arm);
+    Ok(())
+}
+
+fn in_words_of_priors(record: &Message) -> String {
+    let one = |prior: &ArmPrior| {
+        format!("arm {} {} worth {} reports", prior.arm, prior.mean, prior.worth)
+    };
+    let all: Vec<String> = record.priors.iter().map(one).collect();
+    format!("priors {} times {}", all.join(", "), record.prior_discount)
+}
+
+fn in_words_of_costs(record: &Message) -> String {
+    let one = |cost: &ArmCost| format!("arm {} costs {}", cost.arm, cost.cost);
+    let all: Vec<String> = record.arm_costs.iter().map(one).collect();
+    if all.is_empty() { "no arm costs anything".to_owned() } else { all.join(", ") }
 }
 
 /// A text on one line, without blanks around it.
@@ -277,6 +418,56 @@ mod tests {
             SetRecordRequest { decision: Some(Decision::default()), ..Default::default() };
         assert_eq!(second.changed(&taken_back, 2).unwrap().message().decision, None);
         assert!(WrittenRecord::default().to_bytes().is_empty());
+    }
+
+    fn specification() -> Specification {
+        use bandana_shared::specification::{Arm, ReleaseTiming};
+        use bandana_shared::{curve, epsilon, identity, rewards};
+
+        Specification::first(
+            identity::ExperimentId::new("a").unwrap(),
+            epsilon::Epsilon::new(1.0).unwrap(),
+            rewards::Rewards::binary(),
+            curve::Mechanism::Linear,
+            vec![Arm::new("x").unwrap(), Arm::new("y").unwrap()],
+            ReleaseTiming::IMMEDIATE,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn an_experiment_begins_with_its_priors_and_costs_can_change() {
+        let specification = specification();
+        let beginning = |priors: &[(u32, f64, f64)], arm_costs: &[(u32, f64)]| {
+            let prior = |(arm, mean, worth): &(u32, f64, f64)| ArmPrior {
+                arm: *arm,
+                mean: *mean,
+                worth: *worth,
+            };
+            let cost = |(arm, cost): &(u32, f64)| ArmCost { arm: *arm, cost: *cost };
+            let request = CreateExperimentRequest {
+                priors: priors.iter().map(prior).collect(),
+                arm_costs: arm_costs.iter().map(cost).collect(),
+                ..Default::default()
+            };
+            WrittenRecord::beginning(&request, &specification)
+        };
+        assert_eq!(beginning(&[], &[]).unwrap(), WrittenRecord::default());
+        let first = beginning(&[(1, 0.2, 100.0)], &[(1, 0.05)]).unwrap();
+        let terms = first.terms(&specification).unwrap();
+        assert_eq!(terms.prior(1), Some(Prior { mean: 0.2, worth: 100.0 }));
+        assert_eq!((terms.discount(), terms.cost(0), terms.cost(1)), (0.5, 0.0, 0.05));
+        let costs = [ArmCost { arm: 0, cost: 0.1 }, ArmCost { arm: 1, cost: 0.0 }];
+        let second = first.clone().with_costs(&costs, &specification).unwrap();
+        assert_eq!(second.differences(&first), "arm 0 costs 0.1");
+        assert_eq!(second.message().priors, first.message().priors);
+        let refused = |priors: &[(u32, f64, f64)], costs: &[(u32, f64)]| {
+            beginning(priors, costs).unwrap_err().to_string()
+        };
+        assert!(refused(&[(2, 0.5, 1.0)], &[]).contains("has the arms 0 to 1"));
+        assert!(refused(&[(1, 0.5, 1.0), (1, 0.5, 1.0)], &[]).contains("two priors"));
+        assert!(refused(&[], &[(0, 0.1), (0, 0.2)]).contains("two costs"));
+        assert!(refused(&[], &[(0, 2.0)]).contains("unit of the rewards"));
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub(super) struct ArmEstimateView {
     pub(super) high: f64,
     pub(super) weight: f64,
     pub(super) manipulation_shift: f64,
+    pub(super) cost: f64,
     pub(super) symbols: Vec<SymbolView>,
 }
 
@@ -58,6 +59,7 @@ impl From<ArmEstimate> for ArmEstimateView {
             high: shown.high,
             weight: shown.weight,
             manipulation_shift: shown.manipulation_shift,
+            cost: shown.cost,
             symbols: shown.symbols.into_iter().map(Into::into).collect(),
         }
     }

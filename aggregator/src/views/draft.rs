@@ -1,6 +1,7 @@
 //! A new experiment as described by a file and flags.
 
 mod request;
+pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
 
@@ -101,6 +102,20 @@ pub(crate) struct Draft {
     /// they are part of it [default: 0].
     #[arg(long, value_name = "SHARE")]
     holdout_share: Option<f64>,
+    /// What is known of arms beforehand, each as LABEL=MEAN:WORTH; in a file only.
+    #[arg(skip)]
+    #[serde(default)]
+    priors: Vec<String>,
+    /// Share of its worth that a prior counts, since users and app may have changed: above 0, at
+    /// most 1 [default: 0.5].
+    #[arg(long, value_name = "SHARE")]
+    prior_discount: Option<f64>,
+    /// What a choice of an arm costs, in the unit of the rewards: LABEL=COST; repeat it for each. The
+    /// learner weighs, and verdicts compare, rewards less costs. In a file, `arm_costs` is the list of
+    /// all [default: nothing].
+    #[arg(long = "arm-cost", value_name = "LABEL=COST")]
+    #[serde(default)]
+    arm_costs: Vec<String>,
     /// Learn from the last days only, for rewards that drift: 1 to 3650, counted back from
     /// the newest day with reports [default: all].
     #[arg(long, value_name = "DAYS", conflicts_with = "discount_per_day")]
@@ -211,6 +226,9 @@ impl Draft {
             floor_weight: self.floor_weight.or(file.floor_weight),
             burn_in_reports: self.burn_in_reports.or(file.burn_in_reports),
             holdout_share: self.holdout_share.or(file.holdout_share),
+            priors: if self.priors.is_empty() { file.priors } else { self.priors },
+            prior_discount: self.prior_discount.or(file.prior_discount),
+            arm_costs: if self.arm_costs.is_empty() { file.arm_costs } else { self.arm_costs },
             // The two settings exclude each other, so either flag overrides both in the file.
             window_days: self
                 .window_days

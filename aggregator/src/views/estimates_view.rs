@@ -24,7 +24,7 @@ mean, mean_of_others: null without reports, earned: the others' mean less that o
 for it that hold at all times), lifts (of each other arm over the control arm: arm, difference, low, high: bounds \
 that hold for all pairs of arms at all times at once, relative: difference as a share of the control arm's \
 estimate, null unless that is above 0), summary (a sentence), policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
-without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, \
+without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, cost: best_arm, lead and lifts are of rewards less it, \
 symbols: empty unless k-ary, else for each symbol count: reports that say it, frequency: its \
 debiased share among the true ones, low, high, meaning: of a reason for refusals, else null), segments (segmentation, value, arms: as above, of the installations with this value, with weight of their traffic), metrics (name, share: of the assignments that report it, low, high: of its range, \
 at_most, at_least: limits on its mean or null, arms: as above, harmful_arms: indices), features (research: \
@@ -433,7 +433,12 @@ fn summary(estimates: &Estimates) -> String {
     let percent = confidence(estimates.alpha);
     let apart =
         format!("{} ({} to {})", number(lead.difference), number(lead.low), number(lead.high));
-    match (estimates.best_arm, lead.reports_left) {
+    let costs = if estimates.arms.iter().any(|arm| arm.cost > 0.0) {
+        " Rewards less costs are compared."
+    } else {
+        ""
+    };
+    let sentence = match (estimates.best_arm, lead.reports_left) {
         (Some(_), _) => {
             format!("{leader} is best, ahead of {rival} by {apart}, with confidence {percent}.")
         }
@@ -446,7 +451,8 @@ fn summary(estimates: &Estimates) -> String {
             "{leader} seems ahead of {rival} by {apart}; as the traffic is, that will not become certain \
              with confidence {percent}."
         ),
-    }
+    };
+    sentence + costs
 }
 
 /// The name of an estimand in JSON and in exports.

@@ -42,7 +42,8 @@ exploration_share: of them), arms (arm: its index, label, retired), signatures (
 expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
 seen: in the measure of the alarm), archived (whether lists leave it out), record (title, hypothesis, owner, tags, \
 links, decision: null, or decision, reason and arm, control_arm, on_harm: stop-arm or pause, harm_pauses: arm, metric, \
-unix_seconds, acknowledged: whether it was resumed since). Fields may be added; none changes its meaning.";
+unix_seconds, acknowledged: whether it was resumed since, priors: what the learner began with: arm, mean, worth: in \
+private reports, prior_discount: the share of that which counts, arm_costs: arm, cost). Fields may be added; none changes its meaning.";
 
 /// Stable JSON form of an experiment.
 #[derive(Debug, Serialize)]

@@ -1,6 +1,8 @@
 //! Views of the record of an experiment, as text and as JSON.
 
-use bandana_shared::wire::v1::{Decision, ExperimentRecord, HarmAction, HarmPause};
+use bandana_shared::wire::v1::{
+    ArmCost, ArmPrior, Decision, ExperimentRecord, HarmAction, HarmPause,
+};
 use serde::Serialize;
 
 use super::table::visible;
@@ -20,6 +22,24 @@ pub(crate) struct RecordView {
     control_arm: u32,
     on_harm: &'static str,
     harm_pauses: Vec<HarmPauseView>,
+    priors: Vec<PriorView>,
+    prior_discount: f64,
+    arm_costs: Vec<CostView>,
+}
+
+/// Stable JSON form of what was known of an arm.
+#[derive(Debug, Serialize)]
+struct PriorView {
+    arm: u32,
+    mean: f64,
+    worth: f64,
+}
+
+/// Stable JSON form of what an arm costs.
+#[derive(Debug, Serialize)]
+struct CostView {
+    arm: u32,
+    cost: f64,
 }
 
 /// Stable JSON form of a pause by a guardrail.
@@ -59,7 +79,22 @@ impl From<ExperimentRecord> for RecordView {
             acknowledged,
         };
         let harm_pauses = record.harm_pauses.into_iter().map(pause).collect();
-        Self { title, hypothesis, owner, tags, links, decision, control_arm, on_harm, harm_pauses }
+        let prior = |ArmPrior { arm, mean, worth }| PriorView { arm, mean, worth };
+        let cost = |ArmCost { arm, cost }| CostView { arm, cost };
+        Self {
+            title,
+            hypothesis,
+            owner,
+            tags,
+            links,
+            decision,
+            control_arm,
+            on_harm,
+            harm_pauses,
+            priors: record.priors.into_iter().map(prior).collect(),
+            prior_discount: record.prior_discount,
+            arm_costs: record.arm_costs.into_iter().map(cost).collect(),
+        }
     }
 }
 
@@ -87,6 +122,20 @@ impl RecordView {
         }
         if self.on_harm == PAUSE {
             row("on harm", "the experiment is paused".to_owned());
+        }
+        for PriorView { arm, mean, worth } in &self.priors {
+            let counted = worth * self.prior_discount;
+            row(
+                "prior",
+                format!(
+                    "{}: a mean of {mean} before the experiment, by which the learner began; it counts \
+                     as {counted} reports there, and in no estimate or verdict",
+                    label(*arm)
+                ),
+            );
+        }
+        for CostView { arm, cost } in &self.arm_costs {
+            row("cost", format!("{} costs {cost} of each reward", label(*arm)));
         }
         for pause in &self.harm_pauses {
             let again =

@@ -78,6 +78,7 @@ fn creation(specification: v1::Specification, learner: v1::Learner) -> CreateExp
         memory: None,
         burn_in_reports: 0,
         holdout_share: 0.0,
+        ..Default::default()
     }
 }
 

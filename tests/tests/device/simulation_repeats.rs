@@ -23,6 +23,7 @@ async fn simulate(
     let settings = Settings {
         batch: None,
         population,
+        log: None,
         users: 600,
         refresh: 150,
         connections: 8,
@@ -111,6 +112,7 @@ async fn users_take_part_in_an_experiment_that_is_theirs_and_leave_it_running() 
     let settings = Settings {
         batch: None,
         population: Population::PLAIN,
+        log: None,
         users: 100,
         refresh: 50,
         connections: 2,

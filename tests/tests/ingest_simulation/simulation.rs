@@ -301,7 +301,10 @@ impl Simulation {
         )?);
         let is_draft = world.one_in(4);
         let config = CONFIG;
-        world.order(server, ExperimentChange::Create { specification, config, is_draft })
+        world.order(
+            server,
+            ExperimentChange::Create { specification, config, record: Box::default(), is_draft },
+        )
     }
 
     /// An operator requests a change, which may be invalid.

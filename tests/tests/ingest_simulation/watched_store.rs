@@ -180,14 +180,14 @@ impl Store for WatchedStore {
         self.tell(outcome)
     }
 
-    fn create_experiment(
+    fn create_experiment_with(
         &mut self,
         specification: &Specification,
-        config: LearnerConfig,
+        settings: (LearnerConfig, &WrittenRecord),
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.changed(|store| store.create_experiment(specification, config, state, entry))
+        self.changed(|store| store.create_experiment_with(specification, settings, state, entry))
     }
 
     fn add_revision(

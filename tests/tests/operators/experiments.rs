@@ -21,6 +21,7 @@ fn creation(specification: v1::Specification) -> CreateExperimentRequest {
         memory: None,
         burn_in_reports: 0,
         holdout_share: 0.0,
+        ..Default::default()
     }
 }
 

@@ -81,6 +81,49 @@ fn near(shares: &[f64], expected: &[f64]) {
 const THIRD: f64 = 1.0 / 3.0;
 
 #[tokio::test]
+async fn priors_and_costs_move_the_weights_and_costs_the_comparisons() -> anyhow::Result<()> {
+    let mut aggregator = Aggregator::start(PROGRAM).await?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("before.csv");
+    std::fs::write(&file, "arm,mean,worth\nred,0.2,400\nblue,0.8,400\ngrey,0.5,9\n")?;
+    let file = file.display().to_string();
+    let create = "experiment create warm --epsilon 2 --arm red --arm green --arm blue \
+                  --attribution-window-seconds 60 --arm-cost green=0.25 --json --prior";
+    let create: Vec<&str> = create.split_whitespace().chain([&*file]).collect();
+    let created = object(&aggregator, &create).await?;
+    let record = &created["record"];
+    assert_eq!(record["prior_discount"], 0.5);
+    assert_eq!(record["priors"].as_array().map(Vec::len), Some(2));
+    assert_eq!(record["arm_costs"][0]["cost"], 0.25);
+    // It begins as after 200 reports of each that was known; of the one that costs nothing is known.
+    let warm = fetched(&mut aggregator, "warm").await?.1;
+    assert!(warm[2] > 0.5 && warm[0] < 0.01 && warm[1] < 0.5, "{warm:?}");
+    let estimates = object(&aggregator, &["estimate", "warm", "--json"]).await?;
+    assert_eq!((&estimates["reports"], &estimates["best_arm"]), (&0.into(), &Value::Null));
+    assert_eq!(estimates["arms"][1]["cost"], 0.25);
+    let mut aggregator = aggregator.kill_and_restart().await?;
+    near(&fetched(&mut aggregator, "warm").await?.1, &warm);
+
+    // Reports overrule the prior: blue is better than green by .25, less what that costs.
+    report(&mut aggregator, "warm", 1, &[300, 300, 300]).await?;
+    let lead = |estimates: &Value| estimates["lead"]["difference"].as_f64().unwrap_or_default();
+    let before = object(&aggregator, &["estimate", "warm", "--json"]).await?;
+    let record =
+        ["experiment", "record", "warm", "--arm-cost", "blue=0.5", "--arm-cost", "green=0"];
+    printed(&aggregator, &record).await?;
+    let after = object(&aggregator, &["estimate", "warm", "--json"]).await?;
+    assert!((lead(&before) - lead(&after) - 0.5).abs() < 1e-9, "{before} {after}");
+    let summary = after["summary"].as_str().unwrap_or_default();
+    assert!(summary.ends_with("Rewards less costs are compared."), "{summary}");
+    let shown = printed(&aggregator, &["experiment", "show", "warm"]).await?;
+    assert!(shown.contains("blue costs 0.5 of each reward"), "{shown}");
+    assert!(shown.contains("in no estimate or verdict"), "{shown}");
+    let audit = printed(&aggregator, &["audit", "warm"]).await?;
+    assert!(audit.contains("arm 2 costs 0.5"), "{audit}");
+    aggregator.process.stop().await
+}
+
+#[tokio::test]
 async fn burn_in_and_holdout_are_in_the_weights_that_devices_get() -> anyhow::Result<()> {
     let mut aggregator = Aggregator::start(PROGRAM).await?;
     let create = "experiment create guarded --epsilon 1 --arm red --arm green --arm blue \

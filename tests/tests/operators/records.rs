@@ -34,7 +34,7 @@ async fn a_record_is_written_shown_and_kept() -> anyhow::Result<()> {
         "title": TITLE, "hypothesis": "Mauve sells.\nBlue does not.", "owner": OWNER,
         "tags": ["checkout", "web"], "links": ["https://example.org/7"],
         "decision": {"decision": "ship it", "reason": "It leads.", "arm": 1}, "control_arm": 2,
-        "on_harm": "stop-arm", "harm_pauses": [],
+        "on_harm": "stop-arm", "harm_pauses": [], "priors": [], "prior_discount": 0.0, "arm_costs": [],
     });
     let shown = object(&url, &["experiment", "show", "colour", "--json"]).await?;
     assert_eq!((&shown["record"], &shown["revision"]), (&expected, &json!(1)));

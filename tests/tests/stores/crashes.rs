@@ -78,14 +78,14 @@ impl Store for Faulty {
         self.write(|store| store.commit(uploads, today))
     }
 
-    fn create_experiment(
+    fn create_experiment_with(
         &mut self,
         specification: &Specification,
-        config: LearnerConfig,
+        settings: (LearnerConfig, &WrittenRecord),
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
-        self.write(|store| store.create_experiment(specification, config, state, entry))
+        self.write(|store| store.create_experiment_with(specification, settings, state, entry))
     }
 
     fn add_revision(

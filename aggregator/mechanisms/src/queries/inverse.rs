@@ -256,7 +256,9 @@ impl Powers {
         }
         // With further digits it is less than a unit.
         let kept = u64::from(rest == 0).wrapping_neg();
-        power.iter_mut().for_each(|word| *word &= kept);
+        for word in power.iter_mut() {
+            *word &= kept;
+        }
     }
 }
 

@@ -56,6 +56,9 @@ export async function create({ main, signal, announce, ready }, from) {
     layer: element("input", { id: "layer", autocomplete: "off", spellcheck: "false" }),
     segments: element("input", { id: "segments", autocomplete: "off", spellcheck: "false" }),
     metrics: element("textarea", { id: "metrics", rows: "2", spellcheck: "false" }),
+    costs: element("textarea", { id: "arm_costs", rows: "2", spellcheck: "false" }),
+    priors: element("textarea", { id: "priors", rows: "2", spellcheck: "false" }),
+    priorDiscount: number({ id: "prior_discount", min: "0.000001", max: "1", value: "0.5" }),
     enrolment: number({ id: "enrolment_share", min: "0.000001", max: "1", value: "1" }),
   };
   const simulation = check("simulation", "The users are simulated: their noise can be repeated, and protects nobody");
@@ -139,7 +142,10 @@ export async function create({ main, signal, announce, ready }, from) {
       learner, memory, windowDays, discount,
       field("Floor weight", inputs.floor, "Least share of the traffic for every arm: 0 to 1 / number of arms"),
       field("Burn-in, in reports", inputs.burnIn, "All arms get the same until each has so many reports"),
-      field("Holdout share", inputs.holdout, "Share of the traffic that is spread evenly, whatever the learner says: 0 to 1")));
+      field("Holdout share", inputs.holdout, "Share of the traffic that is spread evenly, whatever the learner says: 0 to 1"),
+      field("Costs", inputs.costs, "arm=cost, one on a line, in the unit of the rewards: the learner weighs, and verdicts compare, rewards less costs"),
+      field("Known before", inputs.priors, "arm=mean:worth, one on a line: the mean reward that an arm had, and how many private reports tell as much; for the learner alone"),
+      field("Share of that which counts", inputs.priorDiscount, "Above 0, at most 1: users and app may have changed")));
   const form = element("form", { id: "create", onsubmit: submit, onchange: adapt },
     element("fieldset", {}, element("legend", {}, "1. What is it called?"),
       field("Name", inputs.id, "1 to 64 of a-z, 0-9, “.”, “_” and “-”; apps ask for it")),
@@ -189,6 +195,7 @@ function prefill(inputs, simulation, from) {
     layer: layer ? `${layer.name}:${layer.from}-${layer.to}` : "",
     segments: from.segmentations.map(({ name, values }) => `${name}=${values.join(",")}`).join("; "),
     metrics: from.metrics.map(asText).join("\n"),
+    costs: from.record.arm_costs.map(({ arm, cost }) => `${from.arms[arm].label}=${cost}`).join("\n"),
     enrolment: from.enrolment_share,
     categories: rewards.kind === "categorical" ? from.symbols : 3,
     levels: rewards.kind === "categorical" ? 6 : from.symbols ?? 6,
@@ -259,6 +266,9 @@ function described(inputs, simulation) {
     layer: inputs.layer.value.trim() || undefined,
     segments: inputs.segments.value.split(";").map((one) => one.trim()).filter(Boolean),
     metrics: lines(inputs.metrics),
+    arm_costs: lines(inputs.costs),
+    priors: lines(inputs.priors),
+    prior_discount: lines(inputs.priors).length ? value(inputs.priorDiscount) : undefined,
     enrolment_share: value(inputs.enrolment),
     simulation: simulation || undefined,
   };

@@ -17,6 +17,9 @@ export function about() {
       ["Learner", `${now.learner}, floor weight ${plain(now.floor_weight)}`],
       ["Burn-in", now.burn_in_reports ? `${plain(now.burn_in_reports)} reports for each arm` : "none"],
       ["Holdout", now.holdout_share ? `${plain(now.holdout_share)} of the traffic` : "none"],
+      ...now.record.arm_costs.map(({ arm, cost }) => ["Cost", `${visible(now.arms[arm].label)} costs ${plain(cost)} of each reward`]),
+      ...now.record.priors.map(({ arm, mean, worth }) => ["Known before",
+        `${visible(now.arms[arm].label)}: a mean of ${plain(mean)}, counted by the learner alone, as ${plain(worth * now.record.prior_discount)} reports`]),
       ["Attribution window", duration(now.attribution_window_seconds)],
       ["Release delay", now.release_delay_seconds_max ? `up to ${duration(now.release_delay_seconds_max)} more` : "none"],
       ["Arms", now.sticky ? kept(now.sticky) : "drawn anew for each assignment, which can be reported each time"],
@@ -27,7 +30,7 @@ export function about() {
       ["Digest", element("code", {}, now.digest)],
       ...(signed.length ? signed : [["Signed", "by nobody"]]),
     ];
-    const key = JSON.stringify([now.revision, now.digest, now.signatures]);
+    const key = JSON.stringify([now.record.arm_costs, now.revision, now.digest, now.signatures]);
     if (key !== before) list.replaceChildren(facts(rows));
     before = key;
   };

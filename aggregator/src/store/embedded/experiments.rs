@@ -100,9 +100,11 @@ impl SqliteStore {
         for DailyTally { day, arm, tally } in daily_tallies(&self.connection, key, &all)? {
             let arm = arm.get();
             *sums.get_mut(arm).ok_or_else(|| damaged(format!("tally of arm {arm}")))? += tally;
-            if !memory.is_everything() {
-                days.entry(day).or_insert_with(|| vec![Tally::EMPTY; cells])[arm] += tally;
+            if !days.contains_key(&day) {
+                // Year by year they would be much.
+                memory.prune(&mut days);
             }
+            days.entry(day).or_insert_with(|| vec![Tally::EMPTY; cells])[arm] += tally;
         }
         memory.prune(&mut days);
         Ok((sums, days))
@@ -119,6 +121,21 @@ impl SqliteStore {
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentKey, StoreError> {
+        let settings = (config, &WrittenRecord::default());
+        self.create_experiment_with(specification, settings, state, entry)
+    }
+
+    /// Adds an experiment in the state `state`, with this record.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`]; [`StoreError::Database`].
+    pub fn create_experiment_with(
+        &mut self,
+        specification: &Specification,
+        (config, record): (LearnerConfig, &WrittenRecord),
+        state: ExperimentState,
+        entry: &AuditEntry,
+    ) -> Result<ExperimentKey, StoreError> {
         let transaction = self.connection.transaction().map_err(committing)?;
         let id = specification.experiment_id();
         if was_deleted(&transaction, id).map_err(reading)? {
@@ -130,8 +147,8 @@ impl SqliteStore {
             return Err(StoreError::Refused(StoreRefusal::ExperimentExists(id.clone())));
         }
         let insert = "INSERT INTO experiment
-            (id, state, learner, floor_weight, window_days, discount, burn_in_reports, holdout_share)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+            (id, state, learner, floor_weight, window_days, discount, burn_in_reports, holdout_share,
+            record) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
         let (state, learner) = (state.name(), config.learner.name());
         let (window, discount) = memory_columns(config.memory);
         let Guardrails { burn_in_reports, holdout_share } = config.guardrails;
@@ -143,7 +160,8 @@ impl SqliteStore {
             window,
             discount,
             burn_in_reports,
-            holdout_share
+            holdout_share,
+            record.to_bytes()
         ];
         transaction.execute(insert, values).map_err(committing)?;
         let key = ExperimentKey(transaction.last_insert_rowid());

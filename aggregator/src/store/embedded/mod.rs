@@ -246,15 +246,16 @@ impl Store for EmbeddedStore {
         self.here(|store| store.commit_here(uploads, today))
     }
 
-    fn create_experiment(
+    fn create_experiment_with(
         &mut self,
         specification: &Specification,
-        config: LearnerConfig,
+        settings: (LearnerConfig, &WrittenRecord),
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.here(|store| {
-            let key = store.database.create_experiment(specification, config, state, entry)?;
+            let key =
+                store.database.create_experiment_with(specification, settings, state, entry)?;
             store.database.experiment(key)
         })
     }

@@ -92,20 +92,23 @@ pub(super) async fn change(
 pub(super) async fn create(
     transaction: &Transaction<'_>,
     specification: &Specification,
-    config: LearnerConfig,
+    (config, record): (LearnerConfig, &WrittenRecord),
     state: ExperimentState,
     first_version: i64,
     entry: &AuditEntry,
 ) -> Result<ExperimentRecord, StoreError> {
     let failed = postgres("committing");
     let arms = specification.arms().len();
-    let weights = config.weigh(specification, arms, &TallySnapshot::default(), &[]);
+    let terms = record.terms(specification).map_err(|error| damaged(error.to_string()))?;
+    let nothing = TallySnapshot::default();
+    let weights = config.weigh_on(specification, (arms, &terms), &nothing, &[]);
     let weights = weights.map_err(|error| damaged(error.to_string()))?;
     let weights: Vec<i64> = weights.iter().map(signed).collect();
     let insert = "INSERT INTO experiment
             (id, state, learner, floor_weight, version, weights, policy_reports, window_days,
-            discount, burn_in_reports, holdout_share)
-        VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, $9, $10) ON CONFLICT (id) DO NOTHING RETURNING key";
+            discount, burn_in_reports, holdout_share, record)
+        VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, $9, $10, $11)
+        ON CONFLICT (id) DO NOTHING RETURNING key";
     let id = specification.experiment_id();
     let (name, state, learner) = (id.as_str(), state.name(), config.learner.name());
     let (window, discount) = memory_columns(config.memory);
@@ -124,6 +127,7 @@ pub(super) async fn create(
                 &discount,
                 &i64::from(burn_in_reports),
                 &holdout_share,
+                &record.to_bytes(),
             ],
         )
         .await
@@ -229,7 +233,7 @@ async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Resu
     // Until it is renewed, the policy may be for other arms, and must not be served.
     let query = "SELECT bytes, (SELECT bytes FROM intact_specification
                 WHERE experiment = e.key ORDER BY revision LIMIT 1),
-            learner, floor_weight, window_days, discount, burn_in_reports, holdout_share
+            learner, floor_weight, window_days, discount, burn_in_reports, holdout_share, record
         FROM intact_experiment e JOIN intact_specification s ON s.experiment = e.key
         WHERE e.key = $1 ORDER BY s.revision DESC LIMIT 1";
     let row = transaction.query_opt(query, &[&key.0]).await.map_err(failed)?;
@@ -248,7 +252,10 @@ async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Resu
         tallies: tallies.remove(&key).unwrap_or_default(),
         days: days.remove(&key).unwrap_or_default(),
     };
-    let weights = config.weigh(&specification, first.arms().len(), &counted, &[]);
+    let terms = WrittenRecord::from_bytes(row.get(8))?.terms(&specification);
+    let terms = terms.map_err(|error| damaged(error.to_string()))?;
+    let initial = (first.arms().len(), &terms);
+    let weights = config.weigh_on(&specification, initial, &counted, &[]);
     let weights = weights.map_err(|error| damaged(error.to_string()))?;
     let weights: Vec<i64> = weights.iter().map(signed).collect();
     let reports = signed(counted.tallies.iter().map(|tally| tally.reports()).sum());

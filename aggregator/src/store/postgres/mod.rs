@@ -348,10 +348,10 @@ impl Store for PostgresStore {
         Ok(Committed { verdicts, deltas: Vec::new() })
     }
 
-    fn create_experiment(
+    fn create_experiment_with(
         &mut self,
         specification: &Specification,
-        config: LearnerConfig,
+        settings: (LearnerConfig, &WrittenRecord),
         state: ExperimentState,
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
@@ -362,7 +362,7 @@ impl Store for PostgresStore {
         let first_version = changes::signed((random >> 2).max(1));
         self.link.change(async |transaction| {
             let version = first_version;
-            changes::create(transaction, specification, config, state, version, entry).await
+            changes::create(transaction, specification, settings, state, version, entry).await
         })
     }
 

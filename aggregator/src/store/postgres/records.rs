@@ -91,6 +91,10 @@ fn record(
         return Err(damaged("a policy for another revision".to_owned()));
     }
     let policy = served_policy(positive(version)?, weights);
+    let TallySnapshot { tallies, mut days } = counted;
+    if config.memory.is_everything() {
+        with_earlier(&mut days, &tallies);
+    }
     Ok(ExperimentRecord {
         key,
         config,
@@ -99,10 +103,23 @@ fn record(
         written: WrittenRecord::from_bytes(row.get(12))?,
         revisions,
         signatures,
-        tallies: counted.tallies,
-        days: counted.days,
+        tallies,
+        days,
         policy: Some(StoredPolicy { policy, reports: positive(reports)? }),
     })
+}
+
+/// Adds to the first day what no day has, so that the days are all tallies.
+fn with_earlier(days: &mut Days, tallies: &[Tally]) {
+    let of_days = |place: usize| days.values().filter_map(|day| day.get(place)).copied().sum();
+    let earlier = tallies.iter().enumerate().map(|(place, all)| all.without(&of_days(place)));
+    let earlier: Vec<Tally> = earlier.collect();
+    if let Some((_, first)) = days.iter_mut().next() {
+        first.resize(first.len().max(earlier.len()), Tally::EMPTY);
+        for (sum, more) in first.iter_mut().zip(earlier) {
+            *sum += more;
+        }
+    }
 }
 
 async fn signatures(
@@ -160,27 +177,33 @@ pub(super) async fn tallies(
     Ok(all)
 }
 
-/// The tallies by day of the experiments with limited memory, all or these, for the days within
-/// their memory.
+/// The tallies by day for the days within the memory: of these experiments, or of all whose memory
+/// is limited. Of an unlimited memory it is the newest days, and the first one without its counts.
 pub(super) async fn days_of_memories(
     client: &impl GenericClient,
     only: Option<&[i64]>,
 ) -> Result<HashMap<ExperimentKey, Days>, StoreError> {
-    let query = "WITH forgetful AS MATERIALIZED (
-            SELECT key, (SELECT max(day) FROM tally WHERE experiment = key)
-                - COALESCE(window_days, $2) AS forgotten
+    let query = "WITH remembered AS MATERIALIZED (
+            SELECT key, window_days IS NULL AND discount IS NULL AS is_everything,
+                (SELECT min(day) FROM tally WHERE experiment = key) AS first,
+                (SELECT max(day) FROM tally WHERE experiment = key) - COALESCE(window_days,
+                    CASE WHEN discount IS NULL THEN $3 ELSE $2 END) AS forgotten
             FROM intact_experiment
-            WHERE (window_days IS NOT NULL OR discount IS NOT NULL)
-                AND ($1::bigint[] IS NULL OR key = ANY ($1))
+            WHERE key = ANY ($1) OR $1::bigint[] IS NULL
+                AND (window_days IS NOT NULL OR discount IS NOT NULL)
         )
         SELECT key, day, arm, 1, sum(reports)::bigint, sum(ones)::bigint
-        FROM forgetful JOIN intact_tally ON experiment = key AND day > forgotten
+        FROM remembered JOIN intact_tally ON experiment = key AND day > forgotten
         GROUP BY key, day, arm
         UNION ALL SELECT key, day, arm, symbol, 0, sum(reports)::bigint
-        FROM forgetful JOIN intact_symbol_tally ON experiment = key AND day > forgotten
-        GROUP BY key, day, arm, symbol";
+        FROM remembered JOIN intact_symbol_tally ON experiment = key AND day > forgotten
+        GROUP BY key, day, arm, symbol
+        UNION ALL SELECT key, first, 0, 1, 0, 0
+        FROM remembered WHERE is_everything AND first <= forgotten";
     let longest = i64::from(Memory::DAYS_MAX);
-    let rows = client.query(query, &[&only, &longest]).await.map_err(postgres("reading"))?;
+    let apart = i64::try_from(Memory::DAYS_APART).unwrap_or(i64::MAX);
+    let rows =
+        client.query(query, &[&only, &longest, &apart]).await.map_err(postgres("reading"))?;
     let mut counts: Counts<(i64, i32, ArmIndex)> = Counts::new();
     for row in rows {
         counts.add((row.get(0), row.get(1), arm(row.get(2))?), count_row(&row, 3)?)?;

@@ -61,9 +61,9 @@ impl Draft {
         }
         let kind = self.kind()?;
         let mechanism = self.mechanism(kind)?;
-        let memory = self.memory()?;
-        let participation = self.participation()?;
+        let (memory, participation) = (self.memory()?, self.participation()?);
         let private_context = self.private_context()?;
+        let (priors, arm_costs) = (self.priors()?, self.costs()?);
         let refused = |error: CellsError| Failure::Refused(error.to_string());
         let segmentations = self.segments.iter().map(|text| text.parse::<Segmentation>()).collect();
         let segmentations: Vec<Segmentation> = Result::map_err(segmentations, refused)?;
@@ -118,6 +118,9 @@ impl Draft {
             memory,
             burn_in_reports: self.burn_in_reports.unwrap_or(0),
             holdout_share: self.holdout_share.unwrap_or(0.0),
+            priors,
+            prior_discount: self.prior_discount.unwrap_or(0.0),
+            arm_costs,
         })
     }
 

@@ -7,6 +7,7 @@ use bandana_shared::specification::Specification;
 /// A command to create an experiment that runs at once.
 pub(crate) fn creation(specification: Specification, config: LearnerConfig) -> ExperimentCommand {
     let specification = Box::new(specification);
-    let administration = ExperimentChange::Create { specification, config, is_draft: false };
+    let administration =
+        ExperimentChange::Create { specification, config, record: Box::default(), is_draft: false };
     ExperimentCommand { caller: "anna".to_owned(), administration }
 }

@@ -727,6 +727,17 @@ pub struct CreateExperimentRequest {
     /// weight, and reports do not say to which part they belong.
     #[prost(double, tag = "9")]
     pub holdout_share: f64,
+    /// What is known of arms beforehand, at most once for each: for the learner alone. No
+    /// estimate, interval or verdict counts it. See ExperimentRecord.priors. Not with a
+    /// private context.
+    #[prost(message, repeated, tag = "10")]
+    pub priors: ::prost::alloc::vec::Vec<ArmPrior>,
+    /// The share of their worth that priors count: above 0, at most 1. 0 stands for 0.5.
+    #[prost(double, tag = "11")]
+    pub prior_discount: f64,
+    /// See ExperimentRecord.arm_costs. Not for categories, and not with a private context.
+    #[prost(message, repeated, tag = "12")]
+    pub arm_costs: ::prost::alloc::vec::Vec<ArmCost>,
     /// How long reports are learnt from, for rewards that drift. Neither: for ever.
     /// Estimates, their intervals and exports are of all reports in any case.
     #[prost(oneof = "create_experiment_request::Memory", tags = "6, 7")]
@@ -747,6 +758,29 @@ pub mod create_experiment_request {
         #[prost(double, tag = "7")]
         DiscountPerDay(f64),
     }
+}
+/// The mean reward of an arm that was known before the experiment.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct ArmPrior {
+    /// Index into Specification.arms.
+    #[prost(uint32, tag = "1")]
+    pub arm: u32,
+    /// In the unit of the rewards.
+    #[prost(double, tag = "2")]
+    pub mean: f64,
+    /// The number of private reports that tell as much: 0 to 1e12.
+    #[prost(double, tag = "3")]
+    pub worth: f64,
+}
+/// What a choice of an arm costs.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct ArmCost {
+    /// Index into Specification.arms.
+    #[prost(uint32, tag = "1")]
+    pub arm: u32,
+    /// In the unit of the rewards: 0 to the width of their range.
+    #[prost(double, tag = "2")]
+    pub cost: f64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExperimentStatus {
@@ -841,6 +875,16 @@ pub struct ExperimentRecord {
     /// What guardrails have paused the experiment for; set by the server alone.
     #[prost(message, repeated, tag = "9")]
     pub harm_pauses: ::prost::alloc::vec::Vec<HarmPause>,
+    /// What the learner began with, set when the experiment was created. It counts as
+    /// `prior_discount` times as many reports as each is worth.
+    #[prost(message, repeated, tag = "10")]
+    pub priors: ::prost::alloc::vec::Vec<ArmPrior>,
+    #[prost(double, tag = "11")]
+    pub prior_discount: f64,
+    /// What each arm costs; the others cost nothing. The learner weighs, and verdicts and lifts
+    /// compare, rewards less costs. The estimates of the arms are of their rewards.
+    #[prost(message, repeated, tag = "12")]
+    pub arm_costs: ::prost::alloc::vec::Vec<ArmCost>,
 }
 /// An arm and a metric beyond its limit, for which the experiment was paused.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -877,7 +921,7 @@ pub struct Texts {
     #[prost(string, repeated, tag = "1")]
     pub texts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SetRecordRequest {
     /// See Specification.experiment_id.
     #[prost(string, tag = "1")]
@@ -903,14 +947,18 @@ pub struct SetRecordRequest {
     /// no metric has a limit.
     #[prost(enumeration = "HarmAction", tag = "9")]
     pub on_harm: i32,
+    /// See ExperimentRecord. Those of other arms stay as they are; a cost of 0 takes one away.
+    #[prost(message, repeated, tag = "10")]
+    pub arm_costs: ::prost::alloc::vec::Vec<ArmCost>,
 }
 /// Something that should not be so. What alarms need to know is mostly in the memory of
 /// the server that answers, and begins anew with it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Alarm {
     /// Which: "sample-ratio-mismatch", "stalled-reporting", "never-reported",
-    /// "collapsed-entropy", "reports-outgrow-selections", "report-surge", "guardrail-pause", "layer-overlap" or, of the
-    /// server and not of the experiment, "refusals-jump" and "ids-full". There may be others one day.
+    /// "collapsed-entropy", "reports-outgrow-selections", "report-surge", "rewards-moved", "guardrail-pause",
+    /// "layer-overlap" or, of the server and not of the experiment, "refusals-jump" and "ids-full". There may be
+    /// others one day.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// What was seen, for people. It has labels of arms.
@@ -1267,6 +1315,10 @@ pub struct ArmEstimate {
     /// With k-ary randomized response one for each symbol, from 0 on.
     #[prost(message, repeated, tag = "11")]
     pub symbols: ::prost::alloc::vec::Vec<SymbolEstimate>,
+    /// What a choice of the arm costs, in the unit of the rewards: `estimate` less this is what
+    /// is compared. See ExperimentRecord.arm_costs.
+    #[prost(double, tag = "20")]
+    pub cost: f64,
 }
 /// A symbol's share of the true ones, before randomized response: of the categories,
 /// or of the levels that rewards were rounded to.
