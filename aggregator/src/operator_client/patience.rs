@@ -131,7 +131,8 @@ impl Patience {
         let check = health.check(HealthCheckRequest::default());
         // Who does not answer in this time is left to the limits of the calls.
         let answer = tokio::time::timeout(wait, check).await;
-        !matches!(answer, Ok(Err(status)) if is_absence(&status))
+        // A status that a server has sent has no cause.
+        !matches!(answer, Ok(Err(status)) if status.source().is_some())
     }
 }
 

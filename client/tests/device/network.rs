@@ -182,7 +182,7 @@ fn times_after(held: Held) -> Result<(Vec<u64>, Vec<Duration>), Failure> {
             Task::Wait(time) => {
                 now = now
                     .after(Duration::from_secs(10))
-                    .min(time.max(now.after(Duration::from_secs(1))))
+                    .min(time.max(now.after(Duration::from_secs(1))));
             }
             Task::Done | Task::Shuffled(_) => now = now.after(Duration::from_secs(10)),
         }

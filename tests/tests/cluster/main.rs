@@ -50,7 +50,7 @@ const CASES: &[(&str, Case)] = &[
     ("estimates_include_what_was_acknowledged_by_whoever_tells_them", own_uploads),
 ];
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
     let mut suite = Suite::from_args();
     let postgres = Shared::default();
     for (name, case) in CASES {
@@ -65,7 +65,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let conclusion = suite.run();
     // The database server must end before the process does.
     drop(postgres);
-    Ok(conclusion.exit_code())
+    conclusion.exit_code()
 }
 
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {

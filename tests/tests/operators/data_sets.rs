@@ -325,13 +325,13 @@ async fn one_content_has_one_budget_whatever_it_is_called() -> anyhow::Result<()
 #[tokio::test]
 async fn files_that_mean_the_same_have_one_budget() -> anyhow::Result<()> {
     let mut server = Server::start().await?;
-    let table = |heading: &str, row: &dyn Fn(u64) -> String| {
+    let table = |heading: &str, row: &dyn Fn(usize) -> String| {
         let rows: Vec<String> = (0..30).map(row).collect();
         format!("{heading}\n{}\n", rows.join("\n"))
     };
-    let minute = |row: u64| format!("{:02}:{:02}", 3 + row / 6, row % 6 * 10);
-    let plain = |row: u64| {
-        let ill = ["true", "false", ""][(row % 3) as usize];
+    let minute = |row: usize| format!("{:02}:{:02}", 3 + row / 6, row % 6 * 10);
+    let plain = |row: usize| {
+        let ill = ["true", "false", ""][row % 3];
         format!("2024-05-01T{}:00Z,{ill},{}", minute(row), 18 + row % 7)
     };
     let files = [
@@ -339,14 +339,14 @@ async fn files_that_mean_the_same_have_one_budget() -> anyhow::Result<()> {
         (
             "postgres.csv",
             table("seen_at,ill,age", &|row| {
-                let ill = ["t", "f", "\\N"][(row % 3) as usize];
+                let ill = ["t", "f", "\\N"][row % 3];
                 format!("2024-05-01 {}:00+00,{ill},{}", minute(row), 18 + row % 7)
             }),
         ),
         (
             "duckdb.csv",
             table("Seen_At,Ill,age", &|row| {
-                let ill = ["1", "0", "NULL"][(row % 3) as usize];
+                let ill = ["1", "0", "NULL"][row % 3];
                 format!(
                     "2024-05-01 {:02}:{:02}:00+05:30,{ill},{}",
                     8 + (row * 10 + 30) / 60,
@@ -358,14 +358,14 @@ async fn files_that_mean_the_same_have_one_budget() -> anyhow::Result<()> {
         (
             "pandas.csv",
             table(",SEEN AT,ill,age", &|row| {
-                let ill = ["True", "False", "NaN"][(row % 3) as usize];
+                let ill = ["True", "False", "NaN"][row % 3];
                 format!("{row},2024-05-01 {}:00+00:00,{ill},{}", minute(row), 18 + row % 7)
             }),
         ),
         (
             "numbered.csv",
             table("age,id,seen-at,ill", &|row| {
-                let ill = ["yes", "no", ""][(row % 3) as usize];
+                let ill = ["yes", "no", ""][row % 3];
                 format!("{},{},2024-05-01 {},{ill}", 18 + row % 7, (row * 7) % 30 + 1, minute(row))
             }),
         ),

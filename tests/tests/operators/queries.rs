@@ -324,6 +324,14 @@ async fn what_makes_no_sense_is_refused_and_costs_nothing() -> anyhow::Result<()
     let status = server.curator.open_session(free).await.err().context("a session for nothing")?;
     ensure!(status.message().contains("epsilon is 0"), "{status}");
     ensure!(server.ask_session("*").await.is_err_and(|status| status.code() == Code::NotFound));
+    ensure!(server.spent().await? == 0);
+    server.process.stop().await
+}
+
+#[tokio::test]
+async fn choices_that_make_no_sense_or_cost_next_to_nothing_are_refused() -> anyhow::Result<()> {
+    let mut server = Server::start().await?;
+    server.register(1.0).await?;
     for (chooser, weights, epsilon, message) in [
         (7, vec![], 0.1, "there is no chooser 7"),
         (-1, vec![1, 1], 0.1, "there is no chooser -1"),

@@ -32,7 +32,7 @@ use places::Place;
 
 type Case = fn(&Place) -> anyhow::Result<()>;
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
     let mut suite = Suite::from_args();
     let postgres = Shared::default();
     let cases = [
@@ -83,7 +83,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let conclusion = suite.run();
     // The database server must end before the process does.
     drop(postgres);
-    Ok(conclusion.exit_code())
+    conclusion.exit_code()
 }
 
 fn run(place: &Place, case: Case) -> anyhow::Result<()> {

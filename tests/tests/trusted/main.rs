@@ -39,7 +39,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 /// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
     let mut suite = Suite::from_args();
     let postgres = Shared::default();
     add_async!(suite;
@@ -59,7 +59,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let conclusion = suite.run();
     // The database server must end before the process does.
     drop(postgres);
-    Ok(conclusion.exit_code())
+    conclusion.exit_code()
 }
 
 fn specification(id: &str, algorithm: Algorithm) -> TrustedSpecification {
