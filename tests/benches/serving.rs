@@ -196,7 +196,7 @@ fn start_after_kill() -> anyhow::Result<()> {
         let ids = (0..GROUP).map(|n| UploadId::new(id(group * GROUP + n).to_be_bytes()));
         let mut ids: Vec<_> = ids.collect();
         ids.sort_unstable();
-        let deltas = vec![Delta { experiment, arm: ArmIndex::new(0)?, tally }];
+        let deltas = vec![Delta { experiment, revision: None, arm: ArmIndex::new(0)?, tally }];
         store.commit_group(&[GroupRow { day, ids, deltas }])?;
     }
     drop(store);

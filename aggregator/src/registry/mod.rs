@@ -366,8 +366,12 @@ mod tests {
         record.tallies = vec![Tally::EMPTY; 2];
         let experiment = registry.publish(record).unwrap();
         let count = |arm: usize, ones: u64| {
-            let delta =
-                (Day::new(1), ArmIndex::new(arm).unwrap(), Tally::new(BATCH.into(), ones).unwrap());
+            let delta = (
+                Day::new(1),
+                None,
+                ArmIndex::new(arm).unwrap(),
+                Tally::new(BATCH.into(), ones).unwrap(),
+            );
             experiment.add([delta].into_iter());
         };
         let version = || experiment.recompute().unwrap().policy.version;

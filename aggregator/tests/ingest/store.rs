@@ -31,7 +31,7 @@ fn group(
 ) -> Result<GroupRow, Failure> {
     let delta = |&(experiment, arm, reports, ones): &(ExperimentKey, usize, u64, u64)| {
         let tally = Tally::new(reports, ones)?;
-        Ok(Delta { experiment, arm: ArmIndex::new(arm)?, tally })
+        Ok(Delta { experiment, revision: None, arm: ArmIndex::new(arm)?, tally })
     };
     Ok(GroupRow {
         day: Day::new(day),
@@ -173,7 +173,7 @@ fn what_reports_say_beyond_bits_has_tables_of_its_own() -> Result<(), Failure> {
     let of = |number| Symbol::new(number).ok_or("no symbol");
     let tally = Tally::with_symbols(9, [(of(1)?, 2), (of(2)?, 3), (of(15)?, 1)])?;
     let said = |day, id| -> Result<GroupRow, Failure> {
-        let delta = Delta { experiment: key, arm: ArmIndex::new(1)?, tally };
+        let delta = Delta { experiment: key, revision: None, arm: ArmIndex::new(1)?, tally };
         Ok(GroupRow { deltas: vec![delta], ..group(day, &[id], &[])? })
     };
     store.commit_group(&[said(7, 1)?, said(8, 2)?])?;

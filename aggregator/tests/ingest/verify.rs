@@ -34,7 +34,8 @@ fn group(
     tallies: &[(usize, u64, u64)],
 ) -> Result<GroupRow, Failure> {
     let delta = |&(arm, reports, ones): &(usize, u64, u64)| {
-        Ok(Delta { experiment, arm: ArmIndex::new(arm)?, tally: Tally::new(reports, ones)? })
+        let arm = ArmIndex::new(arm)?;
+        Ok(Delta { experiment, revision: None, arm, tally: Tally::new(reports, ones)? })
     };
     Ok(GroupRow {
         day: Day::new(day),
