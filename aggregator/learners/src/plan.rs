@@ -534,7 +534,7 @@ mod tests {
     fn top_two_sampling_needs_about_as_many_users_as_planned() {
         const RUNS: usize = 100;
         for (seed, plan) in
-            [(1, plan(2, 2.0, 0.4)), (2, plan(5, 2.0, 0.3)), (3, plan(12, 4.0, 0.3))]
+            [(1, plan(2, 2.0, 0.15)), (2, plan(5, 2.0, 0.3)), (3, plan(12, 4.0, 0.3))]
         {
             let decision = plan.decision().unwrap();
             let even = plan.forecast().unwrap();
@@ -544,7 +544,7 @@ mod tests {
                 .collect();
             runs.sort_unstable();
             let (median, most) = (runs[RUNS / 2] as f64, runs[RUNS * 9 / 10] as f64);
-            // They take about a tenth more, for what is learned late.
+            // They take about a tenth more, for what is learned late, and up to a hundred for the next look.
             for (planned, seen) in [(decision.typical_users, median), (decision.users, most)] {
                 let ratio = planned as f64 / seen;
                 assert!((0.8..1.1).contains(&ratio), "{decision:?} {even:?} {median} {most}");
