@@ -46,7 +46,7 @@ impl VerdictStudy {
         let count = self.instances.len();
         let runs: Vec<Mutex<Vec<VerdictRun>>> =
             self.instances.iter().map(|_| Mutex::default()).collect();
-        let users: Vec<Mutex<Vec<(Option<u64>, bool)>>> =
+        let users: Vec<Mutex<Vec<table::UsersRun>>> =
             table::SETTINGS.iter().map(|_| Mutex::default()).collect();
         let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
         on_threads(self.threads, || {

@@ -100,10 +100,12 @@ impl Outcome for VerdictOutcome {
             )
             .ok();
         }
-        table += &format!(
-            "\n{:22}{:>8}{:>10}{:>10}{:>6}{:>7}\n",
+        writeln!(
+            table,
+            "\n{:22}{:>8}{:>10}{:>10}{:>6}{:>7}",
             "means", "epsilon", "before", "median", "runs", "wrong"
-        );
+        )
+        .ok();
         for row in &self.table {
             let means: Vec<String> = row.means.iter().map(f64::to_string).collect();
             writeln!(

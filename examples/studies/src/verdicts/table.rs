@@ -49,6 +49,9 @@ pub struct UsersRow {
     pub wrong: usize,
 }
 
+/// The users until the verdict of a run, if there is one, and whether it is wrong.
+pub type UsersRun = (Option<u64>, bool);
+
 /// Users without a verdict after whom a run ends.
 const USERS_MAX: u64 = 5_000_000;
 
@@ -56,7 +59,7 @@ const USERS_MAX: u64 = 5_000_000;
 ///
 /// # Errors
 /// When the setting is not valid.
-pub fn users(setting: &EvenTraffic, seed: u64) -> anyhow::Result<(Option<u64>, bool)> {
+pub fn users(setting: &EvenTraffic, seed: u64) -> anyhow::Result<UsersRun> {
     let floor = Floor::for_epsilon(Epsilon::new(setting.epsilon)?);
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut tallies = vec![Tally::EMPTY; setting.means.len()];
@@ -77,7 +80,7 @@ pub fn users(setting: &EvenTraffic, seed: u64) -> anyhow::Result<(Option<u64>, b
 
 impl EvenTraffic {
     /// The row of these runs.
-    pub(super) fn row(&self, runs: &mut [(Option<u64>, bool)]) -> UsersRow {
+    pub(super) fn row(&self, runs: &mut [UsersRun]) -> UsersRow {
         runs.sort_by_key(|(users, _)| users.unwrap_or(u64::MAX));
         UsersRow {
             means: self.means.to_vec(),

@@ -22,6 +22,7 @@ use rand_distr::{Binomial, Distribution as _};
 use super::instance::{Change, VerdictInstance};
 
 /// What was seen in a run, at any look.
+#[expect(clippy::struct_excessive_bools, reason = "each is counted by itself")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerdictRun {
     /// Users until the first verdict; none by the end.
