@@ -180,6 +180,7 @@ impl<N: NoiseSource> Core<N> {
         now: Timestamp,
     ) -> Result<(), ClientError> {
         let experiment_id = &task.experiment_id;
+        let was_withheld = self.has_asked;
         let asked = self.end_fetch(task);
         if self.is_opted_out() {
             return Err(ClientError::OptedOut);
@@ -190,6 +191,8 @@ impl<N: NoiseSource> Core<N> {
         self.server.answered();
         let day_fits = self.heard_day.hear(fetched.day, self.moment(now));
         if day_fits {
+            // This fetch has told the day.
+            self.has_asked = was_withheld;
             let settled = asked.min(self.state.settled());
             if settled != Debit::ZERO || self.state.ledger.is_news(fetched.day) {
                 self.record(Change::DayHeard { day: fetched.day, settled });

@@ -81,6 +81,9 @@ fn a_device_reports_one_metric_in_its_segment_also_after_a_restart() -> Result<(
         let mut sent = send(&mut tasks)?;
         hear(&mut tasks, &clock, &offered)?;
         sent.extend(send(&mut tasks)?);
+        // The first question had no answer: what waited for the day leaves at a time of its own.
+        clock.forward(3600);
+        sent.extend(send(&mut tasks)?);
         let [upload] = &sent[..] else { return Err(format!("{sent:?}").into()) };
         let cell = upload.reports.last_arm().and_then(|cell| offered.cells().cell(cell));
         let cell = cell.ok_or("no such cell")?;

@@ -17,7 +17,7 @@ fn grid() -> impl Iterator<Item = (f64, f64)> + Clone {
 /// number times their variance. All terms that are left out would make the martingale larger, so what is
 /// excluded without them is excluded with them.
 pub(super) fn near(information: f64) -> impl Iterator<Item = (f64, f64)> + Clone {
-    let typical = libm::sqrt(2.0 * TYPICAL_EVIDENCE / information).clamp(1e-5, 2.0);
+    let typical = libm::sqrt(2.0 * TYPICAL_EVIDENCE / information).clamp(5e-5, 2.0);
     grid().filter(move |(log_odds, _)| (typical / 16.0..=typical * 6.0).contains(log_odds))
 }
 
