@@ -39,7 +39,7 @@ struct Local {
 
 /// The share of the weight that fences in the common level of both arms: without it, a level far from
 /// all reports, where the largest variance is, would not be excluded.
-const FENCE: f64 = 0.05;
+const FENCE: f64 = 0.1;
 
 /// The ratios of the two arms' log-odds are the powers of 4 with these exponents, for whatever traffic
 /// each arm may get.
@@ -83,7 +83,7 @@ impl Mixture {
         let of_traffic = libm::log2(b.reports / a.reports) / 2.0;
         let ratios = RATIOS.filter(move |exponent| {
             let (first, last) = (f64::from(*RATIOS.start()), f64::from(*RATIOS.end()));
-            (f64::from(*exponent) - of_traffic.clamp(first, last)).abs() < 1.0
+            (f64::from(*exponent) - of_traffic.clamp(first, last)).abs() < 1.6
         });
         let opposed = ratios.flat_map(move |exponent| {
             let (weight, scale) = (ratio_weight(exponent), libm::exp2(f64::from(exponent)));

@@ -18,7 +18,7 @@ fn grid() -> impl Iterator<Item = (f64, f64)> + Clone {
 /// excluded without them is excluded with them.
 pub(super) fn near(information: f64) -> impl Iterator<Item = (f64, f64)> + Clone {
     let typical = libm::sqrt(2.0 * TYPICAL_EVIDENCE / information).clamp(5e-5, 2.0);
-    grid().filter(move |(log_odds, _)| (typical / 8.0..=typical * 4.0).contains(log_odds))
+    grid().filter(move |(log_odds, _)| (typical / 16.0..=typical * 6.0).contains(log_odds))
 }
 
 /// The evidence that decides is about this.
