@@ -131,7 +131,10 @@ impl<N: NoiseSource> Core<N> {
     /// Makes a fetch due again that was given up.
     #[cfg(feature = "grpc")]
     pub(super) fn fetch_again(&mut self, task: &FetchTask) {
+        // The client gave it up, so nobody has withheld an answer.
+        let was_withheld = self.has_asked;
         self.end_fetch(task);
+        self.has_asked = was_withheld;
         if let Some(enrolled) = self.enrolled.get_mut(&task.experiment_id) {
             (enrolled.wanted, enrolled.not_before) = (true, None);
         }
