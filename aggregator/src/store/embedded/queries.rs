@@ -96,7 +96,7 @@ fn bind(
 ) -> Result<(), StoreError> {
     check_content(transaction, Some(content.as_bytes()))?;
     let update = "UPDATE curator_data_set SET fingerprint = ?, content = ?
-        WHERE name = ?";
+        WHERE name = ? AND content IS NULL";
     let values = params![fingerprint.as_bytes(), content.as_bytes(), data_set.as_str()];
     transaction.execute(update, values).map(drop).map_err(committing)
 }

@@ -92,7 +92,7 @@ async fn bind(
     check_content(client, Some(content.as_bytes())).await?;
     // If another replica is first, this is refused as a duplicate key: nothing is lost.
     let update = "UPDATE curator_data_set SET fingerprint = $1, content = $2
-        WHERE name = $3";
+        WHERE name = $3 AND content IS NULL";
     let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
         [&&fingerprint.as_bytes()[..], &&content.as_bytes()[..], &data_set.as_str()];
     client.execute(update, &values).await.map(drop).map_err(postgres("committing"))
