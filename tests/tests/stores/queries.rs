@@ -205,7 +205,9 @@ fn contents(place: &Place) -> anyhow::Result<()> {
     let reader = place.reader()?;
     let stored = reader.data_sets(Some(&name("earlier")?))?;
     let fingerprint = Fingerprint::from_bytes([2; 32]);
-    ensure!(stored == [DataSetRecord { fingerprint, content: Some(content("earlier")), ..earlier }]);
+    ensure!(
+        stored == [DataSetRecord { fingerprint, content: Some(content("earlier")), ..earlier }]
+    );
     ensure!(refusal(store.curate(&registration(again)?))? == same);
     ensure!(reader.fingerprint_key()?.as_bytes() == place.reader()?.fingerprint_key()?.as_bytes());
     let actions: Vec<_> = place.audit()?.iter().map(|record| record.entry.action).collect();
