@@ -1,4 +1,4 @@
-//! The harm that an arm does: a guardrail metric certainly beyond its limit.
+//! Harm is a guardrail metric that is certainly beyond its limit for an arm.
 //!
 //! Whether an arm does harm follows from the tallies alone, so replicas and restarts agree. An arm
 //! that does gets no traffic, unless all arms in play do: then there is nothing better, and the

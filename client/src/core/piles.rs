@@ -1,4 +1,4 @@
-//! How many reports of an installation may lie in one batch of a relay that shuffles.
+//! Piles count the reports of an installation that may lie in one batch of a shuffling relay.
 //!
 //! A relay hands on what came for one specification and cell, and nobody on the device knows when. So
 //! all of them count as one group, see `bandana_shared::accounting::shuffling`.

@@ -1,5 +1,4 @@
-//! What pages and packages say, done as written: the README, the runbook, and the files of
-//! `aggregator/packaging`.
+//! The README, the runbook and the packaging files, each followed as written.
 
 mod packaging;
 mod readme;

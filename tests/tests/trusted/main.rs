@@ -1,5 +1,4 @@
-//! What trusts the server: experiments whose users disclose rewards, and sessions of queries, through
-//! calls to real servers.
+//! Trusted experiments and query sessions, through calls to real servers.
 
 mod query_sessions;
 mod replicas;
