@@ -54,8 +54,9 @@ fn acceptance(experiment: &Specification) -> anyhow::Result<Acceptance> {
         .metric("minutes", Rewards::bounded(RewardRange::new(0.0, 10.0)?)))
 }
 
-/// A user's platform, and the probability of a reward for each arm: the best arm differs.
-const PLATFORMS: [(&str, [f64; 3]); 2] = [("ios", [0.2, 0.8, 0.5]), ("android", [0.8, 0.2, 0.5])];
+/// A user's platform, and the probability of a reward for each arm: which arm without harm is the best
+/// one differs. The one that does harm is as good, so that it has traffic until that is known.
+const PLATFORMS: [(&str, [f64; 3]); 2] = [("ios", [0.2, 0.8, 0.8]), ("android", [0.8, 0.2, 0.8])];
 
 /// Simulated users choose, react and report, each with a client of its own. On both platforms all
 /// users of the third arm send things back, and none of the others.
