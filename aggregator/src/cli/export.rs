@@ -33,8 +33,8 @@ estimate.";
 /// Estimates: one record for each arm, in full precision, of the rewards in all segments, then in each
 /// segment, then of each metric. The columns are fields of `bandana estimate --json`. Over time: one
 /// record for each day and arm, with the fields of `bandana estimate --over-time --json`. Tallies: one
-/// record for each day and arm with reports, segment and metric, as they were committed at one moment;
-/// days that have expired from the replay window are there too.
+/// record for each day and arm with reports, segment and metric, each day as it was committed at one
+/// moment; days that have expired from the replay window are there too.
 #[derive(Debug, Args)]
 #[command(after_long_help = COLUMNS)]
 pub(super) struct Export {

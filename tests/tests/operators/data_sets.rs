@@ -8,8 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use bandana_aggregator::datasets::data_file::DataFile;
+use bandana_aggregator::store::{
+    AuditAction, AuditEntry, CuratorChange, CuratorName, DataSetRecord, EmbeddedSettings,
+    EmbeddedStore, Store as _, StoreReader,
+};
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::environment::CleanEnvironment as _;
+use bandana_mechanisms::queries::price::Measure;
+use bandana_mechanisms::queries::universe::Schema;
+use bandana_shared::identity::{ExperimentId, UnixSeconds};
 use bandana_shared::wire::v1::curator_client::CuratorClient;
 use bandana_shared::wire::v1::operator_client::OperatorClient;
 use bandana_shared::wire::v1::{
@@ -383,6 +391,55 @@ async fn files_that_mean_the_same_have_one_budget() -> anyhow::Result<()> {
     let later = files[1].1.replacen("+00,", "-07,", 1);
     std::fs::write(server.file("later.csv"), later)?;
     server.register("later", "later.csv", &["age:18..30"]).await?;
+    server.process.stop().await
+}
+
+/// An earlier version compared contents by fewer forms. What it registered keeps its one budget.
+#[tokio::test]
+async fn a_data_set_of_an_earlier_version_is_compared_as_today() -> anyhow::Result<()> {
+    let server = Server::start().await?;
+    let (folder, sets) = (server.folder.path().join("store"), server.file(""));
+    server.process.stop().await?;
+    let rows = |yes: &str, no: &str| format!("ill,age\n{yes},20\n{no},30\n{no},20\n");
+    std::fs::write(sets.join("first.csv"), rows("true", "false"))?;
+    std::fs::write(sets.join("again.csv"), rows("t", "f"))?;
+    std::fs::write(sets.join("fewer.csv"), rows("t", "f").replace("f,20\n", ""))?;
+    let settings = EmbeddedSettings { replay_window_days: 30, ids_max: 1000 };
+    let mut store = EmbeddedStore::open(&folder, settings)?;
+    let file = DataFile::open(&sets, "first.csv")?;
+    let (_, content) = file.rows_and_content(&Schema::parse(&["age:18..30"])?)?;
+    let key = StoreReader::new(&folder).fingerprint_key()?;
+    let record = DataSetRecord {
+        name: CuratorName::new("first")?,
+        file: "first.csv".to_owned(),
+        fingerprint: key.of_file(&file.digest()),
+        content: Some(key.of_earlier_content(&content)),
+        rows: 3,
+        columns: "age:18..30".to_owned(),
+        measure: Measure::Pure,
+        budget: 1_000_000_000,
+        spent: 0,
+        at: UnixSeconds::new(1),
+    };
+    let entry = AuditEntry {
+        at: record.at,
+        caller: "someone".to_owned(),
+        action: AuditAction::RegisterDataSet,
+        experiment: ExperimentId::new("first")?,
+        detail: String::new(),
+    };
+    store.curate(&CuratorChange::Register(Box::new(record), entry))?;
+    store.close()?;
+
+    let mut server = Server::open(server.folder, None).await?;
+    let status = server.refused("again", "again.csv", &["age:18..30"]).await?;
+    ensure!(status.message().contains("first"), "{status}");
+    server.register("fewer", "fewer.csv", &["age:18..30"]).await?;
+    // Without its file nobody knows.
+    std::fs::remove_file(server.file("first.csv"))?;
+    let status = server.refused("again", "again.csv", &["age:18..30"]).await?;
+    ensure!(status.code() == Code::AlreadyExists, "{status}");
+    ensure!(status.message().contains("put it back"), "{status}");
     server.process.stop().await
 }
 

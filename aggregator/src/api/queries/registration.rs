@@ -6,7 +6,6 @@ use tonic::Status;
 
 use super::{CuratorService, decline, uncached, unreadable, wire};
 use crate::auth::Caller;
-use crate::datasets::fingerprint::Fingerprint;
 use crate::explain::explain;
 use crate::ingest::ExperimentChangeError;
 use crate::store::queries::amount;
@@ -70,17 +69,15 @@ impl CuratorService {
         Ok(record)
     }
 
-    /// Adds content fingerprints to data sets that an earlier version registered, which had none or
-    /// another form, oldest first, so that none of them gets a second budget. Files that are gone
-    /// can't be read; a new file with the very bytes of one, or what that version took for the same
-    /// content, is still refused.
+    /// Adds content fingerprints to data sets that an earlier version registered, which had none,
+    /// oldest first, so that none of them gets a second budget. Files that are gone can't be read; a
+    /// new file with the very bytes of one is still refused.
     async fn bind_earlier(&self, caller: &Caller) -> Result<(), Status> {
         let place = self.0.lists.take(caller).await?;
         let earlier = self
             .work(place, |inner| {
                 let mut records = inner.reader.data_sets(None).map_err(unreadable)?;
-                let is_current = |known: Fingerprint| known.is_of_current_content();
-                records.retain(|record| !record.content.is_some_and(is_current));
+                records.retain(|record| record.content.is_none());
                 records.sort_by_key(|record| record.at);
                 Ok(records)
             })

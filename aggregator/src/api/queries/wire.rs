@@ -19,6 +19,9 @@ use tonic::Status;
 
 use super::dataset_cache::is_same_file;
 use super::{Inner, measure, name, refuse, uncached, unreadable};
+use crate::datasets::content::ContentDigests;
+use crate::datasets::fingerprint::FingerprintKey;
+use crate::explain::explain;
 use crate::store::queries::amount;
 use crate::store::{CuratorRefusal, DataSetRecord, DebitRecord, SessionRecord};
 
@@ -62,12 +65,10 @@ pub(super) fn register(
         .check_headings()
         .and_then(|()| file.rows_and_content(&schema))
         .map_err(|error| uncached(&super::dataset_cache::DatasetCacheError::Read(error)))?;
-    // A file that is gone by now was registered by an earlier version, and can't be read anew.
-    let earlier = key.of_earlier_content(&content);
-    let mut known = inner.reader.data_sets(None).map_err(unreadable)?.into_iter();
-    if let Some(same) = known.find(|record| record.content == Some(earlier)) {
-        let refusal = CuratorRefusal::ContentRegistered(same.name);
-        return Err(Status::already_exists(refusal.to_string()));
+    let known = inner.reader.data_sets(None).map_err(unreadable)?;
+    let counted = rows.count();
+    for record in known {
+        check_earlier(&record, &content, counted, (&key, inner))?;
     }
     let columns: Vec<String> = schema.columns().iter().map(ToString::to_string).collect();
     Ok(DataSetRecord {
@@ -75,13 +76,49 @@ pub(super) fn register(
         file: request.file,
         fingerprint: key.of_file(&file.digest()),
         content: Some(key.of_content(&content)),
-        rows: rows.count(),
+        rows: counted,
         columns: columns.join("\n"),
         measure,
         budget,
         spent: 0,
         at,
     })
+}
+
+/// Refuses a content that a data set of an earlier version could have: it is known by what that version
+/// took for the same, and by what its file says as contents are compared today. Without the file, any
+/// content of as many rows could be written otherwise there.
+fn check_earlier(
+    record: &DataSetRecord,
+    content: &ContentDigests,
+    rows: u64,
+    (key, inner): (&FingerprintKey, &Inner),
+) -> Result<(), Status> {
+    let Some(known) = record.content.filter(|known| !known.is_of_current_content()) else {
+        return Ok(());
+    };
+    if record.rows != rows {
+        return Ok(());
+    }
+    let is_same = known == key.of_earlier_content(content)
+        || match inner.data_sets_cache.codes(record, key) {
+            Ok((_, code)) => code == key.of_content(content),
+            Err(error) => {
+                let name = &record.name;
+                tracing::warn!(data_set = %name, error = explain(&error), "its file can't be compared");
+                return Err(Status::already_exists(format!(
+                    "an earlier version registered the data set {name:?}, which has as many rows; \
+                     its file {:?} is needed to tell whether they are the same, so put it back as it \
+                     was, and register again",
+                    record.file
+                )));
+            }
+        };
+    if is_same {
+        let refusal = CuratorRefusal::ContentRegistered(record.name.clone());
+        return Err(Status::already_exists(refusal.to_string()));
+    }
+    Ok(())
 }
 
 /// A data set for the wire that was not withdrawn.
