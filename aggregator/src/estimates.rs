@@ -166,7 +166,8 @@ impl ArmTable<'_> {
             return ArmVerdict::default();
         }
         let Self { active, initial, .. } = self;
-        let comparison = Comparison { strata, active, initial, alpha };
+        let costs = self.serving.costs();
+        let comparison = Comparison { strata, active, initial, alpha, costs: &costs };
         let lead = comparison.lead().map(|lead| {
             let left = comparison.reports_left(shares);
             let reports_left = left.map(|left| of_all(left, specification));

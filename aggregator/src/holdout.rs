@@ -32,7 +32,8 @@ pub(crate) fn earned(
     let ((reports, own), (reports_of_others, rest)) = (of_group(true), of_group(false));
     // Group 0 are the others. One pair has the whole level.
     let strata = snapshot.strata_of_groups(specification);
-    let comparison = Comparison { strata: &strata, active: &[true; 2], initial: 2, alpha };
+    let comparison =
+        Comparison { strata: &strata, active: &[true; 2], initial: 2, alpha, costs: &[] };
     let found: Option<Difference> = comparison.differences_from(1, None).pop();
     let widest = estimand.range().high() - estimand.range().low();
     let in_units = |scaled: f64| {

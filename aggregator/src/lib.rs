@@ -16,7 +16,6 @@ mod central;
 pub mod cli;
 pub mod clock;
 pub mod configuration;
-mod costs;
 pub mod dashboard;
 pub mod datasets;
 pub mod disclosures;

@@ -1,4 +1,4 @@
-//! Lifts: by how much each arm's mean is above that of the control arm.
+//! Lifts: by how much each arm's mean, less what the arm costs, is above that of the control arm.
 
 use bandana_shared::channel::Channel;
 use bandana_shared::confidence::{Comparison, Difference};
@@ -30,7 +30,8 @@ fn lifts(experiment: &Experiment, control_arm: u32, alpha: ErrorLevel) -> Vec<Li
     let snapshot = experiment.snapshot();
     let strata = snapshot.strata(specification, 0, |_| true);
     let (active, initial) = (specification.active_arms(), experiment.initial_arms());
-    let comparison = Comparison { strata: &strata, active: &active, initial, alpha };
+    let costs = serving.costs();
+    let comparison = Comparison { strata: &strata, active: &active, initial, alpha, costs: &costs };
     let widest = estimand.range().high() - estimand.range().low();
     // One report moves a debiased sum by the reciprocal of the channel's contrast.
     let debiased = |private: f64| {

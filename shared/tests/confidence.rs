@@ -340,7 +340,7 @@ fn a_clear_best_arm_is_found() {
 fn compared<T>(tallies: &[Tally], alpha: f64, call: impl FnOnce(Comparison<'_>) -> T) -> T {
     let (active, initial) = (vec![true; tallies.len()], tallies.len());
     let strata = Strata::of_tallies(tallies, Alphabet::BITS);
-    call(Comparison { strata: &strata, active: &active, initial, alpha: level(alpha) })
+    call(Comparison { strata: &strata, active: &active, initial, alpha: level(alpha), costs: &[] })
 }
 
 fn lead(tallies: &[Tally], alpha: f64) -> Option<Lead> {
@@ -475,6 +475,40 @@ fn a_lead_is_certain_exactly_with_the_verdict_and_tells_when() {
     // Of two arms that are alike none will be certain.
     assert!(lead(&[tally(10, 5), tally(20, 10)], 0.05).is_some());
     assert_eq!(left(&[tally(10, 5), tally(20, 10)], 0.05), None);
+}
+
+#[test]
+fn costs_move_differences_and_decide_who_leads() {
+    let tallies = [tally(20_000, 10_000), tally(20_000, 12_000), tally(20_000, 11_000)];
+    let strata = Strata::of_tallies(&tallies, Alphabet::BITS);
+    let with = |costs: &'static [f64]| Comparison {
+        strata: &strata,
+        active: &[true; 3],
+        initial: 3,
+        alpha: level(0.05),
+        costs,
+    };
+    assert_eq!(with(&[]).best(), Some(1));
+    // Arm 1 earns .1 more than arm 0, and costs .08 more than both.
+    let dear = with(&[0.01, 0.09, 0.01]);
+    let found = dear.lead().unwrap();
+    assert_eq!((found.leader, dear.best(), dear.reports_left(&[0.3; 3])), (2, Some(2), Some(0)));
+    assert!((found.difference - 0.03).abs() < 1e-9 && found.rival == 1, "{found:?}");
+    // Costs can make a verdict certain, and take it away.
+    assert_eq!(with(&[0.0, 0.045, 0.0]).best(), None);
+    assert!(with(&[0.0, 0.045, 0.0]).reports_left(&[0.3; 3]).unwrap() > 0);
+    assert_eq!(with(&[0.0, 0.2, 0.2]).best(), Some(0));
+    let (plain, net) =
+        (with(&[]).differences_from(0, Some(0.2)), dear.differences_from(0, Some(0.2)));
+    for (before, after) in plain.iter().zip(&net) {
+        let more = if before.arm == 1 { 0.08 } else { 0.0 };
+        assert!((before.interval.low() - more - after.interval.low()).abs() < 1e-9);
+        assert!((before.interval.high() - more - after.interval.high()).abs() < 1e-9);
+        // Of the control .5 - .2 - .01 are left.
+        let share = after.difference / 0.29;
+        assert!((after.relative.unwrap() - share).abs() < 1e-9, "{after:?}");
+        assert!(after.relative_interval.unwrap().contains(share), "{after:?}");
+    }
 }
 
 /// The least lead in ones, of 10,000 reports of each arm, with a verdict for the second arm.

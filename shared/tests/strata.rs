@@ -31,7 +31,8 @@ fn means_and_differences_are_over_all_users_whatever_the_traffic() {
         assert!((found.mean - truth).abs() < 1e-9 && found.interval.contains(truth), "{found:?}");
         assert!((found.coverage - 1.0).abs() < 1e-9);
     }
-    let comparison = Comparison { strata: &strata, active: &[true; 2], initial: 2, alpha };
+    let comparison =
+        Comparison { strata: &strata, active: &[true; 2], initial: 2, alpha, costs: &[] };
     assert_eq!(comparison.best(), Some(1));
     let lift = comparison.differences_from(0, Some(0.0))[0];
     assert!((lift.difference - 0.1).abs() < 1e-9 && lift.interval.contains(0.1), "{lift:?}");
@@ -50,7 +51,8 @@ fn users_of_one_arm_only_say_nothing_about_a_pair() {
         (2, vec![count(7000.0, 0.4), count(7000.0, 0.35), count(6000.0, 0.5)]),
     ]);
     let alpha = ErrorLevel::FIVE_PERCENT;
-    let comparison = Comparison { strata: &strata, active: &[true; 3], initial: 2, alpha };
+    let comparison =
+        Comparison { strata: &strata, active: &[true; 3], initial: 2, alpha, costs: &[] };
     assert_eq!(comparison.best(), Some(2));
     let lead = comparison.lead().unwrap();
     assert_eq!((lead.leader, lead.rival), (2, 0));
@@ -59,7 +61,8 @@ fn users_of_one_arm_only_say_nothing_about_a_pair() {
         (1, vec![count(100.0, 0.5), count(0.0, 0.0)]),
         (2, vec![count(0.0, 0.0), count(100.0, 0.9)]),
     ]);
-    let comparison = Comparison { strata: &apart, active: &[true; 2], initial: 2, alpha };
+    let comparison =
+        Comparison { strata: &apart, active: &[true; 2], initial: 2, alpha, costs: &[] };
     assert_eq!((comparison.best(), comparison.lead()), (None, None));
     assert!(comparison.differences_from(0, None).is_empty());
 }
@@ -77,7 +80,7 @@ fn strata_with_the_same_traffic_cost_nothing() {
     let as_one = Strata::new([(1, vec![a, b])]);
     let width = |strata: &Strata| {
         let alpha = ErrorLevel::FIVE_PERCENT;
-        let comparison = Comparison { strata, active: &[true; 2], initial: 2, alpha };
+        let comparison = Comparison { strata, active: &[true; 2], initial: 2, alpha, costs: &[] };
         comparison.lead().unwrap().interval.width()
     };
     assert!(width(&strata) < 1.03 * width(&as_one), "{} {}", width(&strata), width(&as_one));

@@ -10,7 +10,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::alarms::{Alarm, AlarmName};
 use crate::clock::Clock;
-use crate::costs::net;
 use crate::estimates::{EstimatesSettings, estimates};
 use crate::ingest::IngestMetrics;
 use crate::lifts::with_lifts;
@@ -64,12 +63,8 @@ impl AlarmWatch {
     ) -> Estimates {
         let alarms = self.alarms(experiment);
         let estimates = Estimates { alarms, ..estimates(experiment, settings) };
-        let serving = experiment.serving();
-        let control_arm = control_arm.unwrap_or_else(|| serving.written.control_arm());
-        let rewards = |control: u32| with_lifts(estimates.clone(), control, experiment);
-        // The store has checked the terms.
-        let terms = serving.written.terms(&serving.specification).unwrap_or_default();
-        net(rewards(control_arm), &terms, |control| rewards(control).lifts)
+        let control_arm = control_arm.unwrap_or_else(|| experiment.serving().written.control_arm());
+        with_lifts(estimates, control_arm, experiment)
     }
 }
 

@@ -90,6 +90,15 @@ impl PublishedExperiment {
     pub(crate) fn expected(&self, key: ExperimentKey) -> ExpectedState {
         ExpectedState { key, state: self.state, digest: self.specification.digest() }
     }
+
+    /// What each arm costs, on the scale of 0..=1 of what is reported, before it is debiased.
+    pub(crate) fn costs(&self) -> Vec<f64> {
+        let specification = &*self.specification;
+        let terms = terms_of(&self.written, specification);
+        let width = specification.estimand().difference_from_unit(1.0);
+        let scale = specification.channel().contrast() / width;
+        (0..specification.arms().len()).map(|arm| scale * terms.cost(arm)).collect()
+    }
 }
 
 impl UploadTarget for Experiment {

@@ -327,6 +327,8 @@ impl EstimatesView {
             column("high", numbers(|arm| arm.high)),
             column("weight", numbers(|arm| arm.weight)),
             column("manipulation_shift", numbers(|arm| arm.manipulation_shift)),
+            column("coverage", numbers(|arm| arm.coverage)),
+            column("cost", numbers(|arm| arm.cost)),
         ];
         // Experiments that measure the rewards only have the columns that they always had.
         if !self.segments.is_empty() {

@@ -78,18 +78,18 @@ impl Contrast {
         self.extreme((1.0, 1.0), -1.0).value
     }
 
-    /// The interval for the ratio of the two means, each less `zero`; `None` unless the second one
-    /// is above it for certain.
-    pub(super) fn ratio(&self, zero: f64) -> Option<Interval> {
+    /// The interval for the ratio of the two means, each less its zero; `None` unless the second one
+    /// is above that for certain.
+    pub(super) fn ratio(&self, (zero, zero_of_second): (f64, f64)) -> Option<Interval> {
         let least = -self.extreme((0.0, 1.0), 1.0).value;
         // Nearer to it, the ratio has no bound that says anything.
-        (least > zero + 1e-9).then_some(())?;
+        (least > zero_of_second + 1e-9).then_some(())?;
         let end = |sign: f64| {
             // Dinkelbach: the ratio is extreme where the contrast with it as a weight is.
-            let mut ratio = (self.means.0 - zero) / (self.means.1 - zero).max(1e-9);
+            let mut ratio = (self.means.0 - zero) / (self.means.1 - zero_of_second).max(1e-9);
             for _ in 0..RATIO_STEPS_MAX {
                 let (x, y) = self.extreme((1.0, ratio), sign).means;
-                let next = (x - zero) / (y - zero);
+                let next = (x - zero) / (y - zero_of_second);
                 let is_near = (next - ratio).abs() <= 1e-5 * (1.0 + ratio.abs());
                 ratio = next;
                 if is_near {

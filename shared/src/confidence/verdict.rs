@@ -28,7 +28,7 @@ pub fn best_active_arm(
     alpha: ErrorLevel,
 ) -> Option<usize> {
     let strata = Strata::of_tallies(tallies, Alphabet::BITS);
-    Comparison { strata: &strata, active, initial, alpha }.best()
+    Comparison { strata: &strata, active, initial, alpha, costs: &[] }.best()
 }
 
 /// The comparison of the arms of an experiment.
@@ -53,6 +53,10 @@ pub struct Comparison<'a> {
     pub initial: usize,
     /// The error level of all comparisons together.
     pub alpha: ErrorLevel,
+    /// What each arm costs, on the scale of 0..=1 of what is reported, before it is debiased; arms beyond
+    /// the end cost nothing. Arms are compared by their means less this. It is known, so bounds hold as
+    /// without it.
+    pub costs: &'a [f64],
 }
 
 /// The mean of an arm over all users, each report scaled to 0..=1, before it is debiased.
@@ -91,7 +95,7 @@ pub struct Difference {
     /// An interval for it.
     pub interval: Interval,
     /// The difference as a share of the other's mean above the given zero; `None` unless that mean is
-    /// above it.
+    /// above it. With costs both are less what the arm costs.
     pub relative: Option<f64>,
     /// An interval for that, which holds whenever [`Self::interval`] does; `None` unless the other's
     /// mean is above zero for certain.
@@ -133,6 +137,10 @@ fn widened(interval: Interval, by: f64) -> Interval {
     Interval::between(interval.low() - by, interval.high() + by)
 }
 
+fn moved(interval: Interval, by: f64) -> Interval {
+    Interval::between(interval.low() + by, interval.high() + by)
+}
+
 /// The most evidence that any mixture can have that the first arm exceeds the second.
 fn most_evidence(blocks: &[Block]) -> f64 {
     let of = |Block { arms: (a, b), .. }: &Block| {
@@ -151,6 +159,15 @@ fn divergence(p: f64, q: f64) -> f64 {
 impl Comparison<'_> {
     fn alpha_of(&self, a: usize, b: usize) -> ErrorLevel {
         self.alpha.part(pair_share(self.initial, a.max(b)))
+    }
+
+    fn cost(&self, arm: usize) -> f64 {
+        self.costs.get(arm).copied().unwrap_or(0.0)
+    }
+
+    /// By how much the first of two arms costs more.
+    fn dearer(&self, a: usize, b: usize) -> f64 {
+        self.cost(a) - self.cost(b)
     }
 
     fn needed(&self, a: usize, b: usize) -> f64 {
@@ -177,7 +194,8 @@ impl Comparison<'_> {
         let reported: Vec<usize> =
             self.contenders().filter(|arm| self.strata.count(*arm).reports > 0.0).collect();
         let estimate = |arm: &usize| {
-            estimate_over_all(self.strata, *arm).map_or(f64::NEG_INFINITY, |(mean, _)| mean)
+            let found = estimate_over_all(self.strata, *arm);
+            found.map_or(f64::NEG_INFINITY, |(mean, _)| mean - self.cost(*arm))
         };
         let of_mean = |a: &(usize, f64), b: &(usize, f64)| a.1.total_cmp(&b.1);
         let means = reported.iter().map(|arm| (*arm, estimate(arm)));
@@ -186,7 +204,8 @@ impl Comparison<'_> {
         loop {
             let ahead = |rival: &usize| {
                 let blocks = self.strata.blocks(*rival, Some(leader));
-                (*rival, if blocks.parts.is_empty() { 0.0 } else { blocks.estimate() })
+                let ahead = blocks.estimate() - self.dearer(*rival, leader);
+                (*rival, if blocks.parts.is_empty() { 0.0 } else { ahead })
             };
             let rivals = reported.iter().filter(|rival| !seen.contains(rival)).map(ahead);
             match rivals.max_by(of_mean) {
@@ -210,7 +229,8 @@ impl Comparison<'_> {
 
     fn is_ahead(&self, leader: usize, rival: usize) -> bool {
         let blocks = self.strata.blocks(leader, Some(rival));
-        is_certain(&blocks.parts, self.needed(leader, rival), blocks.skew)
+        let least = blocks.skew + self.dearer(leader, rival);
+        is_certain(&blocks.parts, self.needed(leader, rival), least)
     }
 
     /// The lead among the active arms. `None` unless two of them can be compared.
@@ -221,16 +241,18 @@ impl Comparison<'_> {
         let leader = self.leader()?;
         let lead = |rival: usize| {
             let Pair { blocks, contrast } = self.pair(leader, rival)?;
-            Some((rival, contrast.least_difference() - blocks.skew))
+            let low = contrast.least_difference() - blocks.skew;
+            Some((rival, low - self.dearer(leader, rival)))
         };
         let leads = self.contenders().filter(|rival| *rival != leader).filter_map(lead);
         let (rival, _) = leads.min_by(|a, b| a.1.total_cmp(&b.1))?;
         let pair = self.pair(leader, rival)?;
+        let dearer = self.dearer(leader, rival);
         Some(Lead {
             leader,
             rival,
-            difference: pair.blocks.estimate(),
-            interval: pair.interval(),
+            difference: pair.blocks.estimate() - dearer,
+            interval: moved(pair.interval(), -dearer),
             coverage: pair.blocks.coverage,
         })
     }
@@ -244,18 +266,20 @@ impl Comparison<'_> {
     pub fn differences_from(&self, control: usize, zero: Option<f64>) -> Vec<Difference> {
         let against = |arm: usize| {
             let pair = self.pair(arm, control)?;
-            let (difference, skew) = (pair.blocks.estimate(), pair.blocks.skew);
-            let above = zero.map(|zero| (zero, pair.blocks.second_mean() - zero));
+            let dearer = self.dearer(arm, control);
+            let (difference, skew) = (pair.blocks.estimate() - dearer, pair.blocks.skew);
+            let zeros = zero.map(|zero| (zero + self.cost(arm), zero + self.cost(control)));
+            let above = zeros.map(|zeros| (zeros, pair.blocks.second_mean() - zeros.1));
             let above = above.filter(|(_, base)| *base > 0.0);
-            let relative_interval = above.and_then(|(zero, base)| {
-                let ratio = pair.contrast.ratio(zero)?;
+            let relative_interval = above.and_then(|(zeros, base)| {
+                let ratio = pair.contrast.ratio(zeros)?;
                 let interval = Interval::between(ratio.low() - 1.0, ratio.high() - 1.0);
                 Some(widened(interval, skew / base))
             });
             Some(Difference {
                 arm,
                 difference,
-                interval: pair.interval(),
+                interval: moved(pair.interval(), -dearer),
                 relative: above.map(|(_, base)| difference / base),
                 relative_interval,
                 coverage: pair.blocks.coverage,
@@ -273,26 +297,30 @@ impl Comparison<'_> {
         let rivals: Vec<(usize, Blocks)> = (self.contenders().filter(|rival| *rival != leader))
             .map(|rival| (rival, self.strata.blocks(leader, Some(rival))))
             .collect();
-        if rivals.iter().any(|(_, blocks)| blocks.parts.is_empty() || blocks.estimate() <= 0.0) {
+        let is_behind = |(rival, blocks): &(usize, Blocks)| {
+            blocks.parts.is_empty() || blocks.estimate() <= self.dearer(leader, *rival)
+        };
+        if rivals.iter().any(is_behind) {
             return None;
         }
         first_certain(|more| {
             rivals.iter().all(|(rival, blocks)| {
                 let grown = blocks.grown(more, (share(leader), share(*rival)));
-                is_certain(&grown, self.needed(leader, *rival), blocks.skew)
+                let least = blocks.skew + self.dearer(leader, *rival);
+                is_certain(&grown, self.needed(leader, *rival), least)
             })
         })
     }
 }
 
-/// Whether the first arm exceeds the second, with this much evidence.
-fn is_certain(blocks: &[Block], needed: f64, skew: f64) -> bool {
-    if blocks.is_empty() || most_evidence(blocks) < needed {
+/// Whether the first arm exceeds the second by more than `least`, with this much evidence.
+fn is_certain(blocks: &[Block], needed: f64, least: f64) -> bool {
+    if blocks.is_empty() || (least >= 0.0 && most_evidence(blocks) < needed) {
         return false;
     }
     let ahead = |block: &Block| block.share * (block.arms.0.mean() - block.arms.1.mean());
     let difference: f64 = blocks.iter().map(ahead).sum();
-    difference > skew && Contrast::new(blocks, needed).least_difference() > skew
+    difference > least && Contrast::new(blocks, needed).least_difference() > least
 }
 
 /// Most further reports that [`Comparison::reports_left`] counts.

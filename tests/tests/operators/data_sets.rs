@@ -429,7 +429,7 @@ async fn a_data_set_of_an_earlier_version_is_compared_as_today() -> anyhow::Resu
         detail: String::new(),
     };
     store.curate(&CuratorChange::Register(Box::new(record), entry))?;
-    store.close()?;
+    Box::new(store).close()?;
 
     let mut server = Server::open(server.folder, None).await?;
     let status = server.refused("again", "again.csv", &["age:18..30"]).await?;

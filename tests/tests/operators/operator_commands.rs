@@ -275,9 +275,9 @@ async fn estimates_are_shown_and_exported() -> anyhow::Result<()> {
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), 4, "{text}");
     let columns: BTreeSet<_> = lines[0].split(',').map(str::to_owned).collect();
-    // Symbols have separate columns; costs and coverage are in the JSON alone.
+    // Symbols have separate columns.
     let lacking: Vec<_> = of_arm.difference(&columns).collect();
-    assert_eq!(lacking, ["cost", "coverage", "symbols"], "{}", lines[0]);
+    assert_eq!(lacking, ["symbols"], "{}", lines[0]);
     let first = &view["arms"][0];
     let cells = format!("\"red, \"\"dark\"\"\",false,1000,{},{}", first["ones"], first["estimate"]);
     assert!(lines[1].contains(&cells), "{cells} is not in: {text}");

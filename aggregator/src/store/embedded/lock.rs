@@ -19,9 +19,20 @@ pub(super) const LOCK_FILE: &str = "bandana.lock";
 /// to the database, since closing a file releases SQLite's own locks on it in the whole process.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
-    _file: File,
-    _directory: File,
-    _database: Option<Arc<File>>,
+    file: File,
+    directory: File,
+    database: Option<Arc<File>>,
+}
+
+/// A process that is being started has a copy of each file until it runs its program, so closing them
+/// alone would release the locks some moments later.
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        for locked in [Some(&self.file), Some(&self.directory), self.database.as_deref()] {
+            // Closing them releases what this does not.
+            locked.map(File::unlock);
+        }
+    }
 }
 
 impl DirectoryLock {
@@ -39,7 +50,7 @@ impl DirectoryLock {
         for locked in [&file, &folder] {
             lock(locked, directory)?;
         }
-        Ok(Self { _file: file, _directory: folder, _database: None })
+        Ok(Self { file, directory: folder, database: None })
     }
 
     /// Also locks the database, before SQLite opens it.
@@ -47,12 +58,13 @@ impl DirectoryLock {
     /// # Errors
     /// As [`Self::take`].
     pub(super) fn with_database(
-        self,
+        mut self,
         directory: &Path,
         database: &Arc<File>,
     ) -> Result<Self, StoreError> {
         lock(database, directory)?;
-        Ok(Self { _database: Some(Arc::clone(database)), ..self })
+        self.database = Some(Arc::clone(database));
+        Ok(self)
     }
 }
 

@@ -176,7 +176,8 @@ impl World<'_> {
         let strata = self.counted.strata(specification, 0, |_| true);
         let active = specification.active_arms();
         let alpha = ErrorLevel::FIVE_PERCENT;
-        let comparison = Comparison { strata: &strata, active: &active, initial, alpha };
+        let comparison =
+            Comparison { strata: &strata, active: &active, initial, alpha, costs: &[] };
         let is_wrong = |named: usize| {
             let rivals = (0..active.len()).filter(|arm| active[*arm] && *arm != named);
             rivals.map(|rival| self.truth(named, rival)).any(|lead| lead <= 1e-12)
