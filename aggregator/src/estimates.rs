@@ -17,6 +17,7 @@ use bandana_shared::wire::v1;
 
 use crate::central::shuffled;
 use crate::holdout::earned;
+use crate::lifts::difference_in_units;
 use crate::registry::{Experiment, PublishedExperiment, shares};
 
 /// Settings of estimates, beside those of the experiment.
@@ -171,7 +172,7 @@ impl ArmTable<'_> {
         let lead = comparison.lead().map(|lead| {
             let left = comparison.reports_left(shares);
             let reports_left = left.map(|left| of_all(left, specification));
-            v1::Lead { reports_left, ..lead_in_units(&lead, channel, estimand) }
+            v1::Lead { reports_left, ..lead_in_units(&lead, (channel, estimand), &costs) }
         });
         let best_arm = comparison.best().and_then(|arm| u32::try_from(arm).ok());
         ArmVerdict { best_arm, lead }
@@ -322,14 +323,10 @@ impl ArmTable<'_> {
 }
 
 /// A lead, debiased, in the units of the estimand.
-fn lead_in_units(lead: &Lead, channel: Channel, estimand: Estimand) -> v1::Lead {
+fn lead_in_units(lead: &Lead, units: (Channel, Estimand), costs: &[f64]) -> v1::Lead {
     let Lead { leader, rival, difference, interval, coverage } = *lead;
-    let range = estimand.range();
-    let widest = range.high() - range.low();
-    // One report moves a debiased sum by the reciprocal of the channel's contrast.
-    let debiased = |private: f64| {
-        estimand.difference_from_unit(private * manipulation_gain(channel)).clamp(-widest, widest)
-    };
+    let cost = |arm: usize| costs.get(arm).copied().unwrap_or_default();
+    let debiased = |scaled| difference_in_units(units, scaled, cost(leader) - cost(rival));
     let index = |arm| u32::try_from(arm).unwrap_or(u32::MAX);
     v1::Lead {
         arm: index(leader),

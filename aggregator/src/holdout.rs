@@ -2,11 +2,13 @@
 
 use bandana_learners::TallySnapshot;
 use bandana_shared::confidence::{Comparison, Difference};
-use bandana_shared::estimate::{Estimand, manipulation_gain};
+use bandana_shared::estimate::Estimand;
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1;
+
+use crate::lifts::difference_in_units;
 
 /// What learning has earned, from the tallies of the cells; `None` if nobody is held out or rewards
 /// have no order.
@@ -36,9 +38,7 @@ pub(crate) fn earned(
         Comparison { strata: &strata, active: &[true; 2], initial: 2, alpha, costs: &[] };
     let found: Option<Difference> = comparison.differences_from(1, None).pop();
     let widest = estimand.range().high() - estimand.range().low();
-    let in_units = |scaled: f64| {
-        estimand.difference_from_unit(scaled * manipulation_gain(channel)).clamp(-widest, widest)
-    };
+    let in_units = |scaled: f64| difference_in_units((channel, estimand), scaled, 0.0);
     Some(v1::Holdout {
         share: specification.measurement().holdout.share(),
         reports,

@@ -32,24 +32,37 @@ fn lifts(experiment: &Experiment, control_arm: u32, alpha: ErrorLevel) -> Vec<Li
     let (active, initial) = (specification.active_arms(), experiment.initial_arms());
     let costs = serving.costs();
     let comparison = Comparison { strata: &strata, active: &active, initial, alpha, costs: &costs };
-    let widest = estimand.range().high() - estimand.range().low();
-    // One report moves a debiased sum by the reciprocal of the channel's contrast.
-    let debiased = |private: f64| {
-        estimand.difference_from_unit(private * manipulation_gain(channel)).clamp(-widest, widest)
-    };
-    let lift = |found: Difference| Lift {
-        arm: u32::try_from(found.arm).unwrap_or(u32::MAX),
-        difference: debiased(found.difference),
-        low: debiased(found.interval.low()),
-        high: debiased(found.interval.high()),
-        relative: found.relative,
-        relative_low: found.relative_interval.map(Interval::low),
-        relative_high: found.relative_interval.map(Interval::high),
-        coverage: found.coverage,
+    let cost = |arm: usize| costs.get(arm).copied().unwrap_or_default();
+    let lift = |found: Difference| {
+        let dearer = cost(found.arm) - cost(control_arm as usize);
+        let debiased = |scaled| difference_in_units((channel, estimand), scaled, dearer);
+        Lift {
+            arm: u32::try_from(found.arm).unwrap_or(u32::MAX),
+            difference: debiased(found.difference),
+            low: debiased(found.interval.low()),
+            high: debiased(found.interval.high()),
+            relative: found.relative,
+            relative_low: found.relative_interval.map(Interval::low),
+            relative_high: found.relative_interval.map(Interval::high),
+            coverage: found.coverage,
+        }
     };
     let zero = zero(specification);
     let differences = comparison.differences_from(control_arm as usize, zero);
     differences.into_iter().map(lift).collect()
+}
+
+/// A difference of two arms, debiased, in the units of the estimand: what of it are rewards is cut to
+/// their range. `dearer` is by how much more the first one costs, which was taken from it.
+pub(crate) fn difference_in_units(
+    (channel, estimand): (Channel, Estimand),
+    scaled: f64,
+    dearer: f64,
+) -> f64 {
+    let widest = estimand.range().high() - estimand.range().low();
+    // One report moves a debiased sum by the reciprocal of the channel's contrast.
+    let debiased = |scaled: f64| estimand.difference_from_unit(scaled * manipulation_gain(channel));
+    debiased(scaled + dearer).clamp(-widest, widest) - debiased(dearer)
 }
 
 /// The scaled mean of what is sent that stands for a mean reward of 0; `None` where rewards may be

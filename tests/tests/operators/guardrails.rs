@@ -104,7 +104,7 @@ async fn priors_and_costs_move_the_weights_and_costs_the_comparisons() -> anyhow
     let mut aggregator = aggregator.kill_and_restart().await?;
     near(&fetched(&mut aggregator, "warm").await?.1, &warm);
 
-    // Reports overrule the prior: blue is better than green by .25, less what that costs.
+    // Reports overrule the prior: blue is better than both by 1, less what it costs.
     report(&mut aggregator, "warm", 1, &[300, 300, 300]).await?;
     let lead = |estimates: &Value| estimates["lead"]["difference"].as_f64().unwrap_or_default();
     let before = object(&aggregator, &["estimate", "warm", "--json"]).await?;
