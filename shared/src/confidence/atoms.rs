@@ -113,16 +113,15 @@ impl Mixture {
 
     /// The logarithm of the mixture at these means.
     pub(super) fn value(&self, means: (f64, f64)) -> f64 {
-        log_sum(&self.exponents(means).collect::<Vec<_>>())
+        normalized(&mut self.exponents(means).collect::<Vec<_>>())
     }
 
     fn local(&self, (x, y): (f64, f64)) -> Local {
-        let exponents: Vec<f64> = self.exponents((x, y)).collect();
-        let value = log_sum(&exponents);
+        let mut weights: Vec<f64> = self.exponents((x, y)).collect();
+        let value = normalized(&mut weights);
         let (n, m) = self.reports;
         let (mut gradient, mut hessian) = ((0.0, 0.0), (0.0, 0.0, 0.0));
-        for (Term { factors: (a, b), .. }, exponent) in self.terms.iter().zip(exponents) {
-            let weight = libm::exp(exponent - value);
+        for (Term { factors: (a, b), .. }, weight) in self.terms.iter().zip(weights) {
             let (u, v) = (a / (1.0 + x * a), b / (1.0 + y * b));
             let (g, h) = (-n * u, -m * v);
             gradient = (gradient.0 + weight * g, gradient.1 + weight * h);
@@ -196,12 +195,18 @@ fn newton_step(slope: (f64, f64), hessian: (f64, f64, f64), at: (f64, f64)) -> (
     }
 }
 
-/// The logarithm of a sum, from the logarithms of its terms.
-fn log_sum(logarithms: &[f64]) -> f64 {
-    let largest = logarithms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+/// The logarithm of a sum. Each of its terms, given by its logarithm, becomes its share of the sum.
+fn normalized(terms: &mut [f64]) -> f64 {
+    let largest = terms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if largest == f64::NEG_INFINITY {
         return largest;
     }
-    let sum: f64 = logarithms.iter().map(|logarithm| libm::exp(logarithm - largest)).sum();
+    for term in &mut *terms {
+        *term = libm::exp(*term - largest);
+    }
+    let sum: f64 = terms.iter().sum();
+    for term in &mut *terms {
+        *term /= sum;
+    }
     largest + libm::log(sum)
 }
