@@ -162,6 +162,7 @@ def drive(browser, page, arguments):
     browser.call("POST", "/window", {"handle": second})
     browser.open(f"{page}&experiment=long")
     browser.until("standing", lambda text: "another tab" in text, "a second tab")
+    browser.until("arm", lambda text: text == arm, "the arm of the first one")
     browser.call("POST", "/window", {"handle": first})
     browser.call("DELETE", "/window")
     browser.call("POST", "/window", {"handle": second})

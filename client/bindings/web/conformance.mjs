@@ -2,7 +2,7 @@
 
 import { createInterface } from "node:readline";
 
-import { Bandana, DirectoryStore, Experiment } from "./dist/index.js";
+import { Bandana, DirectoryStore, Experiment } from "./dist/node.js";
 
 let app;
 

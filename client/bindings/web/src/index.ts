@@ -1,67 +1,21 @@
-// The client as a page or a program of Node holds it.
+// The client as a page holds it; ./node.ts has what programs hold beside it.
 
 import init, { Core, type HostStep } from "./wasm/core.js";
-import { DirectoryStore, PageStore, type Slot, type Store } from "./store.js";
-import { posts, type Transport } from "./transport.js";
+import { checked, flat, type Settings } from "./settings.js";
+import { PageStore, type Slot, type Store } from "./store.js";
+import { Log } from "./log.js";
+import { Tabs, type Told } from "./tabs.js";
+import { posts, type Transport, unref } from "./transport.js";
+// The last one: what it leaves is taken before another version of this package is loaded.
+import "./packed/wasm.js";
 
-export { DirectoryStore, PageStore, type Slot, type Store } from "./store.js";
+export type { Rewards, Settings } from "./settings.js";
+export { PageStore, type Slot, type Store } from "./store.js";
 export { posts, type Answer, type Transport } from "./transport.js";
+export type { Logger } from "./log.js";
 
-/** What the rewards of an app's experiments are. */
-export type Rewards =
-  | { kind: "binary" }
-  | { kind: "bounded"; low: number; high: number }
-  | { kind: "categorical"; categories: number };
-
-/** Settings of a client. */
-export interface Settings {
-  /** The aggregator's address, or a transport of the app's. */
-  server: string | Transport;
-  /** Whether the user consents. Without, nothing is fetched or sent, and nothing about the user is kept. */
-  consent: boolean;
-  /**
-   * Where the state is kept: a name in the page's IndexedDB, a store, or `null` for nowhere, so that the
-   * budget begins anew with each page. The default is the name "default" in a page.
-   */
-  store?: string | Store | null;
-  /** The largest privacy loss of a report that the app accepts, in nats. Default: 1. */
-  epsilonMax?: number;
-  /** What rewards are. Default: 0 or 1. */
-  rewards?: Rewards;
-  /** Public key, in hexadecimal, of the operator, who must have signed every experiment. */
-  operatorKey?: string;
-  /** Public key of a witness, who must have signed too. */
-  witnessKey?: string;
-  /**
-   * The most that reports may cost an installation, in nats, in any so many days and in all. A page's
-   * store can be deleted, and the budget then begins anew: so the default is small, 2 in 7 days
-   * and 5 in all.
-   */
-  budget?: { window: number; days: number; lifetime: number };
-  /** The key of the app, the same for all installations. */
-  appKey?: string;
-  /**
-   * Whether sums of rewards are kept in the store while their windows last, so that a reload does not
-   * lose them. They then lie on the disk as they are. Default: false.
-   */
-  keepPendingRewards?: boolean;
-  /** The shortest release delay that the app accepts, in seconds. */
-  leastReleaseDelaySeconds?: number;
-  /** Whether an experiment is reported once in so many days, whichever arm, 0: once for ever. */
-  reportOnceDays?: number;
-  /**
-   * The public properties that experiments may divide installations by, each with this one's value, which
-   * comes with its reports.
-   */
-  segments?: Readonly<Record<string, string>>;
-  /** What experiments may measure beside the rewards. */
-  metrics?: Readonly<Record<string, Exclude<Rewards, { kind: "categorical" }>>>;
-  /**
-   * The experiment to which the installation tells, by randomized response, whether and why it refuses
-   * others, and the largest privacy loss of such a report, 0.5 unless it is given. Default: it tells nobody.
-   */
-  refusals?: { experiment: string; epsilonMax?: number };
-}
+/** The WebAssembly, by gzip and base64: no bundler has to find a file, and modules of either kind read it. */
+const packed = (globalThis as unknown as Record<symbol, string>)[Symbol.for("bandana-client")]!;
 
 /** Whether reports are made, and why not. */
 export type Standing =
@@ -79,9 +33,9 @@ export interface Status {
   standing: Standing;
   /** What is wrong with the store, in words. */
   trouble: string | null;
-  /** Privacy loss of the running window and so far, in nats. */
-  windowSpent: number;
-  lifetimeSpent: number;
+  /** Privacy loss of the running window and so far, in nats; `null`: not known without the store. */
+  windowSpent: number | null;
+  lifetimeSpent: number | null;
   /** Assignments whose rewards still count. */
   openAssignments: number;
   /** Reports that no server has counted yet. */
@@ -104,7 +58,7 @@ export interface Choice {
   readonly label: string | null;
   /** The index of the arm; `null`: show the default. */
   readonly arm: number | null;
-  /** The number for {@link Bandana.reward}, also after a reload; `null`: the default. */
+  /** The number for {@link Bandana.reward}, also after a reload; `null`: the default. In JSON a text. */
   readonly assignment: bigint | null;
   /** Whether there will be a report, whatever the user does. */
   readonly reported: boolean;
@@ -119,6 +73,8 @@ export interface Choice {
    * drawn with its arm; so tell of all of them. A metric that the experiment does not have is ignored.
    */
   measure(metric: string, value: number): boolean;
+  /** What `JSON.stringify` writes: without the functions, and the assignment's number as a text. */
+  toJSON(): Record<string, string | number | boolean | null>;
 }
 
 /** One experiment of an app. */
@@ -150,7 +106,7 @@ export class Experiment {
    */
   async ready(seconds: number): Promise<void> {
     const end = Date.now() + seconds * 1000;
-    for (let why = this.whyNotReady(); why !== null; why = this.whyNotReady()) {
+    for (let why = this.#client.prepare(this.name); why !== null; why = this.#client.prepare(this.name)) {
       if (Date.now() >= end) {
         throw new Error(`${this.name}: ${why}`);
       }
@@ -175,19 +131,14 @@ export class Experiment {
 let loaded: Promise<unknown> | undefined;
 
 /** Loads the WebAssembly, once. */
-async function load(): Promise<void> {
+async function load(unpack: (packed: Uint8Array<ArrayBuffer>) => Promise<BufferSource>): Promise<void> {
   loaded ??= (async () => {
-    const place = new URL("./wasm/core_bg.wasm", import.meta.url);
-    if (place.protocol === "file:") {
-      const { readFile } = await import("node:fs/promises");
-      return init({ module_or_path: await readFile(place) });
-    }
-    return init({ module_or_path: place });
+    const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
+    return init({ module_or_path: await unpack(bytes) });
   })();
   try {
     await loaded;
   } catch (error) {
-    // The network may be there the next time.
     loaded = undefined;
     throw error;
   }
@@ -199,14 +150,30 @@ const PATIENCE_MS = 250;
 /** The wait before a store that could not be read is read again, in milliseconds. */
 const RETRY_MS = 2_000;
 
+/** Calls under way at once: of hundreds the client would forget some. */
+const CALLS_MAX = 8;
+
 /** The longest that a timer takes, in milliseconds. */
 const TIMER_MAX = 86_400_000;
 
 /** The client of an app. */
 export class Bandana {
+  /** @internal Posts to an address. */
+  protected static readonly posts: (url: string) => Transport = posts;
+
+  /** @internal Where lines go that no logger of the app's takes. */
+  protected static readonly log: (line: string) => void = (line) => console.debug(line);
+
+  /** @internal */
+  protected static async unpack(packed: Uint8Array<ArrayBuffer>): Promise<BufferSource> {
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).arrayBuffer();
+  }
+
   readonly #settings: Record<string, unknown>;
   readonly #transport: Transport;
   readonly #store: Store | null;
+  readonly #log: Log;
   readonly #experiments = new Set<string>();
   readonly #end = new AbortController();
   #core: Core;
@@ -218,15 +185,25 @@ export class Bandana {
   #sums: Promise<void> = Promise.resolve();
   /** What the user has chosen since the start, for a store that comes later. */
   #wish: "in" | "out" | null = null;
-  #channel: BroadcastChannel | undefined;
+  #failed: () => void = () => {};
+  #tabs: Tabs | undefined;
   #carrying = false;
   #again = false;
+  /** Calls under way. */
+  #calls = 0;
+  /** The write under way, for a program that ends before its end. */
+  #underWay: { core: Core; number: number; slot: Slot; body: Uint8Array } | undefined;
+  #sumsUnderWay: { core: Core; number: number; slot: Slot; body: Uint8Array } | undefined;
+  /** Why the last call had no answer, and what the core says of that. */
+  #unanswered: { told: string | undefined; why: string } | undefined;
   #closed: Promise<void> | undefined;
 
-  private constructor(settings: Record<string, unknown>, transport: Transport, store: Store | null) {
-    this.#settings = settings;
+  /** @internal */
+  protected constructor(settings: Settings, transport: Transport, store: Store | null, log: Log) {
+    this.#settings = flat(settings);
     this.#transport = transport;
     this.#store = store;
+    this.#log = log;
     // Until the store is there: nothing is reported.
     this.#core = this.#start(store === null ? null : { state: new Uint8Array([0]) });
   }
@@ -238,15 +215,17 @@ export class Bandana {
    *   WebAssembly can't be loaded.
    */
   static async start(settings: Settings): Promise<Bandana> {
-    await load();
-    const transport =
-      typeof settings.server === "string" ? posts(settings.server) : settings.server;
-    const client = new Bandana(flat(settings), transport, storeOf(settings.store));
+    const { server, store, logger } = checked(settings);
+    const transport = typeof server === "string" ? this.posts(server) : server;
+    await load(this.unpack);
+    const log = new Log(logger === undefined ? this.log : logger);
+    const client = new this(settings, transport, storeOf(store), log);
     if (client.#store !== null) {
       await client.#own(client.#store);
     }
-    client.#listen();
+    client.listen(client.#end.signal);
     client.#schedule();
+    client.#tell();
     return client;
   }
 
@@ -259,7 +238,7 @@ export class Bandana {
   /** Takes the store if nobody else has it; else when it is free. */
   async #own(store: Store): Promise<void> {
     this.#tellEachOther(store);
-    const owned = store.own(this.#end.signal, () => this.#lose()).then(async () => {
+    const owned = this.#ask(store).then(async () => {
       const kept = await this.#read(store);
       if (this.#closed === undefined && kept !== undefined) {
         this.#replace(this.#start(kept));
@@ -269,15 +248,42 @@ export class Bandana {
         }
         this.#without = null;
         this.#schedule();
+        this.#tell();
       }
     });
-    const settled = owned.catch((error: unknown) => {
-      this.#without = { standing: "storage-unusable", trouble: String(error) };
-    });
+    let fails: (() => void) | undefined;
+    this.#failed = () => fails?.();
+    const settled = Promise.race([
+      owned.catch((error: unknown) => {
+        this.#without = { standing: "storage-unusable", trouble: inWords(error) };
+      }),
+      new Promise<void>((resolve) => (fails = resolve)),
+    ]);
     // A store that is free is there at once; an app does not wait for another tab to end.
     const late = new Promise<void>((resolve) => setTimeout(resolve, PATIENCE_MS));
-    this.#without = { standing: "in-use", trouble: "another tab or process has the store" };
     await Promise.race([settled, late]);
+  }
+
+  /** Ends once the store is this client's. One that can't be used now, as on a full disk, is asked again. */
+  async #ask(store: Store): Promise<void> {
+    for (;;) {
+      const inUse = { standing: "in-use" as const, trouble: "another tab or process has the store" };
+      this.#without ??= inUse;
+      // It can be used, and is not free.
+      const waits = setTimeout(() => (this.#without = inUse), PATIENCE_MS);
+      unref(waits);
+      try {
+        return await store.own(this.#end.signal, () => this.#lose()).finally(() => clearTimeout(waits));
+      } catch (error) {
+        if (this.#closed !== undefined) {
+          throw error;
+        }
+        this.#without = { standing: "storage-unusable", trouble: inWords(error) };
+        this.#failed();
+        this.#tell();
+        await new Promise<void>((resolve) => unref(setTimeout(resolve, RETRY_MS)));
+      }
+    }
   }
 
   /** What is kept, once it can be read: what was spent is not known before. `undefined`: closed. */
@@ -288,7 +294,9 @@ export class Bandana {
         const [state, rewards] = [await store.read("state"), await store.read("rewards")];
         return { ...(state && { state }), ...(rewards && { rewards }) };
       } catch (error) {
-        this.#without = { standing: "storage-unusable", trouble: String(error) };
+        this.#without = { standing: "storage-unusable", trouble: inWords(error) };
+        this.#failed();
+        this.#tell();
         await new Promise<void>((resolve) => unref(setTimeout(resolve, RETRY_MS)));
       }
     }
@@ -310,20 +318,37 @@ export class Bandana {
     if (this.#closed === undefined) {
       this.#replace(this.#start({ state: new Uint8Array([0]) }));
       this.#without = { standing: "in-use", trouble: "somebody else has taken the store" };
+      this.#tell();
     }
   }
 
-  /** The pages of an origin follow the user's choice, whichever of them was told. */
+  /** The pages of an origin follow the user's choice, and ask the one that has the store. */
   #tellEachOther(store: Store): void {
     if (store.channel !== undefined && typeof BroadcastChannel === "function") {
-      this.#channel = new BroadcastChannel(store.channel);
-      this.#channel.onmessage = ({ data }) => {
-        if (data === "in" || data === "out") {
-          this.#choose(data);
+      this.#tabs ??= new Tabs(store.channel, {
+        has: () => this.#without === null && this.#closed === undefined,
+        choose: (name) => {
+          try {
+            this.experiment(name);
+          } catch {
+            // No experiment can have this name, and the default is told.
+          }
+          return told(this.#core.choose(text(name)));
+        },
+        add: (assignment, metric, value) =>
+          metric === null ? this.reward(assignment, value) : this.measure(assignment, metric, value),
+        follow: (wish) => {
+          this.#choose(wish);
           void this.#write();
-        }
-      };
+        },
+      });
     }
+  }
+
+  /** The tabs to ask, if another one has the store. */
+  #others(): Tabs | undefined {
+    const isElsewhere = this.#closed === undefined && this.#without?.standing === "in-use";
+    return isElsewhere && this.#wish !== "out" ? this.#tabs : undefined;
   }
 
   /** Applies the user's choice. Returns whether the client could. */
@@ -332,10 +357,9 @@ export class Bandana {
     return wish === "out" ? this.#core.opt_out() : this.#core.opt_in();
   }
 
-  /** A page whose network is back, or that is shown again, may have what to send. */
-  #listen(): void {
+  /** @internal A page whose network is back, or that is shown again, may have what to send. */
+  protected listen(signal: AbortSignal): void {
     if (typeof addEventListener === "function" && typeof document !== "undefined") {
-      const signal = this.#end.signal;
       addEventListener("online", () => this.wake(), { signal });
       document.addEventListener(
         "visibilitychange",
@@ -363,51 +387,70 @@ export class Bandana {
 
   /** Why {@link choose} gives no arms, in words; `null`: it does. */
   whyNotReady(name: string): string | null {
+    const others = this.#others()?.told(text(name));
+    if (others) {
+      return others.label === null ? others.reason : null;
+    }
     return this.#core.why_not_ready(text(name)) ?? null;
+  }
+
+  /** @internal As `whyNotReady`. Another page that has the store is asked, so that `choose` shows its arm. */
+  prepare(name: string): string | null {
+    this.#others()?.choose(name);
+    return this.whyNotReady(name);
   }
 
   /** See {@link Experiment.choose}. */
   choose(name: string): Choice {
-    return this.#choice(this.#core.choose(text(name)));
+    const asked = typeof name === "string" ? this.#others()?.choose(name) : undefined;
+    return asked ? this.#choice(asked) : this.#ownChoice(this.#core.choose(text(name)));
   }
 
   /** See {@link Experiment.draw}. */
   draw(name: string): Choice {
-    return this.#choice(this.#core.draw(text(name)));
+    return this.#ownChoice(this.#core.draw(text(name)));
   }
 
-  #choice(choice: ReturnType<Core["choose"]>): Choice {
-    const [label, assignment] = [choice.label ?? null, choice.assignment ?? null];
-    const taken: Choice = {
-      label,
-      arm: choice.arm ?? null,
-      assignment,
-      reported: choice.reported,
-      reason: choice.reason ?? null,
+  /** What this page's core chooses. It knows of no store while another page has it. */
+  #ownChoice(choice: ReturnType<Core["choose"]>): Choice {
+    const own = told(choice);
+    const isUnreported = own.label !== null && !own.reported;
+    return this.#choice({ ...own, reason: (isUnreported && this.#without?.trouble) || own.reason });
+  }
+
+  #choice(shown: Told): Choice {
+    const { label, assignment } = shown;
+    return {
+      ...shown,
       labelOr: (otherwise) => label ?? otherwise,
       reward: (reward) => assignment !== null && this.reward(assignment, reward),
       measure: (metric, value) => assignment !== null && this.measure(assignment, metric, value),
+      toJSON: () => ({ ...shown, assignment: assignment?.toString() ?? null }),
     };
-    choice.free();
-    return taken;
   }
 
-  /** Adds a reward to an assignment. Returns whether its window lasts. */
-  reward(assignment: bigint, reward: number): boolean {
-    return this.#add(assignment, reward, (value) => this.#core.reward(assignment, value));
+  /** Adds a reward to an assignment, by its number or the text of it. Returns whether its window lasts. */
+  reward(assignment: bigint | string, reward: number): boolean {
+    return this.#add(assignment, null, reward);
   }
 
   /** Adds a value of a metric to an assignment, as {@link Choice.measure}. */
-  measure(assignment: bigint, metric: string, value: number): boolean {
-    const name = text(metric);
-    return this.#add(assignment, value, (value) => this.#core.measure(assignment, name, value));
+  measure(assignment: bigint | string, metric: string, value: number): boolean {
+    return this.#add(assignment, text(metric), value);
   }
 
-  #add(assignment: unknown, value: unknown, add: (value: number) => boolean): boolean {
-    if (typeof assignment !== "bigint") {
+  #add(assignment: unknown, metric: string | null, given: unknown): boolean {
+    const isText = typeof assignment === "string" && /^\d{1,20}$/.test(assignment);
+    const number = isText ? BigInt(assignment) : assignment;
+    if (typeof number !== "bigint") {
       return false;
     }
-    const counts = add(typeof value === "number" ? value : NaN);
+    const value = typeof given === "number" ? given : NaN;
+    if (this.#others()?.add(number, metric, value)) {
+      return true;
+    }
+    const core = this.#core;
+    const counts = metric === null ? core.reward(number, value) : core.measure(number, metric, value);
     // It is kept, and no call is made because of it.
     void this.#write();
     return counts;
@@ -420,8 +463,8 @@ export class Bandana {
     const shown: Status = {
       standing: without?.standing ?? (status.standing as Standing),
       trouble: without?.trouble ?? status.trouble ?? null,
-      windowSpent: status.window_spent,
-      lifetimeSpent: status.lifetime_spent,
+      windowSpent: without === null ? status.window_spent : null,
+      lifetimeSpent: without === null ? status.lifetime_spent : null,
       openAssignments: status.open_assignments,
       waitingReports: status.waiting_reports,
       uploadsAccepted: status.uploads_accepted,
@@ -432,6 +475,9 @@ export class Bandana {
       lastRefusal: status.last_refusal ?? null,
       lastError: status.last_error ?? null,
     };
+    if (this.#unanswered !== undefined && status.last_error === this.#unanswered.told) {
+      shown.lastError = `${shown.lastError ?? "no answer"} (${this.#unanswered.why})`;
+    }
     status.free();
     return shown;
   }
@@ -442,7 +488,7 @@ export class Bandana {
    * client, and is stored once this client has the store.
    */
   async optOut(): Promise<boolean> {
-    this.#channel?.postMessage("out");
+    this.#tabs?.wish("out");
     const taken = this.#choose("out");
     await this.#write();
     return taken && this.status().standing === "opted-out";
@@ -450,7 +496,7 @@ export class Bandana {
 
   /** Opts the user in again. Resolves to whether that is stored. */
   async optIn(): Promise<boolean> {
-    this.#channel?.postMessage("in");
+    this.#tabs?.wish("in");
     const taken = this.#choose("in");
     await this.#write();
     return taken && ["on", "clock-disagrees"].includes(this.status().standing);
@@ -459,6 +505,30 @@ export class Bandana {
   /** The network has changed, or the app came to the foreground; never because the user reacted. */
   wake(): void {
     this.#core.wake();
+  }
+
+  /** @internal Makes the writes that are due at once, where the store can, for a program that ends. */
+  protected keepNow(): void {
+    const store = this.#store;
+    if (store?.writeNow === undefined || this.#without !== null) {
+      return;
+    }
+    try {
+      // What is under way is written again: it may not have come to its end.
+      for (const write of [this.#underWay, this.#sumsUnderWay]) {
+        if (write !== undefined) {
+          store.writeNow(write.slot, write.body);
+          write.core.written(write.number, true);
+        }
+      }
+      const core = this.#core;
+      for (let step = core.next_write(); step !== undefined; step = core.next_write()) {
+        store.writeNow(step.slot as Slot, step.body);
+        core.written(step.number, true);
+      }
+    } catch (error) {
+      this.#log.tell("storage", `what was pending at the end is not kept: ${inWords(error)}`);
+    }
   }
 
   /** Resolves when what is pending is written, where it can be. */
@@ -471,7 +541,7 @@ export class Bandana {
   close(): Promise<void> {
     this.#closed ??= (async () => {
       clearTimeout(this.#timer);
-      this.#channel?.close();
+      this.#tabs?.close();
       await this.#write();
       await this.#sums;
       this.#core.end();
@@ -511,7 +581,11 @@ export class Bandana {
         await this.#writing;
         while (this.#closed === undefined) {
           const core = this.#core;
-          const step = core.next_step();
+          // Further calls wait for answers of those that are under way; writes do not.
+          const step = this.#calls < CALLS_MAX ? core.next_step() : core.next_write();
+          if (step === undefined) {
+            break;
+          }
           const { kind, milliseconds } = step;
           if (kind === "write") {
             // Whoever closes waits for it.
@@ -533,6 +607,17 @@ export class Bandana {
     } finally {
       this.#carrying = false;
     }
+    this.#tell();
+  }
+
+  /** Tells the log what is new. */
+  #tell(): void {
+    if (this.#closed === undefined && this.#log.isUsed) {
+      this.#log.status(this.status());
+      for (const name of this.#experiments) {
+        this.#log.experiment(name, () => this.#core.why_not_ready(name) === undefined);
+      }
+    }
   }
 
   async #call(core: Core, step: HostStep): Promise<void> {
@@ -543,6 +628,7 @@ export class Bandana {
     for (let i = 0; i + 1 < flat.length; i += 2) {
       headers[flat[i]!] = flat[i + 1]!;
     }
+    this.#calls += 1;
     try {
       const answer = await this.#transport(path, headers, body, this.#end.signal);
       if (answer === null) {
@@ -551,10 +637,16 @@ export class Bandana {
         const { status, contentType, retryAfter } = answer;
         core.answered(number, status, contentType ?? undefined, retryAfter ?? undefined, answer.body);
       }
-    } catch {
+    } catch (error) {
       // There is no network, or a transport of the app's has failed.
       core.unanswered(number);
+      if (core === this.#core && this.#closed === undefined) {
+        const status = core.status();
+        this.#unanswered = { told: status.last_error, why: inWords(error) };
+        status.free();
+      }
     }
+    this.#calls -= 1;
     this.#schedule();
   }
 
@@ -578,17 +670,42 @@ export class Bandana {
   }
 
   async #make(core: Core, step: HostStep): Promise<void> {
-    const { number, slot, body } = step;
+    const { number, body } = step;
+    const slot = step.slot as Slot;
     step.free();
+    const write = { core, number, slot, body };
+    if (slot === "rewards") {
+      this.#sumsUnderWay = write;
+    } else {
+      this.#underWay = write;
+    }
     let isDurable = false;
     try {
-      await this.#store?.write(slot as Slot, body);
+      await this.#store?.write(slot, body);
       isDurable = this.#store !== null;
     } catch {
       // It is made again.
     }
+    if (slot === "rewards") {
+      this.#sumsUnderWay = undefined;
+    } else {
+      this.#underWay = undefined;
+    }
     core.written(number, isDurable);
   }
+}
+
+/** A choice of the core. */
+function told(choice: ReturnType<Core["choose"]>): Told {
+  const taken = {
+    label: choice.label ?? null,
+    arm: choice.arm ?? null,
+    assignment: choice.assignment ?? null,
+    reported: choice.reported,
+    reason: choice.reason ?? null,
+  };
+  choice.free();
+  return taken;
 }
 
 /** A name, or one that no experiment and no metric can have. */
@@ -596,11 +713,8 @@ function text(name: unknown): string {
   return typeof name === "string" ? name : "";
 }
 
-/** A timer does not keep a program of Node alive. */
-function unref(timer: unknown): void {
-  if (typeof timer === "object" && timer !== null && "unref" in timer) {
-    (timer as { unref(): void }).unref();
-  }
+function inWords(error: unknown): string {
+  return error instanceof Error ? error.message || error.name : String(error);
 }
 
 function storeOf(store: Settings["store"]): Store | null {
@@ -611,40 +725,4 @@ function storeOf(store: Settings["store"]): Store | null {
     return new PageStore("default");
   }
   return typeof store === "string" ? new PageStore(store) : store;
-}
-
-/** What rewards or values of a metric are, as the WebAssembly takes it. */
-function terms(rewards: Rewards): Record<string, unknown> {
-  return {
-    rewards: rewards.kind,
-    rewardLow: rewards.kind === "bounded" ? rewards.low : 0,
-    rewardHigh: rewards.kind === "bounded" ? rewards.high : 1,
-    categories: rewards.kind === "categorical" ? rewards.categories : 2,
-  };
-}
-
-/** The settings as the WebAssembly takes them. */
-function flat(settings: Settings): Record<string, unknown> {
-  const budget = settings.budget ?? { window: 2, days: 7, lifetime: 5 };
-  return {
-    consent: settings.consent,
-    epsilonMax: settings.epsilonMax ?? 1,
-    ...terms(settings.rewards ?? { kind: "binary" }),
-    operatorKey: settings.operatorKey,
-    witnessKey: settings.witnessKey,
-    windowBudget: budget.window,
-    windowDays: budget.days,
-    lifetimeBudget: budget.lifetime,
-    appKey: settings.appKey,
-    keepPendingRewards: settings.keepPendingRewards ?? false,
-    leastReleaseDelaySeconds: settings.leastReleaseDelaySeconds,
-    reportOnceDays: settings.reportOnceDays,
-    segments: Object.entries(settings.segments ?? {}).map(([name, value]) => ({ name, value })),
-    metrics: Object.entries(settings.metrics ?? {}).map(([name, values]) => ({
-      name,
-      ...terms(values),
-    })),
-    refusalsExperiment: settings.refusals?.experiment,
-    refusalsEpsilonMax: settings.refusals?.epsilonMax ?? 0.5,
-  };
 }

@@ -20,9 +20,10 @@ export type Transport = (
   until?: AbortSignal,
 ) => Promise<Answer | null>;
 
-// Longer answers are no answers of an aggregator.
-const BYTES_MAX = 1 << 20;
+/** Longer answers are no answers of an aggregator. */
+export const BYTES_MAX = 1 << 20;
 
+/** The longest time for a call, in milliseconds. */
 const PATIENCE_MS = 30_000;
 
 const LOCAL = new Set(["localhost", "127.0.0.1", "[::1]"]);
@@ -34,6 +35,11 @@ const LOCAL = new Set(["localhost", "127.0.0.1", "[::1]"]);
  * @throws TypeError when the address can't be used.
  */
 export function posts(url: string): Transport {
+  return byFetch(origin(url));
+}
+
+/** The origin of an address that calls may be posted to. */
+export function origin(url: string): string {
   let address: URL;
   try {
     address = new URL(url);
@@ -49,80 +55,82 @@ export function posts(url: string): Transport {
   if (address.protocol === "http:" && !LOCAL.has(address.hostname)) {
     throw new TypeError(`"${url}" is not encrypted; give https, or a transport of your own`);
   }
-  const isPage = typeof window !== "undefined" || typeof importScripts === "function";
-  return (isPage ? byFetch : byNode)(address.origin);
+  return address.origin;
 }
-
-declare const importScripts: unknown;
 
 // A page can't choose its connections: uploads may share one, which tells that they are of one device.
 const byFetch =
   (origin: string): Transport =>
   async (path, headers, body, until) => {
-    const answer = await fetch(origin + path, {
-      method: "POST",
-      headers,
-      body,
-      // Nothing that names the installation, and nothing that another place was told.
-      credentials: "omit",
-      cache: "no-store",
-      redirect: "error",
-      referrerPolicy: "no-referrer",
-      signal: limited(until),
-    });
-    const bytes = await read(answer);
-    return {
-      status: answer.status,
-      contentType: answer.headers.get("content-type"),
-      retryAfter: answer.headers.get("retry-after"),
-      body: bytes,
-    };
+    const [signal, done] = limited(until);
+    try {
+      const answer = await fetch(origin + path, {
+        method: "POST",
+        headers,
+        body,
+        // Nothing that names the installation, and nothing that another place was told.
+        credentials: "omit",
+        cache: "no-store",
+        redirect: "error",
+        referrerPolicy: "no-referrer",
+        signal,
+      });
+      return {
+        status: answer.status,
+        contentType: answer.headers.get("content-type"),
+        retryAfter: answer.headers.get("retry-after"),
+        body: await read(answer),
+      };
+    } catch (error) {
+      throw inWords(error, signal);
+    } finally {
+      done();
+    }
   };
 
-// Each call has a connection of its own. No redirect is followed.
-const byNode =
-  (origin: string): Transport =>
-  async (path, headers, body, until) => {
-    const { request } = origin.startsWith("https:")
-      ? await import("node:https")
-      : await import("node:http");
-    return new Promise((resolve, reject) => {
-      const signal = limited(until);
-      signal.addEventListener("abort", () => reject(new Error("no answer in time")));
-      const call = request(origin + path, { method: "POST", agent: false, headers, signal });
-      call.on("error", reject);
-      call.on("upgrade", (_answer, socket) => {
-        socket.destroy();
-        reject(new TypeError("an answer of another protocol"));
-      });
-      call.on("response", (answer) => {
-        const pieces: Buffer[] = [];
-        let size = 0;
-        answer.on("error", reject);
-        answer.on("data", (piece: Buffer) => {
-          size += piece.length;
-          pieces.push(piece);
-          if (size > BYTES_MAX) {
-            answer.destroy(new TypeError("an answer that is too long"));
-          }
-        });
-        answer.on("end", () =>
-          resolve({
-            status: answer.statusCode ?? 0,
-            contentType: answer.headers["content-type"] ?? null,
-            retryAfter: answer.headers["retry-after"] ?? null,
-            body: new Uint8Array(Buffer.concat(pieces)),
-          }),
-        );
-      });
-      call.end(body);
-    });
-  };
+/** What a browser tells of a call that failed is the same for many reasons: names them. */
+function inWords(error: unknown, signal: AbortSignal): unknown {
+  if (signal.aborted) {
+    return new Error("no answer in time");
+  }
+  if (!(error instanceof TypeError) || typeof location === "undefined") {
+    return error;
+  }
+  if (typeof navigator !== "undefined" && navigator.onLine === false) {
+    return new Error("the device is offline");
+  }
+  return new Error(
+    `the browser tells no more than "${error.message}": the server can't be reached, or its setting ` +
+      `cors_origins lacks ${location.origin} (CORS), or the page's Content-Security-Policy lacks the ` +
+      "server in connect-src, or the server answers with a redirect. The browser's console says which",
+  );
+}
 
-/** A signal that aborts after the longest time for a call, or with `until`. */
-function limited(until?: AbortSignal): AbortSignal {
-  const limit = AbortSignal.timeout(PATIENCE_MS);
-  return until === undefined ? limit : AbortSignal.any([until, limit]);
+/**
+ * A signal that aborts after the longest time for a call, or with `until`; and what ends the wait. Without
+ * `AbortSignal.any` and `AbortSignal.timeout`, which browsers of 2023 do not have.
+ */
+export function limited(until?: AbortSignal): [AbortSignal, () => void] {
+  const limit = new AbortController();
+  const end = () => limit.abort();
+  const timer = setTimeout(end, PATIENCE_MS);
+  unref(timer);
+  until?.addEventListener("abort", end);
+  if (until?.aborted) {
+    end();
+  }
+  const done = () => {
+    clearTimeout(timer);
+    until?.removeEventListener("abort", end);
+  };
+  return [limit.signal, done];
+}
+
+/** A timer does not keep a program of Node alive. */
+export function unref(timer: unknown): void {
+  if (typeof timer === "object" && timer !== null && "unref" in timer) {
+    (timer as { unref(): void }).unref();
+  }
 }
 
 async function read(answer: Response): Promise<Uint8Array> {

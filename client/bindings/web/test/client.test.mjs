@@ -13,8 +13,14 @@ import { after, test } from "node:test";
 
 import { OpenFeature } from "@openfeature/web-sdk";
 
-import { Bandana, DirectoryStore, posts } from "../dist/index.js";
+import { posts as pagePosts } from "../dist/index.js";
+import { Bandana, DirectoryStore, posts } from "../dist/node.js";
 import { BandanaProvider } from "../dist/openfeature.js";
+import { Tabs } from "../dist/tabs.js";
+
+// What browsers of 2023 do not have.
+delete AbortSignal.any;
+delete AbortSignal.timeout;
 
 const nobody = async () => null;
 
@@ -44,7 +50,19 @@ test("a setting that can't be used is named", async () => {
     [{ rewards: { kind: "bounded", low: 1, high: 0 } }, /rewards/],
     [{ rewards: { kind: "many" } }, /rewards/],
     [{ segments: { Platform: "ios" } }, /segments/],
-    [{ segments: { platform: 5 } }, /segments: texts/],
+    [{ segments: { platform: 5 } }, /segments.platform: string/],
+    [{ operatorkey: "ab" }, /operatorkey: .*did you mean operatorKey/],
+    [{ colour: "blue" }, /colour: no setting .*known are server/],
+    [{ budget: { window: 1, days: 1, lifetime: 1, week: 1 } }, /budget.week: no setting/],
+    [{ budget: 5 }, /budget: object was expected, not number/],
+    [{ consent: "yes" }, /consent: boolean was expected, not string/],
+    [{ consent: undefined }, /consent: it must be given/],
+    [{ appKey: 5 }, /appKey: string was expected, not number/],
+    [{ operatorKey: null }, /operatorKey: string was expected, not null/],
+    [{ keepPendingRewards: 1 }, /keepPendingRewards: boolean/],
+    [{ reportOnceDays: "7" }, /reportOnceDays: number/],
+    [{ leastReleaseDelaySeconds: 5n }, /leastReleaseDelaySeconds: number/],
+    [{ logger: "debug" }, /logger: function or null/],
     [{ metrics: { "": { kind: "binary" } } }, /metrics/],
     [{ metrics: { minutes: { kind: "bounded", low: 1, high: 0 } } }, /metrics/],
     [{ metrics: { minutes: { kind: "many" } } }, /metrics: binary/],
@@ -54,7 +72,7 @@ test("a setting that can't be used is named", async () => {
     [{ server: "https://a.example/path" }, /give/],
     [{ store: undefined }, /IndexedDB/],
   ]) {
-    await assert.rejects(start(settings), what, JSON.stringify(settings));
+    await assert.rejects(start(settings), what, String(Object.keys(settings)));
   }
 });
 
@@ -159,7 +177,7 @@ test("a process that has died gives its directory free", async () => {
 
 test("of processes that start after a crash, one has the directory", async () => {
   const program = join(scratch, "owner.mjs");
-  const place = JSON.stringify(new URL("../dist/store.js", import.meta.url).href);
+  const place = JSON.stringify(new URL("../dist/directory.js", import.meta.url).href);
   await writeFile(
     program,
     `const { DirectoryStore } = await import(${place});
@@ -245,6 +263,31 @@ test("tabs of a page follow the user's choice", async () => {
   await second.close();
 });
 
+test("a tab shows the arm of the one that has the store, and hands it rewards", async () => {
+  const taken = [];
+  const choice = { label: "blue", arm: 0, assignment: 7n, reported: true, reason: null };
+  const page = (has) => ({
+    has: () => has,
+    choose: (name) => (name === "colour" ? choice : { ...choice, label: null, assignment: null }),
+    add: (...words) => taken.push(words),
+    follow: () => {},
+  });
+  const [owner, tab] = [new Tabs("bandana-tabs", page(true)), new Tabs("bandana-tabs", page(false))];
+  assert.equal(tab.add(7n, null, 1), false, "nobody has told of it");
+  assert.equal(tab.told("colour"), null, "nobody was asked");
+  assert.match(tab.choose("colour").reason, /not answered yet/);
+  await until(() => tab.told("colour")?.label === "blue");
+  assert.deepEqual(tab.choose("colour"), choice);
+  assert.ok(tab.add(7n, null, 1) && tab.add(7n, "minutes", 3));
+  await until(() => taken.length === 2);
+  assert.deepEqual(taken, [[7n, null, 1], [7n, "minutes", 3]]);
+  owner.close();
+  assert.equal(tab.choose("colour").label, "blue", "the same while the page is open");
+  tab.choose("checkout");
+  await until(() => tab.choose("checkout") === null);
+  tab.close();
+});
+
 test("who has lost the store reports nothing", async () => {
   const store = shared()();
   const app = await start({ store });
@@ -289,6 +332,128 @@ test("an answer of another protocol is no answer, and a client that ends waits f
   end.abort();
   await assert.rejects(hangs);
   server.close();
+});
+
+test("a store that can't be used at the start is asked again, and nothing is said to be spent", async () => {
+  let isFull = true;
+  const store = shared()();
+  const { own } = store;
+  store.own = async (...words) => {
+    if (isFull) {
+      throw new Error("no space left");
+    }
+    return own(...words);
+  };
+  const lines = [];
+  const app = await start({ store, logger: (line) => lines.push(line) });
+  const { standing, trouble, windowSpent, lifetimeSpent } = app.status();
+  assert.deepEqual([standing, trouble], ["storage-unusable", "no space left"]);
+  assert.deepEqual([windowSpent, lifetimeSpent], [null, null], "nobody knows");
+  isFull = false;
+  await until(() => app.status().standing === "on");
+  assert.equal(app.status().lifetimeSpent, 0);
+  assert.deepEqual(lines, [
+    "bandana: standing: storage-unusable: no space left",
+    "bandana: standing: on",
+  ]);
+  await app.close();
+});
+
+test("a directory without hard links is for one client at a time too", async () => {
+  class Linkless extends DirectoryStore {
+    async link() {
+      throw Object.assign(new Error("operation not permitted"), { code: "EPERM" });
+    }
+  }
+  const path = join(scratch, "linkless");
+  const store = () => new Linkless(path);
+  const apps = await Promise.all([start({ store: store() }), start({ store: store() })]);
+  await until(() => apps.some((app) => app.status().standing === "on"));
+  const [owner, other] = apps.sort((a, b) => (b.status().standing === "on") - (a.status().standing === "on"));
+  assert.equal(other.status().standing, "in-use");
+  await owner.close();
+  await until(() => other.status().standing === "on");
+  await other.close();
+});
+
+test("what is pending when a program ends is kept", async () => {
+  const path = join(scratch, "ends");
+  const program = join(scratch, "ends.mjs");
+  const place = JSON.stringify(new URL("../dist/node.js", import.meta.url).href);
+  await writeFile(
+    program,
+    `const { Bandana, DirectoryStore } = await import(${place});
+    const app = await Bandana.start({
+      server: async () => null, consent: true, store: new DirectoryStore(process.argv[2]) });
+    await app.written();
+    app.optOut();
+    process.exit();`,
+  );
+  const child = spawn(process.execPath, [program, path], { stdio: "inherit" });
+  assert.equal(await new Promise((resolve) => child.on("exit", resolve)), 0);
+  const app = await start({ store: new DirectoryStore(path) });
+  assert.equal(app.status().standing, "opted-out");
+  await app.close();
+});
+
+test("any number of experiments is joined at once", async () => {
+  let [now, most] = [0, 0];
+  const asked = new Set();
+  const app = await start({
+    server: async (_path, _headers, body) => {
+      now += 1;
+      most = Math.max(most, now);
+      asked.add(Buffer.from(body).toString("latin1"));
+      await new Promise((resolve) => setTimeout(resolve, 1));
+      now -= 1;
+      return { status: 404, contentType: "application/json", retryAfter: null, body: Buffer.from('{"code":"not_found"}') };
+    },
+  });
+  for (let i = 0; i < 600; i += 1) {
+    app.experiment(`experiment-${i}`);
+  }
+  await until(() => asked.size === 600);
+  assert.ok(most <= 8, `${most} calls at once`);
+  await app.close();
+});
+
+test("a choice is written as JSON", async () => {
+  const app = await start();
+  const shown = JSON.parse(JSON.stringify(app.choose("button-colour")));
+  assert.deepEqual(Object.keys(shown), ["label", "arm", "assignment", "reported", "reason"]);
+  assert.equal(shown.assignment, null);
+  assert.equal(app.reward("5", 1), false, "no such assignment");
+  await app.close();
+});
+
+test("a page's failure names what a browser does not tell apart", async () => {
+  const [fetchBefore, lines] = [globalThis.fetch, []];
+  globalThis.location = { origin: "https://shop.example" };
+  globalThis.fetch = async () => {
+    throw new TypeError("Failed to fetch");
+  };
+  const app = await start({ server: pagePosts("https://b.example:443"), logger: (line) => lines.push(line) });
+  app.experiment("button-colour");
+  await until(() => app.status().lastError !== null);
+  for (const shown of [app.status().lastError, lines.join("\n")]) {
+    assert.match(shown, /CORS/);
+    assert.match(shown, /cors_origins lacks https:\/\/shop.example/);
+    assert.match(shown, /Content-Security-Policy/);
+  }
+  await app.close();
+  globalThis.fetch = fetchBefore;
+  delete globalThis.location;
+});
+
+test("a port that https has by itself is none", async () => {
+  const [fetchBefore, asked] = [globalThis.fetch, []];
+  globalThis.fetch = async (url) => {
+    asked.push(url);
+    return new Response("");
+  };
+  await pagePosts("https://b.example:443")("/a", {}, new Uint8Array([1]));
+  assert.deepEqual(asked, ["https://b.example/a"]);
+  globalThis.fetch = fetchBefore;
 });
 
 test("a store that fails holds reports back, and says so", async () => {
