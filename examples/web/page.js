@@ -34,7 +34,7 @@ function tell() {
   const status = bandana.status();
   element("takes-part").checked = status.standing !== "opted-out";
   element("standing").textContent = status.trouble ?? status.standing;
-  element("spent").textContent = `${status.lifetimeSpent} nats`;
+  element("spent").textContent = `${status.lifetimeSpent ?? "unknown, in"} nats`;
   element("reports").textContent =
     `${status.openAssignments} open, ${status.waitingReports} waiting, ${status.uploadsAccepted} counted`;
 }

@@ -68,28 +68,26 @@ def example(device):
 
 def programs(folder, code):
     """The example for Node and its like, as modules of both kinds, and as a page of Next."""
-    body = code.split("\n\n", 1)[1]
-    body = body.replace("start({", 'start({\n  store: new DirectoryStore("state"),', 1)
-    body = f"const button = {{ dataset: {{}} }};\n{body}\nconsole.log(button.dataset.colour);\n"
+    function = code.split("\n\n")[1]
+    program = function.replace("start({", 'start({\n    store: new DirectoryStore("state"),', 1)
+    begin = "const button = { dataset: {} };\n" + program[: program.rindex("}")]
+    end = "}\nshow(button).then(() => console.log(button.dataset.colour));\n"
     names = "{ Bandana, DirectoryStore }"
-    module = f'import {names} from "bandana-client";\n{body}await bandana.close();\n'
-    (folder / "program.mjs").write_text(module, encoding="utf-8")
-    # It ends right after its choice.
-    ends = body.replace('"state"', '"ended"').replace("dataset.colour)", "dataset.colour, choice.assignment)")
-    ends = f'import {names} from "bandana-client";\n{ends}process.exit();\n'
-    (folder / "ends.mjs").write_text(ends, encoding="utf-8")
+    module = f'import {names} from "bandana-client";\n'
     script = f'const {names} = require("bandana-client");\n'
-    script += f"(async () => {{\n{body}await bandana.close();\n}})();\n"
-    (folder / "program.cjs").write_text(script, encoding="utf-8")
+    close = "  await bandana.close();\n"
+    (folder / "program.mjs").write_text(module + begin + close + end, encoding="utf-8")
+    (folder / "program.cjs").write_text(script + begin + close + end, encoding="utf-8")
+    # It ends right after its choice.
+    ends = begin.replace('"state"', '"ended"') + "  console.log(choice.label, choice.assignment);\n"
+    ends += "  process.exit();\n}\nshow(button);\n"
+    (folder / "ends.mjs").write_text(module + ends, encoding="utf-8")
     (folder / "pages").mkdir(exist_ok=True)
     component = f"""import {{ useEffect }} from "react";
 import {{ Bandana }} from "bandana-client";
-async function show() {{
-const button = document.getElementById("buy");
-{code.split(chr(10) * 2, 1)[1]}
-}}
+{function}
 export default function Page({{ kind }}) {{
-  useEffect(() => void show(), []);
+  useEffect(() => void show(document.getElementById("buy")), []);
   return <button id="buy">{{kind}}</button>;
 }}
 export function getServerSideProps() {{
@@ -118,18 +116,13 @@ def project(folder, deep, device):
     unpack = ["tar", "xzf", folder / archive, "-C", target, "--strip-components=1"]
     subprocess.run(unpack, check=True)
     print(f"the package has {(folder / archive).stat().st_size} bytes", flush=True)
-    imports, body = example(device).split("\n\n", 1)
-    body = f'const button = document.getElementById("buy");\n{body}'
-    if deep:
-        # Parcel knows no await outside of functions.
-        body = f"async function show() {{\n{body}}}\nshow();\n"
-    (folder / "main.js").write_text(f"{imports}\n{body}", encoding="utf-8")
+    (folder / "main.js").write_text(example(device), encoding="utf-8")
     programs(folder, example(device))
     (folder / "newer.js").write_text(NEWER, encoding="utf-8")
     page = '<!doctype html><meta charset="utf-8"><button id="buy">Buy</button>\n'
     module = '<script type="module" src="./main.js"></script>\n'
     (folder / "index.html").write_text(page + module, encoding="utf-8")
-    for made in ("out", "state", "ended", ".next"):
+    for made in ("out", "state", "ended", ".next", "node_modules/.vite"):
         shutil.rmtree(folder / made, ignore_errors=True)
     return page + '<script src="newer.js"></script>\n' + module
 
