@@ -85,3 +85,55 @@ fn strata_with_the_same_traffic_cost_nothing() {
     };
     assert!(width(&strata) < 1.03 * width(&as_one), "{} {}", width(&strata), width(&as_one));
 }
+
+#[test]
+fn nearly_the_same_traffic_is_no_certainty_about_arms_that_differ_by_stratum() {
+    // Of two arms with a twentieth of the users each, both have a little more where the second is better.
+    let rest = |arm: f64| 200_000.0 - 2.0 * arm;
+    let strata = Strata::new([
+        (1, vec![count(10_000.0, 0.91), count(10_000.0, 0.1), count(rest(10_000.0), 0.3)]),
+        (1, vec![count(10_700.0, 0.11), count(10_700.0, 0.9), count(rest(10_700.0), 0.3)]),
+    ]);
+    let alpha = ErrorLevel::FIVE_PERCENT;
+    let active = [true, true, false];
+    let comparison = Comparison { strata: &strata, active: &active, initial: 3, alpha, costs: &[] };
+    let lift = comparison.differences_from(1, None)[0];
+    assert!(lift.interval.contains(0.01), "{lift:?}");
+    assert_eq!(comparison.best(), None);
+    for (arm, truth) in [(0, 0.51), (1, 0.5)] {
+        let found = mean_over_all(&strata, arm, alpha).unwrap();
+        assert!(found.interval.contains(truth), "{found:?}");
+    }
+}
+
+#[test]
+fn coverage_is_of_the_users_to_whom_an_arm_was_played() {
+    // A third arm has three reports of eighty on each of forty days in one segment, and none in the other.
+    let mut random = ChaCha8Rng::seed_from_u64(4);
+    let mut day = |share: f64| {
+        let of_third = (0..80).filter(|_| random.random_bool(share)).count();
+        let rest = (80.0 - of_third as f64) / 2.0;
+        vec![count(rest, 0.5), count(rest, 0.5), count(of_third as f64, 0.9)]
+    };
+    let mut halves = |share: f64| {
+        let days = (0..80).map(|day| (1, if day % 2 == 0 { share } else { 0.04 }));
+        Strata::new(days.map(|(era, share)| (era, day(share))).collect::<Vec<_>>())
+    };
+    let alpha = ErrorLevel::FIVE_PERCENT;
+    let half = mean_over_all(&halves(0.0), 2, alpha).unwrap().coverage;
+    assert!((half - 0.5).abs() < 0.05, "{half}");
+    // Where it is rare everywhere, that days have none of its reports says nothing.
+    let all = mean_over_all(&halves(0.04), 2, alpha).unwrap().coverage;
+    assert!(all > 0.95, "{all}");
+    let single = Strata::new((0..3000).map(|user| {
+        (
+            1,
+            vec![
+                count(f64::from(u8::from(user % 10 != 0)), 0.0),
+                count(f64::from(u8::from(user % 10 == 0)), 0.0),
+            ],
+        )
+    }));
+    let rare = mean_over_all(&single, 1, alpha).unwrap().coverage;
+    assert!(rare > 0.95, "{rare}");
+}

@@ -104,22 +104,21 @@ const DEVIATIONS: f64 = 3.0;
 const PART: f64 = 0.05;
 
 /// Strata that are put together.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Group {
     users: f64,
     arms: (Count, Count),
     /// The other reports by which a stratum's level is told: on the other arm, or on all others.
     beside: Count,
-    levels: Levels,
+    parts: Vec<Part>,
 }
 
-/// Sums over strata, with n and m the reports on the two sides and S those of both, summed up.
-#[derive(Clone, Copy, Debug, Default)]
-struct Levels {
-    /// Of n S/(n + m) and of m S/(n + m).
-    sums: (f64, f64),
-    /// Of n n/(n + m), n m/(n + m) and m m/(n + m).
-    products: (f64, f64, f64),
+/// A stratum of a group.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    users: f64,
+    arm: Count,
+    beside: Count,
 }
 
 impl Group {
@@ -130,14 +129,7 @@ impl Group {
         let rest = Count { reports: stratum.users - a.reports, sum: stratum.sum - a.sum };
         let beside = if is_pair { b } else { rest };
         self.beside += beside;
-        let (n, m) = (a.reports, beside.reports);
-        if n + m > 0.0 {
-            let (sum, all) = (a.sum + beside.sum, n + m);
-            let Levels { sums, products } = &mut self.levels;
-            *sums = (sums.0 + n * sum / all, sums.1 + m * sum / all);
-            let (nn, nm, mm) = *products;
-            *products = (nn + n * n / all, nm + n * m / all, mm + m * m / all);
-        }
+        self.parts.push(Part { users: stratum.users, arm: a, beside });
     }
 
     /// Whether a stratum has the same traffic.
@@ -152,18 +144,53 @@ impl Group {
         is_like(self.arms.0.reports, reports.0) && is_like(self.arms.1.reports, reports.1)
     }
 
-    /// By how much the strata's common levels can have shifted the difference of the two means, since
-    /// the traffic within the group was not quite the same; for one arm, its mean. A level is the mean
-    /// of what the reports of a stratum are above the means of their arms in the group.
+    /// By how much the difference of the two means can be shifted since the traffic within the group was
+    /// not quite the same; for one arm, its mean. In each stratum an arm's mean differs from that in the
+    /// group by what its own reports there say, as far as there are enough, and else by what all of the
+    /// stratum's reports are above the means of their arms.
     fn skew(&self, is_pair: bool) -> f64 {
         let (a, b) = (self.arms.0, self.beside);
-        let Levels { sums, products: (nn, nm, mm) } = self.levels;
-        let of_a = (sums.0 - a.mean() * nn - b.mean() * nm) / a.reports;
-        let of_b = (sums.1 - a.mean() * nm - b.mean() * mm) / b.reports.max(1.0);
-        // Over all users the levels of an arm and of the others are 0 together.
-        if is_pair { (of_a - of_b).abs() } else { of_a.abs() }
+        let of_arm = |all: Count, of: fn(&Part) -> Count| -> f64 {
+            let shift = |part: &Part| {
+                let (n, m) = (part.arm.reports, part.beside.reports);
+                let above = part.arm.sum + part.beside.sum - n * a.mean() - m * b.mean();
+                let level = above / (n + m).max(1.0);
+                let own = of(part);
+                let trust = own.reports / (own.reports + TOLD_BY);
+                let differs = trust * (own.mean() - all.mean()) + (1.0 - trust) * level;
+                (own.reports / all.reports.max(1.0) - part.users / self.users) * differs
+            };
+            self.parts.iter().map(shift).sum()
+        };
+        let of_a = of_arm(a, |part| part.arm);
+        if is_pair { (of_a - of_arm(b, |part| part.beside)).abs() } else { of_a.abs() }
+    }
+
+    /// The users of strata in which the arm was played, or both arms: those of strata with reports on it,
+    /// and as many as have none by chance, if all strata where it was played had the same share of it.
+    fn played(&self, is_pair: bool) -> f64 {
+        let has = |part: &&Part| part.arm.reports > 0.0 && (!is_pair || part.beside.reports > 0.0);
+        let told: f64 = self.parts.iter().filter(has).map(|part| part.users).sum();
+        let mut played = self.users;
+        for _ in 0..PLAYED_STEPS {
+            let told_by_chance = |part: &Part| {
+                let expected = |all: Count| part.users * all.reports / played.max(told);
+                let some = |all: Count| -libm::expm1(-expected(all));
+                let of_other = if is_pair { some(self.beside) } else { 1.0 };
+                part.users / self.users * some(self.arms.0) * of_other
+            };
+            let share: f64 = self.parts.iter().map(told_by_chance).sum();
+            played = (told / share.max(1e-12)).clamp(told, self.users);
+        }
+        played
     }
 }
+
+/// The reports of an arm in a stratum from which on they tell more of it there than the level of all.
+const TOLD_BY: f64 = 20.0;
+
+/// Steps of the fixed point of [`Group::played`].
+const PLAYED_STEPS: usize = 20;
 
 fn groups(strata: &[&Stratum], (arm, other): (usize, Option<usize>), tolerance: f64) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
@@ -201,9 +228,10 @@ impl Blocks {
         let covered: f64 = telling.iter().map(|group| group.users).sum();
         let block = |group: &&Group| Block { share: group.users / covered, arms: group.arms };
         let skew = |group: &&Group| group.users / covered * group.skew(is_pair);
+        let played: f64 = telling.iter().map(|group| group.played(is_pair)).sum();
         Self {
             parts: telling.iter().map(block).collect(),
-            coverage: if users > 0.0 { covered / users } else { 0.0 },
+            coverage: if users > 0.0 { played / users } else { 0.0 },
             skew: telling.iter().map(skew).sum(),
         }
     }
