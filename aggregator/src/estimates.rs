@@ -64,7 +64,7 @@ pub fn estimates(experiment: &Experiment, settings: EstimatesSettings) -> v1::Es
         control_arm: 0,
         lifts: Vec::new(),
         features: table.features(cells),
-        holdout: earned(specification, &snapshot, settings.alpha),
+        holdout: earned(specification, (&snapshot, &serving.costs()), settings.alpha),
     }
 }
 
@@ -78,6 +78,21 @@ fn of_all(rewards: u64, specification: &Specification) -> u64 {
     // With a private context, one coordinate of all are the rewards.
     let of_one = rewards as f64 * specification.cells().coordinates() as f64;
     (of_one / specification.measurement().share(0)).ceil() as u64
+}
+
+/// Further reports until a lead is certain, of which so many were forecast after `reports`, if the arms
+/// are as far apart as rewards can be: noise alone shows them further apart.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number from 0 up; too large a one is cut"
+)]
+fn at_the_widest(lead: &Lead, channel: Channel, left: u64, reports: f64) -> u64 {
+    let beyond = (lead.difference / channel.contrast()).max(1.0);
+    if left == 0 || beyond <= 1.0 {
+        return left;
+    }
+    ((reports + left as f64) * beyond * beyond - reports).ceil() as u64
 }
 
 /// What the reports on an arm say of a metric.
@@ -171,6 +186,8 @@ impl ArmTable<'_> {
         let comparison = Comparison { strata, active, initial, alpha, costs: &costs };
         let lead = comparison.lead().map(|lead| {
             let left = comparison.reports_left(shares);
+            let left =
+                left.map(|left| left.max(at_the_widest(&lead, channel, left, strata.users())));
             let reports_left = left.map(|left| of_all(left, specification));
             v1::Lead { reports_left, ..lead_in_units(&lead, (channel, estimand), &costs) }
         });

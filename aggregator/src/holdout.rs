@@ -16,9 +16,12 @@ use crate::lifts::difference_in_units;
 /// The two groups are compared as two arms are: over the strata of the users. Arms change with time and
 /// with each other's reports; the interval is for the means over the assignments that were made, which
 /// needs neither to stand still.
+///
+/// What arms cost, scaled as the reports are, is known of each group, and taken from what is earned: who is
+/// held out does not depend on the stratum.
 pub(crate) fn earned(
     specification: &Specification,
-    snapshot: &TallySnapshot,
+    (snapshot, costs): (&TallySnapshot, &[f64]),
     alpha: ErrorLevel,
 ) -> Option<v1::Holdout> {
     let (cells, estimand) = (specification.cells(), specification.estimand());
@@ -38,7 +41,14 @@ pub(crate) fn earned(
         Comparison { strata: &strata, active: &[true; 2], initial: 2, alpha, costs: &[] };
     let found: Option<Difference> = comparison.differences_from(1, None).pop();
     let widest = estimand.range().high() - estimand.range().low();
-    let in_units = |scaled: f64| difference_in_units((channel, estimand), scaled, 0.0);
+    let cost = |group: bool| {
+        let tallies = cells.of_group(&snapshot.tallies, group);
+        let reports: f64 = tallies.iter().map(|tally| tally.reports() as f64).sum();
+        let spent = tallies.iter().zip(costs).map(|(tally, cost)| tally.reports() as f64 * cost);
+        spent.sum::<f64>() / reports.max(1.0)
+    };
+    let dearer = cost(false) - cost(true);
+    let in_units = |scaled: f64| difference_in_units((channel, estimand), scaled - dearer, dearer);
     Some(v1::Holdout {
         share: specification.measurement().holdout.share(),
         reports,

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use bandana_lab::instance::{Instance, largest};
+use bandana_shared::estimate::Estimand;
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::wire::v1::{
     ArmEstimate, Estimates, Learner, MetricEstimates, SegmentEstimates,
@@ -171,8 +172,12 @@ impl Report {
     /// Combines a simulation's outcome with the true values.
     pub fn new(settings: &Settings, instance: &Instance, outcome: &Outcome, seconds: f64) -> Self {
         let specification = &outcome.specification;
-        let (means, estimand) = (instance.means(), specification.estimand());
-        let truths = instance.true_estimands(estimand, &specification.curve());
+        let estimand = specification.estimand();
+        let means = settings.over_all_users(|segment| settings.means(instance, segment));
+        let truths = match estimand {
+            Estimand::MeanReward(_) => means.clone(),
+            _ => instance.true_estimands(estimand, &specification.curve()),
+        };
         let uniform_regret = uniform_regret(settings, instance);
         let weights: Vec<f64> = outcome.estimates.arms.iter().map(|arm| arm.weight).collect();
         let arm = |((arm, true_mean), true_estimand): ((&ArmEstimate, &f64), &f64)| ArmReport {

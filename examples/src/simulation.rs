@@ -1,6 +1,6 @@
 //! Simulated users, each with a separate client, against an aggregator.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -114,6 +114,23 @@ impl Settings {
         }
         let (means, arms) = (instance.means(), instance.arms.len());
         (0..arms).map(|arm| means[self.population.taste(segment, arm, arms)]).collect()
+    }
+
+    /// The mean of something of each arm over all users, given what it is in each segment.
+    pub fn over_all_users(&self, of_segment: impl Fn(usize) -> Vec<f64>) -> Vec<f64> {
+        let mut users: BTreeMap<usize, f64> = BTreeMap::new();
+        for user in 0..self.users {
+            *users.entry(self.segment(user)).or_default() += 1.0 / self.users as f64;
+        }
+        let mut all = Vec::new();
+        for (segment, share) in users {
+            let own = of_segment(segment);
+            all.resize(own.len(), 0.0);
+            for (sum, mean) in all.iter_mut().zip(own) {
+                *sum += share * mean;
+            }
+        }
+        all
     }
 
     /// The reward that a user gives an arm.

@@ -262,13 +262,19 @@ impl Plan {
         })
     }
 
+    /// The least share of an arm, of those held out too: they have even traffic.
+    fn least_share(&self) -> Option<f64> {
+        let (held_out, even) = (self.holdout_group, 1.0 / self.arms as f64);
+        self.floor_weight.map(|share| (1.0 - held_out) * share + held_out * even)
+    }
+
     fn planned(&self, epsilon: Epsilon) -> Result<Planned, Failure> {
         let alpha = ErrorLevel::new(1.0 - self.confidence).map_err(|_| {
             Failure::Refused("--confidence must lie between 0 and 1, such as 0.95".to_owned())
         })?;
         let floor = Floor::for_epsilon(epsilon);
         let mut planned = Planned::new(self.arms, floor, self.gap, alpha).map_err(refused)?;
-        if let Some(floor_weight) = self.floor_weight {
+        if let Some(floor_weight) = self.least_share() {
             planned = planned.with_floor_weight(floor_weight).map_err(refused)?;
         }
         if let Some(rate) = self.rate {

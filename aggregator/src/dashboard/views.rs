@@ -1,5 +1,6 @@
 //! JSON views of experiments for the dashboard's pages.
 
+use bandana_learners::terms::ArmTerms;
 use bandana_learners::{Learner, LearnerInput};
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::channel::Channel;
@@ -114,7 +115,11 @@ fn probability_best(specification: &Specification, arms: &[ArmEstimate]) -> Vec<
     };
     let tallies: Vec<_> = arms.iter().map(tally).collect();
     let active: Vec<_> = arms.iter().map(|arm| !arm.retired).collect();
-    let input = LearnerInput::new(&tallies, &active, specification.channel());
+    let mut input = LearnerInput::new(&tallies, &active, specification.channel());
+    let (costs, range) =
+        (arms.iter().map(|arm| arm.cost).collect(), specification.rewards().range());
+    let terms = ArmTerms::new(Vec::new(), ArmTerms::DISCOUNT, costs, range).unwrap_or_default();
+    terms.apply(&mut input.arms, &active, (specification.channel(), range), 1.0);
     let shares = Learner::LdpTs.weights(&input);
     shares.map_or_else(|_| Vec::new(), |w| (0..arms.len()).map(|arm| w.share(arm)).collect())
 }

@@ -95,8 +95,9 @@ impl PublishedExperiment {
     pub(crate) fn costs(&self) -> Vec<f64> {
         let specification = &*self.specification;
         let terms = terms_of(&self.written, specification);
-        let width = specification.estimand().difference_from_unit(1.0);
-        let scale = specification.channel().contrast() / width;
+        // As the learner weighs them, also those of an earlier version that are no rewards.
+        let range = specification.rewards().range();
+        let scale = specification.channel().contrast() / (range.high() - range.low());
         (0..specification.arms().len()).map(|arm| scale * terms.cost(arm)).collect()
     }
 }
@@ -302,7 +303,7 @@ impl Experiment {
             is_running: serving.state == ExperimentState::Running,
             best: |arm| {
                 let counted = (self.initial_arms, &self.snapshot());
-                probability_best(&serving.specification, counted, arm)
+                probability_best(&serving, counted, arm)
             },
             label: |arm| arms.get(arm).map_or_else(String::new, |arm: &Arm| arm.label().to_owned()),
         });

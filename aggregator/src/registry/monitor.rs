@@ -58,16 +58,21 @@ fn arrival(specification: &Specification) -> Arrival {
     }
 }
 
-/// The probability that an arm is best by all reports. `None` if it is not defined.
+/// The probability that an arm is best by all reports, less what arms cost and with what was known of
+/// them, as the learner has it. `None` if it is not defined.
 pub(crate) fn probability_best(
-    specification: &Specification,
+    serving: &PublishedExperiment,
     (initial_arms, counted): (usize, &TallySnapshot),
     arm: usize,
 ) -> Option<f64> {
+    let specification = &*serving.specification;
     // Arms that do harm have no traffic, however good their rewards are.
     let active = allowed(specification, initial_arms, counted);
     let tallies = specification.cells().of_arms(&counted.tallies, 0, None);
-    let input = LearnerInput::new(&tallies, &active, specification.channel());
+    let mut input = LearnerInput::new(&tallies, &active, specification.channel());
+    let terms = serving.written.terms(specification).ok()?;
+    let scale = (specification.channel(), specification.rewards().range());
+    terms.apply(&mut input.arms, &active, scale, 1.0);
     Some(Learner::LdpTs.weights(&input).ok()?.share(arm))
 }
 

@@ -98,6 +98,15 @@ pub enum RecordError {
         /// What was asked for.
         field: &'static str,
     },
+    /// A cost has no unit that it could be compared in.
+    #[error(
+        "costs of arms need the linear mechanism or levels: the {mechanism} one is compared by a mean \
+         that is not in the unit of the rewards"
+    )]
+    CurvedCosts {
+        /// The mechanism's name.
+        mechanism: &'static str,
+    },
     /// There is no such arm.
     #[error("{field} is arm {arm}, and the experiment has the arms 0 to {last}; name one of them")]
     NoSuchArm {
@@ -194,6 +203,9 @@ impl WrittenRecord {
             if is_asked && !has_order {
                 return Err(RecordError::NoOrder { field });
             }
+        }
+        if !arm_costs.is_empty() && specification.estimand() == Estimand::MeanCurvedReward {
+            return Err(RecordError::CurvedCosts { mechanism: specification.mechanism().name() });
         }
         let of_priors = priors.iter().map(|one| ("a prior", one.arm));
         let named = of_priors.chain(arm_costs.iter().map(|one| ("what costs", one.arm)));

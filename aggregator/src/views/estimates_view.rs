@@ -434,6 +434,9 @@ fn summary(estimates: &Estimates) -> String {
         (Some(_), _) => {
             format!("{leader} is best, ahead of {rival} by {apart}, with confidence {percent}.")
         }
+        (None, _) if lead.difference <= 0.0 => format!(
+            "No arm is ahead yet: {leader} against {rival} is {apart}, where both were played."
+        ),
         (None, Some(left)) => format!(
             "{leader} seems ahead of {rival} by {apart}; about {} more reports until that is certain with \
              confidence {percent}, if it stays so.",
@@ -462,13 +465,18 @@ fn without_lead(estimates: &Estimates) -> String {
     let played = estimates.arms.iter().filter(|arm| !arm.retired && arm.reports > 0);
     let (harmful, rest): (Vec<_>, Vec<_>) = played.partition(|arm| harms(arm));
     match (&rest[..], &harmful[..]) {
-        ([] | [_], []) => "Only one arm has reports yet, so there is nothing to compare.".to_owned(),
+        ([only], []) if estimates.arms.iter().filter(|arm| !arm.retired).count() == 1 => {
+            format!("{} is the only arm in play.", visible(&only.label))
+        }
+        ([] | [_], []) => {
+            "Only one arm in play has reports yet, so there is nothing to compare.".to_owned()
+        }
         ([only], _) => format!(
             "{} is the only arm with reports that does no harm, so there is nothing to compare.",
             visible(&only.label)
         ),
-        _ => "No two arms have been played to the same users, by segment, day and revision, so there \
-              is nothing to compare."
+        _ => "The arm with the largest mean has not been played to the same users as another one, by \
+              segment, day and revision, so there is no verdict."
             .to_owned(),
     }
 }

@@ -62,6 +62,11 @@ impl Strata {
         Self::new([(0, counts)])
     }
 
+    /// The reports in all strata.
+    pub fn users(&self) -> f64 {
+        self.users
+    }
+
     /// The reports on an arm in all strata.
     pub fn count(&self, arm: usize) -> Count {
         let mut sum = Count::default();

@@ -66,7 +66,7 @@ export function arms({ signal }) {
     const confidence = `${plain(100 * (1 - estimates.alpha))}%`;
     shares.show(estimates, confidence);
     lifted.show(estimates, unit, confidence);
-    lead.replaceChildren(...leads(estimates, confidence, unit));
+    lead.textContent = estimates.summary;
     const leader = estimates.arms.find((arm) => arm.arm === estimates.best_arm);
     summary.replaceChildren(
       element("data", { id: "reports", value: String(estimates.reports) }, `${count(estimates.reports)} reports. `),
@@ -89,15 +89,4 @@ export function arms({ signal }) {
   };
   const changed = (then) => [level, share, lifted.control].forEach((input) => input.addEventListener("change", then));
   return { section, show, changed, share: dishonest, query: () => `alpha=${level.value}&dishonest_share=${dishonest()}${lifted.query()}` };
-}
-
-/** Who leads by how much, and how many reports are missing, for whoever has to decide. */
-function leads({ lead, arms, best_arm: best }, confidence, unit) {
-  if (!lead) return [];
-  const labelled = (place) => element("bdi", {}, visible(arms.find((arm) => arm.arm === place)?.label ?? String(place)));
-  const apart = ` by ${unit.size(lead.difference)} (${unit.size(lead.low)} to ${unit.size(lead.high)})`;
-  const names = [element("strong", {}, labelled(lead.arm)), best === null ? " seems ahead of " : " is best, ahead of ", labelled(lead.rival), apart];
-  if (best !== null) return [...names, `, with confidence ${confidence}.`];
-  if (lead.reports_left === null) return [...names, "; as the traffic is, that will not become certain."];
-  return [...names, `; about ${count(Number(lead.reports_left.toPrecision(2)))} more reports until that is certain, if it stays so.`];
 }

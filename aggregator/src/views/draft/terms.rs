@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use bandana_shared::channel::Floor;
+use bandana_shared::epsilon::Epsilon;
+use bandana_shared::estimate::manipulation_gain;
 use bandana_shared::wire::v1::{ArmCost, ArmPrior};
 
 use super::Draft;
@@ -29,7 +32,7 @@ impl Draft {
             .with_context(|| format!("can't read {}", path.display()))?;
         let low = self.reward_low.unwrap_or(0.0);
         let high = self.reward_high.unwrap_or(1.0);
-        let known = read(&text, (low, high));
+        let known = read(&text, (low, high), self.gain());
         let known = known
             .with_context(|| format!("{} does not say what is known of arms", path.display()))?;
         let (mine, others): (Vec<Known>, Vec<Known>) =
@@ -44,6 +47,13 @@ impl Draft {
         let text = |Known { label, mean, worth }| format!("{label}={mean}:{worth}");
         self.priors = mine.into_iter().map(text).collect();
         Ok((self, others.into_iter().map(|one| one.label).collect()))
+    }
+
+    /// How much a report moves a debiased sum, in the unit of the rewards; `None` without a usable epsilon.
+    fn gain(&self) -> Option<f64> {
+        let floor = Floor::for_epsilon(Epsilon::new(self.epsilon?).ok()?);
+        let width = self.reward_high.unwrap_or(1.0) - self.reward_low.unwrap_or(0.0);
+        Some(width * manipulation_gain(floor))
     }
 
     /// The priors of the request.
@@ -101,8 +111,9 @@ pub(crate) fn labelled_cost(text: &str) -> Result<(&str, f64), Failure> {
     })
 }
 
-/// Reads a file of priors. Estimates, which are noisy, are cut to the range of rewards.
-fn read(csv: &str, (low, high): (f64, f64)) -> anyhow::Result<Vec<Known>> {
+/// Reads a file of priors. Estimates, which are noisy, are cut to the range of rewards. The reports of an
+/// export are worth as many here as tell as much: `gain` is how much one moves a debiased sum here.
+fn read(csv: &str, (low, high): (f64, f64), gain: Option<f64>) -> anyhow::Result<Vec<Known>> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(csv.as_bytes());
     let headings = reader.headers()?.clone();
     let find = |names: &[&str]| {
@@ -114,6 +125,7 @@ fn read(csv: &str, (low, high): (f64, f64)) -> anyhow::Result<Vec<Known>> {
     };
     let (label, mean, worth) = (find(LABELS)?, find(MEANS)?, find(WORTHS)?);
     let place = |name: &str| headings.iter().position(|one| one == name);
+    let (from, to, gain_there) = (place("low"), place("high"), place("manipulation_gain"));
     let (segment, metric, estimand) = (place("segment"), place("metric"), place("estimand"));
     let is_estimate = headings.get(mean) == Some("estimate");
     let mut all: Vec<Known> = Vec::new();
@@ -136,9 +148,23 @@ fn read(csv: &str, (low, high): (f64, f64)) -> anyhow::Result<Vec<Known>> {
                 format!("line {line}: {text:?} is no number, as {} must be", &headings[place])
             })
         };
-        let found = number(mean)?;
-        let found = if is_estimate { found.clamp(low, high) } else { found };
-        let one = Known { label: cell(Some(label)).to_owned(), mean: found, worth: number(worth)? };
+        let (mut found, mut worth) = (number(mean)?, number(worth)?);
+        if is_estimate {
+            for end in [from, to].into_iter().flatten().map(number) {
+                let end = end?;
+                if !(low..=high).contains(&end) {
+                    bail!(
+                        "line {line}: rewards there can be {end}, and those of the new experiment go from \
+                         {low} to {high}; write the means in the new unit into a list of your own"
+                    );
+                }
+            }
+            found = found.clamp(low, high);
+            if let (Some(here), Some(there)) = (gain, gain_there) {
+                worth *= (here / number(there)?).powi(2);
+            }
+        }
+        let one = Known { label: cell(Some(label)).to_owned(), mean: found, worth };
         if all.iter().any(|other| other.label == one.label) {
             bail!("line {line}: arm {:?} has a line above", one.label);
         }
@@ -153,7 +179,7 @@ mod tests {
 
     #[test]
     fn priors_are_read_from_a_list_of_ones_own_or_from_an_export() {
-        let of = |text: &str| read(text, (0.0, 1.0));
+        let of = |text: &str| read(text, (0.0, 1.0), Some(1.0));
         let known = |label: &str, mean, worth| Known { label: label.to_owned(), mean, worth };
         let own = of("arm, mean, worth\ngreen, 0.12, 500\nblue, 0.1, 300.5\n").unwrap();
         assert_eq!(own, [known("green", 0.12, 500.0), known("blue", 0.1, 300.5)]);
@@ -161,9 +187,13 @@ mod tests {
                         mean_reward,0,green,70,1.02,,rewards\nmean_reward,1,blue,0,,,rewards\n\
                         mean_reward,0,green,50,0.5,ios,rewards\nmean_reward,0,green,9,0.1,,returned\n";
         assert_eq!(of(exported).unwrap(), [known("green", 1.0, 70.0)]);
+        // Reports of more noise are worth fewer, and rewards of another range none.
+        let noisy = "label,reports,estimate,low,high,manipulation_gain\ngreen,900,0.5,0.2,0.9,3\n";
+        assert_eq!(of(noisy).unwrap(), [known("green", 0.5, 100.0)]);
         for (text, complaint) in [
             ("arm,mean\ngreen,0.1\n", "worth or reports"),
             ("arm,mean,worth\ngreen,x,1\n", "line 2: \"x\" is no number"),
+            ("label,reports,estimate,low,high\ngreen,9,-0.5,-1,0\n", "rewards there can be -1"),
             ("arm,mean,worth\ngreen,0,1\ngreen,0,1\n", "line 3: arm \"green\" has a line above"),
             ("arm,mean,worth,estimand\ngreen,0,1,frequencies\n", "line 2: a prior is a mean"),
         ] {
