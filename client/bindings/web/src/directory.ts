@@ -160,8 +160,9 @@ export class DirectoryStore implements Store {
   /** Makes the lock of this number; false: another one was first. */
   async #claim(number: number, me: Identity): Promise<boolean> {
     const mine = this.#file(`lock-${me.pid}-${Math.random()}`);
-    await writeFile(mine, JSON.stringify(me), { mode: 0o600 });
     try {
+      // On a full disk it has no content, and is removed too.
+      await writeFile(mine, JSON.stringify(me), { mode: 0o600 });
       await this.#make(mine, this.#lock(number), JSON.stringify(me));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === "EEXIST") {
