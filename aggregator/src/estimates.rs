@@ -378,3 +378,28 @@ fn symbols(
     };
     channel.alphabet().symbols().map(estimate).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use bandana_shared::channel::Floor;
+    use bandana_shared::epsilon::Epsilon;
+
+    use super::*;
+
+    #[test]
+    fn a_forecast_believes_in_no_difference_that_there_can_not_be() {
+        let channel = Channel::Bit(Floor::for_epsilon(Epsilon::new(0.01).unwrap()));
+        let lead = |difference| Lead {
+            leader: 0,
+            rival: 1,
+            difference,
+            interval: Interval::between(-1.0, 1.0),
+            coverage: 1.0,
+        };
+        let widest = channel.contrast();
+        assert_eq!(at_the_widest(&lead(0.5 * widest), channel, 700, 100.0), 700);
+        // Ten times too far apart, it takes a hundred times the reports.
+        assert_eq!(at_the_widest(&lead(10.0 * widest), channel, 900, 100.0), 99_900);
+        assert_eq!(at_the_widest(&lead(10.0 * widest), channel, 0, 100.0), 0);
+    }
+}

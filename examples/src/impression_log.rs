@@ -71,7 +71,8 @@ impl ImpressionLog {
     pub fn read(csv: impl io::Read) -> anyhow::Result<Self> {
         let (mut arms, mut segments) = (Names::default(), Names::default());
         let mut impressions = Vec::new();
-        for (row, line) in csv::Reader::from_reader(csv).deserialize().zip(2_u64..) {
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(csv);
+        for (row, line) in reader.deserialize().zip(2_u64..) {
             let row: Row = row.with_context(|| format!("line {line}"))?;
             ensure!(
                 (0.0..=1.0).contains(&row.reward),
@@ -242,7 +243,7 @@ mod tests {
     #[test]
     fn a_log_has_arms_segments_and_times() {
         let rows = "timestamp,segment,reward,arm\n\
-                    Monday,ios,1,blue\nMonday,ios,0,green\nTuesday,web,0.5,green\n,web,0,blue\n";
+                    Monday,ios,1,blue\nMonday,ios,0, green\nTuesday,web,0.5,green\n,web,0,blue\n";
         let log = log(rows).unwrap();
         assert_eq!(log.instance().means(), [0.5, 0.25]);
         assert_eq!(log.segmentations().unwrap().all()[0].values(), ["ios", "web"]);

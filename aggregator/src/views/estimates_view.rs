@@ -586,6 +586,15 @@ mod tests {
         assert!(told(None, None).contains("will not become certain with confidence 95%"));
         assert!(told(Some(1), Some(0)).contains("is best, ahead of blue by 0.1040"));
         assert_eq!(summary(&Estimates::default()), "There are no reports yet.");
+        let arm = |arm, retired| ArmEstimate { arm, retired, reports: 9, ..Default::default() };
+        let alone = |arms| summary(&Estimates { arms, reports: 18, ..Default::default() });
+        assert!(alone(vec![arm(0, true), arm(1, false)]).contains("is the only arm in play"));
+        assert!(
+            alone(vec![arm(0, false), arm(1, false)]).contains("has not been played to the same")
+        );
+        let lead = Lead { arm: 1, rival: 0, difference: -0.1, low: -0.2, ..Default::default() };
+        let behind = Estimates { reports: 7, lead: Some(lead), ..Default::default() };
+        assert!(summary(&behind).starts_with("No arm is ahead yet"), "{}", summary(&behind));
         let numbers = [0, 7, 42, 99, 101, 1_234_567].map(about);
         assert_eq!(numbers, ["0", "7", "42", "99", "110", "1,300,000"]);
     }

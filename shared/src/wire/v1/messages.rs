@@ -1137,8 +1137,8 @@ pub struct Holdout {
     pub mean: ::core::option::Option<f64>,
     #[prost(double, optional, tag = "5")]
     pub mean_of_others: ::core::option::Option<f64>,
-    /// The difference, and bounds for it that hold at all times with confidence 1 - alpha. Left out:
-    /// one of the two has no reports.
+    /// The difference, less what the arms of each cost, and bounds for it that hold at all times with
+    /// confidence 1 - alpha. Left out: one of the two has no reports.
     #[prost(double, optional, tag = "6")]
     pub earned: ::core::option::Option<f64>,
     #[prost(double, tag = "7")]
