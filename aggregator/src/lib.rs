@@ -28,6 +28,7 @@ pub mod gateway;
 mod holdout;
 pub mod http;
 pub mod ingest;
+mod labels;
 mod lifts;
 pub mod memory;
 pub mod metrics;

@@ -172,10 +172,7 @@ fn stored(name: &str, keeps_rewards: bool, load: Load) -> Result<(), Failure> {
     drop((bandana, tasks));
 
     let driven = Bandana::builder().endpoint(NOWHERE)?.directory(directory.path());
-    let mut driven = ready(driven, &clock)?;
-    if keeps_rewards {
-        driven = driven.keep_pending_rewards();
-    }
+    let driven = ready(driven, &clock)?.keep_pending_rewards(keeps_rewards);
     let bandana = driven.start()?;
     let settle = || {
         clock.until_settled();

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::cells::{Measurement, Segmentation, Segmentations};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::Digest;
@@ -92,9 +91,9 @@ impl Acceptance {
         Self { signers: Some(signers), ..Self::unsigned(epsilon_max, rewards) }
     }
 
-    /// Accepts experiments on exactly these `rewards` (kind, range, treatment of rewards outside
-    /// the range, default) whose reports lose at most `epsilon_max` each, in nats, whoever made
-    /// them.
+    /// Accepts experiments on rewards of this kind and range whose reports lose at most `epsilon_max`
+    /// each, in nats, whoever made them. What counts for a reward beyond the range, and without one, is
+    /// the experiment's to say: it changes what the bit is about, and not what it costs.
     ///
     /// # Privacy
     /// Whoever has the server, or is in the way of a connection without TLS, can make an experiment
@@ -322,7 +321,7 @@ impl Acceptance {
         self
     }
 
-    /// Accepts experiments that measure this beside the rewards: a metric with exactly these values.
+    /// Accepts experiments that measure this beside the rewards: a metric with values of this kind and range.
     /// Without it an app takes part in no experiment with such a metric. An experiment need not have
     /// it.
     ///
@@ -452,9 +451,6 @@ impl Acceptance {
         if offered.rewards().kind() != self.rewards.kind() {
             return Err(Refusal::Kind { accepted: self.rewards.kind() });
         }
-        if offered.rewards() != self.rewards {
-            return Err(Refusal::Rewards);
-        }
         if self.digests.as_ref().is_some_and(|known| !known.contains(&offered.digest())) {
             return Err(Refusal::Digest(offered.digest()));
         }
@@ -486,7 +482,7 @@ impl Acceptance {
         known: &mut Option<Certified>,
     ) -> Result<Debit, Refusal> {
         let (Some(batch), Some(terms)) = (offered.batch(), &self.shuffled) else {
-            return Ok(Debit::unshuffled(NanoNats::from_epsilon(offered.epsilon())));
+            return Ok(Debit::unshuffled(offered.price()));
         };
         let (central, accepted) = (terms.certify(offered, batch, known), terms.epsilon_max());
         if central > accepted {
@@ -505,7 +501,9 @@ impl Acceptance {
         }
         for metric in &offered.metrics {
             let (name, values) = (metric.name(), metric.values());
-            if !self.metrics.iter().any(|known| (&*known.0, known.1) == (name, values)) {
+            let is_declared =
+                |known: &(String, Rewards)| known.0 == name && known.1.has_values_of(values);
+            if !self.metrics.iter().any(is_declared) {
                 return Err(Refusal::Metric { name: name.to_owned() });
             }
         }

@@ -121,6 +121,14 @@ impl Chosen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unreported {
+    /// A report costs more than the whole of a cap of the app's budget, in nano-nats, so there is
+    /// never one.
+    BeyondBudget {
+        /// The price of a report.
+        price: NanoNats,
+        /// The cap.
+        cap: NanoNats,
+    },
     /// The price exceeds the rest of the budget of the current window.
     WindowSpent,
     /// The price exceeds the rest of the budget of the installation.
@@ -151,6 +159,15 @@ pub enum Unreported {
 impl fmt::Display for Unreported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::BeyondBudget { price, cap } => {
+                let nats = |nano_nats: &NanoNats| nano_nats.get() as f64 / NanoNats::PER_NAT as f64;
+                let (price, cap) = (nats(price), nats(cap));
+                return write!(
+                    f,
+                    "a report costs {price} nats, and the whole budget of the app is {cap}, so there \
+                     is never one"
+                );
+            }
             Self::WindowSpent => "the budget of the window is spent",
             Self::LifetimeSpent => "the budget of the installation is spent",
             Self::CentralWindowSpent => "the central budget of the window is spent",
@@ -217,7 +234,7 @@ impl OpenAssignment {
         rewards_until: Timestamp,
         release_at: Timestamp,
     ) -> Self {
-        let price = Debit::unshuffled(NanoNats::from_epsilon(specification.epsilon()));
+        let price = Debit::unshuffled(specification.price());
         let coordinate = specification.cells().cell(cell).map_or(0, |cell| cell.coordinate);
         // The constant is known whatever the context was.
         let sign = if coordinate == 0 { Sign::Known { is_negative: false } } else { Sign::Lost };

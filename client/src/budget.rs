@@ -44,8 +44,9 @@ impl Budget {
 
     /// At most `window` in any `window_days` consecutive days (UTC) by the server's day, and at most
     /// `lifetime` as long as the app is installed. A server that lies about its day can begin a new
-    /// window, and never more than the lifetime. Caps are rounded down to whole
-    /// nano-nats; one of 2^64 - 1 nano-nats or more is no cap.
+    /// window, and never more than the lifetime. Caps are in whole nano-nats: a
+    /// decimal fraction, such as 0.3, is that many, and others are rounded down; one of 2^64 - 1
+    /// nano-nats or more is no cap.
     ///
     /// ```
     /// use bandana_client::Budget;
@@ -139,6 +140,13 @@ impl Budget {
     /// The cap for the life of the installation in the central account.
     pub fn central_lifetime(self) -> CentralLoss {
         self.central_lifetime
+    }
+
+    /// The lower cap of the local account, if a report of this price does not fit it even when nothing
+    /// is spent.
+    pub(crate) fn beyond(&self, price: NanoNats) -> Option<NanoNats> {
+        let cap = self.window.min(self.lifetime);
+        (!has_room(NanoNats::ZERO, price, cap)).then_some(cap)
     }
 
     /// Whether there is room for a report of this price.

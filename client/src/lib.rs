@@ -99,7 +99,7 @@
 //! |---|---|---|
 //! | `ledger` | what was spent in both accounts, in whole nano-nats and units of δ, in two slots written in turn | nothing is reported until [`danger::reset`] |
 //! | `state` | experiments and policies as last received and the store that each came from, open assignments without their rewards, private bits not yet sent, arms that report once, whether the user has opted out | the same |
-//! | `rewards` | open assignments with the sums of their rewards, and zeros in place of those that were erased: only with [`Builder::keep_pending_rewards`] | the sums count as none |
+//! | `rewards` | open assignments with the sums of their rewards, and zeros in place of those that were erased: unless [`Builder::keep_pending_rewards`] says no | the sums count as none |
 //! | `starts` | the number of starts, from which ids of assignments begin | ids begin after the largest in `state` |
 //! | `opted-out` | the opt-out, by its existence | the opt-out in `state` stands |
 //! | `lock`, `installed`, `CACHEDIR.TAG` | nothing | |

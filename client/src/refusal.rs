@@ -78,12 +78,6 @@ pub enum Refusal {
         /// The kind that the app declared.
         accepted: RewardKind,
     },
-    /// Another default reward, or another treatment of rewards out of range.
-    #[error(
-        "the experiment's default reward, or what it does with rewards out of range, is not what \
-         the app declared"
-    )]
-    Rewards,
     /// Installations are divided by a property that the app has not agreed to: see
     /// [`crate::Acceptance::segment`].
     #[error("the experiment divides installations by {name:?}, which the app has not agreed to")]
@@ -178,7 +172,7 @@ impl Refusal {
     pub fn reason(&self) -> RefusalReason {
         match self {
             Self::Epsilon { .. } => RefusalReason::Epsilon,
-            Self::Range | Self::Kind { .. } | Self::Rewards => RefusalReason::Rewards,
+            Self::Range | Self::Kind { .. } => RefusalReason::Rewards,
             Self::Segmentation { .. } | Self::Metric { .. } | Self::PrivateContext { .. } => {
                 RefusalReason::Measurement
             }

@@ -145,7 +145,7 @@ impl Shuffled {
 
     /// The price of a report whose batch certifies this loss.
     pub(crate) fn price(&self, specification: &Specification, central: PrivacyLoss) -> Debit {
-        let local = NanoNats::from_epsilon(specification.epsilon());
+        let local = specification.price();
         Debit {
             local,
             // It holds too.

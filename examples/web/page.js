@@ -18,7 +18,6 @@ const bandana = await Bandana.start({
   server: asked.get("server") ?? "http://127.0.0.1:7301",
   consent: true, // a real page asks; the box below opts out
   store: "shop",
-  keepPendingRewards: true, // a shop's pages are reloaded between seeing and buying
   leastReleaseDelaySeconds: demonstration ? 0 : 600,
 });
 const experiment = bandana.experiment(name);

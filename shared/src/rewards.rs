@@ -136,12 +136,12 @@ impl Rewards {
         }
     }
 
-    /// Any value in `range`; its lower end without a reward.
+    /// Any value in `range`, those beyond it as the nearer end; the lower end without a reward.
     pub fn bounded(range: RewardRange) -> Self {
         Self {
             kind: RewardKind::Bounded,
             range,
-            out_of_range: OutOfRange::Refuse,
+            out_of_range: OutOfRange::Clamp,
             default: range.low(),
         }
     }
@@ -181,6 +181,12 @@ impl Rewards {
     /// The treatment of rewards outside the range.
     pub fn out_of_range(self) -> OutOfRange {
         self.out_of_range
+    }
+
+    /// Whether both have the same values: kind and range, whatever counts without a reward or beyond
+    /// the range.
+    pub fn has_values_of(self, other: Self) -> bool {
+        (self.kind, self.range) == (other.kind, other.range)
     }
 
     /// The reward of an assignment that received none.

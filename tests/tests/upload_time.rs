@@ -45,7 +45,7 @@ fn rank_test(one: &[Duration], other: &[Duration]) -> f64 {
 fn times(keeps: bool, is_late: bool, directory: &Path) -> anyhow::Result<[Vec<Duration>; 2]> {
     let (recorder, clock) = (recorder()?, Hands::new());
     let builder = app(Transport::to(&recorder.url())?, directory, &clock)?;
-    let builder = if keeps { builder.keep_pending_rewards() } else { builder };
+    let builder = builder.keep_pending_rewards(keeps);
     let bandana = builder.start()?;
     let experiment = bandana.experiment("driven")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bandana_shared::identity::{ArmIndex, Digest, UnixSeconds};
 use bandana_shared::participation::Millionths;
-use bandana_shared::specification::Arm;
 use bandana_shared::wire::v1::operator_server::Operator;
 use bandana_shared::wire::v1::{
     self, AddArmRequest, AddSignatureRequest, CreateExperimentRequest, DeleteExperimentResponse,
@@ -22,8 +21,8 @@ use super::alarm_watch::{AlarmWatch, news, ticks};
 use super::audited_action::{AuditedAction, until_revoked};
 use super::exports::{Exports, days};
 use super::operator_messages::{
-    audit_entry, audit_query, check_control, creation, decline, listed, settings, signature_for,
-    status_of,
+    added_arm, audit_entry, audit_query, check_control, creation, decline, listed, settings,
+    signature_for, status_of,
 };
 use super::pages::{Page, read_newest};
 use super::{find, internal, unanswered, unreadable, until_end};
@@ -217,7 +216,7 @@ impl Operator for OperatorService {
         let act = AuditedAction::new("arm added", &request);
         let request = request.into_inner();
         let experiment = find(&self.registry, request.experiment_id).await?;
-        let arm = Arm::new(request.label).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let arm = added_arm(&experiment, &request.label)?;
         let change = Revise::Add(arm);
         self.administer(act, ExperimentChange::Revise { experiment, change }).await
     }

@@ -10,7 +10,7 @@ use bandana_shared::identity::{ExperimentId, Revision, UnixSeconds};
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::limits::SIGNATURE_DAYS_MAX;
 use bandana_shared::signing::Signature;
-use bandana_shared::specification::{Specification, SpecificationParts, smallest_floor};
+use bandana_shared::specification::{Arm, Specification, SpecificationParts, smallest_floor};
 use bandana_shared::wire::v1::create_experiment_request::Memory as WireMemory;
 use bandana_shared::wire::v1::{
     self, CreateExperimentRequest, EstimatesRequest, ExperimentStatus, ListAuditEntriesRequest,
@@ -22,6 +22,7 @@ use super::GOING_DOWN;
 use crate::estimates::EstimatesSettings;
 use crate::explain::explain;
 use crate::ingest::ExperimentChangeError;
+use crate::labels;
 use crate::registry::Experiment;
 use crate::store::{
     AuditAction, AuditQuery, AuditRecord, ExperimentState, Outcome, StoreError, StoreRefusal,
@@ -34,6 +35,18 @@ const AUDIT_ENTRIES: u32 = 100;
 
 /// Most entries of the audit log in one answer.
 const AUDIT_ENTRIES_MAX: u32 = 1000;
+
+/// Checks the label of an arm that an experiment gets.
+pub(super) fn added_arm(experiment: &Experiment, label: &str) -> Result<Arm, Status> {
+    let invalid = |error: &dyn std::error::Error| Status::invalid_argument(explain(error));
+    let label = labels::normalized(label).map_err(|error| invalid(&error))?;
+    // Those of earlier versions may look like each other.
+    for arm in experiment.serving().specification.arms() {
+        let both = [arm.label(), label.as_ref()];
+        labels::check_distinct(both).map_err(|error| invalid(&error))?;
+    }
+    Arm::new(label).map_err(|error| invalid(&error))
+}
 
 /// Checks a request for a new experiment and computes the floor.
 pub(super) fn creation(
@@ -51,6 +64,11 @@ pub(super) fn creation(
     }
     let epsilon = Epsilon::new(message.epsilon).map_err(|error| invalid(&error))?;
     message.revision = Revision::FIRST.get();
+    for arm in &mut message.arms {
+        arm.label = labels::normalized(&arm.label).map_err(|error| invalid(&error))?.into_owned();
+    }
+    let labels = message.arms.iter().map(|arm| arm.label.as_str());
+    labels::check_distinct(labels).map_err(|error| invalid(&error))?;
     let mut parts = SpecificationParts::try_from(&message).map_err(|error| invalid(&error))?;
     parts.floor = smallest_floor(parts.mechanism, epsilon);
     let specification = Specification::new(parts).map_err(|error| invalid(&error))?;

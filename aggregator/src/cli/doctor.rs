@@ -1,5 +1,7 @@
 //! `bandana doctor`: what a device sees of an experiment, and whether it would take part.
 
+use bandana_shared::accounting::loss::PrivacyLoss;
+use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::cells::{Measurement, Metric};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{Day, ExperimentId, UnixSeconds};
@@ -24,6 +26,7 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::explain::explain;
 use crate::operator_client::{ConnectError, PATIENCE, TlsSource, Wait};
 use crate::outgoing::noticing_silence;
+use crate::views::draft::{APP_BUDGET, PAGE_BUDGET};
 use crate::views::draft_values::RewardKind as Kind;
 use crate::views::failure::Failure;
 use crate::views::table::visible;
@@ -36,7 +39,7 @@ use crate::views::table::visible;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Fields with --json: experiment_id, takes_part, findings (check: server, specification, simulation, \
-epsilon, rewards, segments, metrics, private-context, attribution-window, release-delay, shuffling, signatures, \
+epsilon, budget, rewards, segments, metrics, private-context, attribution-window, release-delay, shuffling, signatures, \
 participation, policy or clock; good; says). The exit code is 4 if a device would not take part.")]
 pub(super) struct Doctor {
     /// Id of the experiment.
@@ -56,6 +59,10 @@ pub(super) struct Doctor {
     /// The largest privacy loss of a report that the app accepts, in nats.
     #[arg(long, value_name = "NATS", default_value_t = 1.0)]
     epsilon_max: f64,
+    /// The budget of the app, in nats: the lower one of what a window and what a lifetime may cost. Of
+    /// apps it is 5, of web pages 2, unless they say otherwise.
+    #[arg(long, value_name = "NATS", default_value_t = APP_BUDGET)]
+    budget: f64,
     /// What rewards are, for the app.
     #[arg(long, value_enum, default_value_t = Kind::Binary)]
     reward_kind: Kind,
@@ -154,9 +161,10 @@ pub(super) fn run(doctor: &Doctor) -> anyhow::Result<()> {
 }
 
 impl Doctor {
-    /// The epsilon that the app accepts, and the rewards that it declares.
-    fn terms(&self) -> Result<(Epsilon, Rewards), Failure> {
+    /// The epsilon that the app accepts, its budget, and the rewards that it declares.
+    fn terms(&self) -> Result<(Epsilon, PrivacyLoss, Rewards), Failure> {
         let unusable = |error: &dyn std::error::Error| Failure::Incomplete(error.to_string());
+        let budget = PrivacyLoss::new(self.budget).map_err(|error| unusable(&error))?;
         let epsilon = Epsilon::new(self.epsilon_max).map_err(|error| unusable(&error))?;
         let (low, high) = self.ends()?;
         let range = RewardRange::new(low, high).map_err(|error| unusable(&error))?;
@@ -165,7 +173,9 @@ impl Doctor {
             Kind::Bounded => RewardKind::Bounded,
             Kind::Categorical => RewardKind::Categorical,
         };
-        let rewards = Rewards::new(kind, range, OutOfRange::Refuse, low);
+        let beyond =
+            if kind == RewardKind::Bounded { OutOfRange::Clamp } else { OutOfRange::Refuse };
+        let rewards = Rewards::new(kind, range, beyond, low);
         let rewards = rewards.map_err(|error| unusable(&error))?;
         let mut signers = self.signers.clone();
         signers.sort_unstable_by_key(|key| *key.as_bytes());
@@ -173,7 +183,7 @@ impl Doctor {
         if signers.len() < self.signers.len() {
             return Err(Failure::Incomplete("a signer is given twice; give each once".to_owned()));
         }
-        Ok((epsilon, rewards))
+        Ok((epsilon, budget, rewards))
     }
 
     fn ends(&self) -> Result<(f64, f64), Failure> {
@@ -214,7 +224,7 @@ impl Doctor {
     fn examine(
         &self,
         answer: &GetExperimentResponse,
-        (epsilon_max, declared): (Epsilon, Rewards),
+        (epsilon_max, budget, declared): (Epsilon, PrivacyLoss, Rewards),
         view: &mut DoctorView,
     ) {
         view.note("server", true, "it is there, and gives the experiment");
@@ -243,6 +253,7 @@ impl Doctor {
             epsilon <= epsilon_max,
             format!("a report costs {}; the app accepts {}", epsilon.get(), epsilon_max.get()),
         );
+        examine_budget(specification.price(), budget, view);
         examine_rewards(specification.rewards(), declared, view);
         self.examine_measurement(specification.measurement(), view);
         self.examine_timing(specification.timing(), view);
@@ -304,7 +315,9 @@ impl Doctor {
                 let (name, range) = text.split_once(':').unwrap_or((text, ""));
                 let text = format!("{name}:0.5{}{range}", if range.is_empty() { "" } else { ":" });
                 let declared = text.parse::<Metric>();
-                declared.is_ok_and(|one| (one.name(), one.values()) == (metric.name(), values))
+                let is_this =
+                    |one: Metric| one.name() == metric.name() && one.values().has_values_of(values);
+                declared.is_ok_and(is_this)
             };
             let good = self.metrics.iter().any(|text| as_declared(&text));
             let app = if good { "the app declares it" } else { "the app does not declare it so" };
@@ -366,18 +379,27 @@ impl Doctor {
     }
 }
 
+fn examine_budget(price: NanoNats, budget: PrivacyLoss, view: &mut DoctorView) {
+    let (nats, all) = (price.get() as f64 / NanoNats::PER_NAT as f64, budget.get());
+    let says = format!(
+        "a report costs {nats} nats, and the app's budget is {all}; a page's is {PAGE_BUDGET}, and \
+         another app's {APP_BUDGET}, unless they say otherwise"
+    );
+    view.note("budget", price <= NanoNats::cap(budget), says);
+}
+
 fn examine_rewards(rewards: Rewards, declared: Rewards, view: &mut DoctorView) {
     let words = |rewards: Rewards| {
         let (kind, range) = (rewards.kind(), rewards.range());
-        let beyond = match rewards.out_of_range() {
-            OutOfRange::Refuse => "refused",
-            OutOfRange::Clamp => "clamped",
-        };
-        let (low, high, default) = (range.low(), range.high(), rewards.default_reward());
-        format!("{kind:?}, {low} to {high}, {default} without one, {beyond} beyond")
+        format!("{kind:?}, {} to {}", range.low(), range.high())
     };
-    let says = format!("{}; the app has {}", words(rewards), words(declared));
-    view.note("rewards", rewards == declared, says);
+    let beyond = match rewards.out_of_range() {
+        OutOfRange::Refuse => "refused",
+        OutOfRange::Clamp => "clamped",
+    };
+    let (here, app, default) = (words(rewards), words(declared), rewards.default_reward());
+    let says = format!("{here}, {default} without one, {beyond} beyond; the app has {app}");
+    view.note("rewards", rewards.has_values_of(declared), says);
 }
 
 fn examine_day(day: Day, view: &mut DoctorView) {

@@ -1,5 +1,6 @@
 //! `bandana experiment`.
 
+use std::borrow::Cow;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ use super::consent::{Consent, Prompt};
 use super::export::{Export, export};
 use super::record::{Record, record};
 use super::{say, say_json, verdict, warn};
+use crate::labels;
 use crate::views::draft::Draft;
 use crate::views::experiment_view::{ExperimentView, FIELDS};
 use crate::views::failure::Failure;
@@ -267,7 +269,9 @@ impl Named {
             Ok(client.get_experiment_status(name).await.map_err(Failure::from)?.into_inner())
         })?;
         let arms = status.specification.unwrap_or_default().arms;
-        Ok(arm_of(&arms, text)?)
+        // As the server keeps it.
+        let label = labels::normalized(text).unwrap_or(Cow::Borrowed(text));
+        Ok(arm_of(&arms, &label)?)
     }
 
     /// Makes a change, and prints the resulting state of the experiment.
@@ -345,10 +349,10 @@ async fn create(wanted: Create) -> anyhow::Result<()> {
             warn(&format!("{path}: left out, as they are no arms of this experiment: {others}"));
         }
     }
-    let warning = draft.warning();
+    let warnings = [draft.warning().map(str::to_owned), draft.budget_warning()];
     let mut request = draft.request(wanted.accept_nonlinear_estimand)?;
     request.draft = wanted.is_draft;
-    if let Some(warning) = warning {
+    for warning in warnings.into_iter().flatten() {
         warn(&format!("warning: {warning}"));
     }
     let mut client = wanted.reach.connection.connect().await?;

@@ -62,8 +62,8 @@ pub(crate) struct Draft {
     /// High end of the rewards [default: 1, or the last category].
     #[arg(long, value_name = "REWARD", allow_negative_numbers = true)]
     reward_high: Option<f64>,
-    /// What a device does with rewards out of range; clamp is for bounded ones
-    /// [default: refuse].
+    /// What a device does with rewards out of range: clamp, to the nearer end, is for bounded ones;
+    /// refuse counts them as none [default: clamp for bounded rewards, or refuse].
     #[arg(long)]
     out_of_range: Option<OutOfRange>,
     /// Reported for an assignment without a reward [default: the low end].
@@ -262,7 +262,23 @@ impl Draft {
         };
         (curved && self.reward_kind == Some(RewardKind::Bounded)).then_some(NONLINEAR)
     }
+
+    /// A warning if clients with their default budgets can't pay for a report.
+    pub(crate) fn budget_warning(&self) -> Option<String> {
+        let is_for_users = self.simulation != Some(true);
+        let epsilon = self.epsilon.filter(|epsilon| is_for_users && *epsilon > PAGE_BUDGET)?;
+        let whose = if epsilon > APP_BUDGET { "apps and web pages" } else { "web pages" };
+        Some(format!(
+            "a report costs {epsilon} nats, which the default budget of {whose} can't pay: {PAGE_BUDGET} \
+             nats in a window of a page, {APP_BUDGET} of another app. Those that don't set a larger one \
+             show arms and never report"
+        ))
+    }
 }
+
+/// The window of the budget of an app, and of a web page, in nats, unless they say otherwise.
+pub(crate) const APP_BUDGET: f64 = 5.0;
+pub(crate) const PAGE_BUDGET: f64 = 2.0;
 
 /// Parser of a learner's name.
 fn learner() -> impl TypedValueParser<Value = Learner> {

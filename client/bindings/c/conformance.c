@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define WORDS_MAX 8
+#define WORDS_MAX 9
 
 static bandana_client *client;
 static host *carrier;
@@ -44,6 +44,9 @@ static void start(char **words) {
   if (strcmp(metric.name, "-") != 0) {
     settings.metrics = &metric;
     settings.metrics_size = 1;
+  }
+  if (sscanf(words[7], "%lf:%lf", &settings.reward_low, &settings.reward_high) == 2) {
+    settings.rewards = BANDANA_REWARDS_BOUNDED;
   }
   host *made = host_new(words[0]);
   host_prepare(made, &settings);

@@ -17,6 +17,7 @@ import threading
 import time
 
 PATIENCE = 30.0
+ENDED = 200
 FETCH = "/bandana.v1.Device/GetExperiment"
 UPLOAD = "/bandana.v1.Device/SubmitUpload"
 
@@ -186,6 +187,8 @@ class World:
         for name in ("short", "other", "signed", "button-colour"):
             self.create(name, 1, "--redraw")
         self.create("long", 600, "--redraw")
+        self.create("left", 8, "--redraw")
+        self.create("rated", 1, "--redraw", "--reward-kind", "bounded", "--reward-high", "100")
         self.create("kept", 1)
         self.create("one-half", 1, "--layer", "page:0-0.5")
         self.create("other-half", 1, "--layer", "page:0.5-1")
@@ -252,11 +255,12 @@ class Case:
         signer="-",
         segment="-",
         metric="-",
+        rewards="-",
         variables=None,
     ):
         program = self.program(variables)
         directory = directory or self.world.directory()
-        terms = (consent, lifetime, signer, segment, metric)
+        terms = (consent, lifetime, signer, segment, metric, rewards)
         program.tell("start", self.proxy.url, directory, *terms)
         return program
 
@@ -375,6 +379,46 @@ def restart(world, it):
 
 
 @case
+def an_app_that_ends_loses_no_reward(world, it):
+    directory = world.directory()
+    program = it.start(directory)
+    program.tell("join", "left")
+    program.tell("ready", "left", PATIENCE)
+    before = world.estimate("left")
+    for _ in range(ENDED):
+        _, assignment, reported = program.arm("draw", "left")
+        expect(reported, "an arm without a report")
+        program.tell("reward", assignment, 1)
+    # It waits for no window.
+    begin = time.monotonic()
+    program.tell("close")
+    expect(program.end() == 0, "the program does not end with 0")
+    expect(time.monotonic() - begin < 5, "it waits for the window")
+    program = it.start(directory)
+    program.tell("join", "left")
+    until(lambda: program.status()["accepted"] >= ENDED, f"{ENDED} reports arrive after the restart")
+    ones, made = (sum(a[n] - b[n] for a, b in zip(world.estimate("left")["arms"], before["arms"]))
+                  for n in ("ones", "reports"))
+    # Of a truth of 1, at epsilon 1, .73 are ones, and of 0, .27: .55 is more than five standard deviations from both.
+    expect(made == ENDED and ones / made > 0.55, f"{ones} ones of {made} reports of rewards of 1")
+
+
+@case
+def a_reward_beyond_the_range_is_its_end(world, it):
+    program = it.start(rewards="0:100")
+    program.tell("join", "rated")
+    program.tell("ready", "rated", PATIENCE)
+    before = world.estimate("rated")
+    for _ in range(ENDED):
+        _, assignment, _ = program.arm("draw", "rated")
+        program.tell("reward", assignment, 150)
+    until(lambda: program.status()["accepted"] >= ENDED, f"{ENDED} reports arrive")
+    ones, made = (sum(a[n] - b[n] for a, b in zip(world.estimate("rated")["arms"], before["arms"]))
+                  for n in ("ones", "reports"))
+    expect(made == ENDED and ones / made > 0.55, f"{ones} ones of {made} reports of rewards of 150")
+
+
+@case
 def kept_arms_and_layers(world, it):
     directory = world.directory()
     halves = ("one-half", "other-half")
@@ -465,10 +509,11 @@ def signatures(world, it):
 def bad_settings_and_names(world, it):
     program = it.program()
     for settings, what in (
-        ((1, -1, "-", "-", "-"), "budget"),
-        ((1, 10, "nonsense", "-", "-"), "signers"),
-        ((1, 10, "-", "Platform=ios", "-"), "segments"),
-        ((1, 10, "-", "-", "days until"), "metrics"),
+        ((1, -1, "-", "-", "-", "-"), "budget"),
+        ((1, 10, "nonsense", "-", "-", "-"), "signers"),
+        ((1, 10, "-", "Platform=ios", "-", "-"), "segments"),
+        ((1, 10, "-", "-", "days until", "-"), "metrics"),
+        ((1, 10, "-", "-", "-", "1:0"), "rewards"),
     ):
         answer = program.ask("start", it.proxy.url, world.directory(), *settings)
         expect(answer.startswith("error\t") and what in answer, answer)

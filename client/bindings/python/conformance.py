@@ -22,7 +22,7 @@ def main():
         print(answer.replace("\n", " "), flush=True)
 
 
-def start(url, directory, consent, lifetime, signer, segment, metric):
+def start(url, directory, consent, lifetime, signer, segment, metric, rewards):
     return bandana.Bandana(
         url,
         directory=directory,
@@ -32,6 +32,9 @@ def start(url, directory, consent, lifetime, signer, segment, metric):
         least_release_delay=0,
         segments={} if segment == "-" else dict([segment.split("=")]),
         metrics={} if metric == "-" else {metric: bandana.Binary()},
+        rewards=(
+            bandana.Binary() if rewards == "-" else bandana.Bounded(*map(float, rewards.split(":")))
+        ),
     )
 
 

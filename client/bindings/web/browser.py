@@ -18,6 +18,20 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PATIENCE = 30.0
 
+# What the page has kept of sums of rewards, in hexadecimal, and how a 1 looks in it.
+KEPT = """return new Promise((resolve, reject) => {
+  const request = indexedDB.open("bandana:shop", 1);
+  request.onerror = () => reject(request.error);
+  request.onsuccess = () => {
+    const read = request.result.transaction("slots").objectStore("slots").get("rewards");
+    read.onsuccess = () => {
+      request.result.close();
+      resolve(Array.from(read.result ?? [], (byte) => byte.toString(16).padStart(2, "0")).join(""));
+    };
+  };
+});"""
+ONE = "000000000000f03f"
+
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     extensions_map = {
@@ -136,6 +150,12 @@ def drive(browser, page, arguments):
     browser.open(f"{page}&experiment=long")
     arm = browser.until("arm", is_arm, "an arm")
     browser.until("spent", lambda text: text == "1 nats", "one report is paid for")
+    # It is left in the task of the click.
+    shown = "document.getElementById('arm').textContent = 'left'"
+    browser.script(f"{shown}; document.getElementById('buy').click(); location.reload()")
+    browser.until("arm", lambda text: text == arm, "the same arm after the page was left")
+    if ONE not in browser.script(KEPT):
+        raise SystemExit("the reward of a page that was left is lost")
     browser.click("buy")
     browser.until("thanks", lambda text: text == "Thank you!", "a click is a reward")
     if arguments.picture:

@@ -6,8 +6,9 @@ import { Bandana, DirectoryStore, Experiment } from "./dist/node.js";
 
 let app;
 
-async function start([url, directory, consent, lifetime, signer, segment, metric]) {
+async function start([url, directory, consent, lifetime, signer, segment, metric, range]) {
   const nats = Number(lifetime);
+  const [low, high] = range.split(":").map(Number);
   app = await Bandana.start({
     server: url,
     store: new DirectoryStore(directory),
@@ -17,6 +18,7 @@ async function start([url, directory, consent, lifetime, signer, segment, metric
     leastReleaseDelaySeconds: 0,
     segments: segment === "-" ? {} : Object.fromEntries([segment.split("=")]),
     metrics: metric === "-" ? {} : { [metric]: { kind: "binary" } },
+    rewards: range === "-" ? { kind: "binary" } : { kind: "bounded", low, high },
   });
   return "ok";
 }

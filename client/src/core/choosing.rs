@@ -366,6 +366,9 @@ impl<N: NoiseSource> Core<N> {
         if !self.clock_agrees(now) {
             return Some(Unreported::ClockDisagrees);
         }
+        if let Some(cap) = self.budget.beyond(draw.price.local) {
+            return Some(Unreported::BeyondBudget { price: draw.price.local, cap });
+        }
         match self.state.ledger.admits(draw.price, &self.budget) {
             Ok(()) => None,
             Err(Exhausted::Window) => Some(Unreported::WindowSpent),

@@ -9,6 +9,7 @@ use bandana_shared::specification::Specification;
 use super::state::CachedExperiment;
 use super::{ClientError, Core};
 use crate::acceptance::{Acceptance, Accepted};
+use crate::assignment::Unreported;
 use crate::day::is_older;
 use crate::debit::Debit;
 use crate::noise::{NoiseSource, uniform_up_to};
@@ -221,6 +222,13 @@ impl<N: NoiseSource> Core<N> {
     pub fn specification(&self, experiment_id: &ExperimentId) -> Option<&Specification> {
         self.enrolled.get(experiment_id)?.accepted?;
         Some(&self.state.cached.get(experiment_id)?.specification)
+    }
+
+    /// Reason why no assignment of an experiment ever reports, if that is its price.
+    pub(crate) fn beyond_budget(&self, experiment_id: &ExperimentId) -> Option<Unreported> {
+        let price = self.enrolled.get(experiment_id)?.accepted?.price.local;
+        let cap = self.budget.beyond(price)?;
+        Some(Unreported::BeyondBudget { price, cap })
     }
 
     /// The held specification and policy of an experiment, if they can be used, and the price of a

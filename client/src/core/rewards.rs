@@ -1,4 +1,4 @@
-//! The file of rewards: sums of open assignments, if the app asks to keep them.
+//! The file of rewards: sums of open assignments, unless the app keeps none.
 //!
 //! Its size depends on the number of open assignments, and not on which of them have rewards.
 
@@ -10,7 +10,7 @@ use crate::assignment::AssignmentId;
 use crate::sign::Sign;
 
 /// Sums of open assignments: the only raw values that are ever stored on a disk, in the app's own
-/// directory and only if the app asks for it. Neither printed nor compared.
+/// directory and unless it keeps none. Neither printed nor compared.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct PendingRewards(pub(crate) Vec<PendingReward>);
 

@@ -403,7 +403,7 @@ impl<T> Builder<WantsConsent<T>> {
             budget,
             consent,
             refusals: None,
-            keeps_rewards: false,
+            keeps_rewards: true,
             on_work: None,
             clock: Arc::new(SystemClock),
         };

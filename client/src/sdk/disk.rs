@@ -295,7 +295,6 @@ mod tests {
             )
             .budget(Budget::new(nats, 7, nats)?)
             .consent(Consent::Given)
-            .keep_pending_rewards()
             .build();
         let experiment = bandana.experiment("kept")?;
         let specification = Specification::first(

@@ -69,8 +69,8 @@ impl std::fmt::Debug for Kept {
 pub enum Slot {
     /// Everything but the sums of rewards.
     State,
-    /// The sums of rewards of open assignments; only with
-    /// [`Builder::keep_pending_rewards`](crate::Builder::keep_pending_rewards).
+    /// The sums of rewards of open assignments, unless
+    /// [`Builder::keep_pending_rewards`](crate::Builder::keep_pending_rewards) says no.
     Rewards,
 }
 
@@ -158,8 +158,8 @@ pub(super) fn restore(kept: &Kept, keeps_rewards: bool) -> Result<Restored, Stor
 impl Tasks {
     /// The next write of a host that has the storage ([`crate::Builder::host_storage`]). Reports wait
     /// until what they follow from is written, so ask whenever there may be work, before and after
-    /// each task; with [`crate::Builder::keep_pending_rewards`] also after a reward. At most one
-    /// write is under way for each slot.
+    /// each task, and after a reward, which is lost with the process until then. At most one write is
+    /// under way for each slot.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

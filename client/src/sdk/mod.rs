@@ -395,7 +395,8 @@ pub struct Status {
     /// The time of the next call, after calls that failed; `None`: the last one was answered. Call
     /// [`Bandana::wake`] when the network has changed.
     pub next_attempt: Option<Timestamp>,
-    /// The last refusal of a server's answer since this start, and what to do about it. It may be
+    /// The last refusal of a server's answer since this start, or that the app's budget is too small
+    /// for a report of an experiment, and what to do about it. It may be
     /// over: what an experiment shows now is in [`Choice`].
     pub last_refusal: Option<Trouble>,
     /// The last call since this start that failed, and what to do about it. It may be over: see

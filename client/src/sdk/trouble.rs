@@ -75,6 +75,8 @@ pub(super) struct Troubles {
 const NETWORK: &str = "it is tried again by itself; if it lasts, check the address and the network";
 const SERVER: &str = "ask the server's operator whether the experiment exists and has started, and \
                       whether the app's key is good";
+const UNPAID: &str =
+    "raise the app's budget, or have the experiment created anew with a smaller epsilon";
 const FAULTY: &str = "ask the server's operator: the server is at fault, or somebody else answers";
 
 impl Shared {
@@ -112,6 +114,12 @@ impl Shared {
             }
             (None, None) => {
                 say(Level::Debug, format_args!("experiment {experiment} was fetched"));
+                let beyond = self.core().beyond_budget(experiment);
+                if let Some(why) = beyond {
+                    let unpaid = trouble(why.to_string(), UNPAID);
+                    say(Level::Warn, format_args!("experiment {experiment}: {unpaid}"));
+                    self.troubles().refusal = Some(unpaid);
+                }
             }
         }
         self.tell_refusals();
@@ -163,7 +171,7 @@ fn advice(refusal: &Refusal) -> &'static str {
         Refusal::NotShuffled => {
             "have the experiment created with shuffling, or do not ask for it in the app"
         }
-        Refusal::Range | Refusal::Kind { .. } | Refusal::Rewards => {
+        Refusal::Range | Refusal::Kind { .. } => {
             "declare the rewards of the experiment in the app, as `bandana experiment show` has them"
         }
         Refusal::AttributionWindow { .. } | Refusal::ReleaseDelay { .. } => {

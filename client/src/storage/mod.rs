@@ -4,7 +4,7 @@
 //! - `ledger`: two slots of 1 KiB that are written in turn, each with the number of a write and the
 //!   budget spent up to that write; after them the number of the last completed write;
 //! - `state`: the whole state after some write, and the changes since;
-//! - `rewards`: sums of rewards, only if the app asked for it, and zeros in place of erased ones;
+//! - `rewards`: sums of rewards, unless the app keeps none, and zeros in place of erased ones;
 //! - `starts`: the number of starts, from which ids of assignments begin;
 //! - `lock`; `installed`, which distinguishes a loss from a first start; and `opted-out`, which a
 //!   reset keeps, as it does `starts`.

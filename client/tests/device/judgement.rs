@@ -41,6 +41,12 @@ fn what_the_app_did_not_agree_to_is_refused() -> Result<(), Failure> {
     };
     let liked = Rewards::new(RewardKind::Binary, RewardRange::UNIT, OutOfRange::Refuse, 1.0)?;
     let wider = Rewards::bounded(RewardRange::new(0.0, 2.0)?);
+    let refusing = Rewards::new(RewardKind::Bounded, RewardRange::UNIT, OutOfRange::Refuse, 0.5)?;
+    let of_unit = || {
+        Acceptance::unsigned(epsilon, Rewards::bounded(RewardRange::UNIT))
+            .least_attribution_window(Duration::ZERO)
+            .least_release_delay(Duration::ZERO)
+    };
     for (acceptance, specification, expected) in [
         (agreed(), offered.clone(), None),
         (
@@ -58,14 +64,8 @@ fn what_the_app_did_not_agree_to_is_refused() -> Result<(), Failure> {
             offered.clone(),
             Some(Refusal::Epsilon { offered: 1.0, accepted: 0.99 }),
         ),
-        (
-            Acceptance::unsigned(epsilon, Rewards::bounded(RewardRange::UNIT))
-                .least_attribution_window(Duration::ZERO)
-                .least_release_delay(Duration::ZERO),
-            offered.clone(),
-            Some(Refusal::Kind { accepted: RewardKind::Bounded }),
-        ),
-        (agreed(), bounded, Some(Refusal::Kind { accepted: RewardKind::Binary })),
+        (of_unit(), offered.clone(), Some(Refusal::Kind { accepted: RewardKind::Bounded })),
+        (agreed(), bounded.clone(), Some(Refusal::Kind { accepted: RewardKind::Binary })),
         (
             Acceptance::unsigned(epsilon, wider)
                 .least_attribution_window(Duration::ZERO)
@@ -73,15 +73,10 @@ fn what_the_app_did_not_agree_to_is_refused() -> Result<(), Failure> {
             offered.clone(),
             Some(Refusal::Range),
         ),
-        // An app that counts no reaction as 0 does not take part in an experiment that counts it as
-        // 1.
-        (
-            Acceptance::unsigned(epsilon, liked)
-                .least_attribution_window(Duration::ZERO)
-                .least_release_delay(Duration::ZERO),
-            offered.clone(),
-            Some(Refusal::Rewards),
-        ),
+        // What counts without a reward and beyond the range is the experiment's to say.
+        (agreed(), Specification::new(parts(1.0, liked)?)?, None),
+        (of_unit(), Specification::new(parts(1.0, refusing)?)?, None),
+        (of_unit(), bounded, None),
         (
             agreed().pinned(vec![Digest::new([0; 16])]),
             offered.clone(),

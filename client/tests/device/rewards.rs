@@ -60,6 +60,16 @@ fn bounded_rewards_are_summed_and_clamped() -> Result<(), Failure> {
 }
 
 #[test]
+fn an_arm_that_earns_beyond_the_range_is_estimated_at_its_end() -> Result<(), Failure> {
+    // As every app declares it, and as `experiment create` makes it.
+    let rewards = Rewards::bounded(RewardRange::new(0.0, 100.0)?);
+    for (added, bit) in [(&[150.0][..], true), (&[-150.0], false), (&[-1e9, 150.0], true)] {
+        assert_eq!(bit_after(rewards, added)?, bit, "{added:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn the_default_reward_is_reported_when_there_was_none() -> Result<(), Failure> {
     let liked = Rewards::new(RewardKind::Binary, RewardRange::UNIT, OutOfRange::Refuse, 1.0)?;
     assert!(bit_after(liked, &[])?);
@@ -69,8 +79,8 @@ fn the_default_reward_is_reported_when_there_was_none() -> Result<(), Failure> {
 
 #[test]
 fn rewards_that_are_not_admitted_are_refused_without_being_shown() -> Result<(), Failure> {
-    let clamped = Rewards::new(RewardKind::Bounded, RewardRange::UNIT, OutOfRange::Clamp, 0.0)?;
-    let bounded = Rewards::bounded(RewardRange::UNIT);
+    let clamped = Rewards::bounded(RewardRange::UNIT);
+    let bounded = Rewards::new(RewardKind::Bounded, RewardRange::UNIT, OutOfRange::Refuse, 0.0)?;
     for (rewards, value, refused) in [
         (Rewards::binary(), 0.123_456, Some("neither 0 nor 1")),
         (Rewards::binary(), -1.0, Some("neither 0 nor 1")),
@@ -174,6 +184,8 @@ fn a_privatizer_keeps_to_its_probabilities() -> Result<(), Failure> {
         let share = f64::from(ones) / 100_000.0;
         assert!((share - expected).abs() < 0.0077, "{share} instead of {expected}");
     }
+    let refusing = Rewards::new(RewardKind::Bounded, RewardRange::UNIT, OutOfRange::Refuse, 0.0)?;
+    let privatizer = Privatizer::new(&Specification::new(parts(1.0, refusing)?)?);
     let outside = privatizer.privatize(&Reward::new(2.0)?, &mut noise);
     assert!(matches!(outside, Err(PrivatizeError::OutOfRange { .. })));
     Ok(())

@@ -190,7 +190,6 @@ fn a_host_is_told_of_work_once_and_never_of_a_reward() -> Result<(), Failure> {
     let told = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&told);
     let (bandana, mut tasks) = builder(directory.path(), &clock, 100)?
-        .keep_pending_rewards()
         .on_work(move || {
             counter.fetch_add(1, Ordering::SeqCst);
         })

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use bandana_client::{Bandana, FetchTask, Unreported};
+use bandana_client::{Bandana, FetchTask, Task, Unreported};
+use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{ArmIndex, ExperimentId};
 
 use super::{Failure, Hands, NAME, fetched, serve, specification, started};
@@ -49,6 +50,24 @@ fn the_newest_of_several_assignments_is_shown() -> Result<(), Failure> {
     let id = |choice: &bandana_client::Choice| choice.assignment().map(|a| a.id().get());
     assert_ne!(id(&first), id(&second));
     assert_eq!(id(&experiment.choose()), id(&second));
+    Ok(())
+}
+
+#[test]
+fn an_experiment_that_the_whole_budget_can_not_pay_is_told_apart_from_a_spent_one()
+-> Result<(), Failure> {
+    let directory = tempfile::tempdir()?;
+    let (bandana, mut tasks) = started(directory.path(), &Hands::new(), 0)?;
+    let choice = bandana.experiment(NAME)?.choose();
+    let why = choice.assignment().and_then(bandana_client::Assignment::unreported);
+    let (price, cap) = (NanoNats::new(NanoNats::PER_NAT), NanoNats::ZERO);
+    assert_eq!(why, Some(Unreported::BeyondBudget { price, cap }));
+    let status = bandana.status();
+    let told = status.last_refusal.ok_or("no trouble is told")?.to_string();
+    assert!(told.contains("costs 1 nats, and the whole budget of the app is 0"), "{told}");
+    assert!(told.contains("raise the app's budget"), "{told}");
+    assert_eq!(status.spent.lifetime, NanoNats::ZERO);
+    assert!(matches!(tasks.next_task()?, Task::Wait(_) | Task::Done));
     Ok(())
 }
 

@@ -58,7 +58,7 @@ fn started(
     keeps: bool,
 ) -> Result<(Bandana, Tasks), Failure> {
     let builder = builder_accepting(path, clock, terms, 100_000)?;
-    let builder = if keeps { builder.keep_pending_rewards() } else { builder };
+    let builder = builder.keep_pending_rewards(keeps);
     let (bandana, tasks) = builder.build();
     bandana.experiment(NAME)?;
     Ok((bandana, tasks))

@@ -24,7 +24,6 @@ impl Host {
             .accept(acceptance()?)
             .budget(budget(100)?)
             .consent(Consent::Given)
-            .keep_pending_rewards()
             .clock(Arc::<Hands>::clone(clock))
             .build())
     }

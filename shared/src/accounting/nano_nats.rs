@@ -9,7 +9,7 @@ use crate::epsilon::Epsilon;
 /// A privacy loss of 0 to 2^64 - 1 nano-nats, about 1.8e10 nats.
 ///
 /// Sums of whole numbers don't depend on their order and don't drift, so a ledger of a million
-/// reports is exact. The price of one report is rounded up.
+/// reports is exact. The price of one report is rounded up, unless its channel loses less.
 ///
 /// ```
 /// use bandana_shared::{accounting::nano_nats::NanoNats, epsilon::Epsilon};
@@ -40,7 +40,29 @@ impl NanoNats {
         self.0
     }
 
-    /// The price of one report, rounded up: 954 to 32 000 000 000.
+    /// The whole nano-nats that `nats` is written for: those of which it is the nearest floating-point
+    /// number, as 0.2 is of 200 000 000, though it is a little more; `None`: there are none.
+    ///
+    /// ```
+    /// use bandana_shared::accounting::nano_nats::NanoNats;
+    /// assert_eq!(NanoNats::of_decimal(0.2), Some(NanoNats::new(200_000_000)));
+    /// assert_eq!(NanoNats::of_decimal(2.0_f64.ln()), None);
+    /// ```
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::float_cmp,
+        reason = "the number is whole, and the nearest one is meant"
+    )]
+    pub fn of_decimal(nats: f64) -> Option<Self> {
+        let nano_nats = (nats * Self::PER_NAT as f64).round();
+        // Both whole numbers are exact, so the quotient is the nearest number to theirs.
+        let is_exact = (0.0..=(1_u64 << f64::MANTISSA_DIGITS) as f64).contains(&nano_nats);
+        (is_exact && nano_nats / Self::PER_NAT as f64 == nats).then_some(Self(nano_nats as u64))
+    }
+
+    /// The price of one report by its ε alone, rounded up: 954 to 32 000 000 000. What a report of an
+    /// experiment costs is in [`crate::specification::Specification::price`].
     pub fn from_epsilon(epsilon: Epsilon) -> Self {
         Self(ceiling_of_nats(epsilon.get()).unwrap_or(u64::MAX))
     }
@@ -53,8 +75,19 @@ impl NanoNats {
         ceiling_of_nats(loss.get()).map(Self).ok_or(NanoNatsError(loss.get()))
     }
 
-    /// A cap in whole nano-nats, rounded down, and at most [`Self::MAX`].
+    /// A cap in whole nano-nats: those of [`Self::of_decimal`], or else rounded down, and at most
+    /// [`Self::MAX`].
+    ///
+    /// ```
+    /// use bandana_shared::accounting::{loss::PrivacyLoss, nano_nats::NanoNats};
+    /// // Three tenths, of which the nearest floating-point number is a little less.
+    /// assert_eq!(NanoNats::cap(PrivacyLoss::new(0.3)?), NanoNats::new(300_000_000));
+    /// # Ok::<(), bandana_shared::accounting::loss::PrivacyLossError>(())
+    /// ```
     pub fn cap(loss: PrivacyLoss) -> Self {
+        if let Some(decimal) = Self::of_decimal(loss.get()) {
+            return decimal;
+        }
         match ceiling_of_nats(loss.get()) {
             Some(ceiling) if Self(ceiling).to_loss() > loss => Self(ceiling.saturating_sub(1)),
             Some(ceiling) => Self(ceiling),

@@ -125,7 +125,7 @@ impl Metric {
     }
 }
 
-/// What `FromStr` reads, if values out of range are refused and the default is the least one.
+/// What `FromStr` reads, if numbers out of range are clamped and the default is the least one.
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.name, self.share.share())?;
@@ -142,7 +142,7 @@ impl fmt::Display for Metric {
 }
 
 /// Reads `returned:0.1`, a yes or no that a tenth of the assignments report; `minutes:0.1:0..60`, a
-/// number in this range, of which the least is the default; and either with a limit, as in
+/// number in this range, those beyond it as its nearer end, of which the least is the default; and either with a limit, as in
 /// `returned:0.1:at-most=0.3`.
 impl std::str::FromStr for Metric {
     type Err = CellsError;

@@ -164,7 +164,7 @@ pub(super) fn examples() -> anyhow::Result<Vec<Specification>> {
     flat.mechanism = Mechanism::Quadratic(Curvature::from_units(0)?);
     let mut linear = full.clone();
     linear.mechanism = Mechanism::Linear;
-    linear.rewards = Rewards::bounded(RewardRange::UNIT);
+    linear.rewards = Rewards::new(RewardKind::Bounded, RewardRange::UNIT, OutOfRange::Refuse, 0.0)?;
     let mut exponential = linear.clone();
     exponential.mechanism = Mechanism::Exponential;
     let mut many = linear.clone();
@@ -235,11 +235,17 @@ fn private_context() -> anyhow::Result<Measurement> {
 fn measurement() -> anyhow::Result<Measurement> {
     let metrics =
         ["returned:0.2:at-most=0.3", "minutes:0.05:-1..60:at-least=0", "crashed:0.000001"];
+    let mut metrics: Vec<Metric> = metrics.into_iter().map(str::parse).collect::<Result<_, _>>()?;
+    // One that refuses numbers beyond its range.
+    let minutes = RewardRange::new(-1.0, 60.0)?;
+    let minutes = Rewards::new(RewardKind::Bounded, minutes, OutOfRange::Refuse, -1.0)?;
+    metrics[1] =
+        Metric::new("minutes", minutes, metrics[1].share())?.limited(Limit::AtLeast(0.0))?;
     let segmentations = ["platform=ios,android,日本", "age=young,old"].map(str::parse);
     let segmentations = segmentations.into_iter().collect::<Result<_, _>>()?;
     Ok(Measurement {
         segmentations: Segmentations::new(segmentations)?,
-        metrics: metrics.map(str::parse).into_iter().collect::<Result<_, _>>()?,
+        metrics,
         ..Measurement::REWARDS_ONLY
     })
 }

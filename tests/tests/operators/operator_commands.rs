@@ -493,6 +493,7 @@ async fn the_doctor_tells_whether_devices_take_part_and_why_not() -> anyhow::Res
     for (rest, check) in [
         (&[][..], "release-delay"),
         (&["--epsilon-max", "0.5"], "epsilon"),
+        (&["--budget", "0.9"], "budget"),
         (&["--reward-kind", "bounded"], "rewards"),
         (&["--range", "-1:1"], "rewards"),
         (&["--signer", key], "signatures"),

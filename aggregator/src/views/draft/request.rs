@@ -77,7 +77,7 @@ impl Draft {
                     .to_owned(),
             ));
         }
-        let reward_low = self.reward_low.unwrap_or(0.0);
+        let (reward_low, out_of_range) = (self.reward_low.unwrap_or(0.0), self.beyond_range(kind));
         let last = self.categories.map_or(1.0, |categories| f64::from(categories) - 1.0);
         let learner = self.learner(kind)?;
         let is_simulation = self.simulation.unwrap_or(false);
@@ -94,10 +94,7 @@ impl Draft {
             },
             reward_low,
             reward_high: self.reward_high.unwrap_or(last),
-            out_of_range: match self.out_of_range.unwrap_or(OutOfRange::Refuse) {
-                OutOfRange::Refuse => v1::OutOfRange::Refuse.into(),
-                OutOfRange::Clamp => v1::OutOfRange::Clamp.into(),
-            },
+            out_of_range: out_of_range.into(),
             default_reward: self.default_reward.unwrap_or(reward_low),
             mechanism: Some(mechanism),
             arms: self.arms.into_iter().map(|label| v1::Arm { label, retired: false }).collect(),
@@ -122,6 +119,14 @@ impl Draft {
             prior_discount: self.prior_discount.unwrap_or(0.0),
             arm_costs,
         })
+    }
+
+    /// What a device does with rewards out of range.
+    fn beyond_range(&self, kind: RewardKind) -> v1::OutOfRange {
+        match (self.out_of_range, kind) {
+            (Some(OutOfRange::Clamp), _) | (None, RewardKind::Bounded) => v1::OutOfRange::Clamp,
+            _ => v1::OutOfRange::Refuse,
+        }
     }
 
     /// The kind of the rewards.

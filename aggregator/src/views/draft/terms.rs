@@ -1,5 +1,6 @@
 //! Terms of the arms of a new experiment: what is known of them beforehand, and what they cost.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -9,6 +10,7 @@ use bandana_shared::estimate::manipulation_gain;
 use bandana_shared::wire::v1::{ArmCost, ArmPrior};
 
 use super::Draft;
+use crate::labels;
 use crate::views::failure::Failure;
 
 /// The columns that a file of priors may have for each part, in the order of preference. The last ones
@@ -90,7 +92,9 @@ impl Draft {
     }
 
     fn labelled(&self, label: &str) -> Result<u32, Failure> {
-        let arm = self.arms.iter().position(|arm| arm == label);
+        // As the server keeps them.
+        let kept = |label| labels::normalized(label).unwrap_or(Cow::Borrowed(label));
+        let arm = self.arms.iter().position(|arm| kept(arm) == kept(label));
         arm.and_then(|arm| u32::try_from(arm).ok()).ok_or_else(|| {
             let arms = self.arms.join(", ");
             Failure::Refused(format!("no arm is called {label:?}; the arms are {arms}"))

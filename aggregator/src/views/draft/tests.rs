@@ -25,6 +25,16 @@ fn defaults_make_a_binary_linear_experiment() {
 }
 
 #[test]
+fn rewards_of_a_range_are_clamped_unless_the_draft_says_otherwise() {
+    let treatment = |more: &str| {
+        let text = format!("{COMPLETE}reward_kind = \"bounded\"\nreward_high = 100\n{more}");
+        draft(&text).request(false).unwrap().specification.unwrap().out_of_range()
+    };
+    assert_eq!(treatment(""), v1::OutOfRange::Clamp);
+    assert_eq!(treatment("out_of_range = \"refuse\""), v1::OutOfRange::Refuse);
+}
+
+#[test]
 fn flags_count_more_than_the_file() {
     let flags = draft("epsilon = 2.0\narms = [\"z\"]\nsimulation = true");
     let request = flags.over(draft(COMPLETE)).request(false).unwrap();

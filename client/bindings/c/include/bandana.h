@@ -137,7 +137,9 @@ typedef struct {
   double lifetime_budget;
   // The key of the app; NULL, the default: none.
   const char *app_key;
-  // Whether sums of rewards are kept in the store. Default: false.
+  // Whether sums of rewards of open assignments are kept in the store, so that the end of the
+  // process does not lose them. Default: true. With false no raw reward rests on a disk, and an
+  // assignment that was open at the end counts as one without those rewards.
   bool keep_pending_rewards;
   // The shortest release delay that the app accepts, in seconds; below 0, the default: the
   // library's.
@@ -362,7 +364,8 @@ void bandana_choice_free(bandana_choice *choice);
 // As for `bandana_reward`.
 bandana_step *bandana_next_step(const bandana_client *client);
 
-// The next write, and no call: with storage by the host, also after a reward. NULL: there is none.
+// The next write, and no call: also after a reward, which is lost with the process until then. NULL:
+// there is none; with a directory the writes were made. Blocks on the disk then.
 //
 // # Safety
 // As for `bandana_reward`.

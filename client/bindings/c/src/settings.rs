@@ -87,7 +87,9 @@ pub struct bandana_settings {
     pub lifetime_budget: f64,
     /// The key of the app; NULL, the default: none.
     pub app_key: *const c_char,
-    /// Whether sums of rewards are kept in the store. Default: false.
+    /// Whether sums of rewards of open assignments are kept in the store, so that the end of the
+    /// process does not lose them. Default: true. With false no raw reward rests on a disk, and an
+    /// assignment that was open at the end counts as one without those rewards.
     pub keep_pending_rewards: bool,
     /// The shortest release delay that the app accepts, in seconds; below 0, the default: the
     /// library's.
@@ -138,7 +140,7 @@ pub extern "C" fn bandana_default_settings() -> bandana_settings {
         window_days: 7,
         lifetime_budget: 20.0,
         app_key: null(),
-        keep_pending_rewards: false,
+        keep_pending_rewards: true,
         least_release_delay_seconds: -1,
         report_once_days: -1,
         segments: null(),

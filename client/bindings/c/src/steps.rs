@@ -68,7 +68,8 @@ pub unsafe extern "C" fn bandana_next_step(client: *const bandana_client) -> *mu
     contain(std::ptr::null_mut(), || hand_out_step(client.map_or(Step::Closed, Bandana::next_step)))
 }
 
-/// The next write, and no call: with storage by the host, also after a reward. NULL: there is none.
+/// The next write, and no call: also after a reward, which is lost with the process until then. NULL:
+/// there is none; with a directory the writes were made. Blocks on the disk then.
 ///
 /// # Safety
 /// As for `bandana_reward`.

@@ -37,7 +37,9 @@ pub struct Configuration {
     pub consent: bool,
     /// The key of the app, if the operator has given it one: the same for all installations.
     pub app_key: Option<String>,
-    /// Whether the sums of rewards are kept in the store, so that a restart does not lose them.
+    /// Whether the sums of rewards of open assignments are kept in the store, so that the end of the
+    /// process does not lose them. Without, no raw reward rests on a disk, and an assignment that was
+    /// open when the process ended counts as one without those rewards.
     pub keep_pending_rewards: bool,
     /// The shortest release delay that the app accepts, in seconds; `None`: that of the library.
     pub least_release_delay_seconds: Option<u64>,
@@ -54,7 +56,7 @@ pub struct Configuration {
 
 impl Configuration {
     /// Binary rewards, at most ε = 1 for a report, at most 5 nats in 7 days and 20 in all, of
-    /// experiments that nobody signs.
+    /// experiments that nobody signs; sums of rewards are kept in the store, if there is one.
     pub fn new(store: Store, consent: bool) -> Self {
         Self {
             store,
@@ -66,7 +68,7 @@ impl Configuration {
             lifetime_budget: 20.0,
             consent,
             app_key: None,
-            keep_pending_rewards: false,
+            keep_pending_rewards: true,
             least_release_delay_seconds: None,
             report_once_days: None,
             segments: Vec::new(),
@@ -89,10 +91,8 @@ impl Configuration {
             Store::Host { state, rewards } => builder.host_storage(Kept { state, rewards }),
         };
         let consent = if self.consent { Consent::Given } else { Consent::Withheld };
-        let mut ready = builder.accept(acceptance).budget(budget).consent(consent);
-        if self.keep_pending_rewards {
-            ready = ready.keep_pending_rewards();
-        }
+        let ready = builder.accept(acceptance).budget(budget).consent(consent);
+        let mut ready = ready.keep_pending_rewards(self.keep_pending_rewards);
         if let Some((experiment, acceptance)) = refusals {
             ready = ready.report_refusals(experiment, acceptance);
         }

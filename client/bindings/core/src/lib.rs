@@ -277,9 +277,21 @@ impl Bandana {
         }
     }
 
-    /// The next write, and no call: with storage by the host, also after a reward.
+    /// The next write, and no call: with storage by the host, also after a reward. With a directory
+    /// the writes are made in this call, and there is none: see [`Self::write`].
     pub fn next_write(&self) -> Option<Write> {
-        lock(&self.tasks).as_mut()?.next_write().map(|write| Write::of(&write))
+        let mut tasks = lock(&self.tasks);
+        let tasks = tasks.as_mut()?;
+        tasks.write();
+        tasks.next_write().map(|write| Write::of(&write))
+    }
+
+    /// Makes the writes that are due to a directory, and no call: also after a reward, which is lost
+    /// with the process until then. Blocks on the disk.
+    pub fn write(&self) {
+        if let Some(tasks) = lock(&self.tasks).as_mut() {
+            tasks.write();
+        }
     }
 
     /// Tells the answer to a call: its status, the headers `content-type` and `retry-after`, and its

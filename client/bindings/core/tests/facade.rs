@@ -74,8 +74,7 @@ struct Kept {
 
 fn start(kept: &Kept) -> Result<Bandana, SetupError> {
     let Kept { state, rewards } = kept.clone();
-    let settings = Configuration::new(Store::Host { state, rewards }, true);
-    Bandana::start(Configuration { keep_pending_rewards: true, ..settings }, || {})
+    Bandana::start(Configuration::new(Store::Host { state, rewards }, true), || {})
 }
 
 /// Makes the writes that are due, and returns the first other step.

@@ -13,7 +13,7 @@ import org.bandana.core.SetupException
 
 fun start(words: List<String>): Bandana {
     val (url, directory, consent, lifetime, signer) = words
-    val (segment, metric) = words.drop(5)
+    val (segment, metric, range) = words.drop(5)
     val nats = lifetime.toDouble()
     val settings = Settings(
         consent = consent == "1",
@@ -23,6 +23,8 @@ fun start(words: List<String>): Bandana {
         leastReleaseDelaySeconds = 0,
         segments = if (segment == "-") emptyMap() else mapOf(segment.split("=").let { (name, value) -> name to value }),
         metrics = if (metric == "-") emptyMap() else mapOf(metric to RewardTerms.Binary),
+        rewards = if (range == "-") RewardTerms.Binary
+        else range.split(":").map(String::toDouble).let { (low, high) -> RewardTerms.Bounded(low, high) },
     )
     return Bandana(HttpTransport(url), settings)
 }

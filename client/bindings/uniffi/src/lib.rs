@@ -4,7 +4,7 @@
 //! since a crate can't derive for the types of another; a difference does not compile.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bandana_bindings::{
     Call, Choice, Configuration, Header, Metric, RefusalTerms, RewardTerms, Segment, SetupError,
@@ -158,21 +158,43 @@ pub enum Step {
 /// in the middle of `choose`, with whatever signal handlers and locks it has.
 #[derive(Debug, Default)]
 struct Signal {
-    has_work: Mutex<bool>,
+    raised: Mutex<Raised>,
     changed: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct Raised {
+    has_work: bool,
+    /// A reward is to be written. It ends no wait.
+    has_reward: bool,
+}
+
 impl Signal {
-    fn raise(&self) {
-        *self.has_work.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    fn raise(&self, change: impl FnOnce(&mut Raised)) {
+        change(&mut self.raised.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
     }
 
-    /// Waits until it is raised, for at most `patience`, and lowers it.
-    fn wait(&self, patience: Duration) {
-        let has_work = self.has_work.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(has_work, patience, |has_work| !*has_work);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    /// Waits until there is work, for at most `patience`. Calls `write` meanwhile, after rewards.
+    #[expect(clippy::disallowed_methods, reason = "a host waits by the clock of its system")]
+    fn wait(&self, patience: Duration, write: impl Fn()) {
+        let end = Instant::now().checked_add(patience);
+        let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let left = end.map_or(patience, |end| end.saturating_duration_since(Instant::now()));
+            let is_idle = |raised: &mut Raised| !raised.has_work && !raised.has_reward;
+            let waited = self.changed.wait_timeout_while(raised, left, is_idle);
+            raised = waited.unwrap_or_else(PoisonError::into_inner).0;
+            // What is to be written is, with the next step.
+            if raised.has_work || !raised.has_reward || left.is_zero() {
+                raised.has_work = false;
+                return;
+            }
+            raised.has_reward = false;
+            drop(raised);
+            write();
+            raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
@@ -193,14 +215,15 @@ impl Core {
     pub fn start(configuration: Configuration) -> Result<Arc<Self>, SetupError> {
         let signal = Arc::new(Signal::default());
         let raised = Arc::clone(&signal);
-        let client = bandana_bindings::Bandana::start(configuration, move || raised.raise())?;
+        let tell = move || raised.raise(|raised| raised.has_work = true);
+        let client = bandana_bindings::Bandana::start(configuration, tell)?;
         Ok(Arc::new(Self { client, signal }))
     }
 
     /// Waits until there may be a step to take, for at most so long; at once if there was one since the
     /// last wait. Never ends because of a reward.
     pub fn wait_for_work(&self, milliseconds: u64) {
-        self.signal.wait(Duration::from_millis(milliseconds));
+        self.signal.wait(Duration::from_millis(milliseconds), || self.client.write());
     }
 
     /// Takes part in an experiment.
@@ -238,12 +261,12 @@ impl Core {
 
     /// Adds a reward to an assignment. Returns whether its window lasts.
     pub fn reward(&self, assignment: u64, reward: f64) -> bool {
-        self.client.reward(assignment, reward)
+        self.rewarded(self.client.reward(assignment, reward))
     }
 
     /// Adds a value of a metric to an assignment. Returns whether its window lasts.
     pub fn measure(&self, assignment: u64, metric: &str, value: f64) -> bool {
-        self.client.measure(assignment, metric, value)
+        self.rewarded(self.client.measure(assignment, metric, value))
     }
 
     /// How the client stands.
@@ -302,6 +325,41 @@ impl Core {
     /// Ends everything. In Kotlin `close` is what frees the object.
     pub fn end(&self) {
         self.client.close();
-        self.signal.raise();
+        self.signal.raise(|raised| raised.has_work = true);
+    }
+}
+
+impl Core {
+    /// Has a reward written by the thread that waits for work, so that an app which is killed has it.
+    fn rewarded(&self, counts: bool) -> bool {
+        self.signal.raise(|raised| raised.has_reward = true);
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_reward_is_written_and_ends_no_wait() {
+        let signal = Arc::new(Signal::default());
+        let (tell, told) = channel();
+        let waiting = Arc::clone(&signal);
+        let waits = std::thread::spawn(move || {
+            waiting.wait(Duration::from_mins(10), || tell.send(()).unwrap());
+        });
+        for _ in 0..3 {
+            signal.raise(|raised| raised.has_reward = true);
+            told.recv().unwrap();
+            assert!(!waits.is_finished());
+        }
+        signal.raise(|raised| raised.has_work = true);
+        waits.join().unwrap();
+        // However many rewards come, a wait ends in time.
+        signal.raise(|raised| raised.has_reward = true);
+        signal.wait(Duration::ZERO, || signal.raise(|raised| raised.has_reward = true));
     }
 }

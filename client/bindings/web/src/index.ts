@@ -361,6 +361,8 @@ export class Bandana {
   protected listen(signal: AbortSignal): void {
     if (typeof addEventListener === "function" && typeof document !== "undefined") {
       addEventListener("online", () => this.wake(), { signal });
+      // A page that is left has its rewards kept.
+      addEventListener("pagehide", () => void this.#write(), { signal });
       document.addEventListener(
         "visibilitychange",
         () => document.visibilityState === "visible" && this.wake(),
@@ -537,7 +539,10 @@ export class Bandana {
     await this.#sums;
   }
 
-  /** Ends everything: what is pending is written, and the store is free for another client. */
+  /**
+   * Ends everything: what is pending is written, rewards too, and the store is free for another client. It
+   * waits for no window.
+   */
   close(): Promise<void> {
     this.#closed ??= (async () => {
       clearTimeout(this.#timer);

@@ -38,8 +38,10 @@ export interface Settings {
   /** The key of the app, the same for all installations. */
   appKey?: string;
   /**
-   * Whether sums of rewards are kept in the store while their windows last, so that a reload does not
-   * lose them. They then lie on the disk as they are. Default: false.
+   * Whether the rewards of assignments whose windows last are kept in the store, so that a page that is
+   * left or loaded again does not lose them. They lie there as they are until their window ends. Default:
+   * true. With `false` no raw reward rests on the disk, and an assignment that was open when its page was
+   * left counts as one without those rewards.
    */
   keepPendingRewards?: boolean;
   /** The shortest release delay that the app accepts, in seconds. */
@@ -152,7 +154,7 @@ export function flat(settings: Settings): Record<string, unknown> {
     windowDays: budget.days,
     lifetimeBudget: budget.lifetime,
     appKey: settings.appKey,
-    keepPendingRewards: settings.keepPendingRewards ?? false,
+    keepPendingRewards: settings.keepPendingRewards ?? true,
     leastReleaseDelaySeconds: settings.leastReleaseDelaySeconds,
     reportOnceDays: settings.reportOnceDays,
     segments: Object.entries(settings.segments ?? {}).map(([name, value]) => ({ name, value })),

@@ -81,6 +81,8 @@ export class PageStore implements Store {
       } else {
         slots.put(bytes, slot);
       }
+      // At once: a page that is left hears of no request, and what it has not committed is undone.
+      transaction.commit?.();
     });
   }
 

@@ -37,10 +37,12 @@ impl<T> Builder<Ready<T>> {
         self
     }
 
-    /// Keeps the sums of rewards of open assignments in the directory too, so that they survive the
-    /// end of the process; a power cut, or a kill in the middle of a write, may lose them. Without
-    /// this setting, an assignment that was open when the app ended reports only later rewards, or
-    /// the default reward. Has no effect on a client in memory.
+    /// Whether the sums of rewards of open assignments are kept in the directory, or by the host that
+    /// has the storage, so that they survive the end of the process; a power cut, or a kill in the
+    /// middle of a write, may lose them. Default: they are. With `false` no raw reward ever rests on a
+    /// disk, and an assignment that was open when the app ended reports only later rewards, or the
+    /// default reward: an app that ends before its windows do then measures less than is true. Has no
+    /// effect on a client in memory, whose open assignments report nothing once it has ended.
     ///
     /// ```
     #[doc = include_str!("../../example.txt")]
@@ -48,8 +50,8 @@ impl<T> Builder<Ready<T>> {
     ///
     /// # let app = tempfile::tempdir()?;
     /// # let builder = agree(Bandana::builder().host_transport().directory(app.path()))?;
-    /// // The user may continue tomorrow.
-    /// let builder = builder.keep_pending_rewards();
+    /// // Of what the user likes, nothing may rest on the device, not even in the app's directory.
+    /// let builder = builder.keep_pending_rewards(false);
     /// # let clock = started()?.2;
     /// # let (bandana, mut tasks) = builder.clock(clock.clone()).build();
     /// # bandana.experiment("button-colour")?;
@@ -57,20 +59,20 @@ impl<T> Builder<Ready<T>> {
     /// let choice = bandana.experiment("button-colour")?.choose();
     /// choice.reward(1.0);
     /// # tasks.write();
-    /// assert!(app.path().join("rewards").exists());
+    /// assert!(!app.path().join("rewards").exists());
     /// # Ok::<(), Failure>(())
     /// ```
     ///
     /// # Privacy
-    /// This is the only case in which raw rewards are stored on a disk. They are in the app's own
+    /// Those sums are the only raw rewards that are stored on a disk. They are in the app's own
     /// directory, readable by its owner only, and overwritten once the private bit is written.
     /// Neither is synced by itself: a power cut in the seconds after that can bring a sum back, until
     /// the next start, which ignores it and erases it durably. Writing them sends nothing. The write's
     /// size does not depend on the rewards, and it is left to the operating system; uploads share the
     /// disk's time with it, and do not wait for it otherwise.
     #[cfg(feature = "storage")]
-    pub fn keep_pending_rewards(mut self) -> Self {
-        self.step.settings.keeps_rewards = true;
+    pub fn keep_pending_rewards(mut self, keep: bool) -> Self {
+        self.step.settings.keeps_rewards = keep;
         self
     }
 
@@ -153,8 +155,8 @@ impl Builder<Ready<HostTransport>> {
     ///
     /// # Privacy
     /// It is never called because of a reward, so calls that it leads to tell nothing of one. Sums of
-    /// rewards that are kept ([`Builder::keep_pending_rewards`]) are written with the next task, or by
-    /// [`Tasks::write`].
+    /// rewards that are kept ([`Builder::keep_pending_rewards`]) are written with the next task, by
+    /// [`Tasks::write`], which may follow a reward, or when the tasks are dropped.
     pub fn on_work(mut self, schedule: impl Fn() + Send + Sync + 'static) -> Self {
         self.step.settings.on_work = Some(Box::new(schedule));
         self

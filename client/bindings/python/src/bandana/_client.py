@@ -225,7 +225,10 @@ class Bandana:
     the user is kept.
     ``directory`` keeps the ledger, open assignments and unsent reports: it must be the app's own,
     used by one client at a time, and left out of backups. With ``directory=None`` everything is in
-    memory, and the budget begins anew with each start.
+    memory: the budget begins anew with each start, and what is open or waits at the end is lost.
+    ``keep_pending_rewards`` says whether the rewards of assignments whose windows last are kept in the
+    directory, so that the end of the process does not lose them; with ``False`` no raw reward rests
+    on a disk, and an assignment that was open at the end counts as one without those rewards.
 
     ``epsilon_max`` is the largest privacy loss of a report that the app accepts, ``rewards`` what
     its rewards are, and ``signers`` the public keys that must have signed each experiment: none,
@@ -250,7 +253,7 @@ class Bandana:
         signers: Sequence[str] = (),
         budget: Budget = Budget(),
         app_key: Optional[str] = None,
-        keep_pending_rewards: bool = False,
+        keep_pending_rewards: bool = True,
         least_release_delay: Optional[int] = None,
         report_once_days: Optional[int] = None,
         segments: Mapping[str, str] = MappingProxyType({}),
@@ -344,8 +347,9 @@ class Bandana:
         self._core.wake()
 
     def close(self) -> None:
-        """Ends everything: what is pending is written, the directory is free, and a call under way
-        is left to itself. Reports that wait leave after the next start."""
+        """Ends everything: what is pending is written, rewards too, the directory is free, and a call
+        under way is left to itself. It waits for no window: the next start goes on with what is open,
+        and reports that wait leave after it."""
         self._end()
 
     def __enter__(self) -> Bandana:

@@ -236,7 +236,8 @@ fn configuration(
         lifetime_budget: number(settings, "lifetimeBudget")?,
         consent: is_set("consent"),
         app_key: text("appKey"),
-        keep_pending_rewards: is_set("keepPendingRewards"),
+        keep_pending_rewards: property(settings, "keepPendingRewards", JsValue::as_bool)
+            .unwrap_or(true),
         least_release_delay_seconds: whole(settings, "leastReleaseDelaySeconds")?.map(u64::from),
         report_once_days: whole(settings, "reportOnceDays")?,
         segments: segments(settings)?,

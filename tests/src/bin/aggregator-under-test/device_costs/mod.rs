@@ -214,7 +214,7 @@ fn files(directory: &Path, keeps_rewards: bool) -> anyhow::Result<()> {
     let server = server(1)?;
     let clock = Arc::new(Ahead::default());
     let builder = agreed(Transport::to(&server.url())?, directory, &clock)?;
-    let builder = if keeps_rewards { builder.keep_pending_rewards() } else { builder };
+    let builder = builder.keep_pending_rewards(keeps_rewards);
     let bandana = builder.start()?;
     choose(&bandana, 1, 1)?;
     let experiment = bandana.experiment("costs-0")?;

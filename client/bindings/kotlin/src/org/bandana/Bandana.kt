@@ -22,7 +22,8 @@ data class Settings(
     val consent: Boolean,
     /**
      * The app's own directory, for one client at a time, left out of backups (`noBackupFilesDir` on
-     * Android); `null`: everything is in memory, and the budget begins anew with each start.
+     * Android); `null`: everything is in memory: the budget begins anew with each start, and what is open
+     * or waits at the end is lost.
      */
     val directory: File?,
     /** The largest privacy loss of a report that the app accepts, whatever a server asks. */
@@ -34,8 +35,12 @@ data class Settings(
     val budget: Budget = Budget(),
     /** The key of the app, the same for all installations. */
     val appKey: String? = null,
-    /** Whether sums of rewards are kept in the directory, so that a restart does not lose them. */
-    val keepPendingRewards: Boolean = false,
+    /**
+     * Whether the rewards of assignments whose windows last are kept in the directory, so that the end of
+     * the process does not lose them. With `false` no raw reward rests on a disk, and an assignment that
+     * was open at the end counts as one without those rewards.
+     */
+    val keepPendingRewards: Boolean = true,
     /** The shortest release delay that the app accepts, in seconds; `null`: the library's. */
     val leastReleaseDelaySeconds: Long? = null,
     /** Whether an experiment is reported once in so many days, whichever arm, 0: once for ever; `null`: each time. */
@@ -185,7 +190,7 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
     /** The network has changed, or the app came to the foreground; never because the user reacted. */
     fun wake() = core.wake()
 
-    /** Ends everything: what is pending is written, and the directory is free. */
+    /** Ends everything: what is pending is written, rewards too, and the directory is free. It waits for no window. */
     override fun close() = core.end()
 
     private fun carryOut() {
