@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bandana_shared::accounting::delta_units::DeltaUnits;
 use bandana_shared::accounting::nano_nats::NanoNats;
-use bandana_shared::cells::{Cell, Measurement, Segmentation};
+use bandana_shared::cells::{Cell, Measurement, Metric, Segmentation};
 use bandana_shared::channel::Floor;
 use bandana_shared::context::PrivateContext;
 use bandana_shared::curve::{Curvature, Mechanism};
@@ -182,9 +182,12 @@ pub(super) fn partial_changes() -> Result<Vec<Change>, Failure> {
 /// draw is of the second arm, for the second segment and the first metric, and is held out if any are.
 pub(super) fn measuring_changes(holdout: Millionths) -> Result<Vec<Change>, Failure> {
     let held = held(false)?;
+    let range = RewardRange::new(-1.0, 60.0)?;
+    let minutes = Rewards::new(RewardKind::Bounded, range, OutOfRange::Refuse, -1.0)?;
+    let minutes = Metric::new("minutes", minutes, Millionths::from_share(0.1)?)?;
     let specification = held.specification.measuring(Measurement {
         segmentations: "platform=ios,android".parse::<Segmentation>()?.into(),
-        metrics: vec!["returned:0.2:at-most=0.3".parse()?, "minutes:0.1:-1..60".parse()?],
+        metrics: vec!["returned:0.2:at-most=0.3".parse()?, minutes],
         holdout,
         ..Measurement::REWARDS_ONLY
     })?;

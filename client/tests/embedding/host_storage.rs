@@ -152,7 +152,8 @@ fn a_failed_write_is_made_again_and_holds_the_upload_back() -> Result<(), Failur
         if let Some(write) = tasks.next_write() {
             tasks.written(write.number(), false);
             failures += 1;
-            assert!(tasks.next_write().is_none_or(|next| next.slot() == Slot::Rewards));
+            // The other slot may have its turn, and not this one at once.
+            assert!(tasks.next_write().is_none_or(|next| next.slot() != write.slot()));
             let reporting = bandana.status().reporting;
             assert!(matches!(reporting, Reporting::StorageFailing(_)), "{reporting:?}");
         }
