@@ -17,17 +17,20 @@ use crate::storage::{Restored, StorageError, padded_rewards, unpadded_rewards};
 /// // The first start finds nothing.
 /// let (bandana, mut tasks, _clock) = start(Kept::default())?;
 /// let shown = bandana.experiment("button-colour")?.choose().label_or("blue").to_owned();
-/// let mut state = None;
+/// let mut kept = Kept::default();
 /// while let Some(write) = tasks.next_write() {
-///     assert_eq!(write.slot(), Slot::State);
 ///     // In one transaction of the host's store, which replaces what the slot had.
-///     state = Some(write.bytes().to_vec());
+///     let bytes = Some(write.bytes().to_vec());
+///     match write.slot() {
+///         Slot::State => kept.state = bytes,
+///         Slot::Rewards => kept.rewards = bytes,
+///     }
 ///     tasks.written(write.number(), true);
 /// }
 /// drop((bandana, tasks));
 ///
 /// // The next start has the same arm, and knows what was spent.
-/// let (bandana, _tasks, _clock) = start(Kept { state, rewards: None })?;
+/// let (bandana, _tasks, _clock) = start(kept)?;
 /// assert_eq!(bandana.experiment("button-colour")?.choose().label_or("blue"), shown);
 /// assert_eq!(bandana.status().spent.lifetime.get(), 1_000_000_000);
 /// # Ok::<(), Failure>(())
@@ -163,7 +166,7 @@ impl Tasks {
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
-    /// use bandana_client::{Bandana, Kept, Slot};
+    /// use bandana_client::{Bandana, Kept};
     /// # let builder = Bandana::builder().host_transport().host_storage(Kept::default());
     /// # let (bandana, mut tasks, _clock) = start(builder)?;
     /// let _shown = bandana.experiment("button-colour")?.choose();
@@ -171,6 +174,9 @@ impl Tasks {
     /// // It is under way.
     /// assert_eq!(tasks.next_write(), None);
     /// tasks.written(write.number(), true);
+    /// while let Some(write) = tasks.next_write() {
+    ///     tasks.written(write.number(), true);
+    /// }
     /// assert!(tasks.is_written());
     /// # Ok::<(), Failure>(())
     /// ```
