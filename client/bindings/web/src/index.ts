@@ -659,7 +659,12 @@ export class Bandana {
   #write(): Promise<void> {
     this.#writing = this.#writing.then(async () => {
       const core = this.#core;
-      for (let step = core.next_write(); step !== undefined; step = core.next_write()) {
+      // Who has lost the store meanwhile has another core, and writes nothing more.
+      while (core === this.#core) {
+        const step = core.next_write();
+        if (step === undefined) {
+          break;
+        }
         await this.#made(core, step);
       }
     });
@@ -668,6 +673,9 @@ export class Bandana {
 
   /** Makes a write. Sums of rewards are written beside all else, so that no report waits for them. */
   async #made(core: Core, step: HostStep): Promise<void> {
+    if (core !== this.#core) {
+      return step.free();
+    }
     if (step.slot !== "rewards") {
       return this.#make(core, step);
     }
