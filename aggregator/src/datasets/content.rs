@@ -277,14 +277,19 @@ fn milliseconds(text: &str) -> Option<i64> {
         formats.into_iter().find_map(|format| NaiveTime::parse_from_str(text, format).ok())
     };
     if is_time {
-        let behind = (passed(time(local)?) - ahead).num_milliseconds();
+        let behind = whole_milliseconds(passed(time(local)?) - ahead)?;
         return Some(behind.rem_euclid(TimeDelta::days(1).num_milliseconds()));
     }
     let (date, rest) = local.split_at_checked(10)?;
     let rest = rest.strip_prefix([' ', 'T', 't'])?;
     let date: NaiveDate = date.parse().ok()?;
     let midnight = date.and_time(NaiveTime::MIN).and_utc().timestamp_millis();
-    Some(midnight + (passed(time(rest)?) - ahead).num_milliseconds())
+    Some(midnight + whole_milliseconds(passed(time(rest)?) - ahead)?)
+}
+
+/// Rounded down, also before midnight.
+fn whole_milliseconds(time: TimeDelta) -> Option<i64> {
+    Some(time.num_microseconds()?.div_euclid(1000))
 }
 
 /// A time without its offset, which begins after the first `from` bytes, and how far it is ahead of
@@ -391,6 +396,13 @@ mod tests {
                 "2020-01-02T10:04:05.000",
             ],
             &["2020-01-02 03:04", "2020-01-02 03:04:00", "2020-01-01 20:04-07"],
+            // Below a millisecond, and another day there.
+            &[
+                "2020-01-02 22:50:54.999338Z",
+                "2020-01-03 00:50:54.999338+02",
+                "2020-01-02T22:50:54.999Z",
+            ],
+            &["22:50:54.9993Z", "00:50:54.9993+02", "22:50:54.999"],
             &["03:04:05", "03:04:05.000", "03:04:05+00", "20:04:05-07", "03:04:05Z"],
             &["0", "-0", "0.0", "-0.0"],
             &["0.25", ".25", "25e-2"],

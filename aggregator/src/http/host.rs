@@ -47,6 +47,10 @@ fn is_named_once(version: Version, uri: &Uri, headers: &HeaderMap) -> bool {
     let (host, None) = (hosts.next(), hosts.next()) else { return false };
     let Some(host) = host else { return version != Version::HTTP_11 };
     let Ok(host) = Authority::try_from(host.as_bytes()) else { return false };
+    // A user before the host belongs to no Host header.
+    if host.as_str().contains('@') {
+        return false;
+    }
     uri.authority().is_none_or(|authority| authority.as_str().eq_ignore_ascii_case(host.as_str()))
 }
 
@@ -79,7 +83,7 @@ mod tests {
         assert!(!is_good("/", &["localhost", "localhost"]));
         assert!(!is_good("/", &["localhost", "evil.example"]));
         assert!(!is_good("http://localhost/", &["evil.example"]));
-        for odd in ["", "a, b", "a b", "localhost/x"] {
+        for odd in ["", "a, b", "a b", "localhost/x", "evil@localhost"] {
             assert!(!is_good("/", &[odd]), "{odd}");
         }
     }

@@ -19,6 +19,7 @@ pub struct Calling {
     begin: Instant,
     part: Duration,
     under_way: AtomicUsize,
+    begun: AtomicU64,
     waiting: AtomicU32,
     taken: AtomicU64,
     /// The number of waiting answers, by the part in which they began to wait.
@@ -40,6 +41,7 @@ impl Calling {
             begin: Instant::now(),
             part,
             under_way: AtomicUsize::new(0),
+            begun: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
             taken: AtomicU64::new(0),
             since: Default::default(),
@@ -84,9 +86,15 @@ impl Calling {
         self.under_way.load(Ordering::Relaxed)
     }
 
+    /// The number of calls that ever began.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
     /// Counts a call as running until the returned guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
         self.under_way.fetch_add(1, Ordering::Relaxed);
+        self.begun.fetch_add(1, Ordering::Relaxed);
         UnderWay(Arc::clone(self))
     }
 

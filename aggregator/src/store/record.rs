@@ -215,6 +215,11 @@ impl WrittenRecord {
             }
         }
         self.terms(specification)?;
+        let discount = self.0.prior_discount;
+        // Earlier versions had none.
+        if discount != 0.0 && !(discount > 0.0 && discount <= 1.0) {
+            return Err(TermsError::Discount { discount }.into());
+        }
         Ok(())
     }
 

@@ -67,6 +67,7 @@ struct Seen {
     heard: u64,
     written: u64,
     taken: u64,
+    begun: u64,
     state: State,
 }
 
@@ -77,7 +78,7 @@ enum State {
     Untaken,
     /// It has not said what it wants.
     NotBegun,
-    /// It has no calls, and says nothing.
+    /// It has no calls, whatever else it says.
     Idle,
     /// Nothing comes or goes, with calls under way.
     Silent,
@@ -136,21 +137,24 @@ impl Seat {
         let (heard, written) =
             (self.heard.load(Ordering::Relaxed), self.written.load(Ordering::Relaxed));
         let calling = self.calling.get();
-        let (waiting, taken, under_way) = calling
-            .map_or((0, 0, 0), |calling| (calling.waiting(), calling.taken(), calling.under_way()));
+        let (waiting, taken) =
+            calling.map_or((0, 0), |calling| (calling.waiting(), calling.taken()));
+        let (begun, under_way) =
+            calling.map_or((0, 0), |calling| (calling.begun(), calling.under_way()));
         let state = if !self.has_begun.load(Ordering::Relaxed) {
             State::NotBegun
         } else if waiting > 0 && taken == seen.taken && written - seen.written < TAKEN_BYTES {
             State::Untaken
-        } else if heard != seen.heard || written != seen.written {
-            State::Active
-        } else if under_way == 0 {
+        } else if under_way == 0 && begun == seen.begun {
+            // Frames that are no calls cost nothing, so they keep no place.
             State::Idle
+        } else if begun != seen.begun || heard != seen.heard || written != seen.written {
+            State::Active
         } else {
             State::Silent
         };
         let before = if state == seen.state { self.looks.load(Ordering::Relaxed) } else { 0 };
-        *seen = Seen { heard, written, taken, state };
+        *seen = Seen { heard, written, taken, begun, state };
         self.looks.store(before + 1, Ordering::Relaxed);
         (state, before + 1)
     }
@@ -300,20 +304,26 @@ mod tests {
         let (idle, _) = begun(&places);
         let (busy, of_busy) = begun(&places);
         let (slow, of_slow) = begun(&places);
+        let (pinging, _) = begun(&places);
+        let (calling, of_calling) = begun(&places);
         let silent = places.seat();
         let (_waits, _calls) = (of_untaken.wait(), of_busy.begin());
         let _large = of_slow.wait();
-        let queued: Vec<_> = (0..2).map(|_| places.queue()).collect();
+        let queued: Vec<_> = (0..3).map(|_| places.queue()).collect();
         for look in 0..LOOKS_IDLE {
             // The one pings, and takes no answer; the other one reads a large answer.
             untaken.heard(17);
             untaken.written(17);
             slow.written(usize::try_from(TAKEN_BYTES).unwrap());
             busy.heard(100);
+            pinging.heard(17);
+            // A short call between any two looks.
+            drop(of_calling.begin());
             places.look(&|| {});
-            let gone = [&untaken, &silent, &idle, &busy, &slow].map(|seat| is_displaced(seat));
-            let expected = look + 1 >= LOOKS_UNTAKEN;
-            assert_eq!(gone, [expected, expected, look + 1 >= LOOKS_IDLE, false, false], "{look}");
+            let gone = [&untaken, &silent, &idle, &pinging, &busy, &slow, &calling]
+                .map(|seat| is_displaced(seat));
+            let (early, late) = (look + 1 >= LOOKS_UNTAKEN, look + 1 >= LOOKS_IDLE);
+            assert_eq!(gone, [early, early, late, late, false, false, false], "{look}");
         }
         drop(queued);
     }

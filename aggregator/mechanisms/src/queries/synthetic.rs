@@ -57,7 +57,8 @@ pub fn rows_for(
         distinct = distinct.min(sum);
     }
     let needed = libm::log(2.0 * distinct) / (2.0 * alpha * alpha);
-    Ok(needed.floor() as u32 + 1)
+    // One beyond 32 bits is cut to the largest, which is too many for any release.
+    Ok((needed.floor() as u32).saturating_add(1))
 }
 
 /// The release of a database of m rows over a small universe, for a class of predicates.
@@ -298,7 +299,11 @@ mod tests {
             assert!(rows_for(alpha, 16, 4, None).is_err(), "{alpha}");
         }
         let loss = PureLoss::new(1.0).unwrap();
-        let refused = SyntheticRelease::new(16, 60, halfspaces(4).unwrap(), loss);
-        assert!(matches!(refused, Err(QueryError::TooManyCandidates { .. })));
+        for rows in
+            [60, rows_for(1e-5, 16, 4, None).unwrap(), rows_for(1e-300, 2, 4, None).unwrap()]
+        {
+            let refused = SyntheticRelease::new(16, rows, halfspaces(4).unwrap(), loss);
+            assert!(matches!(refused, Err(QueryError::TooManyCandidates { .. })), "{rows}");
+        }
     }
 }

@@ -202,7 +202,7 @@ impl CuratorService {
                 let answer =
                     questions::answer(&rows, &asked.question, asked.price, asked.beta, &mut rng);
                 let answer = Some(wire::answer(answer.map_err(refuse)?));
-                let purpose = asked.purpose();
+                let purpose = shortened(&asked.purpose());
                 let debit = Debit { data_set: of, at, caller: named, purpose, price };
                 Ok((AskResponse { answer, price_nanos: price, kept: false }, Some(debit)))
             })
@@ -469,7 +469,7 @@ impl Curator for CuratorService {
                 check_least(of.measure, price)?;
                 check_budget(&of, price)?;
                 let secret = SessionSecret::draw(&plan.plan, &mut generator()?).map_err(refuse)?;
-                let purpose = format!("session {opened}, {}", plan.words());
+                let purpose = shortened(&format!("session {opened}, {}", plan.words()));
                 let debit = Debit { data_set: data_set.clone(), at, caller: named, purpose, price };
                 let (stored, threshold_noise) = StoredPlan::of(plan.plan, secret);
                 let record = SessionRecord {
@@ -514,5 +514,15 @@ fn measure(measure: Measure) -> v1::Measure {
     match measure {
         Measure::Pure => v1::Measure::Pure,
         Measure::Concentrated => v1::Measure::Concentrated,
+    }
+}
+/// Most characters of a caller's text that are kept, or logged.
+const KEPT_CHARACTERS_MAX: usize = 500;
+
+/// A caller's text as it is kept for good, cut if it is long.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(KEPT_CHARACTERS_MAX) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}… ({} bytes in all)", &text[..end], text.len()),
     }
 }

@@ -4,7 +4,7 @@ use bandana_shared::identity::{ExperimentId, UnixSeconds};
 use bandana_shared::wire::v1::{DataSet, RegisterDataSetRequest};
 use tonic::Status;
 
-use super::{CuratorService, decline, uncached, unreadable, wire};
+use super::{CuratorService, decline, shortened, uncached, unreadable, wire};
 use crate::auth::Caller;
 use crate::explain::explain;
 use crate::ingest::ExperimentChangeError;
@@ -12,9 +12,6 @@ use crate::store::queries::amount;
 use crate::store::{
     AuditAction, AuditEntry, CuratorChange, CuratorRefusal, DataSetRecord, StoreError, StoreRefusal,
 };
-
-/// Most characters of a caller's text that are logged.
-const NOTED_MAX: usize = 500;
 
 impl CuratorService {
     pub(super) async fn register(
@@ -35,9 +32,10 @@ impl CuratorService {
             Ok(record) => return Ok(wire::data_set(record)),
             Err(refusal) => refusal,
         };
-        let detail = format!("{attempt}: {}", refusal.message());
+        let words = shortened(refusal.message());
+        let detail = format!("{attempt}: {words}");
         let (caller, data_set) = (entry.caller.clone(), entry.experiment.clone());
-        tracing::info!(caller, %data_set, refusal = refusal.message(), "data set refused");
+        tracing::info!(caller, %data_set, refusal = words, "data set refused");
         // The attempt is recorded before its refusal is answered.
         self.commit(CuratorChange::Refuse(AuditEntry { detail, ..entry })).await?;
         Err(refusal)
@@ -110,9 +108,8 @@ impl CuratorService {
 /// A description of an attempted registration.
 fn attempt(request: &RegisterDataSetRequest) -> String {
     let RegisterDataSetRequest { name, file, columns, .. } = request;
-    let noted = |text: &str| text.chars().take(NOTED_MAX).collect::<String>();
-    let columns = noted(&columns.join(" "));
-    format!("name {:?}, file {:?}, columns {columns:?}", noted(name), noted(file))
+    let columns = shortened(&columns.join(" "));
+    format!("name {:?}, file {:?}, columns {columns:?}", shortened(name), shortened(file))
 }
 
 /// The name of a data set for the audit log.

@@ -110,10 +110,13 @@ pub(super) fn find(directory: &Path, presence: Presence) -> Result<bool, StoreEr
         }
         (Some(_), _) => Ok(true),
         (None, _) => {
-            for suffix in BESIDE.into_iter().chain([ACKNOWLEDGED]) {
+            // The database itself may be a link whose target is not there, such as a disk that is not mounted.
+            for suffix in BESIDE.into_iter().chain([ACKNOWLEDGED, "-journal", ""]) {
                 let path = directory.join(format!("{DATABASE_FILE}{suffix}"));
-                if self::length(&path).map_err(|source| unusable(directory, source))?.is_some() {
-                    return Err(StoreError::Open(OpenError::Leftover { path }));
+                match path.symlink_metadata() {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(source) => return Err(unusable(directory, source)),
+                    Ok(_) => return Err(StoreError::Open(OpenError::Leftover { path })),
                 }
             }
             Ok(false)
@@ -154,4 +157,29 @@ fn length(path: &Path) -> io::Result<Option<u64>> {
 
 fn unusable(directory: &Path, source: io::Error) -> StoreError {
     StoreError::Open(OpenError::Directory { path: directory.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_made_beside_what_is_left_of_another_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = || find(folder.path(), Presence::Optional);
+        assert!(!found().unwrap());
+        for suffix in ["-wal", "-journal", ACKNOWLEDGED] {
+            let path = folder.path().join(format!("{DATABASE_FILE}{suffix}"));
+            std::fs::write(&path, b"").unwrap();
+            assert!(
+                matches!(found(), Err(StoreError::Open(OpenError::Leftover { .. }))),
+                "{suffix}"
+            );
+            std::fs::remove_file(&path).unwrap();
+        }
+        // A link to a disk that is not mounted.
+        let database = folder.path().join(DATABASE_FILE);
+        std::os::unix::fs::symlink(folder.path().join("mounted/file"), database).unwrap();
+        assert!(matches!(found(), Err(StoreError::Open(OpenError::Leftover { .. }))));
+    }
 }
