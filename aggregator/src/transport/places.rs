@@ -145,7 +145,7 @@ impl Seat {
             State::NotBegun
         } else if waiting > 0 && taken == seen.taken && written - seen.written < TAKEN_BYTES {
             State::Untaken
-        } else if under_way == 0 && begun == seen.begun {
+        } else if under_way == 0 && waiting == 0 && begun == seen.begun {
             // Frames that are no calls cost nothing, so they keep no place.
             State::Idle
         } else if begun != seen.begun || heard != seen.heard || written != seen.written {
