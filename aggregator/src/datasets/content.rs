@@ -289,7 +289,8 @@ fn milliseconds(text: &str) -> Option<i64> {
 
 /// Rounded down, also before midnight.
 fn whole_milliseconds(time: TimeDelta) -> Option<i64> {
-    Some(time.num_microseconds()?.div_euclid(1000))
+    // All digits: a count of microseconds would be rounded towards zero before.
+    Some(time.num_nanoseconds()?.div_euclid(1_000_000))
 }
 
 /// A time without its offset, which begins after the first `from` bytes, and how far it is ahead of
@@ -403,6 +404,12 @@ mod tests {
                 "2020-01-02T22:50:54.999Z",
             ],
             &["22:50:54.9993Z", "00:50:54.9993+02", "22:50:54.999"],
+            &[
+                "2020-01-02 22:50:54.9999999Z",
+                "2020-01-03 00:50:54.9999999+02",
+                "2020-01-02T22:50:54.999Z",
+            ],
+            &["22:50:54.123999999Z", "00:50:54.123999999+02", "22:50:54.123"],
             &["03:04:05", "03:04:05.000", "03:04:05+00", "20:04:05-07", "03:04:05Z"],
             &["0", "-0", "0.0", "-0.0"],
             &["0.25", ".25", "25e-2"],

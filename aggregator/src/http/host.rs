@@ -43,15 +43,23 @@ where
 
 /// Whether there is one Host header, which agrees with the URI; or none, where HTTP needs none.
 fn is_named_once(version: Version, uri: &Uri, headers: &HeaderMap) -> bool {
+    // No user comes before a host: not in a Host header, and not in HTTP/2's `:authority` (RFC 9113,
+    // section 8.3.1).
+    if uri.authority().is_some_and(has_user) {
+        return false;
+    }
     let mut hosts = headers.get_all(HOST).iter();
     let (host, None) = (hosts.next(), hosts.next()) else { return false };
     let Some(host) = host else { return version != Version::HTTP_11 };
     let Ok(host) = Authority::try_from(host.as_bytes()) else { return false };
-    // A user before the host belongs to no Host header.
-    if host.as_str().contains('@') {
-        return false;
-    }
-    uri.authority().is_none_or(|authority| authority.as_str().eq_ignore_ascii_case(host.as_str()))
+    !has_user(&host)
+        && uri
+            .authority()
+            .is_none_or(|authority| authority.as_str().eq_ignore_ascii_case(host.as_str()))
+}
+
+fn has_user(authority: &Authority) -> bool {
+    authority.as_str().contains('@')
 }
 
 #[cfg(test)]
@@ -79,6 +87,8 @@ mod tests {
         assert!(!is_good("/", &[]) && is_good("/", &["localhost:7302"]));
         assert!(is_good_in(Version::HTTP_10, "/", &[]));
         assert!(is_good_in(Version::HTTP_2, "http://localhost:7302/", &[]));
+        assert!(!is_good_in(Version::HTTP_2, "http://evil@localhost:7302/", &[]));
+        assert!(!is_good_in(Version::HTTP_10, "http://evil@localhost:7302/", &[]));
         assert!(is_good("http://localhost:7302/", &["LOCALHOST:7302"]));
         assert!(!is_good("/", &["localhost", "localhost"]));
         assert!(!is_good("/", &["localhost", "evil.example"]));

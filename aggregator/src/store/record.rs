@@ -149,6 +149,11 @@ impl WrittenRecord {
         request: &CreateExperimentRequest,
         specification: &Specification,
     ) -> Result<Self, RecordError> {
+        let discount = request.prior_discount;
+        // Zero is the default. Any other is checked, also where there are no priors to count.
+        if discount != 0.0 && !(0.0..=1.0).contains(&discount) {
+            return Err(TermsError::Discount { discount }.into());
+        }
         let mut message = Message::default();
         for prior in &request.priors {
             if message.priors.iter().any(|other| other.arm == prior.arm) {
@@ -215,11 +220,6 @@ impl WrittenRecord {
             }
         }
         self.terms(specification)?;
-        let discount = self.0.prior_discount;
-        // Earlier versions had none.
-        if discount != 0.0 && !(discount > 0.0 && discount <= 1.0) {
-            return Err(TermsError::Discount { discount }.into());
-        }
         Ok(())
     }
 
@@ -485,6 +485,11 @@ mod tests {
         assert!(refused(&[(1, 0.5, 1.0), (1, 0.5, 1.0)], &[]).contains("two priors"));
         assert!(refused(&[], &[(0, 0.1), (0, 0.2)]).contains("two costs"));
         assert!(refused(&[], &[(0, 2.0)]).contains("unit of the rewards"));
+        for prior_discount in [f64::NAN, -0.5, 1.5, f64::INFINITY] {
+            let request = CreateExperimentRequest { prior_discount, ..Default::default() };
+            let refused = WrittenRecord::beginning(&request, &specification).unwrap_err();
+            assert!(refused.to_string().contains("above 0, at most 1"), "{prior_discount}");
+        }
     }
 
     #[test]

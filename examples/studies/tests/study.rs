@@ -1,8 +1,11 @@
-//! Every study at its smallest: it ends, and its result and picture are whole.
+//! Every study at its smallest: it ends, and its result and picture are whole. And what takes longer than a
+//! unit test may.
 
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
+use bandana_studies::verdicts::instance::VerdictInstance;
+use bandana_studies::verdicts::trial::{self, VerdictRun};
 
 /// Runs a study with a plot and JSON, and requires this text in the JSON.
 fn run(study: &str, flags: &str, field: &str) -> anyhow::Result<()> {
@@ -63,4 +66,24 @@ fn curators() -> anyhow::Result<()> {
     let flags = "--horizon 20000 --trials 5 --threads 2 \
                  --algorithm adac-ucb,lazy-release,adac-gope,adac-oful";
     run("curator", flags, "\"price_of_privacy\"")
+}
+
+/// Of so few runs, more than this many that are wrong at a level of 5% have a probability below 1e-3.
+const RUNS: u64 = 12;
+const WRONG_MAX: usize = 4;
+
+#[test]
+fn verdicts_are_right_where_sums_over_all_users_are_not() -> anyhow::Result<()> {
+    let mut pooled = 0;
+    for instance in VerdictInstance::all() {
+        let runs: Vec<VerdictRun> =
+            (0..RUNS).map(|seed| trial::run(&instance, seed)).collect::<anyhow::Result<_>>()?;
+        let count = |of: fn(&VerdictRun) -> bool| runs.iter().filter(|run| of(run)).count();
+        let wrong =
+            [count(|run| run.is_wrong), count(|run| run.has_missed), count(|run| run.has_harm)];
+        ensure!(wrong.iter().all(|wrong| *wrong <= WRONG_MAX), "{}: {wrong:?}", instance.name);
+        pooled += count(|run| run.is_wrong_pooled);
+    }
+    ensure!(pooled >= 4 * 12, "{pooled} wrong verdicts by sums");
+    Ok(())
 }

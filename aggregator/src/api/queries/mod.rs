@@ -516,6 +516,7 @@ fn measure(measure: Measure) -> v1::Measure {
         Measure::Concentrated => v1::Measure::Concentrated,
     }
 }
+
 /// Most characters of a caller's text that are kept, or logged.
 const KEPT_CHARACTERS_MAX: usize = 500;
 

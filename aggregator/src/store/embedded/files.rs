@@ -110,7 +110,7 @@ pub(super) fn find(directory: &Path, presence: Presence) -> Result<bool, StoreEr
         }
         (Some(_), _) => Ok(true),
         (None, _) => {
-            // The database itself may be a link whose target is not there, such as a disk that is not mounted.
+            // The database itself may be a link whose target is not there: a disk that is not mounted.
             for suffix in BESIDE.into_iter().chain([ACKNOWLEDGED, "-journal", ""]) {
                 let path = directory.join(format!("{DATABASE_FILE}{suffix}"));
                 match path.symlink_metadata() {

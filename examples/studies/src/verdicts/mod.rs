@@ -76,28 +76,3 @@ impl VerdictStudy {
 fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Of so few runs, more than this many that are wrong at a level of 5% have a probability below
-    /// 1e-3.
-    const RUNS: u64 = 12;
-    const WRONG_MAX: usize = 4;
-
-    #[test]
-    fn verdicts_are_right_where_sums_over_all_users_are_not() {
-        let mut pooled = 0;
-        for instance in VerdictInstance::all() {
-            let runs: Vec<VerdictRun> =
-                (0..RUNS).map(|seed| trial::run(&instance, seed).unwrap()).collect();
-            let count = |of: fn(&VerdictRun) -> bool| runs.iter().filter(|run| of(run)).count();
-            let wrong =
-                [count(|run| run.is_wrong), count(|run| run.has_missed), count(|run| run.has_harm)];
-            assert!(wrong.iter().all(|wrong| *wrong <= WRONG_MAX), "{}: {wrong:?}", instance.name);
-            pooled += count(|run| run.is_wrong_pooled);
-        }
-        assert!(pooled >= 4 * 12, "{pooled} wrong verdicts by sums");
-    }
-}
