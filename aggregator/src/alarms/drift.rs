@@ -1,4 +1,4 @@
-//! The drift alarm tells that a day's mean reward differs from that of the days before it.
+//! Drift of rewards: a day's mean that differs from that of the days before it.
 //!
 //! What an experiment tells of all its days then mixes two truths, and a learner that forgets nothing
 //! goes on by the older one.

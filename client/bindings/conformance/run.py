@@ -378,6 +378,13 @@ def restart(world, it):
     expect(program.status()["spent"] == 1.0, "another budget after a kill")
 
 
+def expect_ones(before, after):
+    """Requires that ENDED reports came, of rewards of 1."""
+    ones, made = (sum(a[n] - b[n] for a, b in zip(after["arms"], before["arms"])) for n in ("ones", "reports"))
+    # Of a truth of 1, at epsilon 1, .73 are ones, and of 0, .27: .55 is more than five standard deviations from both.
+    expect(made == ENDED and ones / made > 0.55, f"{ones} ones of {made} reports")
+
+
 @case
 def an_app_that_ends_loses_no_reward(world, it):
     directory = world.directory()
@@ -397,10 +404,7 @@ def an_app_that_ends_loses_no_reward(world, it):
     program = it.start(directory)
     program.tell("join", "left")
     until(lambda: program.status()["accepted"] >= ENDED, f"{ENDED} reports arrive after the restart")
-    ones, made = (sum(a[n] - b[n] for a, b in zip(world.estimate("left")["arms"], before["arms"]))
-                  for n in ("ones", "reports"))
-    # Of a truth of 1, at epsilon 1, .73 are ones, and of 0, .27: .55 is more than five standard deviations from both.
-    expect(made == ENDED and ones / made > 0.55, f"{ones} ones of {made} reports of rewards of 1")
+    expect_ones(before, world.estimate("left"))
 
 
 @case
@@ -413,9 +417,7 @@ def a_reward_beyond_the_range_is_its_end(world, it):
         _, assignment, _ = program.arm("draw", "rated")
         program.tell("reward", assignment, 150)
     until(lambda: program.status()["accepted"] >= ENDED, f"{ENDED} reports arrive")
-    ones, made = (sum(a[n] - b[n] for a, b in zip(world.estimate("rated")["arms"], before["arms"]))
-                  for n in ("ones", "reports"))
-    expect(made == ENDED and ones / made > 0.55, f"{ones} ones of {made} reports of rewards of 150")
+    expect_ones(before, world.estimate("rated"))
 
 
 @case
