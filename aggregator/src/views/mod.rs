@@ -20,6 +20,7 @@ pub(crate) mod over_time_view;
 pub(crate) mod record_view;
 pub(crate) mod released_view;
 pub(crate) mod seconds;
+mod sentence;
 pub(crate) mod summary_view;
 pub(crate) mod table;
 pub(crate) mod tallies_view;
