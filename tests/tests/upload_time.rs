@@ -1,8 +1,9 @@
 //! The time of an upload against its reward: the real driver, disk and network, with and without
 //! rewards.
 //!
-//! It is a program of its own, so that no test runs beside it: a write that others hold up can last
-//! longer than the pauses here, which stand for minutes.
+//! The pauses here stand for minutes: the client has written by then what it writes at once. A busy
+//! disk can hold a write up for longer than they last, so a pause begins once the file of rewards
+//! has what the test waits for, and the test is a program of its own, with none beside it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,8 +21,7 @@ fn uploads(keeps: bool) -> usize {
     if keeps { 1000 } else { 300 }
 }
 
-/// Time of the user before a late reward, and before the report is due: the client has written then
-/// what it writes at once.
+/// Time of the user before a late reward, and before the report is due.
 const PAUSE: Duration = Duration::from_millis(3);
 
 /// Maximum for the absolute value of the rank sum, in its standard deviations: equal distributions
@@ -38,6 +38,20 @@ fn rank_test(one: &[Duration], other: &[Duration]) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "hundreds of uploads")]
     let (n, m) = (one.len() as f64, other.len() as f64);
     wins / (n * m * (n + m + 1.0) / 12.0).sqrt()
+}
+
+/// Waits until the file of rewards is as wished, if there is one, and returns it.
+fn rewards_when(directory: &Path, wished: impl Fn(&[u8]) -> bool) -> anyhow::Result<Vec<u8>> {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        match std::fs::read(directory.join("rewards")) {
+            Ok(content) if !wished(&content) => {}
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            found => return Ok(found.unwrap_or_default()),
+        }
+        ensure!(Instant::now() < deadline, "the rewards were not written within a minute");
+        std::thread::yield_now();
+    }
 }
 
 /// The times from the moment at which a report is due to its arrival: with and without a reward, in
@@ -59,13 +73,22 @@ fn times(keeps: bool, is_late: bool, directory: &Path) -> anyhow::Result<[Vec<Du
     let mut times = [Vec::new(), Vec::new()];
     while times.iter().any(|times| times.len() < uploads(keeps)) {
         let is_rewarded = random.random_bool(0.5);
+        let is_erased = |content: &[u8]| content.iter().all(|byte| *byte == 0);
+        rewards_when(directory, is_erased)?;
         let choice = experiment.draw();
         ensure!(choice.assignment().is_some(), "{:?}", bandana.status());
         if is_late {
+            let drawn = rewards_when(directory, |content| !is_erased(content))?;
             std::thread::sleep(PAUSE);
-        }
-        if is_rewarded {
-            choice.reward(1.0);
+            if is_rewarded {
+                choice.reward(1.0);
+            }
+            rewards_when(directory, |content| !is_rewarded || content != drawn)?;
+        } else {
+            if is_rewarded {
+                choice.reward(1.0);
+            }
+            rewards_when(directory, |content| !is_erased(content))?;
         }
         std::thread::sleep(PAUSE);
         let sent = recorder.uploads().len();
