@@ -189,6 +189,11 @@ fn a_plan_counts_users_and_refuses_what_can_not_be() -> anyhow::Result<()> {
     assert!(users(&surer) > users(&plan));
     let text = printed(&["plan", "--arms", "4", "--epsilon", "1", "--gap", "0.1"])?;
     assert!(text.contains(&users(&plan).to_string()), "{text}");
+    // Two fifths held out, with a quarter of them for each arm, raise a least share of .05 to .13.
+    let skewed = ["--arms", "4", "--epsilon", "1", "--gap", "0.1", "--floor-weight"];
+    let held_out = json(&[&skewed[..], &["0.05", "--holdout-group", "0.4"]].concat())?;
+    assert_eq!(users(&held_out), users(&json(&[&skewed[..], &["0.13"]].concat())?));
+    assert!(users(&held_out) < users(&json(&[&skewed[..], &["0.05"]].concat())?));
     // Shuffled among others, a report may be less noisy for the same loss, and takes fewer users.
     let shuffle = ["--gap", "0.1", "--shuffle", "--central-epsilon", "0.2"];
     let million = [&shuffle[..], &["--users", "1000000"]].concat();

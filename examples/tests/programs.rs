@@ -57,6 +57,29 @@ fn users_come_back_in_segments_with_a_metric() -> anyhow::Result<()> {
 }
 
 #[test]
+fn users_of_a_log_give_the_means_over_all_users() -> anyhow::Result<()> {
+    // Green is better in both segments, and was mostly logged in the one where rewards are low.
+    let rows = |segment, blue, green, most_are_blue| {
+        (0..100).map(move |n| match (n % 10 == 0) == most_are_blue {
+            true => format!("green,{green},{segment}\n"),
+            false => format!("blue,{blue},{segment}\n"),
+        })
+    };
+    let rows: String = rows("ios", 0.8, 1.0, true).chain(rows("web", 0.0, 0.2, false)).collect();
+    let folder = tempfile::tempdir()?;
+    let log = folder.path().join("log.csv");
+    std::fs::write(&log, "arm,reward,segment\n".to_owned() + &rows)?;
+    let flags = format!("--users 2000 --refresh 200 --seed 1 --log {}", log.display());
+    let result = run(USERS, &flags, &["\"impressions\": 200"])?;
+    let means = ["green", "blue"].map(|label| {
+        let arms = result["arms"].as_array().into_iter().flatten();
+        arms.filter(|arm| arm["label"] == label).find_map(|arm| arm["true_mean"].as_f64())
+    });
+    ensure!(means.map(|mean| (mean.unwrap_or(-1.0) * 1e9).round()) == [6e8, 4e8], "{means:?}");
+    Ok(())
+}
+
+#[test]
 fn users_disclose_rewards_to_every_algorithm() -> anyhow::Result<()> {
     for algorithm in ["adac-ucb", "lazy-release", "adac-gope", "adac-oful"] {
         let flags = format!("--algorithm {algorithm} --users 500");

@@ -6,6 +6,7 @@
 //! - 18, 018, +18 and 18.0 are one number;
 //! - true, t, yes and 1 are one, and so are false, f, no and 0;
 //! - an instant is one in whatever offset, a time without one is of UTC, and a date is its midnight;
+//! - a text is one in UTF-8, UTF-16 and Windows-1252;
 //! - an empty value is none, and so are those that programs write for none, such as `NULL` and `NaN`.
 //!
 //! Names of columns differ by more than case, blanks and punctuation. A column that only numbers the
@@ -16,8 +17,12 @@
 //! numbers in 64 bits of floating point, others in 32, times to the millisecond. Contents that
 //! differ by less count as the same, which can refuse a budget and never grant one.
 
+use std::borrow::Cow;
+
 use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta};
 use sha2::{Digest as _, Sha256};
+
+use super::text::decoded;
 
 /// What makes two contents the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +209,7 @@ impl FormHasher {
 
 /// A heading without case, blanks and punctuation; as it is if nothing else is in it.
 fn folded(name: &[u8]) -> Vec<u8> {
-    let Ok(text) = std::str::from_utf8(name) else { return name.to_vec() };
+    let text = decoded(name);
     let letters = text.chars().filter(|letter| letter.is_alphanumeric());
     let folded: String = letters.flat_map(char::to_lowercase).collect();
     if folded.is_empty() { name.to_vec() } else { folded.into_bytes() }
@@ -217,7 +222,11 @@ const FALSE: [&str; 5] = ["false", "f", "no", "n", "off"];
 
 /// Appends the canonical form of a value.
 fn append_value(form: Form, bytes: &[u8], row: &mut Vec<u8>) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return append(b'b', bytes, row) };
+    let text = match (form, std::str::from_utf8(bytes)) {
+        (_, Ok(text)) => Cow::Borrowed(text),
+        (Form::First, Err(_)) => return append(b'b', bytes, row),
+        (Form::Second, Err(_)) => decoded(bytes),
+    };
     let text = text.trim();
     let is_one_of = |words: &[&str]| {
         form == Form::Second && words.iter().any(|word| text.eq_ignore_ascii_case(word))

@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, open, openat, sta
 use sha2::{Digest as _, Sha256};
 
 use super::reading::ReadError;
+use super::text::without_mark;
 
 /// Largest file size: 8 GiB. A file is read into memory as a whole.
 pub const FILE_BYTES_MAX: u64 = 1 << 33;
@@ -40,6 +41,8 @@ impl FileState {
 /// A file of a data set, in memory.
 pub struct DataFile {
     pub(super) bytes: Bytes,
+    /// In UTF-8, as far as it is CSV.
+    pub(super) text: Bytes,
     pub(super) is_parquet: bool,
     state: FileState,
 }
@@ -106,7 +109,9 @@ impl DataFile {
     pub fn of(bytes: Vec<u8>, name: &str) -> Self {
         let extension = Path::new(name).extension();
         let is_parquet = extension.is_some_and(|ext| ext.eq_ignore_ascii_case("parquet"));
-        Self { bytes: bytes.into(), is_parquet, state: FileState::default() }
+        let bytes = Bytes::from(bytes);
+        let text = if is_parquet { Bytes::new() } else { without_mark(&bytes) };
+        Self { bytes, text, is_parquet, state: FileState::default() }
     }
 
     /// The SHA-256 of the file's bytes.

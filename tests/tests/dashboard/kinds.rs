@@ -9,6 +9,7 @@ use bandana_shared::upload::{PackedReports, Upload};
 use bandana_shared::wire::v1::{ExperimentName, UploadRequest, UploadStatus};
 use bandana_tests::browser::Browser;
 use bandana_tests::harness::{Aggregator, upload};
+use bandana_tests::page;
 use bandana_tests::trusted_app::{open, play};
 use prost::Message as _;
 use serde_json::Value;
@@ -438,6 +439,26 @@ pub(super) async fn what_learning_has_earned_is_said_beside_the_holdout() -> any
     let earned = held["earned"].as_f64().context("nothing earned")?;
     assert!((earned - 0.22 / 1_f64.tanh()).abs() < 1e-6, "{held}");
     assert!(held["low"].as_f64() < Some(earned) && Some(earned) < held["high"].as_f64());
+    what_arms_cost_is_taken_from_it(&url, earned).await?;
     browser.quit().await?;
     aggregator.process.stop().await
+}
+
+/// The first arm, with 900 of the others' 1000 reports and half of those held out, becomes dear: by more
+/// than its rewards are better.
+async fn what_arms_cost_is_taken_from_it(url: &str, earned: f64) -> anyhow::Result<()> {
+    let address = url.strip_prefix("http://").context("a URL")?;
+    let probability = async || -> anyhow::Result<f64> {
+        let shown = page::get(address, "/api/experiments/held", &[]).await?;
+        let shown: Value = serde_json::from_str(&shown.body)?;
+        shown["probability_best"][0].as_f64().context("no probability")
+    };
+    anyhow::ensure!(probability().await? > 0.99, "best without costs");
+    printed(url, &["experiment", "record", "held", "--arm-cost", "red=0.9"]).await?;
+    anyhow::ensure!(probability().await? < 0.01, "not best with costs");
+    let held = &printed(url, &["estimate", "held"]).await?["holdout"];
+    let net = held["earned"].as_f64().context("nothing earned")?;
+    assert!((earned - net - 0.9 * 0.4).abs() < 1e-6, "{held}");
+    assert!(net < 0.0 && held["low"].as_f64() < Some(net), "{held}");
+    Ok(())
 }

@@ -434,6 +434,14 @@ async fn the_command_line_asks_the_same() -> anyhow::Result<()> {
     let debits = printed(&["debits", "people"])?;
     ensure!(debits.contains("synthetic database of city, ill, epsilon 0.05"), "{debits}");
     ensure!(debits.lines().count() == 5, "{debits}");
+    let long = format!("age={}", vec!["20..29"; 200].join("|"));
+    printed(&["count", "people", "--rho", "0.001", "--where", &long])?;
+    let debits = printed(&["debits", "people"])?;
+    let longest = debits.lines().map(|line| line.chars().count()).max();
+    ensure!(
+        longest < Some(650) && debits.contains("… ("),
+        "what a question names is kept in short: {debits}"
+    );
     let dear = bandana(&url, &["count", "people", "--where", "*", "--rho", "100"])?;
     ensure!(dear.status.code() == Some(4), "{dear:?}");
     let nobody = bandana(&url, &["count", "nobody", "--where", "*", "--rho", "0.1"])?;

@@ -35,6 +35,7 @@ pub mod marginals;
 pub mod noisy_max;
 pub mod price;
 pub mod questions;
+mod quoting;
 pub mod rows;
 pub mod selection;
 pub mod synthetic;

@@ -1,12 +1,13 @@
 //! Predicates as text: conjunctions of conditions on columns.
 
 use super::QueryError;
+use super::quoting::{halves, name, parts};
 use super::universe::{Column, Schema};
 
 /// A conjunction of conditions on a row.
 ///
 /// `age=30..39,city=Bonn|Ulm` selects the rows with an age of 30 to 39 and one of the cities;
-/// `*` selects all.
+/// `income="<=50K"` has a value with a reserved character; `*` selects all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     conditions: Vec<Condition>,
@@ -32,12 +33,12 @@ impl Selection {
         }
         let condition = |part: &str| -> Result<Condition, QueryError> {
             let wrong = || QueryError::Predicate { text: text.to_owned() };
-            let (name, values) = part.split_once('=').ok_or_else(wrong)?;
-            let (place, column) = schema.find(name.trim())?;
-            let ranges = values.split('|').map(|value| range(column, value.trim()));
+            let (column, values) = halves(part, '=').ok_or_else(wrong)?;
+            let (place, column) = schema.find(&name(column.trim()).ok_or_else(wrong)?)?;
+            let ranges = parts(values, '|').map(|value| range(column, value.trim()));
             Ok(Condition { place, ranges: ranges.collect::<Result<_, _>>()? })
         };
-        let conditions = text.split(',').map(condition).collect::<Result<_, _>>()?;
+        let conditions = parts(text, ',').map(condition).collect::<Result<_, _>>()?;
         Ok(Self { conditions })
     }
 
@@ -65,7 +66,7 @@ fn range(column: &Column, text: &str) -> Result<(u16, u16), QueryError> {
             _ => Err(outside()),
         };
     }
-    let code = column.code(text).ok_or_else(outside)?;
+    let code = name(text).and_then(|value| column.code(&value)).ok_or_else(outside)?;
     Ok((code, code))
 }
 
@@ -86,6 +87,10 @@ mod tests {
         assert_eq!(members("age=19..20,city=Ulm"), [3, 5]);
         assert_eq!(members("age=18|20"), [0, 1, 4, 5]);
         assert_eq!(members("city=Bonn|Ulm , age=18"), [0, 1]);
+        let odd = Schema::parse(&[r#""a:b":"<=50K"|">50K"|"a,b""#]).unwrap();
+        let odd = odd.universe::<&str>(&[]).unwrap();
+        let cells: Vec<usize> = odd.select(r#""a:b"="<=50K"|"a,b""#).unwrap().members().collect();
+        assert_eq!(cells, [0, 2]);
         for (wrong, message) in [
             ("", "is no predicate"),
             ("age", "is no predicate"),

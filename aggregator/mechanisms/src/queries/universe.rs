@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::QueryError;
 use super::cells::{CellSet, check_cells};
+use super::quoting::{halves, name, parts, written};
 use super::selection::Selection;
 
 /// Maximum number of values of a column.
@@ -14,7 +15,8 @@ pub const COLUMNS_MAX: usize = 256;
 
 /// A column with its domain, which is public and must not be derived from the data.
 ///
-/// As text: `age:18..99` has integers, both ends included, `city:Bonn|Ulm` has names.
+/// As text: `age:18..99` has integers, both ends included, `city:Bonn|Ulm` has names. A name in quotes
+/// may have any character, such as in `income:"<=50K"|">50K"`.
 ///
 /// ```
 /// use bandana_mechanisms::queries::universe::Column;
@@ -63,15 +65,24 @@ impl Column {
         }
     }
 
-    /// The index of a value in the domain. None: not in the domain.
+    /// The index of a value in the domain, without the blanks around it. None: not in the domain.
+    ///
+    /// A whole number may be written as a fraction, such as 18.0. True and false may be written in another
+    /// way than in the domain, such as `True`, `t` or `1`.
     pub fn code(&self, value: &str) -> Option<u16> {
-        match &self.domain {
-            Domain::Integers { .. } => self.code_of_integer(value.trim().parse().ok()?),
-            Domain::Names(names) => {
-                let place = names.iter().position(|name| name == value)?;
-                u16::try_from(place).ok()
-            }
-        }
+        let Domain::Names(names) = &self.domain else {
+            let number = whole_number(value.trim());
+            return self.code_of_integer(number.or_else(|| truth(value.trim()).map(i64::from))?);
+        };
+        let named = |wanted: &str| names.iter().position(|name| name == wanted);
+        let same = || {
+            let wanted = truth(value.trim())?;
+            let mut all = names.iter().enumerate().filter(|(_, name)| truth(name) == Some(wanted));
+            // Of two that mean the same, neither is meant.
+            all.next().filter(|_| all.next().is_none()).map(|(place, _)| place)
+        };
+        let place = named(value).or_else(|| named(value.trim())).or_else(same)?;
+        u16::try_from(place).ok()
     }
 
     /// The index of an integer in the domain. None: not in the domain.
@@ -103,8 +114,13 @@ impl Column {
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.domain {
-            Domain::Integers { lowest, highest } => write!(f, "{}:{lowest}..{highest}", self.name),
-            Domain::Names(names) => write!(f, "{}:{}", self.name, names.join("|")),
+            Domain::Integers { lowest, highest } => {
+                write!(f, "{}:{lowest}..{highest}", written(&self.name))
+            }
+            Domain::Names(names) => {
+                let names: Vec<_> = names.iter().map(|name| written(name)).collect();
+                write!(f, "{}:{}", written(&self.name), names.join("|"))
+            }
         }
     }
 }
@@ -114,22 +130,27 @@ impl std::str::FromStr for Column {
 
     fn from_str(text: &str) -> Result<Self, QueryError> {
         let wrong = |what| QueryError::Domain { column: text.to_owned(), what };
-        let (name, values) = text.split_once(':').ok_or_else(|| {
+        let (column, values) = halves(text, ':').ok_or_else(|| {
             wrong("write NAME:LOWEST..HIGHEST for integers, or NAME:ONE|ANOTHER for names")
         })?;
-        let reserved = |c: char| c.is_control() || "=,|:*".contains(c);
-        if name.is_empty() || name.trim() != name || name.contains(reserved) {
-            return Err(wrong("its name must not be empty nor have any of = , | : * in it"));
-        }
+        let column = name(column).filter(|name| name.trim() == *name).ok_or_else(|| {
+            wrong(
+                "its name must not be empty, begin or end with a blank, nor have any of = , | : * in it; \
+                 put a name with one of these in quotes",
+            )
+        })?;
         let range = values.split_once("..").map(|(low, high)| (low.parse(), high.parse()));
         let domain = if let Some((Ok(lowest), Ok(highest))) = range {
             Domain::Integers { lowest, highest }
         } else {
-            let names: Vec<String> = values.split('|').map(str::to_owned).collect();
-            let odd = |name: &String| name.is_empty() || name.contains(reserved);
-            if names.iter().any(odd) {
-                return Err(wrong("a value is empty, or has one of = , : * in it"));
-            }
+            let names: Option<Vec<String>> =
+                parts(values, '|').map(|part| name(part).map(Into::into)).collect();
+            let names = names.ok_or_else(|| {
+                wrong(
+                    "a value is empty, or has one of = , : * in it; put a value with one of these in \
+                     quotes",
+                )
+            })?;
             let distinct: std::collections::BTreeSet<_> = names.iter().collect();
             if distinct.len() < names.len() {
                 return Err(wrong("a value is given twice"));
@@ -141,12 +162,61 @@ impl std::str::FromStr for Column {
         {
             return Err(wrong("its lowest value is above its highest"));
         }
-        let column = Self { name: name.to_owned(), domain };
+        let column = Self { name: column.into_owned(), domain };
         if column.values() > VALUES_MAX {
             return Err(wrong("it has more than 65536 values"));
         }
         Ok(column)
     }
+}
+
+/// A whole number, also as floating point where that is exact.
+fn whole_number(text: &str) -> Option<i64> {
+    text.parse().ok().or_else(|| {
+        let number: f64 = text.parse().ok()?;
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^53")]
+        let whole = number as i64;
+        (number.fract() == 0.0 && number.abs() <= 2_f64.powi(53)).then_some(whole)
+    })
+}
+
+/// True and false, as programs write them.
+fn truth(text: &str) -> Option<bool> {
+    let is_one_of = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
+    match is_one_of(&["true", "t", "yes", "y", "on", "1"]) {
+        true => Some(true),
+        false => is_one_of(&["false", "f", "no", "n", "off", "0"]).then_some(false),
+    }
+}
+
+/// Refuses what is likely meant otherwise than it would be read.
+fn check_declared(text: &str) -> Result<(), QueryError> {
+    let wrong = |what| Err(QueryError::Domain { column: text.to_owned(), what });
+    // What is no column at all has a message of its own.
+    let Some((column, values)) = halves(text, ':') else { return Ok(()) };
+    if column.trim().parse::<f64>().is_ok() {
+        return wrong(
+            "its name is a number, so it may be a value of a row; give the file a first line with names",
+        );
+    }
+    let range =
+        values.split_once("..").map(|(low, high)| (low.parse::<i64>(), high.parse::<i64>()));
+    if let Some((Ok(_), Ok(_))) = range {
+        return Ok(());
+    }
+    if parts(values, '|').any(|part| !part.starts_with('"') && part.contains("..")) {
+        return wrong(
+            "a range has two whole numbers, such as 18..99, and no fractions, steps or blanks; put a \
+             name with .. in quotes",
+        );
+    }
+    let is_of_range = |c: char| c.is_ascii_digit() || " .-+–—:".contains(c);
+    let is_single = parts(values, '|').count() == 1;
+    let has_digits = values.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    if is_single && has_digits && values.chars().all(is_of_range) {
+        return wrong("for a range of whole numbers write LOWEST..HIGHEST, such as 18..99");
+    }
+    Ok(())
 }
 
 /// The columns of a data set.
@@ -182,6 +252,25 @@ impl Schema {
     pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, QueryError> {
         let columns = texts.iter().map(|text| text.as_ref().parse()).collect::<Result<_, _>>()?;
         Self::new(columns)
+    }
+
+    /// Parses columns that a person declares, and refuses what is likely meant otherwise.
+    ///
+    /// # Errors
+    /// As [`Self::parse`], for a range that is none of whole numbers, for a single value that looks like a
+    /// range, and for a name that is a number.
+    ///
+    /// ```
+    /// use bandana_mechanisms::queries::universe::Schema;
+    /// assert!(Schema::declared(&["age:18..99"]).is_ok());
+    /// for wrong in ["price:0.5..9.5", "age:18-99", "age:30..40:5", "39:0..100"] {
+    ///     assert!(Schema::declared(&[wrong]).is_err(), "{wrong}");
+    /// }
+    /// assert!(Schema::declared(&[r#"sizes:"0.5..9.5"|"10..20""#]).is_ok());
+    /// ```
+    pub fn declared<S: AsRef<str>>(texts: &[S]) -> Result<Self, QueryError> {
+        texts.iter().try_for_each(|text| check_declared(text.as_ref()))?;
+        Self::parse(texts)
     }
 
     /// The columns.

@@ -40,7 +40,7 @@ pub(super) fn register(
     use register_data_set_request::Budget;
 
     let name = name(request.name)?;
-    let schema = Schema::parse(&request.columns).map_err(refuse)?;
+    let schema = Schema::declared(&request.columns).map_err(refuse)?;
     let (measure, budget) = match request.budget {
         Some(Budget::Epsilon(epsilon)) => {
             (Measure::Pure, PureLoss::new(epsilon).map_err(refuse)?.nanos())
@@ -62,7 +62,7 @@ pub(super) fn register(
         return Err(Status::already_exists(refusal.to_string()));
     }
     let (rows, content) = file
-        .check_headings()
+        .check_headings(&schema)
         .and_then(|()| file.rows_and_content(&schema))
         .map_err(|error| uncached(&super::dataset_cache::DatasetCacheError::Read(error)))?;
     let known = inner.reader.data_sets(None).map_err(unreadable)?;

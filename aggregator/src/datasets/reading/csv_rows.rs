@@ -5,23 +5,59 @@ use bandana_mechanisms::queries::universe::Schema;
 use super::{Read, ReadError, Reading, check_names, places};
 use crate::datasets::content::Numbering;
 use crate::datasets::data_file::DataFile;
+use crate::datasets::text::decoded;
 
-/// Checks that column names are distinct.
-pub(super) fn check_headings(file: &DataFile) -> Result<(), ReadError> {
-    check_names(headings(&mut reader(file))?.iter().collect())
+/// Checks that column names are distinct, and none of them a number.
+pub(super) fn check_headings(file: &DataFile, schema: &Schema) -> Result<(), ReadError> {
+    let headings = headings(&mut reader(file, schema))?;
+    let is_number = |name: &[u8]| decoded(name).trim().parse::<f64>().is_ok_and(f64::is_finite);
+    if headings.iter().any(is_number) {
+        return Err(ReadError::NumberAsHeading);
+    }
+    check_names(headings.iter().collect())
 }
 
-fn reader(file: &DataFile) -> csv::Reader<&[u8]> {
-    csv::ReaderBuilder::new().flexible(true).from_reader(&file.bytes[..])
+/// What separates values, the likeliest first.
+const SEPARATORS: [u8; 4] = *b",;\t|";
+
+/// A reader with the separator that a first line `sep=;` says, or else the first one with which the
+/// headings have all declared columns. No row decides it.
+fn reader<'f>(file: &'f DataFile, schema: &Schema) -> csv::Reader<&'f [u8]> {
+    let text = &file.text[..];
+    let of = |text: &'f [u8], separator| {
+        csv::ReaderBuilder::new().flexible(true).delimiter(separator).from_reader(text)
+    };
+    let said = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    if let [b's', b'e', b'p', b'=', separator] = said.trim_ascii_end()
+        && separator.is_ascii_punctuation()
+    {
+        return of(text.get(said.len() + 1..).unwrap_or_default(), *separator);
+    }
+    let has_all = |separator: &u8| {
+        let found = headings(&mut of(text, *separator));
+        found.is_ok_and(|found| columns_in(schema, &found).is_ok())
+    };
+    let separator = SEPARATORS.into_iter().find(has_all);
+    of(text, separator.unwrap_or(b','))
 }
 
 fn headings(reader: &mut csv::Reader<&[u8]>) -> Result<csv::ByteRecord, ReadError> {
     Ok(reader.byte_headers().map_err(|_| ReadError::Line { line: 1 })?.clone())
 }
 
+/// The index of each declared column.
+fn columns_in(schema: &Schema, headings: &csv::ByteRecord) -> Result<Vec<usize>, ReadError> {
+    let names: Vec<_> = headings.iter().map(decoded).collect();
+    // As it is written before as it is meant.
+    places(schema, |name| {
+        let exact = names.iter().position(|heading| heading == name);
+        exact.or_else(|| names.iter().position(|heading| heading.trim() == name))
+    })
+}
+
 /// The columns that only number the rows.
-pub(super) fn numbering(file: &DataFile) -> Result<Numbering, ReadError> {
-    let mut reader = reader(file);
+pub(super) fn numbering(file: &DataFile, schema: &Schema) -> Result<Numbering, ReadError> {
+    let mut reader = reader(file, schema);
     let mut numbering = Numbering::new(headings(&mut reader)?.len());
     let mut record = csv::ByteRecord::new();
     // What is no line of CSV is refused when the rows are read.
@@ -37,10 +73,10 @@ pub(super) fn rows(
     schema: &Schema,
     content: Option<&Numbering>,
 ) -> Result<Read, ReadError> {
-    let mut reader = reader(file);
+    let mut reader = reader(file, schema);
     let headings = headings(&mut reader)?;
     let names: Vec<&[u8]> = headings.iter().collect();
-    let places = places(schema, |name| names.iter().position(|n| *n == name.as_bytes()))?;
+    let places = columns_in(schema, &headings)?;
     let mut reading = Reading::new(schema, &names, content);
     let mut record = csv::ByteRecord::new();
     loop {
@@ -53,8 +89,7 @@ pub(super) fn rows(
             continue;
         }
         let codes = schema.columns().iter().zip(&places).map(|(column, &place)| {
-            let value = record.get(place).and_then(|value| std::str::from_utf8(value).ok());
-            value.and_then(|value| column.code(value))
+            record.get(place).and_then(|value| column.code(&decoded(value)))
         });
         reading.push(line, codes, |place| record.get(place))?;
     }
@@ -79,9 +114,53 @@ mod tests {
     }
 
     #[test]
+    fn separators_encodings_and_blanks_make_no_other_rows() {
+        let schema = Schema::parse(&["Größe:1..3", r#"income:"<=50K"|">50K""#, r#""a,b":café|x"#]);
+        let schema = schema.unwrap();
+        let read = |bytes: Vec<u8>| {
+            let file = DataFile::of(bytes, "people.csv");
+            file.check_headings(&schema).unwrap();
+            let (rows, content) = file.rows_and_content(&schema).unwrap();
+            (rows.histogram(&schema.universe::<&str>(&[]).unwrap()), content.current)
+        };
+        let text = "Größe,income,\"a,b\"\n2,<=50K,café\n3,>50K,x\n";
+        let expected = read(text.into());
+        assert_eq!(expected.0.iter().sum::<u64>(), 2);
+        let windows = |text: &str| encoding_rs::WINDOWS_1252.encode(text).0.into_owned();
+        let utf_16 = |text: &str| {
+            let units = ["\u{feff}", text].concat();
+            units.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>()
+        };
+        let of = |separator: &str| {
+            format!("income{separator}Größe{separator}a,b\n>50K{separator}3.0{separator}x\n")
+                + &format!("<=50K{separator}2{separator}café\n")
+        };
+        for bytes in [
+            windows(text),
+            utf_16(text),
+            ["\u{feff}", text].concat().into(),
+            of(";").into(),
+            of("\t").into(),
+            of("|").into(),
+            windows(&of(";")),
+            utf_16(&of("\t")),
+            ["sep=#\r\n", &of("#")].concat().into(),
+            text.replace(',', " , ").replace("\"a , b\"", "\"a,b\"").replace(" \"", "\"").into(),
+        ] {
+            let shown = String::from_utf8_lossy(&bytes).into_owned();
+            assert_eq!(read(bytes), expected, "{shown}");
+        }
+    }
+
+    #[test]
     fn two_columns_of_one_name_are_refused_whether_declared_or_not() {
-        let check = |text: &str| DataFile::of(text.to_owned().into(), "a.csv").check_headings();
+        let schema = Schema::parse(&["age:18..20"]).unwrap();
+        let file = |text: &str| DataFile::of(text.to_owned().into(), "a.csv");
+        let check = |text| file(text).check_headings(&schema);
         assert!(check("age,city,Age\n").is_ok());
+        for text in ["age,39\n", "age,-1e3\n", "age, 0.5\n"] {
+            assert!(matches!(check(text), Err(ReadError::NumberAsHeading)), "{text}");
+        }
         for text in ["age,city,age\n", "age,city, age\n", "age,,city,\n"] {
             assert!(matches!(check(text), Err(ReadError::SameName)), "{text}");
         }

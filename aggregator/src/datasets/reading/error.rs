@@ -31,7 +31,10 @@ pub enum ReadError {
         line: u64,
     },
     /// A declared column is missing in the file.
-    #[error("the file has no column {column:?}; its headings must have every declared column")]
+    #[error(
+        "the file has no column {column:?}; its first line must have every declared column, \
+         separated by commas, semicolons, tabs or bars"
+    )]
     Missing {
         /// The column.
         column: String,
@@ -39,6 +42,12 @@ pub enum ReadError {
     /// Two columns have the same name.
     #[error("two columns of the file have the same name; give each a name of its own")]
     SameName,
+    /// A heading is a number.
+    #[error(
+        "a heading of the file is a number, so its first line seems to be a row; give the file a \
+         first line with the names of the columns"
+    )]
+    NumberAsHeading,
     /// A value is outside its column's declared domain.
     #[error(
         "the value of column {column:?} in line {line} is none that was declared; widen the \

@@ -33,7 +33,7 @@ impl DataFile {
         let numbering = if self.is_parquet {
             of_parquet(|| parquet_rows::numbering(self))?
         } else {
-            csv_rows::numbering(self)?
+            csv_rows::numbering(self, schema)?
         };
         let (rows, content) = self.read_rows(schema, Some(&numbering))?;
         // It was asked for.
@@ -42,15 +42,16 @@ impl DataFile {
 
     /// Checks that column names are distinct. If two columns shared a name, their order would
     /// decide which of them a question is about, and reordering them would change the content.
+    /// In CSV none may be a number: the first line may be a row, whose values would become public names.
     /// Applies to new data sets; existing ones remain valid.
     ///
     /// # Errors
-    /// [`ReadError::SameName`]; [`ReadError`] of files that can't be read.
-    pub fn check_headings(&self) -> Result<(), ReadError> {
+    /// [`ReadError::SameName`], [`ReadError::NumberAsHeading`]; [`ReadError`] of files that can't be read.
+    pub fn check_headings(&self, schema: &Schema) -> Result<(), ReadError> {
         if self.is_parquet {
             return of_parquet(|| parquet_rows::check_headings(self));
         }
-        csv_rows::check_headings(self)
+        csv_rows::check_headings(self, schema)
     }
 
     fn read_rows(&self, schema: &Schema, content: Option<&Numbering>) -> Result<Read, ReadError> {
