@@ -19,6 +19,7 @@
 
 use std::borrow::Cow;
 
+use bandana_mechanisms::queries::spelling::{is_missing, truth};
 use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta};
 use sha2::{Digest as _, Sha256};
 
@@ -215,11 +216,6 @@ fn folded(name: &[u8]) -> Vec<u8> {
     if folded.is_empty() { name.to_vec() } else { folded.into_bytes() }
 }
 
-/// What programs write for no value, for true and for false, in lower case.
-const NONE: [&str; 9] = ["null", "none", "na", "n/a", "<na>", "nan", "nat", "nil", "\\n"];
-const TRUE: [&str; 5] = ["true", "t", "yes", "y", "on"];
-const FALSE: [&str; 5] = ["false", "f", "no", "n", "off"];
-
 /// Appends the canonical form of a value.
 fn append_value(form: Form, bytes: &[u8], row: &mut Vec<u8>) {
     let text = match (form, std::str::from_utf8(bytes)) {
@@ -228,19 +224,11 @@ fn append_value(form: Form, bytes: &[u8], row: &mut Vec<u8>) {
         (Form::Second, Err(_)) => decoded(bytes),
     };
     let text = text.trim();
-    let is_one_of = |words: &[&str]| {
-        form == Form::Second && words.iter().any(|word| text.eq_ignore_ascii_case(word))
-    };
-    if text.is_empty() || is_one_of(&NONE) {
+    let is_second = form == Form::Second;
+    if text.is_empty() || is_second && is_missing(text) {
         return append(b'n', b"", row);
     }
-    let named = if is_one_of(&TRUE) {
-        Some(1.0)
-    } else if is_one_of(&FALSE) {
-        Some(0.0)
-    } else {
-        None
-    };
+    let named = truth(text).filter(|_| is_second).map(|is_true| f64::from(u8::from(is_true)));
     if let Some(number) = named.or_else(|| text.parse::<f64>().ok()) {
         return append(b'f', &coarse(number).to_bits().to_be_bytes(), row);
     }

@@ -13,7 +13,7 @@
 //!   [`marginals`]: synthetic rows for wide tables.
 //! - [`weights`]: private multiplicative weights, for many adaptive counting queries;
 //!   [`threshold`]: the comparisons of its sessions under ρ.
-//! - [`universe`], [`rows`], [`selection`]: data sets and predicates.
+//! - [`universe`], [`rows`], [`selection`], [`spelling`]: data sets and predicates.
 //! - [`loss_distribution`]: what releases lose together, closer than through ρ.
 //! - [`questions`]: one type each for questions and answers, over all mechanisms.
 //!
@@ -38,6 +38,7 @@ pub mod questions;
 mod quoting;
 pub mod rows;
 pub mod selection;
+pub mod spelling;
 pub mod synthetic;
 pub mod threshold;
 pub mod universe;

@@ -6,6 +6,7 @@ use super::QueryError;
 use super::cells::{CellSet, check_cells};
 use super::quoting::{halves, name, parts, written};
 use super::selection::Selection;
+use super::spelling::{is_missing, truth};
 
 /// Maximum number of values of a column.
 pub const VALUES_MAX: usize = 1 << 16;
@@ -17,6 +18,10 @@ pub const COLUMNS_MAX: usize = 256;
 ///
 /// As text: `age:18..99` has integers, both ends included, `city:Bonn|Ulm` has names. A name in quotes
 /// may have any character, such as in `income:"<=50K"|">50K"`.
+///
+/// What a row lacks is a value of its own, `sex:female|male|NA`, or a number that you choose,
+/// `age:18..99?40`. `NULL`, `NaN`, `NA` and an empty text stand for it, however they are declared. Without
+/// either, a file where something is missing does not fit the column.
 ///
 /// ```
 /// use bandana_mechanisms::queries::universe::Column;
@@ -36,7 +41,12 @@ pub struct Column {
 /// The values of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Domain {
-    Integers { lowest: i64, highest: i64 },
+    Integers {
+        lowest: i64,
+        highest: i64,
+        /// What is read where the value is missing.
+        missing: Option<i64>,
+    },
     Names(Vec<String>),
 }
 
@@ -49,7 +59,7 @@ impl Column {
     /// The number of values in the domain.
     pub fn values(&self) -> usize {
         match &self.domain {
-            Domain::Integers { lowest, highest } => {
+            Domain::Integers { lowest, highest, .. } => {
                 let span = usize::try_from(highest.abs_diff(*lowest)).unwrap_or(usize::MAX);
                 span.saturating_add(1)
             }
@@ -60,7 +70,7 @@ impl Column {
     /// The lowest and the highest value, for a column of integers.
     pub fn range(&self) -> Option<(i64, i64)> {
         match self.domain {
-            Domain::Integers { lowest, highest } => Some((lowest, highest)),
+            Domain::Integers { lowest, highest, .. } => Some((lowest, highest)),
             Domain::Names(_) => None,
         }
     }
@@ -70,24 +80,33 @@ impl Column {
     /// A whole number may be written as a fraction, such as 18.0. True and false may be written in another
     /// way than in the domain, such as `True`, `t` or `1`.
     pub fn code(&self, value: &str) -> Option<u16> {
-        let Domain::Names(names) = &self.domain else {
-            let number = whole_number(value.trim());
-            return self.code_of_integer(number.or_else(|| truth(value.trim()).map(i64::from))?);
+        let text = value.trim();
+        let names = match &self.domain {
+            Domain::Names(names) => names,
+            Domain::Integers { missing, .. } => {
+                let replaced = || missing.filter(|_| is_missing(text));
+                let number = whole_number(text).or_else(|| truth(text).map(i64::from));
+                return self.code_of_integer(number.or_else(replaced)?);
+            }
         };
         let named = |wanted: &str| names.iter().position(|name| name == wanted);
-        let same = || {
-            let wanted = truth(value.trim())?;
-            let mut all = names.iter().enumerate().filter(|(_, name)| truth(name) == Some(wanted));
-            // Of two that mean the same, neither is meant.
+        // Of two that mean the same, neither is meant.
+        let only = |is_meant: &dyn Fn(&str) -> bool| {
+            let mut all = names.iter().enumerate().filter(|(_, name)| is_meant(name));
             all.next().filter(|_| all.next().is_none()).map(|(place, _)| place)
         };
-        let place = named(value).or_else(|| named(value.trim())).or_else(same)?;
+        let same = || match truth_or_number(text) {
+            Some(wanted) => only(&|name| truth_or_number(name) == Some(wanted)),
+            None if is_missing(text) => only(&is_missing),
+            None => None,
+        };
+        let place = named(value).or_else(|| named(text)).or_else(same)?;
         u16::try_from(place).ok()
     }
 
     /// The index of an integer in the domain. None: not in the domain.
     pub fn code_of_integer(&self, value: i64) -> Option<u16> {
-        let Domain::Integers { lowest, highest } = self.domain else {
+        let Domain::Integers { lowest, highest, .. } = self.domain else {
             return self.code(&value.to_string());
         };
         let within = (lowest..=highest).contains(&value);
@@ -105,7 +124,9 @@ impl Column {
     /// The domain, for error messages.
     pub(super) fn describe(&self) -> String {
         match &self.domain {
-            Domain::Integers { lowest, highest } => format!("it has integers {lowest}..{highest}"),
+            Domain::Integers { lowest, highest, .. } => {
+                format!("it has integers {lowest}..{highest}")
+            }
             Domain::Names(names) => format!("it has {}", names.join(", ")),
         }
     }
@@ -114,8 +135,9 @@ impl Column {
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.domain {
-            Domain::Integers { lowest, highest } => {
-                write!(f, "{}:{lowest}..{highest}", written(&self.name))
+            Domain::Integers { lowest, highest, missing } => {
+                write!(f, "{}:{lowest}..{highest}", written(&self.name))?;
+                missing.map_or(Ok(()), |missing| write!(f, "?{missing}"))
             }
             Domain::Names(names) => {
                 let names: Vec<_> = names.iter().map(|name| written(name)).collect();
@@ -139,9 +161,8 @@ impl std::str::FromStr for Column {
                  put a name with one of these in quotes",
             )
         })?;
-        let range = values.split_once("..").map(|(low, high)| (low.parse(), high.parse()));
-        let domain = if let Some((Ok(lowest), Ok(highest))) = range {
-            Domain::Integers { lowest, highest }
+        let domain = if let Some(range) = integers(values) {
+            range
         } else {
             let names: Option<Vec<String>> =
                 parts(values, '|').map(|part| name(part).map(Into::into)).collect();
@@ -157,10 +178,13 @@ impl std::str::FromStr for Column {
             }
             Domain::Names(names)
         };
-        if let Domain::Integers { lowest, highest } = domain
-            && lowest > highest
-        {
-            return Err(wrong("its lowest value is above its highest"));
+        if let Domain::Integers { lowest, highest, missing } = domain {
+            if lowest > highest {
+                return Err(wrong("its lowest value is above its highest"));
+            }
+            if missing.is_some_and(|missing| !(lowest..=highest).contains(&missing)) {
+                return Err(wrong("what is read where a value is missing is outside of its range"));
+            }
         }
         let column = Self { name: column.into_owned(), domain };
         if column.values() > VALUES_MAX {
@@ -180,13 +204,23 @@ fn whole_number(text: &str) -> Option<i64> {
     })
 }
 
-/// True and false, as programs write them.
-fn truth(text: &str) -> Option<bool> {
-    let is_one_of = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
-    match is_one_of(&["true", "t", "yes", "y", "on", "1"]) {
-        true => Some(true),
-        false => is_one_of(&["false", "f", "no", "n", "off", "0"]).then_some(false),
+/// True and false, where 1 and 0 may stand for them.
+fn truth_or_number(text: &str) -> Option<bool> {
+    match text {
+        "1" => Some(true),
+        "0" => Some(false),
+        _ => truth(text),
     }
+}
+
+/// A range of whole numbers, and what is read where the value is missing.
+fn integers(text: &str) -> Option<Domain> {
+    let (low, rest) = text.split_once("..")?;
+    let (high, missing) = match rest.split_once('?') {
+        Some((high, missing)) => (high, Some(missing.parse().ok()?)),
+        None => (rest, None),
+    };
+    Some(Domain::Integers { lowest: low.parse().ok()?, highest: high.parse().ok()?, missing })
 }
 
 /// Refuses what is likely meant otherwise than it would be read.
@@ -199,15 +233,13 @@ fn check_declared(text: &str) -> Result<(), QueryError> {
             "its name is a number, so it may be a value of a row; give the file a first line with names",
         );
     }
-    let range =
-        values.split_once("..").map(|(low, high)| (low.parse::<i64>(), high.parse::<i64>()));
-    if let Some((Ok(_), Ok(_))) = range {
+    if integers(values).is_some() {
         return Ok(());
     }
     if parts(values, '|').any(|part| !part.starts_with('"') && part.contains("..")) {
         return wrong(
-            "a range has two whole numbers, such as 18..99, and no fractions, steps or blanks; put a \
-             name with .. in quotes",
+            "a range has two whole numbers, such as 18..99, or 18..99?40 to read 40 where a value is \
+             missing, and no fractions, steps or blanks; put a name with .. in quotes",
         );
     }
     let is_of_range = |c: char| c.is_ascii_digit() || " .-+–—:".contains(c);
@@ -375,5 +407,49 @@ impl Universe {
             let codes = self.codes(cell);
             selection.holds(|place| codes.get(place).copied())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(text: &str) -> Column {
+        let column: Column = text.parse().unwrap();
+        assert_eq!(column.to_string(), text);
+        column
+    }
+
+    #[test]
+    fn a_value_is_found_however_it_is_written() {
+        let age = column("age:18..99?40");
+        let found = ["18", " 18 ", "+18", "018", "18.0", "1.8e1", "", "NA", "NaN", "null"];
+        let codes = found.map(|text| age.code(text));
+        assert_eq!(codes[..6], [Some(0); 6]);
+        assert_eq!(codes[6..], [Some(22); 4]);
+        assert_eq!(column("age:18..99").code("NA"), None);
+        assert_eq!(["17", "18.5", "inf", "eighteen"].map(|text| age.code(text)), [None; 4]);
+        let flag = column("flag:0..1");
+        let found = ["True", "f", "1", "2"].map(|text| flag.code(text));
+        assert_eq!(found, [Some(1), Some(0), Some(1), None]);
+
+        let ill = column("ill:no|yes|NA");
+        let found = ["no", "FALSE", "f", "0", "Yes", "true", "t", "1", "", "NaN", "unknown"];
+        let expected = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2].map(Some);
+        assert_eq!(found.map(|text| ill.code(text))[..10], expected);
+        assert_eq!(ill.code("unknown"), None);
+        // What two names could mean is neither.
+        assert_eq!(column("ill:yes|true|no").code("t"), None);
+        assert_eq!(column("sex:female|male").code(""), None);
+    }
+
+    #[test]
+    fn what_is_read_for_nothing_is_within_the_range() {
+        for wrong in ["age:18..99?17", "age:18..99?100"] {
+            assert!(wrong.parse::<Column>().is_err(), "{wrong}");
+        }
+        for wrong in ["age:18..99?", "age:18..99?x", "price:0.5..9.5", "age:20.. 30"] {
+            assert!(Schema::declared(&[wrong]).is_err(), "{wrong}");
+        }
     }
 }

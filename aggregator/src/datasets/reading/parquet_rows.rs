@@ -142,6 +142,7 @@ fn is_printable(field: &Field) -> bool {
 /// The code of a value, as of its text in CSV.
 fn code_of(column: &Column, field: &Field, unit: Option<Unit>) -> Option<u16> {
     match field {
+        Field::Null => column.code(""),
         Field::Str(text) => column.code(text),
         Field::Bool(value) => column.code(if *value { "true" } else { "false" }),
         Field::ULong(value) => column.code_of_integer(i64::try_from(*value).ok()?),
