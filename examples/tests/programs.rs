@@ -60,9 +60,10 @@ fn users_come_back_in_segments_with_a_metric() -> anyhow::Result<()> {
 fn users_of_a_log_give_the_means_over_all_users() -> anyhow::Result<()> {
     // Green is better in both segments, and was mostly logged in the one where rewards are low.
     let rows = |segment, blue, green, most_are_blue| {
-        (0..100).map(move |n| match (n % 10 == 0) == most_are_blue {
-            true => format!("green,{green},{segment}\n"),
-            false => format!("blue,{blue},{segment}\n"),
+        (0..100).map(move |n| {
+            let is_green = (n % 10 == 0) == most_are_blue;
+            let (arm, reward) = if is_green { ("green", green) } else { ("blue", blue) };
+            format!("{arm},{reward},{segment}\n")
         })
     };
     let rows: String = rows("ios", 0.8, 1.0, true).chain(rows("web", 0.0, 0.2, false)).collect();
@@ -75,7 +76,8 @@ fn users_of_a_log_give_the_means_over_all_users() -> anyhow::Result<()> {
         let arms = result["arms"].as_array().into_iter().flatten();
         arms.filter(|arm| arm["label"] == label).find_map(|arm| arm["true_mean"].as_f64())
     });
-    ensure!(means.map(|mean| (mean.unwrap_or(-1.0) * 1e9).round()) == [6e8, 4e8], "{means:?}");
+    let is = |mean: Option<f64>, exact: f64| mean.is_some_and(|mean| (mean - exact).abs() < 1e-9);
+    ensure!(is(means[0], 0.6) && is(means[1], 0.4), "{means:?}");
     Ok(())
 }
 

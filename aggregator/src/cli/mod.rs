@@ -54,6 +54,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use serde::Serialize;
 
 use crate::clock::{Clock, SystemClock};
+use crate::views::table::visible;
 use failure::{EXIT_CODES, exit_code, is_broken_pipe};
 
 /// Private bandits: learns which option is best without seeing a reward.
@@ -188,17 +189,8 @@ fn say_json(object: &impl Serialize) -> anyhow::Result<()> {
 #[expect(clippy::print_stderr, reason = "this is the command line")]
 fn warn(text: &str) {
     // What a server says is in some errors.
-    let shown: String = text.lines().map(visible_line).collect::<Vec<_>>().join("\n");
+    let shown: String = text.lines().map(visible).collect::<Vec<_>>().join("\n");
     eprintln!("bandana: {shown}");
-}
-
-/// A line without characters that affect how a terminal shows the rest. Quotes stay.
-fn visible_line(line: &str) -> String {
-    let character = |character: char| match character {
-        '"' | '\'' | '\\' => character.to_string(),
-        _ => character.escape_debug().to_string(),
-    };
-    line.chars().map(character).collect()
 }
 
 /// Read permission of a new file.

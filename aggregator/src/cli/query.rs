@@ -26,7 +26,7 @@ use crate::views::table::terminal_columns;
 
 const PREDICATES: &str = "\
 A predicate is a list of conditions, all of which must hold: `age=30..39,city=Bonn|Ulm`, or `*` \
-for all rows.";
+for all rows. A value with any of = , | : * in it is put in quotes: `income=\"<=50K\"`.";
 
 const FIELDS: &str = "\
 With --json: one object with the fields of the message that the server sends (proto/bandana/v1/\
@@ -123,10 +123,13 @@ pub(super) struct Register {
     /// Name of the data set: 1 to 64 lower-case letters, digits and hyphens.
     #[arg(value_name = "NAME")]
     name: String,
-    /// File in the server's directory of data sets; CSV, or Parquet if it ends in .parquet.
+    /// File in the server's directory of data sets; CSV with headings, or Parquet if it ends in .parquet.
     #[arg(long, value_name = "FILE")]
     file: String,
     /// A column and its values: `age:18..99` for integers, `city:Bonn|Ulm` for names.
+    ///
+    /// `income:"<=50K"|">50K"` has names in quotes, for those with any of = , | : * in them.
+    /// `sex:female|male|NA` takes what is missing for a value of its own, `age:18..99?40` for 40.
     #[arg(long = "column", value_name = "COLUMN", required = true)]
     columns: Vec<String>,
     /// The budget in epsilon; with --delta, the largest rho that keeps both.

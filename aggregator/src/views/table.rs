@@ -93,11 +93,13 @@ fn shortened(text: &str, width: usize) -> String {
     kept + "…"
 }
 
-/// Untrusted text, without characters that affect how the terminal shows the rest.
+/// Untrusted text, without characters that affect how a terminal shows the rest. Quotes stay.
 pub(crate) fn visible(text: &str) -> String {
-    let quoted = format!("{text:?}");
-    let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    inner.unwrap_or(&quoted).to_owned()
+    let character = |character: char| match character {
+        '"' | '\'' | '\\' => character.to_string(),
+        _ => character.escape_debug().to_string(),
+    };
+    text.chars().map(character).collect()
 }
 
 /// The width of standard output, if it is a terminal. Unlimited for a terminal that does not report

@@ -8,10 +8,10 @@ pub fn is_missing(text: &str) -> bool {
 
 /// True and false, as programs write them; 1 and 0 are numbers.
 pub fn truth(text: &str) -> Option<bool> {
-    match is_one_of(text, &["true", "t", "yes", "y", "on"]) {
-        true => Some(true),
-        false => is_one_of(text, &["false", "f", "no", "n", "off"]).then_some(false),
+    if is_one_of(text, &["true", "t", "yes", "y", "on"]) {
+        return Some(true);
     }
+    is_one_of(text, &["false", "f", "no", "n", "off"]).then_some(false)
 }
 
 fn is_one_of(text: &str, words: &[&str]) -> bool {

@@ -154,7 +154,7 @@ fn code_of(column: &Column, field: &Field, unit: Option<Unit>) -> Option<u16> {
 mod tests {
     use std::sync::Arc;
 
-    use parquet::basic::Compression;
+    use parquet::basic::{BrotliLevel, Compression, GzipLevel, ZstdLevel};
     use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
     use parquet::file::properties::WriterProperties;
     use parquet::file::writer::SerializedFileWriter;
@@ -191,11 +191,11 @@ mod tests {
         let plain = read(Compression::UNCOMPRESSED);
         for compression in [
             Compression::SNAPPY,
-            Compression::GZIP(Default::default()),
-            Compression::ZSTD(Default::default()),
+            Compression::GZIP(GzipLevel::default()),
+            Compression::ZSTD(ZstdLevel::default()),
             Compression::LZ4,
             Compression::LZ4_RAW,
-            Compression::BROTLI(Default::default()),
+            Compression::BROTLI(BrotliLevel::default()),
         ] {
             assert_eq!(read(compression), plain, "{compression}");
         }
