@@ -14,6 +14,8 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
+import textwrap
 import threading
 import time
 
@@ -353,3 +355,54 @@ def test_no_redirect_is_followed_and_no_endless_answer_read():
         assert len(endless.calls) == 1
     # Nobody listens any more.
     assert Posts(endless.url)("/a", {}, b"") is None
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "import threading",
+        "from gevent import monkey; monkey.patch_all()",
+        "import eventlet; eventlet.monkey_patch()",
+    ],
+    ids=["threads", "gevent", "eventlet"],
+)
+def test_an_app_with_greenlets_goes_on_beside_the_client(patch):
+    program = """
+        import sys, threading, time
+        import bandana
+
+        ticks = []
+        def tick():
+            while True:
+                ticks.append(1)
+                time.sleep(0.01)
+
+        threading.Thread(target=tick, daemon=True).start()
+        with bandana.Bandana(sys.argv[1], consent=True, directory=None) as app:
+            experiment = app.experiment("x")
+            try:
+                experiment.wait_until_ready(1.0)
+            except bandana.NotReady:
+                pass
+            assert experiment.choose().label is None
+            assert len(ticks) > 20, ticks
+        before = len(ticks)
+        time.sleep(0.1)
+        assert len(ticks) > before
+    """
+    with Server(503) as server:
+        code = patch + "\n" + textwrap.dedent(program)
+        program = [sys.executable, "-W", "ignore", "-c", code, server.url]
+        ended = subprocess.run(program, timeout=60, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        assert server.calls
+
+
+def test_a_number_whose_conversion_fails_is_no_failure_of_the_app():
+    class Odd:
+        def __float__(self):
+            raise RuntimeError("a bug of the app's")
+
+    with start() as app:
+        assert app.reward(1, Odd()) is False
+        assert app.measure(1, "minutes", Odd()) is False

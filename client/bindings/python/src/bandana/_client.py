@@ -6,14 +6,13 @@ import logging
 import math
 import os
 import ssl
-import threading
 import time
 import weakref
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
-from . import _core
+from . import _core, _threads
 from ._core import SetupError, Status
 from ._transport import Answer, Posts, Transport
 
@@ -51,7 +50,8 @@ class Binary:
 
 @dataclass(frozen=True)
 class Bounded:
-    """Rewards from ``low`` to ``high``, others are refused; without a reward, ``low``."""
+    """Rewards from ``low`` to ``high``; beyond that the nearest of both counts. Without a reward it is
+    what the experiment says, ``low`` as a rule."""
 
     low: float
     high: float
@@ -302,10 +302,7 @@ class Bandana:
         )
         self._core = _core.Core.start(configuration)
         self._process = os.getpid()
-        self._thread = threading.Thread(
-            target=_carry_out, args=(self._core, transport), name="bandana", daemon=True
-        )
-        self._thread.start()
+        self._thread = _threads.start(_carry_out, self._core, transport)
         # An app that forgets to close ends its thread all the same.
         self._end = weakref.finalize(self, _close, self._core, self._process)
 
@@ -372,7 +369,7 @@ def _add(
         return False
     try:
         number = float(value)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # Whatever the app's own object raises: no reward ends an app.
         # The client counts it as refused.
         number = math.nan
     if metric is None:
