@@ -34,7 +34,7 @@ impl Cells {
     /// The text of a record's cell, in full precision; empty for a missing value.
     fn text(&self, record: usize) -> String {
         match self {
-            Self::Text(cells) => cells[record].clone(),
+            Self::Text(cells) => shown_as_text(cells[record].clone()),
             Self::Flags(cells) => cells[record].to_string(),
             Self::Days(cells) => date_of(cells[record]),
             Self::Places(cells) => cells[record].to_string(),
@@ -73,6 +73,21 @@ impl Cells {
     }
 }
 
+/// Whether a spreadsheet would calculate a text rather than show it.
+fn is_formula(text: &str) -> bool {
+    text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err()
+}
+
+/// A text in CSV. Before one that a spreadsheet would calculate there is an apostrophe, which it hides.
+fn shown_as_text(text: String) -> String {
+    if is_formula(&text) { format!("'{text}") } else { text }
+}
+
+/// A text as it was before it was written to CSV.
+pub(crate) fn as_it_was(text: &str) -> &str {
+    text.strip_prefix('\'').filter(|rest| is_formula(rest)).unwrap_or(text)
+}
+
 /// A text format of files with columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -104,7 +119,8 @@ impl File {
             Form::Csv => {
                 let mut writer = csv::Writer::from_writer(Vec::new());
                 if is_first {
-                    writer.write_record(columns.iter().map(|column| &column.name))?;
+                    let names = columns.iter().map(|column| shown_as_text(column.name.clone()));
+                    writer.write_record(names)?;
                 }
                 for record in records {
                     writer.write_record(columns.iter().map(|column| column.cells.text(record)))?;
@@ -162,6 +178,21 @@ mod tests {
         let text = String::from_utf8(whole(Form::Csv, &columns).unwrap()).unwrap();
         assert!(text.starts_with("label,arm,estimate\n"), "{text}");
         assert_eq!(json(&[]), b"[\n]\n");
+    }
+
+    #[test]
+    fn a_spreadsheet_calculates_no_text() {
+        let texts = ["=1+1", "+a", "-a", "@a", "\ta", "-1.5", "+2", "'a", "a=1", ""];
+        let cells = Cells::Text(texts.map(str::to_owned).to_vec());
+        let column = [Column { name: "=label".to_owned(), cells }];
+        let written = String::from_utf8(whole(Form::Csv, &column).unwrap()).unwrap();
+        let expected = "'=label\n'=1+1\n'+a\n'-a\n'@a\n'\ta\n-1.5\n+2\n'a\na=1\n\"\"\n";
+        assert_eq!(written, expected);
+        for text in texts {
+            assert_eq!(as_it_was(&shown_as_text(text.to_owned())), text);
+        }
+        let json = String::from_utf8(whole(Form::Json, &column).unwrap()).unwrap();
+        assert!(json.contains("\"=label\":\"=1+1\""), "{json}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use bandana_shared::wire::v1::{ArmCost, ArmPrior};
 
 use super::Draft;
 use crate::labels;
+use crate::views::columns::as_it_was;
 use crate::views::failure::Failure;
 
 /// The columns that a file of priors may have for each part, in the order of preference. The last ones
@@ -168,7 +169,7 @@ fn read(csv: &str, (low, high): (f64, f64), gain: Option<f64>) -> anyhow::Result
                 worth *= (here / number(there)?).powi(2);
             }
         }
-        let one = Known { label: cell(Some(label)).to_owned(), mean: found, worth };
+        let one = Known { label: as_it_was(cell(Some(label))).to_owned(), mean: found, worth };
         if all.iter().any(|other| other.label == one.label) {
             bail!("line {line}: arm {:?} has a line above", one.label);
         }
