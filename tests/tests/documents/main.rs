@@ -1,6 +1,7 @@
-//! The README, the runbook and the packaging files, each followed as written.
+//! The README, the paths, the runbook and the packaging files, each followed as written.
 
 mod packaging;
+mod paths;
 mod readme;
 mod runbook;
 
@@ -13,6 +14,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut suite = Suite::from_args();
     let postgres = Shared::default();
     readme::add(&mut suite);
+    paths::add(&mut suite);
     runbook::add(&mut suite, &postgres)?;
     packaging::add(&mut suite);
     let conclusion = suite.run();
