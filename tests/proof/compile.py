@@ -23,6 +23,8 @@ class Variant:
     profile: str
     target: str | None = None
     settings: tuple[str, ...] = ()
+    # Groups of theorems that are not proved, since the IR has what the tool does not model.
+    left_out: tuple[str, ...] = ()
 
 
 RELEASE = Variant("x86-64", "release")
@@ -38,8 +40,19 @@ CHECKED = Variant(
 VARIANTS = (
     RELEASE,
     CHECKED,
-    Variant("x86-64, small", "embedded"),
-    Variant("aarch64", "release", "aarch64-unknown-linux-gnu"),
+    # Functions of `libm` are inlined here, and a table is read in a loop.
+    Variant(
+        "x86-64, small",
+        "embedded",
+        left_out=("linear", "quadratic", "exponential", "floor_verified", "kary_verify"),
+    ),
+    # Curves are prepared by vector instructions here.
+    Variant(
+        "aarch64",
+        "release",
+        "aarch64-unknown-linux-gnu",
+        left_out=("linear", "quadratic", "exponential"),
+    ),
     Variant("wasm32", "release", "wasm32-unknown-unknown"),
 )
 

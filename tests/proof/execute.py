@@ -25,6 +25,8 @@ WIDE = 128
 # uses what `lemmas.py` has shown about products of integers.
 PRODUCT = z3.Function("product", *[z3.BitVecSort(WIDE)] * 3)
 WRAPPED = z3.Function("wrapped_product", *[z3.BitVecSort(WIDE)] * 3)
+# Whether the product of two signed numbers is beyond 128 bits.
+OVERFLOWS = z3.Function("overflows", *[z3.BitVecSort(WIDE)] * 2, z3.BoolSort())
 
 NEVER = z3.BoolVal(False)
 INFINITY = 0x7FF << 52
@@ -269,8 +271,10 @@ def multiply(a: z3.BitVecRef, b: z3.BitVecRef, flags: frozenset[str]) -> tuple[z
         ]
         return a * b, either(*poison)
     if size == WIDE and not (is_narrow(a) and is_narrow(b)):
-        # A flag is not decided here. So the product counts as poison, which is more than is true.
-        return WRAPPED(*in_order(a, b)), z3.BoolVal(bool(flags))
+        # Whether it is beyond 128 bits without a sign is not decided. So it counts as poison then, which is
+        # more than is true.
+        poison = [OVERFLOWS(*in_order(a, b))] if "nsw" in flags else []
+        return WRAPPED(*in_order(a, b)), either(*poison, z3.BoolVal("nuw" in flags))
     if size > WIDE:
         raise RefusedError(f"a product of {size} bits")
     wide = PRODUCT(*in_order(z3.ZeroExt(WIDE - size, a), z3.ZeroExt(WIDE - size, b)))
@@ -469,14 +473,13 @@ class Frame:
     def end_ret(self, instruction: Instruction, state: State, label: str) -> None:
         del label
         result = self.value(instruction.operands[0], state) if instruction.operands else None
-        if isinstance(result, Value):
-            self.run_of.must(state.when, z3.Not(result.poison), "poison is returned")
-            if self.function.result_range is not None:
-                holds = in_range(result.bits, self.function.result_range)
-                self.run_of.must(state.when, holds, "the range of a result")
-        if isinstance(result, Struct):
-            for part in result.parts:
+        parts = result.parts if isinstance(result, Struct) else (result,)
+        for part in parts:
+            if isinstance(part, Value) and self.function.result_noundef:
                 self.run_of.must(state.when, z3.Not(part.poison), "poison is returned")
+        if isinstance(result, Value) and self.function.result_range is not None:
+            holds = in_range(result.bits, self.function.result_range)
+            self.run_of.must(state.when, holds, "the range of a result")
         if self.ended is None:
             self.result = result
         elif result is not None and self.result is not None:
@@ -800,6 +803,12 @@ class Frame:
         return Frame.with_overflow("sub", True, a, b)
 
     @staticmethod
+    def intrinsic_smul_with_overflow(a: z3.BitVecRef, b: z3.BitVecRef) -> tuple[z3.BitVecRef, z3.BitVecRef]:
+        if a.size() != WIDE or (is_narrow(a) and is_narrow(b)):
+            raise RefusedError("the overflow of a signed product")
+        return Frame.with_overflow("mul", True, a, b)
+
+    @staticmethod
     def intrinsic_umul_with_overflow(a: z3.BitVecRef, b: z3.BitVecRef) -> tuple[z3.BitVecRef, z3.BitVecRef]:
         # Decided as one product of twice the size, whose factors are no constants in general.
         size = a.size()
@@ -857,4 +866,7 @@ def execute(
         stored = memory[place.object]
         run.must(z3.BoolVal(True), z3.Not(either(*(byte.poison for byte in stored))), "poison is returned")
         result = Value(z3.simplify(z3.Concat(*(byte.bits for byte in reversed(stored)))))
+    if not isinstance(result, Value) or not z3.is_false(z3.simplify(result.poison)):
+        poison = result.poison if isinstance(result, Value) else z3.BoolVal(True)
+        run.must(z3.BoolVal(True), z3.Not(poison), "the result is poison")
     return Outcome(result, run.duties, run.free, memory)

@@ -95,6 +95,7 @@ class Function:
     name: str
     result: Type
     result_range: tuple[int, int] | None
+    result_noundef: bool
     parameters: list[Operand]
     blocks: dict[str, list[Instruction]]
     text: str
@@ -313,11 +314,14 @@ class Module:
             raise RefusedError(f"the range {name}")
         return int(match.group(1)), int(match.group(2))
 
+    def source(self, name: str) -> str:
+        """The text of a function."""
+        begin = self.starts[name]
+        return self.text[begin : self.text.index("\n}\n", begin)]
+
     def function(self, name: str) -> Function:
         if name not in self.read:
-            begin = self.starts[name]
-            end = self.text.index("\n}\n", begin)
-            self.read[name] = self.parse(self.text[begin:end])
+            self.read[name] = self.parse(self.source(name))
         return self.read[name]
 
     def parse(self, text: str) -> Function:
@@ -362,7 +366,7 @@ class Module:
             if word not in ("unnamed_addr", "local_unnamed_addr") and not word.startswith("#"):
                 raise cursor.refuse(f"{word!r} of a function")
             cursor.next()
-        return Function(name, kind, result.range, parameters, {}, "")
+        return Function(name, kind, result.range, result.noundef, parameters, {}, "")
 
     def instruction(self, line: str) -> Instruction:
         cursor = Cursor(line, self)

@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Any
 
 import z3
-from execute import PRODUCT, WRAPPED
+from execute import OVERFLOWS, PRODUCT, WRAPPED
 
 ONE = 1 << 53
 WORD = 1 << 64
@@ -84,7 +84,9 @@ BEND = Lemma(
         p >= 0,
         p < 1 << 127,
         q >= -(1 << 73) * (ONE - r),
+        q >= -(1 << 73) * r,
         q <= (1 << 73) * r,
+        q <= (1 << 73) * (ONE - r),
         q >= -(1 << 126),
         q <= 1 << 126,
     ),
@@ -97,7 +99,13 @@ SLOPE = Lemma(
         [r >= 0, r <= s, s <= ONE, u >= -(1 << 20), u <= 1 << 20], q - p <= (1 << 73) * (s - r)
     ),
 )
-LEMMAS = (BOUND, ENDS, ORDER, MIRROR, BEND, SLOPE)
+FLOOR = Lemma(
+    "numbers rounded down to multiples of 2^73 are no further apart",
+    "p q d",
+    lambda p, q, d: [p / (1 << 73), q / (1 << 73)],
+    lambda p, q, d, below_p, below_q: implies([q - p <= (1 << 73) * d], below_q - below_p <= d),
+)
+LEMMAS = (BOUND, ENDS, ORDER, MIRROR, BEND, SLOPE, FLOOR)
 
 
 def wide(bits: z3.BitVecRef, is_signed: bool = False) -> z3.BitVecRef:
@@ -156,8 +164,11 @@ def proved_equal(a: z3.BitVecRef, b: z3.BitVecRef, hypotheses: list[z3.BoolRef])
 
 def bend_of(
     formulas: list[z3.ExprRef], level: z3.BitVecRef, units: z3.BitVecRef, hypotheses: list[z3.BoolRef]
-) -> z3.BitVecRef | None:
-    """The term for `units level (2^53 - level)` in formulas, if there is one."""
+) -> tuple[z3.BitVecRef, list[z3.BoolRef]] | None:
+    """The term for `units level (2^53 - level)` in formulas, if there is one.
+
+    And what BEND says of it, and of the product in it: its size, and that neither is beyond 128 bits.
+    """
     r = z3.ZeroExt(64, level)
     u = z3.SignExt(128 - units.size(), units)
     for outer in applications(WRAPPED, formulas):
@@ -166,5 +177,7 @@ def bend_of(
                 continue
             for one, other in (inner.children(), reversed(inner.children())):
                 if proved_equal(one, r, hypotheses) and proved_equal(other, ONE - r, hypotheses):
-                    return outer
+                    numbers = (wide(level), wide(units, True), wide(inner, True), wide(outer, True))
+                    fits = [z3.Not(OVERFLOWS(*product.children())) for product in (inner, outer)]
+                    return outer, [BEND.holds(*numbers), z3.Implies(z3.And(*hypotheses), z3.And(*fits))]
     return None

@@ -33,6 +33,8 @@ class Theorem:
     hypotheses: list[z3.BoolRef]
     claim: z3.BoolRef
     facts: list[z3.BoolRef] = field(default_factory=list)
+    # For integers, where all others are for bit-vectors.
+    logic: str = "QF_UFBV"
 
 
 Theorems = Iterator[Theorem]
@@ -78,10 +80,12 @@ def is_level(level: z3.BitVecRef) -> z3.BoolRef:
     return z3.ULE(level, ONE)
 
 
-def no_fault(name: str, hypotheses: list[z3.BoolRef], *outcomes: Outcome) -> Theorem:
+def no_fault(
+    name: str, hypotheses: list[z3.BoolRef], run: Outcome, facts: list[z3.BoolRef] | None = None
+) -> Theorem:
     """Nothing panics, and nothing is undefined."""
-    broken = z3.Or(*(outcome.broken() for outcome in outcomes))
-    return Theorem(f"{name}: no panic, nothing undefined", hypotheses, z3.Not(broken))
+    name = f"{name}: no panic, nothing undefined"
+    return Theorem(name, hypotheses, z3.Not(run.broken()), facts or [])
 
 
 # The bit.
@@ -113,14 +117,16 @@ def threshold(kernel: Kernel) -> Theorems:
     ends = z3.And(z3.Implies(level == 0, value == lowest), z3.Implies(level == ONE, value == highest))
     yield Theorem("threshold: the floor of reward 0, its complement of reward 1", valid, ends)
 
-    second = kernel.run("threshold", floor, other)
+    # What follows for two rewards follows from the exact form alone. So the two products are any two that
+    # the lemmas allow.
+    p, q = z3.BitVecs("product.p product.q", 128)
+    one, two = (lowest + (wide(of) << 11) for of in (p, q))
+    numbers = [lemmas.wide(of) for of in (level, other, width, p, q)]
     both = [*valid, is_level(other)]
-    # That the threshold is linear was proved above.
-    linear = [exact, z3.substitute(exact, (level, other), (run.bits, second.bits))]
-    rising = z3.Implies(z3.ULT(level, other), z3.ULT(run.bits, second.bits))
-    yield Theorem("threshold: a higher reward has a higher one", both, rising, linear)
-    mirror = z3.Implies(level + other == ONE, value + wide(second.bits) == number(1 << 128))
-    yield Theorem("threshold: those of r and 1 - r add up to 1", both, mirror, linear)
+    facts = [lemmas.ORDER.holds(*numbers), lemmas.MIRROR.holds(*numbers)]
+    yield Theorem("threshold: a higher reward has a higher one", both, z3.Implies(z3.ULT(level, other), one < two), facts)
+    mirror = z3.Implies(level + other == ONE, one + two == number(1 << 128))
+    yield Theorem("threshold: those of r and 1 - r add up to 1", both, mirror, facts)
 
 
 def bit(kernel: Kernel) -> Theorems:
@@ -182,51 +188,50 @@ def levels(kernel: Kernel) -> Theorems:
     yield Theorem("mirrored: it is 2^53 - level", [is_level(level)], wide(mirrored.bits) == ONE - wide(level))
 
 
-def curves(kernel: Kernel) -> Theorems:
-    epsilon, level, other = word("epsilon"), word("level"), word("other")
-    valid = [is_level(level)]
-    linear = kernel.run("curve_linear", epsilon, level)
-    yield no_fault("linear curve", valid, linear)
-    yield Theorem("linear curve: it is the level", valid, linear.bits == level)
-    yield from quadratic(kernel, epsilon, level, other)
+def linear(kernel: Kernel) -> Theorems:
+    level = word("level")
+    run = kernel.run("curve_linear", word("epsilon"), level)
+    yield no_fault("linear curve", [is_level(level)], run)
+    yield Theorem("linear curve: it is the level", [is_level(level)], run.bits == level)
 
-    exponential = kernel.run("curve_exponential", epsilon, level)
-    spans = [one.operands[1] for one in exponential.free if one.what == "fdiv"]
+
+def exponential(kernel: Kernel) -> Theorems:
+    level = word("level")
+    run = kernel.run("curve_exponential", word("epsilon"), level)
+    spans = [one.operands[1] for one in run.free if one.what == "fdiv"]
     if len(spans) != 1:
         raise AssertionError("the exponential curve has one division")
     # The span, 1 - e^-ε, is a positive number. Whatever else is computed in floating point may be wrong.
-    sound = [*valid, z3.Not(is_nan(spans[0])), order_key(spans[0]) > 0]
-    yield no_fault("exponential curve", sound, exponential)
-    yield Theorem("exponential curve: at most 2^53, if its span is positive", sound, is_level(exponential.bits))
+    sound = [is_level(level), z3.Not(is_nan(spans[0])), order_key(spans[0]) > 0]
+    # ε is at most 32, so the powers of two are between 2^-47 and 1. In this build a larger one would panic.
+    powers = [z3.ULE(one.result, 1023) for one in run.free if one.what == "fptoui"]
+    yield no_fault("exponential curve", [*sound, *powers], run)
+    yield Theorem("exponential curve: at most 2^53, if its span is positive", sound, is_level(run.bits))
 
 
-def quadratic(kernel: Kernel, epsilon: z3.BitVecRef, level: z3.BitVecRef, other: z3.BitVecRef) -> Theorems:
+def quadratic(kernel: Kernel) -> Theorems:
+    epsilon, level = word("epsilon"), word("level")
     units = z3.BitVec("units", 32)
     run = kernel.run("curve_quadratic", units, epsilon, level)
-    second = kernel.run("curve_quadratic", units, epsilon, other)
     admitted = z3.And(units >= -(1 << 20), units <= 1 << 20)
     valid = [is_level(level), admitted]
-    bends = [
-        lemmas.bend_of([outcome.bits], of, units, [is_level(of), admitted])
-        for outcome, of in ((run, level), (second, other))
-    ]
-    facts, slopes, exact = [], [], z3.BoolVal(False)
-    if bends[0] is not None and bends[1] is not None:
-        r, s, u = lemmas.wide(level), lemmas.wide(other), lemmas.wide(units, is_signed=True)
-        p, q = (lemmas.wide(bend, is_signed=True) for bend in bends)
-        inner = lemmas.wide(z3.BitVecVal(0, 1))
-        facts = [lemmas.BEND.holds(r, u, inner, p), lemmas.BEND.holds(s, u, inner, q)]
-        slopes = [lemmas.SLOPE.holds(r, s, u, p, q), lemmas.SLOPE.holds(s, r, u, q, p)]
-        exact = lemmas.wide(run.bits) == r - (p >> 73)
-    yield no_fault("quadratic curve", valid, run)
-    facts_of = list(facts)
-    yield Theorem("quadratic curve: r - floor(k r (1 - r)), exactly", valid, exact, facts_of)
-    yield Theorem("quadratic curve: at most 2^53", valid, is_level(run.bits), facts_of)
+    found = lemmas.bend_of([run.bits], level, units, valid)
+    exact, facts = z3.BoolVal(False), []
+    if found is not None:
+        bend, facts = found
+        exact = lemmas.wide(run.bits) == lemmas.wide(level) - (lemmas.wide(bend, is_signed=True) >> 73)
+    yield no_fault("quadratic curve", valid, run, facts=facts)
+    yield Theorem("quadratic curve: r - floor(k r (1 - r)), exactly", valid, exact, facts)
+    yield Theorem("quadratic curve: at most 2^53", valid, is_level(run.bits), facts)
     ends = z3.Implies(z3.Or(level == 0, level == ONE), run.bits == level)
-    yield Theorem("quadratic curve: 0 of 0, and 1 of 1", valid, ends, facts_of)
-    both = [*valid, is_level(other)]
-    rising = z3.Implies(z3.ULE(level, other), z3.ULE(run.bits, second.bits))
-    yield Theorem("quadratic curve: of a higher reward no lower", both, rising, [*facts, *slopes])
+    yield Theorem("quadratic curve: 0 of 0, and 1 of 1", valid, ends, facts)
+    # This follows from the exact form, for any two products that the lemmas allow: in integers.
+    r, s, p, q, u = z3.Ints("r s p q u")
+    both = [r >= 0, r <= s, s <= ONE, u >= -(1 << 20), u <= 1 << 20]
+    floors = p / (1 << 73), q / (1 << 73)
+    facts = [lemmas.SLOPE.holds(r, s, u, p, q), lemmas.FLOOR.holds(p, q, s - r, *floors)]
+    rising = r - floors[0] <= s - floors[1]
+    yield Theorem("quadratic curve: of a higher reward no lower", both, rising, facts, "QF_NIA")
     refused = kernel.run("curve_quadratic", units, epsilon, level).bits == (1 << 64) - 1
     yield Theorem("quadratic curve: another curvature is refused", [z3.Not(admitted)], refused)
 
@@ -250,7 +255,7 @@ def kary_truth(kernel: Kernel, k: int) -> Theorems:
 
 def kary_nearby(kernel: Kernel, k: int) -> Theorems:
     share, symbols = channel_of(k)
-    level, other, random = word("level"), word("other"), word("random")
+    level, random = word("level"), word("random")
     run = kernel.run("kary_nearby", share, symbols, level, random)
     valid = [is_level(level)]
     yield no_fault("nearby", valid, run)
@@ -261,9 +266,12 @@ def kary_nearby(kernel: Kernel, k: int) -> Theorems:
     claim = wide(run.bits) == wide(z3.LShR(steps, 53)) + upper
     yield Theorem("nearby: the mean over all words is the reward, exactly", valid, claim)
     yield Theorem("nearby: one of the k levels", valid, z3.ULT(run.bits, k))
-    second = kernel.run("kary_nearby", share, symbols, other, random)
-    rising = z3.Implies(z3.ULE(level, other), z3.ULE(run.bits, second.bits))
-    yield Theorem("nearby: of a higher reward no lower, word for word", [*valid, is_level(other)], rising)
+    sum_of = ((k - 1) * wide(level) << 11) + (number((1 << 64) - 1) - wide(random))
+    yield Theorem("nearby: (k-1) r 2^11 plus the rest of the word, in whole units", valid, wide(run.bits) == sum_of >> 64)
+    # This follows from the form above, in integers.
+    r, s, rest = z3.Ints("r s rest")
+    low, high = (((k - 1) * of * 2048 + rest) / (1 << 64) for of in (r, s))
+    yield Theorem("nearby: of a higher reward no lower, word for word", [r >= 0, r <= s], low <= high, [], "QF_LIA")
 
 
 def kary_answer(kernel: Kernel, k: int) -> Theorems:
@@ -348,7 +356,9 @@ SINGLE: dict[str, Callable[[Kernel], Theorems]] = {
     "bit": bit,
     "report": report,
     "levels": levels,
-    "curves": curves,
+    "linear": linear,
+    "quadratic": quadratic,
+    "exponential": exponential,
     "floor_verified": floor_verified,
 }
 BY_ALPHABET: dict[str, Callable[[Kernel, int], Theorems]] = {
@@ -371,7 +381,7 @@ def theorems(kernel: Kernel, group: str, k: int | None) -> Theorems:
         yield from SINGLE[group](kernel)
         return
     for theorem in BY_ALPHABET[group](kernel, k):
-        yield Theorem(f"{theorem.name}, k = {k}", theorem.hypotheses, theorem.claim, theorem.facts)
+        yield Theorem(f"{theorem.name}, k = {k}", theorem.hypotheses, theorem.claim, theorem.facts, theorem.logic)
 
 
 @dataclass
@@ -393,7 +403,7 @@ def check(theorem: Theorem, milliseconds: int) -> None:
     if solver.check() != z3.sat:
         raise Failure(theorem.name, "its hypotheses hold for no input")
     facts = lemmas.of_products([*theorem.hypotheses, theorem.claim])
-    solver = z3.SolverFor("QF_UFBV")
+    solver = z3.SolverFor(theorem.logic)
     solver.set("timeout", milliseconds)
     solver.add(*theorem.hypotheses, *theorem.facts, *facts, z3.Not(theorem.claim))
     answer = solver.check()
