@@ -25,6 +25,8 @@ class Variant:
     settings: tuple[str, ...] = ()
     # Groups of theorems that are not proved, since the IR has what the tool does not model.
     left_out: tuple[str, ...] = ()
+    # Only that nothing panics and nothing is undefined: what is computed is proved of a release.
+    is_about_faults: bool = False
 
 
 RELEASE = Variant("x86-64", "release")
@@ -36,6 +38,7 @@ CHECKED = Variant(
         "profile.checked.overflow-checks=true",
         "profile.checked.debug-assertions=true",
     ),
+    is_about_faults=True,
 )
 VARIANTS = (
     RELEASE,
@@ -101,13 +104,12 @@ def emitted(messages: list[dict[str, Any]], crate: str) -> Path:
     """The IR of a crate: it lies beside the library that cargo names."""
     made = [one for one in messages if one.get("target", {}).get("name") == crate and "filenames" in one]
     library = Path(made[-1]["filenames"][0])
-    found = [
-        library.parent / subfolder / f"{library.stem.removeprefix('lib')}.ll" for subfolder in ("", "deps")
-    ]
-    for path in found:
-        if path.is_file():
-            return path
-    raise RuntimeError(f"{library} is there, but none of {found}")
+    # The crate that was asked for is named without its hash.
+    deps = library.parent if library.parent.name == "deps" else library.parent / "deps"
+    found = list(deps.glob(f"{library.stem.removeprefix('lib')}*.ll"))
+    if len(found) != 1:
+        raise RuntimeError(f"{deps} should have one file of IR of {crate}, and has {found}: delete the folder")
+    return found[0]
 
 
 def library(variant: Variant, target_dir: Path) -> Path:

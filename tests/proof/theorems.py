@@ -7,7 +7,7 @@ some input meets the hypotheses is checked too, since nothing at all would prove
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import lemmas
 import z3
@@ -35,6 +35,7 @@ class Theorem:
     facts: list[z3.BoolRef] = field(default_factory=list)
     # For integers, where all others are for bit-vectors.
     logic: str = "QF_UFBV"
+    is_about_faults: bool = False
 
 
 Theorems = Iterator[Theorem]
@@ -85,7 +86,7 @@ def no_fault(
 ) -> Theorem:
     """Nothing panics, and nothing is undefined."""
     name = f"{name}: no panic, nothing undefined"
-    return Theorem(name, hypotheses, z3.Not(run.broken()), facts or [])
+    return Theorem(name, hypotheses, z3.Not(run.broken()), facts or [], is_about_faults=True)
 
 
 # The bit.
@@ -381,7 +382,7 @@ def theorems(kernel: Kernel, group: str, k: int | None) -> Theorems:
         yield from SINGLE[group](kernel)
         return
     for theorem in BY_ALPHABET[group](kernel, k):
-        yield Theorem(f"{theorem.name}, k = {k}", theorem.hypotheses, theorem.claim, theorem.facts, theorem.logic)
+        yield replace(theorem, name=f"{theorem.name}, k = {k}")
 
 
 @dataclass
