@@ -61,7 +61,10 @@ VARIANTS = (
 
 
 def sysroot() -> Path:
-    """Where the compiler looks for the core libraries of targets."""
+    """Where the compiler looks for the core libraries of targets.
+
+    `BANDANA_PROOF_SYSROOT` names another folder, laid out like the compiler's own, with more targets.
+    """
     given = os.environ.get("BANDANA_PROOF_SYSROOT")
     if given:
         return Path(given)
@@ -82,7 +85,17 @@ def folder(variant: Variant, target_dir: Path) -> Path:
 def build(variant: Variant, target_dir: Path, root: Path = ROOT) -> list[Module]:
     """Compiles the kernel, and reads the IR of both crates."""
     flags = ["--emit=llvm-ir", "-Ccodegen-units=1", f"--sysroot={sysroot()}"]
-    command = ["cargo", "rustc", "-q", "--message-format=json-render-diagnostics", "-p", "bandana-proof", "--profile", variant.profile]
+    command = [
+        "cargo",
+        "rustc",
+        "-q",
+        "--message-format=json-render-diagnostics",
+        "--locked",
+        "-p",
+        "bandana-proof",
+        "--profile",
+        variant.profile,
+    ]
     for setting in variant.settings:
         command += ["--config", setting]
     if variant.target is None:

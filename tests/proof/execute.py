@@ -144,18 +144,24 @@ class Outcome:
         return either(*(z3.And(duty.when, z3.Not(duty.holds)) for duty in self.duties))
 
 
+def merge_numbers(first: z3.BoolRef, one: Value, other: Value) -> Value:
+    if one is other:
+        return one
+    bits = one.bits if one.bits.eq(other.bits) else z3.If(first, one.bits, other.bits)
+    poison = one.poison if one.poison.eq(other.poison) else z3.If(first, one.poison, other.poison)
+    return Value(bits, poison)
+
+
 def merge_values(first: z3.BoolRef, one: Any, other: Any) -> Any:
     if one is other:
         return one
     if isinstance(one, Pointer) and isinstance(other, Pointer) and one == other:
         return one
     if isinstance(one, Value) and isinstance(other, Value):
-        bits = one.bits if one.bits.eq(other.bits) else z3.If(first, one.bits, other.bits)
-        poison = one.poison if one.poison.eq(other.poison) else z3.If(first, one.poison, other.poison)
-        return Value(bits, poison)
+        return merge_numbers(first, one, other)
     if isinstance(one, Struct) and isinstance(other, Struct):
-        parts = (merge_values(first, *pair) for pair in zip(one.parts, other.parts, strict=True))
-        return Struct(tuple(parts))
+        pairs = zip(one.parts, other.parts, strict=True)
+        return Struct(tuple(merge_numbers(first, *pair) for pair in pairs))
     raise RefusedError("two pointers that meet")
 
 
@@ -165,14 +171,12 @@ def merge(one: State | None, other: State) -> State:
         return other
     first = one.when
     names = {
-        name: merge_values(first, value, other.names[name])
-        for name, value in one.names.items()
-        if name in other.names
+        name: merge_values(first, value, other.names[name]) for name, value in one.names.items() if name in other.names
     }
     memory = {}
     for key in one.memory.keys() & other.memory.keys():
         pairs = zip(one.memory[key], other.memory[key], strict=True)
-        memory[key] = [merge_values(first, *pair) for pair in pairs]
+        memory[key] = [merge_numbers(first, *pair) for pair in pairs]
     return State(z3.simplify(z3.Or(one.when, other.when)), names, memory)
 
 
@@ -245,14 +249,14 @@ def widened(bits: z3.BitVecRef, is_signed: bool) -> z3.BitVecRef:
 
 
 def is_constant(bits: z3.BitVecRef) -> bool:
-    return z3.is_bv_value(bits)
+    return bool(z3.is_bv_value(bits))
 
 
 def is_narrow(bits: z3.BitVecRef) -> bool:
     """Whether a number of 128 bits is seen to be below 2^64."""
     if bits.size() != WIDE:
         return False
-    return z3.simplify(z3.Extract(WIDE - 1, WIDE // 2, bits)).eq(z3.BitVecVal(0, WIDE // 2))
+    return bool(z3.simplify(z3.Extract(WIDE - 1, WIDE // 2, bits)).eq(z3.BitVecVal(0, WIDE // 2)))
 
 
 def in_order(a: z3.BitVecRef, b: z3.BitVecRef) -> tuple[z3.BitVecRef, z3.BitVecRef]:
@@ -683,6 +687,8 @@ class Frame:
         return slice(pointer.offset, pointer.offset + size)
 
     def step_load(self, instruction: Instruction, state: State) -> Value:
+        if instruction.type.kind not in ("int", "double"):
+            raise RefusedError(f"a load of {instruction.type.kind}")
         pointer = self.pointer(instruction.operands[0], state)
         size = Type("int", instruction.type.bits).size
         found = state.memory[pointer.object][self.place(pointer, size, instruction.align)]
@@ -696,8 +702,7 @@ class Frame:
         if self.run_of.objects[pointer.object].is_readonly:
             raise RefusedError("a store to what is only read")
         parts = [
-            Value(z3.simplify(z3.Extract(8 * index + 7, 8 * index, value.bits)), value.poison)
-            for index in range(size)
+            Value(z3.simplify(z3.Extract(8 * index + 7, 8 * index, value.bits)), value.poison) for index in range(size)
         ]
         state.memory[pointer.object][self.place(pointer, size, instruction.align)] = parts
 
@@ -730,7 +735,8 @@ class Frame:
         if name.startswith(("@llvm.lifetime.", "@llvm.experimental.noalias.scope.decl")):
             return None
         if parts[0] == "memcpy":
-            return self.copy(instruction, state)
+            self.copy(instruction, state)
+            return None
         values = [self.number(operand, state) for operand in instruction.operands]
         poison = either(*(value.poison for value in values))
         if parts[0] == "assume":
@@ -841,9 +847,7 @@ class Frame:
         return self.run_of.anything("fptoui", [a], 32)
 
 
-def execute(
-    modules: list[Module], name: str, arguments: list[z3.BitVecRef | list[z3.BitVecRef]]
-) -> Outcome:
+def execute(modules: list[Module], name: str, arguments: list[z3.BitVecRef | list[z3.BitVecRef]]) -> Outcome:
     """Runs a function. An argument that is a list is memory that the function reads: its bytes."""
     run = Run(modules)
     memory: dict[int, list[Value]] = {}

@@ -29,13 +29,28 @@ TOKEN = re.compile(
 # Attributes of parameters, arguments and results that only permit optimisations, or say what the tool
 # checks anyway: that a pointer leads to memory, and that a value is defined.
 PLAIN_ATTRIBUTES = frozenset(
-    "dead_on_return dead_on_unwind immarg noalias nocapture nofree nonnull noundef readnone readonly returned "
-    "signext writable writeonly zeroext".split()
+    [
+        "dead_on_return",
+        "dead_on_unwind",
+        "immarg",
+        "noalias",
+        "nocapture",
+        "nofree",
+        "nonnull",
+        "noundef",
+        "readnone",
+        "readonly",
+        "returned",
+        "signext",
+        "writable",
+        "writeonly",
+        "zeroext",
+    ]
 )
-BRACKETED_ATTRIBUTES = frozenset("captures dereferenceable initializes sret".split())
-LINKAGE = frozenset("dso_local fastcc hidden internal private linkonce_odr weak_odr".split())
+BRACKETED_ATTRIBUTES = frozenset(["captures", "dereferenceable", "initializes", "sret"])
+LINKAGE = frozenset(["dso_local", "fastcc", "hidden", "internal", "private", "linkonce_odr", "weak_odr"])
 # Metadata of an instruction that says nothing about its value.
-SILENT_METADATA = frozenset("!alias.scope !noalias !llvm.loop !prof !unpredictable !srcloc".split())
+SILENT_METADATA = frozenset(["!alias.scope", "!noalias", "!llvm.loop", "!prof", "!unpredictable", "!srcloc"])
 
 
 @dataclass(frozen=True)

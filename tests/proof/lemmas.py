@@ -149,8 +149,8 @@ def of_products(formulas: list[z3.ExprRef]) -> list[z3.BoolRef]:
         same = c == d
         for first, second in (((a, p), (b, q)), ((b, q), (a, p))):
             (x, xp), (y, yq) = first, second
-            numbers = (wide(x), wide(y), wide(c), wide(xp), wide(yq))
-            facts.append(z3.Implies(same, ORDER.holds(*numbers)))
+            ordered = ORDER.holds(wide(x), wide(y), wide(c), wide(xp), wide(yq))
+            facts.append(z3.Implies(same, ordered))
         facts.append(z3.Implies(same, MIRROR.holds(wide(a), wide(b), wide(c), wide(p), wide(q))))
     return facts
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles the privacy kernel and proves the theorems about it.
 
-    prove.py [--all] [--figures] [--target-dir FOLDER]
+    prove.py [--all] [--target-dir FOLDER]
 
 Without `--all` for this machine only: as a release is compiled, and with checks of overflow.
 """
@@ -22,7 +22,7 @@ import lemmas
 from compile import CHECKED, RELEASE, ROOT, VARIANTS, Variant, build, is_there
 from execute import ANY_RESULT, PANICS
 from ir import Module, RefusedError
-from theorems import BY_ALPHABET, Failure, Kernel, check, groups, theorems
+from theorems import Failure, Kernel, check, groups, theorems
 
 # A theorem takes a second or so. One that takes minutes is no theorem for every change.
 MILLISECONDS = 120_000
@@ -59,7 +59,8 @@ def reached(modules: list[Module]) -> list[str]:
     """The texts of the functions that are proved, and of all that they call, where it is known."""
     names = sorted(name for name in modules[0].starts if name.startswith("@proof_") and "test" not in name)
     texts = []
-    for name in iter(lambda: names.pop(0) if names else None, None):
+    while names:
+        name = names.pop(0)
         module = next((module for module in modules if name in module.starts), None)
         if module is None or any(part in name for part in (*ANY_RESULT, *PANICS)):
             continue
@@ -71,8 +72,11 @@ def reached(modules: list[Module]) -> list[str]:
 
 
 def digest(modules: list[Module]) -> str:
-    """The SHA-256 of these texts, without the numbers of attributes and metadata, and hashes in names."""
-    plain = [re.sub(r"17h[0-9a-f]{16}E|#\d+|(?<=[ (])![0-9]+", "", text) for text in reached(modules)]
+    """The SHA-256 of these texts, without numbers and hashes of names, which the same code may have others of."""
+    noise = re.compile(
+        r"17h[0-9a-f]{16}E|(?<=Cs)[0-9A-Za-z]+_|(?<=@alloc_)[0-9a-f]+|(?<=@anon\.)[0-9a-f.]+|#\d+|(?<=[ (])![0-9]+"
+    )
+    plain = sorted(noise.sub("", text) for text in reached(modules))
     return hashlib.sha256("\n".join(plain).encode()).hexdigest()
 
 

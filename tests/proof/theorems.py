@@ -81,9 +81,7 @@ def is_level(level: z3.BitVecRef) -> z3.BoolRef:
     return z3.ULE(level, ONE)
 
 
-def no_fault(
-    name: str, hypotheses: list[z3.BoolRef], run: Outcome, facts: list[z3.BoolRef] | None = None
-) -> Theorem:
+def no_fault(name: str, hypotheses: list[z3.BoolRef], run: Outcome, facts: list[z3.BoolRef] | None = None) -> Theorem:
     """Nothing panics, and nothing is undefined."""
     name = f"{name}: no panic, nothing undefined"
     return Theorem(name, hypotheses, z3.Not(run.broken()), facts or [], is_about_faults=True)
@@ -125,7 +123,9 @@ def threshold(kernel: Kernel) -> Theorems:
     numbers = [lemmas.wide(of) for of in (level, other, width, p, q)]
     both = [*valid, is_level(other)]
     facts = [lemmas.ORDER.holds(*numbers), lemmas.MIRROR.holds(*numbers)]
-    yield Theorem("threshold: a higher reward has a higher one", both, z3.Implies(z3.ULT(level, other), one < two), facts)
+    yield Theorem(
+        "threshold: a higher reward has a higher one", both, z3.Implies(z3.ULT(level, other), one < two), facts
+    )
     mirror = z3.Implies(level + other == ONE, one + two == number(1 << 128))
     yield Theorem("threshold: those of r and 1 - r add up to 1", both, mirror, facts)
 
@@ -217,7 +217,8 @@ def quadratic(kernel: Kernel) -> Theorems:
     admitted = z3.And(units >= -(1 << 20), units <= 1 << 20)
     valid = [is_level(level), admitted]
     found = lemmas.bend_of([run.bits], level, units, valid)
-    exact, facts = z3.BoolVal(False), []
+    exact = z3.BoolVal(False)
+    facts: list[z3.BoolRef] = []
     if found is not None:
         bend, facts = found
         exact = lemmas.wide(run.bits) == lemmas.wide(level) - (lemmas.wide(bend, is_signed=True) >> 73)
@@ -268,7 +269,9 @@ def kary_nearby(kernel: Kernel, k: int) -> Theorems:
     yield Theorem("nearby: the mean over all words is the reward, exactly", valid, claim)
     yield Theorem("nearby: one of the k levels", valid, z3.ULT(run.bits, k))
     sum_of = ((k - 1) * wide(level) << 11) + (number((1 << 64) - 1) - wide(random))
-    yield Theorem("nearby: (k-1) r 2^11 plus the rest of the word, in whole units", valid, wide(run.bits) == sum_of >> 64)
+    yield Theorem(
+        "nearby: (k-1) r 2^11 plus the rest of the word, in whole units", valid, wide(run.bits) == sum_of >> 64
+    )
     # This follows from the form above, in integers.
     r, s, rest = z3.Ints("r s rest")
     low, high = (((k - 1) * of * 2048 + rest) / (1 << 64) for of in (r, s))
@@ -327,9 +330,11 @@ def verify_theorems(name: str, run: Outcome, share: z3.BitVecRef, k: int) -> The
     """Of every result of `expm1` and of the product with its guard."""
     yield no_fault(name, [], run)
     accepted = run.bits != 0
-    yield Theorem(f"{name}: accepts only 1 <= t and k t < 2^64, unchanged", [], z3.Implies(
-        accepted, z3.And(is_floor(share, k), run.bits == share)
-    ))
+    yield Theorem(
+        f"{name}: accepts only 1 <= t and k t < 2^64, unchanged",
+        [],
+        z3.Implies(accepted, z3.And(is_floor(share, k), run.bits == share)),
+    )
     bounds = [one for one in run.free if one.what == "fmul"]
     exponentials = [one for one in run.free if "expm1" in one.what]
     if len(bounds) != 1 or len(exponentials) != 1:
@@ -391,6 +396,8 @@ class Failure(Exception):
 
     theorem: str
     reason: str
+    # Whether there is an input that breaks it.
+    is_disproved: bool = False
 
     def __str__(self) -> str:
         return f"{self.theorem}: {self.reason}"
@@ -409,6 +416,6 @@ def check(theorem: Theorem, milliseconds: int) -> None:
     solver.add(*theorem.hypotheses, *theorem.facts, *facts, z3.Not(theorem.claim))
     answer = solver.check()
     if answer == z3.sat:
-        raise Failure(theorem.name, f"does not hold, as for {solver.model()}")
+        raise Failure(theorem.name, f"does not hold, as for {solver.model()}", is_disproved=True)
     if answer != z3.unsat:
         raise Failure(theorem.name, f"neither proved nor disproved: {solver.reason_unknown()}")
