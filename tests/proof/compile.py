@@ -49,13 +49,7 @@ VARIANTS = (
         "embedded",
         left_out=("linear", "quadratic", "exponential", "floor_verified", "kary_verify"),
     ),
-    # Curves are prepared by vector instructions here.
-    Variant(
-        "aarch64",
-        "release",
-        "aarch64-unknown-linux-gnu",
-        left_out=("linear", "quadratic", "exponential"),
-    ),
+    Variant("aarch64", "release", "aarch64-unknown-linux-gnu"),
     Variant("wasm32", "release", "wasm32-unknown-unknown"),
 )
 

@@ -501,6 +501,8 @@ class Frame:
             if operand.name.startswith("@"):
                 raise RefusedError(f"the global {operand.name}")
             value = state.names[operand.name]
+        elif operand.parts:
+            value = Struct(tuple(self.number(part, state) for part in operand.parts))
         elif operand.is_poison:
             value = Value(z3.BitVecVal(0, operand.type.bits), z3.BoolVal(True))
         else:
@@ -531,9 +533,10 @@ class Frame:
             return self.step_call(instruction, state)
         method = getattr(self, f"step_{op}", None)
         if method is None:
-            numbers = [self.number(operand, state) for operand in instruction.operands]
             method = self.floating if op in ("fadd", "fsub", "fmul", "fdiv") else self.integer
-            result = method(instruction, numbers)
+            result = self.by_parts(
+                instruction, [self.value(operand, state) for operand in instruction.operands], method
+            )
         else:
             result = method(instruction, state)
         self.keep(instruction, state, result)
@@ -552,6 +555,19 @@ class Frame:
                 self.run_of.must(state.when, z3.Not(poison), f"poison in {instruction.line.strip()!r}")
             result = Value(z3.simplify(result.bits), z3.simplify(poison))
         state.names[instruction.dest] = result
+
+    @staticmethod
+    def by_parts(
+        instruction: Instruction, values: list[Any], method: Callable[[Instruction, list[Value]], Value]
+    ) -> Any:
+        """The result of an operation on numbers, or on each number of vectors."""
+        numbers = [value for value in values if isinstance(value, Value)]
+        if len(numbers) == len(values) and instruction.type.kind != "vector":
+            return method(instruction, numbers)
+        vectors = [value.parts for value in values if isinstance(value, Struct)]
+        if len(vectors) != len(values) or instruction.type.kind != "vector":
+            raise RefusedError("an operation on what are neither numbers nor vectors")
+        return Struct(tuple(method(instruction, list(parts)) for parts in zip(*vectors, strict=True)))
 
     @staticmethod
     def integer(instruction: Instruction, numbers: list[Value]) -> Value:
@@ -631,7 +647,10 @@ class Frame:
             poison.append(z3.SignExt(lost, bits) != value.bits)
         return Value(bits, either(*poison))
 
-    def step_bitcast(self, instruction: Instruction, state: State) -> Value:
+    def step_bitcast(self, instruction: Instruction, state: State) -> Any:
+        of, to = instruction.operands[0].type, instruction.type
+        if of.kind == to.kind == "vector" and [one.bits for one in of.parts] == [one.bits for one in to.parts]:
+            return self.value(instruction.operands[0], state)
         value = self.number(instruction.operands[0], state)
         if instruction.type.bits != value.bits.size():
             raise RefusedError("a bitcast to another size")
@@ -661,6 +680,25 @@ class Frame:
             parts = list(value.parts)
         parts[instruction.indices[0]] = self.number(instruction.operands[1], state)
         return Struct(tuple(parts))
+
+    def vector(self, operand: Operand, state: State) -> Struct:
+        value = self.value(operand, state)
+        if not isinstance(value, Struct) or operand.type.kind != "vector":
+            raise RefusedError("a vector is something else")
+        return value
+
+    def step_insertelement(self, instruction: Instruction, state: State) -> Struct:
+        whole, number, index = instruction.operands
+        parts = list(self.vector(whole, state).parts)
+        if index.constant is None or not 0 <= index.constant < len(parts):
+            raise RefusedError("a place in a vector that is not constant")
+        parts[index.constant] = self.number(number, state)
+        return Struct(tuple(parts))
+
+    def step_shufflevector(self, instruction: Instruction, state: State) -> Struct:
+        parts = self.vector(instruction.operands[0], state).parts
+        parts += self.vector(instruction.operands[1], state).parts
+        return Struct(tuple(parts[index] for index in instruction.indices))
 
     # Memory.
 
@@ -696,15 +734,23 @@ class Frame:
         return Value(bits, either(*(byte.poison for byte in found)))
 
     def step_store(self, instruction: Instruction, state: State) -> None:
-        value = self.number(instruction.operands[0], state)
         pointer = self.pointer(instruction.operands[1], state)
-        size = Type("int", value.bits.size()).size
         if self.run_of.objects[pointer.object].is_readonly:
             raise RefusedError("a store to what is only read")
-        parts = [
+        if instruction.operands[0].type.kind == "vector":
+            numbers = self.vector(instruction.operands[0], state).parts
+        else:
+            numbers = (self.number(instruction.operands[0], state),)
+        stored = [byte for number in numbers for byte in self.bytes_of(number)]
+        state.memory[pointer.object][self.place(pointer, len(stored), instruction.align)] = stored
+
+    @staticmethod
+    def bytes_of(value: Value) -> list[Value]:
+        """A number as it lies in memory: the lowest byte first, as on all targets here."""
+        size = Type("int", value.bits.size()).size
+        return [
             Value(z3.simplify(z3.Extract(8 * index + 7, 8 * index, value.bits)), value.poison) for index in range(size)
         ]
-        state.memory[pointer.object][self.place(pointer, size, instruction.align)] = parts
 
     # Calls.
 

@@ -55,7 +55,7 @@ SILENT_METADATA = frozenset(["!alias.scope", "!noalias", "!llvm.loop", "!prof", 
 
 @dataclass(frozen=True)
 class Type:
-    """An integer of `bits` bits, or one of the other kinds."""
+    """An integer of `bits` bits, or one of the other kinds: of a vector, `parts` are the types of its numbers."""
 
     kind: str
     bits: int = 0
@@ -66,6 +66,8 @@ class Type:
         """Bytes in memory."""
         if self.kind == "bytes":
             return self.bits
+        if self.kind == "vector":
+            return sum(part.size for part in self.parts)
         if self.bits % 8 != 0:
             raise RefusedError(f"a number of {self.bits} bits in memory")
         return self.bits // 8
@@ -80,6 +82,7 @@ class Operand:
     constant: int | None = None
     is_poison: bool = False
     range: tuple[int, int] | None = None
+    parts: tuple[Operand, ...] = ()
 
 
 @dataclass
@@ -202,6 +205,14 @@ class Cursor:
             element = self.type()
             self.expect("]")
             return Type("bytes", count * element.size)
+        if text == "<":
+            count = self.integer()
+            self.expect("x")
+            element = self.type()
+            self.expect(">")
+            if element.kind not in ("int", "double"):
+                raise self.refuse("a vector of what are no numbers")
+            return Type("vector", 0, (element,) * count)
         raise self.refuse(f"the type {text!r}")
 
     def skip_brackets(self) -> None:
@@ -239,6 +250,8 @@ class Cursor:
         what, text = self.kind(), self.next()
         if what == "name":
             return Operand(kind, name=text, range=limits)
+        if kind.kind == "vector":
+            return self.vector(kind, text)
         if text in ("poison", "undef"):
             return Operand(kind, is_poison=True)
         if kind.kind == "int" and text in ("true", "false"):
@@ -248,6 +261,22 @@ class Cursor:
         if kind.kind == "double":
             return Operand(kind, constant=double_bits(text), range=limits)
         raise self.refuse(f"the operand {text!r}")
+
+    def vector(self, kind: Type, text: str) -> Operand:
+        """A constant vector, of which the first token was `text`."""
+        if text in ("poison", "undef"):
+            return Operand(kind, parts=tuple(Operand(part, is_poison=True) for part in kind.parts))
+        if text == "zeroinitializer":
+            return Operand(kind, parts=tuple(Operand(part, constant=0) for part in kind.parts))
+        if text != "<":
+            raise self.refuse(f"the operand {text!r}")
+        parts = []
+        while not self.take(">"):
+            parts.append(self.typed_value())
+            self.take(",")
+        if tuple(part.type for part in parts) != kind.parts:
+            raise self.refuse("a vector of another type")
+        return Operand(kind, parts=tuple(parts))
 
     def typed_value(self) -> Operand:
         kind = self.type()
@@ -317,6 +346,8 @@ class Module:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.text = path.read_text()
+        if 'target datalayout = "E' in self.text:
+            raise RefusedError(f"the highest byte comes first in {path}")
         self.starts: dict[str, int] = {}
         for match in re.finditer(r'^define [^\n]*?(@(?:"[^"\n]*"|[-\w.$]+))\(', self.text, re.MULTILINE):
             self.starts[match.group(1)] = match.start()
@@ -517,6 +548,22 @@ class Module:
         cursor.expect(",")
         result.indices.append(cursor.integer())
         result.type = result.operands[0].type
+
+    @staticmethod
+    def read_insertelement(cursor: Cursor, result: Instruction) -> None:
+        for _ in range(3):
+            result.operands.append(cursor.typed_value())
+            cursor.take(",")
+        result.type = result.operands[0].type
+
+    @staticmethod
+    def read_shufflevector(cursor: Cursor, result: Instruction) -> None:
+        Module.read_insertelement(cursor, result)
+        chosen = [part.constant for part in result.operands[2].parts]
+        result.indices = [number for number in chosen if number is not None]
+        if len(result.indices) != len(result.operands[2].type.parts):
+            raise cursor.refuse("a shuffle that is not constant")
+        result.type = Type("vector", 0, result.operands[0].type.parts[:1] * len(chosen))
 
     @staticmethod
     def read_alloca(cursor: Cursor, result: Instruction) -> None:

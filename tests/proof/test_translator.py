@@ -14,6 +14,7 @@ import random
 import struct
 import tempfile
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def some_word(source: random.Random) -> int:
     """A word, of which many are near powers of two."""
     near = (1 << source.randrange(65)) + source.randrange(-3, 4)
     short = source.getrandbits(source.randrange(1, 65))
-    return int(source.choice([near, source.getrandbits(64), short]) % (1 << 64))
+    values: list[int] = [near, source.getrandbits(64), short]
+    return source.choice(values) % (1 << 64)
 
 
 def some_level(source: random.Random) -> int:
@@ -295,6 +297,22 @@ class SmallPieces(unittest.TestCase):
         blank = ("%m = alloca [4 x i8], align 4", "%x = load i8, ptr %m, align 1", "ret i8 %x")
         self.assert_breaks(self.body(*blank), True)
 
+    def test_vectors_are_numbers_side_by_side(self) -> None:
+        lines = [
+            "%m = alloca [2 x i8], align 2",
+            "%v = insertelement <2 x i8> poison, i8 %a, i64 0",
+            "%s = shufflevector <2 x i8> %v, <2 x i8> poison, <2 x i32> zeroinitializer",
+            "%w = lshr <2 x i8> %s, <i8 1, i8 4>",
+            "store <2 x i8> %w, ptr %m, align 2",
+            "%x = load i16, ptr %m, align 2",
+            "ret i16 %x",
+        ]
+        outcome = self.body(*lines, result="noundef i16")
+        self.assertEqual(number_of(outcome.bits, [(z3.BitVec("a", 8), z3.BitVecVal(0xFE, 8))]), 0x0F7F)
+        self.assert_breaks(outcome, False)
+        lines[2] = "%s = shufflevector <2 x i8> %v, <2 x i8> poison, <2 x i32> <i32 0, i32 1>"
+        self.assert_breaks(self.body(*lines, result="noundef i16"), True)
+
     def test_what_is_not_known_is_refused(self) -> None:
         memory = "%m = alloca [4 x i8], align 4"
         for lines in (
@@ -305,6 +323,9 @@ class SmallPieces(unittest.TestCase):
             ("%x = call i8 @llvm.bitreverse.i8(i8 %a)", "ret i8 %x"),
             ("%x = call i8 @llvm.ctlz.i8(i8 %a, i1 true)", "ret i8 %x"),
             ("%x = add <2 x i8> %a, %b", "ret i8 %x"),
+            ("%x = insertelement <2 x i8> poison, i8 %a, i8 %b", "ret i8 %a"),
+            ("%x = extractelement <2 x i8> <i8 1, i8 2>, i64 0", "ret i8 %x"),
+            ("%x = icmp eq <2 x i8> <i8 1, i8 2>, zeroinitializer", "ret i8 %a"),
             ("%x = add i8 %a, %b, !mystery !1", "ret i8 %x"),
             ("%x = fmul fast double 1.0, 2.0", "ret i8 %a"),
             ("%x = fptoui double 1.0 to i8", "ret i8 %x"),
@@ -322,7 +343,7 @@ class SmallPieces(unittest.TestCase):
     def test_doubles_compare_as_python_compares_them(self) -> None:
         source = random.Random("doubles")
         a, b = z3.BitVecs("a b", 64)
-        predicates = {
+        predicates: dict[str, Callable[[float, float], bool]] = {
             "oeq": lambda x, y: x == y,
             "olt": lambda x, y: x < y,
             "oge": lambda x, y: x >= y,
