@@ -56,7 +56,8 @@ def some_double(source: random.Random) -> int:
     """The bits of a number, often one from 0 to 1."""
     plain = struct.unpack("<Q", struct.pack("<d", source.random()))[0]
     special = source.choice([0, 1 << 63, 0x3FF << 52, (0x3FF << 52) + 1, 0x7FF << 52, (0x7FF << 52) + 1, 1])
-    return source.choice([plain, plain, some_word(source), special])
+    values: list[int] = [plain, plain, some_word(source), special]
+    return source.choice(values)
 
 
 def some_epsilon(source: random.Random) -> int:

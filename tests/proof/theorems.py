@@ -111,6 +111,14 @@ def threshold(kernel: Kernel) -> Theorems:
     valid = [is_floor(floor), is_level(level)]
     width = z3.BitVecVal(0, 64) - 2 * floor
     product, _ = multiply(z3.ZeroExt(64, level), z3.ZeroExt(64, z3.simplify(width)), frozenset())
+    # A level that is none: the line is taken modulo 2^64 and clamped, to the nearer end.
+    line = floor + z3.Extract(116, 53, product)
+    clamped = z3.If(z3.ULT(line, floor), floor, z3.If(z3.UGT(line, -floor), -floor, line))
+    rest = z3.If(clamped == -floor, z3.BitVecVal(0, 64), z3.Extract(63, 0, product) << 11)
+    whole, fraction = z3.Extract(127, 64, run.bits), z3.Extract(63, 0, run.bits)
+    claim = z3.And(whole == clamped, fraction == rest)
+    yield Theorem("threshold: the clamp of a line, whatever the level", [is_floor(floor)], claim)
+
     exact = value == lowest + (wide(product) << 11)
     yield Theorem("threshold: linear without rounding, the clamp does nothing", valid, exact)
     ends = z3.And(z3.Implies(level == 0, value == lowest), z3.Implies(level == ONE, value == highest))
