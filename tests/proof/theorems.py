@@ -1,0 +1,429 @@
+"""The theorems about the privacy kernel: what must hold of its functions, for every input.
+
+A theorem has hypotheses and a claim. It is proved if no input meets the hypotheses and breaks the claim. That
+some input meets the hypotheses is checked too, since nothing at all would prove much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import lemmas
+import z3
+from execute import Outcome, execute, is_nan, multiply, order_key
+from ir import Module
+
+ONE = 1 << 53
+# Bits in which no number of a theorem overflows.
+WIDE = 320
+ALPHABETS = range(2, 17)
+# The bits of 1 - 2^-50, and of 1.
+NARROW_GUARD = 0x3FEF_FFFF_FFFF_FFF8
+UNIT = 0x3FF0_0000_0000_0000
+# What a draw gives if there is no word: bit 16, and the number of words taken in bits 8 to 15.
+ENDED = 1 << 16
+
+
+@dataclass
+class Theorem:
+    """A statement about one or several runs."""
+
+    name: str
+    hypotheses: list[z3.BoolRef]
+    claim: z3.BoolRef
+    facts: list[z3.BoolRef] = field(default_factory=list)
+    # For integers, where all others are for bit-vectors.
+    logic: str = "QF_UFBV"
+    is_about_faults: bool = False
+
+
+Theorems = Iterator[Theorem]
+
+
+@dataclass
+class Kernel:
+    """The compiled kernel of one variant."""
+
+    modules: list[Module]
+
+    def run(self, name: str, *arguments: z3.BitVecRef) -> Outcome:
+        return execute(self.modules, f"proof_{name}", list(arguments))
+
+
+def word(name: str) -> z3.BitVecRef:
+    return z3.BitVec(name, 64)
+
+
+def byte(number: int) -> z3.BitVecRef:
+    return z3.BitVecVal(number, 8)
+
+
+def wide(bits: z3.BitVecRef) -> z3.BitVecRef:
+    """The same number where nothing overflows."""
+    return z3.ZeroExt(WIDE - bits.size(), bits)
+
+
+def number(value: int) -> z3.BitVecRef:
+    return z3.BitVecVal(value, WIDE)
+
+
+def joined(high: z3.BitVecRef, low: z3.BitVecRef) -> z3.BitVecRef:
+    return z3.Concat(high, low)
+
+
+def is_floor(floor: z3.BitVecRef, symbols: int = 2) -> z3.BoolRef:
+    """`1 <= t` and `k t < 2^64`."""
+    return z3.And(floor != 0, z3.ULE(floor, ((1 << 64) - 1) // symbols))
+
+
+def is_level(level: z3.BitVecRef) -> z3.BoolRef:
+    return z3.ULE(level, ONE)
+
+
+def no_fault(name: str, hypotheses: list[z3.BoolRef], run: Outcome, facts: list[z3.BoolRef] | None = None) -> Theorem:
+    """Nothing panics, and nothing is undefined."""
+    name = f"{name}: no panic, nothing undefined"
+    return Theorem(name, hypotheses, z3.Not(run.broken()), facts or [], is_about_faults=True)
+
+
+# The bit.
+
+
+def width_of_floor(kernel: Kernel) -> Theorems:
+    floor = word("floor")
+    run = kernel.run("floor_width", floor)
+    yield no_fault("width", [is_floor(floor)], run)
+    claim = wide(run.bits) == number(1 << 64) - 2 * wide(floor)
+    yield Theorem("width: it is 2^64 - 2 t", [is_floor(floor)], z3.And(claim, z3.UGE(run.bits, 2)))
+
+
+def threshold(kernel: Kernel) -> Theorems:
+    floor, level, other = word("floor"), word("level"), word("other")
+    run = kernel.run("threshold", floor, level)
+    yield no_fault("threshold", [], run)
+    value = wide(run.bits)
+    lowest = wide(floor) << 64
+    highest = number(1 << 128) - lowest
+    within = z3.And(lowest <= value, value <= highest)
+    yield Theorem("threshold: between the floor and its complement, whatever the level", [is_floor(floor)], within)
+
+    valid = [is_floor(floor), is_level(level)]
+    width = z3.BitVecVal(0, 64) - 2 * floor
+    product, _ = multiply(z3.ZeroExt(64, level), z3.ZeroExt(64, z3.simplify(width)), frozenset())
+    # A level that is none: the line is taken modulo 2^64 and clamped, to the nearer end.
+    line = floor + z3.Extract(116, 53, product)
+    clamped = z3.If(z3.ULT(line, floor), floor, z3.If(z3.UGT(line, -floor), -floor, line))
+    rest = z3.If(clamped == -floor, z3.BitVecVal(0, 64), z3.Extract(63, 0, product) << 11)
+    whole, fraction = z3.Extract(127, 64, run.bits), z3.Extract(63, 0, run.bits)
+    claim = z3.And(whole == clamped, fraction == rest)
+    yield Theorem("threshold: the clamp of a line, whatever the level", [is_floor(floor)], claim)
+
+    exact = value == lowest + (wide(product) << 11)
+    yield Theorem("threshold: linear without rounding, the clamp does nothing", valid, exact)
+    ends = z3.And(z3.Implies(level == 0, value == lowest), z3.Implies(level == ONE, value == highest))
+    yield Theorem("threshold: the floor of reward 0, its complement of reward 1", valid, ends)
+
+    # What follows for two rewards follows from the exact form alone. So the two products are any two that
+    # the lemmas allow.
+    p, q = z3.BitVecs("product.p product.q", 128)
+    one, two = (lowest + (wide(of) << 11) for of in (p, q))
+    numbers = [lemmas.wide(of) for of in (level, other, width, p, q)]
+    both = [*valid, is_level(other)]
+    facts = [lemmas.ORDER.holds(*numbers), lemmas.MIRROR.holds(*numbers)]
+    yield Theorem(
+        "threshold: a higher reward has a higher one", both, z3.Implies(z3.ULT(level, other), one < two), facts
+    )
+    mirror = z3.Implies(level + other == ONE, one + two == number(1 << 128))
+    yield Theorem("threshold: those of r and 1 - r add up to 1", both, mirror, facts)
+
+
+def bit(kernel: Kernel) -> Theorems:
+    whole, fraction, high, low = (word(name) for name in ("whole", "fraction", "high", "low"))
+    stock = z3.BitVec("stock", 8)
+    run = kernel.run("bit", whole, fraction, high, low)
+    yield no_fault("bit", [], run)
+    below = z3.ULT(joined(high, low), joined(whole, fraction))
+    yield Theorem("bit: 1 if and only if u < T, in 128 bits", [], (run.bits == 1) == below)
+
+    drawn = kernel.run("bit_draw", whole, fraction, high, low, stock)
+    yield no_fault("draw", [], drawn)
+    needed = z3.If(high == whole, z3.BitVecVal(2, 32), z3.BitVecVal(1, 32))
+    enough = z3.UGE(z3.ZeroExt(24, stock), needed)
+    symbol = z3.ZeroExt(31, run.bits)
+    equal = z3.Implies(enough, drawn.bits == (needed << 8) + symbol)
+    yield Theorem("draw: the bit of the same words, and no word more than it needs", [], equal)
+    ended = z3.Implies(z3.Not(enough), drawn.bits == ENDED + (z3.ZeroExt(24, stock) << 8))
+    yield Theorem("draw: no bit without its words", [], ended)
+
+
+def report(kernel: Kernel) -> Theorems:
+    floor, level, first, second = (word(name) for name in ("floor", "level", "first", "second"))
+    stock = z3.BitVec("stock", 8)
+    run = kernel.run("bit_report", floor, level, first, second, stock)
+    limit = kernel.run("threshold", floor, level)
+    yield no_fault("report", [], run)
+    whole, fraction = z3.Extract(127, 64, limit.bits), z3.Extract(63, 0, limit.bits)
+    drawn = kernel.run("bit_draw", whole, fraction, first, second, stock)
+    yield Theorem("report: threshold and draw, inlined together, are the two apart", [], run.bits == drawn.bits)
+    below = z3.ULT(joined(first, second), limit.bits)
+    claim = z3.Implies(z3.UGE(stock, 2), (z3.Extract(7, 0, run.bits) == 1) == below)
+    yield Theorem("report: 1 if and only if u < T", [], claim)
+
+
+# Levels and curves.
+
+
+def levels(kernel: Kernel) -> Theorems:
+    x, y = word("x"), word("y")
+    run, other = kernel.run("level", x), kernel.run("level", y)
+    inside = z3.And(z3.Not(is_nan(x)), order_key(x) >= 0, order_key(x) <= UNIT)
+    yield no_fault("level", [], run)
+    exponent = z3.ZeroExt(128 - 11, z3.Extract(62, 52, x))
+    mantissa = z3.ZeroExt(128 - 53, z3.Concat(z3.BitVecVal(1, 1), z3.Extract(51, 0, x)))
+    # x is mantissa 2^(exponent - 1075) for normal numbers; of others nothing is left.
+    floor = z3.If(exponent == 0, z3.BitVecVal(0, 128), z3.LShR(mantissa << 53, 1075 - exponent))
+    claim = z3.ZeroExt(64, run.bits) == floor
+    yield Theorem("level: a number from 0 to 1 rounded down to units of 2^-53", [inside], claim)
+    yield Theorem("level: at most 2^53", [inside], is_level(run.bits))
+    yield Theorem("level: any other number is refused", [z3.Not(inside)], run.bits == (1 << 64) - 1)
+    valid = [inside, z3.substitute(inside, (x, y))]
+    rising = z3.Implies(order_key(x) <= order_key(y), z3.ULE(run.bits, other.bits))
+    yield Theorem("level: of a higher number no lower", valid, rising)
+
+    level = word("level")
+    mirrored = kernel.run("level_mirrored", level)
+    yield no_fault("mirrored", [is_level(level)], mirrored)
+    yield Theorem("mirrored: it is 2^53 - level", [is_level(level)], wide(mirrored.bits) == ONE - wide(level))
+
+
+def linear(kernel: Kernel) -> Theorems:
+    level = word("level")
+    run = kernel.run("curve_linear", word("epsilon"), level)
+    yield no_fault("linear curve", [is_level(level)], run)
+    yield Theorem("linear curve: it is the level", [is_level(level)], run.bits == level)
+
+
+def exponential(kernel: Kernel) -> Theorems:
+    level = word("level")
+    run = kernel.run("curve_exponential", word("epsilon"), level)
+    spans = [one.operands[1] for one in run.free if one.what == "fdiv"]
+    if len(spans) != 1:
+        raise AssertionError("the exponential curve has one division")
+    # The span, 1 - e^-ε, is a positive number. Whatever else is computed in floating point may be wrong.
+    sound = [is_level(level), z3.Not(is_nan(spans[0])), order_key(spans[0]) > 0]
+    # ε is at most 32, so the powers of two are between 2^-47 and 1. In this build a larger one would panic.
+    powers = [z3.ULE(one.result, 1023) for one in run.free if one.what == "fptoui"]
+    yield no_fault("exponential curve", [*sound, *powers], run)
+    yield Theorem("exponential curve: at most 2^53, if its span is positive", sound, is_level(run.bits))
+
+
+def quadratic(kernel: Kernel) -> Theorems:
+    epsilon, level = word("epsilon"), word("level")
+    units = z3.BitVec("units", 32)
+    run = kernel.run("curve_quadratic", units, epsilon, level)
+    admitted = z3.And(units >= -(1 << 20), units <= 1 << 20)
+    valid = [is_level(level), admitted]
+    found = lemmas.bend_of([run.bits], level, units, valid)
+    exact = z3.BoolVal(False)
+    facts: list[z3.BoolRef] = []
+    if found is not None:
+        bend, facts = found
+        exact = lemmas.wide(run.bits) == lemmas.wide(level) - (lemmas.wide(bend, is_signed=True) >> 73)
+    yield no_fault("quadratic curve", valid, run, facts=facts)
+    yield Theorem("quadratic curve: r - floor(k r (1 - r)), exactly", valid, exact, facts)
+    yield Theorem("quadratic curve: at most 2^53", valid, is_level(run.bits), facts)
+    ends = z3.Implies(z3.Or(level == 0, level == ONE), run.bits == level)
+    yield Theorem("quadratic curve: 0 of 0, and 1 of 1", valid, ends, facts)
+    # This follows from the exact form, for any two products that the lemmas allow: in integers.
+    r, s, p, q, u = z3.Ints("r s p q u")
+    both = [r >= 0, r <= s, s <= ONE, u >= -(1 << 20), u <= 1 << 20]
+    floors = p / (1 << 73), q / (1 << 73)
+    facts = [lemmas.SLOPE.holds(r, s, u, p, q), lemmas.FLOOR.holds(p, q, s - r, *floors)]
+    rising = r - floors[0] <= s - floors[1]
+    yield Theorem("quadratic curve: of a higher reward no lower", both, rising, facts, "QF_NIA")
+    refused = kernel.run("curve_quadratic", units, epsilon, level).bits == (1 << 64) - 1
+    yield Theorem("quadratic curve: another curvature is refused", [z3.Not(admitted)], refused)
+
+
+# k symbols.
+
+
+def channel_of(symbols: int) -> tuple[z3.BitVecRef, z3.BitVecRef]:
+    """The two numbers that a k-ary channel is passed as."""
+    return word("share"), byte(symbols)
+
+
+def kary_truth(kernel: Kernel, k: int) -> Theorems:
+    share, symbols = channel_of(k)
+    run = kernel.run("kary_truth", share, symbols)
+    valid = [is_floor(share, k)]
+    yield no_fault("truth", valid, run)
+    claim = z3.And(wide(run.bits) == number(1 << 64) - (k - 1) * wide(share), z3.UGT(run.bits, share))
+    yield Theorem("truth: it is 2^64 - (k-1) t, and more than t", valid, claim)
+
+
+def kary_nearby(kernel: Kernel, k: int) -> Theorems:
+    share, symbols = channel_of(k)
+    level, random = word("level"), word("random")
+    run = kernel.run("kary_nearby", share, symbols, level, random)
+    valid = [is_level(level)]
+    yield no_fault("nearby", valid, run)
+    steps = (k - 1) * level
+    # Of the 2^64 words, `fraction 2^11` lead to the upper level. So the mean is `steps` in units of 2^-53.
+    fraction = steps & (ONE - 1)
+    upper = z3.If(z3.ULT(wide(random), wide(fraction) << 11), number(1), number(0))
+    claim = wide(run.bits) == wide(z3.LShR(steps, 53)) + upper
+    yield Theorem("nearby: the mean over all words is the reward, exactly", valid, claim)
+    yield Theorem("nearby: one of the k levels", valid, z3.ULT(run.bits, k))
+    sum_of = ((k - 1) * wide(level) << 11) + (number((1 << 64) - 1) - wide(random))
+    yield Theorem(
+        "nearby: (k-1) r 2^11 plus the rest of the word, in whole units", valid, wide(run.bits) == sum_of >> 64
+    )
+    # This follows from the form above, in integers.
+    r, s, rest = z3.Ints("r s rest")
+    low, high = (((k - 1) * of * 2048 + rest) / (1 << 64) for of in (r, s))
+    yield Theorem("nearby: of a higher reward no lower, word for word", [r >= 0, r <= s], low <= high, [], "QF_LIA")
+
+
+def kary_answer(kernel: Kernel, k: int) -> Theorems:
+    share, symbols = channel_of(k)
+    truth, random = z3.BitVec("truth", 8), word("random")
+    run = kernel.run("kary_answer", share, symbols, truth, random)
+    valid = [is_floor(share, k), z3.ULT(truth, k)]
+    yield no_fault("answer", valid, run)
+    u, t = wide(random), wide(share)
+    # The words of the n-th other symbol are those from n t to (n+1) t, and the true one has the rest.
+    parts = [
+        z3.Implies(z3.And(n * t <= u, u < (n + 1) * t), run.bits == z3.If(z3.ULE(truth, n), byte(n + 1), byte(n)))
+        for n in range(k - 1)
+    ]
+    rest = z3.Implies((k - 1) * t <= u, run.bits == truth)
+    yield Theorem("answer: t words for each other symbol, the rest for the true one", valid, z3.And(*parts, rest))
+    yield Theorem("answer: one of the k symbols", valid, z3.ULT(run.bits, k))
+
+
+def kary_draw(kernel: Kernel, k: int) -> Theorems:
+    share, symbols = channel_of(k)
+    level, first, second = word("level"), word("first"), word("second")
+    stock = z3.BitVec("stock", 8)
+    run = kernel.run("kary_draw", share, symbols, level, first, second, stock)
+    valid = [is_floor(share, k), is_level(level)]
+    yield no_fault("k-ary draw", valid, run)
+    near = kernel.run("kary_nearby", share, symbols, level, first)
+    answer = kernel.run("kary_answer", share, symbols, near.bits, second)
+    enough = z3.UGE(stock, 2)
+    drawn = z3.Implies(enough, run.bits == 512 + z3.ZeroExt(24, answer.bits))
+    yield Theorem("k-ary draw: nearby, then answer, by two words", valid, drawn)
+    ended = z3.Implies(z3.Not(enough), run.bits == ENDED + (z3.ZeroExt(24, stock) << 8))
+    yield Theorem("k-ary draw: no symbol without its words", valid, ended)
+
+
+# The check of a floor that a server sends.
+
+
+def verified(kernel: Kernel, k: int) -> Theorems:
+    share, epsilon = word("share"), word("epsilon")
+    run = kernel.run("kary_verify", byte(k), share, epsilon)
+    yield from verify_theorems("k-ary verify", run, share, k)
+
+
+def floor_verified(kernel: Kernel) -> Theorems:
+    floor, epsilon = word("floor"), word("epsilon")
+    run = kernel.run("floor_verify", floor, epsilon)
+    yield from verify_theorems("verify", run, floor, 2)
+
+
+def verify_theorems(name: str, run: Outcome, share: z3.BitVecRef, k: int) -> Theorems:
+    """Of every result of `expm1` and of the product with its guard."""
+    yield no_fault(name, [], run)
+    accepted = run.bits != 0
+    yield Theorem(
+        f"{name}: accepts only 1 <= t and k t < 2^64, unchanged",
+        [],
+        z3.Implies(accepted, z3.And(is_floor(share, k), run.bits == share)),
+    )
+    bounds = [one for one in run.free if one.what == "fmul"]
+    exponentials = [one for one in run.free if "expm1" in one.what]
+    if len(bounds) != 1 or len(exponentials) != 1:
+        raise AssertionError("verify has one exponential, and one product of numbers of type double")
+    guarded = bounds[0].operands
+    by_guard = guarded[0].eq(exponentials[0].result) and guarded[1].eq(z3.BitVecVal(NARROW_GUARD, 64))
+    yield Theorem(f"{name}: e^ε - 1 is taken 2^-50 too small", [], z3.BoolVal(by_guard))
+    # The bound x is a normal number between 2^-1000 and 2^53: mantissa 2^-shift, exactly.
+    x = bounds[0].result
+    exponent = z3.Extract(62, 52, x)
+    normal = z3.And(order_key(x) >= 0, z3.UGE(exponent, 23), z3.ULE(exponent, 1075))
+    shift = wide(z3.BitVecVal(1075, 64)) - wide(exponent)
+    mantissa = z3.Concat(z3.BitVecVal(1, 1), z3.Extract(51, 0, x))
+    product, _ = multiply(z3.ZeroExt(75, mantissa), z3.ZeroExt(64, share), frozenset())
+    width = number(1 << 64) - k * wide(share)
+    # `width <= t x`. Both sides times 2^shift are integers; width is not 0, and t x is below 2^118.
+    small = z3.And(z3.ULT(shift, 128), z3.ULE(width << shift, wide(product)))
+    claim = accepted == z3.And(is_floor(share, k), small)
+    yield Theorem(f"{name}: accepts if and only if (2^64 - k t)/t is at most the bound", [normal], claim)
+
+
+SINGLE: dict[str, Callable[[Kernel], Theorems]] = {
+    "width_of_floor": width_of_floor,
+    "threshold": threshold,
+    "bit": bit,
+    "report": report,
+    "levels": levels,
+    "linear": linear,
+    "quadratic": quadratic,
+    "exponential": exponential,
+    "floor_verified": floor_verified,
+}
+BY_ALPHABET: dict[str, Callable[[Kernel, int], Theorems]] = {
+    "kary_truth": kary_truth,
+    "kary_nearby": kary_nearby,
+    "kary_answer": kary_answer,
+    "kary_draw": kary_draw,
+    "kary_verify": verified,
+}
+
+
+def groups() -> list[tuple[str, int | None]]:
+    """All groups of theorems: those of k symbols for each k."""
+    return [(name, None) for name in SINGLE] + [(name, k) for name in BY_ALPHABET for k in ALPHABETS]
+
+
+def theorems(kernel: Kernel, group: str, k: int | None) -> Theorems:
+    """The theorems of a group."""
+    if k is None:
+        yield from SINGLE[group](kernel)
+        return
+    for theorem in BY_ALPHABET[group](kernel, k):
+        yield replace(theorem, name=f"{theorem.name}, k = {k}")
+
+
+@dataclass
+class Failure(Exception):
+    """A theorem that is not proved."""
+
+    theorem: str
+    reason: str
+    # Whether there is an input that breaks it.
+    is_disproved: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.theorem}: {self.reason}"
+
+
+def check(theorem: Theorem, milliseconds: int) -> None:
+    """Proves a theorem, or raises."""
+    solver = z3.Solver()
+    solver.set("timeout", milliseconds)
+    solver.add(*theorem.hypotheses)
+    if solver.check() != z3.sat:
+        raise Failure(theorem.name, "its hypotheses hold for no input")
+    facts = lemmas.of_products([*theorem.hypotheses, theorem.claim])
+    solver = z3.SolverFor(theorem.logic)
+    solver.set("timeout", milliseconds)
+    solver.add(*theorem.hypotheses, *theorem.facts, *facts, z3.Not(theorem.claim))
+    answer = solver.check()
+    if answer == z3.sat:
+        raise Failure(theorem.name, f"does not hold, as for {solver.model()}", is_disproved=True)
+    if answer != z3.unsat:
+        raise Failure(theorem.name, f"neither proved nor disproved: {solver.reason_unknown()}")
