@@ -1,4 +1,7 @@
-"""Judges one mutant: `judge.py VARIANT GROUP SOURCES TARGET`. Compiles the sources and says what fails."""
+"""Judges mutants: `judge.py SOURCES TARGET VARIANT GROUP...`.
+
+Compiles the sources, and says in a line for each group which of its theorems does not hold.
+"""
 
 from __future__ import annotations
 
@@ -18,28 +21,33 @@ def first_failure(modules: list[Module], group: str, k: int | None) -> str:
         for theorem in theorems(Kernel(modules), group, k):
             check(theorem, MILLISECONDS)
     except Failure as failure:
-        return f"caught: {failure.theorem}" if failure.is_disproved else f"undecided: {failure}"
+        return f"caught, {failure.theorem}" if failure.is_disproved else f"undecided, {failure}"
     except AssertionError as error:
-        return f"caught: {error}"
+        return f"caught, {error}"
     except RefusedError as error:
-        return f"refused: {error}"
+        return f"refused, {error}"
     return ""
 
 
-def main() -> None:
-    name, first, sources, target = sys.argv[1:]
-    variant = next(variant for variant in VARIANTS if variant.name == name)
-    modules = build(variant, Path(target), Path(sources))
-    # The group that should notice comes first; of the others any may.
-    jobs = sorted(groups(), key=lambda job: job[0] != first)
-    others = ""
-    for group, k in jobs:
+def verdict(modules: list[Module], group: str) -> str:
+    """What becomes of a mutant."""
+    others = "all theorems hold"
+    for name, k in groups():
+        if name != group:
+            continue
         said = first_failure(modules, group, k)
         if said.startswith("caught"):
-            print(said)
-            return
-        others = others or said
-    print(others or "all theorems hold")
+            return said
+        others = said or others
+    return others
+
+
+def main() -> None:
+    sources, target, name, *chosen = sys.argv[1:]
+    variant = next(variant for variant in VARIANTS if variant.name == name)
+    modules = build(variant, Path(target), Path(sources))
+    for group in chosen:
+        print(" ".join(verdict(modules, group).split())[:200])
 
 
 if __name__ == "__main__":

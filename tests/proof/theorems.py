@@ -23,6 +23,8 @@ NARROW_GUARD = 0x3FEF_FFFF_FFFF_FFF8
 UNIT = 0x3FF0_0000_0000_0000
 # What a draw gives if there is no word: bit 16, and the number of words taken in bits 8 to 15.
 ENDED = 1 << 16
+# What a function gives that refuses its input.
+REFUSED = 1 << 64
 
 
 @dataclass
@@ -183,10 +185,10 @@ def levels(kernel: Kernel) -> Theorems:
     mantissa = z3.ZeroExt(128 - 53, z3.Concat(z3.BitVecVal(1, 1), z3.Extract(51, 0, x)))
     # x is mantissa 2^(exponent - 1075) for normal numbers; of others nothing is left.
     floor = z3.If(exponent == 0, z3.BitVecVal(0, 128), z3.LShR(mantissa << 53, 1075 - exponent))
-    claim = z3.ZeroExt(64, run.bits) == floor
+    claim = run.bits == floor
     yield Theorem("level: a number from 0 to 1 rounded down to units of 2^-53", [inside], claim)
     yield Theorem("level: at most 2^53", [inside], is_level(run.bits))
-    yield Theorem("level: any other number is refused", [z3.Not(inside)], run.bits == (1 << 64) - 1)
+    yield Theorem("level: any other number is refused", [z3.Not(inside)], run.bits == REFUSED)
     valid = [inside, z3.substitute(inside, (x, y))]
     rising = z3.Implies(order_key(x) <= order_key(y), z3.ULE(run.bits, other.bits))
     yield Theorem("level: of a higher number no lower", valid, rising)
@@ -233,7 +235,7 @@ def quadratic(kernel: Kernel) -> Theorems:
     yield no_fault("quadratic curve", valid, run, facts=facts)
     yield Theorem("quadratic curve: r - floor(k r (1 - r)), exactly", valid, exact, facts)
     yield Theorem("quadratic curve: at most 2^53", valid, is_level(run.bits), facts)
-    ends = z3.Implies(z3.Or(level == 0, level == ONE), run.bits == level)
+    ends = z3.Implies(z3.Or(level == 0, level == ONE), wide(run.bits) == wide(level))
     yield Theorem("quadratic curve: 0 of 0, and 1 of 1", valid, ends, facts)
     # This follows from the exact form, for any two products that the lemmas allow: in integers.
     r, s, p, q, u = z3.Ints("r s p q u")
@@ -242,7 +244,7 @@ def quadratic(kernel: Kernel) -> Theorems:
     facts = [lemmas.SLOPE.holds(r, s, u, p, q), lemmas.FLOOR.holds(p, q, s - r, *floors)]
     rising = r - floors[0] <= s - floors[1]
     yield Theorem("quadratic curve: of a higher reward no lower", both, rising, facts, "QF_NIA")
-    refused = kernel.run("curve_quadratic", units, epsilon, level).bits == (1 << 64) - 1
+    refused = kernel.run("curve_quadratic", units, epsilon, level).bits == REFUSED
     yield Theorem("quadratic curve: another curvature is refused", [z3.Not(admitted)], refused)
 
 
@@ -337,11 +339,11 @@ def floor_verified(kernel: Kernel) -> Theorems:
 def verify_theorems(name: str, run: Outcome, share: z3.BitVecRef, k: int) -> Theorems:
     """Of every result of `expm1` and of the product with its guard."""
     yield no_fault(name, [], run)
-    accepted = run.bits != 0
+    accepted = run.bits != REFUSED
     yield Theorem(
         f"{name}: accepts only 1 <= t and k t < 2^64, unchanged",
         [],
-        z3.Implies(accepted, z3.And(is_floor(share, k), run.bits == share)),
+        z3.Implies(accepted, z3.And(is_floor(share, k), wide(run.bits) == wide(share))),
     )
     bounds = [one for one in run.free if one.what == "fmul"]
     exponentials = [one for one in run.free if "expm1" in one.what]

@@ -11,6 +11,9 @@ use bandana_shared::channel::{Floor, KaryChannel, Threshold};
 use bandana_shared::curve::{Curvature, Curve, Level, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 
+/// What a function gives that refuses its input. No word is as large.
+const REFUSED: u128 = 1 << 64;
+
 /// A source of at most two words, which counts how many it has given.
 struct Words {
     /// What it gives first and second.
@@ -127,10 +130,10 @@ pub extern "Rust" fn proof_kary_draw(
     outcome(symbol.map(Symbol::get), &words)
 }
 
-/// The level of a number: the level, or `2^64 - 1` for a number outside 0 to 1.
+/// The level of a number, or [`REFUSED`] for a number outside 0 to 1.
 #[unsafe(no_mangle)]
-pub extern "Rust" fn proof_level(x: f64) -> u64 {
-    Level::from_unit(x).map_or(u64::MAX, Level::get)
+pub extern "Rust" fn proof_level(x: f64) -> u128 {
+    Level::from_unit(x).map_or(REFUSED, |level| u128::from(level.get()))
 }
 
 /// One minus a level.
@@ -145,11 +148,11 @@ pub extern "Rust" fn proof_curve_linear(epsilon: Epsilon, level: Level) -> u64 {
     Curve::new(Mechanism::Linear, epsilon).apply(level).get()
 }
 
-/// The curved level of a quadratic mechanism: the level, or `2^64 - 1` for a curvature that is refused.
+/// The curved level of a quadratic mechanism, or [`REFUSED`] for a curvature that is.
 #[unsafe(no_mangle)]
-pub extern "Rust" fn proof_curve_quadratic(units: i32, epsilon: Epsilon, level: Level) -> u64 {
-    let Ok(curvature) = Curvature::from_units(units) else { return u64::MAX };
-    Curve::new(Mechanism::Quadratic(curvature), epsilon).apply(level).get()
+pub extern "Rust" fn proof_curve_quadratic(units: i32, epsilon: Epsilon, level: Level) -> u128 {
+    let Ok(curvature) = Curvature::from_units(units) else { return REFUSED };
+    Curve::new(Mechanism::Quadratic(curvature), epsilon).apply(level).get().into()
 }
 
 /// The curved level of the exponential mechanism.
@@ -158,16 +161,17 @@ pub extern "Rust" fn proof_curve_exponential(epsilon: Epsilon, level: Level) -> 
     Curve::new(Mechanism::Exponential, epsilon).apply(level).get()
 }
 
-/// Whether a floor is accepted: the floor, or 0.
+/// Whether a floor is accepted: the floor, or [`REFUSED`].
 #[unsafe(no_mangle)]
-pub extern "Rust" fn proof_floor_verify(floor: u64, epsilon: Epsilon) -> u64 {
-    Floor::verify(floor, epsilon).map_or(0, Floor::get)
+pub extern "Rust" fn proof_floor_verify(floor: u64, epsilon: Epsilon) -> u128 {
+    Floor::verify(floor, epsilon).map_or(REFUSED, |floor| u128::from(floor.get()))
 }
 
-/// Whether a share is accepted: the share, or 0.
+/// Whether a share is accepted: the share, or [`REFUSED`].
 #[unsafe(no_mangle)]
-pub extern "Rust" fn proof_kary_verify(alphabet: Alphabet, share: u64, epsilon: Epsilon) -> u64 {
-    KaryChannel::verify(alphabet, share, epsilon).map_or(0, KaryChannel::share)
+pub extern "Rust" fn proof_kary_verify(alphabet: Alphabet, share: u64, epsilon: Epsilon) -> u128 {
+    let verified = KaryChannel::verify(alphabet, share, epsilon);
+    verified.map_or(REFUSED, |channel| u128::from(channel.share()))
 }
 
 /// What `verify` compares a loss with, `e^ε - 1` and a guard below it. Only the tests of the translator call
