@@ -398,6 +398,20 @@ def test_an_app_with_greenlets_goes_on_beside_the_client(patch):
         assert server.calls
 
 
+def test_what_is_in_the_way_is_logged_once_and_calls_at_debug(caplog):
+    caplog.set_level("DEBUG", logger="bandana")
+    with Server(503, [("retry-after", "0")]) as server, start(server.url) as app:
+        app.experiment("x")
+        until(lambda: app.status().fetches_failed > 0)
+        app.wake()
+        until(lambda: app.status().fetches_failed > 1)
+        until(lambda: len(caplog.records) > 2)
+        error = app.status().last_error
+    levels = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert levels.count(("WARNING", error)) == 1, levels
+    assert sum("answered with status 503" in text for level, text in levels if level == "DEBUG") > 1
+
+
 def test_a_number_whose_conversion_fails_is_no_failure_of_the_app():
     class Odd:
         def __float__(self):

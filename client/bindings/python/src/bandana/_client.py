@@ -10,7 +10,7 @@ import time
 import weakref
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Any, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from . import _core, _threads
 from ._core import SetupError, Status
@@ -387,10 +387,12 @@ def _close(core: _core.Core, process: int) -> None:
 
 def _carry_out(core: _core.Core, transport: Transport) -> None:
     """Takes the steps of a client until it is closed."""
+    told: Dict[str, Optional[str]] = {}
     while True:
         step = core.next_step()
         if isinstance(step, _core.Step.CALL):
             _call(core, step[0], transport)
+            _tell(core, told)
         elif isinstance(step, _core.Step.WAIT):
             core.wait_for_work(min(step.milliseconds, _WAIT_MAX_MS))
         elif isinstance(step, _core.Step.DONE):
@@ -399,11 +401,22 @@ def _carry_out(core: _core.Core, transport: Transport) -> None:
             return
 
 
+def _tell(core: _core.Core, told: Dict[str, Optional[str]]) -> None:
+    """Logs what is in the way, once. Nothing here depends on what users are shown or how they react."""
+    status = core.status()
+    for what in ("trouble", "last_refusal", "last_error"):
+        text: Optional[str] = getattr(status, what)
+        if text is not None and text not in told.values():
+            _log.warning("%s", text)
+        told[what] = text
+
+
 def _call(core: _core.Core, call: _core.Call, transport: Transport) -> None:
     headers = {header.name: header.value for header in call.headers}
     try:
         answer = transport(call.path, headers, call.body)
         if answer is not None:
+            _log.debug("%s was answered with status %d", call.path, answer.status)
             content_type, retry_after = answer.content_type, answer.retry_after
             core.answered(call.id, answer.status, content_type, retry_after, answer.body)
             return
