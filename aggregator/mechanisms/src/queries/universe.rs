@@ -19,6 +19,8 @@ pub const COLUMNS_MAX: usize = 256;
 /// As text: `age:18..99` has integers, both ends included, `city:Bonn|Ulm` has names. A name in quotes
 /// may have any character, such as in `income:"<=50K"|">50K"`.
 ///
+/// True and false fit names that mean them and `flag:0..1`, however they are written.
+///
 /// What a row lacks is a value of its own, `sex:female|male|NA`, or a number that you choose,
 /// `age:18..99?40`. `NULL`, `NaN`, `NA` and an empty text stand for it, however they are declared. Without
 /// either, a file where something is missing does not fit the column.
@@ -77,15 +79,16 @@ impl Column {
 
     /// The index of a value in the domain, without the blanks around it. None: not in the domain.
     ///
-    /// A whole number may be written as a fraction, such as 18.0. True and false may be written in another
-    /// way than in the domain, such as `True`, `t` or `1`.
+    /// A whole number may be written as a fraction, such as 18.0.
     pub fn code(&self, value: &str) -> Option<u16> {
         let text = value.trim();
         let names = match &self.domain {
             Domain::Names(names) => names,
-            Domain::Integers { missing, .. } => {
+            Domain::Integers { lowest, highest, missing } => {
                 let replaced = || missing.filter(|_| is_missing(text));
-                let number = whole_number(text).or_else(|| truth(text).map(i64::from));
+                let is_truth = (*lowest, *highest) == (0, 1);
+                let as_truth = || truth(text).filter(|_| is_truth).map(i64::from);
+                let number = whole_number(text).or_else(as_truth);
                 return self.code_of_integer(number.or_else(replaced)?);
             }
         };
@@ -429,6 +432,7 @@ mod tests {
         assert_eq!(codes[6..], [Some(22); 4]);
         assert_eq!(column("age:18..99").code("NA"), None);
         assert_eq!(["17", "18.5", "inf", "eighteen"].map(|text| age.code(text)), [None; 4]);
+        assert_eq!(column("visits:0..9").code("yes"), None);
         let flag = column("flag:0..1");
         let found = ["True", "f", "1", "2"].map(|text| flag.code(text));
         assert_eq!(found, [Some(1), Some(0), Some(1), None]);

@@ -28,8 +28,8 @@ fn reader<'f>(file: &'f DataFile, schema: &Schema) -> csv::Reader<&'f [u8]> {
         csv::ReaderBuilder::new().flexible(true).delimiter(separator).from_reader(text)
     };
     let said = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    if let [b's', b'e', b'p', b'=', separator] = said.trim_ascii_end()
-        && separator.is_ascii_punctuation()
+    if let [b's', b'e', b'p', b'=', separator] = said.strip_suffix(b"\r").unwrap_or(said)
+        && (separator.is_ascii_punctuation() && *separator != b'"' || *separator == b'\t')
     {
         return of(text.get(said.len() + 1..).unwrap_or_default(), *separator);
     }
