@@ -89,6 +89,15 @@ fn help_fits_in_a_hundred_columns() {
 }
 
 #[test]
+fn the_help_has_every_command_in_one_group() {
+    let help = help_files().remove("bandana.txt").unwrap_or_default();
+    for name in names_of_commands() {
+        let line = format!("\n  {name} ");
+        assert_eq!(help.matches(&line).count(), 1, "{name} in {help}");
+    }
+}
+
+#[test]
 fn completions_name_every_command() -> anyhow::Result<()> {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = printed(&["completions", shell])?;

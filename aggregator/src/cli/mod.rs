@@ -79,7 +79,7 @@ enum Command {
     Plan(plan::Plan),
     Doctor(Box<doctor::Doctor>),
     Audit(audit::Audit),
-    /// Create, show and change experiments whose users disclose their rewards to the server.
+    /// Create, show and change experiments whose users disclose rewards to the server.
     ///
     /// In all other experiments rewards stay on devices. Here the server sees them, and protects
     /// each from everybody else: what is recommended and what is shown is differentially private.
@@ -111,10 +111,37 @@ enum Command {
     Man(generated::Man),
 }
 
+/// The commands by what they are for, as the help lists them.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Serve", &["init", "serve", "check-config", "default-config", "relay"]),
+    ("Experiments", &["experiment", "estimate", "watch", "plan", "doctor", "audit", "trusted"]),
+    ("Keys and access", &["keys", "sign", "token", "app-key", "gateway-key"]),
+    ("Data sets", &["query"]),
+    ("Store", &["backup", "verify", "seal", "watermark"]),
+    ("This program", &["completions", "man", "help"]),
+];
+
+/// A command line whose help lists the commands in groups.
+fn grouped(command: clap::Command) -> clap::Command {
+    let line = |name: &&str| {
+        let found = command.find_subcommand(name).and_then(clap::Command::get_about);
+        let about =
+            found.map_or_else(|| "Print the help of a command".to_owned(), ToString::to_string);
+        format!("  {name:<16}{about}\n")
+    };
+    let group = |(heading, names): (&str, &[&str])| {
+        format!("{heading}:\n{}\n", names.iter().map(line).collect::<String>())
+    };
+    let groups: String = GROUPS.into_iter().map(group).collect();
+    command.help_template(format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
+    ))
+}
+
 /// The definition of the command line, from which help, completions and manual pages are generated.
 pub fn command() -> clap::Command {
     // Without the values of variables, so that the help does not depend on the environment.
-    hide_environment_values(Arguments::command().max_term_width(100))
+    grouped(hide_environment_values(Arguments::command().max_term_width(100)))
 }
 
 fn hide_environment_values(command: clap::Command) -> clap::Command {

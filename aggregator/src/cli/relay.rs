@@ -34,7 +34,7 @@ const CONNECTION_LIMITS: ConnectionLimits = ConnectionLimits {
 /// Time for a request to arrive.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 
-/// Run a relay until SIGTERM or SIGINT: it hides the addresses of devices from an aggregator.
+/// Run a relay, which hides the addresses of devices, until SIGTERM or SIGINT.
 ///
 /// By Oblivious HTTP (RFC 9458): the relay sees who calls, but not what; the aggregator,
 /// which must be a gateway (`gateway_key_file`), what is called, but not by whom. So

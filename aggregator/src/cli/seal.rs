@@ -9,7 +9,7 @@ use crate::store::{seal_database, seal_directory, verify_database, verify_direct
 use crate::views::failure::Failure;
 use crate::views::table::terminal_columns;
 
-/// Take a store that was repaired by hand as it is: compute the checksums of all rows anew.
+/// Take a store that was repaired by hand as it is, with new checksums of all rows.
 ///
 /// A server refuses a store that has a row which is not as it was written, or lacks one. Restore a
 /// backup where there is one. Where there is none, and rows were mended or given up with SQL or
