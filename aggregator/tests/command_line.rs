@@ -119,10 +119,11 @@ fn the_manual_has_a_page_for_every_command() -> anyhow::Result<()> {
     for name in names_of_commands() {
         assert!(page.contains(&format!("bandana-{name}(1)")), "{name} is not in the manual");
     }
-    let folder = tempfile::tempdir()?;
-    printed(&["man", "--out", &folder.path().display().to_string()])?;
+    let parent = tempfile::tempdir()?;
+    let folder = parent.path().join("new/pages");
+    printed(&["man", "--out", &folder.display().to_string()])?;
     for name in names_of_commands() {
-        let page = std::fs::read_to_string(folder.path().join(format!("bandana-{name}.1")))?;
+        let page = std::fs::read_to_string(folder.join(format!("bandana-{name}.1")))?;
         assert!(page.contains(".SH SYNOPSIS"), "{name}: {page}");
     }
     Ok(())

@@ -28,7 +28,7 @@ pub(super) fn completions(wanted: &Completions) -> anyhow::Result<()> {
 /// Print the manual page.
 #[derive(Debug, Args)]
 pub(super) struct Man {
-    /// Write the pages of all commands into this directory instead.
+    /// Write the pages of all commands into this directory instead, which is made if it is not there.
     #[arg(long, value_name = "DIRECTORY", value_hint = ValueHint::DirPath)]
     out: Option<PathBuf>,
 }
@@ -39,6 +39,7 @@ pub(super) fn man(wanted: &Man) -> anyhow::Result<()> {
         clap_mangen::Man::new(command()).render(&mut page)?;
         return say(&String::from_utf8(page)?);
     };
-    clap_mangen::generate_to(command(), folder)
+    std::fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(command(), folder))
         .with_context(|| format!("can't write manual pages into {}", folder.display()))
 }
