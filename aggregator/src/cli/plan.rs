@@ -312,13 +312,14 @@ fn whole_users(reports: f64, share: f64) -> u64 {
 impl PlanView {
     fn describe(&self) -> String {
         let Self { arms, epsilon, gap, confidence, floor_weight, .. } = self;
-        let traffic = if *floor_weight * f64::from(*arms) >= 1.0 {
+        let traffic = if *floor_weight * (*arms as f64) > 1.0 - 1e-9 {
             "even traffic".to_owned()
         } else {
             format!("{:.3}% of the traffic for each arm but the best", 100.0 * floor_weight)
         };
-        let mut text =
-            format!("{arms} arms, epsilon {epsilon}, gap {gap}, confidence {confidence}, {traffic}\n");
+        let mut text = format!(
+            "{arms} arms, epsilon {epsilon}, gap {gap}, confidence {confidence}, {traffic}\n"
+        );
         let lines = [
             ("users in at least half of all runs", self.typical_users.to_string()),
             ("users in at least 90% of all runs", self.users.to_string()),
