@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 #[cfg(unix)]
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fcntl_lock};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fcntl_lock, flock};
 #[cfg(unix)]
 use rustix::io::Errno;
 
@@ -35,7 +35,10 @@ const TAG: (&str, &[u8]) = (
 /// A directory of the file system, locked against other clients.
 ///
 /// On Unix its files are found by a handle of the directory, wherever that is moved, and stay open
-/// between writes. The lock is one of the process: a child that was forked off does not keep it.
+/// between writes. It has two locks. That of `lock` is one of the process: a child that was forked off has
+/// none. That of the directory is one of the handle: it outlasts whatever else this process opens and
+/// closes there, and keeps out a second copy of this library in the process. A child that was forked off
+/// has that one as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Directory {
     #[cfg(not(unix))]
@@ -64,7 +67,12 @@ impl Directory {
             if !handle.metadata().map_err(unusable)?.is_dir() {
                 return Err(unusable(io::ErrorKind::NotADirectory.into()));
             }
-            // A second client of this process has no lock to be stopped by.
+            match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => return Err(in_use()),
+                // Some file systems have no locks of handles.
+                Ok(()) | Err(_) => {}
+            }
+            // A second client of this process has no other lock to be stopped by on those.
             let claim = Claim::of(&handle).map_err(unusable)?.ok_or_else(in_use)?;
             let lock = open_in(&handle, LOCK, OFlags::RDWR | OFlags::CREATE).map_err(unusable)?;
             match fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -309,6 +317,25 @@ mod tests {
         drop(directory);
         let again = Directory::lock(folder.path())?;
         drop((copy, again));
+        Ok(())
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_is_read_by_others_of_the_process_ends_no_lock() -> Result<(), Failure> {
+        let folder = tempfile::tempdir()?;
+        let directory = Directory::lock(folder.path())?;
+        // This ends the lock of the process, as whoever copies the folder does.
+        fs::read(folder.path().join(LOCK))?;
+        // As another process, or a second copy of the library.
+        let other = File::open(folder.path())?;
+        let locked = || flock(&other, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(locked(), Err(Errno::WOULDBLOCK));
+        drop(directory);
+        assert_eq!(locked(), Ok(()));
+        assert!(matches!(Directory::lock(folder.path()), Err(StorageError::InUse { .. })));
+        drop(other);
+        Directory::lock(folder.path())?;
         Ok(())
     }
 
