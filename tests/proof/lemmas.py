@@ -19,7 +19,7 @@ from execute import OVERFLOWS, PRODUCT, WRAPPED
 ONE = 1 << 53
 WORD = 1 << 64
 # Bits of the numbers in which a fact is used: no sum in it comes near.
-ROOM = 320
+ROOM = 200
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from execute import PRODUCT, WRAPPED, Outcome, compare_doubles, execute
 from ir import Module, RefusedError
 
 TARGET = Path(os.environ.get("BANDANA_PROOF_TARGET", ROOT / "target/proof"))
-ROUNDS = int(os.environ.get("BANDANA_PROOF_ROUNDS", "400"))
+ROUNDS = int(os.environ.get("BANDANA_PROOF_ROUNDS", "150"))
 ONE = 1 << 53
 
 

@@ -15,8 +15,8 @@ from execute import Outcome, execute, is_nan, multiply, order_key
 from ir import Module
 
 ONE = 1 << 53
-# Bits in which no number of a theorem overflows.
-WIDE = 320
+# Bits in which no number of a theorem overflows: the largest is below 2^192.
+WIDE = 200
 ALPHABETS = range(2, 17)
 # The bits of 1 - 2^-50, and of 1.
 NARROW_GUARD = 0x3FEF_FFFF_FFFF_FFF8
@@ -294,7 +294,8 @@ def kary_answer(kernel: Kernel, k: int) -> Theorems:
     run = kernel.run("kary_answer", share, symbols, truth, random)
     valid = [is_floor(share, k), z3.ULT(truth, k)]
     yield no_fault("answer", valid, run)
-    u, t = wide(random), wide(share)
+    # Multiples of t up to 16 t are below 2^68.
+    u, t = z3.ZeroExt(8, random), z3.ZeroExt(8, share)
     # The words of the n-th other symbol are those from n t to (n+1) t, and the true one has the rest.
     parts = [
         z3.Implies(z3.And(n * t <= u, u < (n + 1) * t), run.bits == z3.If(z3.ULE(truth, n), byte(n + 1), byte(n)))
