@@ -9,6 +9,8 @@ use std::fs::{self, File};
 #[cfg(unix)]
 use std::io::Read as _;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
+#[cfg(unix)]
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 #[cfg(not(unix))]
 use std::path::PathBuf;
@@ -16,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 #[cfg(unix)]
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fcntl_lock, flock};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fcntl_lock};
 #[cfg(unix)]
 use rustix::io::Errno;
 
@@ -35,10 +37,10 @@ const TAG: (&str, &[u8]) = (
 /// A directory of the file system, locked against other clients.
 ///
 /// On Unix its files are found by a handle of the directory, wherever that is moved, and stay open
-/// between writes. It has two locks. That of `lock` is one of the process: a child that was forked off has
-/// none. That of the directory is one of the handle: it outlasts whatever else this process opens and
-/// closes there, and keeps out a second copy of this library in the process. A child that was forked off
-/// has that one as long as it lives.
+/// between writes. The lock is one of the process: a child that was forked off does not keep it. It ends when
+/// anything of the process closes the file `lock`, and it does not keep out a second copy of this library. So
+/// its holder writes a mark into it, and looks before each write whether it is still there: whoever came last
+/// goes on, from what the other one has spent.
 #[derive(Debug)]
 pub(crate) struct Directory {
     #[cfg(not(unix))]
@@ -48,6 +50,9 @@ pub(crate) struct Directory {
     /// Holds the lock.
     #[cfg_attr(not(unix), expect(dead_code, reason = "it is locked as long as it is open"))]
     lock: File,
+    /// What is in the file of the lock while no other client has come.
+    #[cfg(unix)]
+    mark: [u8; 16],
     /// The files that were written.
     open: BTreeMap<String, File>,
     /// Keeps other clients of this process out.
@@ -67,12 +72,7 @@ impl Directory {
             if !handle.metadata().map_err(unusable)?.is_dir() {
                 return Err(unusable(io::ErrorKind::NotADirectory.into()));
             }
-            match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::WOULDBLOCK) => return Err(in_use()),
-                // Some file systems have no locks of handles.
-                Ok(()) | Err(_) => {}
-            }
-            // A second client of this process has no other lock to be stopped by on those.
+            // A second client of this process has no lock to be stopped by.
             let claim = Claim::of(&handle).map_err(unusable)?.ok_or_else(in_use)?;
             let lock = open_in(&handle, LOCK, OFlags::RDWR | OFlags::CREATE).map_err(unusable)?;
             match fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -80,7 +80,8 @@ impl Directory {
                 Err(Errno::AGAIN | Errno::ACCESS) => return Err(in_use()),
                 Err(source) => return Err(unusable(source.into())),
             }
-            Self { handle, lock, open: BTreeMap::new(), _claim: claim }
+            let mark = marked(&lock).map_err(unusable)?;
+            Self { handle, lock, mark, open: BTreeMap::new(), _claim: claim }
         };
         #[cfg(not(unix))]
         let directory = {
@@ -117,6 +118,15 @@ impl Directory {
         }
         self.open.get_mut(name).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
+}
+
+/// Writes a mark into the file of the lock, which no other client has.
+#[cfg(unix)]
+fn marked(lock: &File) -> io::Result<[u8; 16]> {
+    let mut mark = [0; 16];
+    getrandom::fill(&mut mark).map_err(io::Error::other)?;
+    lock.write_all_at(&mark, 0)?;
+    Ok(mark)
 }
 
 /// Opens a file of a directory, readable by its owner only.
@@ -228,6 +238,11 @@ impl Files for Directory {
         if !is_entry(&self.handle, LOCK, &self.lock)? {
             return Err(io::Error::other("the file `lock` was exchanged under its holder"));
         }
+        let mut found = [0; 16];
+        let is_marked = self.lock.read_exact_at(&mut found, 0).is_ok() && found == self.mark;
+        if !is_marked {
+            return Err(io::Error::other("another client has taken the directory"));
+        }
         for (name, file) in &self.open {
             if !is_entry(&self.handle, name, file)? {
                 let what = format!("the file `{name}` was exchanged while it was open");
@@ -322,20 +337,23 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_that_is_read_by_others_of_the_process_ends_no_lock() -> Result<(), Failure> {
+    fn of_two_clients_that_no_lock_has_kept_apart_the_last_one_goes_on() -> Result<(), Failure> {
+        use std::os::unix::fs::MetadataExt as _;
+
         let folder = tempfile::tempdir()?;
-        let directory = Directory::lock(folder.path())?;
+        let mut first = Directory::lock(folder.path())?;
+        first.check()?;
         // This ends the lock of the process, as whoever copies the folder does.
         fs::read(folder.path().join(LOCK))?;
-        // As another process, or a second copy of the library.
-        let other = File::open(folder.path())?;
-        let locked = || flock(&other, FlockOperation::NonBlockingLockExclusive);
-        assert_eq!(locked(), Err(Errno::WOULDBLOCK));
-        drop(directory);
-        assert_eq!(locked(), Ok(()));
-        assert!(matches!(Directory::lock(folder.path()), Err(StorageError::InUse { .. })));
-        drop(other);
-        Directory::lock(folder.path())?;
+        first.check()?;
+        // A second copy of the library has claims of its own, and the lock is one of the process.
+        let metadata = first.handle.metadata()?;
+        claimed()?.remove(&(std::process::id(), metadata.dev(), metadata.ino()));
+        let mut second = Directory::lock(folder.path())?;
+        assert!(first.check().is_err(), "it writes no more");
+        second.check()?;
+        drop(first);
+        second.check()?;
         Ok(())
     }
 
