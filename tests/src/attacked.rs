@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
 use crate::harness::{three_arms, upload};
-use crate::process_usage::memory_high_water;
+use crate::process_usage::own_memory_high_water;
 use crate::watched_server::WatchedServer;
 
 /// Timeout of every step.
@@ -59,7 +59,7 @@ impl Attacked {
         let (answers, answered) = watch::channel(0);
         let (stop, stopped) = oneshot::channel();
         let honest = tokio::spawn(report(device, experiment.clone(), day, answers, stopped));
-        let memory_before = memory_high_water(server.id()?)?;
+        let memory_before = own_memory_high_water(server.id()?)?;
         let mut attacked = Self {
             server,
             experiment,
@@ -94,7 +94,7 @@ impl Attacked {
         self.answered_more(10).await?;
         self.stop.send(()).ok();
         tokio::time::timeout(PATIENCE, self.honest).await???;
-        let taken = memory_high_water(self.server.id()?)?.saturating_sub(self.memory_before);
+        let taken = own_memory_high_water(self.server.id()?)?.saturating_sub(self.memory_before);
         let allowed = OWN_BYTES + bytes_for_others;
         ensure!(taken <= allowed, "the server took {taken} bytes, and may take {allowed}");
         self.server.stop().await

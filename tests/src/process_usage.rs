@@ -13,6 +13,16 @@ pub fn memory_high_water(process: u32) -> anyhow::Result<u64> {
     memory(process, "VmHWM:")
 }
 
+/// The peak memory of a process without the pages of files, such as its own program: the kernel takes those
+/// back when they are needed. Once a page of the program was there it stays, as a rule, so its pages at the
+/// end are those at the peak.
+///
+/// # Errors
+/// When the process has ended.
+pub fn own_memory_high_water(process: u32) -> anyhow::Result<u64> {
+    Ok(memory_high_water(process)?.saturating_sub(memory(process, "RssFile:")?))
+}
+
 /// The current memory of a process, in bytes.
 ///
 /// # Errors

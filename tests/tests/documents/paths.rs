@@ -119,9 +119,10 @@ fn subcommands(command: &[String]) -> anyhow::Result<Vec<String>> {
     let output = Command::new(PROGRAM).args(command).arg("--help").clean_environment().output()?;
     ensure!(output.status.success(), "{command:?}: {output:?}");
     let help = String::from_utf8(output.stdout)?;
-    let list = help.split("\nCommands:\n").nth(1).unwrap_or_default();
-    let lines = list.lines().take_while(|line| !line.is_empty());
-    // Further lines of a description are indented more.
+    // Groups of commands come first. Further lines of a description are indented more.
+    let lines = help.lines().take_while(|line| !line.starts_with("Options:"));
     let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    Ok(names.filter(|name| !["", "help"].contains(name)).map(str::to_owned).collect())
+    let is_command =
+        |name: &&str| *name != "help" && name.starts_with(|c: char| c.is_ascii_lowercase());
+    Ok(names.filter(is_command).map(str::to_owned).collect())
 }
