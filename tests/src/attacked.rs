@@ -59,18 +59,19 @@ impl Attacked {
         let (answers, answered) = watch::channel(0);
         let (stop, stopped) = oneshot::channel();
         let honest = tokio::spawn(report(device, experiment.clone(), day, answers, stopped));
-        let memory_before = own_memory_high_water(server.id()?)?;
         let mut attacked = Self {
             server,
             experiment,
             day,
             _folder: folder,
-            memory_before,
+            memory_before: 0,
             answered,
             stop,
             honest,
         };
+        // What the server takes for itself and for this client is there then.
         attacked.answered_more(10).await?;
+        attacked.memory_before = own_memory_high_water(attacked.server.id()?)?;
         Ok(attacked)
     }
 

@@ -13,7 +13,7 @@ use bandana_tests::watched_server::WatchedServer;
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use super::{CONNECTION_BYTES, PROGRAM};
+use super::{CONNECTION_BYTES, NEWCOMERS_BYTES, PROGRAM};
 
 /// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -84,7 +84,7 @@ async fn a_flood_of_connections_keeps_nobody_out_who_is_in() -> anyhow::Result<(
     }
     attacked.answered_more(20).await?;
     floods.join_all().await;
-    attacked.end(40 * CONNECTION_BYTES).await?;
+    attacked.end(40 * CONNECTION_BYTES + NEWCOMERS_BYTES).await?;
     Ok(())
 }
 

@@ -14,6 +14,9 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_aggregator-under-test");
 /// Maximum memory of a connection without calls.
 const CONNECTION_BYTES: u64 = (32 + 5 * 16) * 1024;
 
+/// Maximum memory of the newcomers that wait for a place: 256 tasks without buffers.
+const NEWCOMERS_BYTES: u64 = 256 * 16 * 1024;
+
 /// Maximum memory of a call whose answer is not read, in addition to the answer.
 const CALL_BYTES_UNTAKEN: u64 = 4 * 1024;
 
