@@ -130,7 +130,7 @@ pub extern "Rust" fn proof_kary_draw(
     outcome(symbol.map(Symbol::get), &words)
 }
 
-/// The level of a number, or [`REFUSED`] for a number outside 0 to 1.
+/// The level of a number, or `REFUSED` for a number outside 0 to 1.
 #[unsafe(no_mangle)]
 pub extern "Rust" fn proof_level(x: f64) -> u128 {
     Level::from_unit(x).map_or(REFUSED, |level| u128::from(level.get()))
@@ -148,7 +148,7 @@ pub extern "Rust" fn proof_curve_linear(epsilon: Epsilon, level: Level) -> u64 {
     Curve::new(Mechanism::Linear, epsilon).apply(level).get()
 }
 
-/// The curved level of a quadratic mechanism, or [`REFUSED`] for a curvature that is.
+/// The curved level of a quadratic mechanism, or `REFUSED` for a curvature that is.
 #[unsafe(no_mangle)]
 pub extern "Rust" fn proof_curve_quadratic(units: i32, epsilon: Epsilon, level: Level) -> u128 {
     let Ok(curvature) = Curvature::from_units(units) else { return REFUSED };
@@ -161,13 +161,13 @@ pub extern "Rust" fn proof_curve_exponential(epsilon: Epsilon, level: Level) -> 
     Curve::new(Mechanism::Exponential, epsilon).apply(level).get()
 }
 
-/// Whether a floor is accepted: the floor, or [`REFUSED`].
+/// Whether a floor is accepted: the floor, or `REFUSED`.
 #[unsafe(no_mangle)]
 pub extern "Rust" fn proof_floor_verify(floor: u64, epsilon: Epsilon) -> u128 {
     Floor::verify(floor, epsilon).map_or(REFUSED, |floor| u128::from(floor.get()))
 }
 
-/// Whether a share is accepted: the share, or [`REFUSED`].
+/// Whether a share is accepted: the share, or `REFUSED`.
 #[unsafe(no_mangle)]
 pub extern "Rust" fn proof_kary_verify(alphabet: Alphabet, share: u64, epsilon: Epsilon) -> u128 {
     let verified = KaryChannel::verify(alphabet, share, epsilon);
