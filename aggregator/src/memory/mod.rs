@@ -2,7 +2,8 @@
 //!
 //! The budget covers connections, for which a part is reserved; calls with their headers and the
 //! received part of their requests; and answers, until the peer has taken the last byte. An answer
-//! that all callers of one experiment share is encoded once, and charged once.
+//! that all callers of one experiment share is encoded once, and charged once. Outside of it are the
+//! newcomers that wait for a place of a connection: at most 256, of at most 16 KiB each.
 
 mod answer;
 mod budget;
