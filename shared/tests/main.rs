@@ -10,3 +10,4 @@ mod policy;
 mod specification;
 mod strata;
 mod upload;
+mod verdicts;

@@ -458,10 +458,14 @@ class Module:
         Module.read_icmp(cursor, result)
 
     @staticmethod
-    def read_select(cursor: Cursor, result: Instruction) -> None:
+    def read_three(cursor: Cursor, result: Instruction) -> None:
         for _ in range(3):
             result.operands.append(cursor.typed_value())
             cursor.take(",")
+
+    @staticmethod
+    def read_select(cursor: Cursor, result: Instruction) -> None:
+        Module.read_three(cursor, result)
         result.type = result.operands[1].type
 
     @staticmethod
@@ -551,9 +555,7 @@ class Module:
 
     @staticmethod
     def read_insertelement(cursor: Cursor, result: Instruction) -> None:
-        for _ in range(3):
-            result.operands.append(cursor.typed_value())
-            cursor.take(",")
+        Module.read_three(cursor, result)
         result.type = result.operands[0].type
 
     @staticmethod

@@ -1,4 +1,4 @@
-//! Harm of arms: a guardrail metric that is certainly beyond its limit.
+//! Harm is what an arm does whose guardrail metric is certainly beyond its limit.
 //!
 //! Whether an arm does harm follows from the tallies alone, so replicas and restarts agree. An arm
 //! that does gets no traffic, unless all arms in play do: then there is nothing better, and the

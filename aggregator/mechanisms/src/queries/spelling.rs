@@ -1,4 +1,4 @@
-//! What programs write for true, for false, and for no value.
+//! Spellings are what programs write for true, for false, and for no value.
 
 /// Whether a text stands for no value, such as `NULL`, `NaN` and an empty one.
 pub fn is_missing(text: &str) -> bool {
