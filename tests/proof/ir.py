@@ -458,14 +458,14 @@ class Module:
         Module.read_icmp(cursor, result)
 
     @staticmethod
-    def read_three(cursor: Cursor, result: Instruction) -> None:
+    def three_operands(cursor: Cursor, result: Instruction) -> None:
         for _ in range(3):
             result.operands.append(cursor.typed_value())
             cursor.take(",")
 
     @staticmethod
     def read_select(cursor: Cursor, result: Instruction) -> None:
-        Module.read_three(cursor, result)
+        Module.three_operands(cursor, result)
         result.type = result.operands[1].type
 
     @staticmethod
@@ -555,7 +555,7 @@ class Module:
 
     @staticmethod
     def read_insertelement(cursor: Cursor, result: Instruction) -> None:
-        Module.read_three(cursor, result)
+        Module.three_operands(cursor, result)
         result.type = result.operands[0].type
 
     @staticmethod
