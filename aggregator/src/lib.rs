@@ -49,6 +49,7 @@ pub mod shutdown;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
+mod transparency;
 pub mod transport;
 pub mod trusted;
 mod views;

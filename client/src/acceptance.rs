@@ -8,6 +8,7 @@ use bandana_shared::identity::Digest;
 use bandana_shared::rewards::Rewards;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::{ReleaseTiming, Specification};
+use bandana_shared::transparency::Witnessed;
 
 use crate::debit::Debit;
 use crate::refusal::Refusal;
@@ -38,6 +39,8 @@ pub struct Acceptance {
     digests: Option<Vec<Digest>>,
     once_days: Option<u32>,
     signers: Option<Signers>,
+    /// None: what the server says need not stand in a log.
+    log: Option<Witnessed>,
     least_attribution_window: Duration,
     least_release_delay: Duration,
     /// None: reports go to the aggregator itself.
@@ -119,6 +122,7 @@ impl Acceptance {
             digests: None,
             once_days: None,
             signers: None,
+            log: None,
             least_attribution_window: ATTRIBUTION_WINDOW_MIN,
             least_release_delay: RELEASE_DELAY_MIN,
             shuffled: None,
@@ -399,6 +403,43 @@ impl Acceptance {
     #[must_use]
     pub fn private_context<F: Into<String>>(self, features: impl IntoIterator<Item = F>) -> Self {
         Self { features: features.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// Accepts only what the server's public log says, as enough of these witnesses have seen it: the
+    /// same specification, policy and store for all devices. Without it a server can give one device a
+    /// policy that nobody else gets, and know its reports by the arm.
+    ///
+    /// What the client holds from before stays in use until the first fetch. So set it in the first
+    /// version of an app, or with a new experiment.
+    ///
+    /// # Privacy
+    /// `docs/transparency.md` says what a server can still do, and in public only. Choose witnesses whom
+    /// the server's operator does not run, and a quorum of more than half of them.
+    ///
+    /// ```
+    #[doc = include_str!("example.txt")]
+    /// use bandana_client::Refusal;
+    /// use bandana_shared::transparency::{ViewError, Witnessed};
+    ///
+    /// # let (mut client, id) = (client()?, specification()?.experiment_id().clone());
+    /// // As `bandana log-key` printed them.
+    /// let log = "bandana.example/log+2707c076+AddamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CGmj3B1Ea";
+    /// let witness = "witness.example/w1+04d2d833+BD1AF8PoQ4lakrcKp00bfrycmCzPLsSWjMDNVfEq9GYM";
+    /// let witnessed = Witnessed::new(log.parse()?, vec![witness.parse()?], 1)?;
+    /// client.enroll(id.clone(), acceptance()?.witnessed(witnessed));
+    /// // This server keeps no log.
+    /// assert!(client.on_fetched(&FetchTask::new(id.clone()), answer(now())?, now()).is_err());
+    /// assert_eq!(client.refusal(&id), Some(&Refusal::Log(ViewError::Missing)));
+    /// # Ok::<(), Failure>(())
+    /// ```
+    #[must_use]
+    pub fn witnessed(self, log: Witnessed) -> Self {
+        Self { log: Some(log), ..self }
+    }
+
+    /// The log that must say what is accepted.
+    pub(crate) fn log(&self) -> Option<&Witnessed> {
+        self.log.as_ref()
     }
 
     /// The segment of this installation; `None`: of some segmentation it has none of the values.

@@ -55,6 +55,8 @@ use crate::outbox::{UploadOutcome, UploadTask};
 use crate::shuffled_task::ShuffledTask;
 #[cfg(feature = "relay")]
 use crate::signers::Signers;
+#[cfg(feature = "relay")]
+use bandana_shared::transparency::Witnessed;
 use crate::time::Timestamp;
 
 /// Longest time for a call.
@@ -192,6 +194,32 @@ impl Transport {
     #[must_use]
     pub fn through_relay(self, signers: Signers) -> Self {
         Self { gateway: Some(relay::Gateway::new(Some(signers))), ..self }
+    }
+
+    /// Takes only keys of a gateway that the server's public log says, as enough of these witnesses have
+    /// seen it: see [`crate::Acceptance::witnessed`]. Signers alone can't keep a server with several
+    /// signed keys from giving one device a key of its own.
+    ///
+    /// After [`Self::through_relay`]; without a relay there are no such keys.
+    ///
+    /// ```
+    /// use bandana_client::{Signers, grpc::Transport};
+    /// use bandana_shared::transparency::Witnessed;
+    ///
+    /// # let operator = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    /// # let signers = Signers::key(operator.parse()?);
+    /// // As `bandana log-key` printed them.
+    /// let log = "bandana.example/log+2707c076+AddamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CGmj3B1Ea";
+    /// let witness = "witness.example/w1+04d2d833+BD1AF8PoQ4lakrcKp00bfrycmCzPLsSWjMDNVfEq9GYM";
+    /// let log = Witnessed::new(log.parse()?, vec![witness.parse()?], 1)?;
+    /// let transport = Transport::to("http://localhost:50051")?.through_relay(signers).witnessed(log);
+    /// # let _ = transport;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "relay")]
+    #[must_use]
+    pub fn witnessed(self, log: Witnessed) -> Self {
+        Self { gateway: self.gateway.map(|gateway| gateway.witnessed(log)), ..self }
     }
 
     /// [`Self::through_relay`] to a gateway whose keys nobody has signed.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bandana_shared::identity::{Day, StoreId};
 use bandana_shared::policy::Policy;
 use bandana_shared::specification::Specification;
+use bandana_shared::transparency::View;
 use bandana_shared::wire::v1::{GetExperimentResponse, UploadResponse, UploadStatus};
 use bandana_shared::wire::{WireError, signatures};
 
@@ -29,6 +30,7 @@ pub(crate) fn fetched(response: &GetExperimentResponse) -> Result<Fetched, WireE
             [] => None,
             id => Some(StoreId::try_from(id)?),
         },
+        view: response.view.as_ref().map(View::try_from).transpose()?,
     })
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bandana_shared::identity::Digest;
 use bandana_shared::refusals::RefusalReason;
 use bandana_shared::rewards::RewardKind;
+use bandana_shared::transparency::ViewError;
 use thiserror::Error;
 
 use crate::signers::SignatureRefusal;
@@ -125,6 +126,10 @@ pub enum Refusal {
     /// The specification lacks a valid signature by a key that the app pins.
     #[error(transparent)]
     Signature(#[from] SignatureRefusal),
+    /// The public log that the app pins does not say this to all devices: see
+    /// [`crate::Acceptance::witnessed`].
+    #[error(transparent)]
+    Log(#[from] ViewError),
     /// The specification is not one of the pinned ones.
     #[error("the specification {0} is not one that the app has pinned")]
     Digest(Digest),
@@ -177,7 +182,7 @@ impl Refusal {
                 RefusalReason::Measurement
             }
             Self::AttributionWindow { .. } | Self::ReleaseDelay { .. } => RefusalReason::Timing,
-            Self::Signature(_) | Self::Digest(_) => RefusalReason::Signatures,
+            Self::Signature(_) | Self::Log(_) | Self::Digest(_) => RefusalReason::Signatures,
             Self::NoRelay { .. } | Self::NotShuffled | Self::CentralEpsilon { .. } => {
                 RefusalReason::Shuffling
             }

@@ -9,6 +9,7 @@
 //!   `proto/`, and the only conversions between the two forms.
 //! - `signing`, with the features `signatures` (to verify) and `signing` (to sign): specifications
 //!   that only the holders of certain keys can make.
+//! - `transparency`, with `signatures`: a public log of what a server tells devices.
 //!
 //! The path of a reward through this crate:
 //!
@@ -31,6 +32,8 @@
 
 pub mod accounting;
 pub mod alphabet;
+#[cfg(feature = "signatures")]
+mod base64;
 pub mod canonical;
 pub mod cells;
 pub mod channel;
@@ -56,6 +59,8 @@ pub mod specification;
 #[cfg(feature = "stored")]
 pub mod stored;
 pub mod tally;
+#[cfg(feature = "signatures")]
+pub mod transparency;
 pub mod upload;
 #[cfg(feature = "messages")]
 pub mod wire;

@@ -117,6 +117,13 @@ impl PublicKey {
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
+
+    /// Whether the holder of the key signed this message.
+    pub(crate) fn has_signed(&self, message: &[u8], signature: &[u8; 64]) -> bool {
+        let signature = ed25519_dalek::Signature::from_bytes(signature);
+        VerifyingKey::from_bytes(&self.0)
+            .is_ok_and(|key| key.verify_strict(message, &signature).is_ok())
+    }
 }
 
 impl TryFrom<&[u8]> for PublicKey {
@@ -217,10 +224,7 @@ impl Signature {
 
     /// Whether the key's holder signed `content` with this expiry, even if it has passed.
     pub fn fits<T: Signable>(&self, content: &T) -> bool {
-        let message = signed_bytes(content, self.expires);
-        let signature = ed25519_dalek::Signature::from_bytes(&self.bytes);
-        VerifyingKey::from_bytes(&self.key.0)
-            .is_ok_and(|key| key.verify_strict(&message, &signature).is_ok())
+        self.key.has_signed(&signed_bytes(content, self.expires), &self.bytes)
     }
 }
 
@@ -266,9 +270,14 @@ impl SigningKey {
     /// Signs `content`. The signature expires at `expires`. The same inputs give the same
     /// signature.
     pub fn sign<T: Signable>(&self, content: &T, expires: UnixSeconds) -> Signature {
-        use ed25519_dalek::Signer as _;
-        let bytes = self.0.sign(&signed_bytes(content, expires)).to_bytes();
+        let bytes = self.sign_bytes(&signed_bytes(content, expires));
         Signature { key: self.public_key(), expires, bytes }
+    }
+
+    /// Signs a message that can't be taken for one of another kind.
+    pub(crate) fn sign_bytes(&self, message: &[u8]) -> [u8; 64] {
+        use ed25519_dalek::Signer as _;
+        self.0.sign(message).to_bytes()
     }
 }
 

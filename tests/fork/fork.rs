@@ -107,6 +107,7 @@ fn reports_of_a_whole_client_never_repeat() -> anyhow::Result<()> {
                 policy,
                 day: Day::new(1),
                 store: None,
+                view: None,
             },
             now(),
         )?;
@@ -169,7 +170,7 @@ fn started(directory: &Path) -> anyhow::Result<(Bandana, Tasks)> {
         let policy = Policy { version: 1, weights, time_to_live_seconds: 3600 };
         let (specification, day) = (specification.clone(), SystemClock.now().day());
         let signatures = Vec::new();
-        let fetched = Fetched { specification, signatures, policy, day, store: None };
+        let fetched = Fetched { specification, signatures, policy, day, store: None, view: None };
         tasks.on_fetched(&FetchTask::new(experiment.id().clone()), fetched)?;
     }
     Ok((bandana, tasks))

@@ -19,8 +19,9 @@ const PACKAGE: (&str, &str) = (".bandana.v1", "crate::wire::v1");
 /// The file of the descriptors, which server reflection serves.
 pub const DESCRIPTORS_PATH: &str = "shared/src/wire/bandana.v1.binpb";
 
-const PROTOS: [&str; 7] = [
+const PROTOS: [&str; 8] = [
     "bandana/v1/specification.proto",
+    "bandana/v1/transparency.proto",
     "bandana/v1/device.proto",
     "bandana/v1/gateway.proto",
     "bandana/v1/shuffling.proto",

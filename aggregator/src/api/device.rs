@@ -1,7 +1,7 @@
 //! The device service: specifications, policies, uploads.
 
 use crate::explain::explain;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bandana_shared::identity::{Digest, StoreId, UnixSeconds};
@@ -33,6 +33,7 @@ use crate::registry::{Experiment, PublishedExperiment, Registry, Revision};
 use crate::shutdown::ShutdownSignal;
 use crate::store::ExperimentState;
 use crate::store::{ValidUpload, Verdict};
+use crate::transparency::{LoggedExperiment, Served};
 
 /// The delay asked of a client whose upload found the queue full. The client adds random jitter.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
@@ -61,6 +62,8 @@ struct DeviceParts {
     budget: Budget,
     /// The places in the queue for streamed uploads.
     streamed: Arc<Semaphore>,
+    /// What the public log says; empty: the server keeps none.
+    log: OnceLock<Arc<Served>>,
 }
 
 impl DeviceService {
@@ -87,7 +90,14 @@ impl DeviceService {
             store_id,
             budget,
             streamed,
+            log: OnceLock::new(),
         }))
+    }
+
+    /// Has devices served what this log says, from now on.
+    pub(crate) fn serve_log(&self, log: Arc<Served>) {
+        // There is one log for each server.
+        self.0.log.set(log).ok();
     }
 
     /// An experiment with its serving state for devices; none for a draft.
@@ -397,7 +407,16 @@ impl DeviceService {
         let now = UnixSeconds::new(self.0.clock.unix_seconds());
         let server_day = self.0.clock.day().get();
         let moment = Moment { now, server_day, store_id: &self.0.store_id };
-        Ok(experiment.answers().answer(&serving, moment, &self.0.budget))
+        let (answers, budget) = (experiment.answers(), &self.0.budget);
+        let Some(log) = self.0.log.get() else {
+            return Ok(answers.answer((&serving, None), moment, budget));
+        };
+        let answer = |logged: &LoggedExperiment| {
+            answers.answer((&logged.experiment, Some(&logged.view)), moment, budget)
+        };
+        log.with(experiment.id(), answer).ok_or_else(|| {
+            Status::unavailable("the server's public log does not say this experiment yet; ask again in a minute")
+        })
     }
 
     pub(super) async fn select_arm(

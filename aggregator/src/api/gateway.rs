@@ -31,6 +31,7 @@ use crate::gateway::{OpenError, Opener, PublishedKeys};
 use crate::memory::{ReceiveError, received};
 use crate::peer::{Peer, PeerState};
 use crate::telemetry::CONNECT_TYPE;
+use crate::transparency::Served;
 
 /// The headers of an answer that are passed on.
 const ANSWERED: [HeaderName; 2] = [CONTENT_TYPE, RETRY_AFTER];
@@ -46,12 +47,20 @@ const KEY_PROBLEM: &str = concat!(
 
 /// The service of the gateway's keys.
 #[derive(Clone, Debug)]
-pub struct GatewayService(Option<Arc<PublishedKeys>>);
+pub struct GatewayService {
+    keys: Option<Arc<PublishedKeys>>,
+    log: Option<Arc<Served>>,
+}
 
 impl GatewayService {
     /// The service of these keys. None: this server is no gateway.
     pub fn new(keys: Option<Arc<PublishedKeys>>) -> Self {
-        Self(keys)
+        Self { keys, log: None }
+    }
+
+    /// The same, with what the public log says of the keys.
+    pub(crate) fn with_log(self, log: Option<Arc<Served>>) -> Self {
+        Self { log, ..self }
     }
 }
 
@@ -61,9 +70,10 @@ impl Gateway for GatewayService {
         &self,
         _: tonic::Request<GetGatewayKeysRequest>,
     ) -> Result<tonic::Response<GatewayKeys>, Status> {
-        let keys = self.0.as_ref();
+        let keys = self.keys.as_ref();
         let keys = keys.ok_or_else(|| Status::unimplemented("this server is no gateway"))?;
-        Ok(tonic::Response::new(keys.message()))
+        let view = self.log.as_ref().and_then(|log| log.gateway());
+        Ok(tonic::Response::new(GatewayKeys { view, ..keys.message() }))
     }
 }
 

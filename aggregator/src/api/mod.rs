@@ -14,6 +14,7 @@ mod pages;
 mod queries;
 mod readiness_gate;
 mod reflection;
+mod transparency;
 mod trusted;
 mod unary;
 mod upload_stream;
@@ -29,6 +30,7 @@ pub use operator::OperatorService;
 pub use queries::CuratorService;
 pub(crate) use readiness_gate::{ReadinessGate, unknown_service};
 pub use reflection::with_reflection;
+pub(crate) use transparency::LogService;
 pub use trusted::TrustedService;
 
 use std::pin::Pin;

@@ -79,7 +79,7 @@ fn generate(out: &Path) -> anyhow::Result<()> {
     let key = GatewayKey::generate()?;
     let keys = v1::GatewayKeys {
         key_configurations: key.keys()?.configurations().to_vec().into(),
-        signatures: Vec::new(),
+        ..v1::GatewayKeys::default()
     };
     let public = out.with_added_extension("pub");
     write_new(out, key.to_text().as_bytes(), Readers::Owner)?;

@@ -19,6 +19,8 @@ mod generated;
 mod init;
 mod key_file;
 mod keys;
+mod log;
+mod log_key;
 #[cfg(feature = "parquet")]
 mod parquet_file;
 mod plan;
@@ -41,6 +43,7 @@ mod verdict;
 mod verification_view;
 mod verify;
 mod watermark;
+mod witness;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -101,7 +104,13 @@ enum Command {
     /// Make and sign the keys of a gateway, for devices that call through a relay.
     #[command(subcommand)]
     GatewayKey(gateway_key::GatewayKeyCommand),
+    /// Make and show the keys of a public log and of its witnesses.
+    #[command(subcommand)]
+    LogKey(log_key::LogKeyCommand),
+    #[command(subcommand)]
+    Log(log::LogCommand),
     Relay(relay::RelayCommand),
+    Witness(witness::WitnessCommand),
     Backup(backup::Backup),
     Verify(verify::Verify),
     Seal(seal::Seal),
@@ -113,9 +122,9 @@ enum Command {
 
 /// The commands by what they are for, as the help lists them.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Serve", &["init", "serve", "check-config", "default-config", "relay"]),
-    ("Experiments", &["experiment", "estimate", "watch", "plan", "doctor", "audit", "trusted"]),
-    ("Keys and access", &["keys", "sign", "token", "app-key", "gateway-key"]),
+    ("Serve", &["init", "serve", "check-config", "default-config", "relay", "witness"]),
+    ("Experiments", &["experiment", "estimate", "watch", "plan", "doctor", "audit", "trusted", "log"]),
+    ("Keys and access", &["keys", "sign", "token", "app-key", "gateway-key", "log-key"]),
     ("Data sets", &["query"]),
     ("Store", &["backup", "verify", "seal", "watermark"]),
     ("This program", &["completions", "man", "help"]),
@@ -184,6 +193,9 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::Token(command) => token::run(&command),
         Command::AppKey(command) => app_key::run(&command),
         Command::GatewayKey(command) => gateway_key::run(&command),
+        Command::LogKey(command) => log_key::run(&command),
+        Command::Log(command) => log::run(&command),
+        Command::Witness(command) => witness::run(&command, &clock),
         Command::Relay(relay) => relay::run(relay, &clock),
         Command::Backup(wanted) => backup::run(&wanted),
         Command::Verify(wanted) => verify::run(&wanted),

@@ -11,6 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
 use super::say;
+use super::witness::WitnessArguments;
 use crate::clock::Clock;
 use crate::operator_client::{Connection, TlsSource, TokenSource};
 use crate::rate::Rate;
@@ -21,7 +22,7 @@ use crate::tls::{TlsFiles, provider};
 use crate::transport::ConnectionLimits;
 
 /// Limits that are no settings: those of the aggregator's defaults.
-const CONNECTION_LIMITS: ConnectionLimits = ConnectionLimits {
+pub(super) const CONNECTION_LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 10_000,
     streams_per_connection: 128,
     header_bytes: 16 * 1024,
@@ -32,7 +33,7 @@ const CONNECTION_LIMITS: ConnectionLimits = ConnectionLimits {
 };
 
 /// Time for a request to arrive.
-const REQUEST_TIME: Duration = Duration::from_secs(30);
+pub(super) const REQUEST_TIME: Duration = Duration::from_secs(30);
 
 /// Run a relay, which hides the addresses of devices, until SIGTERM or SIGINT.
 ///
@@ -44,6 +45,8 @@ const REQUEST_TIME: Duration = Duration::from_secs(30);
 /// With --shuffle it also keeps the reports of experiments that have a `shuffle_batch`,
 /// sealed, until there are as many for an arm, and hands them on in random order: the
 /// aggregator learns no single report.
+///
+/// With --witness it is a witness of public logs too, as `bandana witness` is.
 ///
 /// When it takes requests, its address is printed to standard output, as one `relay=ADDRESS` line.
 #[derive(Debug, Args)]
@@ -127,6 +130,8 @@ pub(super) struct RelayCommand {
           value_parser = clap::value_parser!(u32).range(1..=4_000_000_000))]
     reports_max: u32,
     #[command(flatten)]
+    witness: WitnessArguments,
+    #[command(flatten)]
     token: TokenSource,
     #[command(flatten)]
     operator_tls: TlsSource,
@@ -170,6 +175,7 @@ impl RelayCommand {
     fn settings(self) -> anyhow::Result<RelaySettings> {
         let gateway = self.gateway()?;
         let shuffle = self.shuffling()?;
+        let witness = self.witness.settings()?;
         let tls = self.tls_certificate.zip(self.tls_key);
         let connections = usize::try_from(self.connections)?;
         Ok(RelaySettings {
@@ -183,6 +189,7 @@ impl RelayCommand {
             request_time: REQUEST_TIME,
             drain_deadline: Duration::from_secs(self.drain_deadline_seconds.into()),
             shuffle,
+            witness,
         })
     }
 

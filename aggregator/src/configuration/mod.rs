@@ -5,6 +5,7 @@
 mod document;
 mod effective;
 mod file;
+mod log;
 mod problem;
 mod setting;
 mod settings;
@@ -31,6 +32,7 @@ use crate::server::ServerSettings;
 use crate::store::Presence;
 use crate::telemetry::TelemetrySettings;
 use crate::tls::TlsFiles;
+use crate::transparency::LogSettings;
 use crate::transport::ConnectionLimits;
 
 /// The effective, validated configuration.
@@ -44,6 +46,8 @@ pub struct Configuration {
     pub operators: Operators,
     /// Directory of the curator's data sets.
     pub data_sets: Option<PathBuf>,
+    /// The public log. None: the server keeps none.
+    pub log: Option<LogSettings>,
     /// Telemetry: log, metrics and traces.
     pub telemetry: TelemetrySettings,
     /// Limits on connections.
@@ -134,6 +138,7 @@ impl Configuration {
                 tokens_file: effective.optional(&settings::OPERATORS_TOKENS_FILE)?,
             },
             data_sets: effective.optional(&settings::DATA_SETS_DIRECTORY)?,
+            log: log::settings(effective)?,
             telemetry: TelemetrySettings {
                 format: effective.value(&settings::LOG_FORMAT)?,
                 filter: effective.optional(&settings::LOG_FILTER)?,
@@ -264,8 +269,8 @@ fn gateway(effective: &Effective) -> Result<Option<GatewayFiles>, ConfigurationE
 
 impl From<Configuration> for ServerSettings {
     fn from(configuration: Configuration) -> Self {
-        let Configuration { store, devices, operators, data_sets, limits, calls, shutdown, .. } =
-            configuration;
+        let Configuration { store, devices, operators, data_sets, log, .. } = configuration;
+        let Configuration { limits, calls, shutdown, .. } = configuration;
         Self {
             store: store.into(),
             presence: Presence::Required,
@@ -278,6 +283,7 @@ impl From<Configuration> for ServerSettings {
             app_keys: devices.app_keys_file,
             cors_origins: devices.cors_origins,
             gateway: devices.gateway,
+            log,
             operator_tokens: operators.tokens_file,
             data_sets,
             drain_deadline: shutdown.drain_deadline,

@@ -3,22 +3,24 @@
 //! A new one needs an entry here and in [`SETTINGS`], a field of
 //! [`Configuration`](super::Configuration), and a line that sets that field.
 
+use super::log;
 use super::setting::{Fallback, Kind, Setting};
 use crate::telemetry::LogFormat;
 
 /// The sections of the file, in order, with their descriptions.
-pub static SECTIONS: [(&str, &str); 7] = [
+pub static SECTIONS: [(&str, &str); 8] = [
     ("store", "What is durable."),
     ("devices", "The service for devices."),
     ("operators", "The service for the people who run experiments."),
     ("curator", "Data sets that analysts ask questions about."),
+    ("log", "The public log of what devices are told; see docs/transparency.md."),
     ("telemetry", "What the server tells those who run it."),
     ("limits", "What callers may cost the server."),
     ("shutdown", "The orderly end, after SIGTERM or SIGINT."),
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 41] = [
+pub static SETTINGS: [&Setting; 45] = [
     &DATA_DIR,
     &STORE_URL,
     &STORE_CA,
@@ -40,6 +42,10 @@ pub static SETTINGS: [&Setting; 41] = [
     &OPERATORS_TLS_KEY,
     &OPERATORS_CLIENT_CA,
     &DATA_SETS_DIRECTORY,
+    &log::KEY_FILE,
+    &log::WITNESSES_FILE,
+    &log::QUORUM,
+    &log::EPOCH_SECONDS,
     &LOG_FORMAT,
     &LOG_FILTER,
     &OTLP_ENDPOINT,

@@ -8,8 +8,6 @@
 //! ```
 
 use std::fmt;
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use bandana_shared::gateway::GatewayKeys;
@@ -27,9 +25,6 @@ const TITLE: &str = "bandana gateway key 1";
 const COMMENT: &str = "\
 # Keep this file secret: whoever has it can read what devices send through a relay.
 ";
-
-/// Most bytes of a key file, with room for comments.
-const FILE_BYTES_MAX: u64 = 4096;
 
 /// What the identifier of a key is derived with, so that it tells nothing about the secret.
 const ID_DOMAIN: &[u8] = b"bandana.v1.gateway-key-id\0";
@@ -57,16 +52,7 @@ impl GatewayKey {
     /// [`GatewayKeyError`] when the file can't be read, or is none of a gateway's key.
     pub fn read(path: &Path) -> Result<Self, GatewayKeyError> {
         let failed = |source| GatewayKeyError::Read { path: path.to_owned(), source };
-        // Allocated at full size, since a growing buffer leaves copies of the key.
-        let mut text = Zeroizing::new(String::with_capacity(8192));
-        let file = regular_file::open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
-            tracing::warn!(
-                file = %path.display(),
-                "others than the owner can read a secret key: have `chmod 600` shut it"
-            );
-        }
-        file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+        let text = regular_file::read_secret(path).map_err(failed)?;
         Self::from_text(&text).ok_or_else(|| GatewayKeyError::Content { path: path.to_owned() })
     }
 

@@ -46,6 +46,11 @@ impl PublishedKeys {
         Ok(Self { keys, signed, clock, message: ArcSwap::from_pointee(message) })
     }
 
+    /// The keys.
+    pub fn keys(&self) -> &GatewayKeys {
+        &self.keys
+    }
+
     /// The message for devices.
     pub fn message(&self) -> v1::GatewayKeys {
         v1::GatewayKeys::clone(&self.message.load())
@@ -75,7 +80,7 @@ fn message(
 ) -> Result<v1::GatewayKeys, PublishedKeysError> {
     let unsigned = v1::GatewayKeys {
         key_configurations: keys.configurations().to_vec().into(),
-        signatures: Vec::new(),
+        ..v1::GatewayKeys::default()
     };
     let Some(path) = signed else { return Ok(unsigned) };
     let message = read(path)?;

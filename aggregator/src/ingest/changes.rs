@@ -15,7 +15,7 @@ use super::writer::{Writer, WriterError};
 use super::{ExperimentChange, ExperimentChangeError, ExperimentCommand, Revise};
 use crate::registry::{Experiment, PublishedExperiment, Revision};
 use crate::store::{
-    AuditAction, AuditEntry, CuratorChange, ExperimentRecord, ExperimentState, Outcome,
+    AuditAction, AuditEntry, CuratorChange, EpochToAdd, ExperimentRecord, ExperimentState, Outcome,
     RecordError, StoreError, StoreRefusal, Transition, TrustedChange, WrittenRecord,
 };
 
@@ -99,6 +99,18 @@ impl Writer {
         match self.store.trust(change) {
             Err(error) if error.outcome() == Outcome::Fatal => Err(error.into()),
             outcome => Ok(outcome.map_err(ExperimentChangeError::from)),
+        }
+    }
+
+    /// Adds an epoch to the public log. The outer error ends the writer, the inner one is for the
+    /// caller.
+    pub(super) fn add_epoch(
+        &mut self,
+        addition: &EpochToAdd,
+    ) -> Result<Result<(), StoreError>, WriterError> {
+        match self.store.add_epoch(addition) {
+            Err(error) if error.outcome() == Outcome::Fatal => Err(error.into()),
+            outcome => Ok(outcome),
         }
     }
 

@@ -23,7 +23,7 @@ pub(crate) use writer::Today;
 pub use writer::{Writer, WriterError};
 
 use crate::store::{
-    CuratorChange, ExperimentState, OpenFiles, RecordError, StoreError, StoreRefusal, Transition,
+    CuratorChange, EpochToAdd, ExperimentState, OpenFiles, RecordError, StoreError, StoreRefusal, Transition,
     TrustedChange, WrittenRecord,
 };
 use bandana_learners::LearnerConfig;
@@ -49,6 +49,7 @@ enum Command {
     Administer(ExperimentCommand, oneshot::Sender<Result<Arc<Experiment>, ExperimentChangeError>>),
     Curate(CuratorChange, oneshot::Sender<Result<(), ExperimentChangeError>>),
     Trust(Box<TrustedChange>, oneshot::Sender<Result<(), ExperimentChangeError>>),
+    Log(Box<EpochToAdd>, oneshot::Sender<Result<(), StoreError>>),
     /// See [`crate::store::Store::check`].
     Look,
     Stop,
@@ -267,6 +268,14 @@ impl Ingest {
         let command = Command::Curate(change, answer);
         self.changes.send(command).await.map_err(|_| ExperimentChangeError::Ended)?;
         outcome.await.map_err(|_| ExperimentChangeError::Ended)?
+    }
+
+    /// Adds an epoch to the public log, and waits until it is durable. `None`: the writer has ended.
+    pub(crate) async fn add_epoch(&self, addition: EpochToAdd) -> Option<Result<(), StoreError>> {
+        let (answer, outcome) = oneshot::channel();
+        let command = Command::Log(Box::new(addition), answer);
+        self.changes.send(command).await.ok()?;
+        outcome.await.ok()
     }
 
     /// Makes a change of a trusted experiment, and waits until it is durable.

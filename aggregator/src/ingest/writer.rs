@@ -240,6 +240,11 @@ impl Writer {
                     let outcome = self.trust(&change)?;
                     answer.send(outcome).ok();
                 }
+                Command::Log(addition, answer) => {
+                    self.commit(std::mem::take(&mut group))?;
+                    let outcome = self.add_epoch(&addition)?;
+                    answer.send(outcome).ok();
+                }
                 Command::Look => {
                     let today = self.today();
                     self.store.check(today)?;

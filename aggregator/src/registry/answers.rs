@@ -28,6 +28,8 @@ pub(crate) struct ExperimentAnswers(ArcSwapOption<Encoded>);
 #[derive(Debug)]
 struct Encoded {
     serving: Arc<PublishedExperiment>,
+    /// Whether it says how it stands in a log.
+    is_logged: bool,
     server_day: u32,
     /// The number of unexpired signatures, which determines the set of them.
     signatures: usize,
@@ -35,10 +37,11 @@ struct Encoded {
 }
 
 impl ExperimentAnswers {
-    /// The answer at this moment: whole, and the same for all devices.
+    /// The answer at this moment: whole, and the same for all devices. `view`: how it stands in the
+    /// log, if there is one. Another view comes with another `serving`.
     pub(crate) fn answer(
         &self,
-        serving: &Arc<PublishedExperiment>,
+        (serving, view): (&Arc<PublishedExperiment>, Option<&v1::View>),
         moment: Moment<'_>,
         budget: &Budget,
     ) -> Shared {
@@ -47,14 +50,16 @@ impl ExperimentAnswers {
         let current = self.0.load();
         let is_current = |encoded: &Encoded| {
             Arc::ptr_eq(&encoded.serving, serving)
+                && encoded.is_logged == view.is_some()
                 && (encoded.server_day, encoded.signatures) == (server_day, signatures)
         };
         if let Some(current) = current.as_ref().filter(|encoded| is_current(encoded)) {
             return current.answer.clone();
         }
-        let answer = encode(serving, moment);
-        let serving = Arc::clone(serving);
-        let newer = Encoded { serving, server_day, signatures, answer: answer.clone() };
+        let answer = encode(serving, view, moment);
+        let (serving, is_logged) = (Arc::clone(serving), view.is_some());
+        let newer =
+            Encoded { serving, is_logged, server_day, signatures, answer: answer.clone() };
         if let Some(older) = self.0.swap(Some(Arc::new(newer))) {
             older.answer.retire(budget);
         }
@@ -62,13 +67,18 @@ impl ExperimentAnswers {
     }
 }
 
-fn encode(serving: &PublishedExperiment, moment: Moment<'_>) -> Shared {
+fn encode(
+    serving: &PublishedExperiment,
+    view: Option<&v1::View>,
+    moment: Moment<'_>,
+) -> Shared {
     let signatures = unexpired(serving, moment.now);
     Shared::of(&GetExperimentResponse {
         experiment: Some(experiment_with_signatures(&serving.specification, signatures)),
         policy: Some(v1::Policy::from(&*serving.policy)),
         server_day: moment.server_day,
         store_id: moment.store_id.clone(),
+        view: view.cloned(),
     })
 }
 

@@ -6,6 +6,7 @@
 mod addresses;
 mod forward;
 mod shuffle;
+mod witness;
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,12 +29,17 @@ use crate::memory::{HeldMetrics, HoldingLayer};
 use crate::rate::Rate;
 use crate::shutdown::shutdown_signal;
 use crate::tls::{Tls, TlsError, TlsFiles};
+use crate::transparency::witness::{Witness, WitnessError, WitnessSettings};
 use crate::transport::{ConnectionLimits, Listener};
 
 use addresses::Addresses;
 use forward::Forwarder;
 use shuffle::Shuffle;
+pub(crate) use witness::{WitnessServer, WitnessServerSettings};
 pub use shuffle::{ShuffleError, ShuffleLimits, ShuffleSettings};
+
+/// The least memory that may be held for callers, in bytes.
+const MEMORY_MIN: usize = 16 << 20;
 
 /// Settings of a relay.
 #[derive(Clone, Debug)]
@@ -58,6 +64,8 @@ pub struct RelaySettings {
     pub drain_deadline: Duration,
     /// None: the relay does not shuffle.
     pub shuffle: Option<ShuffleSettings>,
+    /// None: the relay is no witness of logs.
+    pub witness: Option<WitnessSettings>,
 }
 
 /// A relay bound to its address.
@@ -69,6 +77,7 @@ pub struct Relay {
     addresses: Addresses,
     forwarder: Forwarder,
     shuffle: Option<Shuffle>,
+    witness: Option<Arc<Witness>>,
     drain_deadline: Duration,
 }
 
@@ -88,6 +97,8 @@ impl Relay {
         let keys = forwarder.keys(&addresses);
         let open = |settings| Shuffle::open(settings, &addresses, keys, clock);
         let shuffle = shuffle.map(open).transpose()?;
+        let open = |settings| Witness::open(settings, Arc::clone(clock)).map(Arc::new);
+        let witness = settings.witness.map(open).transpose()?;
         let address = settings.listen;
         let listener = Listener::bind(address, tls, devices)
             .map_err(|source| RelayError::Listen { address, source })?
@@ -103,6 +114,7 @@ impl Relay {
             addresses,
             forwarder,
             shuffle,
+            witness,
             drain_deadline: settings.drain_deadline,
         })
     }
@@ -122,7 +134,7 @@ impl Relay {
     /// [`RelayError`] when serving fails.
     pub async fn run(self, signal: impl Future<Output = ()>) -> Result<(), RelayError> {
         let Self { listener, connections, holding, addresses, forwarder, .. } = self;
-        let Self { shuffle, drain_deadline, .. } = self;
+        let Self { shuffle, witness, drain_deadline, .. } = self;
         let (notifier, ending) = shutdown_signal();
         let keys = GatewayServer::new(forwarder.keys(&addresses));
         let rates = addresses.clone();
@@ -134,7 +146,10 @@ impl Relay {
         if let Some(shuffle) = &shuffle {
             routes = routes.add_service(shuffle.service());
         }
-        let routes = routes.into_axum_router().route(PATH, post(sealed));
+        let mut routes = routes.into_axum_router().route(PATH, post(sealed));
+        if let Some(witness) = witness {
+            routes = routes.merge(witness::route(witness, addresses.clone()));
+        }
         let routes = routes.fallback(unknown_service);
         let services = holding.layer(OneHost(Connect::new(Routes::from(routes).prepare())));
         let incoming = listener.until(ending.clone()).incoming();
@@ -178,6 +193,9 @@ pub enum RelayError {
     /// Reports can't be shuffled.
     #[error(transparent)]
     Shuffle(#[from] ShuffleError),
+    /// What the witness has seen can't be used.
+    #[error(transparent)]
+    Witness(#[from] WitnessError),
     /// The address can't be bound.
     #[error("can't listen on {address}; choose another address with --listen")]
     Listen {

@@ -11,6 +11,7 @@ use crate::gateway::GatewayError;
 use crate::ingest::WriterError;
 use crate::store::StoreError;
 use crate::tls::TlsError;
+use crate::transparency::LogError;
 
 /// The reason why a server can't start, or has ended.
 #[derive(Debug, Error)]
@@ -28,6 +29,9 @@ pub enum ServerError {
     /// The gateway's files can't be used.
     #[error(transparent)]
     Gateway(#[from] GatewayError),
+    /// The public log can't be kept.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// The operators' tokens can't be read.
     #[error(transparent)]
     Tokens(#[from] TokensError),

@@ -32,6 +32,7 @@ use crate::registry::Registry;
 use crate::shutdown::shutdown_signal;
 use crate::store::Presence;
 use crate::tls::Tls;
+use crate::transparency::{LogParts, Publisher, PublisherParts};
 use crate::transport::{ConnectionLimits, Listener};
 pub use error::ServerError;
 pub use settings::{ServerSettings, StoreSettings};
@@ -52,6 +53,7 @@ pub struct Server {
     tokens: Option<Arc<Tokens>>,
     gates: Arc<DeviceGates>,
     gateway: Option<Gateway>,
+    log: Option<LogParts>,
     reloader: Reloader,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
@@ -89,6 +91,7 @@ impl Server {
         let tls = [&device_tls, &operator_tls].into_iter().flatten().map(Arc::clone).collect();
         let gateway = settings.gateway.map(|files| Gateway::open(files, Arc::clone(&clock)));
         let gateway = gateway.transpose()?;
+        let log = settings.log.as_ref().map(LogParts::open).transpose()?;
         let gateway_keys = gateway.as_ref().map(|gateway| Arc::clone(&gateway.keys));
         let reloader = Reloader { tokens: files, tls, gateway_keys };
         let Shares { devices, operators, calls: budget } = shares(connections, calls.memory);
@@ -105,6 +108,7 @@ impl Server {
             tokens,
             gates,
             gateway,
+            log,
             reloader,
             clock,
             metrics,
@@ -159,7 +163,7 @@ impl Server {
     ) -> Result<(), ServerError> {
         self.announce()?;
         let ports = (self.device, self.operator, self.cors_origins);
-        let Self { tokens, gates, gateway, clock, metrics, .. } = self;
+        let Self { tokens, gates, gateway, log, clock, metrics, .. } = self;
         let Self { connections, calls, store, data_sets, drain_deadline, budget, .. } = self;
         let (notifier, ending) = shutdown_signal();
         let mut health = Health::starting().await;
@@ -188,6 +192,20 @@ impl Server {
         let Core { store, registry, ingest, reader, disclosures, reachable, .. } = core;
         metrics.opened(Arc::clone(&registry), ingest.clone(), health.readiness());
         let (followed, queue) = (Arc::clone(&registry), ingest.clone());
+        let publisher = log.map(|log| {
+            let served = Arc::clone(&log.served);
+            let parts = PublisherParts {
+                registry: Arc::clone(&registry),
+                keys: gateway.as_ref().map(|gateway| Arc::clone(&gateway.keys)),
+                ingest: ingest.clone(),
+                reader: reader.clone(),
+                clock: Arc::clone(&clock),
+                store,
+            };
+            (Publisher::new(log, parts), served)
+        });
+        let (publisher, log) = publisher.unzip();
+        let publishing = publisher.map(|publisher| tokio::spawn(publisher.run(ending.clone())));
         let parts = Parts {
             store,
             registry,
@@ -200,6 +218,7 @@ impl Server {
             dashboard_state,
             budget,
             gateway,
+            log,
         };
         closed.open(parts, gates, &authorization)?;
         health.serving().await;
@@ -225,6 +244,11 @@ impl Server {
         // A mere signal would leave time for it to report readiness again.
         following.abort();
         following.await.ok();
+        // The queue ends with its last handle.
+        if let Some(publishing) = publishing {
+            publishing.abort();
+            publishing.await.ok();
+        }
         health.draining().await;
         tracing::info!("draining");
         notifier.notify();

@@ -11,6 +11,7 @@ use bandana_shared::wire::v1::batches_server::BatchesServer;
 use bandana_shared::wire::v1::curator_server::CuratorServer;
 use bandana_shared::wire::v1::gateway_server::GatewayServer;
 use bandana_shared::wire::v1::operator_server::OperatorServer;
+use bandana_shared::wire::v1::transparency_log_server::TransparencyLogServer;
 use bandana_shared::wire::v1::trusted_operator_server::TrustedOperatorServer;
 use bandana_shared::wire::v1::trusted_server::TrustedServer;
 use tonic::service::Routes;
@@ -23,7 +24,7 @@ use crate::admission::{
 };
 use crate::api::{
     BatchesService, Connect, CuratorService, DeviceServer, DeviceService, Exports, GatewayService,
-    OperatorService, ReadinessGate, TrustedService, gateway_route, with_reflection,
+    LogService, OperatorService, ReadinessGate, TrustedService, gateway_route, with_reflection,
 };
 use crate::auth::{Authorization, OperatorGate};
 use crate::clock::Clock;
@@ -41,6 +42,7 @@ use crate::shutdown::ShutdownSignal;
 use crate::store::StoreReader;
 use crate::telemetry::metrics::CallMetrics;
 use crate::telemetry::{Calls, Port};
+use crate::transparency::Served;
 use crate::transport::{ConnectionLimits, Incoming, Listener};
 
 /// The work on both ports, until the end.
@@ -78,6 +80,8 @@ pub(crate) struct Parts {
     pub(crate) budget: Budget,
     /// None: devices can't call through relays.
     pub(crate) gateway: Option<Gateway>,
+    /// What the public log says. None: there is none.
+    pub(crate) log: Option<Arc<Served>>,
 }
 
 /// The switches that open the remaining services once the store is open.
@@ -143,7 +147,7 @@ impl ClosedServices {
         authorization: &Authorization,
     ) -> Result<(), ServerError> {
         let Parts { store, registry, ingest, reader, disclosures, clock, ending, .. } = parts;
-        let Parts { data_sets, dashboard_state, budget, gateway, .. } = parts;
+        let Parts { data_sets, dashboard_state, budget, gateway, log, .. } = parts;
         let trusted = TrustedService::new(
             Arc::clone(&registry),
             &ingest,
@@ -152,6 +156,8 @@ impl ClosedServices {
             budget.clone(),
         );
         let exports = Exports::new(reader.clone(), budget.clone());
+        let epochs = TransparencyLogServer::new(LogService::new(log.clone(), reader.clone(), store))
+            .max_decoding_message_size(UPLOAD_BYTES_MAX);
         let device = DeviceService::new(
             Arc::clone(&registry),
             ingest.clone(),
@@ -161,6 +167,9 @@ impl ClosedServices {
             store,
             budget,
         );
+        if let Some(log) = &log {
+            device.serve_log(Arc::clone(log));
+        }
         let opener = gateway.as_ref().map(|gateway| gateway.opener.clone());
         let batches = BatchesServer::new(BatchesService::new(device.clone(), opener))
             .max_decoding_message_size(BATCH_BYTES_MAX);
@@ -188,12 +197,14 @@ impl ClosedServices {
             TrustedServer::new(trusted.clone()).max_decoding_message_size(UPLOAD_BYTES_MAX);
         let disclosing = DeviceGate::new(Arc::clone(&gates), disclosing);
         let keys = gateway.as_ref().map(|gateway| Arc::clone(&gateway.keys));
-        let keys = GatewayServer::new(GatewayService::new(keys))
+        let keys = GatewayServer::new(GatewayService::new(keys).with_log(log))
             .max_decoding_message_size(UPLOAD_BYTES_MAX);
-        // For relays, which have no app's key.
+        // For relays and those who watch, who have no app's key.
         let for_all = DeviceGates::new(None, self.calls.connection_rates, self.calls.calls, clock);
-        let keys = DeviceGate::new(Arc::new(for_all), keys);
-        let mut of_devices = Routes::new(disclosing).add_service(keys);
+        let for_all = Arc::new(for_all);
+        let keys = DeviceGate::new(Arc::clone(&for_all), keys);
+        let epochs = DeviceGate::new(for_all, epochs);
+        let mut of_devices = Routes::new(disclosing).add_service(keys).add_service(epochs);
         if let Some(Gateway { opener, .. }) = gateway {
             let calls = self.of_devices.layer(Connect::before_devices(device.clone()));
             let sealed = gateway_route(opener, gates, calls);

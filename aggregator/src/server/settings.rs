@@ -9,6 +9,7 @@ use crate::gateway::GatewayFiles;
 use crate::http::Origins;
 use crate::store::{EmbeddedSettings, PostgresSettings, Presence};
 use crate::tls::TlsFiles;
+use crate::transparency::LogSettings;
 use crate::transport::ConnectionLimits;
 
 /// Settings of a server.
@@ -37,6 +38,8 @@ pub struct ServerSettings {
     pub cors_origins: Option<Origins>,
     /// Files of the gateway. None: devices can't call through relays.
     pub gateway: Option<GatewayFiles>,
+    /// The public log. None: the server keeps none.
+    pub log: Option<LogSettings>,
     /// File of operators' tokens. None: operators need no token.
     pub operator_tokens: Option<PathBuf>,
     /// Directory of the curator's data sets. None: there are none.

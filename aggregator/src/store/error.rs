@@ -318,6 +318,9 @@ pub enum StoreRefusal {
         /// Its part.
         other_part: Layer,
     },
+    /// Another replica has added an epoch to the log.
+    #[error("another replica has added to the public log")]
+    LogHasGrown,
     /// A refused change for the curator.
     #[error(transparent)]
     Curator(Box<CuratorRefusal>),

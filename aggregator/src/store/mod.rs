@@ -9,6 +9,7 @@ mod error;
 mod group;
 mod harm_pauses;
 mod layers;
+mod log;
 mod postgres;
 pub(crate) mod queries;
 mod reader;
@@ -39,6 +40,7 @@ pub(crate) use error::damaged;
 use error::postgres;
 pub use error::{DamageError, DatabaseError, OpenError, Outcome, StoreError, StoreRefusal};
 pub use group::{Delta, GroupRow};
+pub use log::{EpochToAdd, StoredEpoch};
 use group::{StoredDeltas, revision_and_arm, stored_arm};
 pub(crate) use layers::overlaps;
 pub(crate) use postgres::{
@@ -212,6 +214,12 @@ pub trait Store: Debug + Send {
     /// # Errors
     /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
     fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError>;
+
+    /// Adds an epoch to the public log.
+    ///
+    /// # Errors
+    /// [`StoreRefusal::LogHasGrown`]; for others see [`StoreError::outcome`].
+    fn add_epoch(&mut self, addition: &EpochToAdd) -> Result<(), StoreError>;
 
     /// Checks that the store is still where it was opened, as far as a quick check can tell. Moves
     /// the replay window on when `today` is a new day. Called when nothing is committed for long.

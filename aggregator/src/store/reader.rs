@@ -13,7 +13,7 @@ use super::postgres::{self, PgConnection, Pulse, Target, Waits};
 use super::{
     AuditQuery, AuditRecord, CuratorName, DailyTally, DamageError, DataSetRecord, DatabaseError,
     DebitRecord, ExperimentKey, KeptAnswer, PostgresSettings, QuestionKey, RevisionTally,
-    SessionRecord, SessionUpdate, StoreError, TrustedRecord, over_revisions,
+    SessionRecord, SessionUpdate, StoreError, StoredEpoch, TrustedRecord, over_revisions,
 };
 use crate::datasets::fingerprint::FingerprintKey;
 
@@ -108,6 +108,25 @@ impl StoreReader {
         self.read(
             |connection| embedded::entries(connection, query),
             |link| postgres::entries(link, query),
+        )
+    }
+
+    /// The last epoch of the public log.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn last_epoch(&self) -> Result<Option<StoredEpoch>, StoreError> {
+        self.read(embedded::last_epoch, postgres::last_epoch)
+    }
+
+    /// Epochs of the public log from `first` on, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn epochs(&self, first: u64, limit: u32) -> Result<Vec<StoredEpoch>, StoreError> {
+        self.read(
+            |connection| embedded::epochs(connection, first, limit),
+            |link| postgres::epochs(link, first, limit),
         )
     }
 

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::{Day, ExperimentId, StoreId};
+use bandana_shared::identity::{Day, ExperimentId, StoreId, UnixSeconds};
 use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
+use bandana_shared::transparency::{
+    Subject, View, ViewError, experiment_value, specification_hash,
+};
 
 use super::experiment::Enrolled;
 use super::state::{CachedExperiment, Change};
@@ -95,6 +98,8 @@ pub struct Fetched {
     /// The id of the server's store; `None`: the server is too old to send it. The client keeps it
     /// beside the specification, compares it, and never sends it.
     pub store: Option<StoreId>,
+    /// How specification, policy and store stand in the server's log; `None`: it keeps none.
+    pub view: Option<View>,
 }
 
 impl<N: NoiseSource> Core<N> {
@@ -247,7 +252,7 @@ impl<N: NoiseSource> Core<N> {
         };
         let held = self.state.cached.get(experiment_id);
         let time = self.state.ledger.time(now);
-        let Fetched { specification, signatures, policy, store, day: _ } = fetched;
+        let Fetched { specification, signatures, policy, store, view, day: _ } = fetched;
         if specification.experiment_id() != experiment_id {
             return Err(Refusal::OtherExperiment.into());
         }
@@ -263,6 +268,16 @@ impl<N: NoiseSource> Core<N> {
         let (lists, segments) = (policy.weights.segments(), specification.measurement().lists());
         if lists != segments {
             return Err(Refusal::PolicySegments { lists, segments }.into());
+        }
+        if let Some(witnessed) = acceptance.log() {
+            // Before anything is kept of it: the store's id is as good a mark as a policy.
+            let store = store.ok_or(Refusal::Log(ViewError::Missing))?;
+            let value = experiment_value(&specification_hash(&specification), &policy, store);
+            let subject = Subject::Experiment(experiment_id.clone()).key();
+            let known = self.log_sizes.entry(witnessed.log().clone()).or_default();
+            let time = UnixSeconds::new(now.unix_ms() / 1000);
+            let checked = witnessed.check(view.as_ref(), (&subject, &value), *known, time);
+            *known = checked.map_err(Refusal::Log)?;
         }
         enrolled.accepted = Some(accepted);
         let anew = same.is_none_or(|held| held.signatures != signatures);

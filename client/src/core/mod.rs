@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use bandana_shared::gateway::GatewayKeys;
 use bandana_shared::identity::ExperimentId;
+use bandana_shared::transparency::NoteKey;
 
 #[cfg(test)]
 use crate::assignment::AssignmentId;
@@ -145,6 +146,9 @@ pub struct Core<N> {
     enrolled: BTreeMap<ExperimentId, Enrolled>,
     /// The last assignments that never report.
     unreported: BTreeMap<ExperimentId, choosing::Shown>,
+    /// The number of epochs of each log, as last seen. A start begins anew: that witnesses have seen
+    /// them lately is enough.
+    log_sizes: BTreeMap<NoteKey, u64>,
     /// The server's day as last received, also from a refused answer.
     heard_day: HeardDay,
     /// Number of the last fetch that was handed out.
@@ -274,6 +278,7 @@ impl<N: NoiseSource> Core<N> {
             journal,
             enrolled: BTreeMap::new(),
             unreported: BTreeMap::new(),
+            log_sizes: BTreeMap::new(),
             heard_day: HeardDay::default(),
             fetches: 0,
             server: ServerWait::default(),

@@ -9,6 +9,8 @@ use bandana_shared::gateway::{
     ANSWER_TYPE, GatewayKeys, PATH, PROBLEM_TYPE, REQUEST_BYTES_MAX, REQUEST_BYTES_MIN,
     REQUEST_TYPE, pad,
 };
+use bandana_shared::identity::UnixSeconds;
+use bandana_shared::transparency::{Subject, View, Witnessed, gateway_value};
 use bandana_shared::wire::signatures;
 use bandana_shared::wire::v1::gateway_client::GatewayClient;
 use bandana_shared::wire::v1::shuffler_client::ShufflerClient;
@@ -46,6 +48,8 @@ const AUTHORITY: &[u8] = b"aggregator";
 pub(super) struct Gateway {
     /// None: the keys need no signature.
     signers: Option<Signers>,
+    /// None: the keys need not stand in a log.
+    log: Option<Witnessed>,
     keys: Arc<Mutex<Option<Held>>>,
 }
 
@@ -53,12 +57,20 @@ pub(super) struct Gateway {
 #[derive(Clone, Debug)]
 struct Held {
     keys: GatewayKeys,
+    /// In the past: they must be asked for again.
     until: Timestamp,
+    /// The number of epochs of the log that said them; 0 without a log.
+    log_size: u64,
 }
 
 impl Gateway {
     pub(super) fn new(signers: Option<Signers>) -> Self {
-        Self { signers, keys: Arc::default() }
+        Self { signers, log: None, keys: Arc::default() }
+    }
+
+    /// The gateway whose keys this log must say.
+    pub(super) fn witnessed(self, log: Witnessed) -> Self {
+        Self { log: Some(log), keys: Arc::default(), ..self }
     }
 
     /// The keys, asked for over `relay` if there are none.
@@ -80,8 +92,26 @@ impl Gateway {
             })?;
             until = until.min(signed_until);
         }
-        *self.lock() = Some(Held { keys: keys.clone(), until });
+        let mut held = self.lock();
+        let mut log_size = 0;
+        if let Some(log) = &self.log {
+            let view = message.view.as_ref().map(View::try_from).transpose();
+            let view = view.map_err(|error| refused(error.to_string()))?;
+            let (subject, value) = (Subject::GatewayKeys.key(), gateway_value(&keys));
+            let known = held.as_ref().map_or(0, |held| held.log_size);
+            let time = UnixSeconds::new(now.unix_ms() / 1000);
+            let checked = log.check(view.as_ref(), (&subject, &value), known, time);
+            log_size = checked.map_err(|error| refused(format!("the gateway's keys: {error}")))?;
+        }
+        *held = Some(Held { keys: keys.clone(), until, log_size });
         Ok(keys)
+    }
+
+    /// Has the next call ask for the keys.
+    fn ask_again(&self) {
+        if let Some(held) = &mut *self.lock() {
+            held.until = Timestamp::default();
+        }
     }
 
     fn held(&self) -> Option<Held> {
@@ -107,7 +137,7 @@ impl Gateway {
             Err(status) => {
                 if status.code() == Code::InvalidArgument {
                     // They may be other keys since.
-                    *self.lock() = None;
+                    self.ask_again();
                 }
                 Err(status)
             }
@@ -132,7 +162,7 @@ impl Gateway {
         if head.status != StatusCode::OK {
             if is(&head.headers, PROBLEM_TYPE) {
                 // The next call asks for the keys again.
-                *self.lock() = None;
+                self.ask_again();
             }
             // What the relay says is not what the aggregator says of the call.
             return Err(unanswered(&head.headers, head.status));

@@ -85,5 +85,5 @@ fn answer(
     let weights = Weights::uniform(&specification.active_arms())?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 3600 };
     let day = SystemClock.now().day();
-    Ok(Fetched { specification, signatures: Vec::new(), policy, day, store: None })
+    Ok(Fetched { specification, signatures: Vec::new(), policy, day, store: None, view: None })
 }

@@ -29,6 +29,8 @@ use crate::upload::{PackedReports, Upload, UploadError};
 
 #[cfg(feature = "signatures")]
 mod signature;
+#[cfg(feature = "signatures")]
+mod view;
 
 #[cfg(feature = "signatures")]
 pub use signature::{experiment_with_signatures, signatures};
@@ -70,9 +72,12 @@ pub mod v1 {
     mod shuffling;
     #[cfg(feature = "services")]
     #[rustfmt::skip]
+    mod transparency;
+    #[cfg(feature = "services")]
+    #[rustfmt::skip]
     mod trusted;
     #[cfg(feature = "services")]
-    pub use self::{curator::*, device::*, gateway::*, operator::*, shuffling::*, trusted::*};
+    pub use self::{curator::*, device::*, gateway::*, operator::*, shuffling::*, transparency::*, trusted::*};
 }
 
 /// The descriptors of `bandana.v1`, with the comments of `proto/`: an encoded
@@ -491,4 +496,8 @@ pub enum WireError {
     #[cfg(feature = "signatures")]
     #[error("a signature has 64 bytes; this one has {0}")]
     SignatureLength(usize),
+    /// Hashes or a signature of a log have another length.
+    #[cfg(feature = "signatures")]
+    #[error("hashes and signatures of a log have other lengths than {0} bytes")]
+    View(usize),
 }

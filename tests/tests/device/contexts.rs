@@ -246,6 +246,7 @@ async fn a_server_refuses_what_a_private_context_does_not_go_with() -> anyhow::R
         policy: Policy::try_from(&answer.policy.context("no policy")?)?,
         day: Day::new(answer.server_day),
         store: None,
+        view: None,
     };
     assert!(client.on_fetched(&FetchTask::new(id.clone()), fetched, clock()).is_err());
     assert!(client.draw_in_context(&id, &[true, true], clock()).is_err());

@@ -17,6 +17,7 @@ mod headers;
 mod id_table;
 mod lock;
 mod locked_database;
+mod log;
 mod queries;
 mod read_only;
 mod schema;
@@ -43,6 +44,7 @@ pub(super) use daily_tallies::{daily_tallies, days_with_tallies};
 pub(crate) use files::OpenFiles;
 pub(crate) use lock::DirectoryLock;
 pub(crate) use locked_database::{LockedDatabase, data_version};
+pub(super) use log::{epochs, last_epoch};
 pub(super) use queries::{
     data_sets, data_sets_after, debits, fingerprint_key, rounds, session, updates,
 };
@@ -56,7 +58,7 @@ pub use verify::{verify_directory, verify_file};
 pub use watermark::{Watermark, WatermarkError};
 
 use super::{
-    AuditEntry, Committed, CuratorChange, ExpectedState, ExperimentKey, ExperimentRecord,
+    AuditEntry, Committed, CuratorChange, EpochToAdd, ExpectedState, ExperimentKey, ExperimentRecord,
     ExperimentState, GroupRow, LearnerConfig, Presence, Store, StoreError, StoreRefusal,
     TrustedChange, Window, WrittenRecord,
 };
@@ -346,6 +348,10 @@ impl Store for EmbeddedStore {
 
     fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
         self.here(|store| store.database.trust(change))
+    }
+
+    fn add_epoch(&mut self, addition: &EpochToAdd) -> Result<(), StoreError> {
+        self.here(|store| store.database.add_epoch(addition))
     }
 
     fn check(&mut self, today: Day) -> Result<(), StoreError> {

@@ -12,7 +12,7 @@ use crate::store::{DatabaseError, OpenError, StoreError, damaged};
 pub(super) const APPLICATION_ID: i64 = 0x424e_444e;
 
 /// The steps that make each version from the one before; the first starts with an empty file.
-const STEPS: [(i64, &str); 13] = [
+const STEPS: [(i64, &str); 14] = [
     (1, include_str!("migrations/01_tables.sql")),
     (2, include_str!("migrations/02_signatures.sql")),
     (3, include_str!("migrations/03_drafts_and_audit.sql")),
@@ -26,6 +26,7 @@ const STEPS: [(i64, &str); 13] = [
     (WITH_CHECKSUMS, include_str!("migrations/11_checksums.sql")),
     (WITH_RECORDS, include_str!("migrations/12_records.sql")),
     (13, include_str!("migrations/13_revisions.sql")),
+    (14, include_str!("migrations/14_log.sql")),
 ];
 
 /// The schema version of this program.

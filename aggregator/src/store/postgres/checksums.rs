@@ -22,7 +22,7 @@ use super::{PostgresSettings, schema};
 use crate::store::{StoreError, Verification, damaged, postgres};
 
 /// Tables whose checksums a trigger maintains.
-const SEALED: [&str; 15] = [
+const SEALED: [&str; 16] = [
     "audit",
     "curator_answer",
     "curator_data_set",
@@ -31,6 +31,7 @@ const SEALED: [&str; 15] = [
     "curator_session",
     "curator_update",
     "experiment",
+    "log_epoch",
     "signature",
     "specification",
     "store",

@@ -13,6 +13,7 @@ mod days;
 mod deletion;
 mod handover;
 mod heartbeat;
+mod log;
 mod queries;
 mod records;
 mod schema;
@@ -36,12 +37,13 @@ use connection::LONG_ANSWER;
 pub(crate) use connection::{PgConnection, Target, Waits};
 pub(crate) use handover::{Handover, Letter, Slot};
 pub(crate) use heartbeat::{Heartbeat, Pulse};
+pub(super) use log::{epochs, last_epoch};
 pub use settings::{DatabaseUrl, DatabaseUrlError, PostgresSettings};
 pub(crate) use snapshot::{ChangeFeed, Settled};
 pub use verify::verify_database;
 
 use super::{
-    AuditEntry, AuditQuery, AuditRecord, Committed, CuratorChange, CuratorName, DataSetRecord,
+    AuditEntry, AuditQuery, AuditRecord, Committed, CuratorChange, CuratorName, DataSetRecord, EpochToAdd,
     DatabaseError, DebitRecord, ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState,
     KeptAnswer, LearnerConfig, Presence, QuestionKey, RevisionTally, SessionRecord, SessionUpdate,
     Store, StoreError, TrustedChange, TrustedRecord, Window, WrittenRecord, postgres,
@@ -429,6 +431,11 @@ impl Store for PostgresStore {
     fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
         self.wake()?;
         self.link.change(async |transaction| trusted::trust(transaction, change).await)
+    }
+
+    fn add_epoch(&mut self, addition: &EpochToAdd) -> Result<(), StoreError> {
+        self.wake()?;
+        self.link.change(async |transaction| log::add_epoch(transaction, addition).await)
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

@@ -171,7 +171,7 @@ fn an_experiment_that_no_server_knows_holds_up_no_other() -> Result<(), Failure>
     let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };
     let specification = abandoned;
     let (signatures, day, store) = (Vec::new(), at(0).day(), None);
-    let fetched = Fetched { specification, signatures, policy, day, store };
+    let fetched = Fetched { specification, signatures, policy, day, store, view: None };
     device.core.on_fetched(&FetchTask::new(gone.clone()), fetched, at(0))?;
     device.core.draw(&gone, at(0))?;
     device.core.draw(&id()?, at(1))?;

@@ -148,6 +148,7 @@ impl Device {
             policy,
             day,
             store: Some(StoreId::new([7; 16])),
+            view: None,
         };
         match self.core.on_fetched(&FetchTask::new(id()?), fetched, at(second)) {
             Err(ClientError::Refused(_)) if self.shuffling == Some(Believes::No) => Ok(()),

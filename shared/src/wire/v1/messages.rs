@@ -409,6 +409,108 @@ impl OutOfRange {
         }
     }
 }
+/// How a value stands in the last epoch of a log.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct View {
+    /// The number of epochs, of which the value's is the last.
+    #[prost(uint64, tag = "1")]
+    pub size: u64,
+    /// The nodes beside the way from that epoch to the root of the log, from below, 32 bytes
+    /// each: as many as size - 1 has binary digits 1. Each is to the left of the way.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub path: ::prost::bytes::Bytes,
+    /// The time of the epoch, in seconds since 1970-01-01 (UTC).
+    #[prost(uint64, tag = "3")]
+    pub unix_seconds: u64,
+    /// The nodes beside the way from the value to the root of its epoch, from below, 32 bytes
+    /// each, at most 64.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub siblings: ::prost::bytes::Bytes,
+    /// 64 bytes: the log's Ed25519 signature of the checkpoint.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub log_signature: ::prost::bytes::Bytes,
+    /// A device looks at 8.
+    #[prost(message, repeated, tag = "6")]
+    pub cosignatures: ::prost::alloc::vec::Vec<LogCosignature>,
+}
+/// A witness has seen the checkpoint, and none after it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogCosignature {
+    /// 4 bytes: the id of the witness's key.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key_id: ::prost::bytes::Bytes,
+    /// Seconds since 1970-01-01 (UTC).
+    #[prost(uint64, tag = "2")]
+    pub unix_seconds: u64,
+    /// 64 bytes.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub signature: ::prost::bytes::Bytes,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListEpochsRequest {
+    /// The first epoch: 0 and up.
+    #[prost(uint64, tag = "1")]
+    pub first: u64,
+    /// Most epochs: 1 to 1000; 0 stands for 100. There may be fewer, as an answer has at most
+    /// 1 MiB or one epoch.
+    #[prost(uint32, tag = "2")]
+    pub limit: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListEpochsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub epochs: ::prost::alloc::vec::Vec<LogEpoch>,
+    /// The latest checkpoint: a signed note with the cosignatures that the server has. Epochs
+    /// after it may be there already.
+    #[prost(string, tag = "2")]
+    pub checkpoint: ::prost::alloc::string::String,
+    /// As GetExperimentResponse.store_id.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub store_id: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LogEpoch {
+    /// Its place in the log.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(uint64, tag = "2")]
+    pub unix_seconds: u64,
+    /// 32 bytes: the entry of the log.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub entry: ::prost::bytes::Bytes,
+    /// What it says. Empty for an epoch whose content the server keeps no longer.
+    #[prost(message, repeated, tag = "4")]
+    pub items: ::prost::alloc::vec::Vec<LogItem>,
+}
+/// What an epoch says of one subject.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogItem {
+    /// The experiment. Empty: the item is about the keys of the gateway.
+    #[prost(string, tag = "1")]
+    pub experiment_id: ::prost::alloc::string::String,
+    /// 16 bytes: the digest of the specification.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub digest: ::prost::bytes::Bytes,
+    /// 32 bytes: the value.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub value: ::prost::bytes::Bytes,
+    /// The policy's version, weights and time to live.
+    #[prost(uint64, tag = "4")]
+    pub policy_version: u64,
+    #[prost(uint64, repeated, tag = "5")]
+    pub weights: ::prost::alloc::vec::Vec<u64>,
+    #[prost(uint32, tag = "6")]
+    pub time_to_live_seconds: u32,
+    /// The keys of the gateway.
+    #[prost(bytes = "bytes", tag = "7")]
+    pub key_configurations: ::prost::bytes::Bytes,
+    /// 32 bytes: the hash of the specification.
+    #[prost(bytes = "bytes", tag = "9")]
+    pub specification_hash: ::prost::bytes::Bytes,
+    /// Since when the log has said this, in seconds since 1970-01-01 (UTC).
+    #[prost(uint64, tag = "8")]
+    pub since_unix_seconds: u64,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetExperimentRequest {
     /// Name of the experiment; see Specification.experiment_id.
@@ -435,6 +537,10 @@ pub struct GetExperimentResponse {
     /// another one would know the device by it.
     #[prost(bytes = "bytes", tag = "4")]
     pub store_id: ::prost::bytes::Bytes,
+    /// How all of this but the day and the signatures stands in the server's log. None: it
+    /// keeps no log.
+    #[prost(message, optional, tag = "5")]
+    pub view: ::core::option::Option<View>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Experiment {
@@ -642,6 +748,9 @@ pub struct GatewayKeys {
     /// None until somebody signs; at most 8: a device looks at no more.
     #[prost(message, repeated, tag = "2")]
     pub signatures: ::prost::alloc::vec::Vec<SpecificationSignature>,
+    /// How the keys stand in the server's log. None: it keeps no log.
+    #[prost(message, optional, tag = "3")]
+    pub view: ::core::option::Option<View>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SubmitShuffledRequest {

@@ -73,6 +73,6 @@ fn hear(tasks: &mut Tasks) -> anyhow::Result<()> {
     let weights = Weights::uniform(&specification.active_arms())?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 3600 };
     let (signatures, day) = (Vec::new(), SystemClock.now().day());
-    let fetched = Fetched { specification, signatures, policy, day, store: None };
+    let fetched = Fetched { specification, signatures, policy, day, store: None, view: None };
     Ok(tasks.on_fetched(&task, fetched)?)
 }

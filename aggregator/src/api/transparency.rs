@@ -1,0 +1,88 @@
+//! The public log, for whoever watches the server.
+
+use std::sync::Arc;
+
+use bandana_shared::identity::StoreId;
+use bandana_shared::wire::v1::transparency_log_server::TransparencyLog;
+use bandana_shared::wire::v1::{ListEpochsRequest, ListEpochsResponse, LogEpoch};
+use prost::Message as _;
+use tonic::{Request, Response, Status};
+
+use crate::store::{StoreReader, StoredEpoch};
+use crate::transparency::Served;
+
+/// Most epochs of an answer, and how many unless the caller says.
+const EPOCHS_MAX: u32 = 1000;
+const EPOCHS: u32 = 100;
+
+/// Most bytes of an answer, but for a single epoch.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// The service of the log. None: the server keeps none.
+#[derive(Clone, Debug)]
+pub(crate) struct LogService(Option<(Arc<Served>, StoreReader)>, StoreId);
+
+impl LogService {
+    pub(crate) fn new(log: Option<Arc<Served>>, reader: StoreReader, store: StoreId) -> Self {
+        Self(log.map(|log| (log, reader)), store)
+    }
+}
+
+#[tonic::async_trait]
+impl TransparencyLog for LogService {
+    async fn list_epochs(
+        &self,
+        request: Request<ListEpochsRequest>,
+    ) -> Result<Response<ListEpochsResponse>, Status> {
+        let none = || Status::unimplemented("this server keeps no public log");
+        let (log, reader) = self.0.clone().ok_or_else(none)?;
+        let ListEpochsRequest { first, limit } = request.into_inner();
+        let limit = if limit == 0 { EPOCHS } else { limit.min(EPOCHS_MAX) };
+        let read = tokio::task::spawn_blocking(move || page(&reader, first, limit)).await;
+        let unread = || Status::unavailable("the log can't be read now; try again later");
+        let epochs = read.map_err(|_| unread())?.map_err(|error| {
+            tracing::error!(error = crate::explain::explain(&error), "the public log can't be read");
+            unread()
+        })?;
+        let store_id = self.1.as_bytes().to_vec().into();
+        let checkpoint = log.checkpoint();
+        Ok(Response::new(ListEpochsResponse { epochs, checkpoint, store_id }))
+    }
+}
+
+/// Epochs from `first` on, read one by one until the answer is full.
+fn page(
+    reader: &StoreReader,
+    first: u64,
+    limit: u32,
+) -> Result<Vec<LogEpoch>, crate::store::StoreError> {
+    let (mut epochs, mut bytes) = (Vec::new(), 0);
+    while epochs.len() < limit as usize {
+        let next = first.saturating_add(epochs.len() as u64);
+        // Few at a time: the content of each may be large.
+        let some = reader.epochs(next, 16)?;
+        if some.is_empty() {
+            break;
+        }
+        for epoch in some {
+            let epoch = message(epoch);
+            bytes += epoch.encoded_len();
+            if !epochs.is_empty() && (bytes > ANSWER_BYTES_MAX || epochs.len() >= limit as usize) {
+                return Ok(epochs);
+            }
+            epochs.push(epoch);
+        }
+    }
+    Ok(epochs)
+}
+
+fn message(epoch: StoredEpoch) -> LogEpoch {
+    let StoredEpoch { number, time, entry, content, .. } = epoch;
+    let items = LogEpoch::decode(&content[..]).map(|content| content.items);
+    LogEpoch {
+        number,
+        unix_seconds: time.get(),
+        entry: entry.to_vec().into(),
+        items: items.unwrap_or_default(),
+    }
+}

@@ -1,0 +1,304 @@
+//! `bandana log`: what a server shows all devices, watched from outside.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use bandana_shared::identity::{ExperimentId, StoreId, UnixSeconds};
+use bandana_shared::policy::{Policy, Weights};
+use bandana_shared::transparency::{
+    Checkpoint, Epoch, Frontier, Hash, Note, NoteKey, Role, Subject, experiment_value, gateway_value,
+    leaf_hash, read_hash, write_hash,
+};
+use bandana_shared::wire::v1::transparency_log_client::TransparencyLogClient;
+use bandana_shared::wire::v1::{ListEpochsRequest, ListEpochsResponse, LogEpoch, LogItem};
+use clap::{Args, Subcommand, ValueHint};
+use serde::{Deserialize, Serialize};
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use super::connection::block_on;
+use super::{say, say_json};
+use crate::operator_client::{ConnectError, PATIENCE, TlsSource, Wait};
+use crate::outgoing::noticing_silence;
+use crate::views::failure::Failure;
+use crate::views::table::visible;
+
+/// Most epochs of a question.
+const PAGE: u32 = 1000;
+
+/// Watch the public log of a server: what it shows to all devices.
+#[derive(Debug, Subcommand)]
+pub(super) enum LogCommand {
+    Check(Check),
+}
+
+/// Read the log of a server, and check all of it.
+///
+/// It asks the device port, as a device does, so anybody can. It recomputes every epoch, the tree of
+/// all of them, and the signatures of log and witnesses. With --state it remembers how far it has
+/// read, and goes on from there; a log that is not a continuation of that is reported.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Fields with --json: log, epochs, read, without_content, shortest_seconds, latest_unix_seconds, \
+cosigned_by (name, unix_seconds), experiments (experiment_id, policies, weights). The exit code is 4 \
+if something is not as it must be.")]
+pub(super) struct Check {
+    /// URL of the device service.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7301",
+          value_hint = ValueHint::Url)]
+    server: Uri,
+    /// Key of the log, as `bandana log-key` printed it.
+    #[arg(long, value_name = "NAME+ID+KEY")]
+    log: NoteKey,
+    /// Key of a witness, which must have cosigned; repeat it for each.
+    #[arg(long = "witness", value_name = "NAME+ID+KEY")]
+    witnesses: Vec<NoteKey>,
+    /// File that says how far the log was read; made if there is none.
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsSource,
+    #[command(flatten)]
+    wait: Wait,
+    /// Print a JSON object for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How far a log was read.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct State {
+    log: String,
+    size: u64,
+    roots: Vec<String>,
+}
+
+/// Stable JSON form of what was read.
+#[derive(Debug, Default, Serialize)]
+struct LogView {
+    log: String,
+    epochs: u64,
+    read: u64,
+    without_content: u64,
+    shortest_seconds: Option<u64>,
+    latest_unix_seconds: u64,
+    cosigned_by: Vec<CosignedBy>,
+    experiments: BTreeMap<String, ExperimentView>,
+}
+
+#[derive(Debug, Serialize)]
+struct CosignedBy {
+    name: String,
+    unix_seconds: u64,
+}
+
+/// What the log says of an experiment, in the epochs that were read.
+#[derive(Debug, Default, Serialize)]
+struct ExperimentView {
+    policies: u64,
+    weights: Vec<u64>,
+}
+
+pub(super) fn run(command: &LogCommand) -> anyhow::Result<()> {
+    let LogCommand::Check(check) = command;
+    let before = check.before()?;
+    let (view, log) = block_on(check.read(before))?;
+    if let Some(path) = &check.state {
+        keep(path, &check.log, &log)?;
+    }
+    if check.json { say_json(&view) } else { say(&view.describe()) }
+}
+
+impl LogView {
+    fn describe(&self) -> String {
+        let latest = UnixSeconds::new(self.latest_unix_seconds);
+        let mut text = format!(
+            "{}: {} epochs, the latest of {latest}; {} read now, all as they must be\n",
+            visible(&self.log), self.epochs, self.read
+        );
+        if self.without_content > 0 {
+            let more = format!("{} of them have only their hash left\n", self.without_content);
+            text.push_str(&more);
+        }
+        if let Some(seconds) = self.shortest_seconds {
+            text.push_str(&format!("two epochs were at least {seconds} s apart\n"));
+        }
+        for witness in &self.cosigned_by {
+            let time = UnixSeconds::new(witness.unix_seconds);
+            text.push_str(&format!("cosigned by {} at {time}\n", visible(&witness.name)));
+        }
+        for (id, experiment) in &self.experiments {
+            let total: u64 = experiment.weights.iter().sum::<u64>().max(1);
+            let share = |weight: &u64| format!("{:.3}", *weight as f64 / total as f64);
+            let shares: Vec<String> = experiment.weights.iter().map(share).collect();
+            let (id, policies) = (visible(id), experiment.policies);
+            text.push_str(&format!("{id}: {policies} policies; now {}\n", shares.join(" ")));
+        }
+        text
+    }
+}
+
+impl Check {
+    /// The log as it was read before.
+    fn before(&self) -> anyhow::Result<Frontier> {
+        if self.log.role() != Role::Log {
+            return Err(Failure::Incomplete("--log is the key of a witness".to_owned()).into());
+        }
+        let Some(path) = self.state.as_ref().filter(|path| path.exists()) else {
+            return Ok(Frontier::default());
+        };
+        let unusable = || format!("{} is no state of a log that was read", path.display());
+        let state: State = serde_json::from_slice(&std::fs::read(path).with_context(unusable)?)
+            .with_context(unusable)?;
+        if state.log != self.log.to_string() {
+            let what = format!("{} is of another log, {}", path.display(), visible(&state.log));
+            return Err(Failure::Incomplete(what).into());
+        }
+        let roots: Option<Vec<Hash>> = state.roots.iter().map(|root| read_hash(root)).collect();
+        roots.and_then(|roots| Frontier::new(state.size, roots)).with_context(unusable)
+    }
+
+    async fn read(&self, mut log: Frontier) -> anyhow::Result<(LogView, Frontier)> {
+        let mut client = TransparencyLogClient::new(self.channel().await?);
+        let mut ask = async |first| -> anyhow::Result<ListEpochsResponse> {
+            let asked = client.list_epochs(ListEpochsRequest { first, limit: PAGE });
+            let answer = tokio::time::timeout(PATIENCE, asked).await;
+            let answer = answer.context("the server does not answer")?;
+            Ok(answer.map_err(Failure::Declined)?.into_inner())
+        };
+        let wrong = |what: String| anyhow::Error::from(Failure::Refused(what));
+        let first = ask(log.size()).await?;
+        let note = Note::parse(&first.checkpoint);
+        let note = note.ok_or_else(|| wrong("the server shows no checkpoint of its log".to_owned()))?;
+        if note.signature(&self.log).is_none() {
+            return Err(wrong("the checkpoint is not signed by this log's key".to_owned()));
+        }
+        let checkpoint = Checkpoint::from_text(&note.text)
+            .filter(|checkpoint| checkpoint.origin == self.log.name())
+            .ok_or_else(|| wrong("the checkpoint is none of this log".to_owned()))?;
+        if checkpoint.size < log.size() {
+            let (size, known) = (checkpoint.size, log.size());
+            let what = format!("the log has {size} epochs, and had {known}: it went back");
+            return Err(wrong(what));
+        }
+        let store = StoreId::try_from(&first.store_id[..])
+            .map_err(|_| wrong("the server does not name its store".to_owned()))?;
+        let mut reading = Reading { store, ..Reading::new(self.log.to_string()) };
+        let mut page = first.epochs;
+        while log.size() < checkpoint.size {
+            if page.is_empty() {
+                page = ask(log.size()).await?.epochs;
+            }
+            if page.is_empty() {
+                let missing = log.size();
+                return Err(wrong(format!("the server does not show epoch {missing} of its log")));
+            }
+            for epoch in page.drain(..).take_while(|epoch| epoch.number < checkpoint.size) {
+                reading.add(&mut log, &epoch).map_err(wrong)?;
+            }
+        }
+        if log.root() != checkpoint.root {
+            let what = "the epochs are not those that the log has signed, or not a continuation of what \
+                        was read before: the server shows two logs";
+            return Err(wrong(what.to_owned()));
+        }
+        let mut view = reading.view;
+        view.epochs = checkpoint.size;
+        for witness in &self.witnesses {
+            let cosignature = note.cosignature(witness).ok_or_else(|| {
+                wrong(format!("the witness {} has not cosigned the log as it is", witness.name()))
+            })?;
+            let (name, unix_seconds) = (witness.name().to_owned(), cosignature.time.get());
+            view.cosigned_by.push(CosignedBy { name, unix_seconds });
+        }
+        Ok((view, log))
+    }
+
+    async fn channel(&self) -> Result<Channel, ConnectError> {
+        let endpoint = self.tls.apply(Endpoint::from(self.server.clone()))?;
+        let endpoint = noticing_silence(endpoint.connect_timeout(PATIENCE).timeout(PATIENCE));
+        self.wait.connect(&endpoint).await.map_err(|source| {
+            ConnectError::unreachable("device service", &endpoint, self.wait, source)
+        })
+    }
+}
+
+/// Epochs while they are read.
+struct Reading {
+    store: StoreId,
+    before: Option<u64>,
+    values: BTreeMap<String, Vec<u8>>,
+    view: LogView,
+}
+
+impl Reading {
+    fn new(log: String) -> Self {
+        let view = LogView { log, ..LogView::default() };
+        Self { store: StoreId::new([0; 16]), before: None, values: BTreeMap::new(), view }
+    }
+
+    /// Checks an epoch, and adds it to the log.
+    fn add(&mut self, log: &mut Frontier, epoch: &LogEpoch) -> Result<(), String> {
+        let number = epoch.number;
+        if number != log.size() {
+            return Err(format!("epoch {} comes where {} must", number, log.size()));
+        }
+        let entry: Hash = epoch.entry[..].try_into().map_err(|_| format!("epoch {number} has no entry"))?;
+        if epoch.items.is_empty() {
+            self.view.without_content += 1;
+        } else {
+            let values = epoch.items.iter().map(|item| self.value(item));
+            let values: Option<Vec<(Hash, Hash)>> = values.collect();
+            let says = values.map(|values| Epoch::new(UnixSeconds::new(epoch.unix_seconds), values));
+            if says.map(|says| says.entry()) != Some(entry) {
+                return Err(format!("epoch {number} does not say what its entry in the log says"));
+            }
+            for item in epoch.items.iter().filter(|item| !item.experiment_id.is_empty()) {
+                let id = &item.experiment_id;
+                let seen = self.view.experiments.entry(id.clone()).or_default();
+                if self.values.insert(id.clone(), item.value.to_vec()).as_deref() != Some(&item.value) {
+                    seen.policies += 1;
+                    seen.weights.clone_from(&item.weights);
+                }
+            }
+        }
+        if let Some(before) = self.before {
+            let apart = epoch.unix_seconds.checked_sub(before);
+            let apart = apart.ok_or_else(|| format!("epoch {number} is earlier than the one before"))?;
+            let shortest = self.view.shortest_seconds;
+            self.view.shortest_seconds = Some(shortest.map_or(apart, |known| known.min(apart)));
+        }
+        self.before = Some(epoch.unix_seconds);
+        (self.view.read, self.view.latest_unix_seconds) = (self.view.read + 1, epoch.unix_seconds);
+        log.push(leaf_hash(&entry));
+        Ok(())
+    }
+
+    /// The key and the value of an item, if it says what its value is about.
+    fn value(&self, item: &LogItem) -> Option<(Hash, Hash)> {
+        let (subject, value) = if item.experiment_id.is_empty() {
+            let keys = bandana_shared::gateway::GatewayKeys::new(&item.key_configurations).ok()?;
+            (Subject::GatewayKeys, gateway_value(&keys))
+        } else {
+            let policy = Policy {
+                version: item.policy_version,
+                weights: Weights::new(&item.weights).ok()?,
+                time_to_live_seconds: item.time_to_live_seconds,
+            };
+            let specification: Hash = item.specification_hash[..].try_into().ok()?;
+            let id = ExperimentId::new(item.experiment_id.clone()).ok()?;
+            (Subject::Experiment(id), experiment_value(&specification, &policy, self.store))
+        };
+        (item.value == value[..]).then(|| (subject.key(), value))
+    }
+}
+
+/// Replaces the file that says how far the log was read.
+fn keep(path: &Path, key: &NoteKey, log: &Frontier) -> anyhow::Result<()> {
+    let roots = log.roots().iter().map(write_hash).collect();
+    let state = State { log: key.to_string(), size: log.size(), roots };
+    let next = path.with_added_extension("next");
+    let written = std::fs::write(&next, serde_json::to_string(&state)? + "\n");
+    let kept = written.and_then(|()| std::fs::rename(&next, path));
+    kept.with_context(|| format!("can't write {}", path.display()))
+}

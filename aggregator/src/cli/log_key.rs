@@ -1,0 +1,64 @@
+//! `bandana log-key`.
+
+use std::path::PathBuf;
+
+use bandana_shared::signing::SigningKey;
+use bandana_shared::transparency::{NoteSigner, Role};
+use clap::{Subcommand, ValueEnum};
+
+use super::{Readers, say, write_new};
+use crate::transparency::key_file;
+
+/// Make and show the keys of a public log and of its witnesses.
+#[derive(Debug, Subcommand)]
+pub(super) enum LogKeyCommand {
+    /// Write a new secret key to a file, and print its name with the public key.
+    ///
+    /// Apps pin what is printed. A log's key belongs to the server (`key_file` in [log]); a
+    /// witness's to somebody else.
+    Generate {
+        /// Who signs with it.
+        #[arg(long, value_enum)]
+        role: KeyRole,
+        /// Name of the log or witness: an address without https://, such as bandana.example/log. It
+        /// need not lead anywhere.
+        #[arg(long)]
+        name: String,
+        /// File for the secret key; must not exist yet. Its owner alone can read it.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Print the name with the public key of a file.
+    Show {
+        /// File that `bandana log-key generate` wrote.
+        file: PathBuf,
+    },
+}
+
+/// Who signs with a key.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum KeyRole {
+    /// A log, its own checkpoints.
+    Log,
+    /// A witness, the checkpoints of logs.
+    Witness,
+}
+
+pub(super) fn run(command: &LogKeyCommand) -> anyhow::Result<()> {
+    let public = match command {
+        LogKeyCommand::Generate { role, name, out } => {
+            let role = match role {
+                KeyRole::Log => Role::Log,
+                KeyRole::Witness => Role::Witness,
+            };
+            let secret = SigningKey::generate()?;
+            let text = key_file::to_text(role, name, &secret);
+            // Before anything is written: the name may be none.
+            let public = NoteSigner::new(name, role, secret)?.public().clone();
+            write_new(out, text.as_bytes(), Readers::Owner)?;
+            public
+        }
+        LogKeyCommand::Show { file } => key_file::read_any(file)?.public().clone(),
+    };
+    say(&format!("{public}\n"))
+}

@@ -1,0 +1,140 @@
+//! `bandana witness`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bandana_shared::transparency::{NoteKey, Role};
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::relay::{CONNECTION_LIMITS, REQUEST_TIME};
+use super::say;
+use crate::clock::Clock;
+use crate::rate::Rate;
+use crate::relay::{WitnessServer, WitnessServerSettings};
+use crate::telemetry::{LogFormat, Logging, TelemetrySettings};
+use crate::tls::TlsFiles;
+use crate::transparency::witness::WitnessSettings;
+use crate::transport::ConnectionLimits;
+
+/// Run a witness of public logs, until SIGTERM or SIGINT.
+///
+/// A witness remembers the last state of a log, and signs a new one only if it continues that.
+/// So a server that shows two devices two logs gets one of them signed. Anybody but the server's
+/// operator can run it. It needs one key, one directory, and about 10 MB of memory. `bandana relay
+/// --witness` is one too.
+///
+/// It speaks the protocol of C2SP tlog-witness. When it takes requests, its address is printed to
+/// standard output, as one `witness=ADDRESS` line.
+#[derive(Debug, Args)]
+pub(super) struct WitnessCommand {
+    /// Address for logs. Port 0 picks a free one.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "BANDANA_WITNESS_LISTEN",
+        default_value = "127.0.0.1:7304"
+    )]
+    listen: SocketAddr,
+    /// Certificate, with those that lead to its root, in PEM. Without it, callers are answered in
+    /// the clear, as behind a proxy.
+    #[arg(long, value_name = "FILE", env = "BANDANA_WITNESS_TLS_CERTIFICATE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// Key of that certificate, in PEM.
+    #[arg(long, value_name = "FILE", env = "BANDANA_WITNESS_TLS_KEY", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// Connections at the same time: 1 to 1000000.
+    #[arg(long, value_name = "NUMBER", env = "BANDANA_WITNESS_CONNECTIONS", default_value_t = 1000,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: u32,
+    #[command(flatten)]
+    witness: WitnessArguments,
+}
+
+/// What a witness is made of.
+#[derive(Debug, Args)]
+pub(super) struct WitnessArguments {
+    /// Directory of what the witness has seen. Never restore an older copy of it.
+    #[arg(long = "witness", id = "witness", value_name = "DIRECTORY", env = "BANDANA_WITNESS",
+          requires_all = ["witness_key", "witness_log"])]
+    directory: Option<PathBuf>,
+    /// Make that directory. Not for whatever starts the program by itself: a witness that has
+    /// forgotten what it saw can be told anything.
+    #[arg(long, requires = "witness")]
+    witness_init: bool,
+    /// Key of the witness, made by `bandana log-key generate --role witness`.
+    #[arg(long, value_name = "FILE", env = "BANDANA_WITNESS_KEY", requires = "witness")]
+    witness_key: Option<PathBuf>,
+    /// Key of a log to watch, as `bandana log-key` printed it. May be repeated.
+    #[arg(long, value_name = "NAME+ID+KEY", env = "BANDANA_WITNESS_LOG", value_delimiter = ',',
+          value_parser = log_key, requires = "witness")]
+    witness_log: Vec<NoteKey>,
+    /// Least seconds between two states of a log that are signed: 0 to 3600. It keeps a server from
+    /// writing an epoch for each device.
+    #[arg(long, value_name = "SECONDS", env = "BANDANA_WITNESS_INTERVAL_SECONDS",
+          default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=3600))]
+    witness_interval_seconds: u32,
+}
+
+fn log_key(text: &str) -> Result<NoteKey, String> {
+    let key: NoteKey = text.parse().map_err(|error| crate::explain::explain(&error))?;
+    if key.role() == Role::Log { Ok(key) } else { Err("this is the key of a witness".to_owned()) }
+}
+
+impl WitnessArguments {
+    /// The settings of a witness. None: there is none.
+    pub(super) fn settings(&self) -> anyhow::Result<Option<WitnessSettings>> {
+        let (Some(directory), Some(key)) = (&self.directory, &self.witness_key) else {
+            return Ok(None);
+        };
+        Ok(Some(WitnessSettings {
+            key: key.clone(),
+            logs: self.witness_log.clone(),
+            directory: directory.clone(),
+            is_new: self.witness_init,
+            interval: Duration::from_secs(self.witness_interval_seconds.into()),
+        }))
+    }
+}
+
+pub(super) fn run(command: &WitnessCommand, clock: &Arc<dyn Clock>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let logging = {
+        let _entered = runtime.enter();
+        let (format, filter, otlp_endpoint) = (LogFormat::Text, None, None);
+        Logging::start(&TelemetrySettings { format, filter, otlp_endpoint })?
+    };
+    let witness = command.witness.settings()?;
+    let witness = witness.context("a witness needs --witness, --witness-key and --witness-log")?;
+    let tls = command.tls_certificate.clone().zip(command.tls_key.clone());
+    let connections = usize::try_from(command.connections)?;
+    let settings = WitnessServerSettings {
+        listen: command.listen,
+        tls: tls.map(|(certificate, key)| TlsFiles { certificate, key, client_ca: None }),
+        connections: ConnectionLimits { connections, ..CONNECTION_LIMITS },
+        request_time: REQUEST_TIME,
+        rate: Rate::new(10, 60),
+        witness,
+    };
+    super::descriptors::allow(settings.connections.connections);
+    let outcome = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).context("can't wait for SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("can't wait for SIGINT")?;
+        let server = WitnessServer::bind(settings, clock)?;
+        say(&format!("witness={}\n", server.address()?))?;
+        let signalled = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        server.run(signalled).await;
+        Ok(())
+    });
+    logging.end();
+    runtime.shutdown_background();
+    outcome
+}

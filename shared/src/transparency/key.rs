@@ -1,0 +1,334 @@
+//! Names and keys of logs and witnesses, and what they sign (C2SP signed-note, tlog-checkpoint and
+//! tlog-cosignature).
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+use super::tree::Hash;
+use crate::base64;
+use crate::hex;
+use crate::identity::UnixSeconds;
+use crate::signing::PublicKey;
+
+/// Most bytes of a name.
+const NAME_BYTES_MAX: usize = 100;
+
+/// Who signs with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// A log, its own checkpoints.
+    Log,
+    /// A witness, the checkpoints of logs.
+    Witness,
+}
+
+impl Role {
+    /// The type of signature.
+    fn number(self) -> u8 {
+        match self {
+            Self::Log => 0x01,
+            Self::Witness => 0x04,
+        }
+    }
+}
+
+/// The name of a log or witness with its public key, as an app pins them.
+///
+/// The text form is the verifier key of C2SP signed-note: `NAME+ID+KEY`, with an id of eight
+/// hexadecimal digits and a key in Base64.
+///
+/// ```
+/// use bandana_shared::transparency::{NoteKey, Role};
+///
+/// let text = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
+/// let key: NoteKey = text.parse()?;
+/// assert_eq!((key.name(), key.role()), ("PeterNeumann", Role::Log));
+/// assert_eq!(key.to_string(), text);
+/// assert!(text.replace("c74f", "c74e").parse::<NoteKey>().is_err());
+/// # Ok::<(), bandana_shared::transparency::NoteKeyError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NoteKey {
+    name: String,
+    role: Role,
+    key: PublicKey,
+}
+
+impl NoteKey {
+    /// A key with its name: an address without its scheme, such as `bandana.example/log`.
+    ///
+    /// # Errors
+    /// [`NoteKeyError::Name`] for a name that is empty, has more than 100 bytes, a blank, a control
+    /// character or a plus sign.
+    pub fn new(name: impl Into<String>, role: Role, key: PublicKey) -> Result<Self, NoteKeyError> {
+        let name = name.into();
+        let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '+';
+        if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain) {
+            Ok(Self { name, role, key })
+        } else {
+            Err(NoteKeyError::Name)
+        }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Who signs with it.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The id of the key, by which a signature names it.
+    pub fn id(&self) -> [u8; 4] {
+        let hash = Sha256::new_with_prefix(&self.name)
+            .chain_update([b'\n', self.role.number()])
+            .chain_update(self.key.as_bytes())
+            .finalize();
+        [hash[0], hash[1], hash[2], hash[3]]
+    }
+
+    /// Whether these are the bytes of a signature of this text: for a log.
+    pub fn has_signed(&self, text: &str, signature: &[u8; 64]) -> bool {
+        self.role == Role::Log && self.key.has_signed(text.as_bytes(), signature)
+    }
+
+    /// Whether this is a cosignature of this text: for a witness.
+    pub fn has_cosigned(&self, text: &str, cosignature: &Cosignature) -> bool {
+        self.role == Role::Witness
+            && self.id() == cosignature.key_id
+            && self.key.has_signed(&cosigned(text, cosignature.time), &cosignature.signature)
+    }
+
+    /// The line of a note with this signature.
+    pub fn line(&self, signature: &[u8]) -> String {
+        let signature = base64::encode(&[&self.id(), signature].concat());
+        format!("\u{2014} {} {signature}\n", self.name)
+    }
+}
+
+impl FromStr for NoteKey {
+    type Err = NoteKeyError;
+
+    fn from_str(text: &str) -> Result<Self, NoteKeyError> {
+        let mut parts = text.trim().splitn(3, '+');
+        let (Some(name), Some(id), Some(key)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(NoteKeyError::Form);
+        };
+        let id: [u8; 4] = hex::decode(id).ok_or(NoteKeyError::Form)?;
+        let key = base64::decode(key).ok_or(NoteKeyError::Form)?;
+        let (number, key) = key.split_first().ok_or(NoteKeyError::Form)?;
+        let role = [Role::Log, Role::Witness].into_iter().find(|role| role.number() == *number);
+        let role = role.ok_or(NoteKeyError::Algorithm(*number))?;
+        let key = PublicKey::try_from(key).map_err(|_| NoteKeyError::Form)?;
+        let key = Self::new(name, role, key)?;
+        if key.id() == id { Ok(key) } else { Err(NoteKeyError::Id) }
+    }
+}
+
+impl fmt::Display for NoteKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, role, key } = self;
+        let key = base64::encode(&[&[role.number()], &key.as_bytes()[..]].concat());
+        write!(f, "{name}+{:08x}+{key}", u32::from_be_bytes(self.id()))
+    }
+}
+
+/// A text that is no name with a key.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoteKeyError {
+    /// The parts are missing or malformed.
+    #[error("a key of a log or witness is written NAME+ID+KEY, as `bandana log-key` printed it; copy it again")]
+    Form,
+    /// The name can't be one.
+    #[error("the name of a log or witness has 1 to 100 bytes, without blanks and plus signs, such as bandana.example/log")]
+    Name,
+    /// The id is not that of name and key.
+    #[error("the name, the id and the key do not fit together; copy all of NAME+ID+KEY again")]
+    Id,
+    /// A kind of signature that Bandana does not know.
+    #[error("the key is for signatures of the kind {0}; Bandana takes Ed25519 of logs (1) and witnesses (4)")]
+    Algorithm(u8),
+}
+
+/// What a log says of itself: how many leaves its tree has, and its root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The name of the log.
+    pub origin: String,
+    /// The number of leaves.
+    pub size: u64,
+    /// The root.
+    pub root: Hash,
+}
+
+impl Checkpoint {
+    /// The text that is signed (C2SP tlog-checkpoint).
+    pub fn text(&self) -> String {
+        let Self { origin, size, root } = self;
+        format!("{origin}\n{size}\n{}\n", base64::encode(root))
+    }
+
+    /// The checkpoint with this text, which has no further lines.
+    pub fn from_text(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let (origin, size, root) = (lines.next()?, lines.next()?, lines.next()?);
+        let root = base64::decode(root)?.try_into().ok()?;
+        let checkpoint = Self { origin: origin.to_owned(), size: size.parse().ok()?, root };
+        // One text for each: no other number of digits, line or end.
+        (checkpoint.text() == text).then_some(checkpoint)
+    }
+}
+
+/// A witness's signature of a checkpoint: that it knew no later one at this time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cosignature {
+    /// See [`NoteKey::id`].
+    pub key_id: [u8; 4],
+    /// When it signed.
+    pub time: UnixSeconds,
+    /// The signature.
+    pub signature: [u8; 64],
+}
+
+impl Cosignature {
+    /// The bytes after the id of the key in the line of a note.
+    pub fn content(&self) -> Vec<u8> {
+        [&self.time.get().to_be_bytes(), &self.signature[..]].concat()
+    }
+
+    /// The cosignature with this content.
+    fn from_content(key_id: [u8; 4], content: &[u8]) -> Option<Self> {
+        let (time, signature) = content.split_first_chunk()?;
+        let time = UnixSeconds::new(u64::from_be_bytes(*time));
+        Some(Self { key_id, time, signature: signature.try_into().ok()? })
+    }
+}
+
+/// The bytes that a witness signs.
+fn cosigned(text: &str, time: UnixSeconds) -> Vec<u8> {
+    format!("cosignature/v1\ntime {}\n{text}", time.get()).into_bytes()
+}
+
+/// A hash as a line of a proof has it, in Base64.
+pub fn write_hash(hash: &Hash) -> String {
+    base64::encode(hash)
+}
+
+/// The hash that [`write_hash`] wrote.
+pub fn read_hash(line: &str) -> Option<Hash> {
+    base64::decode(line)?.try_into().ok()
+}
+
+/// A text with signatures (C2SP signed-note).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The text, with the end of its last line.
+    pub text: String,
+    /// The name, the id of the key and the signature of each line.
+    signatures: Vec<(String, [u8; 4], Vec<u8>)>,
+}
+
+impl Note {
+    /// Reads a note.
+    pub fn parse(note: &str) -> Option<Self> {
+        let (text, lines) = note.rsplit_once("\n\n")?;
+        let signatures = signatures(lines)?;
+        (!signatures.is_empty()).then(|| Self { text: format!("{text}\n"), signatures })
+    }
+
+    /// The signature of a log, if its key has signed the text.
+    pub fn signature(&self, key: &NoteKey) -> Option<[u8; 64]> {
+        let of_key = self.of(key).filter_map(|signature| signature.try_into().ok());
+        { of_key }.find(|signature| key.has_signed(&self.text, signature))
+    }
+
+    /// The latest cosignature of a witness.
+    pub fn cosignature(&self, key: &NoteKey) -> Option<Cosignature> {
+        let read = |content| Cosignature::from_content(key.id(), content);
+        let valid = self.of(key).filter_map(read).filter(|one| key.has_cosigned(&self.text, one));
+        valid.max_by_key(|one| one.time)
+    }
+
+    /// Adds lines with signatures. `None`: one of them is no such line.
+    #[must_use]
+    pub fn with(mut self, lines: &str) -> Option<Self> {
+        self.signatures.extend(signatures(lines)?);
+        Some(self)
+    }
+
+    fn of<'n>(&'n self, key: &NoteKey) -> impl Iterator<Item = &'n [u8]> + use<'n> {
+        let (name, id) = (key.name.clone(), key.id());
+        let of_key = move |(known, key_id, _): &&(String, [u8; 4], Vec<u8>)| *known == name && *key_id == id;
+        self.signatures.iter().filter(of_key).map(|(_, _, signature)| &signature[..])
+    }
+}
+
+fn signatures(lines: &str) -> Option<Vec<(String, [u8; 4], Vec<u8>)>> {
+    let line = |line: &str| {
+        let (name, signature) = line.strip_prefix("\u{2014} ")?.split_once(' ')?;
+        let signature = base64::decode(signature)?;
+        let (id, signature) = signature.split_first_chunk()?;
+        Some((name.to_owned(), *id, signature.to_vec()))
+    };
+    lines.split_terminator('\n').map(line).collect()
+}
+
+#[cfg(feature = "signing")]
+mod signing {
+    use super::{Checkpoint, Cosignature, NoteKey, Role, cosigned};
+    use crate::identity::UnixSeconds;
+    use crate::signing::SigningKey;
+    use crate::transparency::NoteKeyError;
+
+    /// The secret key of a log or a witness, with its name.
+    #[derive(Debug)]
+    pub struct NoteSigner {
+        public: NoteKey,
+        secret: SigningKey,
+    }
+
+    impl NoteSigner {
+        /// A secret key with its name.
+        ///
+        /// # Errors
+        /// As [`NoteKey::new`].
+        pub fn new(
+            name: impl Into<String>,
+            role: Role,
+            secret: SigningKey,
+        ) -> Result<Self, NoteKeyError> {
+            Ok(Self { public: NoteKey::new(name, role, secret.public_key())?, secret })
+        }
+
+        /// The name with the public key.
+        pub fn public(&self) -> &NoteKey {
+            &self.public
+        }
+
+        /// A log's signature of a text. The same text has the same signature.
+        pub fn sign(&self, text: &str) -> [u8; 64] {
+            self.secret.sign_bytes(text.as_bytes())
+        }
+
+        /// A witness's signature of a text at this time.
+        pub fn cosign(&self, text: &str, time: UnixSeconds) -> Cosignature {
+            let signature = self.secret.sign_bytes(&cosigned(text, time));
+            Cosignature { key_id: self.public.id(), time, signature }
+        }
+
+        /// The signed note of a checkpoint: for a log.
+        pub fn note(&self, checkpoint: &Checkpoint) -> String {
+            let text = checkpoint.text();
+            format!("{text}\n{}", self.public.line(&self.sign(&text)))
+        }
+    }
+}
+
+#[cfg(feature = "signing")]
+pub use signing::NoteSigner;
