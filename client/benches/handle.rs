@@ -151,7 +151,8 @@ fn serve(tasks: &mut Tasks, clock: &TurnedClock) -> Result<(), Failure> {
                 let weights = Weights::uniform(&specification.active_arms())?;
                 let policy = Policy { version: 1, weights, time_to_live_seconds: u32::MAX };
                 let (signatures, day) = (Vec::new(), clock.now().day());
-                let fetched = Fetched { specification, signatures, policy, day, store: None, view: None };
+                let fetched =
+                    Fetched { specification, signatures, policy, day, store: None, view: None };
                 tasks.on_fetched(&task, fetched)?;
             }
             Task::Upload(task) => tasks.on_upload_result(task.id(), &UploadOutcome::Accepted)?,

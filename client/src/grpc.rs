@@ -55,9 +55,9 @@ use crate::outbox::{UploadOutcome, UploadTask};
 use crate::shuffled_task::ShuffledTask;
 #[cfg(feature = "relay")]
 use crate::signers::Signers;
+use crate::time::Timestamp;
 #[cfg(feature = "relay")]
 use bandana_shared::transparency::Witnessed;
-use crate::time::Timestamp;
 
 /// Longest time for a call.
 pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(30);

@@ -67,7 +67,14 @@ fn answer(id: &ExperimentId, epsilon: f64, now: Timestamp) -> Result<Fetched, Fa
     )?;
     let weights = Weights::uniform(&specification.active_arms())?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 60 };
-    Ok(Fetched { specification, signatures: Vec::new(), policy, day: now.day(), store: None, view: None })
+    Ok(Fetched {
+        specification,
+        signatures: Vec::new(),
+        policy,
+        day: now.day(),
+        store: None,
+        view: None,
+    })
 }
 
 /// Carries out all tasks that are due. Fetches of "greedy" are answered with too large an epsilon.

@@ -76,6 +76,49 @@ impl RelayProcess {
     }
 }
 
+/// A running witness of public logs on loopback. Dropping it kills the process.
+#[derive(Debug)]
+pub struct WitnessProcess {
+    process: ServerProcess,
+    /// URL for logs.
+    pub url: String,
+}
+
+impl WitnessProcess {
+    /// Starts `program witness` at this address, with more flags; port 0 picks a free one.
+    ///
+    /// # Errors
+    /// When the process can't be started or does not listen in time.
+    pub async fn start_at(
+        address: SocketAddr,
+        flags: &[&str],
+        program: &Path,
+    ) -> anyhow::Result<Self> {
+        let listen = address.to_string();
+        let arguments = ["witness", "--listen", &listen];
+        let arguments: Vec<&OsStr> = arguments.iter().chain(flags).map(OsStr::new).collect();
+        let mut process = ServerProcess::spawn("witness", program, &arguments)?;
+        let url = process.url("witness").await?;
+        Ok(Self { process, url })
+    }
+
+    /// Signals the process to shut down, and waits until it has ended.
+    ///
+    /// # Errors
+    /// When it ends with an error or not in time.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.process.stop().await
+    }
+
+    /// Kills the process, as a power cut would, and waits until it has ended.
+    ///
+    /// # Errors
+    /// When it had ended already.
+    pub async fn kill(self) -> anyhow::Result<()> {
+        self.process.kill().await
+    }
+}
+
 /// Makes the key of a gateway in this folder, and returns its file.
 ///
 /// # Errors

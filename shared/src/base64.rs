@@ -49,7 +49,9 @@ mod tests {
 
     #[test]
     fn every_value_has_one_text() {
-        for malformed in ["Z", "Zg", "Zg=", "Zh==", "Zm9=", "Z===", "====", "Zg==Zg==", "Zm9v\n", "Zm 9v", "-_-_"] {
+        for malformed in [
+            "Z", "Zg", "Zg=", "Zh==", "Zm9=", "Z===", "====", "Zg==Zg==", "Zm9v\n", "Zm 9v", "-_-_",
+        ] {
             assert_eq!(decode(malformed), None, "{malformed}");
         }
     }

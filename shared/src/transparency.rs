@@ -18,9 +18,11 @@ mod key;
 mod tree;
 mod view;
 
-pub use epoch::{Epoch, SIBLINGS_MAX, Subject, epoch_entry, experiment_value, gateway_value, specification_hash};
-pub use key::{Checkpoint, Cosignature, Note, NoteKey, NoteKeyError, Role, read_hash, write_hash};
+pub use epoch::{
+    Epoch, SIBLINGS_MAX, Subject, epoch_entry, experiment_value, gateway_value, specification_hash,
+};
 #[cfg(feature = "signing")]
 pub use key::NoteSigner;
+pub use key::{Checkpoint, Cosignature, Note, NoteKey, NoteKeyError, Role, read_hash, write_hash};
 pub use tree::{Frontier, Hash, leaf_hash, node_hash, root_with_last};
 pub use view::{View, ViewError, WITNESSES_MAX, Witnessed, WitnessedError};

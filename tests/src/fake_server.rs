@@ -347,6 +347,7 @@ impl Device for Questions {
             policy: Some(v1::Policy::from(&serving.policy)),
             server_day: contents.day.get(),
             store_id: contents.store_id(),
+            view: None,
         }))
     }
 

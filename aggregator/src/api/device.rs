@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::device_server::Received;
+use super::gateway::NOT_SAID;
 use super::upload_stream::{Answers, STREAMED_MAX, UploadStream};
 use super::{find, unanswered, unknown, unknown_cell};
 use crate::admission::Admission;
@@ -414,9 +415,7 @@ impl DeviceService {
         let answer = |logged: &LoggedExperiment| {
             answers.answer((&logged.experiment, Some(&logged.view)), moment, budget)
         };
-        log.with(experiment.id(), answer).ok_or_else(|| {
-            Status::unavailable("the server's public log does not say this experiment yet; ask again in a minute")
-        })
+        log.with(experiment.id(), answer).ok_or_else(|| Status::unavailable(NOT_SAID))
     }
 
     pub(super) async fn select_arm(

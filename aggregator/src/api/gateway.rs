@@ -39,6 +39,10 @@ const ANSWERED: [HeaderName; 2] = [CONTENT_TYPE, RETRY_AFTER];
 /// The calls that can come through a relay begin with this.
 const SERVICE: &str = "/bandana.v1.Device/";
 
+/// The answer while the public log does not say what is asked for.
+pub(super) const NOT_SAID: &str =
+    "the server's public log does not say this yet; ask again in a minute";
+
 /// A problem that tells a client to ask for the keys again (RFC 9458, section 5.3).
 const KEY_PROBLEM: &str = concat!(
     r#"{"type":"https://iana.org/assignments/http-problem-types#ohttp-key","#,
@@ -72,8 +76,10 @@ impl Gateway for GatewayService {
     ) -> Result<tonic::Response<GatewayKeys>, Status> {
         let keys = self.keys.as_ref();
         let keys = keys.ok_or_else(|| Status::unimplemented("this server is no gateway"))?;
-        let view = self.log.as_ref().and_then(|log| log.gateway());
-        Ok(tonic::Response::new(GatewayKeys { view, ..keys.message() }))
+        let Some(log) = &self.log else { return Ok(tonic::Response::new(keys.message())) };
+        // A relay would hand on keys without it for a minute.
+        let view = log.gateway().ok_or_else(|| Status::unavailable(NOT_SAID))?;
+        Ok(tonic::Response::new(GatewayKeys { view: Some(view), ..keys.message() }))
     }
 }
 

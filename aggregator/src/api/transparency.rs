@@ -41,7 +41,10 @@ impl TransparencyLog for LogService {
         let read = tokio::task::spawn_blocking(move || page(&reader, first, limit)).await;
         let unread = || Status::unavailable("the log can't be read now; try again later");
         let epochs = read.map_err(|_| unread())?.map_err(|error| {
-            tracing::error!(error = crate::explain::explain(&error), "the public log can't be read");
+            tracing::error!(
+                error = crate::explain::explain(&error),
+                "the public log can't be read"
+            );
             unread()
         })?;
         let store_id = self.1.as_bytes().to_vec().into();

@@ -7,18 +7,18 @@ use anyhow::Context as _;
 use bandana_shared::identity::{ExperimentId, StoreId, UnixSeconds};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::transparency::{
-    Checkpoint, Epoch, Frontier, Hash, Note, NoteKey, Role, Subject, experiment_value, gateway_value,
-    leaf_hash, read_hash, write_hash,
+    Checkpoint, Epoch, Frontier, Hash, Note, NoteKey, Role, Subject, experiment_value,
+    gateway_value, leaf_hash, read_hash, write_hash,
 };
 use bandana_shared::wire::v1::transparency_log_client::TransparencyLogClient;
 use bandana_shared::wire::v1::{ListEpochsRequest, ListEpochsResponse, LogEpoch, LogItem};
 use clap::{Args, Subcommand, ValueHint};
 use serde::{Deserialize, Serialize};
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::{Endpoint, Uri};
 
 use super::connection::block_on;
 use super::{say, say_json};
-use crate::operator_client::{ConnectError, PATIENCE, TlsSource, Wait};
+use crate::operator_client::{ConnectError, PATIENCE, Patient, TlsSource, Wait};
 use crate::outgoing::noticing_silence;
 use crate::views::failure::Failure;
 use crate::views::table::visible;
@@ -114,7 +114,9 @@ impl LogView {
         let latest = UnixSeconds::new(self.latest_unix_seconds);
         let mut text = format!(
             "{}: {} epochs, the latest of {latest}; {} read now, all as they must be\n",
-            visible(&self.log), self.epochs, self.read
+            visible(&self.log),
+            self.epochs,
+            self.read
         );
         if self.without_content > 0 {
             let more = format!("{} of them have only their hash left\n", self.without_content);
@@ -164,12 +166,13 @@ impl Check {
             let asked = client.list_epochs(ListEpochsRequest { first, limit: PAGE });
             let answer = tokio::time::timeout(PATIENCE, asked).await;
             let answer = answer.context("the server does not answer")?;
-            Ok(answer.map_err(Failure::Declined)?.into_inner())
+            Ok(answer.map_err(|status| Failure::Declined(Box::new(status)))?.into_inner())
         };
         let wrong = |what: String| anyhow::Error::from(Failure::Refused(what));
         let first = ask(log.size()).await?;
         let note = Note::parse(&first.checkpoint);
-        let note = note.ok_or_else(|| wrong("the server shows no checkpoint of its log".to_owned()))?;
+        let note =
+            note.ok_or_else(|| wrong("the server shows no checkpoint of its log".to_owned()))?;
         if note.signature(&self.log).is_none() {
             return Err(wrong("the checkpoint is not signed by this log's key".to_owned()));
         }
@@ -183,7 +186,7 @@ impl Check {
         }
         let store = StoreId::try_from(&first.store_id[..])
             .map_err(|_| wrong("the server does not name its store".to_owned()))?;
-        let mut reading = Reading { store, ..Reading::new(self.log.to_string()) };
+        let mut reading = Reading { store, ..Reading::new(self.log.name().to_owned()) };
         let mut page = first.epochs;
         while log.size() < checkpoint.size {
             if page.is_empty() {
@@ -214,7 +217,7 @@ impl Check {
         Ok((view, log))
     }
 
-    async fn channel(&self) -> Result<Channel, ConnectError> {
+    async fn channel(&self) -> Result<Patient, ConnectError> {
         let endpoint = self.tls.apply(Endpoint::from(self.server.clone()))?;
         let endpoint = noticing_silence(endpoint.connect_timeout(PATIENCE).timeout(PATIENCE));
         self.wait.connect(&endpoint).await.map_err(|source| {
@@ -243,20 +246,24 @@ impl Reading {
         if number != log.size() {
             return Err(format!("epoch {} comes where {} must", number, log.size()));
         }
-        let entry: Hash = epoch.entry[..].try_into().map_err(|_| format!("epoch {number} has no entry"))?;
-        if epoch.items.is_empty() {
+        let entry: Hash =
+            epoch.entry[..].try_into().map_err(|_| format!("epoch {number} has no entry"))?;
+        let time = UnixSeconds::new(epoch.unix_seconds);
+        if epoch.items.is_empty() && Epoch::new(time, []).entry() != entry {
             self.view.without_content += 1;
         } else {
             let values = epoch.items.iter().map(|item| self.value(item));
             let values: Option<Vec<(Hash, Hash)>> = values.collect();
-            let says = values.map(|values| Epoch::new(UnixSeconds::new(epoch.unix_seconds), values));
+            let says = values.map(|values| Epoch::new(time, values));
             if says.map(|says| says.entry()) != Some(entry) {
                 return Err(format!("epoch {number} does not say what its entry in the log says"));
             }
             for item in epoch.items.iter().filter(|item| !item.experiment_id.is_empty()) {
                 let id = &item.experiment_id;
                 let seen = self.view.experiments.entry(id.clone()).or_default();
-                if self.values.insert(id.clone(), item.value.to_vec()).as_deref() != Some(&item.value) {
+                if self.values.insert(id.clone(), item.value.to_vec()).as_deref()
+                    != Some(&item.value)
+                {
                     seen.policies += 1;
                     seen.weights.clone_from(&item.weights);
                 }
@@ -264,7 +271,8 @@ impl Reading {
         }
         if let Some(before) = self.before {
             let apart = epoch.unix_seconds.checked_sub(before);
-            let apart = apart.ok_or_else(|| format!("epoch {number} is earlier than the one before"))?;
+            let apart =
+                apart.ok_or_else(|| format!("epoch {number} is earlier than the one before"))?;
             let shortest = self.view.shortest_seconds;
             self.view.shortest_seconds = Some(shortest.map_or(apart, |known| known.min(apart)));
         }

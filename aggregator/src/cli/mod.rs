@@ -123,7 +123,10 @@ enum Command {
 /// The commands by what they are for, as the help lists them.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Serve", &["init", "serve", "check-config", "default-config", "relay", "witness"]),
-    ("Experiments", &["experiment", "estimate", "watch", "plan", "doctor", "audit", "trusted", "log"]),
+    (
+        "Experiments",
+        &["experiment", "estimate", "watch", "plan", "doctor", "audit", "trusted", "log"],
+    ),
     ("Keys and access", &["keys", "sign", "token", "app-key", "gateway-key", "log-key"]),
     ("Data sets", &["query"]),
     ("Store", &["backup", "verify", "seal", "watermark"]),

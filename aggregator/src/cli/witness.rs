@@ -41,10 +41,20 @@ pub(super) struct WitnessCommand {
     listen: SocketAddr,
     /// Certificate, with those that lead to its root, in PEM. Without it, callers are answered in
     /// the clear, as behind a proxy.
-    #[arg(long, value_name = "FILE", env = "BANDANA_WITNESS_TLS_CERTIFICATE", requires = "tls_key")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "BANDANA_WITNESS_TLS_CERTIFICATE",
+        requires = "tls_key"
+    )]
     tls_certificate: Option<PathBuf>,
     /// Key of that certificate, in PEM.
-    #[arg(long, value_name = "FILE", env = "BANDANA_WITNESS_TLS_KEY", requires = "tls_certificate")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "BANDANA_WITNESS_TLS_KEY",
+        requires = "tls_certificate"
+    )]
     tls_key: Option<PathBuf>,
     /// Connections at the same time: 1 to 1000000.
     #[arg(long, value_name = "NUMBER", env = "BANDANA_WITNESS_CONNECTIONS", default_value_t = 1000,

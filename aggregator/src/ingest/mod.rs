@@ -23,8 +23,8 @@ pub(crate) use writer::Today;
 pub use writer::{Writer, WriterError};
 
 use crate::store::{
-    CuratorChange, EpochToAdd, ExperimentState, OpenFiles, RecordError, StoreError, StoreRefusal, Transition,
-    TrustedChange, WrittenRecord,
+    CuratorChange, EpochToAdd, ExperimentState, OpenFiles, RecordError, StoreError, StoreRefusal,
+    Transition, TrustedChange, WrittenRecord,
 };
 use bandana_learners::LearnerConfig;
 use bandana_learners::LearnerError;

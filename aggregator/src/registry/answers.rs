@@ -58,8 +58,7 @@ impl ExperimentAnswers {
         }
         let answer = encode(serving, view, moment);
         let (serving, is_logged) = (Arc::clone(serving), view.is_some());
-        let newer =
-            Encoded { serving, is_logged, server_day, signatures, answer: answer.clone() };
+        let newer = Encoded { serving, is_logged, server_day, signatures, answer: answer.clone() };
         if let Some(older) = self.0.swap(Some(Arc::new(newer))) {
             older.answer.retire(budget);
         }
@@ -67,11 +66,7 @@ impl ExperimentAnswers {
     }
 }
 
-fn encode(
-    serving: &PublishedExperiment,
-    view: Option<&v1::View>,
-    moment: Moment<'_>,
-) -> Shared {
+fn encode(serving: &PublishedExperiment, view: Option<&v1::View>, moment: Moment<'_>) -> Shared {
     let signatures = unexpired(serving, moment.now);
     Shared::of(&GetExperimentResponse {
         experiment: Some(experiment_with_signatures(&serving.specification, signatures)),

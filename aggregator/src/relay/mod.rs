@@ -35,8 +35,8 @@ use crate::transport::{ConnectionLimits, Listener};
 use addresses::Addresses;
 use forward::Forwarder;
 use shuffle::Shuffle;
-pub(crate) use witness::{WitnessServer, WitnessServerSettings};
 pub use shuffle::{ShuffleError, ShuffleLimits, ShuffleSettings};
+pub(crate) use witness::{WitnessServer, WitnessServerSettings};
 
 /// The least memory that may be held for callers, in bytes.
 const MEMORY_MIN: usize = 16 << 20;

@@ -156,8 +156,9 @@ impl ClosedServices {
             budget.clone(),
         );
         let exports = Exports::new(reader.clone(), budget.clone());
-        let epochs = TransparencyLogServer::new(LogService::new(log.clone(), reader.clone(), store))
-            .max_decoding_message_size(UPLOAD_BYTES_MAX);
+        let epochs =
+            TransparencyLogServer::new(LogService::new(log.clone(), reader.clone(), store))
+                .max_decoding_message_size(UPLOAD_BYTES_MAX);
         let device = DeviceService::new(
             Arc::clone(&registry),
             ingest.clone(),

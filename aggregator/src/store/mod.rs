@@ -40,9 +40,9 @@ pub(crate) use error::damaged;
 use error::postgres;
 pub use error::{DamageError, DatabaseError, OpenError, Outcome, StoreError, StoreRefusal};
 pub use group::{Delta, GroupRow};
-pub use log::{EpochToAdd, StoredEpoch};
 use group::{StoredDeltas, revision_and_arm, stored_arm};
 pub(crate) use layers::overlaps;
+pub use log::{EpochToAdd, StoredEpoch};
 pub(crate) use postgres::{
     ChangeFeed, Handover, Heartbeat, Letter, PgConnection, Pulse, Settled, Slot, Target, Waits,
 };

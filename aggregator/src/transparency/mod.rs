@@ -18,7 +18,7 @@ use bandana_shared::transparency::{NoteKey, NoteSigner, Role, WITNESSES_MAX};
 use thiserror::Error;
 use tonic::transport::Endpoint;
 
-pub use key_file::LogKeyError;
+use key_file::LogKeyError;
 pub(crate) use publisher::{Publisher, PublisherParts};
 pub(crate) use served::{LoggedExperiment, Served};
 
@@ -94,7 +94,9 @@ fn read_witnesses(path: &Path) -> Result<Vec<WitnessAddress>, LogError> {
         })?;
         let key: NoteKey = key.parse().map_err(|error| wrong(explain(&error)))?;
         if key.role() != Role::Witness {
-            return Err(wrong("this is the key of a log, and a witness has another one".to_owned()));
+            return Err(wrong(
+                "this is the key of a log, and a witness has another one".to_owned(),
+            ));
         }
         if witnesses.iter().any(|known| known.key == key) {
             return Err(wrong(format!("the witness {} is there twice", key.name())));
@@ -157,7 +159,9 @@ pub enum LogError {
         witnesses: usize,
     },
     /// The quorum can't be met.
-    #[error("a quorum of {quorum} can't be had of {witnesses} witnesses; name more, or ask for fewer")]
+    #[error(
+        "a quorum of {quorum} can't be had of {witnesses} witnesses; name more, or ask for fewer"
+    )]
     Quorum {
         /// The quorum.
         quorum: usize,

@@ -143,9 +143,10 @@ impl Publisher {
     async fn turn(&mut self) -> Result<(), PublishError> {
         self.catch_up().await?;
         let now = self.clock.unix_seconds();
-        let is_time = self.last.as_ref().is_none_or(|last| {
-            now.saturating_sub(last.stored.time.get()) >= self.epoch.as_secs()
-        });
+        let is_time = self
+            .last
+            .as_ref()
+            .is_none_or(|last| now.saturating_sub(last.stored.time.get()) >= self.epoch.as_secs());
         if is_time {
             self.grow(now).await?;
         }
@@ -195,7 +196,11 @@ impl Publisher {
     /// Adds an epoch, if anything has changed.
     async fn grow(&mut self, now: u64) -> Result<(), PublishError> {
         let items = self.items(now);
-        if self.last.as_ref().is_some_and(|last| last.items == items) {
+        let is_the_same = match &self.last {
+            Some(last) => last.items == items,
+            None => items.is_empty(),
+        };
+        if is_the_same {
             return Ok(());
         }
         let before = self.last.as_ref().map(|last| last.stored.log.clone()).unwrap_or_default();
@@ -252,8 +257,8 @@ impl Publisher {
         let specification = &serving.specification;
         let digest = specification.digest();
         if let Some(before) = before.filter(|before| before.digest == digest.as_bytes()[..]) {
-            let is_kept = specification.participation().sticky.is_some()
-                || specification.batch().is_some();
+            let is_kept =
+                specification.participation().sticky.is_some() || specification.batch().is_some();
             let is_young = now.saturating_sub(before.since_unix_seconds) < BETWEEN_KEPT_POLICIES;
             let is_the_same = before.policy_version == serving.policy.version;
             if is_the_same || (is_kept && is_young && !specification.is_simulation()) {
@@ -348,7 +353,11 @@ impl Publisher {
         if now.is_empty() {
             tracing::info!(witness = name, "the witness cosigns the public log again");
         } else {
-            tracing::error!(witness = name, error = now, "a witness does not cosign the public log");
+            tracing::error!(
+                witness = name,
+                error = now,
+                "a witness does not cosign the public log"
+            );
         }
     }
 
@@ -391,10 +400,7 @@ impl Publisher {
     }
 
     /// An experiment in the state that the log says.
-    fn published_as(
-        &self,
-        item: &LogItem,
-    ) -> Result<Option<PublishedExperiment>, PublishError> {
+    fn published_as(&self, item: &LogItem) -> Result<Option<PublishedExperiment>, PublishError> {
         let wrong = || PublishError::Item(item.experiment_id.clone());
         let digest = Digest::try_from(&item.digest[..]).map_err(|_| wrong())?;
         let Some(revision) = self.registry.by_digest(digest) else { return Ok(None) };
@@ -412,7 +418,10 @@ impl Publisher {
         let serving = revision.experiment.serving();
         let policy = Arc::new(policy);
         if serving.specification.digest() == digest {
-            return Ok(Some(PublishedExperiment { policy, ..PublishedExperiment::clone(&serving) }));
+            return Ok(Some(PublishedExperiment {
+                policy,
+                ..PublishedExperiment::clone(&serving)
+            }));
         }
         // A later revision, which the next epoch says, has other signatures. What is served already
         // has those of this one.

@@ -183,7 +183,11 @@ impl Witness {
                     offered = %note.text.replace('\n', " "),
                     "a log is not what it was: it shows two views, or went back"
                 );
-                return Err(if known.size == checkpoint.size { Refused::Size(size) } else { Refused::Proof });
+                return Err(if known.size == checkpoint.size {
+                    Refused::Size(size)
+                } else {
+                    Refused::Proof
+                });
             }
         } else if !proof.is_empty() || checkpoint.size == 0 {
             return Err(Refused::Proof);
@@ -262,8 +266,12 @@ enum Refused {
 impl Refused {
     fn response(self) -> Response<PageBody> {
         let (status, text) = match self {
-            Self::Malformed => (StatusCode::BAD_REQUEST, "this is no checkpoint to add\n".to_owned()),
-            Self::Unknown => (StatusCode::NOT_FOUND, "this witness does not watch this log\n".to_owned()),
+            Self::Malformed => {
+                (StatusCode::BAD_REQUEST, "this is no checkpoint to add\n".to_owned())
+            }
+            Self::Unknown => {
+                (StatusCode::NOT_FOUND, "this witness does not watch this log\n".to_owned())
+            }
             Self::Signature => (StatusCode::FORBIDDEN, "the log has not signed this\n".to_owned()),
             Self::Size(size) => (StatusCode::CONFLICT, format!("{size}\n")),
             Self::Proof => {

@@ -34,7 +34,14 @@ fn fetched(id: &ExperimentId) -> Result<Fetched, Failure> {
     })?;
     let weights = Weights::uniform(&[true, true])?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 1000 };
-    Ok(Fetched { specification, signatures: Vec::new(), policy, day: Day::new(1), store: None, view: None })
+    Ok(Fetched {
+        specification,
+        signatures: Vec::new(),
+        policy,
+        day: Day::new(1),
+        store: None,
+        view: None,
+    })
 }
 
 /// Runs `step`, and runs it again with more words if they ran out. Counts how often they did.

@@ -308,7 +308,8 @@ mod tests {
         let policy =
             Policy { version: 1, weights: Weights::uniform(&[true])?, time_to_live_seconds: 60 };
         let day = bandana.shared.now().day();
-        let fetched = Fetched { specification, signatures: Vec::new(), policy, day, store: None, view: None };
+        let fetched =
+            Fetched { specification, signatures: Vec::new(), policy, day, store: None, view: None };
         tasks.on_fetched(&FetchTask::new(experiment.id().clone()), fetched)?;
         let choice = experiment.choose();
         assert!(bandana.shared.write_pending(), "a choice can be sent for once it is written");

@@ -178,6 +178,10 @@ fn advice(refusal: &Refusal) -> &'static str {
             "have the experiment created anew with a longer one, or accept a shorter one in the app"
         }
         Refusal::Signature(_) => "have the newest revision signed by a key that the app pins",
+        Refusal::Log(_) => {
+            "see docs/transparency.md: the server may show this device something of its own, or its \
+             witnesses do not answer, or the device's clock is wrong"
+        }
         Refusal::Digest(_) => "pin the new specification in the next release of the app",
         Refusal::Revision { .. } | Refusal::Changed => {
             "ask the server's operator: its store may be an older copy, or another one"

@@ -96,6 +96,7 @@ fn answer(specification: Specification, day: u32) -> Result<Fetched, Failure> {
         policy,
         day: self::day(day),
         store: Some(STORE),
+        view: None,
     })
 }
 

@@ -71,7 +71,7 @@ impl Gateway for Fake {
         self.calls().asked_for_keys += 1;
         let key_configurations = self.keys.configurations().to_vec().into();
         let signatures = self.signature.clone();
-        Ok(Response::new(v1::GatewayKeys { key_configurations, signatures }))
+        Ok(Response::new(v1::GatewayKeys { key_configurations, signatures, view: None }))
     }
 }
 
@@ -108,6 +108,7 @@ impl Device for Fake {
             policy: Some(v1::Policy { version: 1, weights, time_to_live_seconds: 60 }),
             server_day: SystemClock.now().day().get(),
             store_id: STORE.as_bytes().to_vec().into(),
+            view: None,
         }))
     }
 

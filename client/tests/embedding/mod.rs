@@ -157,7 +157,14 @@ fn fetched(specification: &Specification, now: Timestamp) -> Result<Fetched, Fai
     let weights = Weights::uniform(&specification.active_arms())?;
     let policy = Policy { version: 1, weights, time_to_live_seconds: 60 };
     let specification = specification.clone();
-    Ok(Fetched { specification, signatures: Vec::new(), policy, day: now.day(), store: None, view: None })
+    Ok(Fetched {
+        specification,
+        signatures: Vec::new(),
+        policy,
+        day: now.day(),
+        store: None,
+        view: None,
+    })
 }
 
 /// Answers every fetch, accepts every upload, and returns the uploads.

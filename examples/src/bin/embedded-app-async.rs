@@ -60,14 +60,15 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (app, key) = (directory.path().join("app"), arguments.app_key.as_ref());
     let ready = embedding::app(&place.url(), &app, &clock, key)?;
     let (bandana, driver) = ready.driver();
-    let work = tokio::spawn(driver.run());
     let headline = bandana.experiment(EXPERIMENT)?;
 
     println!("{}", Line::HEAD);
     let note = |event: &str, choice: Option<&Choice>| {
         println!("{}", Line::new(event, choice, &bandana.status()));
     };
+    // Before the driver works there is no policy.
     note("start", Some(&headline.draw()));
+    let work = tokio::spawn(driver.run());
     let mut choice = first_arm(&headline).await?;
     for reader in 1..=READERS {
         choice.reward(reaction(choice.label_or("")));

@@ -156,7 +156,10 @@ fn root(values: &[(&Hash, &Hash)], depth: usize) -> Hash {
     }
 }
 
-fn split<'v, 'h>(values: &'v [(&'h Hash, &'h Hash)], depth: usize) -> (&'v [(&'h Hash, &'h Hash)], &'v [(&'h Hash, &'h Hash)]) {
+fn split<'v, 'h>(
+    values: &'v [(&'h Hash, &'h Hash)],
+    depth: usize,
+) -> (&'v [(&'h Hash, &'h Hash)], &'v [(&'h Hash, &'h Hash)]) {
     values.split_at(values.partition_point(|(key, _)| !digit(key, depth)))
 }
 
@@ -170,7 +173,9 @@ mod tests {
     use super::*;
 
     fn values(count: u32) -> Vec<(Hash, Hash)> {
-        let hash = |number: u32, kind: u8| Sha256::new_with_prefix([kind]).chain_update(number.to_be_bytes()).finalize().into();
+        let hash = |number: u32, kind: u8| {
+            Sha256::new_with_prefix([kind]).chain_update(number.to_be_bytes()).finalize().into()
+        };
         (0..count).map(|number| (hash(number, 0), hash(number, 1))).collect()
     }
 
@@ -183,7 +188,10 @@ mod tests {
             for (key, value) in &values {
                 let siblings = epoch.siblings(key);
                 assert_eq!(epoch_entry(time, key, value, &siblings), Some(epoch.entry()));
-                assert_ne!(epoch_entry(UnixSeconds::new(8), key, value, &siblings), Some(epoch.entry()));
+                assert_ne!(
+                    epoch_entry(UnixSeconds::new(8), key, value, &siblings),
+                    Some(epoch.entry())
+                );
                 assert_ne!(epoch_entry(time, key, &[0; 32], &siblings), Some(epoch.entry()));
                 for (other, _) in values.iter().filter(|(other, _)| other != key) {
                     assert_ne!(epoch_entry(time, other, value, &siblings), Some(epoch.entry()));
@@ -199,6 +207,9 @@ mod tests {
         let epoch = Epoch::new(UnixSeconds::new(7), values);
         // Nobody finds such names; a device would refuse them.
         assert_eq!(epoch.siblings(&near(1)).len(), 256);
-        assert_eq!(epoch_entry(UnixSeconds::new(7), &near(1), &[2; 32], &epoch.siblings(&near(1))), None);
+        assert_eq!(
+            epoch_entry(UnixSeconds::new(7), &near(1), &[2; 32], &epoch.siblings(&near(1))),
+            None
+        );
     }
 }

@@ -143,16 +143,22 @@ impl fmt::Display for NoteKey {
 #[non_exhaustive]
 pub enum NoteKeyError {
     /// The parts are missing or malformed.
-    #[error("a key of a log or witness is written NAME+ID+KEY, as `bandana log-key` printed it; copy it again")]
+    #[error(
+        "a key of a log or witness is written NAME+ID+KEY, as `bandana log-key` printed it; copy it again"
+    )]
     Form,
     /// The name can't be one.
-    #[error("the name of a log or witness has 1 to 100 bytes, without blanks and plus signs, such as bandana.example/log")]
+    #[error(
+        "the name of a log or witness has 1 to 100 bytes, without blanks and plus signs, such as bandana.example/log"
+    )]
     Name,
     /// The id is not that of name and key.
     #[error("the name, the id and the key do not fit together; copy all of NAME+ID+KEY again")]
     Id,
     /// A kind of signature that Bandana does not know.
-    #[error("the key is for signatures of the kind {0}; Bandana takes Ed25519 of logs (1) and witnesses (4)")]
+    #[error(
+        "the key is for signatures of the kind {0}; Bandana takes Ed25519 of logs (1) and witnesses (4)"
+    )]
     Algorithm(u8),
 }
 
@@ -264,7 +270,8 @@ impl Note {
 
     fn of<'n>(&'n self, key: &NoteKey) -> impl Iterator<Item = &'n [u8]> + use<'n> {
         let (name, id) = (key.name.clone(), key.id());
-        let of_key = move |(known, key_id, _): &&(String, [u8; 4], Vec<u8>)| *known == name && *key_id == id;
+        let of_key =
+            move |(known, key_id, _): &&(String, [u8; 4], Vec<u8>)| *known == name && *key_id == id;
         self.signatures.iter().filter(of_key).map(|(_, _, signature)| &signature[..])
     }
 }

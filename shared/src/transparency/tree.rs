@@ -81,7 +81,9 @@ impl Frontier {
     /// The root of the tree; of an empty one the hash of nothing.
     pub fn root(&self) -> Hash {
         let from_right = self.roots.iter().rev().copied();
-        from_right.reduce(|right, left| node_hash(&left, &right)).unwrap_or_else(|| Sha256::digest([]).into())
+        from_right
+            .reduce(|right, left| node_hash(&left, &right))
+            .unwrap_or_else(|| Sha256::digest([]).into())
     }
 
     /// The nodes beside the way from the leaf that comes next to the root that the tree has then:
@@ -103,7 +105,14 @@ impl Frontier {
 
     /// The algorithm SUBPROOF of the RFC, for the tree over the leaves from `start` to `end`, of which
     /// those before `old` are the earlier tree's.
-    fn prove(&self, later: &[Hash], (start, old): (u64, u64), end: u64, is_whole: bool, proof: &mut Vec<Hash>) {
+    fn prove(
+        &self,
+        later: &[Hash],
+        (start, old): (u64, u64),
+        end: u64,
+        is_whole: bool,
+        proof: &mut Vec<Hash>,
+    ) {
         if old == end {
             if !is_whole {
                 proof.push(self.subtree(later, start, end));
@@ -122,7 +131,8 @@ impl Frontier {
 
     /// The root over some leaves: all are later ones, or they are those below one of the roots.
     fn subtree(&self, later: &[Hash], start: u64, end: u64) -> Hash {
-        let place = |leaf: u64| usize::try_from(leaf.saturating_sub(self.size)).unwrap_or(usize::MAX);
+        let place =
+            |leaf: u64| usize::try_from(leaf.saturating_sub(self.size)).unwrap_or(usize::MAX);
         if start >= self.size {
             let mut tree = Self::default();
             later.iter().take(place(end)).skip(place(start)).for_each(|leaf| tree.push(*leaf));
@@ -182,7 +192,11 @@ mod tests {
             assert_eq!(Frontier::new(whole.size(), whole.roots().to_vec()), Some(whole));
             for old in 1..size {
                 let expected = subproof(old, &leaves[..size], true);
-                assert_eq!(tree(&leaves[..old]).consistency(&leaves[old..size]), expected, "{old} of {size}");
+                assert_eq!(
+                    tree(&leaves[..old]).consistency(&leaves[old..size]),
+                    expected,
+                    "{old} of {size}"
+                );
             }
             assert!(tree(&leaves[..size]).consistency(&[]).is_empty());
             assert!(Frontier::default().consistency(&leaves[..size]).is_empty());
@@ -200,7 +214,10 @@ mod tests {
             for other in &leaves[..size - 1] {
                 assert_ne!(root_with_last(*other, count, &path), Some(expected));
             }
-            assert_eq!(root_with_last(leaves[size - 1], count, &[&path[..], &[[0; 32]]].concat()), None);
+            assert_eq!(
+                root_with_last(leaves[size - 1], count, &[&path[..], &[[0; 32]]].concat()),
+                None
+            );
         }
         assert_eq!(root_with_last(leaves[0], 0, &[]), None);
         assert_eq!(Frontier::new(3, vec![[0; 32]]), None);

@@ -59,14 +59,19 @@ impl Witnessed {
     /// # Errors
     /// [`WitnessedError`] for a key in the wrong place, a witness twice, more than
     /// [`WITNESSES_MAX`] of them, or a quorum of none or more than there are.
-    pub fn new(log: NoteKey, witnesses: Vec<NoteKey>, quorum: usize) -> Result<Self, WitnessedError> {
+    pub fn new(
+        log: NoteKey,
+        witnesses: Vec<NoteKey>,
+        quorum: usize,
+    ) -> Result<Self, WitnessedError> {
         if log.role() != Role::Log {
             return Err(WitnessedError::Log);
         }
         if witnesses.iter().any(|key| key.role() != Role::Witness) {
             return Err(WitnessedError::Witness);
         }
-        let twice = witnesses.iter().enumerate().find(|(place, key)| witnesses[..*place].contains(key));
+        let twice =
+            witnesses.iter().enumerate().find(|(place, key)| witnesses[..*place].contains(key));
         if let Some((_, key)) = twice {
             return Err(WitnessedError::Twice { name: key.name().to_owned() });
         }
@@ -83,7 +88,10 @@ impl Witnessed {
     /// a minute apart there are 60 in an hour.
     #[must_use]
     pub fn fresh_for(self, freshness: Duration) -> Self {
-        Self { freshness: freshness.clamp(Duration::from_mins(10), Duration::from_hours(7 * 24)), ..self }
+        Self {
+            freshness: freshness.clamp(Duration::from_mins(10), Duration::from_hours(7 * 24)),
+            ..self
+        }
     }
 
     /// The log.
@@ -115,11 +123,11 @@ impl Witnessed {
             return Err(ViewError::Other);
         }
         let cosignatures = view.cosignatures.get(..WITNESSES_MAX).unwrap_or(&view.cosignatures);
-        let is_fresh = |one: &&Cosignature| {
-            one.time.get().abs_diff(now.get()) <= self.freshness.as_secs()
-        };
+        let is_fresh =
+            |one: &&Cosignature| one.time.get().abs_diff(now.get()) <= self.freshness.as_secs();
         let fresh: Vec<&Cosignature> = cosignatures.iter().filter(is_fresh).collect();
-        let has_seen = |witness: &&NoteKey| fresh.iter().any(|one| witness.has_cosigned(&text, one));
+        let has_seen =
+            |witness: &&NoteKey| fresh.iter().any(|one| witness.has_cosigned(&text, one));
         let seen = self.witnesses.iter().filter(has_seen).count();
         if seen < self.quorum {
             return Err(ViewError::Quorum { seen, quorum: self.quorum });
@@ -136,10 +144,14 @@ impl Witnessed {
 #[non_exhaustive]
 pub enum WitnessedError {
     /// The key of the log is that of a witness.
-    #[error("the key of the log is one for cosignatures, which a witness makes; give the log's own key")]
+    #[error(
+        "the key of the log is one for cosignatures, which a witness makes; give the log's own key"
+    )]
     Log,
     /// The key of a witness is that of a log.
-    #[error("the key of a witness is one for a log's own signatures; give what `bandana witness` printed")]
+    #[error(
+        "the key of a witness is one for a log's own signatures; give what `bandana witness` printed"
+    )]
     Witness,
     /// A witness is named twice.
     #[error("the witness {name} is named twice; name each once")]
@@ -148,7 +160,9 @@ pub enum WitnessedError {
         name: String,
     },
     /// The quorum can't be met, or too many witnesses are named.
-    #[error("{quorum} of {witnesses} witnesses can't be asked for: name 1 to {WITNESSES_MAX}, and a quorum of 1 up to their number")]
+    #[error(
+        "{quorum} of {witnesses} witnesses can't be asked for: name 1 to {WITNESSES_MAX}, and a quorum of 1 up to their number"
+    )]
     Quorum {
         /// The number of witnesses.
         witnesses: usize,
@@ -162,16 +176,22 @@ pub enum WitnessedError {
 #[non_exhaustive]
 pub enum ViewError {
     /// The answer names no log.
-    #[error("the server keeps no public log, and this app takes only what one says; see docs/transparency.md")]
+    #[error(
+        "the server keeps no public log, and this app takes only what one says; see docs/transparency.md"
+    )]
     Missing,
     /// The nodes are too many or too few.
     #[error("the proof that the public log says this is malformed")]
     Form,
     /// The log that the app pins did not sign that it says this.
-    #[error("the log that this app pins does not say this: it is another log, or this was made for one device")]
+    #[error(
+        "the log that this app pins does not say this: it is another log, or this was made for one device"
+    )]
     Other,
     /// Too few witnesses have seen it lately.
-    #[error("{seen} of the witnesses that this app pins have lately seen what the log says here, and {quorum} must have; also check the clock")]
+    #[error(
+        "{seen} of the witnesses that this app pins have lately seen what the log says here, and {quorum} must have; also check the clock"
+    )]
     Quorum {
         /// How many have.
         seen: usize,
@@ -179,7 +199,9 @@ pub enum ViewError {
         quorum: usize,
     },
     /// The device has seen a later state of the log.
-    #[error("the log has {size} epochs here, and {known} were seen before: this is an earlier state of it")]
+    #[error(
+        "the log has {size} epochs here, and {known} were seen before: this is an earlier state of it"
+    )]
     Earlier {
         /// Its epochs now.
         size: u64,
@@ -217,9 +239,18 @@ mod tests {
         let path = tree.path();
         let epoch = Epoch::new(time, [(SUBJECT, value), ([200; 32], [1; 32])]);
         tree.push(leaf_hash(&epoch.entry()));
-        let text = Checkpoint { origin: log().public().name().to_owned(), size, root: tree.root() }.text();
-        let cosignatures = witnesses.iter().map(|number| witness(*number).cosign(&text, time)).collect();
-        View { size, path, time, siblings: epoch.siblings(&SUBJECT), log_signature: log().sign(&text), cosignatures }
+        let text =
+            Checkpoint { origin: log().public().name().to_owned(), size, root: tree.root() }.text();
+        let cosignatures =
+            witnesses.iter().map(|number| witness(*number).cosign(&text, time)).collect();
+        View {
+            size,
+            path,
+            time,
+            siblings: epoch.siblings(&SUBJECT),
+            log_signature: log().sign(&text),
+            cosignatures,
+        }
     }
 
     fn pinned(quorum: usize) -> Witnessed {
@@ -229,7 +260,8 @@ mod tests {
 
     #[test]
     fn what_log_and_witnesses_signed_is_taken_and_nothing_else() {
-        let check = |view: &View, known| pinned(2).check(Some(view), (&SUBJECT, &VALUE), known, NOW);
+        let check =
+            |view: &View, known| pinned(2).check(Some(view), (&SUBJECT, &VALUE), known, NOW);
         for size in [1, 2, 3, 8, 100] {
             let good = view(size, VALUE, &[1, 3], NOW);
             assert_eq!(check(&good, 0), Ok(size));
@@ -279,7 +311,13 @@ mod tests {
         assert_eq!(of(&witness(1), &witnesses, 1), Err(WitnessedError::Log));
         assert_eq!(of(&log, &[log.public().clone()], 1), Err(WitnessedError::Witness));
         let twice = [witnesses[0].clone(), witnesses[0].clone()];
-        assert_eq!(of(&log, &twice, 1), Err(WitnessedError::Twice { name: "witness.example/1".to_owned() }));
-        assert_eq!(of(&log, &witnesses, 2), Err(WitnessedError::Quorum { witnesses: 1, quorum: 2 }));
+        assert_eq!(
+            of(&log, &twice, 1),
+            Err(WitnessedError::Twice { name: "witness.example/1".to_owned() })
+        );
+        assert_eq!(
+            of(&log, &witnesses, 2),
+            Err(WitnessedError::Quorum { witnesses: 1, quorum: 2 })
+        );
     }
 }

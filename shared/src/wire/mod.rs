@@ -77,7 +77,9 @@ pub mod v1 {
     #[rustfmt::skip]
     mod trusted;
     #[cfg(feature = "services")]
-    pub use self::{curator::*, device::*, gateway::*, operator::*, shuffling::*, transparency::*, trusted::*};
+    pub use self::{
+        curator::*, device::*, gateway::*, operator::*, shuffling::*, transparency::*, trusted::*,
+    };
 }
 
 /// The descriptors of `bandana.v1`, with the comments of `proto/`: an encoded

@@ -14,5 +14,6 @@ mod shuffle;
 mod silent_gateway;
 mod simulation_repeats;
 mod tagging;
+mod transparency;
 mod trusted_device;
 mod users;

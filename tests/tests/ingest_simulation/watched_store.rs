@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bandana_aggregator::store::ValidUpload;
 use bandana_aggregator::store::{
-    AuditEntry, Committed, CuratorChange, DatabaseError, ExpectedState, ExperimentKey,
+    AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState, ExperimentKey,
     ExperimentRecord, ExperimentState, OpenError, Store, StoreError, TrustedChange, Window,
     WrittenRecord,
 };
@@ -165,6 +165,10 @@ impl WatchedStore {
 }
 
 impl Store for WatchedStore {
+    fn add_epoch(&mut self, addition: &EpochToAdd) -> Result<(), StoreError> {
+        self.store.add_epoch(addition)
+    }
+
     fn load(&mut self) -> Result<Vec<ExperimentRecord>, StoreError> {
         let records = self.store.load()?;
         let checked = self.world().recover(&records);

@@ -10,8 +10,9 @@ use bandana_aggregator::registry::Registry;
 use bandana_aggregator::store::ValidUpload;
 use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::store::{
-    AuditAction, AuditEntry, Committed, CuratorChange, DatabaseError, ExpectedState, ExperimentKey,
-    ExperimentRecord, ExperimentState, Store, StoreError, TrustedChange, Window, WrittenRecord,
+    AuditAction, AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState,
+    ExperimentKey, ExperimentRecord, ExperimentState, Store, StoreError, TrustedChange, Window,
+    WrittenRecord,
 };
 use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
@@ -66,6 +67,10 @@ impl Faulty {
 }
 
 impl Store for Faulty {
+    fn add_epoch(&mut self, addition: &EpochToAdd) -> Result<(), StoreError> {
+        self.write(|store| store.add_epoch(addition))
+    }
+
     fn load(&mut self) -> Result<Vec<ExperimentRecord>, StoreError> {
         self.store.load()
     }

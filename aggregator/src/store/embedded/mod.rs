@@ -58,9 +58,9 @@ pub use verify::{verify_directory, verify_file};
 pub use watermark::{Watermark, WatermarkError};
 
 use super::{
-    AuditEntry, Committed, CuratorChange, EpochToAdd, ExpectedState, ExperimentKey, ExperimentRecord,
-    ExperimentState, GroupRow, LearnerConfig, Presence, Store, StoreError, StoreRefusal,
-    TrustedChange, Window, WrittenRecord,
+    AuditEntry, Committed, CuratorChange, EpochToAdd, ExpectedState, ExperimentKey,
+    ExperimentRecord, ExperimentState, GroupRow, LearnerConfig, Presence, Store, StoreError,
+    StoreRefusal, TrustedChange, Window, WrittenRecord,
 };
 use crate::store::{DedupState, ValidUpload, decide};
 

@@ -21,8 +21,10 @@ pub(super) async fn add_epoch(
         WHERE $1 = (SELECT COALESCE(max(number) + 1, 0) FROM log_epoch)
         ON CONFLICT DO NOTHING";
     let (time, entry, roots) = (signed(epoch.time.get()), &epoch.entry[..], epoch.roots());
-    let added = transaction.execute(insert, &[&number, &time, &entry, &roots, &epoch.content]);
-    if added.await.map_err(postgres("committing"))? == 0 {
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+        [&number, &time, &entry, &roots, &epoch.content];
+    let added = transaction.execute(insert, &values).await.map_err(postgres("committing"))?;
+    if added == 0 {
         return Err(StoreError::Refused(StoreRefusal::LogHasGrown));
     }
     let forget = "UPDATE log_epoch SET content = '' WHERE number < $1 AND content <> ''";
@@ -47,9 +49,7 @@ pub(in crate::store) fn epochs(
 ) -> Result<Vec<StoredEpoch>, StoreError> {
     let select = format!("{COLUMNS} WHERE number >= $1 ORDER BY number LIMIT $2");
     let (first, limit) = (signed(first), i64::from(limit));
-    link.run("reading", async |session| {
-        read(&session.client, &select, &[&first, &limit]).await
-    })
+    link.run("reading", async |session| read(&session.client, &select, &[&first, &limit]).await)
 }
 
 async fn read(

@@ -43,10 +43,11 @@ pub(crate) use snapshot::{ChangeFeed, Settled};
 pub use verify::verify_database;
 
 use super::{
-    AuditEntry, AuditQuery, AuditRecord, Committed, CuratorChange, CuratorName, DataSetRecord, EpochToAdd,
-    DatabaseError, DebitRecord, ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState,
-    KeptAnswer, LearnerConfig, Presence, QuestionKey, RevisionTally, SessionRecord, SessionUpdate,
-    Store, StoreError, TrustedChange, TrustedRecord, Window, WrittenRecord, postgres,
+    AuditEntry, AuditQuery, AuditRecord, Committed, CuratorChange, CuratorName, DataSetRecord,
+    DatabaseError, DebitRecord, EpochToAdd, ExpectedState, ExperimentKey, ExperimentRecord,
+    ExperimentState, KeptAnswer, LearnerConfig, Presence, QuestionKey, RevisionTally,
+    SessionRecord, SessionUpdate, Store, StoreError, TrustedChange, TrustedRecord, Window,
+    WrittenRecord, postgres,
 };
 use crate::datasets::fingerprint::FingerprintKey;
 use crate::explain::explain;
