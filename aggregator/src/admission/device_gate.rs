@@ -26,10 +26,11 @@ const NO_PLACE_WAIT: Duration = Duration::from_secs(1);
 
 /// The methods that upload nothing. The gate counts them, before it reads their request. Uploads
 /// are counted when they arrive, since a stream has many.
-const QUESTIONS: [&str; 5] = [
+const QUESTIONS: [&str; 6] = [
     "/bandana.v1.Device/GetExperiment",
     "/bandana.v1.Device/SelectArm",
     "/bandana.v1.Gateway/GetGatewayKeys",
+    "/bandana.v1.TransparencyLog/ListEpochs",
     "/bandana.v1.Trusted/GetTrustedExperiment",
     "/bandana.v1.Trusted/Recommend",
 ];

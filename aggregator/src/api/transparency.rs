@@ -1,13 +1,16 @@
 //! The public log, for whoever watches the server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bandana_shared::identity::StoreId;
 use bandana_shared::wire::v1::transparency_log_server::TransparencyLog;
 use bandana_shared::wire::v1::{ListEpochsRequest, ListEpochsResponse, LogEpoch};
 use prost::Message as _;
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
+use crate::pushback::exhausted;
 use crate::store::{StoreReader, StoredEpoch};
 use crate::transparency::Served;
 
@@ -16,15 +19,30 @@ const EPOCHS_MAX: u32 = 1000;
 const EPOCHS: u32 = 100;
 
 /// Most bytes of an answer, but for a single epoch.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+
+/// Most concurrent readers, each of which holds its answer until that is encoded.
+const READERS_MAX: usize = 4;
+
+/// The delay asked of a caller that finds no place among them.
+const NO_PLACE_WAIT: Duration = Duration::from_secs(2);
+
+/// Epochs that are read at once, if the one before was small, and what small is.
+const READ_AT_ONCE: u32 = 16;
+const SMALL_BYTES: usize = 16 << 10;
 
 /// The service of the log. None: the server keeps none.
 #[derive(Clone, Debug)]
-pub(crate) struct LogService(Option<(Arc<Served>, StoreReader)>, StoreId);
+pub(crate) struct LogService {
+    log: Option<(Arc<Served>, StoreReader)>,
+    store: StoreId,
+    places: Arc<Semaphore>,
+}
 
 impl LogService {
     pub(crate) fn new(log: Option<Arc<Served>>, reader: StoreReader, store: StoreId) -> Self {
-        Self(log.map(|log| (log, reader)), store)
+        let log = log.map(|log| (log, reader));
+        Self { log, store, places: Arc::new(Semaphore::new(READERS_MAX)) }
     }
 }
 
@@ -35,10 +53,18 @@ impl TransparencyLog for LogService {
         request: Request<ListEpochsRequest>,
     ) -> Result<Response<ListEpochsResponse>, Status> {
         let none = || Status::unimplemented("this server keeps no public log");
-        let (log, reader) = self.0.clone().ok_or_else(none)?;
+        let (log, reader) = self.log.clone().ok_or_else(none)?;
+        let busy = "others read the log; ask again in a moment";
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let place = place.map_err(|_| exhausted(busy, NO_PLACE_WAIT))?;
         let ListEpochsRequest { first, limit } = request.into_inner();
         let limit = if limit == 0 { EPOCHS } else { limit.min(EPOCHS_MAX) };
-        let read = tokio::task::spawn_blocking(move || page(&reader, first, limit)).await;
+        let read = tokio::task::spawn_blocking(move || {
+            // Kept when the caller has gone.
+            let _place = place;
+            page(&reader, first, limit)
+        })
+        .await;
         let unread = || Status::unavailable("the log can't be read now; try again later");
         let epochs = read.map_err(|_| unread())?.map_err(|error| {
             tracing::error!(
@@ -47,7 +73,7 @@ impl TransparencyLog for LogService {
             );
             unread()
         })?;
-        let store_id = self.1.as_bytes().to_vec().into();
+        let store_id = self.store.as_bytes().to_vec().into();
         let checkpoint = log.checkpoint();
         Ok(Response::new(ListEpochsResponse { epochs, checkpoint, store_id }))
     }
@@ -59,17 +85,18 @@ fn page(
     first: u64,
     limit: u32,
 ) -> Result<Vec<LogEpoch>, crate::store::StoreError> {
-    let (mut epochs, mut bytes) = (Vec::new(), 0);
+    let (mut epochs, mut bytes, mut at_once) = (Vec::new(), 0, 1);
     while epochs.len() < limit as usize {
         let next = first.saturating_add(epochs.len() as u64);
-        // Few at a time: the content of each may be large.
-        let some = reader.epochs(next, 16)?;
+        let some = reader.epochs(next, at_once)?;
         if some.is_empty() {
             break;
         }
         for epoch in some {
             let epoch = message(epoch);
-            bytes += epoch.encoded_len();
+            let size = epoch.encoded_len();
+            bytes += size;
+            at_once = if size < SMALL_BYTES { READ_AT_ONCE } else { 1 };
             if !epochs.is_empty() && (bytes > ANSWER_BYTES_MAX || epochs.len() >= limit as usize) {
                 return Ok(epochs);
             }

@@ -36,6 +36,7 @@ const METHODS: &[(&str, Access)] = &[
     ("/bandana.v1.Device/SubmitUpload", Access::Devices),
     ("/bandana.v1.Device/SubmitUploads", Access::Devices),
     ("/bandana.v1.Gateway/GetGatewayKeys", Access::Devices),
+    ("/bandana.v1.TransparencyLog/ListEpochs", Access::Devices),
     // Of relays; an aggregator has no such service.
     ("/bandana.v1.Shuffler/SubmitShuffled", Access::Devices),
     ("/bandana.v1.Trusted/GetTrustedExperiment", Access::Devices),
@@ -221,6 +222,7 @@ mod tests {
                 "/bandana.v1.Device/",
                 "/bandana.v1.Gateway/",
                 "/bandana.v1.Shuffler/",
+                "/bandana.v1.TransparencyLog/",
                 "/bandana.v1.Trusted/",
             ];
             let is_of_devices = of_devices.iter().any(|service| path.starts_with(service));

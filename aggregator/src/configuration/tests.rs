@@ -72,6 +72,12 @@ listen = \"127.0.0.1:7302\" # default
 [curator]
 # directory # not set
 
+[log]
+# key_file # not set
+# witnesses_file # not set
+# quorum # not set
+epoch_seconds = 60 # default
+
 [telemetry]
 log_format = \"text\" # default
 # log_filter # not set

@@ -101,12 +101,12 @@ pub(super) enum CosigningError {
     Behind,
     #[error(
         "it knows {known} epochs, and this store has {size}: the store is an older copy. Devices take \
-         nothing from it; see \"The log went back\" in the runbook"
+         nothing from it; see \"If the log went back\" in docs/transparency.md"
     )]
     Ahead { known: u64, size: u64 },
     #[error(
         "it has seen another log under this name with {size} epochs: two stores are used with one key. \
-         Devices take nothing that it has not cosigned; see \"The log went back\" in the runbook"
+         Devices take nothing that it has not cosigned; see \"If the log went back\" in docs/transparency.md"
     )]
     Other { size: u64 },
     #[error("it refuses, with status {0}")]

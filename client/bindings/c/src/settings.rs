@@ -3,7 +3,9 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null;
 
-use bandana_bindings::{Configuration, Metric, RefusalTerms, RewardTerms, Segment, Store};
+use bandana_bindings::{
+    Configuration, LogTerms, Metric, RefusalTerms, RewardTerms, Segment, Store,
+};
 
 use crate::text::{array, bytes, read};
 
@@ -79,6 +81,12 @@ pub struct bandana_settings {
     pub operator_key: *const c_char,
     /// The public key of a witness, who must have signed too; NULL, the default: none.
     pub witness_key: *const c_char,
+    /// The key of the public log that must say what a server tells; NULL, the default: it need not.
+    pub log_key: *const c_char,
+    /// The keys of its witnesses, separated by blanks.
+    pub log_witnesses: *const c_char,
+    /// How many of them must have seen what the log says; 0, the default: more than half.
+    pub log_quorum: u32,
     /// The most that all reports of a window may cost, in nats. Default: 5.
     pub window_budget: f64,
     /// Days of the window, 1 to 31. Default: 7.
@@ -136,6 +144,9 @@ pub extern "C" fn bandana_default_settings() -> bandana_settings {
         epsilon_max: 1.0,
         operator_key: null(),
         witness_key: null(),
+        log_key: null(),
+        log_witnesses: null(),
+        log_quorum: 0,
         window_budget: 5.0,
         window_days: 7,
         lifetime_budget: 20.0,
@@ -225,11 +236,17 @@ pub(crate) unsafe fn configuration(settings: &bandana_settings) -> Result<Config
     if let [None, Some(_)] = keys {
         return Err("signers: a witness's key is given without the operator's".into());
     }
+    let log_witnesses = given(settings.log_witnesses)?.unwrap_or_default();
     Ok(Configuration {
         store,
         rewards,
         epsilon_max: settings.epsilon_max,
         signers: keys.into_iter().flatten().collect(),
+        log: given(settings.log_key)?.map(|key| LogTerms {
+            key,
+            witnesses: log_witnesses.split_whitespace().map(str::to_owned).collect(),
+            quorum: (settings.log_quorum > 0).then_some(settings.log_quorum),
+        }),
         window_budget: settings.window_budget,
         window_days: settings.window_days,
         lifetime_budget: settings.lifetime_budget,

@@ -13,7 +13,34 @@ use bandana_shared::identity::ExperimentId;
 use bandana_shared::participation::Millionths;
 use bandana_shared::refusals;
 use bandana_shared::rewards::{RewardRange, Rewards};
+use bandana_shared::transparency::{NoteKey, NoteKeyError, Witnessed};
 use thiserror::Error;
+
+/// The public log of a server, and the witnesses who must have seen what it says.
+#[derive(Clone, Debug)]
+pub struct LogTerms {
+    /// The log's key, as `bandana log-key` printed it.
+    pub key: String,
+    /// The witnesses' keys, 1 to 8.
+    pub witnesses: Vec<String>,
+    /// How many of them must have seen it; `None`: more than half.
+    pub quorum: Option<u32>,
+}
+
+impl LogTerms {
+    fn witnessed(&self) -> Result<Witnessed, SetupError> {
+        let refused = |message: String| SetupError::Log { message };
+        let key = |key: &String| key.parse::<NoteKey>();
+        let malformed = |error: NoteKeyError| refused(error.to_string());
+        let witnesses: Result<Vec<_>, _> = self.witnesses.iter().map(key).collect();
+        let witnesses = witnesses.map_err(malformed)?;
+        let more_than_half = witnesses.len() / 2 + 1;
+        let quorum = self.quorum.map_or(Ok(more_than_half), usize::try_from);
+        let quorum = quorum.unwrap_or(usize::MAX);
+        let log = Witnessed::new(key(&self.key).map_err(malformed)?, witnesses, quorum);
+        log.map_err(|error| refused(error.to_string()))
+    }
+}
 
 /// The settings of a client. They have no defaults but those of [`Self::new`].
 #[derive(Clone, Debug)]
@@ -27,6 +54,8 @@ pub struct Configuration {
     /// Public keys that must have signed every experiment, in hexadecimal: none, the operator's, or the
     /// operator's and a witness's.
     pub signers: Vec<String>,
+    /// The public log that must say what a server tells; `None`: it need not.
+    pub log: Option<LogTerms>,
     /// The most that all reports of `window_days` may cost, in nats.
     pub window_budget: f64,
     /// Days of the window, 1 to 31.
@@ -63,6 +92,7 @@ impl Configuration {
             rewards: RewardTerms::Binary,
             epsilon_max: 1.0,
             signers: Vec::new(),
+            log: None,
             window_budget: 5.0,
             window_days: 7,
             lifetime_budget: 20.0,
@@ -111,6 +141,9 @@ impl Configuration {
             Some(signers) => Acceptance::signed(epsilon, rewards, signers),
             None => Acceptance::unsigned(epsilon, rewards),
         };
+        if let Some(log) = self.log.as_ref().map(LogTerms::witnessed).transpose()? {
+            acceptance = acceptance.witnessed(log);
+        }
         if let Some(seconds) = self.least_release_delay_seconds {
             acceptance = acceptance.least_release_delay(Duration::from_secs(seconds));
         }
@@ -138,6 +171,10 @@ impl Configuration {
         let acceptance = match self.signers()? {
             Some(signers) => Acceptance::signed(epsilon, refusals::rewards(), signers),
             None => Acceptance::unsigned(epsilon, refusals::rewards()),
+        };
+        let acceptance = match self.log.as_ref().map(LogTerms::witnessed).transpose()? {
+            Some(log) => acceptance.witnessed(log),
+            None => acceptance,
         };
         Ok(Some((id, acceptance)))
     }
@@ -298,6 +335,12 @@ pub enum SetupError {
     #[error("rewards: {message}")]
     Rewards {
         /// What was wrong, and what was expected.
+        message: String,
+    },
+    /// The public log.
+    #[error("log: {message}")]
+    Log {
+        /// What is wrong.
         message: String,
     },
     /// The keys of signers.

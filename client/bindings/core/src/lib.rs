@@ -20,7 +20,7 @@ use bandana_client::{
     Reporting, SystemClock, Tasks, Trouble,
 };
 pub use configuration::{
-    Configuration, Metric, RefusalTerms, RewardTerms, Segment, SetupError, Store,
+    Configuration, LogTerms, Metric, RefusalTerms, RewardTerms, Segment, SetupError, Store,
 };
 pub use records::{Call, Choice, Header, Slot, Standing, Status, Step, Write};
 

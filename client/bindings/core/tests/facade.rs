@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bandana_bindings::{
-    Bandana, Call, Configuration, Metric, RefusalTerms, RewardTerms, Segment, SetupError, Slot,
-    Standing, Step, Store,
+    Bandana, Call, Configuration, LogTerms, Metric, RefusalTerms, RewardTerms, Segment, SetupError,
+    Slot, Standing, Step, Store,
 };
 use bandana_client::{Clock as _, SystemClock};
 use bandana_shared::cells;
@@ -176,6 +176,8 @@ fn a_setting_that_can_not_be_used_is_named() {
     assert!(refused(|s| s.window_days = 32).starts_with("budget: "));
     assert!(refused(|s| s.app_key = Some(String::new())).starts_with("app_key: "));
     assert!(refused(|s| s.signers = vec!["z".into()]).starts_with("signers: "));
+    let log = |key: &str| Some(LogTerms { key: key.to_owned(), witnesses: vec![], quorum: None });
+    assert!(refused(|s| s.log = log("z")).starts_with("log: "));
     let segment = |name: &str| Segment { name: name.to_owned(), value: String::new() };
     let metric = |name: &str, values| Metric { name: name.to_owned(), values };
     let bounded = RewardTerms::Bounded { low: 1.0, high: 0.0 };

@@ -43,6 +43,11 @@ def start(transport=nobody, **settings):
     return bandana.Bandana(transport, **settings)
 
 
+#: A log and a witness of nobody.
+LOG = "bandana.example/log+2707c076+AddamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CGmj3B1Ea"
+WITNESS = "witness.example/w1+04d2d833+BD1AF8PoQ4lakrcKp00bfrycmCzPLsSWjMDNVfEq9GYM"
+
+
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
@@ -52,6 +57,9 @@ def start(transport=nobody, **settings):
         ({"budget": bandana.Budget(window=-1.0)}, "budget"),
         ({"signers": ["abc"]}, "signers"),
         ({"signers": ["00" * 32] * 3}, "signers"),
+        ({"log": bandana.Log("abc", [])}, "log"),
+        ({"log": bandana.Log(LOG, [LOG])}, "log"),
+        ({"log": bandana.Log(LOG, [WITNESS], quorum=2)}, "log"),
         ({"app_key": "two words"}, "app_key"),
         ({"rewards": bandana.Bounded(1.0, 0.0)}, "rewards"),
         ({"rewards": bandana.Categorical(1)}, "rewards"),

@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bandana_bindings::{
-    Call, Choice, Configuration, Header, Metric, RefusalTerms, RewardTerms, Segment, SetupError,
-    Slot, Standing, Status, Step, Store, Write,
+    Call, Choice, Configuration, Header, LogTerms, Metric, RefusalTerms, RewardTerms, Segment,
+    SetupError, Slot, Standing, Status, Step, Store, Write,
 };
 
 uniffi::setup_scaffolding!("bandana_core");
@@ -19,6 +19,7 @@ pub struct Configuration {
     pub rewards: RewardTerms,
     pub epsilon_max: f64,
     pub signers: Vec<String>,
+    pub log: Option<LogTerms>,
     pub window_budget: f64,
     pub window_days: u32,
     pub lifetime_budget: f64,
@@ -30,6 +31,13 @@ pub struct Configuration {
     pub segments: Vec<Segment>,
     pub metrics: Vec<Metric>,
     pub refusals: Option<RefusalTerms>,
+}
+
+#[uniffi::remote(Record)]
+pub struct LogTerms {
+    pub key: String,
+    pub witnesses: Vec<String>,
+    pub quorum: Option<u32>,
 }
 
 #[uniffi::remote(Record)]
@@ -69,6 +77,7 @@ pub enum RewardTerms {
 pub enum SetupError {
     Epsilon { message: String },
     Rewards { message: String },
+    Log { message: String },
     Signers { message: String },
     Budget { message: String },
     AppKey { message: String },

@@ -30,6 +30,11 @@ export interface Settings {
   /** Public key of a witness, who must have signed too. */
   witnessKey?: string;
   /**
+   * The public log that must say what the server tells: its key, the keys of its witnesses, and how many
+   * of these must have seen it, by default more than half. The same for all pages, or nothing is taken.
+   */
+  log?: { key: string; witnesses: string[]; quorum?: number };
+  /**
    * The most that reports may cost an installation, in nats, in any so many days and in all. A page's
    * store can be deleted, and the budget then begins anew: so the default is small, 2 in 7 days
    * and 5 in all.
@@ -82,6 +87,7 @@ const KINDS: Readonly<Record<keyof Settings, Kind>> = {
   rewards: REWARDS,
   operatorKey: TEXT,
   witnessKey: TEXT,
+  log: { is: "object", of: { key: TEXT, witnesses: { is: "array", each: TEXT }, quorum: NUMBER } },
   budget: { is: "object", of: { window: NUMBER, days: NUMBER, lifetime: NUMBER } },
   appKey: TEXT,
   keepPendingRewards: { is: "boolean" },
@@ -150,6 +156,9 @@ export function flat(settings: Settings): Record<string, unknown> {
     ...terms(settings.rewards ?? { kind: "binary" }),
     operatorKey: settings.operatorKey,
     witnessKey: settings.witnessKey,
+    logKey: settings.log?.key,
+    logWitnesses: settings.log?.witnesses.join(" "),
+    logQuorum: settings.log?.quorum,
     windowBudget: budget.window,
     windowDays: budget.days,
     lifetimeBudget: budget.lifetime,

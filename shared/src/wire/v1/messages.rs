@@ -452,7 +452,7 @@ pub struct ListEpochsRequest {
     #[prost(uint64, tag = "1")]
     pub first: u64,
     /// Most epochs: 1 to 1000; 0 stands for 100. There may be fewer, as an answer has at most
-    /// 1 MiB or one epoch.
+    /// 256 KiB or one epoch.
     #[prost(uint32, tag = "2")]
     pub limit: u32,
 }

@@ -112,6 +112,22 @@ class Budget:
     lifetime: float = 20.0
 
 
+@dataclass(frozen=True)
+class Log:
+    """A server's public log, which must say what the server tells.
+
+    ``key`` is the log's key and ``witnesses`` those of its witnesses, as ``bandana log-key`` printed
+    them. ``quorum`` of them must have seen what the log says; ``None``: more than half.
+    """
+
+    key: str
+    witnesses: Sequence[str]
+    quorum: Optional[int] = None
+
+    def _terms(self) -> Any:
+        return _core.LogTerms(key=self.key, witnesses=list(self.witnesses), quorum=self.quorum)
+
+
 class NotReady(Exception):
     """An experiment gives no arms yet; the text says why."""
 
@@ -232,7 +248,8 @@ class Bandana:
 
     ``epsilon_max`` is the largest privacy loss of a report that the app accepts, ``rewards`` what
     its rewards are, and ``signers`` the public keys that must have signed each experiment: none,
-    the operator's, or the operator's and a witness's. ``segments`` are the public properties that
+    the operator's, or the operator's and a witness's. ``log`` is the server's public log, which must
+    say what the server tells: :class:`Log`. ``segments`` are the public properties that
     experiments may divide installations by, each with this one's value, which comes with its
     reports; ``metrics`` what they may measure beside the rewards, :class:`Binary` or
     :class:`Bounded`. Whatever a server asks beyond that is refused. ``refusals`` names the
@@ -251,6 +268,7 @@ class Bandana:
         epsilon_max: float = 1.0,
         rewards: Rewards = Binary(),
         signers: Sequence[str] = (),
+        log: Optional[Log] = None,
         budget: Budget = Budget(),
         app_key: Optional[str] = None,
         keep_pending_rewards: bool = True,
@@ -284,6 +302,7 @@ class Bandana:
             rewards=_terms(rewards),
             epsilon_max=epsilon_max,
             signers=list(signers),
+            log=None if log is None else log._terms(),
             window_budget=budget.window,
             window_days=budget.days,
             lifetime_budget=budget.lifetime,

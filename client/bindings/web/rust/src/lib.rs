@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bandana_bindings::{
-    Bandana, Configuration, Metric, RefusalTerms, RewardTerms, Segment, Slot, Standing, Step, Store,
+    Bandana, Configuration, LogTerms, Metric, RefusalTerms, RewardTerms, Segment, Slot, Standing,
+    Step, Store,
 };
 use bandana_client::{Clock, Timestamp};
 use js_sys::{Array, Function, Reflect};
@@ -231,6 +232,16 @@ fn configuration(
         rewards: rewards(settings, "rewards")?,
         epsilon_max: number(settings, "epsilonMax")?,
         signers: [text("operatorKey"), text("witnessKey")].into_iter().flatten().collect(),
+        log: match text("logKey") {
+            Some(key) => Some(LogTerms {
+                key,
+                witnesses: text("logWitnesses")
+                    .map(|keys| keys.split_whitespace().map(str::to_owned).collect())
+                    .unwrap_or_default(),
+                quorum: whole(settings, "logQuorum")?,
+            }),
+            None => None,
+        },
         window_budget: number(settings, "windowBudget")?,
         window_days: whole(settings, "windowDays")?.unwrap_or(0),
         lifetime_budget: number(settings, "lifetimeBudget")?,

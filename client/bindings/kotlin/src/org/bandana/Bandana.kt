@@ -4,6 +4,7 @@ import java.io.File
 import org.bandana.core.Call
 import org.bandana.core.Configuration
 import org.bandana.core.Core
+import org.bandana.core.LogTerms
 import org.bandana.core.Metric
 import org.bandana.core.RefusalTerms
 import org.bandana.core.RewardTerms
@@ -15,6 +16,20 @@ import org.bandana.core.Store
 
 /** The most that reports may cost an installation, in nats: in any [days] days, and in all. */
 data class Budget(val window: Double = 5.0, val days: Int = 7, val lifetime: Double = 20.0)
+
+/**
+ * A server's public log, which must say what the server tells.
+ *
+ * @property key the log's key, as `bandana log-key` printed it.
+ * @property witnesses the keys of its witnesses, 1 to 8.
+ * @property quorum how many of them must have seen what the log says; `null`: more than half.
+ */
+data class PublicLog(val key: String, val witnesses: List<String>, val quorum: Int? = null) {
+    internal fun terms(): LogTerms {
+        require(quorum == null || quorum > 0) { "log: a quorum of $quorum is none" }
+        return LogTerms(plain(key), witnesses.map(::plain), quorum?.toUInt())
+    }
+}
 
 /** Settings of a [Bandana]. */
 data class Settings(
@@ -32,6 +47,8 @@ data class Settings(
     val rewards: RewardTerms = RewardTerms.Binary,
     /** Public keys that must have signed each experiment: none, the operator's, or a witness's too. */
     val signers: List<String> = emptyList(),
+    /** The server's public log, which must say what the server tells; `null`: it need not. */
+    val log: PublicLog? = null,
     val budget: Budget = Budget(),
     /** The key of the app, the same for all installations. */
     val appKey: String? = null,
@@ -142,6 +159,7 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
             rewards = settings.rewards,
             epsilonMax = settings.epsilonMax,
             signers = settings.signers.map(::plain),
+            log = settings.log?.terms(),
             windowBudget = settings.budget.window,
             windowDays = days(settings.budget.days, "budget"),
             lifetimeBudget = settings.budget.lifetime,
