@@ -96,9 +96,9 @@ impl DeviceService {
     }
 
     /// Has devices served what this log says, from now on.
-    pub(crate) fn serve_log(&self, log: Arc<Served>) {
+    pub(crate) fn serve_log(&self, log: Option<Arc<Served>>) {
         // There is one log for each server.
-        self.0.log.set(log).ok();
+        log.map(|log| self.0.log.set(log));
     }
 
     /// An experiment with its serving state for devices; none for a draft.

@@ -111,32 +111,29 @@ pub(super) fn run(command: &LogCommand) -> anyhow::Result<()> {
 
 impl LogView {
     fn describe(&self) -> String {
-        let latest = UnixSeconds::new(self.latest_unix_seconds);
-        let mut text = format!(
-            "{}: {} epochs, the latest of {latest}; {} read now, all as they must be\n",
-            visible(&self.log),
-            self.epochs,
-            self.read
-        );
-        if self.without_content > 0 {
-            let more = format!("{} of them have only their hash left\n", self.without_content);
-            text.push_str(&more);
+        let Self { epochs, read, without_content, .. } = self;
+        let (log, latest) = (visible(&self.log), UnixSeconds::new(self.latest_unix_seconds));
+        let mut lines = vec![format!(
+            "{log}: {epochs} epochs, the latest of {latest}; {read} read now, all as they must be"
+        )];
+        if *without_content > 0 {
+            lines.push(format!("{without_content} of them have only their hash left"));
         }
         if let Some(seconds) = self.shortest_seconds {
-            text.push_str(&format!("two epochs were at least {seconds} s apart\n"));
+            lines.push(format!("two epochs were at least {seconds} s apart"));
         }
         for witness in &self.cosigned_by {
             let time = UnixSeconds::new(witness.unix_seconds);
-            text.push_str(&format!("cosigned by {} at {time}\n", visible(&witness.name)));
+            lines.push(format!("cosigned by {} at {time}", visible(&witness.name)));
         }
         for (id, experiment) in &self.experiments {
-            let total: u64 = experiment.weights.iter().sum::<u64>().max(1);
+            let total = experiment.weights.iter().sum::<u64>().max(1);
             let share = |weight: &u64| format!("{:.3}", *weight as f64 / total as f64);
             let shares: Vec<String> = experiment.weights.iter().map(share).collect();
             let (id, policies) = (visible(id), experiment.policies);
-            text.push_str(&format!("{id}: {policies} policies; now {}\n", shares.join(" ")));
+            lines.push(format!("{id}: {policies} policies; now {}", shares.join(" ")));
         }
-        text
+        lines.join("\n") + "\n"
     }
 }
 

@@ -175,7 +175,7 @@ impl RelayCommand {
     fn settings(self) -> anyhow::Result<RelaySettings> {
         let gateway = self.gateway()?;
         let shuffle = self.shuffling()?;
-        let witness = self.witness.settings()?;
+        let witness = self.witness.settings();
         let tls = self.tls_certificate.zip(self.tls_key);
         let connections = usize::try_from(self.connections)?;
         Ok(RelaySettings {

@@ -96,17 +96,15 @@ fn log_key(text: &str) -> Result<NoteKey, String> {
 
 impl WitnessArguments {
     /// The settings of a witness. None: there is none.
-    pub(super) fn settings(&self) -> anyhow::Result<Option<WitnessSettings>> {
-        let (Some(directory), Some(key)) = (&self.directory, &self.witness_key) else {
-            return Ok(None);
-        };
-        Ok(Some(WitnessSettings {
-            key: key.clone(),
+    pub(super) fn settings(&self) -> Option<WitnessSettings> {
+        let (directory, key) = (self.directory.clone()?, self.witness_key.clone()?);
+        Some(WitnessSettings {
+            key,
             logs: self.witness_log.clone(),
-            directory: directory.clone(),
+            directory,
             is_new: self.witness_init,
             interval: Duration::from_secs(self.witness_interval_seconds.into()),
-        }))
+        })
     }
 }
 
@@ -117,7 +115,7 @@ pub(super) fn run(command: &WitnessCommand, clock: &Arc<dyn Clock>) -> anyhow::R
         let (format, filter, otlp_endpoint) = (LogFormat::Text, None, None);
         Logging::start(&TelemetrySettings { format, filter, otlp_endpoint })?
     };
-    let witness = command.witness.settings()?;
+    let witness = command.witness.settings();
     let witness = witness.context("a witness needs --witness, --witness-key and --witness-log")?;
     let tls = command.tls_certificate.clone().zip(command.tls_key.clone());
     let connections = usize::try_from(command.connections)?;

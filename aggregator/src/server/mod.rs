@@ -32,7 +32,7 @@ use crate::registry::Registry;
 use crate::shutdown::shutdown_signal;
 use crate::store::Presence;
 use crate::tls::Tls;
-use crate::transparency::{LogParts, Publisher, PublisherParts};
+use crate::transparency::LogParts;
 use crate::transport::{ConnectionLimits, Listener};
 pub use error::ServerError;
 pub use settings::{ServerSettings, StoreSettings};
@@ -192,20 +192,6 @@ impl Server {
         let Core { store, registry, ingest, reader, disclosures, reachable, .. } = core;
         metrics.opened(Arc::clone(&registry), ingest.clone(), health.readiness());
         let (followed, queue) = (Arc::clone(&registry), ingest.clone());
-        let publisher = log.map(|log| {
-            let served = Arc::clone(&log.served);
-            let parts = PublisherParts {
-                registry: Arc::clone(&registry),
-                keys: gateway.as_ref().map(|gateway| Arc::clone(&gateway.keys)),
-                ingest: ingest.clone(),
-                reader: reader.clone(),
-                clock: Arc::clone(&clock),
-                store,
-            };
-            (Publisher::new(log, parts), served)
-        });
-        let (publisher, log) = publisher.unzip();
-        let publishing = publisher.map(|publisher| tokio::spawn(publisher.run(ending.clone())));
         let parts = Parts {
             store,
             registry,
@@ -218,9 +204,9 @@ impl Server {
             dashboard_state,
             budget,
             gateway,
-            log,
+            log: None,
         };
-        closed.open(parts, gates, &authorization)?;
+        closed.open(parts.publishing(log), gates, &authorization)?;
         health.serving().await;
         let following = tokio::spawn(health.clone().follow(reachable));
         ready().map_err(ServerError::Announcement)?;
@@ -244,13 +230,7 @@ impl Server {
         // A mere signal would leave time for it to report readiness again.
         following.abort();
         following.await.ok();
-        // The queue ends with its last handle.
-        if let Some(publishing) = publishing {
-            publishing.abort();
-            publishing.await.ok();
-        }
         health.draining().await;
-        tracing::info!("draining");
         notifier.notify();
         let rest = Rest { ingest: queue, ended, policies_ended, registry: followed };
         rest.end(&mut serving, drain_deadline).await
@@ -293,6 +273,7 @@ impl<P: Future> Rest<P> {
         serving: impl Future<Output = ()>,
         within: Duration,
     ) -> Result<(), ServerError> {
+        tracing::info!("draining");
         let deadline = Instant::now() + within;
         let drain = async {
             // The writer keeps running while calls under way are answered.

@@ -42,7 +42,7 @@ use crate::shutdown::ShutdownSignal;
 use crate::store::StoreReader;
 use crate::telemetry::metrics::CallMetrics;
 use crate::telemetry::{Calls, Port};
-use crate::transparency::Served;
+use crate::transparency::{LogParts, Publisher, PublisherParts, Served};
 use crate::transport::{ConnectionLimits, Incoming, Listener};
 
 /// The work on both ports, until the end.
@@ -82,6 +82,25 @@ pub(crate) struct Parts {
     pub(crate) gateway: Option<Gateway>,
     /// What the public log says. None: there is none.
     pub(crate) log: Option<Arc<Served>>,
+}
+
+impl Parts {
+    /// Has this log say what devices are served, until the server ends.
+    pub(crate) fn publishing(mut self, log: Option<LogParts>) -> Self {
+        let Some(log) = log else { return self };
+        self.log = Some(Arc::clone(&log.served));
+        let parts = PublisherParts {
+            registry: Arc::clone(&self.registry),
+            keys: self.gateway.as_ref().map(|gateway| Arc::clone(&gateway.keys)),
+            ingest: self.ingest.clone(),
+            reader: self.reader.clone(),
+            clock: Arc::clone(&self.clock),
+            store: self.store,
+        };
+        // It ends by itself; what it waits for is neither the queue nor a lock.
+        tokio::spawn(Publisher::new(log, parts).run(self.ending.clone()));
+        self
+    }
 }
 
 /// The switches that open the remaining services once the store is open.
@@ -168,9 +187,7 @@ impl ClosedServices {
             store,
             budget,
         );
-        if let Some(log) = &log {
-            device.serve_log(Arc::clone(log));
-        }
+        device.serve_log(log.clone());
         let opener = gateway.as_ref().map(|gateway| gateway.opener.clone());
         let batches = BatchesServer::new(BatchesService::new(device.clone(), opener))
             .max_decoding_message_size(BATCH_BYTES_MAX);

@@ -100,13 +100,13 @@ impl Epoch {
 
     /// The entry of the log, whose [`leaf_hash`] is the leaf.
     pub fn entry(&self) -> Hash {
-        let all: Vec<(&Hash, &Hash)> = self.values.iter().collect();
+        let all: Vec<Place<'_>> = self.values.iter().collect();
         entry(self.time, &root(&all, 0))
     }
 
     /// The nodes beside the way from a key's value to the root, from the value on.
     pub fn siblings(&self, key: &Hash) -> Vec<Hash> {
-        let mut all: Vec<(&Hash, &Hash)> = self.values.iter().collect();
+        let mut all: Vec<Place<'_>> = self.values.iter().collect();
         let mut siblings = Vec::new();
         while all.len() > 1 && siblings.len() < 256 {
             let depth = siblings.len();
@@ -144,8 +144,11 @@ fn leaf(key: &Hash, value: &Hash) -> Hash {
     leaf_hash(&[*key, *value].concat())
 }
 
+/// The key and the value of a subject.
+type Place<'h> = (&'h Hash, &'h Hash);
+
 /// The root over these values, whose keys have their first `depth` digits in common.
-fn root(values: &[(&Hash, &Hash)], depth: usize) -> Hash {
+fn root(values: &[Place<'_>], depth: usize) -> Hash {
     match values {
         [] => NOTHING,
         [(key, value)] => leaf(key, value),
@@ -156,10 +159,7 @@ fn root(values: &[(&Hash, &Hash)], depth: usize) -> Hash {
     }
 }
 
-fn split<'v, 'h>(
-    values: &'v [(&'h Hash, &'h Hash)],
-    depth: usize,
-) -> (&'v [(&'h Hash, &'h Hash)], &'v [(&'h Hash, &'h Hash)]) {
+fn split<'v, 'h>(values: &'v [Place<'h>], depth: usize) -> (&'v [Place<'h>], &'v [Place<'h>]) {
     values.split_at(values.partition_point(|(key, _)| !digit(key, depth)))
 }
 

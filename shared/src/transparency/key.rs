@@ -236,8 +236,15 @@ pub fn read_hash(line: &str) -> Option<Hash> {
 pub struct Note {
     /// The text, with the end of its last line.
     pub text: String,
-    /// The name, the id of the key and the signature of each line.
-    signatures: Vec<(String, [u8; 4], Vec<u8>)>,
+    signatures: Vec<Line>,
+}
+
+/// A line with a signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line {
+    name: String,
+    key_id: [u8; 4],
+    signature: Vec<u8>,
 }
 
 impl Note {
@@ -270,18 +277,17 @@ impl Note {
 
     fn of<'n>(&'n self, key: &NoteKey) -> impl Iterator<Item = &'n [u8]> + use<'n> {
         let (name, id) = (key.name.clone(), key.id());
-        let of_key =
-            move |(known, key_id, _): &&(String, [u8; 4], Vec<u8>)| *known == name && *key_id == id;
-        self.signatures.iter().filter(of_key).map(|(_, _, signature)| &signature[..])
+        let of_key = move |line: &&Line| line.name == name && line.key_id == id;
+        self.signatures.iter().filter(of_key).map(|line| &line.signature[..])
     }
 }
 
-fn signatures(lines: &str) -> Option<Vec<(String, [u8; 4], Vec<u8>)>> {
+fn signatures(lines: &str) -> Option<Vec<Line>> {
     let line = |line: &str| {
         let (name, signature) = line.strip_prefix("\u{2014} ")?.split_once(' ')?;
         let signature = base64::decode(signature)?;
-        let (id, signature) = signature.split_first_chunk()?;
-        Some((name.to_owned(), *id, signature.to_vec()))
+        let (key_id, signature) = signature.split_first_chunk()?;
+        Some(Line { name: name.to_owned(), key_id: *key_id, signature: signature.to_vec() })
     };
     lines.split_terminator('\n').map(line).collect()
 }

@@ -179,7 +179,9 @@ mod tests {
 
     fn tree(leaves: &[Hash]) -> Frontier {
         let mut tree = Frontier::default();
-        leaves.iter().for_each(|leaf| tree.push(*leaf));
+        for leaf in leaves {
+            tree.push(*leaf);
+        }
         tree
     }
 

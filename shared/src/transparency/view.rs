@@ -211,6 +211,7 @@ pub enum ViewError {
 }
 
 #[cfg(all(test, feature = "signing"))]
+#[expect(clippy::unwrap_used, reason = "keys of the tests")]
 mod tests {
     use super::*;
     use crate::signing::SigningKey;
@@ -267,7 +268,7 @@ mod tests {
             assert_eq!(check(&good, 0), Ok(size));
             assert_eq!(check(&good, size), Ok(size));
             assert_eq!(check(&good, size + 1), Err(ViewError::Earlier { size, known: size + 1 }));
-            assert_eq!(check(&View { size: size + 1, ..good.clone() }, 0).is_err(), true);
+            assert!(check(&View { size: size + 1, ..good.clone() }, 0).is_err());
             let time = UnixSeconds::new(NOW.get() + 1);
             assert_eq!(check(&View { time, ..good.clone() }, 0), Err(ViewError::Other));
             let mut forged = good.clone();

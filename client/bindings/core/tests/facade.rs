@@ -176,8 +176,10 @@ fn a_setting_that_can_not_be_used_is_named() {
     assert!(refused(|s| s.window_days = 32).starts_with("budget: "));
     assert!(refused(|s| s.app_key = Some(String::new())).starts_with("app_key: "));
     assert!(refused(|s| s.signers = vec!["z".into()]).starts_with("signers: "));
-    let log = |key: &str| Some(LogTerms { key: key.to_owned(), witnesses: vec![], quorum: None });
-    assert!(refused(|s| s.log = log("z")).starts_with("log: "));
+    let log = refused(|s| {
+        s.log = Some(LogTerms { key: "z".to_owned(), witnesses: vec![], quorum: None });
+    });
+    assert!(log.starts_with("log: "), "{log}");
     let segment = |name: &str| Segment { name: name.to_owned(), value: String::new() };
     let metric = |name: &str, values| Metric { name: name.to_owned(), values };
     let bounded = RewardTerms::Bounded { low: 1.0, high: 0.0 };
