@@ -22,6 +22,7 @@ use crate::memory::HeldMetrics;
 use crate::readiness::Readiness;
 use crate::registry::Registry;
 use crate::telemetry::metrics::{CallMetrics, ConnectionMetrics, Process, register_connections};
+use crate::transparency::LogMetrics;
 use experiments::{Current, Opened};
 
 /// All metrics of a server.
@@ -41,6 +42,8 @@ pub struct Metrics {
     pub unauthorised: Counter,
     /// Metrics of the memory held for callers.
     pub held: HeldMetrics,
+    /// Metrics of the public log.
+    pub(crate) log: LogMetrics,
 }
 
 impl Metrics {
@@ -68,6 +71,7 @@ impl Metrics {
         );
         let (device_connections, operator_connections) = register_connections(bandana);
         let held = HeldMetrics::registered(budget, bandana);
+        let log = LogMetrics::registered(bandana);
         Self {
             exposition,
             opened,
@@ -77,6 +81,7 @@ impl Metrics {
             operator_connections,
             unauthorised,
             held,
+            log,
         }
     }
 

@@ -206,7 +206,7 @@ impl Server {
             gateway,
             log: None,
         };
-        closed.open(parts.publishing(log), gates, &authorization)?;
+        closed.open(parts.publishing(log, &metrics.log), gates, &authorization)?;
         health.serving().await;
         let following = tokio::spawn(health.clone().follow(reachable));
         ready().map_err(ServerError::Announcement)?;

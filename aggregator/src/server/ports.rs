@@ -42,7 +42,7 @@ use crate::shutdown::ShutdownSignal;
 use crate::store::StoreReader;
 use crate::telemetry::metrics::CallMetrics;
 use crate::telemetry::{Calls, Port};
-use crate::transparency::{LogParts, Publisher, PublisherParts, Served};
+use crate::transparency::{LogMetrics, LogParts, Publisher, PublisherParts, Served};
 use crate::transport::{ConnectionLimits, Incoming, Listener};
 
 /// The work on both ports, until the end.
@@ -86,7 +86,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// Has this log say what devices are served, until the server ends.
-    pub(crate) fn publishing(mut self, log: Option<LogParts>) -> Self {
+    pub(crate) fn publishing(mut self, log: Option<LogParts>, metrics: &LogMetrics) -> Self {
         let Some(log) = log else { return self };
         self.log = Some(Arc::clone(&log.served));
         let parts = PublisherParts {
@@ -96,6 +96,7 @@ impl Parts {
             reader: self.reader.clone(),
             clock: Arc::clone(&self.clock),
             store: self.store,
+            metrics: metrics.clone(),
         };
         // It ends by itself; what it waits for is neither the queue nor a lock.
         tokio::spawn(Publisher::new(log, parts).run(self.ending.clone()));

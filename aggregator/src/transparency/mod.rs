@@ -6,6 +6,7 @@
 
 mod cosigning;
 pub(crate) mod key_file;
+mod metrics;
 mod publisher;
 mod served;
 pub(crate) mod witness;
@@ -19,6 +20,7 @@ use thiserror::Error;
 use tonic::transport::Endpoint;
 
 use key_file::LogKeyError;
+pub(crate) use metrics::LogMetrics;
 pub(crate) use publisher::{Publisher, PublisherParts};
 pub(crate) use served::{LoggedExperiment, Served};
 

@@ -17,6 +17,7 @@ use tokio::task::spawn_blocking;
 
 use super::LogParts;
 use super::cosigning::{CosigningError, Witness};
+use super::metrics::LogMetrics;
 use super::served::{LoggedExperiment, Served, ServedEpoch};
 use crate::clock::Clock;
 use crate::explain::explain;
@@ -55,6 +56,7 @@ pub(crate) struct Publisher {
     reader: StoreReader,
     clock: Arc<dyn Clock>,
     store: StoreId,
+    metrics: LogMetrics,
     /// The last epoch that is stored, and what it says.
     last: Option<Logged>,
     /// The epochs that are served, and when witnesses were last asked about them.
@@ -93,12 +95,13 @@ pub(crate) struct PublisherParts {
     pub(crate) reader: StoreReader,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) store: StoreId,
+    pub(crate) metrics: LogMetrics,
 }
 
 impl Publisher {
     pub(crate) fn new(log: LogParts, parts: PublisherParts) -> Self {
         let LogParts { signer, witnesses, quorum, epoch, served } = log;
-        let PublisherParts { registry, keys, ingest, reader, clock, store } = parts;
+        let PublisherParts { registry, keys, ingest, reader, clock, store, metrics } = parts;
         Self {
             signer,
             witnesses: witnesses.into_iter().map(Witness::new).collect(),
@@ -111,6 +114,7 @@ impl Publisher {
             reader,
             clock,
             store,
+            metrics,
             last: None,
             published: None,
             told: HashMap::new(),
@@ -370,6 +374,7 @@ impl Publisher {
             (size == checkpoint.size).then_some(cosignature)
         });
         let cosignatures: Vec<_> = cosigned.collect();
+        let cosigned = cosignatures.iter().map(|one| one.time.get()).min();
         let log_signature = self.signer.sign(&checkpoint.text());
         let path = before.path();
         let view = |key: &Hash| {
@@ -394,6 +399,8 @@ impl Publisher {
         let gateway = items.iter().any(|item| item.experiment_id.is_empty());
         let gateway = gateway.then(|| view(&Subject::GatewayKeys.key()));
         let lines = self.witnesses.iter().filter_map(|witness| witness.line(checkpoint.size));
+        // Without witnesses it is as old as it is.
+        self.metrics.serves(checkpoint.size, cosigned.unwrap_or(stored.time.get()));
         let checkpoint = lines.fold(note, |note, line| note + &line);
         self.served.publish(ServedEpoch { experiments, gateway, checkpoint });
         Ok(())
