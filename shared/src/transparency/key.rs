@@ -345,3 +345,84 @@ mod signing {
 
 #[cfg(feature = "signing")]
 pub use signing::NoteSigner;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of the documentation of Go's package golang.org/x/mod/sumdb/note.
+    const KEY: &str = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
+    const NOTE: &str = "If you think cryptography is the answer to your problem,\n\
+        then you don't know what your problem is.\n\n\
+        \u{2014} PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n";
+
+    /// The example of C2SP tlog-cosignature.
+    const COSIGNED: &str = "example.com/behind-the-sofa\n20852163\n\
+        CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n\n\
+        \u{2014} example.com/behind-the-sofa Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=\n\
+        \u{2014} witness.example.com/w1 jWbPPwAAAABkGFDLEZMHwSRaJNiIDoe9DYn/zXcrtPHeolMI5OWXEhZCB9dlrDJsX3b2oyin1nPZqhf5nNo0xUe+mbIUBkBIfZ+qnA==\n";
+
+    #[test]
+    fn a_note_that_go_has_signed_is_signed() -> Result<(), NoteKeyError> {
+        let key: NoteKey = KEY.parse()?;
+        let signature = |note: &str| Note::parse(note).and_then(|note| note.signature(&key));
+        assert!(signature(NOTE).is_some());
+        for changed in [NOTE.replace("problem,", "problem."), NOTE.replace("x08go", "x08gp")] {
+            assert_eq!(signature(&changed), None, "{changed}");
+        }
+        assert_eq!(signature(&NOTE.replace("PeterNeumann", "Peter")), None);
+        Ok(())
+    }
+
+    #[test]
+    fn the_example_of_the_specification_is_read() -> Result<(), String> {
+        let note = Note::parse(COSIGNED).ok_or("no note")?;
+        let checkpoint = Checkpoint::from_text(&note.text).ok_or("no checkpoint")?;
+        assert_eq!(
+            (&*checkpoint.origin, checkpoint.size),
+            ("example.com/behind-the-sofa", 20_852_163)
+        );
+        let [_, line] = &note.signatures[..] else { return Err("not two lines".to_owned()) };
+        let cosignature = Cosignature::from_content(line.key_id, &line.signature);
+        let cosignature = cosignature.ok_or("no cosignature")?;
+        assert_eq!(cosignature.time, UnixSeconds::new(1_679_315_147));
+        assert_eq!(cosignature.content(), line.signature);
+        let signed = "cosignature/v1\ntime 1679315147\nexample.com/behind-the-sofa\n20852163\n\
+            CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n";
+        assert_eq!(cosigned(&note.text, cosignature.time), signed.as_bytes());
+        Ok(())
+    }
+
+    #[test]
+    fn a_checkpoint_has_one_text() {
+        let text = "a\n7\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n";
+        assert!(Checkpoint::from_text(text).is_some());
+        for other in [
+            text.replace('7', "07"),
+            text.replace('7', "-7"),
+            text.replace("7\n", "7 \n"),
+            text.replace("q2I=", "q2J="),
+            text.replace("CsUY", "CsU"),
+            text.replace('\n', "\r\n"),
+            format!("{text}more\n"),
+            text.trim_end().to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(Checkpoint::from_text(&other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused() {
+        let parse = |text: &str| text.parse::<NoteKey>().err();
+        assert_eq!(parse(KEY), None);
+        assert_eq!(parse(&KEY.replace("Peter", "Pete")), Some(NoteKeyError::Id));
+        assert_eq!(parse(&KEY.replace("Peter", "Peter ")), Some(NoteKeyError::Name));
+        assert_eq!(parse(&KEY.replacen("PeterNeumann", "", 1)), Some(NoteKeyError::Name));
+        for malformed in ["", "a", "a+b", &KEY[..KEY.len() - 1], &KEY.replace("c74f", "C74G")] {
+            assert_eq!(parse(malformed), Some(NoteKeyError::Form), "{malformed}");
+        }
+        let of_ecdsa = KEY.replace("+ARpc", "+Ahpc");
+        assert_eq!(parse(&of_ecdsa), Some(NoteKeyError::Algorithm(2)));
+    }
+}
