@@ -149,7 +149,8 @@ pub enum NoteKeyError {
     Form,
     /// The name can't be one.
     #[error(
-        "the name of a log or witness has 1 to 100 bytes, without blanks and plus signs, such as bandana.example/log"
+        "the name of a log or witness has 1 to 100 bytes, without blanks and plus signs, such as \
+         bandana.example/log"
     )]
     Name,
     /// The id is not that of name and key.

@@ -161,7 +161,8 @@ pub enum WitnessedError {
     },
     /// The quorum can't be met, or too many witnesses are named.
     #[error(
-        "{quorum} of {witnesses} witnesses can't be asked for: name 1 to {WITNESSES_MAX}, and a quorum of 1 up to their number"
+        "{quorum} of {witnesses} witnesses can't be asked for: name 1 to {WITNESSES_MAX}, and a quorum \
+         of 1 up to their number"
     )]
     Quorum {
         /// The number of witnesses.
@@ -190,7 +191,8 @@ pub enum ViewError {
     Other,
     /// Too few witnesses have seen it lately.
     #[error(
-        "{seen} of the witnesses that this app pins have lately seen what the log says here, and {quorum} must have; also check the clock"
+        "{seen} of the witnesses that this app pins have lately seen what the log says here, and \
+         {quorum} must have; also check the clock"
     )]
     Quorum {
         /// How many have.
