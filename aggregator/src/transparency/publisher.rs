@@ -59,8 +59,12 @@ pub(crate) struct Publisher {
     metrics: LogMetrics,
     /// The last epoch that is stored, and what it says.
     last: Option<Logged>,
-    /// The epochs that are served, and when witnesses were last asked about them.
-    published: Option<(u64, u64)>,
+    /// When this server last tried to add an epoch, and when it last asked the witnesses, by the
+    /// monotonic clock.
+    grown: Option<Duration>,
+    asked: Option<Duration>,
+    /// The number of epochs that are served.
+    published: Option<u64>,
     /// What was last logged of each witness.
     told: HashMap<String, String>,
 }
@@ -116,6 +120,8 @@ impl Publisher {
             store,
             metrics,
             last: None,
+            grown: None,
+            asked: None,
             published: None,
             told: HashMap::new(),
         }
@@ -146,20 +152,25 @@ impl Publisher {
     /// One look: an epoch if it is time, its cosignatures, and what is served.
     async fn turn(&mut self) -> Result<(), PublishError> {
         self.catch_up().await?;
+        // What has passed, whatever is done to the clock.
+        let passed = self.clock.monotonic();
+        let has_passed = |since: Option<Duration>| {
+            since.is_none_or(|since| passed.saturating_sub(since) >= self.epoch)
+        };
         let now = self.clock.unix_seconds();
-        let is_time = self
-            .last
-            .as_ref()
-            .is_none_or(|last| now.saturating_sub(last.stored.time.get()) >= self.epoch.as_secs());
+        let is_time = self.last.as_ref().is_none_or(|last| {
+            let apart = now.abs_diff(last.stored.time.get()) >= self.epoch.as_secs();
+            apart && has_passed(self.grown)
+        });
+        let is_asked_long_ago = has_passed(self.asked);
         if is_time {
             self.grow(now).await?;
+            self.grown = Some(passed);
         }
         let Some(size) = self.last.as_ref().map(Logged::size) else { return Ok(()) };
-        let is_due = self.published.is_none_or(|(published, asked)| {
-            published != size || now.saturating_sub(asked) >= self.epoch.as_secs()
-        });
-        if is_due {
-            self.cosign(now).await?;
+        if self.published != Some(size) || is_asked_long_ago {
+            self.cosign().await?;
+            self.asked = Some(passed);
         }
         Ok(())
     }
@@ -209,7 +220,9 @@ impl Publisher {
         }
         let before = self.last.as_ref().map(|last| last.stored.log.clone()).unwrap_or_default();
         let mut log = before.clone();
-        let (number, time) = (log.size(), UnixSeconds::new(now));
+        // Time never goes back in a log.
+        let time = self.last.as_ref().map_or(0, |last| last.stored.time.get()).max(now);
+        let (number, time) = (log.size(), UnixSeconds::new(time));
         let entry = epoch_of(time, &items)?.entry();
         log.push(leaf_hash(&entry));
         let content = LogEpoch { items: items.clone(), ..LogEpoch::default() }.encode_to_vec();
@@ -286,7 +299,7 @@ impl Publisher {
     }
 
     /// Asks the witnesses, and publishes the last epoch once enough of them have cosigned it.
-    async fn cosign(&mut self, now: u64) -> Result<(), PublishError> {
+    async fn cosign(&mut self) -> Result<(), PublishError> {
         let Some(last) = &self.last else { return Ok(()) };
         let size = last.size();
         let origin = self.signer.public().name().to_owned();
@@ -301,7 +314,7 @@ impl Publisher {
         let cosigned = |witness: &&Witness| witness.line(size).is_some();
         if self.witnesses.iter().filter(cosigned).count() >= self.quorum {
             self.publish(&checkpoint, note)?;
-            self.published = Some((size, now));
+            self.published = Some(size);
         }
         Ok(())
     }
