@@ -167,7 +167,8 @@ mod tests {
 
     #[test]
     fn every_method_of_devices_has_a_rate() {
-        let is_for_devices = |service: &str| ["Device", "Gateway", "Trusted"].contains(&service);
+        let services = ["Device", "Gateway", "TransparencyLog", "Trusted"];
+        let is_for_devices = |service: &str| services.contains(&service);
         let of_devices: Vec<String> = METHODS
             .all()
             .filter(|name| name.service.strip_prefix("bandana.v1.").is_some_and(is_for_devices))
