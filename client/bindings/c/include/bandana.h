@@ -129,6 +129,12 @@ typedef struct {
   const char *operator_key;
   // The public key of a witness, who must have signed too; NULL, the default: none.
   const char *witness_key;
+  // The key of the public log that must say what a server tells; NULL, the default: it need not.
+  const char *log_key;
+  // The keys of its witnesses, separated by blanks.
+  const char *log_witnesses;
+  // How many of them must have seen what the log says; 0, the default: more than half.
+  uint32_t log_quorum;
   // The most that all reports of a window may cost, in nats. Default: 5.
   double window_budget;
   // Days of the window, 1 to 31. Default: 7.

@@ -1223,6 +1223,7 @@ public struct Configuration: Equatable, Hashable {
     public var rewards: RewardTerms
     public var epsilonMax: Double
     public var signers: [String]
+    public var log: LogTerms?
     public var windowBudget: Double
     public var windowDays: UInt32
     public var lifetimeBudget: Double
@@ -1237,11 +1238,12 @@ public struct Configuration: Equatable, Hashable {
 
     // Default memberwise initializers are never public by default, so we
     // declare one manually.
-    public init(store: Store, rewards: RewardTerms, epsilonMax: Double, signers: [String], windowBudget: Double, windowDays: UInt32, lifetimeBudget: Double, consent: Bool, appKey: String?, keepPendingRewards: Bool, leastReleaseDelaySeconds: UInt64?, reportOnceDays: UInt32?, segments: [Segment], metrics: [Metric], refusals: RefusalTerms?) {
+    public init(store: Store, rewards: RewardTerms, epsilonMax: Double, signers: [String], log: LogTerms?, windowBudget: Double, windowDays: UInt32, lifetimeBudget: Double, consent: Bool, appKey: String?, keepPendingRewards: Bool, leastReleaseDelaySeconds: UInt64?, reportOnceDays: UInt32?, segments: [Segment], metrics: [Metric], refusals: RefusalTerms?) {
         self.store = store
         self.rewards = rewards
         self.epsilonMax = epsilonMax
         self.signers = signers
+        self.log = log
         self.windowBudget = windowBudget
         self.windowDays = windowDays
         self.lifetimeBudget = lifetimeBudget
@@ -1275,6 +1277,7 @@ public struct FfiConverterTypeConfiguration: FfiConverterRustBuffer {
                 rewards: FfiConverterTypeRewardTerms.read(from: &buf), 
                 epsilonMax: FfiConverterDouble.read(from: &buf), 
                 signers: FfiConverterSequenceString.read(from: &buf), 
+                log: FfiConverterOptionTypeLogTerms.read(from: &buf), 
                 windowBudget: FfiConverterDouble.read(from: &buf), 
                 windowDays: FfiConverterUInt32.read(from: &buf), 
                 lifetimeBudget: FfiConverterDouble.read(from: &buf), 
@@ -1294,6 +1297,7 @@ public struct FfiConverterTypeConfiguration: FfiConverterRustBuffer {
         FfiConverterTypeRewardTerms.write(value.rewards, into: &buf)
         FfiConverterDouble.write(value.epsilonMax, into: &buf)
         FfiConverterSequenceString.write(value.signers, into: &buf)
+        FfiConverterOptionTypeLogTerms.write(value.log, into: &buf)
         FfiConverterDouble.write(value.windowBudget, into: &buf)
         FfiConverterUInt32.write(value.windowDays, into: &buf)
         FfiConverterDouble.write(value.lifetimeBudget, into: &buf)
@@ -1375,6 +1379,64 @@ public func FfiConverterTypeHeader_lift(_ buf: RustBuffer) throws -> Header {
 #endif
 public func FfiConverterTypeHeader_lower(_ value: Header) -> RustBuffer {
     return FfiConverterTypeHeader.lower(value)
+}
+
+
+public struct LogTerms: Equatable, Hashable {
+    public var key: String
+    public var witnesses: [String]
+    public var quorum: UInt32?
+
+    // Default memberwise initializers are never public by default, so we
+    // declare one manually.
+    public init(key: String, witnesses: [String], quorum: UInt32?) {
+        self.key = key
+        self.witnesses = witnesses
+        self.quorum = quorum
+    }
+
+    
+
+    
+}
+
+#if compiler(>=6)
+extension LogTerms: Sendable {}
+#endif
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeLogTerms: FfiConverterRustBuffer {
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> LogTerms {
+        return
+            try LogTerms(
+                key: FfiConverterString.read(from: &buf), 
+                witnesses: FfiConverterSequenceString.read(from: &buf), 
+                quorum: FfiConverterOptionUInt32.read(from: &buf)
+        )
+    }
+
+    public static func write(_ value: LogTerms, into buf: inout [UInt8]) {
+        FfiConverterString.write(value.key, into: &buf)
+        FfiConverterSequenceString.write(value.witnesses, into: &buf)
+        FfiConverterOptionUInt32.write(value.quorum, into: &buf)
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeLogTerms_lift(_ buf: RustBuffer) throws -> LogTerms {
+    return try FfiConverterTypeLogTerms.lift(buf)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeLogTerms_lower(_ value: LogTerms) -> RustBuffer {
+    return FfiConverterTypeLogTerms.lower(value)
 }
 
 
@@ -1789,6 +1851,8 @@ enum SetupError: Swift.Error, Equatable, Hashable, Foundation.LocalizedError {
     
     case Rewards(message: String)
     
+    case Log(message: String)
+    
     case Signers(message: String)
     
     case Budget(message: String)
@@ -1842,35 +1906,39 @@ public struct FfiConverterTypeSetupError: FfiConverterRustBuffer {
             message: try FfiConverterString.read(from: &buf)
         )
         
-        case 3: return .Signers(
+        case 3: return .Log(
             message: try FfiConverterString.read(from: &buf)
         )
         
-        case 4: return .Budget(
+        case 4: return .Signers(
             message: try FfiConverterString.read(from: &buf)
         )
         
-        case 5: return .AppKey(
+        case 5: return .Budget(
             message: try FfiConverterString.read(from: &buf)
         )
         
-        case 6: return .Segments(
+        case 6: return .AppKey(
             message: try FfiConverterString.read(from: &buf)
         )
         
-        case 7: return .Metrics(
+        case 7: return .Segments(
             message: try FfiConverterString.read(from: &buf)
         )
         
-        case 8: return .Refusals(
+        case 8: return .Metrics(
             message: try FfiConverterString.read(from: &buf)
         )
         
-        case 9: return .Experiment(
+        case 9: return .Refusals(
             message: try FfiConverterString.read(from: &buf)
         )
         
-        case 10: return .Closed(
+        case 10: return .Experiment(
+            message: try FfiConverterString.read(from: &buf)
+        )
+        
+        case 11: return .Closed(
             message: try FfiConverterString.read(from: &buf)
         )
         
@@ -1889,22 +1957,24 @@ public struct FfiConverterTypeSetupError: FfiConverterRustBuffer {
             writeInt(&buf, Int32(1))
         case .Rewards(_ /* message is ignored*/):
             writeInt(&buf, Int32(2))
-        case .Signers(_ /* message is ignored*/):
+        case .Log(_ /* message is ignored*/):
             writeInt(&buf, Int32(3))
-        case .Budget(_ /* message is ignored*/):
+        case .Signers(_ /* message is ignored*/):
             writeInt(&buf, Int32(4))
-        case .AppKey(_ /* message is ignored*/):
+        case .Budget(_ /* message is ignored*/):
             writeInt(&buf, Int32(5))
-        case .Segments(_ /* message is ignored*/):
+        case .AppKey(_ /* message is ignored*/):
             writeInt(&buf, Int32(6))
-        case .Metrics(_ /* message is ignored*/):
+        case .Segments(_ /* message is ignored*/):
             writeInt(&buf, Int32(7))
-        case .Refusals(_ /* message is ignored*/):
+        case .Metrics(_ /* message is ignored*/):
             writeInt(&buf, Int32(8))
-        case .Experiment(_ /* message is ignored*/):
+        case .Refusals(_ /* message is ignored*/):
             writeInt(&buf, Int32(9))
-        case .Closed(_ /* message is ignored*/):
+        case .Experiment(_ /* message is ignored*/):
             writeInt(&buf, Int32(10))
+        case .Closed(_ /* message is ignored*/):
+            writeInt(&buf, Int32(11))
 
         
         }
@@ -2360,6 +2430,30 @@ fileprivate struct FfiConverterOptionData: FfiConverterRustBuffer {
         switch try readInt(&buf) as Int8 {
         case 0: return nil
         case 1: return try FfiConverterData.read(from: &buf)
+        default: throw UniffiInternalError.unexpectedOptionalTag
+        }
+    }
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+fileprivate struct FfiConverterOptionTypeLogTerms: FfiConverterRustBuffer {
+    typealias SwiftType = LogTerms?
+
+    public static func write(_ value: SwiftType, into buf: inout [UInt8]) {
+        guard let value = value else {
+            writeInt(&buf, Int8(0))
+            return
+        }
+        writeInt(&buf, Int8(1))
+        FfiConverterTypeLogTerms.write(value, into: &buf)
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> SwiftType {
+        switch try readInt(&buf) as Int8 {
+        case 0: return nil
+        case 1: return try FfiConverterTypeLogTerms.read(from: &buf)
         default: throw UniffiInternalError.unexpectedOptionalTag
         }
     }

@@ -1501,6 +1501,73 @@ class _UniffiFfiConverterSequenceString(_UniffiConverterRustBuffer):
         ]
 
 @dataclass
+class LogTerms:
+    def __init__(self, *, key:str, witnesses:typing.List[str], quorum:typing.Optional[int]):
+        self.key = key
+        self.witnesses = witnesses
+        self.quorum = quorum
+        
+        
+
+    
+    def __str__(self):
+        return "LogTerms(key={}, witnesses={}, quorum={})".format(self.key, self.witnesses, self.quorum)
+    def __eq__(self, other):
+        if self.key != other.key:
+            return False
+        if self.witnesses != other.witnesses:
+            return False
+        if self.quorum != other.quorum:
+            return False
+        return True
+
+class _UniffiFfiConverterTypeLogTerms(_UniffiConverterRustBuffer):
+    @staticmethod
+    def read(buf):
+        return LogTerms(
+            key=_UniffiFfiConverterString.read(buf),
+            witnesses=_UniffiFfiConverterSequenceString.read(buf),
+            quorum=_UniffiFfiConverterOptionalUInt32.read(buf),
+        )
+
+    @staticmethod
+    def check_lower(value):
+        _UniffiFfiConverterString.check_lower(value.key)
+        _UniffiFfiConverterSequenceString.check_lower(value.witnesses)
+        _UniffiFfiConverterOptionalUInt32.check_lower(value.quorum)
+
+    @staticmethod
+    def write(value, buf):
+        _UniffiFfiConverterString.write(value.key, buf)
+        _UniffiFfiConverterSequenceString.write(value.witnesses, buf)
+        _UniffiFfiConverterOptionalUInt32.write(value.quorum, buf)
+
+class _UniffiFfiConverterOptionalTypeLogTerms(_UniffiConverterRustBuffer):
+    @classmethod
+    def check_lower(cls, value):
+        if value is not None:
+            _UniffiFfiConverterTypeLogTerms.check_lower(value)
+
+    @classmethod
+    def write(cls, value, buf):
+        if value is None:
+            buf.write_u8(0)
+            return
+
+        buf.write_u8(1)
+        _UniffiFfiConverterTypeLogTerms.write(value, buf)
+
+    @classmethod
+    def read(cls, buf):
+        flag = buf.read_u8()
+        if flag == 0:
+            return None
+        elif flag == 1:
+            return _UniffiFfiConverterTypeLogTerms.read(buf)
+        else:
+            raise InternalError("Unexpected flag byte for optional type")
+
+@dataclass
 class Segment:
     def __init__(self, *, name:str, value:str):
         self.name = name
@@ -1681,11 +1748,12 @@ class _UniffiFfiConverterOptionalTypeRefusalTerms(_UniffiConverterRustBuffer):
 
 @dataclass
 class Configuration:
-    def __init__(self, *, store:Store, rewards:RewardTerms, epsilon_max:float, signers:typing.List[str], window_budget:float, window_days:int, lifetime_budget:float, consent:bool, app_key:typing.Optional[str], keep_pending_rewards:bool, least_release_delay_seconds:typing.Optional[int], report_once_days:typing.Optional[int], segments:typing.List[Segment], metrics:typing.List[Metric], refusals:typing.Optional[RefusalTerms]):
+    def __init__(self, *, store:Store, rewards:RewardTerms, epsilon_max:float, signers:typing.List[str], log:typing.Optional[LogTerms], window_budget:float, window_days:int, lifetime_budget:float, consent:bool, app_key:typing.Optional[str], keep_pending_rewards:bool, least_release_delay_seconds:typing.Optional[int], report_once_days:typing.Optional[int], segments:typing.List[Segment], metrics:typing.List[Metric], refusals:typing.Optional[RefusalTerms]):
         self.store = store
         self.rewards = rewards
         self.epsilon_max = epsilon_max
         self.signers = signers
+        self.log = log
         self.window_budget = window_budget
         self.window_days = window_days
         self.lifetime_budget = lifetime_budget
@@ -1702,7 +1770,7 @@ class Configuration:
 
     
     def __str__(self):
-        return "Configuration(store={}, rewards={}, epsilon_max={}, signers={}, window_budget={}, window_days={}, lifetime_budget={}, consent={}, app_key={}, keep_pending_rewards={}, least_release_delay_seconds={}, report_once_days={}, segments={}, metrics={}, refusals={})".format(self.store, self.rewards, self.epsilon_max, self.signers, self.window_budget, self.window_days, self.lifetime_budget, self.consent, self.app_key, self.keep_pending_rewards, self.least_release_delay_seconds, self.report_once_days, self.segments, self.metrics, self.refusals)
+        return "Configuration(store={}, rewards={}, epsilon_max={}, signers={}, log={}, window_budget={}, window_days={}, lifetime_budget={}, consent={}, app_key={}, keep_pending_rewards={}, least_release_delay_seconds={}, report_once_days={}, segments={}, metrics={}, refusals={})".format(self.store, self.rewards, self.epsilon_max, self.signers, self.log, self.window_budget, self.window_days, self.lifetime_budget, self.consent, self.app_key, self.keep_pending_rewards, self.least_release_delay_seconds, self.report_once_days, self.segments, self.metrics, self.refusals)
     def __eq__(self, other):
         if self.store != other.store:
             return False
@@ -1711,6 +1779,8 @@ class Configuration:
         if self.epsilon_max != other.epsilon_max:
             return False
         if self.signers != other.signers:
+            return False
+        if self.log != other.log:
             return False
         if self.window_budget != other.window_budget:
             return False
@@ -1744,6 +1814,7 @@ class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
             rewards=_UniffiFfiConverterTypeRewardTerms.read(buf),
             epsilon_max=_UniffiFfiConverterFloat64.read(buf),
             signers=_UniffiFfiConverterSequenceString.read(buf),
+            log=_UniffiFfiConverterOptionalTypeLogTerms.read(buf),
             window_budget=_UniffiFfiConverterFloat64.read(buf),
             window_days=_UniffiFfiConverterUInt32.read(buf),
             lifetime_budget=_UniffiFfiConverterFloat64.read(buf),
@@ -1763,6 +1834,7 @@ class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
         _UniffiFfiConverterTypeRewardTerms.check_lower(value.rewards)
         _UniffiFfiConverterFloat64.check_lower(value.epsilon_max)
         _UniffiFfiConverterSequenceString.check_lower(value.signers)
+        _UniffiFfiConverterOptionalTypeLogTerms.check_lower(value.log)
         _UniffiFfiConverterFloat64.check_lower(value.window_budget)
         _UniffiFfiConverterUInt32.check_lower(value.window_days)
         _UniffiFfiConverterFloat64.check_lower(value.lifetime_budget)
@@ -1781,6 +1853,7 @@ class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
         _UniffiFfiConverterTypeRewardTerms.write(value.rewards, buf)
         _UniffiFfiConverterFloat64.write(value.epsilon_max, buf)
         _UniffiFfiConverterSequenceString.write(value.signers, buf)
+        _UniffiFfiConverterOptionalTypeLogTerms.write(value.log, buf)
         _UniffiFfiConverterFloat64.write(value.window_budget, buf)
         _UniffiFfiConverterUInt32.write(value.window_days, buf)
         _UniffiFfiConverterFloat64.write(value.lifetime_budget, buf)
@@ -2086,6 +2159,10 @@ class SetupError:  # type: ignore
         def __repr__(self):
             return "SetupError.Rewards({})".format(repr(str(self)))
     _UniffiTempSetupError.Rewards = Rewards # type: ignore
+    class Log(_UniffiTempSetupError):
+        def __repr__(self):
+            return "SetupError.Log({})".format(repr(str(self)))
+    _UniffiTempSetupError.Log = Log # type: ignore
     class Signers(_UniffiTempSetupError):
         def __repr__(self):
             return "SetupError.Signers({})".format(repr(str(self)))
@@ -2136,34 +2213,38 @@ class _UniffiFfiConverterTypeSetupError(_UniffiConverterRustBuffer):
                 _UniffiFfiConverterString.read(buf),
             )
         if variant == 3:
-            return SetupError.Signers(
+            return SetupError.Log(
                 _UniffiFfiConverterString.read(buf),
             )
         if variant == 4:
-            return SetupError.Budget(
+            return SetupError.Signers(
                 _UniffiFfiConverterString.read(buf),
             )
         if variant == 5:
-            return SetupError.AppKey(
+            return SetupError.Budget(
                 _UniffiFfiConverterString.read(buf),
             )
         if variant == 6:
-            return SetupError.Segments(
+            return SetupError.AppKey(
                 _UniffiFfiConverterString.read(buf),
             )
         if variant == 7:
-            return SetupError.Metrics(
+            return SetupError.Segments(
                 _UniffiFfiConverterString.read(buf),
             )
         if variant == 8:
-            return SetupError.Refusals(
+            return SetupError.Metrics(
                 _UniffiFfiConverterString.read(buf),
             )
         if variant == 9:
-            return SetupError.Experiment(
+            return SetupError.Refusals(
                 _UniffiFfiConverterString.read(buf),
             )
         if variant == 10:
+            return SetupError.Experiment(
+                _UniffiFfiConverterString.read(buf),
+            )
+        if variant == 11:
             return SetupError.Closed(
                 _UniffiFfiConverterString.read(buf),
             )
@@ -2174,6 +2255,8 @@ class _UniffiFfiConverterTypeSetupError(_UniffiConverterRustBuffer):
         if isinstance(value, SetupError.Epsilon):
             return
         if isinstance(value, SetupError.Rewards):
+            return
+        if isinstance(value, SetupError.Log):
             return
         if isinstance(value, SetupError.Signers):
             return
@@ -2198,22 +2281,24 @@ class _UniffiFfiConverterTypeSetupError(_UniffiConverterRustBuffer):
             buf.write_i32(1)
         if isinstance(value, SetupError.Rewards):
             buf.write_i32(2)
-        if isinstance(value, SetupError.Signers):
+        if isinstance(value, SetupError.Log):
             buf.write_i32(3)
-        if isinstance(value, SetupError.Budget):
+        if isinstance(value, SetupError.Signers):
             buf.write_i32(4)
-        if isinstance(value, SetupError.AppKey):
+        if isinstance(value, SetupError.Budget):
             buf.write_i32(5)
-        if isinstance(value, SetupError.Segments):
+        if isinstance(value, SetupError.AppKey):
             buf.write_i32(6)
-        if isinstance(value, SetupError.Metrics):
+        if isinstance(value, SetupError.Segments):
             buf.write_i32(7)
-        if isinstance(value, SetupError.Refusals):
+        if isinstance(value, SetupError.Metrics):
             buf.write_i32(8)
-        if isinstance(value, SetupError.Experiment):
+        if isinstance(value, SetupError.Refusals):
             buf.write_i32(9)
-        if isinstance(value, SetupError.Closed):
+        if isinstance(value, SetupError.Experiment):
             buf.write_i32(10)
+        if isinstance(value, SetupError.Closed):
+            buf.write_i32(11)
 
 
 
@@ -3016,6 +3101,7 @@ __all__ = [
     "Header",
     "Call",
     "Choice",
+    "LogTerms",
     "Segment",
     "Metric",
     "RefusalTerms",

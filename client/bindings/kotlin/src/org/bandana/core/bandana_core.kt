@@ -2111,6 +2111,8 @@ data class Configuration (
     , 
     var `signers`: List<kotlin.String>
     , 
+    var `log`: LogTerms?
+    , 
     var `windowBudget`: kotlin.Double
     , 
     var `windowDays`: kotlin.UInt
@@ -2152,6 +2154,7 @@ public object FfiConverterTypeConfiguration: FfiConverterRustBuffer<Configuratio
             FfiConverterTypeRewardTerms.read(buf),
             FfiConverterDouble.read(buf),
             FfiConverterSequenceString.read(buf),
+            FfiConverterOptionalTypeLogTerms.read(buf),
             FfiConverterDouble.read(buf),
             FfiConverterUInt.read(buf),
             FfiConverterDouble.read(buf),
@@ -2171,6 +2174,7 @@ public object FfiConverterTypeConfiguration: FfiConverterRustBuffer<Configuratio
             FfiConverterTypeRewardTerms.allocationSize(value.`rewards`) +
             FfiConverterDouble.allocationSize(value.`epsilonMax`) +
             FfiConverterSequenceString.allocationSize(value.`signers`) +
+            FfiConverterOptionalTypeLogTerms.allocationSize(value.`log`) +
             FfiConverterDouble.allocationSize(value.`windowBudget`) +
             FfiConverterUInt.allocationSize(value.`windowDays`) +
             FfiConverterDouble.allocationSize(value.`lifetimeBudget`) +
@@ -2189,6 +2193,7 @@ public object FfiConverterTypeConfiguration: FfiConverterRustBuffer<Configuratio
             FfiConverterTypeRewardTerms.write(value.`rewards`, buf)
             FfiConverterDouble.write(value.`epsilonMax`, buf)
             FfiConverterSequenceString.write(value.`signers`, buf)
+            FfiConverterOptionalTypeLogTerms.write(value.`log`, buf)
             FfiConverterDouble.write(value.`windowBudget`, buf)
             FfiConverterUInt.write(value.`windowDays`, buf)
             FfiConverterDouble.write(value.`lifetimeBudget`, buf)
@@ -2238,6 +2243,49 @@ public object FfiConverterTypeHeader: FfiConverterRustBuffer<Header> {
     override fun write(value: Header, buf: ByteBuffer) {
             FfiConverterString.write(value.`name`, buf)
             FfiConverterString.write(value.`value`, buf)
+    }
+}
+
+
+
+data class LogTerms (
+    var `key`: kotlin.String
+    , 
+    var `witnesses`: List<kotlin.String>
+    , 
+    var `quorum`: kotlin.UInt?
+    
+){
+    
+
+    
+
+    
+    companion object
+}
+
+/**
+ * @suppress
+ */
+public object FfiConverterTypeLogTerms: FfiConverterRustBuffer<LogTerms> {
+    override fun read(buf: ByteBuffer): LogTerms {
+        return LogTerms(
+            FfiConverterString.read(buf),
+            FfiConverterSequenceString.read(buf),
+            FfiConverterOptionalUInt.read(buf),
+        )
+    }
+
+    override fun allocationSize(value: LogTerms) = (
+            FfiConverterString.allocationSize(value.`key`) +
+            FfiConverterSequenceString.allocationSize(value.`witnesses`) +
+            FfiConverterOptionalUInt.allocationSize(value.`quorum`)
+    )
+
+    override fun write(value: LogTerms, buf: ByteBuffer) {
+            FfiConverterString.write(value.`key`, buf)
+            FfiConverterSequenceString.write(value.`witnesses`, buf)
+            FfiConverterOptionalUInt.write(value.`quorum`, buf)
     }
 }
 
@@ -2607,6 +2655,8 @@ sealed class SetupException(message: String): kotlin.Exception(message) {
         
         class Rewards(message: String) : SetupException(message)
         
+        class Log(message: String) : SetupException(message)
+        
         class Signers(message: String) : SetupException(message)
         
         class Budget(message: String) : SetupException(message)
@@ -2638,14 +2688,15 @@ public object FfiConverterTypeSetupError : FfiConverterRustBuffer<SetupException
             return when(buf.getInt()) {
             1 -> SetupException.Epsilon(FfiConverterString.read(buf))
             2 -> SetupException.Rewards(FfiConverterString.read(buf))
-            3 -> SetupException.Signers(FfiConverterString.read(buf))
-            4 -> SetupException.Budget(FfiConverterString.read(buf))
-            5 -> SetupException.AppKey(FfiConverterString.read(buf))
-            6 -> SetupException.Segments(FfiConverterString.read(buf))
-            7 -> SetupException.Metrics(FfiConverterString.read(buf))
-            8 -> SetupException.Refusals(FfiConverterString.read(buf))
-            9 -> SetupException.Experiment(FfiConverterString.read(buf))
-            10 -> SetupException.Closed(FfiConverterString.read(buf))
+            3 -> SetupException.Log(FfiConverterString.read(buf))
+            4 -> SetupException.Signers(FfiConverterString.read(buf))
+            5 -> SetupException.Budget(FfiConverterString.read(buf))
+            6 -> SetupException.AppKey(FfiConverterString.read(buf))
+            7 -> SetupException.Segments(FfiConverterString.read(buf))
+            8 -> SetupException.Metrics(FfiConverterString.read(buf))
+            9 -> SetupException.Refusals(FfiConverterString.read(buf))
+            10 -> SetupException.Experiment(FfiConverterString.read(buf))
+            11 -> SetupException.Closed(FfiConverterString.read(buf))
             else -> throw RuntimeException("invalid error enum value, something is very wrong!!")
         }
         
@@ -2665,36 +2716,40 @@ public object FfiConverterTypeSetupError : FfiConverterRustBuffer<SetupException
                 buf.putInt(2)
                 Unit
             }
-            is SetupException.Signers -> {
+            is SetupException.Log -> {
                 buf.putInt(3)
                 Unit
             }
-            is SetupException.Budget -> {
+            is SetupException.Signers -> {
                 buf.putInt(4)
                 Unit
             }
-            is SetupException.AppKey -> {
+            is SetupException.Budget -> {
                 buf.putInt(5)
                 Unit
             }
-            is SetupException.Segments -> {
+            is SetupException.AppKey -> {
                 buf.putInt(6)
                 Unit
             }
-            is SetupException.Metrics -> {
+            is SetupException.Segments -> {
                 buf.putInt(7)
                 Unit
             }
-            is SetupException.Refusals -> {
+            is SetupException.Metrics -> {
                 buf.putInt(8)
                 Unit
             }
-            is SetupException.Experiment -> {
+            is SetupException.Refusals -> {
                 buf.putInt(9)
                 Unit
             }
-            is SetupException.Closed -> {
+            is SetupException.Experiment -> {
                 buf.putInt(10)
+                Unit
+            }
+            is SetupException.Closed -> {
+                buf.putInt(11)
                 Unit
             }
         }.let { /* this makes the `when` an expression, which ensures it is exhaustive */ }
@@ -3135,6 +3190,38 @@ public object FfiConverterOptionalByteArray: FfiConverterRustBuffer<kotlin.ByteA
         } else {
             buf.put(1)
             FfiConverterByteArray.write(value, buf)
+        }
+    }
+}
+
+
+
+
+/**
+ * @suppress
+ */
+public object FfiConverterOptionalTypeLogTerms: FfiConverterRustBuffer<LogTerms?> {
+    override fun read(buf: ByteBuffer): LogTerms? {
+        if (buf.get().toInt() == 0) {
+            return null
+        }
+        return FfiConverterTypeLogTerms.read(buf)
+    }
+
+    override fun allocationSize(value: LogTerms?): ULong {
+        if (value == null) {
+            return 1UL
+        } else {
+            return 1UL + FfiConverterTypeLogTerms.allocationSize(value)
+        }
+    }
+
+    override fun write(value: LogTerms?, buf: ByteBuffer) {
+        if (value == null) {
+            buf.put(0)
+        } else {
+            buf.put(1)
+            FfiConverterTypeLogTerms.write(value, buf)
         }
     }
 }
