@@ -22,7 +22,7 @@ const EPOCHS: u32 = 100;
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 /// Most concurrent readers, each of which holds its answer until that is encoded.
-const READERS_MAX: usize = 4;
+const READERS_MAX: usize = 16;
 
 /// The delay asked of a caller that finds no place among them.
 const NO_PLACE_WAIT: Duration = Duration::from_secs(2);
@@ -86,7 +86,8 @@ fn page(
     limit: u32,
 ) -> Result<Vec<LogEpoch>, crate::store::StoreError> {
     let (mut epochs, mut bytes, mut at_once) = (Vec::new(), 0, 1);
-    while epochs.len() < limit as usize {
+    // A store's numbers end there.
+    while epochs.len() < limit as usize && i64::try_from(first).is_ok() {
         let next = first.saturating_add(epochs.len() as u64);
         let some = reader.epochs(next, at_once)?;
         if some.is_empty() {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use bandana_shared::identity::{ExperimentId, StoreId, UnixSeconds};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::transparency::{
-    Checkpoint, Epoch, Frontier, Hash, Note, NoteKey, Role, Subject, experiment_value,
+    Checkpoint, Epoch, Frontier, Hash, Note, NoteKey, Role, Subject, Witnessed, experiment_value,
     gateway_value, leaf_hash, read_hash, write_hash,
 };
 use bandana_shared::wire::v1::transparency_log_client::TransparencyLogClient;
@@ -15,9 +16,11 @@ use bandana_shared::wire::v1::{ListEpochsRequest, ListEpochsResponse, LogEpoch, 
 use clap::{Args, Subcommand, ValueHint};
 use serde::{Deserialize, Serialize};
 use tonic::transport::{Endpoint, Uri};
+use tonic::{Code, Status};
 
 use super::connection::block_on;
 use super::{say, say_json};
+use crate::clock::{Clock as _, SystemClock};
 use crate::operator_client::{ConnectError, PATIENCE, Patient, TlsSource, Wait};
 use crate::outgoing::noticing_silence;
 use crate::views::failure::Failure;
@@ -25,6 +28,13 @@ use crate::views::table::visible;
 
 /// Most epochs of a question.
 const PAGE: u32 = 1000;
+
+/// How often a server that answers others is asked again, and after how long.
+const TRIES: u32 = 10;
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// For how long a server shows what an epoch said, but for a day.
+const SHOWN_SECONDS: u64 = 89 * 86_400;
 
 /// Watch the public log of a server: what it shows to all devices.
 #[derive(Debug, Subcommand)]
@@ -112,10 +122,13 @@ pub(super) fn run(command: &LogCommand) -> anyhow::Result<()> {
 impl LogView {
     fn describe(&self) -> String {
         let Self { epochs, read, without_content, .. } = self;
-        let (log, latest) = (visible(&self.log), UnixSeconds::new(self.latest_unix_seconds));
-        let mut lines = vec![format!(
-            "{log}: {epochs} epochs, the latest of {latest}; {read} read now, all as they must be"
-        )];
+        let log = visible(&self.log);
+        let mut lines =
+            vec![format!("{log}: {epochs} epochs, {read} read now, all as they must be")];
+        if *read > 0 {
+            let latest = UnixSeconds::new(self.latest_unix_seconds);
+            lines.push(format!("the latest is of {latest}"));
+        }
         if *without_content > 0 {
             lines.push(format!("{without_content} of them have only their hash left"));
         }
@@ -160,30 +173,26 @@ impl Check {
     async fn read(&self, mut log: Frontier) -> anyhow::Result<(LogView, Frontier)> {
         let mut client = TransparencyLogClient::new(self.channel().await?);
         let mut ask = async |first| -> anyhow::Result<ListEpochsResponse> {
-            let asked = client.list_epochs(ListEpochsRequest { first, limit: PAGE });
-            let answer = tokio::time::timeout(PATIENCE, asked).await;
-            let answer = answer.context("the server does not answer")?;
-            Ok(answer.map_err(|status| Failure::Declined(Box::new(status)))?.into_inner())
+            let mut tries = 0;
+            loop {
+                tries += 1;
+                let asked = client.list_epochs(ListEpochsRequest { first, limit: PAGE });
+                let answer = tokio::time::timeout(PATIENCE, asked).await;
+                match answer.context("the server does not answer")? {
+                    Err(busy) if busy.code() == Code::ResourceExhausted && tries < TRIES => {
+                        tokio::time::sleep(AGAIN).await;
+                    }
+                    Err(status) => return Err(Failure::from(status).into()),
+                    Ok(answer) => return Ok(answer.into_inner()),
+                }
+            }
         };
-        let wrong = |what: String| anyhow::Error::from(Failure::Refused(what));
         let first = ask(log.size()).await?;
-        let note = Note::parse(&first.checkpoint);
-        let note =
-            note.ok_or_else(|| wrong("the server shows no checkpoint of its log".to_owned()))?;
-        if note.signature(&self.log).is_none() {
-            return Err(wrong("the checkpoint is not signed by this log's key".to_owned()));
-        }
-        let checkpoint = Checkpoint::from_text(&note.text)
-            .filter(|checkpoint| checkpoint.origin == self.log.name())
-            .ok_or_else(|| wrong("the checkpoint is none of this log".to_owned()))?;
-        if checkpoint.size < log.size() {
-            let (size, known) = (checkpoint.size, log.size());
-            let what = format!("the log has {size} epochs, and had {known}: it went back");
-            return Err(wrong(what));
-        }
+        let (note, checkpoint) = self.checkpoint(&first, log.size())?;
+        let now = SystemClock::new().unix_seconds();
         let store = StoreId::try_from(&first.store_id[..])
-            .map_err(|_| wrong("the server does not name its store".to_owned()))?;
-        let mut reading = Reading { store, ..Reading::new(self.log.name().to_owned()) };
+            .map_err(|_| wrong("the server does not name its store"))?;
+        let mut reading = Reading { store, now, ..Reading::new(self.log.name().to_owned()) };
         let mut page = first.epochs;
         while log.size() < checkpoint.size {
             if page.is_empty() {
@@ -200,18 +209,57 @@ impl Check {
         if log.root() != checkpoint.root {
             let what = "the epochs are not those that the log has signed, or not a continuation of what \
                         was read before: the server shows two logs";
-            return Err(wrong(what.to_owned()));
+            return Err(wrong(what));
         }
         let mut view = reading.view;
         view.epochs = checkpoint.size;
-        for witness in &self.witnesses {
-            let cosignature = note.cosignature(witness).ok_or_else(|| {
-                wrong(format!("the witness {} has not cosigned the log as it is", witness.name()))
-            })?;
-            let (name, unix_seconds) = (witness.name().to_owned(), cosignature.time.get());
-            view.cosigned_by.push(CosignedBy { name, unix_seconds });
-        }
+        view.cosigned_by = self.cosigned(&note, now)?;
         Ok((view, log))
+    }
+
+    /// The checkpoint that the server shows, if the log has signed it.
+    fn checkpoint(
+        &self,
+        answer: &ListEpochsResponse,
+        known: u64,
+    ) -> anyhow::Result<(Note, Checkpoint)> {
+        if answer.checkpoint.is_empty() {
+            let what = "the server shows no checkpoint of its log yet: it has just started, or its \
+                        witnesses do not answer; ask again later";
+            return Err(Failure::from(Status::unavailable(what)).into());
+        }
+        let note = Note::parse(&answer.checkpoint);
+        let note = note.ok_or_else(|| wrong("the server shows no checkpoint of its log"))?;
+        if note.signature(&self.log).is_none() {
+            return Err(wrong("the checkpoint is not signed by this log's key"));
+        }
+        let checkpoint = Checkpoint::from_text(&note.text)
+            .filter(|checkpoint| checkpoint.origin == self.log.name())
+            .ok_or_else(|| wrong("the checkpoint is none of this log"))?;
+        let size = checkpoint.size;
+        if size < known {
+            return Err(wrong(format!("the log has {size} epochs, and had {known}: it went back")));
+        }
+        Ok((note, checkpoint))
+    }
+
+    /// The witnesses, each of which must have cosigned within the hour.
+    fn cosigned(&self, note: &Note, now: u64) -> anyhow::Result<Vec<CosignedBy>> {
+        let cosigned = |witness: &NoteKey| {
+            let name = witness.name().to_owned();
+            let cosignature = note.cosignature(witness).ok_or_else(|| {
+                wrong(format!("the witness {name} has not cosigned the log as it is"))
+            })?;
+            let (time, unix_seconds) = (cosignature.time, cosignature.time.get());
+            if unix_seconds.abs_diff(now) > Witnessed::FRESHNESS.as_secs() {
+                return Err(wrong(format!(
+                    "the witness {name} has cosigned this at {time}, more than an hour from now: \
+                     devices take nothing so old, and there may be a later state"
+                )));
+            }
+            Ok(CosignedBy { name, unix_seconds })
+        };
+        self.witnesses.iter().map(cosigned).collect()
     }
 
     async fn channel(&self) -> Result<Patient, ConnectError> {
@@ -223,9 +271,15 @@ impl Check {
     }
 }
 
+/// What is not as it must be.
+fn wrong(what: impl Into<String>) -> anyhow::Error {
+    Failure::Refused(what.into()).into()
+}
+
 /// Epochs while they are read.
 struct Reading {
     store: StoreId,
+    now: u64,
     before: Option<u64>,
     values: BTreeMap<String, Vec<u8>>,
     view: LogView,
@@ -234,7 +288,7 @@ struct Reading {
 impl Reading {
     fn new(log: String) -> Self {
         let view = LogView { log, ..LogView::default() };
-        Self { store: StoreId::new([0; 16]), before: None, values: BTreeMap::new(), view }
+        Self { store: StoreId::new([0; 16]), now: 0, before: None, values: BTreeMap::new(), view }
     }
 
     /// Checks an epoch, and adds it to the log.
@@ -247,6 +301,9 @@ impl Reading {
             epoch.entry[..].try_into().map_err(|_| format!("epoch {number} has no entry"))?;
         let time = UnixSeconds::new(epoch.unix_seconds);
         if epoch.items.is_empty() && Epoch::new(time, []).entry() != entry {
+            if self.now.saturating_sub(epoch.unix_seconds) < SHOWN_SECONDS {
+                return Err(format!("the server does not show what epoch {number} says"));
+            }
             self.view.without_content += 1;
         } else {
             let values = epoch.items.iter().map(|item| self.value(item));

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::ensure;
 use bandana_shared::signing::SigningKey;
 use bandana_shared::transparency::{NoteSigner, Role};
 use clap::{Subcommand, ValueEnum};
@@ -51,6 +52,7 @@ pub(super) fn run(command: &LogKeyCommand) -> anyhow::Result<()> {
                 KeyRole::Log => Role::Log,
                 KeyRole::Witness => Role::Witness,
             };
+            ensure!(!name.contains("://"), "--name {name} has a scheme; leave https:// out");
             let secret = SigningKey::generate()?;
             let text = key_file::to_text(role, name, &secret);
             // Before anything is written: the name may be none.

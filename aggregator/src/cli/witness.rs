@@ -24,7 +24,7 @@ use crate::transport::ConnectionLimits;
 ///
 /// A witness remembers the last state of a log, and signs a new one only if it continues that.
 /// So a server that shows two devices two logs gets one of them signed. Anybody but the server's
-/// operator can run it. It needs one key, one directory, and about 10 MB of memory. `bandana relay
+/// operator can run it. It needs one key and one directory. `bandana relay
 /// --witness` is one too.
 ///
 /// It speaks the protocol of C2SP tlog-witness. When it takes requests, its address is printed to

@@ -36,10 +36,10 @@ pub(super) static QUORUM: Setting = Setting {
     environment: "BANDANA_LOG_QUORUM",
     flag: "log-quorum",
     placeholder: "NUMBER",
-    kind: Kind::Integer(0..=8),
+    kind: Kind::Integer(1..=8),
     fallback: Fallback::Unset("2"),
-    doc: "Witnesses that must have cosigned an epoch before devices are served it; all unless set. \
-          Not less than what apps ask for.",
+    doc: "Witnesses that must have cosigned an epoch before devices are served it: more than half of \
+          them, and not less than apps ask for; all unless set.",
 };
 
 pub(super) static EPOCH_SECONDS: Setting = Setting {

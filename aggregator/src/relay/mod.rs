@@ -38,8 +38,8 @@ use shuffle::Shuffle;
 pub use shuffle::{ShuffleError, ShuffleLimits, ShuffleSettings};
 pub(crate) use witness::{WitnessServer, WitnessServerSettings};
 
-/// The least memory that may be held for callers, in bytes.
-const MEMORY_MIN: usize = 16 << 20;
+/// The memory that a witness may hold for callers, in bytes.
+const WITNESS_MEMORY: usize = 256 << 20;
 
 /// Settings of a relay.
 #[derive(Clone, Debug)]

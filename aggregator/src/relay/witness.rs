@@ -13,7 +13,7 @@ use tonic::service::Routes;
 use tower::Layer as _;
 
 use super::addresses::Addresses;
-use super::{MEMORY_MIN, RelayError};
+use super::{RelayError, WITNESS_MEMORY};
 use crate::admission::{Shares, shares};
 use crate::api::unknown_service;
 use crate::clock::Clock;
@@ -72,7 +72,7 @@ impl WitnessServer {
         let WitnessServerSettings { listen, tls, request_time, rate, witness, .. } = settings;
         let tls = tls.map(Tls::open).transpose()?.map(Arc::new);
         let witness = Arc::new(Witness::open(witness, Arc::clone(clock))?);
-        let Shares { devices, calls, .. } = shares(settings.connections, MEMORY_MIN);
+        let Shares { devices, calls, .. } = shares(settings.connections, WITNESS_MEMORY);
         let listener = Listener::bind(listen, tls, devices)
             .map_err(|source| RelayError::Listen { address: listen, source })?
             .with_addresses();

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use bandana_shared::transparency::{Checkpoint, Cosignature, Hash, Note, NoteKey};
+use bandana_shared::identity::UnixSeconds;
+use bandana_shared::transparency::{Checkpoint, Cosignature, Hash, Note, NoteKey, Witnessed};
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -48,6 +49,7 @@ impl Witness {
         &mut self,
         (checkpoint, note): (&Checkpoint, &str),
         proof: &[Hash],
+        now: u64,
     ) -> Result<(), CosigningError> {
         debug_assert!(proof.len() <= PROOF_MAX, "a proof of {} hashes", proof.len());
         let body = request_text(self.size, proof, note);
@@ -73,12 +75,17 @@ impl Witness {
                 self.size = known;
                 return Err(CosigningError::Behind);
             }
+            StatusCode::UNPROCESSABLE_ENTITY => return Err(CosigningError::Proof),
+            StatusCode::TOO_MANY_REQUESTS => return Err(CosigningError::Soon),
             status => return Err(CosigningError::Refused(status)),
         }
         let note = Note::parse(note).and_then(|note| note.with(&text));
         let cosignature = note.and_then(|note| note.cosignature(&self.key));
         let cosignature = cosignature.ok_or(CosigningError::Answer)?;
         self.size = checkpoint.size;
+        if cosignature.time.get().abs_diff(now) > Witnessed::FRESHNESS.as_secs() {
+            return Err(CosigningError::Clock { time: cosignature.time });
+        }
         self.cosignature = Some((checkpoint.size, cosignature));
         Ok(())
     }
@@ -109,6 +116,18 @@ pub(super) enum CosigningError {
          Devices take nothing that it has not cosigned; see \"If the log went back\" in docs/transparency.md"
     )]
     Other { size: u64 },
+    #[error(
+        "its clock says {time}, more than an hour from this server's: devices would not take what it \
+         signs; set the wrong one right"
+    )]
+    Clock { time: UnixSeconds },
+    #[error(
+        "it refuses a tree that does not continue the one that it knows: the store is an older copy, or \
+         two are used with one key; see \"If the log went back\" in docs/transparency.md"
+    )]
+    Proof,
+    #[error("it takes a new state later: the last one is less than its interval ago")]
+    Soon,
     #[error("it refuses, with status {0}")]
     Refused(StatusCode),
 }

@@ -70,8 +70,14 @@ impl LogParts {
         let witnesses = settings.witnesses.as_deref().map(read_witnesses).transpose()?;
         let witnesses = witnesses.unwrap_or_default();
         let quorum = settings.quorum.unwrap_or(witnesses.len());
-        if quorum > witnesses.len() {
+        let is_most = 2 * quorum > witnesses.len() || witnesses.is_empty();
+        if quorum > witnesses.len() || !is_most {
             return Err(LogError::Quorum { quorum, witnesses: witnesses.len() });
+        }
+        if witnesses.is_empty() {
+            tracing::warn!(
+                "the public log has no witnesses: devices that ask for some take nothing"
+            );
         }
         tracing::info!(log = %signer.public(), witnesses = witnesses.len(), quorum, "public log");
         Ok(Self { signer, witnesses, quorum, epoch: settings.epoch, served: Arc::default() })
@@ -162,7 +168,7 @@ pub enum LogError {
     },
     /// The quorum can't be met.
     #[error(
-        "a quorum of {quorum} can't be had of {witnesses} witnesses; name more, or ask for fewer"
+        "a quorum of {quorum} is none of {witnesses} witnesses; take more than half of them, as apps do"
     )]
     Quorum {
         /// The quorum.

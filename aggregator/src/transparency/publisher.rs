@@ -11,6 +11,7 @@ use bandana_shared::transparency::{
     leaf_hash, specification_hash,
 };
 use bandana_shared::wire::v1::{LogEpoch, LogItem};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use prost::Message as _;
 use thiserror::Error;
 use tokio::task::spawn_blocking;
@@ -298,22 +299,48 @@ impl Publisher {
         }
     }
 
-    /// Asks the witnesses, and publishes the last epoch once enough of them have cosigned it.
+    /// Asks all witnesses at once, and publishes the last epoch when enough of them have cosigned it:
+    /// none waits for another.
     async fn cosign(&mut self) -> Result<(), PublishError> {
         let Some(last) = &self.last else { return Ok(()) };
         let size = last.size();
         let origin = self.signer.public().name().to_owned();
         let checkpoint = Checkpoint { origin, size, root: last.stored.log.root() };
         let note = self.signer.note(&checkpoint);
-        let mut witnesses = std::mem::take(&mut self.witnesses);
-        for witness in &mut witnesses {
-            let outcome = self.ask(witness, &checkpoint, &note).await;
-            self.tell(witness, outcome.err());
+        let mut answered: Vec<Witness> = Vec::new();
+        let mut told = Vec::new();
+        let waiting = std::mem::take(&mut self.witnesses);
+        let mut published = Ok(waiting.is_empty());
+        {
+            let (this, checkpoint, note) = (&*self, &checkpoint, &note);
+            let mut asked: FuturesUnordered<_> = waiting
+                .into_iter()
+                .map(async |mut witness: Witness| {
+                    let outcome = this.ask(&mut witness, checkpoint, note).await;
+                    (witness, outcome.err())
+                })
+                .collect();
+            while let Some((witness, error)) = asked.next().await {
+                // It is asked again in a moment.
+                let is_soon = |error: &PublishError| {
+                    matches!(error, PublishError::Witness(CosigningError::Soon))
+                };
+                told.push((witness.name().to_owned(), error.filter(|error| !is_soon(error))));
+                answered.push(witness);
+                let cosigned = answered.iter().filter(|one| one.line(size).is_some()).count();
+                if cosigned >= this.quorum {
+                    published = this.publish(&answered, checkpoint, note.clone()).map(|()| true);
+                }
+            }
         }
-        self.witnesses = witnesses;
-        let cosigned = |witness: &&Witness| witness.line(size).is_some();
-        if self.witnesses.iter().filter(cosigned).count() >= self.quorum {
-            self.publish(&checkpoint, note)?;
+        if self.quorum == 0 {
+            published = self.publish(&answered, &checkpoint, note).map(|()| true);
+        }
+        self.witnesses = answered;
+        for (name, error) in told {
+            self.tell(&name, error);
+        }
+        if published? {
             self.published = Some(size);
         }
         Ok(())
@@ -332,7 +359,8 @@ impl Publisher {
             } else {
                 self.proof(witness.size, checkpoint.size).await?
             };
-            match witness.hand_in((checkpoint, note), &proof).await {
+            let now = self.clock.unix_seconds();
+            match witness.hand_in((checkpoint, note), &proof, now).await {
                 Err(CosigningError::Behind) => {}
                 outcome => return Ok(outcome?),
             }
@@ -360,10 +388,9 @@ impl Publisher {
     }
 
     /// Logs what has changed about a witness.
-    fn tell(&mut self, witness: &Witness, error: Option<PublishError>) {
-        let (name, now) = (witness.name().to_owned(), error.map(|error| explain(&error)));
-        let now = now.unwrap_or_default();
-        let before = self.told.insert(name.clone(), now.clone()).unwrap_or_default();
+    fn tell(&mut self, name: &str, error: Option<PublishError>) {
+        let now = error.map(|error| explain(&error)).unwrap_or_default();
+        let before = self.told.insert(name.to_owned(), now.clone()).unwrap_or_default();
         if before == now {
             return;
         }
@@ -379,10 +406,15 @@ impl Publisher {
     }
 
     /// Serves the last epoch.
-    fn publish(&self, checkpoint: &Checkpoint, note: String) -> Result<(), PublishError> {
+    fn publish(
+        &self,
+        witnesses: &[Witness],
+        checkpoint: &Checkpoint,
+        note: String,
+    ) -> Result<(), PublishError> {
         let Some(Logged { stored, before, items }) = &self.last else { return Ok(()) };
         let epoch = epoch_of(stored.time, items)?;
-        let cosigned = self.witnesses.iter().filter_map(|witness| {
+        let cosigned = witnesses.iter().filter_map(|witness| {
             let (size, cosignature) = witness.cosignature?;
             (size == checkpoint.size).then_some(cosignature)
         });
@@ -411,7 +443,7 @@ impl Publisher {
         }
         let gateway = items.iter().any(|item| item.experiment_id.is_empty());
         let gateway = gateway.then(|| view(&Subject::GatewayKeys.key()));
-        let lines = self.witnesses.iter().filter_map(|witness| witness.line(checkpoint.size));
+        let lines = witnesses.iter().filter_map(|witness| witness.line(checkpoint.size));
         // Without witnesses it is as old as it is.
         self.metrics.serves(checkpoint.size, cosigned.unwrap_or(stored.time.get()));
         let checkpoint = lines.fold(note, |note, line| note + &line);
@@ -444,10 +476,12 @@ impl Publisher {
             }));
         }
         // A later revision, which the next epoch says, has other signatures. What is served already
-        // has those of this one.
+        // has those of this one; its policy may be an earlier one.
         let of_revision = |served: &LoggedExperiment| {
             let experiment = PublishedExperiment::clone(&served.experiment);
-            (experiment.specification.digest() == digest).then_some(experiment)
+            let is_of_revision = experiment.specification.digest() == digest;
+            is_of_revision
+                .then(|| PublishedExperiment { policy: Arc::clone(&policy), ..experiment })
         };
         Ok(self.served.with(revision.experiment.id(), of_revision).flatten())
     }

@@ -53,12 +53,12 @@ impl Witnessed {
     /// off by as much.
     pub const FRESHNESS: Duration = Duration::from_hours(1);
 
-    /// Believes this log if `quorum` of these witnesses have seen it. More than half of them is a good
-    /// quorum: two views then need one witness who lies.
+    /// Believes this log if `quorum` of these witnesses have seen it: more than half of them. Two logs
+    /// then need `2 quorum - witnesses` who lie: of three, one for a quorum of 2, and all for 3.
     ///
     /// # Errors
     /// [`WitnessedError`] for a key in the wrong place, a witness twice, more than
-    /// [`WITNESSES_MAX`] of them, or a quorum of none or more than there are.
+    /// [`WITNESSES_MAX`] of them, or a quorum that is not more than half of them, or more than there are.
     pub fn new(
         log: NoteKey,
         witnesses: Vec<NoteKey>,
@@ -75,7 +75,8 @@ impl Witnessed {
         if let Some((_, key)) = twice {
             return Err(WitnessedError::Twice { name: key.name().to_owned() });
         }
-        if quorum == 0 || quorum > witnesses.len() || witnesses.len() > WITNESSES_MAX {
+        let is_most = 2 * quorum.min(WITNESSES_MAX) > witnesses.len();
+        if !is_most || quorum > witnesses.len() || witnesses.len() > WITNESSES_MAX {
             return Err(WitnessedError::Quorum { witnesses: witnesses.len(), quorum });
         }
         Ok(Self { log, witnesses, quorum, freshness: Self::FRESHNESS })
@@ -161,8 +162,8 @@ pub enum WitnessedError {
     },
     /// The quorum can't be met, or too many witnesses are named.
     #[error(
-        "{quorum} of {witnesses} witnesses can't be asked for: name 1 to {WITNESSES_MAX}, and a quorum \
-         of 1 up to their number"
+        "{quorum} of {witnesses} witnesses can't be asked for: name 1 to {WITNESSES_MAX}, and more \
+         than half of them as the quorum"
     )]
     Quorum {
         /// The number of witnesses.
@@ -256,8 +257,10 @@ mod tests {
         }
     }
 
+    /// Two of three, or one of one.
     fn pinned(quorum: usize) -> Witnessed {
-        let witnesses = (1..=3).map(|number| witness(number).public().clone()).collect();
+        let number = if quorum == 1 { 1 } else { 3 };
+        let witnesses = (1..=number).map(|number| witness(number).public().clone()).collect();
         Witnessed::new(log().public().clone(), witnesses, quorum).unwrap()
     }
 

@@ -365,16 +365,20 @@ async fn a_gateway_key_of_ones_own_is_refused_and_a_relay_can_be_a_witness() -> 
     server.stop().await
 }
 
-#[tokio::test]
-async fn replicas_keep_one_log() -> anyhow::Result<()> {
+#[test]
+fn replicas_keep_one_log() -> anyhow::Result<()> {
     let postgres = Postgres::start()?;
-    let url = postgres.url(&postgres.database()?);
+    let url = postgres.database()?;
+    tokio::runtime::Runtime::new()?.block_on(replicas_on(&url))
+}
+
+async fn replicas_on(url: &str) -> anyhow::Result<()> {
     let place = Place::new().await?;
     let witness = place.witness().await?;
     let flags = place.of_server();
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let one = AggregatorProcess::start_replica_with(&flags, program(), &url).await?;
-    let other = AggregatorProcess::start_replica_with(&flags, program(), &url).await?;
+    let one = AggregatorProcess::start_replica_with(&flags, program(), url).await?;
+    let other = AggregatorProcess::start_replica_with(&flags, program(), url).await?;
     for id in ["first", "second"] {
         created(&one, id).await?;
         for server in [&one, &other] {

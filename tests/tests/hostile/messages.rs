@@ -63,8 +63,12 @@ async fn call(
 }
 
 /// How the paths of methods on the devices' port begin.
-const OF_DEVICES: [&str; 3] =
-    ["/bandana.v1.Device/", "/bandana.v1.Gateway/", "/bandana.v1.Trusted/"];
+const OF_DEVICES: [&str; 4] = [
+    "/bandana.v1.Device/",
+    "/bandana.v1.Gateway/",
+    "/bandana.v1.TransparencyLog/",
+    "/bandana.v1.Trusted/",
+];
 
 /// The paths of all methods of this project's services.
 fn our_methods() -> anyhow::Result<Vec<String>> {

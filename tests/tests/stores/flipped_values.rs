@@ -212,7 +212,7 @@ fn upgraded(server: &Postgres) -> anyhow::Result<()> {
         "DROP TABLE table_sum; DROP FUNCTION row_is_damaged; DROP FUNCTION add_to_table_sum;
         DROP FUNCTION sum_fresh; DROP FUNCTION sum_changed; DROP FUNCTION sum_gone;
         DROP FUNCTION sum_fresh_uploads;
-        DROP TABLE trusted_lease; DROP TABLE trusted_handover;
+        DROP TABLE trusted_lease; DROP TABLE trusted_handover; DROP TABLE log_epoch;
         ALTER TABLE experiment DROP COLUMN record;
         UPDATE bandana_schema SET version = 7",
     )?;

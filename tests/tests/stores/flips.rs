@@ -9,14 +9,15 @@ use anyhow::{Context as _, ensure};
 use bandana_aggregator::store::ValidUpload;
 use bandana_aggregator::store::{
     AuditAction, AuditQuery, CuratorChange, CuratorName, EmbeddedSettings, EmbeddedStore,
-    ExperimentState, SessionRound, SessionUpdate, Store, StoreReader, TrustedChange, TrustedCommit,
-    TrustedVersion, verify_file,
+    EpochToAdd, ExperimentState, SessionRound, SessionUpdate, Store, StoreReader, StoredEpoch,
+    TrustedChange, TrustedCommit, TrustedVersion, verify_file,
 };
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::identity::{ArmIndex, Day, UnixSeconds, UploadId};
 use bandana_shared::signing::SigningKey;
 use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
+use bandana_shared::transparency::{Frontier, leaf_hash};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use rusqlite::types::Value;
@@ -58,6 +59,20 @@ fn round(number: u32) -> anyhow::Result<SessionRound> {
     Ok(SessionRound { session, number: number.into(), update: Some(update) })
 }
 
+/// Adds epochs to the log, of which the last ones keep what they say.
+fn log(store: &mut dyn Store) -> anyhow::Result<()> {
+    let mut log = Frontier::default();
+    for number in 0..5_u8 {
+        let entry = [number; 32];
+        log.push(leaf_hash(&entry));
+        let (number, content) = (number.into(), vec![7; 40]);
+        let time = UnixSeconds::new(60 * (number + 1));
+        let epoch = StoredEpoch { number, time, entry, log: log.clone(), content };
+        store.add_epoch(&EpochToAdd { epoch, keep_from: number.saturating_sub(2) })?;
+    }
+    Ok(())
+}
+
 /// Adds rows to every table.
 pub(crate) fn fill(store: &mut dyn Store) -> anyhow::Result<()> {
     let (first, second) = (create(store, "first")?, create(store, "second")?);
@@ -91,6 +106,7 @@ pub(crate) fn fill(store: &mut dyn Store) -> anyhow::Result<()> {
     for number in 0..10 {
         store.curate(&CuratorChange::Round(round(number)?, None))?;
     }
+    log(store)?;
     trusted::add(store, "sidebar")?;
     let mut record = trusted::add(store, "headlines")?;
     for number in 0..3 {

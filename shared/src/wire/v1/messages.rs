@@ -409,7 +409,13 @@ impl OutOfRange {
         }
     }
 }
-/// How a value stands in the last epoch of a log.
+/// How a value stands in the last epoch of a log. A device takes it if
+///
+/// 1. the hashes lead to a checkpoint whose origin is the name of the log's key, without further
+///    lines, and the log has signed it;
+/// 1. of the witnesses that the app pins, more than half, and as many as the app says, have cosigned
+///    it within an hour of the device's clock;
+/// 1. its size is not below that of a view that it has taken since its start.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct View {
     /// The number of epochs, of which the value's is the last.
@@ -488,7 +494,8 @@ pub struct LogItem {
     /// The experiment. Empty: the item is about the keys of the gateway.
     #[prost(string, tag = "1")]
     pub experiment_id: ::prost::alloc::string::String,
-    /// 16 bytes: the digest of the specification.
+    /// 16 bytes: the digest of the specification. The value does not cover it, as the hash below
+    /// tells more.
     #[prost(bytes = "bytes", tag = "2")]
     pub digest: ::prost::bytes::Bytes,
     /// 32 bytes: the value.
@@ -507,7 +514,8 @@ pub struct LogItem {
     /// 32 bytes: the hash of the specification.
     #[prost(bytes = "bytes", tag = "9")]
     pub specification_hash: ::prost::bytes::Bytes,
-    /// Since when the log has said this, in seconds since 1970-01-01 (UTC).
+    /// Since when the log has said this, in seconds since 1970-01-01 (UTC). The value does not
+    /// cover it: the epochs before tell it.
     #[prost(uint64, tag = "8")]
     pub since_unix_seconds: u64,
 }
