@@ -1,4 +1,4 @@
-//! Epochs: written, cosigned, and served.
+//! The publisher of a log: it writes epochs, has them cosigned, and has them served.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ const BETWEEN_KEPT_POLICIES: u64 = 3600;
 /// How long the log says what an epoch was, in seconds; after that it has its hash.
 const CONTENT_SECONDS: u64 = 90 * 86_400;
 
-/// Most epochs that are read at a time.
-const READ_MAX: u32 = 4096;
+/// Most epochs that are read at a time, with what they say.
+const READ_MAX: u32 = 64;
 
 /// Writes epochs of the log, has them cosigned, and publishes them.
 #[derive(Debug)]
@@ -178,18 +178,16 @@ impl Publisher {
 
     /// Reads the last epoch, which another replica may have added.
     async fn catch_up(&mut self) -> Result<(), PublishError> {
-        let stored = self.read(StoreReader::last_epoch).await?;
-        let known = self.last.as_ref().map(|last| last.stored.number);
-        match stored {
-            Some(stored) if Some(stored.number) != known => {
-                let before = match stored.number.checked_sub(1) {
-                    Some(before) => self.log_with(before).await?,
-                    None => Frontier::default(),
-                };
-                self.last = Some(Logged::read(stored, before)?);
-            }
-            _ => {}
+        let next = self.last.as_ref().map_or(0, Logged::size);
+        if self.read(move |reader| reader.epochs(next, 1)).await?.is_empty() {
+            return Ok(());
         }
+        let Some(stored) = self.read(StoreReader::last_epoch).await? else { return Ok(()) };
+        let before = match stored.number.checked_sub(1) {
+            Some(before) => self.log_with(before).await?,
+            None => Frontier::default(),
+        };
+        self.last = Some(Logged::read(stored, before)?);
         Ok(())
     }
 
@@ -310,7 +308,7 @@ impl Publisher {
         let mut answered: Vec<Witness> = Vec::new();
         let mut told = Vec::new();
         let waiting = std::mem::take(&mut self.witnesses);
-        let mut published = Ok(waiting.is_empty());
+        let mut published = Ok(false);
         {
             let (this, checkpoint, note) = (&*self, &checkpoint, &note);
             let mut asked: FuturesUnordered<_> = waiting
@@ -461,29 +459,21 @@ impl Publisher {
             weights: Weights::new(&item.weights).map_err(|_| wrong())?,
             time_to_live_seconds: item.time_to_live_seconds,
         };
-        let specification = revision.specification;
-        if experiment_value(&specification_hash(&specification), &policy, self.store)
-            != item.value[..]
-        {
-            return Err(wrong());
-        }
-        let serving = revision.experiment.serving();
-        let policy = Arc::new(policy);
-        if serving.specification.digest() == digest {
-            return Ok(Some(PublishedExperiment {
-                policy,
-                ..PublishedExperiment::clone(&serving)
-            }));
-        }
-        // A later revision, which the next epoch says, has other signatures. What is served already
-        // has those of this one; its policy may be an earlier one.
-        let of_revision = |served: &LoggedExperiment| {
-            let experiment = PublishedExperiment::clone(&served.experiment);
-            let is_of_revision = experiment.specification.digest() == digest;
-            is_of_revision
-                .then(|| PublishedExperiment { policy: Arc::clone(&policy), ..experiment })
+        let of_item = |experiment: &Arc<PublishedExperiment>| {
+            let is_of_item = experiment.specification.digest() == digest;
+            is_of_item.then(|| PublishedExperiment::clone(experiment))
         };
-        Ok(self.served.with(revision.experiment.id(), of_revision).flatten())
+        // A later revision, which the next epoch says, has other signatures. What is served already
+        // has those of this one.
+        let id = revision.experiment.id();
+        let served = || self.served.with(id, |served| of_item(&served.experiment)).flatten();
+        let found = of_item(&revision.experiment.serving()).or_else(served);
+        let Some(experiment) = found else { return Ok(None) };
+        let said = PublishedExperiment { policy: Arc::new(policy), ..experiment };
+        // Of what is served, whatever it was made from.
+        let hash = specification_hash(&said.specification);
+        let value = experiment_value(&hash, &said.policy, self.store);
+        if value == item.value[..] { Ok(Some(said)) } else { Err(wrong()) }
     }
 }
 
