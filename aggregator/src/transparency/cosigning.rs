@@ -1,4 +1,4 @@
-//! Asking witnesses for cosignatures (C2SP tlog-witness).
+//! The witnesses of a server's log, as it asks them for cosignatures (C2SP tlog-witness).
 
 use std::time::Duration;
 

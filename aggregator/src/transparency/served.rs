@@ -1,4 +1,4 @@
-//! What the log says now, as devices are served it.
+//! The epoch that devices are served: the last one that enough witnesses have cosigned.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a log says of one moment: one value for each subject.
+//! Epochs: what a log says at one time, one value for each subject.
 //!
 //! The values stand in a binary tree over the digits of the subjects' keys. A tree has one place for
 //! each key, so that a root has one value for each subject: it can't say two things about one.

@@ -1,4 +1,4 @@
-//! What a device checks before it uses what a server says.
+//! Views: how a value stands in a log, and the check that a device makes of one.
 
 use std::time::Duration;
 

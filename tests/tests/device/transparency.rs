@@ -17,7 +17,7 @@ use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::identity::{ExperimentId, StoreId};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::Rewards;
-use bandana_shared::specification::Specification;
+use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::transparency::{ViewError, Witnessed};
 use bandana_shared::wire::v1;
 use bandana_tests::attacked::create;
@@ -179,7 +179,7 @@ async fn what_one_device_alone_is_told_is_refused() -> anyhow::Result<()> {
         Fetched { policy: version, ..honest.clone() },
         Fetched { store: Some(StoreId::new([9; 16])), ..honest.clone() },
         Fetched {
-            specification: honest.specification.with_arm("four".parse_arm()?)?,
+            specification: honest.specification.with_arm(Arm::new("four")?)?,
             ..honest.clone()
         },
     ];
@@ -214,17 +214,6 @@ fn fitting(told: &Fetched) -> anyhow::Result<Policy> {
         Weights::uniform(&vec![true; arms])?
     };
     Ok(Policy { weights, ..told.policy.clone() })
-}
-
-/// An arm by its label.
-trait ParseArm {
-    fn parse_arm(&self) -> anyhow::Result<bandana_shared::specification::Arm>;
-}
-
-impl ParseArm for str {
-    fn parse_arm(&self) -> anyhow::Result<bandana_shared::specification::Arm> {
-        Ok(bandana_shared::specification::Arm::new(self)?)
-    }
 }
 
 #[tokio::test]
