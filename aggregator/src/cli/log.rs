@@ -192,7 +192,7 @@ impl Check {
         let now = SystemClock::new().unix_seconds();
         let store = StoreId::try_from(&first.store_id[..])
             .map_err(|_| wrong("the server does not name its store"))?;
-        let mut reading = Reading { store, now, ..Reading::new(self.log.name().to_owned()) };
+        let mut reading = Reading::new(self.log.name(), store, now);
         let mut page = first.epochs;
         while log.size() < checkpoint.size {
             if page.is_empty() {
@@ -286,9 +286,9 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(log: String) -> Self {
-        let view = LogView { log, ..LogView::default() };
-        Self { store: StoreId::new([0; 16]), now: 0, before: None, values: BTreeMap::new(), view }
+    fn new(log: &str, store: StoreId, now: u64) -> Self {
+        let view = LogView { log: log.to_owned(), ..LogView::default() };
+        Self { store, now, before: None, values: BTreeMap::new(), view }
     }
 
     /// Checks an epoch, and adds it to the log.
@@ -363,4 +363,67 @@ fn keep(path: &Path, key: &NoteKey, log: &Frontier) -> anyhow::Result<()> {
     let written = std::fs::write(&next, serde_json::to_string(&state)? + "\n");
     let kept = written.and_then(|()| std::fs::rename(&next, path));
     kept.with_context(|| format!("can't write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn item(weights: &[u64]) -> LogItem {
+        let policy = Policy {
+            version: 3,
+            weights: Weights::new(weights).unwrap(),
+            time_to_live_seconds: 60,
+        };
+        let value = experiment_value(&[8; 32], &policy, StoreId::new([1; 16]));
+        LogItem {
+            experiment_id: "colours".to_owned(),
+            specification_hash: vec![8; 32].into(),
+            value: value.to_vec().into(),
+            policy_version: 3,
+            weights: weights.to_vec(),
+            time_to_live_seconds: 60,
+            ..LogItem::default()
+        }
+    }
+
+    fn epoch(number: u64, unix_seconds: u64, items: Vec<LogItem>) -> LogEpoch {
+        let key = Subject::Experiment(ExperimentId::new("colours").unwrap()).key();
+        let values = items.iter().map(|item| (key, item.value[..].try_into().unwrap()));
+        let entry = Epoch::new(UnixSeconds::new(unix_seconds), values).entry();
+        LogEpoch { number, unix_seconds, entry: entry.to_vec().into(), items }
+    }
+
+    /// What is wrong with these epochs, if something is.
+    fn wrong_with(epochs: &[LogEpoch]) -> Option<String> {
+        let mut reading = Reading::new("log", StoreId::new([1; 16]), NOW);
+        let mut log = Frontier::default();
+        epochs.iter().find_map(|epoch| reading.add(&mut log, epoch).err())
+    }
+
+    #[test]
+    fn an_epoch_says_what_its_entry_says_or_is_old() {
+        let (even, one) = ([1 << 31, 1 << 31], [1 << 32, 0]);
+        let good = epoch(0, NOW - 60, vec![item(&even)]);
+        assert_eq!(wrong_with(&[good.clone(), epoch(1, NOW, vec![item(&one)])]), None);
+        assert_eq!(wrong_with(&[epoch(0, NOW, Vec::new())]), None, "there was no experiment");
+
+        let shown = LogItem { weights: one.to_vec(), ..item(&even) };
+        let lies = [
+            LogEpoch { items: vec![shown], ..good.clone() },
+            LogEpoch { items: vec![item(&one)], ..good.clone() },
+            LogEpoch { unix_seconds: NOW, ..good.clone() },
+            LogEpoch { number: 1, ..good.clone() },
+            // Hidden, long before it may be.
+            LogEpoch { items: Vec::new(), ..good.clone() },
+        ];
+        for lie in lies {
+            assert!(wrong_with(std::slice::from_ref(&lie)).is_some(), "{lie:?}");
+        }
+        assert!(wrong_with(&[good, epoch(1, NOW - 61, vec![item(&one)])]).is_some());
+        let old = epoch(0, NOW - SHOWN_SECONDS, vec![item(&even)]);
+        assert_eq!(wrong_with(&[LogEpoch { items: Vec::new(), ..old }]), None);
+    }
 }

@@ -39,6 +39,7 @@ mod tallies;
 mod token;
 mod token_file;
 mod trusted;
+mod until_signal;
 mod verdict;
 mod verification_view;
 mod verify;

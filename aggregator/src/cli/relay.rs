@@ -7,17 +7,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
 use super::say;
+use super::until_signal::{TEXT, until_signal};
 use super::witness::WitnessArguments;
 use crate::clock::Clock;
 use crate::operator_client::{Connection, TlsSource, TokenSource};
 use crate::rate::Rate;
 use crate::relay::{Relay, RelaySettings, ShuffleLimits, ShuffleSettings};
 use crate::store::Presence;
-use crate::telemetry::{LogFormat, Logging, TelemetrySettings};
 use crate::tls::{TlsFiles, provider};
 use crate::transport::ConnectionLimits;
 
@@ -138,37 +137,14 @@ pub(super) struct RelayCommand {
 }
 
 pub(super) fn run(command: RelayCommand, clock: &Arc<dyn Clock>) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let logging = {
-        let _entered = runtime.enter();
-        let (format, filter, otlp_endpoint) = (LogFormat::Text, None, None);
-        Logging::start(&TelemetrySettings { format, filter, otlp_endpoint })?
-    };
-    let settings = {
+    until_signal(&TEXT, async |signalled| {
         // Connections are made within a runtime.
-        let _entered = runtime.enter();
-        command.settings()?
-    };
-    super::descriptors::allow(settings.connections.connections);
-    let outcome = runtime.block_on(relay_until_signal(settings, clock));
-    logging.end();
-    // Connections that remain open after the deadline are dropped.
-    runtime.shutdown_background();
-    outcome
-}
-
-async fn relay_until_signal(settings: RelaySettings, clock: &Arc<dyn Clock>) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("can't wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("can't wait for SIGINT")?;
-    let relay = Relay::bind(settings, clock)?;
-    say(&format!("relay={}\n", relay.address()?))?;
-    let signalled = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
-    Ok(relay.run(signalled).await?)
+        let settings = command.settings()?;
+        super::descriptors::allow(settings.connections.connections);
+        let relay = Relay::bind(settings, clock)?;
+        say(&format!("relay={}\n", relay.address()?))?;
+        Ok(relay.run(signalled).await?)
+    })
 }
 
 impl RelayCommand {

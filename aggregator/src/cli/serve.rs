@@ -8,10 +8,10 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::settings_arguments::Source;
+use super::until_signal::until_signal;
 use crate::clock::Clock;
 use crate::server::{Server, ServerSettings};
 use crate::store::Presence;
-use crate::telemetry::Logging;
 
 /// Run the aggregator until SIGTERM or SIGINT.
 ///
@@ -34,45 +34,26 @@ pub(super) struct Serve {
 
 pub(super) fn run(serve: Serve, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
     let (configuration, _) = serve.source.load()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let logging = {
-        // The trace exporter runs in this runtime.
-        let _entered = runtime.enter();
-        Logging::start(&configuration.telemetry)?
-    };
-    super::descriptors::allow(configuration.limits.connections);
+    let telemetry = configuration.telemetry.clone();
     let presence = if serve.init { Presence::Optional } else { Presence::Required };
-    let settings = ServerSettings { presence, ..configuration.into() };
-    let outcome = runtime.block_on(serve_until_signal(settings, clock));
-    logging.end();
-    // Connections that remain open after the deadline are dropped.
-    runtime.shutdown_background();
-    outcome
-}
-
-async fn serve_until_signal(settings: ServerSettings, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("can't wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("can't wait for SIGINT")?;
-    let mut hangup = signal(SignalKind::hangup()).context("can't wait for SIGHUP")?;
-    let server = Server::bind(settings, clock)?;
-    let (device, operator) = (server.device_address()?, server.operator_address()?);
-    let ready = move || {
-        let mut stdout = std::io::stdout().lock();
-        writeln!(stdout, "device={device}")?;
-        writeln!(stdout, "operator={operator}")?;
-        stdout.flush()
-    };
-    let reloader = server.reloader();
-    tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            reloader.reload();
-        }
-    });
-    let signalled = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
-    Ok(server.run(signalled, ready).await?)
+    until_signal(&telemetry, async |signalled| {
+        super::descriptors::allow(configuration.limits.connections);
+        let settings = ServerSettings { presence, ..configuration.into() };
+        let mut hangup = signal(SignalKind::hangup()).context("can't wait for SIGHUP")?;
+        let server = Server::bind(settings, clock)?;
+        let (device, operator) = (server.device_address()?, server.operator_address()?);
+        let ready = move || {
+            let mut stdout = std::io::stdout().lock();
+            writeln!(stdout, "device={device}")?;
+            writeln!(stdout, "operator={operator}")?;
+            stdout.flush()
+        };
+        let reloader = server.reloader();
+        tokio::spawn(async move {
+            while hangup.recv().await.is_some() {
+                reloader.reload();
+            }
+        });
+        Ok(server.run(signalled, ready).await?)
+    })
 }

@@ -8,14 +8,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bandana_shared::transparency::{NoteKey, Role};
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::relay::{CONNECTION_LIMITS, REQUEST_TIME};
 use super::say;
+use super::until_signal::{TEXT, until_signal};
 use crate::clock::Clock;
 use crate::rate::Rate;
 use crate::relay::{WitnessServer, WitnessServerSettings};
-use crate::telemetry::{LogFormat, Logging, TelemetrySettings};
 use crate::tls::TlsFiles;
 use crate::transparency::witness::WitnessSettings;
 use crate::transport::ConnectionLimits;
@@ -109,12 +108,6 @@ impl WitnessArguments {
 }
 
 pub(super) fn run(command: &WitnessCommand, clock: &Arc<dyn Clock>) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let logging = {
-        let _entered = runtime.enter();
-        let (format, filter, otlp_endpoint) = (LogFormat::Text, None, None);
-        Logging::start(&TelemetrySettings { format, filter, otlp_endpoint })?
-    };
     let witness = command.witness.settings();
     let witness = witness.context("a witness needs --witness, --witness-key and --witness-log")?;
     let tls = command.tls_certificate.clone().zip(command.tls_key.clone());
@@ -127,22 +120,11 @@ pub(super) fn run(command: &WitnessCommand, clock: &Arc<dyn Clock>) -> anyhow::R
         rate: Rate::new(10, 60),
         witness,
     };
-    super::descriptors::allow(settings.connections.connections);
-    let outcome = runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).context("can't wait for SIGTERM")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("can't wait for SIGINT")?;
+    until_signal(&TEXT, async |signalled| {
+        super::descriptors::allow(settings.connections.connections);
         let server = WitnessServer::bind(settings, clock)?;
         say(&format!("witness={}\n", server.address()?))?;
-        let signalled = async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        };
         server.run(signalled).await;
         Ok(())
-    });
-    logging.end();
-    runtime.shutdown_background();
-    outcome
+    })
 }
