@@ -14,12 +14,12 @@ use crate::server_process::ServerProcess;
 /// Flags of a relay that holds nothing back, and takes as much from an address as comes.
 pub const AT_ONCE: [&str; 4] = ["--delay-seconds", "0", "--requests-per-second-per-address", "0"];
 
-/// A running relay on loopback. Dropping it kills the process; [`Self::stop`] shuts it down in
+/// A running relay or witness on loopback. Dropping it kills the process; [`Self::stop`] shuts it down in
 /// order.
 #[derive(Debug)]
 pub struct RelayProcess {
     process: ServerProcess,
-    /// URL for devices.
+    /// URL for devices, or for logs.
     pub url: String,
 }
 
@@ -43,11 +43,33 @@ impl RelayProcess {
         program: &Path,
         gateway: &str,
     ) -> anyhow::Result<Self> {
+        Self::launch("relay", address, &[&["--gateway", gateway], flags].concat(), program).await
+    }
+
+    /// Starts `program witness`, a witness of public logs, at this address.
+    ///
+    /// # Errors
+    /// As [`Self::start_at`].
+    pub async fn witness_at(
+        address: SocketAddr,
+        flags: &[&str],
+        program: &Path,
+    ) -> anyhow::Result<Self> {
+        Self::launch("witness", address, flags, program).await
+    }
+
+    /// Starts a command that prints its address under its own name.
+    async fn launch(
+        command: &'static str,
+        address: SocketAddr,
+        flags: &[&str],
+        program: &Path,
+    ) -> anyhow::Result<Self> {
         let listen = address.to_string();
-        let arguments = ["relay", "--listen", &listen, "--gateway", gateway];
+        let arguments = [command, "--listen", &listen];
         let arguments: Vec<&OsStr> = arguments.iter().chain(flags).map(OsStr::new).collect();
-        let mut process = ServerProcess::spawn("relay", program, &arguments)?;
-        let url = process.url("relay").await?;
+        let mut process = ServerProcess::spawn(command, program, &arguments)?;
+        let url = process.url(command).await?;
         Ok(Self { process, url })
     }
 
@@ -73,49 +95,6 @@ impl RelayProcess {
     /// When it has ended already.
     pub fn id(&self) -> anyhow::Result<u32> {
         self.process.id()
-    }
-}
-
-/// A running witness of public logs on loopback. Dropping it kills the process.
-#[derive(Debug)]
-pub struct WitnessProcess {
-    process: ServerProcess,
-    /// URL for logs.
-    pub url: String,
-}
-
-impl WitnessProcess {
-    /// Starts `program witness` at this address, with more flags; port 0 picks a free one.
-    ///
-    /// # Errors
-    /// When the process can't be started or does not listen in time.
-    pub async fn start_at(
-        address: SocketAddr,
-        flags: &[&str],
-        program: &Path,
-    ) -> anyhow::Result<Self> {
-        let listen = address.to_string();
-        let arguments = ["witness", "--listen", &listen];
-        let arguments: Vec<&OsStr> = arguments.iter().chain(flags).map(OsStr::new).collect();
-        let mut process = ServerProcess::spawn("witness", program, &arguments)?;
-        let url = process.url("witness").await?;
-        Ok(Self { process, url })
-    }
-
-    /// Signals the process to shut down, and waits until it has ended.
-    ///
-    /// # Errors
-    /// When it ends with an error or not in time.
-    pub async fn stop(self) -> anyhow::Result<()> {
-        self.process.stop().await
-    }
-
-    /// Kills the process, as a power cut would, and waits until it has ended.
-    ///
-    /// # Errors
-    /// When it had ended already.
-    pub async fn kill(self) -> anyhow::Result<()> {
-        self.process.kill().await
     }
 }
 

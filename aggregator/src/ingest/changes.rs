@@ -96,10 +96,7 @@ impl Writer {
         &mut self,
         change: &TrustedChange,
     ) -> Result<Result<(), ExperimentChangeError>, WriterError> {
-        match self.store.trust(change) {
-            Err(error) if error.outcome() == Outcome::Fatal => Err(error.into()),
-            outcome => Ok(outcome.map_err(ExperimentChangeError::from)),
-        }
+        Ok(for_caller(self.store.trust(change))?.map_err(ExperimentChangeError::from))
     }
 
     /// Adds an epoch to the public log. The outer error ends the writer, the inner one is for the
@@ -108,10 +105,7 @@ impl Writer {
         &mut self,
         addition: &EpochToAdd,
     ) -> Result<Result<(), StoreError>, WriterError> {
-        match self.store.add_epoch(addition) {
-            Err(error) if error.outcome() == Outcome::Fatal => Err(error.into()),
-            outcome => Ok(outcome),
-        }
+        for_caller(self.store.add_epoch(addition))
     }
 
     fn attempt(
@@ -343,6 +337,14 @@ impl Writer {
         let entry = self.entry(caller, AuditAction::AddSignature, experiment.id(), detail);
         let (key, now) = (experiment.key(), entry.at);
         Ok(self.store.add_signature(key, specification, signature, now, &entry)?)
+    }
+}
+
+/// The outcome that the caller is told; the outer error ends the writer.
+fn for_caller(outcome: Result<(), StoreError>) -> Result<Result<(), StoreError>, WriterError> {
+    match outcome {
+        Err(error) if error.outcome() == Outcome::Fatal => Err(error.into()),
+        outcome => Ok(outcome),
     }
 }
 

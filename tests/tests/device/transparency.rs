@@ -12,7 +12,7 @@ use bandana_client::{Acceptance, Budget, Client, ClientError, FetchTask, Fetched
 use bandana_client::{Clock as _, SystemClock};
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::environment::CleanEnvironment as _;
-use bandana_examples::relay_process::{AT_ONCE, RelayProcess, WitnessProcess, gateway_key};
+use bandana_examples::relay_process::{AT_ONCE, RelayProcess, gateway_key};
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::identity::{ExperimentId, StoreId};
 use bandana_shared::policy::{Policy, Weights};
@@ -65,14 +65,14 @@ impl Place {
         flags.iter().chain(&keys).map(|flag| (*flag).to_owned()).collect()
     }
 
-    async fn witness_at(&self, at: SocketAddr, more: &[&str]) -> anyhow::Result<WitnessProcess> {
+    async fn witness_at(&self, at: SocketAddr, more: &[&str]) -> anyhow::Result<RelayProcess> {
         let flags = self.of_witness();
         let flags: Vec<&str> =
             flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
-        WitnessProcess::start_at(at, &flags, program()).await
+        RelayProcess::witness_at(at, &flags, program()).await
     }
 
-    async fn witness(&self) -> anyhow::Result<WitnessProcess> {
+    async fn witness(&self) -> anyhow::Result<RelayProcess> {
         let witness = self.witness_at(ANYWHERE, &["--witness-init"]).await?;
         fs::write(
             self.path("witnesses"),
