@@ -38,10 +38,8 @@ async fn connections_beyond_the_limit_displace_those_that_do_nothing() -> anyhow
     let url = format!("http://{}", server.device);
     let mut first = DeviceClient::connect(url.clone()).await?;
     assert_eq!(first.get_experiment(question()).await.unwrap_err().code(), Code::NotFound);
-    let mut silent = Vec::new();
-    for _ in 0..2 {
-        silent.push(TcpStream::connect(&server.device).await?);
-    }
+    let (one, other) =
+        (TcpStream::connect(&server.device).await?, TcpStream::connect(&server.device).await?);
     let newcomer = async {
         loop {
             let Ok(mut client) = DeviceClient::connect(url.clone()).await else { continue };
@@ -53,8 +51,10 @@ async fn connections_beyond_the_limit_displace_those_that_do_nothing() -> anyhow
     };
     let newcomer = tokio::time::timeout(PATIENCE, newcomer).await?;
     server.log_until("all connections are taken").await?;
-    // The one that had not begun for longest went, and whoever had begun did not.
-    closed(silent.remove(0)).await?;
+    // One that had not begun went, whichever was seen first, and whoever had begun did not.
+    let (one, other) = (Box::pin(closed(one)), Box::pin(closed(other)));
+    let (gone, silent) = futures_util::future::select(one, other).await.factor_first();
+    gone?;
     assert_eq!(first.get_experiment(question()).await.unwrap_err().code(), Code::NotFound);
     // Devices don't crowd out operators.
     let mut operator = OperatorClient::connect(format!("http://{}", server.operator)).await?;
