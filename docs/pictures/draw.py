@@ -168,11 +168,11 @@ def relay():
     it.arrow((196, 72), (290, 72))
     it.arrow((290, 104), (196, 104))
     it.text(243, 62, "sealed call", "small soft")
-    it.text(243, 124, "sealed answer", "small soft")
+    it.text(243, 124, "answer", "small soft")
     it.arrow((470, 72), (564, 72))
     it.arrow((564, 104), (470, 104))
     it.text(517, 62, "sealed call", "small soft")
-    it.text(517, 124, "sealed answer", "small soft")
+    it.text(517, 124, "answer", "small soft")
     it.text(380, 26, "run by somebody else", "small soft")
     for x, yes, no in ((380, "sees the address of the device,", "and not what is said"),
                        (654, "sees what is said,", "and not from where")):
