@@ -91,7 +91,8 @@ class Words:
         for found, say in self.found:
             for match in found.finditer(block.text):
                 word = " ".join(match.group().split())
-                yield Fault(page, block.line_of(match.start()), f'"{word}": write {say}')
+                what = f'"{word}": write {say}' if say else f'"{word}": leave it out'
+                yield Fault(page, block.line_of(match.start()), what)
 
 
 class Proselint:
