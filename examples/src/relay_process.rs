@@ -127,7 +127,10 @@ impl ShuffleFlags {
         let store = store.display().to_string();
         let flags =
             ["--init", "--shuffle", &store, "--shuffle-key", &key, "--operator-url", operators];
-        Ok(Self { flags: flags.map(str::to_owned).to_vec(), keys })
+        // All have the address of this machine.
+        let all = ["--batch-share-per-address", "1"];
+        let flags = flags.iter().chain(&all).map(|flag| (*flag).to_owned()).collect();
+        Ok(Self { flags, keys })
     }
 
     /// These flags after others.

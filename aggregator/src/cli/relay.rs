@@ -128,12 +128,25 @@ pub(super) struct RelayCommand {
           default_value_t = 10_000_000,
           value_parser = clap::value_parser!(u32).range(1..=4_000_000_000))]
     reports_max: u32,
+    /// Most of a batch that may come from one address: more than 0, to 1 (any number of it). Of IPv6 the
+    /// first half is one address.
+    ///
+    /// Whoever fills batches from few addresses hides nobody. Further reports of the address are told
+    /// to come back. Where many users have one address, behind a proxy say, more of them must be let in.
+    #[arg(long, value_name = "SHARE", env = "BANDANA_RELAY_BATCH_SHARE_PER_ADDRESS",
+          default_value_t = 0.1, value_parser = share)]
+    batch_share_per_address: f64,
     #[command(flatten)]
     witness: WitnessArguments,
     #[command(flatten)]
     token: TokenSource,
     #[command(flatten)]
     operator_tls: TlsSource,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| "a number that is more than 0, and at most 1".to_owned())
 }
 
 pub(super) fn run(command: RelayCommand, clock: &Arc<dyn Clock>) -> anyhow::Result<()> {
@@ -184,6 +197,7 @@ impl RelayCommand {
             limits: ShuffleLimits {
                 replay_window_days: self.replay_window_days,
                 reports_max: self.reports_max.into(),
+                share_per_address: self.batch_share_per_address,
             },
             aggregator: connection.batches()?,
         }))

@@ -66,6 +66,11 @@ impl GatewayKey {
         lines.next().is_none().then_some(Self(secret))
     }
 
+    /// Another secret, for what this domain names.
+    pub(crate) fn derived(&self, domain: &[u8]) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(Sha256::new_with_prefix(domain).chain_update(*self.0).finalize().into())
+    }
+
     /// The text of the key's file.
     pub fn to_text(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(1024));

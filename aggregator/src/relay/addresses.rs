@@ -43,7 +43,7 @@ impl Addresses {
 }
 
 /// The part of an address that one user can't vary: of IPv6 the first half.
-fn of_one_user(address: IpAddr) -> IpAddr {
+pub(super) fn of_one_user(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();

@@ -16,7 +16,7 @@ use crate::store::{
 const APPLICATION_ID: i64 = 0x424e_4452;
 
 /// The schema version of this program.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// The database. Its owner is the only process that writes.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl RelayDatabase {
 
     fn open_in(presence: Presence, directory: &Path) -> Result<Self, StoreError> {
         // They are dropped in reverse.
-        let LockedDatabase { lock, file, connection } =
+        let LockedDatabase { lock, file, mut connection } =
             LockedDatabase::open(presence, directory, create, check)?;
         let unusable =
             |source| StoreError::Open(OpenError::Directory { path: directory.to_owned(), source });
@@ -70,6 +70,7 @@ impl RelayDatabase {
             connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).ok();
             return Err(damaged(damage));
         }
+        upgrade(&mut connection).map_err(opening)?;
         settle(&connection).map_err(opening)?;
         sync_directory(directory).map_err(unusable)?;
         let files = OpenFiles::of(directory, file)?;
@@ -148,11 +149,27 @@ fn create(connection: &mut Connection) -> Result<(), StoreError> {
     create().map_err(opening)
 }
 
+/// Brings a database of an earlier version to this one.
+fn upgrade(connection: &mut Connection) -> rusqlite::Result<()> {
+    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if found < VERSION {
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(
+            "ALTER TABLE report ADD COLUMN origin BLOB;
+             DROP INDEX report_by_pile;
+             CREATE INDEX report_by_origin ON report (pile, origin);",
+        )?;
+        transaction.pragma_update(None, "user_version", VERSION)?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
 fn check(connection: &Connection) -> Result<(), StoreError> {
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let marks = pragma("application_id").and_then(|mark| Ok((mark, pragma("user_version")?)));
     match marks.map_err(opening)? {
-        (APPLICATION_ID, VERSION) => Ok(()),
+        (APPLICATION_ID, 1..=VERSION) => Ok(()),
         (APPLICATION_ID, found) if found > VERSION => {
             Err(StoreError::Open(OpenError::NewerSchema { found, known: VERSION }))
         }

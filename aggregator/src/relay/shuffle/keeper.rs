@@ -7,6 +7,7 @@ use bandana_shared::identity::Digest;
 use bandana_shared::shuffling::Envelope;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::origins::Origin;
 use super::store::{Batch, Dropped, Pile, ReportStore, ShuffleLimits};
 use crate::clock::Clock;
 use crate::ingest::Today;
@@ -22,7 +23,7 @@ const GROUP_MAX: usize = 4096;
 /// A command to the thread, with its answer.
 #[derive(Debug)]
 enum Command {
-    Keep(Box<Envelope>, oneshot::Sender<Verdict>),
+    Keep(Box<(Envelope, Origin)>, oneshot::Sender<Option<Verdict>>),
     Batches(oneshot::Sender<Vec<i64>>),
     Batch(i64, oneshot::Sender<Option<Batch>>),
     Settle(Batch, oneshot::Sender<()>),
@@ -62,8 +63,9 @@ impl Keeper {
         let (commands, queue) = mpsc::channel(QUEUE_MAX);
         let (end, ended) = oneshot::channel();
         let filled = Arc::new(Notify::new());
-        let lines = Lines::new(&clock);
-        let work = Work { store, today: Today::new(clock), filled: Arc::clone(&filled), lines };
+        let (lines, shares) = (Lines::new(&clock), Lines::new(&clock));
+        let (today, told) = (Today::new(clock), Arc::clone(&filled));
+        let work = Work { store, today, filled: told, lines, shares };
         let thread = std::thread::Builder::new().name("bandana-shuffle".to_owned());
         let run = move || {
             // Nobody may wait for it any more.
@@ -76,10 +78,14 @@ impl Keeper {
         Ok((Self { commands, filled }, ended))
     }
 
-    /// Keeps a report. It is on the disk when this returns.
-    pub(super) async fn keep(&self, envelope: Envelope) -> Result<Verdict, NotKept> {
+    /// Keeps a report. It is on the disk when this returns. None: its origin has its share of the batch.
+    pub(super) async fn keep(
+        &self,
+        envelope: Envelope,
+        origin: Origin,
+    ) -> Result<Option<Verdict>, NotKept> {
         let (answer, verdict) = oneshot::channel();
-        let sent = self.commands.try_send(Command::Keep(Box::new(envelope), answer));
+        let sent = self.commands.try_send(Command::Keep(Box::new((envelope, origin)), answer));
         sent.map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => NotKept::Full,
             mpsc::error::TrySendError::Closed(_) => NotKept::Ended,
@@ -129,6 +135,8 @@ struct Work {
     filled: Arc<Notify>,
     /// Limits the lines about a full store.
     lines: Lines,
+    /// The same of addresses that have their share.
+    shares: Lines,
 }
 
 impl Work {
@@ -136,12 +144,12 @@ impl Work {
     fn run(mut self, mut queue: mpsc::Receiver<Command>) -> Result<(), StoreError> {
         let mut commands = Vec::with_capacity(GROUP_MAX);
         while queue.blocking_recv_many(&mut commands, GROUP_MAX) > 0 {
-            let (mut envelopes, mut waiting) = (Vec::new(), Vec::new());
+            let (mut reports, mut waiting) = (Vec::new(), Vec::new());
             for command in commands.drain(..) {
                 // Whoever asked may be gone.
                 match command {
-                    Command::Keep(envelope, answer) => {
-                        envelopes.push(*envelope);
+                    Command::Keep(report, answer) => {
+                        reports.push(*report);
                         waiting.push(answer);
                     }
                     Command::Batches(answer) => {
@@ -161,10 +169,10 @@ impl Work {
                     }
                 }
             }
-            if !envelopes.is_empty() {
+            if !reports.is_empty() {
                 let today = self.today.get(self.store.oldest());
-                let kept = self.store.keep(&envelopes, today)?;
-                if kept.verdicts.contains(&Verdict::Full)
+                let kept = self.store.keep(&reports, today)?;
+                if kept.verdicts.contains(&Some(Verdict::Full))
                     && let Some(dropped) = self.lines.next()
                 {
                     let (ids, reports) = self.store.kept();
@@ -174,6 +182,15 @@ impl Work {
                         dropped,
                         "the relay keeps as many reports, or remembers as many ids, as \
                          --reports-max allows; devices are told to come back"
+                    );
+                }
+                if kept.verdicts.contains(&None)
+                    && let Some(dropped) = self.shares.next()
+                {
+                    tracing::warn!(
+                        dropped,
+                        "an address has its share of a batch, and is told to come back; where many \
+                         users have one address, let in more with --batch-share-per-address"
                     );
                 }
                 for (answer, verdict) in waiting.into_iter().zip(kept.verdicts) {

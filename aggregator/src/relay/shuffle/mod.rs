@@ -9,6 +9,7 @@ mod delivery;
 mod gateways;
 mod keeper;
 mod known;
+mod origins;
 mod service;
 mod store;
 
@@ -29,6 +30,7 @@ use delivery::{Delivery, watch_ends};
 use gateways::GatewayDigests;
 use keeper::{Ended, Keeper};
 use known::Experiments;
+use origins::Origins;
 use service::ShufflerService;
 pub use store::ShuffleLimits;
 
@@ -68,7 +70,8 @@ impl Shuffle {
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, ShuffleError> {
         let ShuffleSettings { directory, presence, key, limits, aggregator } = settings;
-        let opener = Opener::new(&GatewayKey::read(&key)?, None)?;
+        let key = GatewayKey::read(&key)?;
+        let (opener, origins) = (Opener::new(&key, None)?, Origins::new(&key));
         let started = Keeper::start(presence, &directory, limits, Arc::clone(clock));
         let (keeper, ended) = started.map_err(|error| match error {
             StoreError::Open(OpenError::Missing { path }) => ShuffleError::Missing { path },
@@ -77,6 +80,7 @@ impl Shuffle {
         let service = ShufflerService {
             addresses: addresses.clone(),
             opener,
+            origins,
             experiments: Experiments::new(aggregator.clone(), Arc::clone(clock)),
             keeper,
             gateways: GatewayDigests::new(keys),

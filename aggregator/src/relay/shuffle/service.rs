@@ -1,5 +1,6 @@
 //! The service for shuffled reports, for devices.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tonic::{Request, Response, Status};
 use super::gateways::GatewayDigests;
 use super::keeper::{Keeper, NotKept};
 use super::known::{Experiments, Known, Running};
+use super::origins::Origins;
 use crate::api::answer_to;
 use crate::clock::Clock;
 use crate::gateway::{OpenError, Opener};
@@ -26,11 +28,15 @@ const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
 /// The delay asked of a device while the store is full.
 const FULL_WAIT: Duration = Duration::from_mins(10);
 
+/// The delay asked of a device whose address has its share of the batch that fills.
+const SHARE_WAIT: Duration = Duration::from_mins(10);
+
 /// The service that devices call.
 #[derive(Clone, Debug)]
 pub(crate) struct ShufflerService {
     pub(super) addresses: Addresses,
     pub(super) opener: Opener,
+    pub(super) origins: Origins,
     pub(super) experiments: Experiments,
     pub(super) keeper: Keeper,
     pub(super) gateways: GatewayDigests,
@@ -43,6 +49,7 @@ impl ShufflerService {
         &self,
         envelope: Envelope,
         known: Option<&Known>,
+        address: Option<IpAddr>,
     ) -> Result<(UploadStatus, String), Status> {
         let Envelope { digest, arm, batch, .. } = envelope;
         let Some(known) = known else {
@@ -61,11 +68,17 @@ impl ShufflerService {
             let message = format!("a batch of this experiment has {} reports", expected.get());
             return Ok((UploadStatus::Malformed, message));
         }
-        match self.keeper.keep(envelope).await {
-            Ok(Verdict::Full) => {
+        let origin = self.origins.of(address, &envelope);
+        match self.keeper.keep(envelope, origin).await {
+            Ok(None) => Err(exhausted(
+                "the batch that fills has as many reports of this address as it may; send the same \
+                 report again",
+                SHARE_WAIT,
+            )),
+            Ok(Some(Verdict::Full)) => {
                 Err(exhausted("the relay keeps as many reports as it may", FULL_WAIT))
             }
-            Ok(verdict) => answer_to(verdict, self.clock.unix_seconds()),
+            Ok(Some(verdict)) => answer_to(verdict, self.clock.unix_seconds()),
             Err(NotKept::Full) => Err(exhausted("too many reports are waiting", NO_ROOM_WAIT)),
             Err(NotKept::Ended) => {
                 Err(Status::unavailable("the relay is going down; send the same report again"))
@@ -106,7 +119,7 @@ impl Shuffler for ShufflerService {
         }
         let upload_id = Bytes::copy_from_slice(envelope.id.as_bytes());
         let known = self.experiments.find(envelope.digest).await?;
-        let (status, message) = self.keep(envelope, known.as_ref()).await?;
+        let (status, message) = self.keep(envelope, known.as_ref(), address).await?;
         Ok(Response::new(UploadResponse {
             upload_id,
             status: status.into(),

@@ -15,6 +15,7 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use zeroize::Zeroizing;
 
 use super::database::RelayDatabase;
+use super::origins::Origin;
 use crate::store::{DatabaseError, Presence, StoreError, Verdict, committing, damaged, reading};
 
 /// The limits of a relay's store.
@@ -24,6 +25,21 @@ pub struct ShuffleLimits {
     pub replay_window_days: u32,
     /// Most ids of counted uploads, and most reports that wait.
     pub reports_max: u64,
+    /// Most of a batch that may come from one address: more than 0, to 1.
+    pub share_per_address: f64,
+}
+
+impl ShuffleLimits {
+    /// Most reports of one address in a batch of this size: one at least.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a part of at most 16384, and a cast saturates"
+    )]
+    fn most_of_address(&self, batch: BatchSize) -> u32 {
+        // A decimal fraction is rarely a float: a tenth of 10 must be 1.
+        ((f64::from(batch.get()) * self.share_per_address + 1e-9) as u32).max(1)
+    }
 }
 
 /// Reports that wait for each other: as many as a batch has are handed on together.
@@ -60,7 +76,8 @@ pub(super) struct Dropped {
 /// What became of reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
-    pub(super) verdicts: Vec<Verdict>,
+    /// None: nothing was kept, since its origin has its share of the batch that fills.
+    pub(super) verdicts: Vec<Option<Verdict>>,
     /// Whether there is a new batch.
     pub(super) is_batch_filled: bool,
 }
@@ -118,7 +135,11 @@ impl ReportStore {
     ///
     /// # Errors
     /// [`StoreError`]: nothing was kept, or it is not known.
-    pub(super) fn keep(&mut self, envelopes: &[Envelope], today: Day) -> Result<Kept, StoreError> {
+    pub(super) fn keep(
+        &mut self,
+        reports: &[(Envelope, Origin)],
+        today: Day,
+    ) -> Result<Kept, StoreError> {
         let Self { database, limits, held } = self;
         database.commit(|transaction| {
             held.forget_before(
@@ -126,9 +147,9 @@ impl ReportStore {
                 today.back(limits.replay_window_days.saturating_sub(1)),
             )?;
             let mut kept =
-                Kept { verdicts: Vec::with_capacity(envelopes.len()), is_batch_filled: false };
-            for envelope in envelopes {
-                let (verdict, fills) = held.keep(transaction, envelope, today, *limits)?;
+                Kept { verdicts: Vec::with_capacity(reports.len()), is_batch_filled: false };
+            for report in reports {
+                let (verdict, fills) = held.keep(transaction, report, today, *limits)?;
                 kept.verdicts.push(verdict);
                 kept.is_batch_filled |= fills;
             }
@@ -255,19 +276,20 @@ impl Held {
     fn keep(
         &mut self,
         transaction: &Transaction<'_>,
-        envelope: &Envelope,
+        (envelope, origin): &(Envelope, Origin),
         today: Day,
         limits: ShuffleLimits,
-    ) -> Result<(Verdict, bool), StoreError> {
+    ) -> Result<(Option<Verdict>, bool), StoreError> {
         let Envelope { id, day, digest, arm, batch, keys, report } = envelope;
+        let refused = |verdict| Ok((Some(verdict), false));
         if self.oldest > today {
-            return Ok((Verdict::ClockBehind, false));
+            return refused(Verdict::ClockBehind);
         }
         if *day < self.oldest {
-            return Ok((Verdict::Expired { oldest: self.oldest }, false));
+            return refused(Verdict::Expired { oldest: self.oldest });
         }
         if *day > today {
-            return Ok((Verdict::FutureDay { today }, false));
+            return refused(Verdict::FutureDay { today });
         }
         let execute = |statement: &str, values: &[&dyn rusqlite::ToSql]| {
             transaction.prepare_cached(statement)?.execute(values)
@@ -276,13 +298,21 @@ impl Held {
         let names = params![day.get(), id.as_bytes()];
         let mut known = transaction.prepare_cached(known).map_err(committing)?;
         if known.exists(names).map_err(committing)? {
-            return Ok((Verdict::Duplicate, false));
+            return refused(Verdict::Duplicate);
         }
         if self.ids >= limits.reports_max || self.reports >= limits.reports_max {
-            return Ok((Verdict::Full, false));
+            return refused(Verdict::Full);
+        }
+        let pile = Pile { digest: *digest, arm: *arm, batch: *batch, keys: *keys };
+        if let Some((key, _)) = self.piles.get(&pile) {
+            let count = "SELECT count(*) FROM report WHERE pile = ? AND origin = ?";
+            let mut count = transaction.prepare_cached(count).map_err(committing)?;
+            let count = count.query_row(params![key, origin.0], |row| row.get::<_, u32>(0));
+            if count.map_err(committing)? >= limits.most_of_address(*batch) {
+                return Ok((None, false));
+            }
         }
         execute("INSERT INTO seen (day, id) VALUES (?, ?)", names).map_err(committing)?;
-        let pile = Pile { digest: *digest, arm: *arm, batch: *batch, keys: *keys };
         let (key, mut waiting) = if let Some(known) = self.piles.get(&pile) {
             *known
         } else {
@@ -291,8 +321,8 @@ impl Held {
             execute(insert, values).map_err(committing)?;
             (transaction.last_insert_rowid(), 0)
         };
-        let insert = "INSERT INTO report (pile, sealed) VALUES (?, ?)";
-        execute(insert, params![key, report]).map_err(committing)?;
+        let insert = "INSERT INTO report (pile, origin, sealed) VALUES (?, ?, ?)";
+        execute(insert, params![key, origin.0, report]).map_err(committing)?;
         waiting += 1;
         let fills = waiting >= batch.get();
         if fills {
@@ -302,7 +332,7 @@ impl Held {
         self.ids += 1;
         self.reports += 1;
         self.piles.insert(pile, (key, waiting));
-        Ok((Verdict::Accepted, fills))
+        Ok((Some(Verdict::Accepted), fills))
     }
 }
 

@@ -27,9 +27,11 @@ CREATE TABLE pile (
 CREATE TABLE report (
     key INTEGER PRIMARY KEY,
     pile INTEGER NOT NULL REFERENCES pile (key),
-    sealed BLOB NOT NULL
+    sealed BLOB NOT NULL,
+    -- A code of the address; none of reports that an earlier version kept.
+    origin BLOB
 ) STRICT;
-CREATE INDEX report_by_pile ON report (pile);
+CREATE INDEX report_by_origin ON report (pile, origin);
 
 -- Full batches, shuffled, until the aggregator has them.
 CREATE TABLE batch (

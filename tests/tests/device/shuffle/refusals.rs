@@ -1,5 +1,7 @@
 //! What devices, a relay that shuffles, and the aggregator refuse of each other.
 
+use std::net::IpAddr;
+
 use anyhow::Context as _;
 use bandana_client::{Acceptance, Shuffled};
 use bandana_shared::accounting::delta::Delta;
@@ -10,13 +12,15 @@ use bandana_shared::rewards::Rewards;
 use bandana_shared::shuffling::{BatchSize, Envelope, ShuffledReport};
 use bandana_shared::wire::v1::batches_client::BatchesClient;
 use bandana_shared::wire::v1::device_client::DeviceClient;
+use bandana_shared::wire::v1::shuffler_client::ShufflerClient;
 use bandana_shared::wire::v1::{
-    GetShuffledRequest, SubmitBatchRequest, UploadResponse, UploadStatus,
+    GetShuffledRequest, SubmitBatchRequest, SubmitShuffledRequest, UploadResponse, UploadStatus,
 };
 use bandana_tests::harness::upload;
 use tonic::Code;
+use tonic::transport::Endpoint;
 
-use super::world::{BATCH, Shuffling, Waiting, seal, submit};
+use super::world::{BATCH, Shuffling, Waiting, seal, submit, until_no_batch_waits};
 use crate::relay::run;
 use crate::users::User;
 
@@ -99,6 +103,34 @@ async fn what_a_relay_refuses() -> anyhow::Result<()> {
     }
     let refused = submit(relay, vec![0; 2000]).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
+    let (waiting, stopped) = shuffling.stop_relay().await?;
+    assert_eq!(waiting, Waiting { in_piles: 1, in_batches: 0 });
+    stopped.aggregator.stop().await
+}
+
+#[tokio::test]
+async fn an_address_fills_no_more_of_a_batch_than_its_share() -> anyhow::Result<()> {
+    let shuffling = Shuffling::start_sharing("0.4", &[]).await?;
+    let relay = Endpoint::from_shared(shuffling.relay.url.clone())?;
+    let submit = async |number, host| -> anyhow::Result<Result<UploadStatus, Code>> {
+        let envelope = shuffling.envelope(number, 0).await?;
+        let sealed = seal(&shuffling.flags.keys, &envelope.to_bytes())?;
+        let relay = relay.clone().local_address(Some(IpAddr::from([127, 0, 0, host])));
+        let mut shuffler = ShufflerClient::new(relay.connect().await?);
+        let answer =
+            shuffler.submit_shuffled(SubmitShuffledRequest { envelope: sealed.into() }).await;
+        Ok(answer.map(|answer| answer.into_inner().status()).map_err(|status| status.code()))
+    };
+    let (accepted, later) = (Ok(UploadStatus::Accepted), Err(Code::ResourceExhausted));
+    for (number, host, expected) in
+        [(1, 1, accepted), (2, 1, accepted), (3, 1, later), (4, 2, accepted), (5, 2, accepted)]
+    {
+        assert_eq!(submit(number, host).await?, expected, "{number}");
+    }
+    // A fifth report, from elsewhere, fills the batch. Then the one that was told to come back is taken.
+    assert_eq!(submit(6, 3).await?, accepted);
+    assert_eq!(submit(3, 1).await?, accepted);
+    until_no_batch_waits(shuffling.folder.path()).await?;
     let (waiting, stopped) = shuffling.stop_relay().await?;
     assert_eq!(waiting, Waiting { in_piles: 1, in_batches: 0 });
     stopped.aggregator.stop().await

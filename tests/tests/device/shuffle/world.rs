@@ -48,6 +48,11 @@ pub(super) struct Shuffling {
 
 impl Shuffling {
     pub(super) async fn start(more: &[&str]) -> anyhow::Result<Self> {
+        Self::start_sharing("1", more).await
+    }
+
+    /// With this share of a batch for an address.
+    pub(super) async fn start_sharing(share: &str, more: &[&str]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let key = gateway_key(program(), folder.path()).await?.display().to_string();
         let of_aggregator = ["--gateway-key-file", &*key];
@@ -55,7 +60,8 @@ impl Shuffling {
         let aggregator =
             AggregatorProcess::start_with(&of_aggregator, program(), &data_dir).await?;
         let operators = &aggregator.operator_url;
-        let flags = ShuffleFlags::new(program(), folder.path(), operators).await?;
+        let mut flags = ShuffleFlags::new(program(), folder.path(), operators).await?;
+        share.clone_into(flags.flags.last_mut().context("no flags")?);
         let of_relay = [&AT_ONCE, more].concat();
         let gateway = &aggregator.device_url;
         let relay = RelayProcess::start(&flags.after(&of_relay), program(), gateway).await?;

@@ -4,7 +4,8 @@ use super::*;
 use crate::store::{OpenError, acknowledged};
 
 const TODAY: Day = Day::new(20_000);
-const LIMITS: ShuffleLimits = ShuffleLimits { replay_window_days: 7, reports_max: 100 };
+const LIMITS: ShuffleLimits =
+    ShuffleLimits { replay_window_days: 7, reports_max: 100, share_per_address: 1.0 };
 
 fn envelope(number: u8, arm: usize) -> Envelope {
     Envelope {
@@ -22,8 +23,13 @@ fn open(directory: &Path, limits: ShuffleLimits) -> Result<ReportStore, StoreErr
     ReportStore::open(Presence::Optional, directory, limits)
 }
 
+/// Keeps reports, each of an address of its own.
 fn keep(store: &mut ReportStore, envelopes: &[Envelope], today: Day) -> Vec<Verdict> {
-    store.keep(envelopes, today).unwrap().verdicts
+    let of_own =
+        |envelope: &Envelope| (envelope.clone(), Origin(envelope.report[..8].try_into().unwrap()));
+    let reports: Vec<_> = envelopes.iter().map(of_own).collect();
+    let verdicts = store.keep(&reports, today).unwrap().verdicts.into_iter();
+    verdicts.map(Option::unwrap).collect()
 }
 
 fn batches(store: &ReportStore) -> Vec<Batch> {
@@ -67,16 +73,65 @@ fn reports_wait_for_as_many_of_their_arm_as_a_batch_has() {
 }
 
 #[test]
+fn no_address_has_more_than_its_share_of_a_batch_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = ShuffleLimits { share_per_address: 0.5, ..LIMITS };
+    let of = |number, address| {
+        let envelope = Envelope { batch: BatchSize::new(4).unwrap(), ..envelope(number, 0) };
+        (envelope, Origin([address; 8]))
+    };
+    let mut store = open(folder.path(), limits).unwrap();
+    let accepted = Some(Verdict::Accepted);
+    let mut keep =
+        |store: &mut ReportStore, reports: &[_]| store.keep(reports, TODAY).unwrap().verdicts;
+    let verdicts = keep(&mut store, &[of(1, 1), of(2, 1), of(3, 1), of(2, 1)]);
+    assert_eq!(verdicts, [accepted, accepted, None, Some(Verdict::Duplicate)]);
+    drop(store);
+    let mut store = open(folder.path(), limits).unwrap();
+    // What was turned away is not known, and comes again.
+    assert_eq!(keep(&mut store, &[of(3, 1), of(4, 2)]), [None, accepted]);
+    assert!(batches(&store).is_empty());
+    assert_eq!(keep(&mut store, &[of(5, 3), of(3, 1)]), [accepted, accepted]);
+    assert_eq!(batches(&store).len(), 1);
+}
+
+#[test]
+fn one_report_of_an_address_is_always_taken_and_all_where_an_address_may_have_all() {
+    let most = |share_per_address, batch| {
+        let limits = ShuffleLimits { share_per_address, ..LIMITS };
+        limits.most_of_address(BatchSize::new(batch).unwrap())
+    };
+    assert_eq!([most(0.1, 2), most(0.1, 10), most(0.1, 19), most(0.1, 1000)], [1, 1, 1, 100]);
+    assert_eq!([most(1.0, 2), most(1.0, 16_384), most(1e-300, 16_384)], [2, 16_384, 1]);
+}
+
+#[test]
+fn a_store_of_the_version_before_is_taken_with_what_it_keeps() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = open(folder.path(), LIMITS).unwrap();
+    keep(&mut store, &[envelope(1, 0), envelope(2, 0)], TODAY);
+    drop(store);
+    let database = Connection::open(folder.path().join("bandana.sqlite3")).unwrap();
+    let before = "DROP INDEX report_by_origin; ALTER TABLE report DROP COLUMN origin;
+        CREATE INDEX report_by_pile ON report (pile); PRAGMA user_version = 1;";
+    database.execute_batch(before).unwrap();
+    drop(database);
+    let mut store = open(folder.path(), LIMITS).unwrap();
+    keep(&mut store, &[envelope(3, 0)], TODAY);
+    assert_eq!(batches(&store).len(), 1);
+}
+
+#[test]
 fn reports_for_other_keys_are_in_no_batch_together() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = open(folder.path(), LIMITS).unwrap();
     let other = |number| Envelope { keys: [9; 16], ..envelope(number, 0) };
     let mixed = [envelope(1, 0), other(2), envelope(3, 0), other(4)];
-    store.keep(&mixed, TODAY).unwrap();
+    keep(&mut store, &mixed, TODAY);
     assert!(batches(&store).is_empty());
     drop(store);
     let mut store = open(folder.path(), LIMITS).unwrap();
-    store.keep(&[other(5)], TODAY).unwrap();
+    keep(&mut store, &[other(5)], TODAY);
     let full = batches(&store);
     assert_eq!(full.len(), 1);
     let reports = full[0].reports.chunks(ShuffledReport::SEALED_BYTES);
@@ -122,7 +177,7 @@ fn a_directory_has_one_owner_and_must_stay_in_its_place() {
     let second = open(&directory, LIMITS).unwrap_err();
     assert!(matches!(second, StoreError::Open(OpenError::Locked { .. })), "{second}");
     std::fs::rename(&directory, folder.path().join("elsewhere")).unwrap();
-    assert!(store.keep(&[envelope(1, 0)], TODAY).is_err());
+    assert!(store.keep(&[(envelope(1, 0), Origin([0; 8]))], TODAY).is_err());
 }
 
 #[test]
@@ -131,13 +186,13 @@ fn a_store_that_lacks_what_was_acknowledged_is_refused() {
     let missing = ReportStore::open(Presence::Required, folder.path(), LIMITS).unwrap_err();
     assert!(matches!(missing, StoreError::Open(OpenError::Missing { .. })), "{missing}");
     let mut store = open(folder.path(), LIMITS).unwrap();
-    store.keep(&[envelope(1, 0)], TODAY).unwrap();
+    keep(&mut store, &[envelope(1, 0)], TODAY);
     let copy = tempfile::tempdir().unwrap();
     drop(store);
     let database = folder.path().join("bandana.sqlite3");
     std::fs::copy(&database, copy.path().join("old")).unwrap();
     let mut store = open(folder.path(), LIMITS).unwrap();
-    store.keep(&[envelope(2, 0)], TODAY).unwrap();
+    keep(&mut store, &[envelope(2, 0)], TODAY);
     // As of a process that was killed: the log is not copied into the database.
     store.database.keep_log();
     drop(store);
@@ -157,7 +212,7 @@ fn a_store_that_lacks_what_was_acknowledged_is_refused() {
     // Another program writes while it is open.
     let other = Connection::open(&database).unwrap();
     other.execute("DELETE FROM seen", []).unwrap();
-    assert!(store.keep(&[envelope(3, 0)], TODAY).is_err());
+    assert!(store.keep(&[(envelope(3, 0), Origin([0; 8]))], TODAY).is_err());
 }
 
 #[test]
@@ -172,7 +227,7 @@ fn every_order_is_drawn() {
             id[..2].copy_from_slice(&round.to_be_bytes());
             Envelope { id: UploadId::new(id), ..envelope(number, 0) }
         });
-        store.keep(&three, TODAY).unwrap();
+        keep(&mut store, &three, TODAY);
         let batch = batches(&store).pop().unwrap();
         let reports = batch.reports.chunks(ShuffledReport::SEALED_BYTES);
         *orders.entry(reports.map(|report| report[0]).collect()).or_default() += 1;
