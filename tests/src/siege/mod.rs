@@ -9,6 +9,7 @@ mod attackers;
 mod checks;
 mod disclosers;
 mod figures;
+mod log;
 mod network;
 mod operators;
 mod restored;

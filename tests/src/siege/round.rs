@@ -13,12 +13,14 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use tonic::Code;
 
 use super::analysts::{self, Spent};
 use super::attackers::Attacker;
 use super::checks;
 use super::disclosers::{self, Releases, Rewards};
 use super::figures::{Figures, Group};
+use super::log::PublicLog;
 use super::operators::{self, OperatorBook};
 use super::restored::Restored;
 use super::server::Server;
@@ -123,6 +125,7 @@ pub(super) struct Books {
 pub(super) struct Ground {
     pub(super) site: Site,
     pub(super) custodian: Custodian,
+    log: Option<PublicLog>,
     database: Option<(Arc<Postgres>, String)>,
     folder: Arc<tempfile::TempDir>,
 }
@@ -152,13 +155,14 @@ async fn hold(
     mut is_enough: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let (experiments, strangers, day) = prepare(&ground.site).await?;
+    let running: Vec<_> = ground.site.servers.iter().map(Server::running).collect();
     let (no_more_trouble, is_calm) = watch::channel(false);
     let (nothing_new, is_over) = watch::channel(false);
     let honest = Honest::begin(plan, figures, &ground.site, &is_over, &experiments, day);
     let mut attackers = JoinSet::new();
     for number in 0..ATTACKERS {
         let attacker = Attacker {
-            servers: ground.site.servers.iter().map(Server::running).collect(),
+            servers: running.clone(),
             random: plan.random(100 + number),
             figures: Arc::clone(figures),
             experiment: strangers.clone(),
@@ -179,6 +183,7 @@ async fn hold(
         .flat_map(|server| [Arc::clone(&server.device), Arc::clone(&server.operator)]);
     let weather = tokio::spawn(strike_networks(networks.collect(), trouble(200)));
     let watching = tokio::spawn(ground.custodian.clone().watch(trouble(201)));
+    let log = ground.log.take().map(|log| tokio::spawn(log.watch(running.clone(), trouble(204))));
     let database = ground.database.clone();
     let database =
         database.map(|(postgres, url)| tokio::spawn(strike_database(postgres, url, trouble(202))));
@@ -197,6 +202,9 @@ async fn hold(
         ground.site.end_with_room_for_ids(IDS_MAX).await?;
     }
     nothing_new.send_replace(true);
+    if let Some(log) = log {
+        log.await?.context("the log")?.check(&running, figures).await?;
+    }
     let Some(books) = honest.end(figures).await? else { return Ok(()) };
     let books = Books { experiments, ..books };
     checks::check(&mut ground, &books, plan, figures).await?;
@@ -249,6 +257,13 @@ async fn lay_ground(plan: &Plan, figures: &Arc<Figures>) -> anyhow::Result<Groun
         }
         figures.add(Group::Trouble, "rounds with TLS", 1);
     }
+    let mut log = None;
+    if trust.is_none() && plan.random(3).random_bool(0.6) {
+        let begun = PublicLog::begin(&plan.program, folder.path()).await?;
+        flags.extend(begun.flags()?);
+        log = Some(begun);
+        figures.add(Group::Trouble, "rounds with a public log", 1);
+    }
     let (mut disk, mut database, mut ids_max) = (None, None, None);
     let (store, count) = match plan.store {
         Store::Sqlite => {
@@ -289,7 +304,7 @@ async fn lay_ground(plan: &Plan, figures: &Arc<Figures>) -> anyhow::Result<Groun
     let dump = database.as_ref().map(|(postgres, _)| postgres.program("pg_dump"));
     let site = Site { servers, disk, authority, certificates, ids_max };
     let custodian = Custodian { program: plan.program.clone(), store, backups, dump };
-    Ok(Ground { site, custodian, database, folder })
+    Ok(Ground { site, custodian, log, database, folder })
 }
 
 /// Connections to a server that bypass the simulated network.
@@ -316,7 +331,16 @@ async fn prepare(site: &Site) -> anyhow::Result<(Vec<Specification>, Specificati
         way.curator.register_data_set(analysts::registration(name)).await?;
     }
     let request = GetExperimentRequest { experiment_id: EXPERIMENTS[0].to_owned() };
-    let day = way.device.get_experiment(request).await?.into_inner().server_day;
+    let told = async {
+        loop {
+            match way.device.get_experiment(request.clone()).await {
+                // The log does not say it yet.
+                Err(status) if status.code() == Code::Unavailable => {}
+                other => return other,
+            }
+        }
+    };
+    let day = tokio::time::timeout(PATIENCE, told).await??.into_inner().server_day;
     Ok((experiments, strangers, Day::new(day)))
 }
 

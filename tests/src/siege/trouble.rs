@@ -57,12 +57,12 @@ impl Trouble {
     }
 
     /// A random number of milliseconds in this range.
-    fn time(&mut self, from: u64, to: u64) -> Duration {
+    pub(super) fn time(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_millis(self.random.random_range(from..=to))
     }
 
     /// Waits for this time, or until the trouble is over; whether it is over.
-    async fn wait(&mut self, time: Duration) -> bool {
+    pub(super) async fn wait(&mut self, time: Duration) -> bool {
         let waiting = self.is_over.wait_for(|is_over| *is_over);
         tokio::time::timeout(time, waiting).await.is_ok()
     }

@@ -23,10 +23,13 @@ use bandana_shared::wire::v1;
 use bandana_tests::attacked::create;
 use bandana_tests::harness::three_arms;
 use bandana_tests::postgres::Postgres;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::relay::{address, program, question};
+use super::users::kills;
 
 /// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -278,28 +281,39 @@ async fn servers_and_witnesses_that_are_killed_go_on_with_one_log() -> anyhow::R
     let mut witness = place.witness().await?;
     let at = address(&witness.url)?;
     let state = place.path("state");
-    for round in 0..6 {
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    let rounds = kills()?;
+    for round in 0..rounds {
         let server = place.server("data", &[]).await?;
         let id = format!("round-{round}");
         created(&server, &id).await?;
-        let told = fetched(&server.device_url, &id).await?;
-        let (mut device, task) = place.device(&id)?;
-        device.on_fetched(&task, told, SystemClock.now())?;
-        place.check(&server, &["--state", &state]).await?;
-        if round % 2 == 0 {
+        // Until then the epoch is written, handed in, cosigned and served, or not.
+        let moment = Duration::from_millis(random.random_range(0..2000));
+        if let Ok(told) = tokio::time::timeout(moment, fetched(&server.device_url, &id)).await {
+            let (mut device, task) = place.device(&id)?;
+            device.on_fetched(&task, told?, SystemClock.now())?;
+            place.check(&server, &["--state", &state]).await?;
+        }
+        if random.random() {
             server.kill().await?;
         } else {
             server.stop().await?;
         }
-        witness.kill().await?;
-        witness = place.witness_at(at, &[]).await?;
+        if random.random() {
+            witness.kill().await?;
+            witness = place.witness_at(at, &[]).await?;
+        }
     }
     let server = place.server("data", &[]).await?;
-    fetched(&server.device_url, "round-5").await?;
+    // Whatever was acknowledged is in the log, whose last epoch is served.
+    for round in 0..rounds {
+        fetched(&server.device_url, &format!("round-{round}")).await?;
+    }
     let said = place.check(&server, &["--json"]).await?;
-    for round in 0..6 {
+    for round in 0..rounds {
         ensure!(said.contains(&format!("\"round-{round}\"")), "{said}");
     }
+    place.check(&server, &["--state", &state]).await?;
     server.stop().await?;
     witness.stop().await
 }
