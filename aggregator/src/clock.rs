@@ -83,6 +83,11 @@ impl ManualClock {
         clock
     }
 
+    /// Lets so many seconds pass.
+    pub fn pass(&self, seconds: u64) {
+        self.seconds.fetch_add(seconds, Ordering::SeqCst);
+    }
+
     /// Moves the clock to the start of `day`.
     pub fn set_day(&self, day: Day) {
         self.seconds.store(u64::from(day.get()) * 86_400, Ordering::SeqCst);

@@ -131,7 +131,10 @@ impl Witness {
             }
             Err(source) => return Err(failed(source)),
         };
-        let seen = Mutex::new(Seen { checkpoints, grown: BTreeMap::new() });
+        // It may have cosigned right before it ended.
+        let now = clock.monotonic();
+        let grown = checkpoints.keys().map(|origin| (origin.clone(), now)).collect();
+        let seen = Mutex::new(Seen { checkpoints, grown });
         tracing::info!(witness = %signer.public(), logs = logs.len(), "witness");
         Ok(Self { signer, logs, interval, directory, seen, clock, _lock: lock })
     }
@@ -329,4 +332,116 @@ pub enum WitnessError {
         /// The file.
         path: PathBuf,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use bandana_shared::identity::Day;
+    use bandana_shared::signing::SigningKey;
+    use bandana_shared::transparency::{Epoch, Frontier, View, Witnessed, leaf_hash};
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    const INTERVAL: Duration = Duration::from_secs(50);
+    const SUBJECT: Hash = [7; 32];
+
+    fn log() -> NoteSigner {
+        NoteSigner::new("bandana.example/log", Role::Log, SigningKey::from_secret(&[1; 32]))
+            .unwrap()
+    }
+
+    /// A witness of that log, on this directory.
+    fn open(directory: &std::path::Path, clock: &Arc<ManualClock>) -> Witness {
+        let key = directory.join("key");
+        if !key.exists() {
+            let secret = SigningKey::from_secret(&[2; 32]);
+            let text = key_file::to_text(Role::Witness, "witness.example/1", &secret);
+            fs::write(&key, &*text).unwrap();
+            fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        let (logs, interval) = (vec![log().public().clone()], INTERVAL);
+        let directory = directory.join("seen");
+        let settings = WitnessSettings { key, logs, directory, is_new: true, interval };
+        Witness::open(settings, Arc::clone(clock) as Arc<dyn Clock>).unwrap()
+    }
+
+    /// A log that says another value in each epoch.
+    #[derive(Default)]
+    struct Growing(Vec<(Frontier, Hash)>);
+
+    impl Growing {
+        fn value(size: usize) -> Hash {
+            let mut value = [0; 32];
+            value[..8].copy_from_slice(&size.to_be_bytes());
+            value
+        }
+
+        /// Hands in a further epoch, which is none if the witness refuses. Its view, if it is cosigned.
+        fn grow(&mut self, witness: &Witness, time: u64) -> Result<View, Refused> {
+            let before = self.0.last().map(|(log, _)| log.clone()).unwrap_or_default();
+            let (mut tree, time) = (before.clone(), UnixSeconds::new(time));
+            let epoch = Epoch::new(time, [(SUBJECT, Self::value(self.0.len()))]);
+            let leaf = leaf_hash(&epoch.entry());
+            tree.push(leaf);
+            let proof = if before.size() == 0 { Vec::new() } else { before.consistency(&[leaf]) };
+            let (origin, size) = (log().public().name().to_owned(), tree.size());
+            let checkpoint = Checkpoint { origin, size, root: tree.root() };
+            let note = log().note(&checkpoint);
+            let line = witness.add(&request_text(before.size(), &proof, &note))?;
+            let note = Note::parse(&note).unwrap().with(&line).unwrap();
+            self.0.push((tree, leaf));
+            Ok(View {
+                size,
+                path: before.path(),
+                time,
+                siblings: epoch.siblings(&SUBJECT),
+                log_signature: log().sign(&checkpoint.text()),
+                cosignatures: vec![note.cosignature(witness.signer.public()).unwrap()],
+            })
+        }
+    }
+
+    #[test]
+    fn of_the_views_that_a_server_can_have_a_device_takes_few() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at_day(Day::new(20_000)));
+        let witness = open(folder.path(), &clock);
+        let mut growing = Growing::default();
+        let mut views = Vec::new();
+        // Every second for two hours it has another policy cosigned, if it can.
+        for _ in 0..7201 {
+            clock.pass(1);
+            views.extend(growing.grow(&witness, clock.unix_seconds()));
+        }
+        let pinned = vec![witness.signer.public().clone()];
+        let pinned = Witnessed::new(log().public().clone(), pinned, 1).unwrap();
+        let now = UnixSeconds::new(clock.unix_seconds());
+        let taken = |pinned: &Witnessed| {
+            let takes = |(size, view): &(usize, &View)| {
+                pinned.check(Some(view), (&SUBJECT, &Growing::value(*size)), 0, now).is_ok()
+            };
+            views.iter().enumerate().filter(takes).count()
+        };
+        // As docs/transparency.md says: of an hour, and where arms are kept of ten minutes.
+        assert_eq!((views.len(), taken(&pinned), taken(&pinned.for_kept())), (145, 73, 13));
+    }
+
+    #[test]
+    fn a_witness_that_starts_again_lets_no_log_grow_sooner() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at_day(Day::new(20_000)));
+        let mut growing = Growing::default();
+        let witness = open(folder.path(), &clock);
+        growing.grow(&witness, 0).unwrap();
+        drop(witness);
+        let witness = open(folder.path(), &clock);
+        assert_eq!(growing.grow(&witness, 0), Err(Refused::Soon));
+        clock.pass(INTERVAL.as_secs() - 1);
+        assert_eq!(growing.grow(&witness, 0), Err(Refused::Soon));
+        clock.pass(1);
+        growing.grow(&witness, 0).unwrap();
+    }
 }

@@ -53,6 +53,10 @@ impl Witnessed {
     /// off by as much.
     pub const FRESHNESS: Duration = Duration::from_hours(1);
 
+    /// The same for experiments whose installations keep their arms, or whose reports are shuffled: what
+    /// such a device sends later may say which view it took.
+    pub const FRESHNESS_OF_KEPT: Duration = Duration::from_mins(10);
+
     /// Believes this log if `quorum` of these witnesses have seen it: more than half of them. Two logs
     /// then need `2 quorum - witnesses` who lie: of three, one for a quorum of 2, and all for 3.
     ///
@@ -86,13 +90,19 @@ impl Witnessed {
     ///
     /// # Privacy
     /// Within it a server chooses which of the views that all could have seen a device sees. Of views
-    /// a minute apart there are 60 in an hour.
+    /// a minute apart there are 60 in an hour. [`Self::FRESHNESS_OF_KEPT`] stays as it is.
     #[must_use]
     pub fn fresh_for(self, freshness: Duration) -> Self {
         Self {
             freshness: freshness.clamp(Duration::from_mins(10), Duration::from_hours(7 * 24)),
             ..self
         }
+    }
+
+    /// The same log, whose cosignatures are at most [`Self::FRESHNESS_OF_KEPT`] old.
+    #[must_use]
+    pub fn for_kept(&self) -> Self {
+        Self { freshness: self.freshness.min(Self::FRESHNESS_OF_KEPT), ..self.clone() }
     }
 
     /// The log.
@@ -300,6 +310,15 @@ mod tests {
         }
         for seconds in [-3601, 3601] {
             assert_eq!(check(&view(4, VALUE, &[1, 2], at(seconds))), too_few(0));
+        }
+        // Where an arm is kept, it is ten minutes, whatever the app says.
+        let kept = pinned(2).fresh_for(Duration::from_hours(48)).for_kept();
+        let check_kept = |view: &View| kept.check(Some(view), (&SUBJECT, &VALUE), 0, NOW);
+        for seconds in [-600, 600] {
+            assert_eq!(check_kept(&view(4, VALUE, &[1, 2], at(seconds))), Ok(4));
+        }
+        for seconds in [-601, 601] {
+            assert_eq!(check_kept(&view(4, VALUE, &[1, 2], at(seconds))), too_few(0));
         }
         // The time is signed.
         let mut older = view(4, VALUE, &[1, 2], at(-4000));
