@@ -20,9 +20,11 @@ use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, Specification};
 use bandana_shared::transparency::{ViewError, Witnessed};
 use bandana_shared::wire::v1;
+use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_tests::attacked::create;
 use bandana_tests::harness::three_arms;
 use bandana_tests::postgres::Postgres;
+use prost::Message as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tempfile::TempDir;
@@ -170,6 +172,15 @@ async fn what_one_device_alone_is_told_is_refused() -> anyhow::Result<()> {
     created(&server, "logged").await?;
     let honest = fetched(&server.device_url, "logged").await?;
     let now = || SystemClock.now();
+    // All devices get the same bytes, so that a cache may answer for the server. The witness may have
+    // signed anew between two of them.
+    let mut answers = Vec::new();
+    for _ in 0..8 {
+        let mut device = DeviceClient::connect(server.device_url.clone()).await?;
+        let question = v1::GetExperimentRequest { experiment_id: "logged".to_owned() };
+        answers.push(device.get_experiment(question).await?.into_inner().encode_to_vec());
+    }
+    ensure!(answers.windows(2).any(|two| two[0] == two[1]), "{answers:?}");
 
     // A policy, a store's id or a lifetime of the policy that only this device gets.
     let alone =
