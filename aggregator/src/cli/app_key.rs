@@ -12,9 +12,9 @@ use crate::auth::{TokenKind, TokenName};
 pub(super) enum AppKeyCommand {
     /// Make a key, print it, and add its hash to a file of app keys.
     ///
-    /// All installations of an app show the same key, which whoever has the app can take
-    /// out of it. It proves nobody's identity: it is there to be revoked, and to share out
-    /// uploads between apps. A running server takes the changed file by itself.
+    /// All installations of an app show the same key. Anybody who has the app can read the key out
+    /// of it, so it proves nobody's identity. It lets you limit the uploads of one app, and refuse
+    /// an app by revoking its key. A running server reads the changed file by itself.
     New(Named),
     /// Print the names of the keys in a file of app keys.
     List {
@@ -23,15 +23,15 @@ pub(super) enum AppKeyCommand {
     },
     /// Remove a key from a file of app keys.
     ///
-    /// A running server takes the changed file with the next call, or on SIGHUP. Devices
-    /// that show the key are refused; they keep their reports, and try again later.
+    /// A running server reads the changed file at the next call, or on SIGHUP. It then refuses
+    /// devices that show the key. They keep their reports and try again later.
     Revoke(Named),
 }
 
 /// A key of a file.
 #[derive(Debug, Args)]
 pub(super) struct Named {
-    /// Name of the key: that of the app and its release, say. The server's log names it.
+    /// Name of the key, such as the app and its release. The server's log shows this name.
     #[arg(long, value_name = "NAME")]
     name: TokenName,
     #[command(flatten)]

@@ -17,20 +17,20 @@ entries), at_unix_seconds, caller (name of the token, or the SHA-256 of the cert
 register-data-set, refuse-data-set or withdraw-data-set), experiment_id (or the data set), detail (for people). \
 Fields may be added; none changes its meaning.";
 
-/// Show who has changed which experiment, the newest change first.
+/// Show who changed which experiment, newest change first.
 ///
-/// Every change is in the store together with its entry, and entries are never changed.
+/// The store writes each change together with its entry. An entry never changes.
 #[derive(Debug, Args)]
 #[command(after_long_help = FIELDS)]
 pub(super) struct Audit {
-    /// Changes of this experiment only.
+    /// Show the changes of this experiment only.
     #[arg(value_name = "ID", value_parser = experiment_id)]
     experiment: Option<ExperimentId>,
-    /// Most entries to show, 1 to 1000.
+    /// How many entries to show at most, 1 to 1000.
     #[arg(long, value_name = "NUMBER", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Entries before this number only, to go on from there.
+    /// Show entries with a smaller number only. To go on, give the last number that you saw.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     before: Option<u64>,
     #[command(flatten)]

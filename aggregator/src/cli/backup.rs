@@ -24,19 +24,19 @@ with that directory as --data-dir. Configuration, certificates, keys and the fil
 app keys are not part of the store.
 
 Exit codes: 0 the backup is complete, 6 the store is damaged, 7 there is none, 1 anything else, 2 \
-wrong command line. There is a file of that name after 0 only.";
+wrong command line. Only after 0 is there a file of that name.";
 
 /// Copy the store of a running server.
 ///
-/// The copy has everything that was committed at one moment, is checked as `bandana verify` does,
-/// and only then gets its name; a file that exists is not overwritten. Uploads are taken
-/// meanwhile. SIGINT and SIGTERM end it and leave nothing.
+/// The copy has everything that was committed at one moment. It is checked as `bandana verify`
+/// checks a store, and gets its name only after that. The server takes uploads in the meantime. A
+/// file that exists is not overwritten. SIGINT and SIGTERM end the backup and leave no file.
 ///
-/// Servers on PostgreSQL are backed up with pg_dump, or the tools of the database.
+/// If your server uses PostgreSQL, back up the database with its own tools, such as pg_dump.
 #[derive(Debug, Args)]
 #[command(after_long_help = FIELDS)]
 pub(super) struct Backup {
-    /// The file to write.
+    /// File to write.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: PathBuf,
     #[command(flatten)]

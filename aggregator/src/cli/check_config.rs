@@ -6,10 +6,10 @@ use super::say;
 use super::settings_arguments::Source;
 use crate::configuration::documented_file;
 
-/// Check a configuration, and show what counts and where it comes from.
+/// Check a configuration, and show the value of each setting and where it comes from.
 ///
-/// Reads what `bandana serve` would read with the same flags and in the same
-/// environment, and starts nothing. What it prints is a configuration file itself.
+/// It reads what `bandana serve` would read with the same flags and environment, but starts no
+/// server. You can use its output as a configuration file.
 #[derive(Debug, Args)]
 pub(super) struct CheckConfig {
     #[command(flatten)]

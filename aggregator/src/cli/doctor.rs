@@ -31,11 +31,12 @@ use crate::views::draft_values::RewardKind as Kind;
 use crate::views::failure::Failure;
 use crate::views::table::visible;
 
-/// Tell whether a device would take part in an experiment, as it sees the server.
+/// Tell whether a device would take part in an experiment.
 ///
-/// It asks the device port what a device asks, by gRPC, and compares the answer with what the app
-/// accepts, as its code says it. Nothing is sent but the name of the experiment. It does not know what
-/// a device has spent, nor whether the experiment was stopped: `bandana experiment show` does.
+/// It asks the server's device port what a device asks, by gRPC, and compares the answer with what
+/// your app accepts. Give the flags the same values as your app's code. It sends nothing but the
+/// name of the experiment. It does not know what a device has spent. It does not know whether the
+/// experiment was stopped either: `bandana experiment show` shows that.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Fields with --json: experiment_id, takes_part, findings (check: server, specification, simulation, \
@@ -53,37 +54,38 @@ pub(super) struct Doctor {
     tls: TlsSource,
     #[command(flatten)]
     wait: Wait,
-    /// Key of the app, where the server asks for one.
+    /// Key of the app, if the server asks for one.
     #[arg(long, value_name = "KEY")]
     app_key: Option<MetadataValue<Ascii>>,
     /// The largest privacy loss of a report that the app accepts, in nats.
     #[arg(long, value_name = "NATS", default_value_t = 1.0)]
     epsilon_max: f64,
-    /// The budget of the app, in nats: the lower one of what a window and what a lifetime may cost. Of
-    /// apps it is 5, of web pages 2, unless they say otherwise.
+    /// The app's budget, in nats: the smaller of its budget for a window of days and its budget for
+    /// ever. Apps have 5 and web pages 2, unless they set another one.
     #[arg(long, value_name = "NATS", default_value_t = APP_BUDGET)]
     budget: f64,
-    /// What rewards are, for the app.
+    /// The kind of rewards that the app declares.
     #[arg(long, value_enum, default_value_t = Kind::Binary)]
     reward_kind: Kind,
-    /// The ends of the app's rewards, LOW:HIGH; of categories the last one is HIGH [default: 0:1].
+    /// The lowest and the highest reward of the app, LOW:HIGH. For categories, HIGH is the last one
+    /// [default: 0:1].
     #[arg(long, value_name = "LOW:HIGH", allow_hyphen_values = true)]
     range: Option<String>,
     /// The shortest random delay of reports that the app accepts, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     least_release_delay_seconds: u32,
-    /// A public key that the app pins; repeat it for a witness's.
+    /// A public key that the app pins. Repeat the flag for a witness's key.
     #[arg(long = "signer", value_name = "KEY")]
     signers: Vec<PublicKey>,
-    /// The app believes a relay that shuffles.
+    /// The app accepts reports that a relay shuffles.
     #[arg(long)]
     shuffled: bool,
-    /// A segmentation that the app agrees to, and its value, NAME=VALUE such as platform=ios; repeat
-    /// it for each.
+    /// A segmentation that the app agrees to, with its value: NAME=VALUE, such as platform=ios.
+    /// Repeat the flag for each.
     #[arg(long = "segment", value_name = "SEGMENT")]
     segments: Vec<String>,
-    /// A metric that the app declares: NAME for a yes or no, NAME:LOW..HIGH for a number; repeat it
-    /// for each.
+    /// A metric that the app declares: NAME for a yes or no, NAME:LOW..HIGH for a number. Repeat
+    /// the flag for each.
     #[arg(long = "metric", value_name = "METRIC")]
     metrics: Vec<String>,
     /// The features of a private context that the app agrees to, in their order: NAME,NAME,...

@@ -47,8 +47,8 @@ pub(super) struct Wanted {
 pub(super) struct Estimate {
     #[command(flatten)]
     wanted: Wanted,
-    /// Show what was known at the end of each day: estimates of the rewards from the reports of that
-    /// day and of those before it.
+    /// Show the estimates at the end of each day, from the reports of that day and of those before
+    /// it.
     #[arg(long, conflicts_with_all = ["dishonest_share", "control"])]
     over_time: bool,
     /// Print a JSON object for programs.
@@ -58,8 +58,8 @@ pub(super) struct Estimate {
 
 /// Show estimates now and after every new policy, until Ctrl-C.
 ///
-/// On a terminal the table of `bandana estimate` is redrawn; elsewhere each policy is
-/// one line.
+/// On a terminal, it redraws the table of `bandana estimate`. Elsewhere, it prints one line for
+/// each policy.
 #[derive(Debug, Args)]
 #[command(after_long_help = FIELDS)]
 pub(super) struct Watch {
@@ -68,7 +68,7 @@ pub(super) struct Watch {
     /// Print a JSON object on each line, for programs.
     #[arg(long)]
     json: bool,
-    /// End after so many estimates.
+    /// End after this many estimates.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     updates: Option<u64>,
 }

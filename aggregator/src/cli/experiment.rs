@@ -41,30 +41,30 @@ pub(super) const DELETE: Prompt = Prompt {
 /// Create, show and change experiments on a running server.
 #[derive(Debug, Subcommand)]
 pub(super) enum Experiment {
-    /// Create an experiment, and start it, from flags, a TOML file, or both.
+    /// Create and start an experiment, from flags, a TOML file, or both.
     ///
-    /// A flag counts more than the file. The server checks all values.
+    /// A flag overrides the file. The server checks all values.
     #[command(after_long_help = FIELDS)]
     Create(Box<Create>),
     /// List experiments.
     ///
     /// With --json: {"experiments": [...]}, each as `bandana experiment show` has it.
     List {
-        /// Those that are archived, too.
+        /// List archived experiments too.
         #[arg(long)]
         archived: bool,
         #[command(flatten)]
         reach: Reach,
     },
-    /// Show an experiment, and what its estimates are estimates of.
+    /// Show an experiment, its terms and what its estimates mean.
     #[command(after_long_help = FIELDS)]
     Show(Named),
-    /// Give a draft to devices.
+    /// Start a draft: devices see it from now on.
     Start(Named),
-    /// Refuse uploads for now; devices keep them and arms are still given.
+    /// Refuse uploads for now. Devices keep their reports, and still get arms.
     ///
-    /// Uploads keep the day that they were made on: after a pause as long as the replay
-    /// window (7 days by default) they are refused as expired.
+    /// An upload keeps the day on which it was made. After a pause as long as the replay window (7
+    /// days by default), the server refuses it as expired.
     Pause(Named),
     /// Take uploads of a paused experiment again.
     Resume(Named),
@@ -72,51 +72,53 @@ pub(super) enum Experiment {
     Stop {
         #[command(flatten)]
         named: Named,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },
-    /// Have lists leave out an experiment that has ended; everything of it can still be read.
+    /// Hide an ended experiment from lists. You can still read all of it.
     Archive(Named),
-    /// Have lists show an archived experiment again.
+    /// Show an archived experiment in lists again.
     Unarchive(Named),
     /// Delete an experiment that has ended, with its revisions, signatures and tallies.
     ///
-    /// Its entries in the audit log stay. No experiment can have its id again, since devices may
-    /// still hold reports for it: they are told that it has ended, and drop them. With --json: {"experiment_id": ..., "deleted": true}.
+    /// Its entries in the audit log stay. You can't use its id again, since devices may still hold
+    /// reports for it. They are told that it has ended, and drop those reports. With --json:
+    /// {"experiment_id": ..., "deleted": true}.
     Delete {
         #[command(flatten)]
         named: Named,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },
     /// Append an arm, in a new revision.
     ///
-    /// A signed experiment must be signed anew.
+    /// If the experiment is signed, sign the new revision too (`bandana sign`).
     AddArm {
         #[command(flatten)]
         named: Named,
         /// Label of the arm.
         label: String,
     },
-    /// Retire an arm, in a new revision; reports for it still count.
+    /// Retire an arm, in a new revision. Reports for it still count.
     ///
-    /// A signed experiment must be signed anew.
+    /// If the experiment is signed, sign the new revision too (`bandana sign`).
     RetireArm {
         #[command(flatten)]
         named: Named,
         /// Label or index of the arm, as `bandana experiment show` has them.
         #[arg(required_unless_present = "index")]
         arm: Option<String>,
-        /// Index of the arm, where its label could be taken for that of another.
+        /// Index of the arm, if its label could be mistaken for another arm's.
         #[arg(long, conflicts_with = "arm")]
         index: Option<u32>,
     },
-    /// Enrol another share of the installations, in a new revision: those of a share are also those
-    /// of each larger one.
+    /// Change the share of the installations that takes part, in a new revision.
     ///
-    /// A signed experiment must be signed anew.
+    /// If you raise the share, those that take part stay, and others join them.
+    ///
+    /// If the experiment is signed, sign the new revision too (`bandana sign`).
     Enrol {
         #[command(flatten)]
         named: Named,
@@ -152,14 +154,15 @@ pub(super) struct Named {
 pub(super) struct Create {
     #[command(flatten)]
     draft: Draft,
-    /// File with these settings (TOML); the keys are those of the flags with underscores.
+    /// File with these settings (TOML). Its keys are the names of the flags, with underscores.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
-    /// File with what is known of the arms beforehand (CSV): the columns arm (a label), mean (its mean
-    /// reward) and worth (the private reports that tell as much), or an export of the estimates of an
-    /// earlier experiment. In a file of settings, `priors` is a list of LABEL=MEAN:WORTH.
+    /// File with what you know of the arms beforehand (CSV). Its columns are arm (a label), mean
+    /// (the arm's mean reward) and worth (how many private reports would tell as much). An export
+    /// of the estimates of an earlier experiment works too. In a file of settings: `priors`, a list
+    /// of LABEL=MEAN:WORTH.
     ///
-    /// It is for the learner alone, which begins with it; no estimate and no verdict counts it.
+    /// Only the learner uses it, as what it begins with. No estimate and no verdict counts it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     prior: Option<PathBuf>,
     /// Needed for a quadratic or exponential mechanism on bounded rewards.
@@ -168,9 +171,9 @@ pub(super) struct Create {
     /// reward is lower.
     #[arg(long)]
     accept_nonlinear_estimand: bool,
-    /// Do not start it: devices see nothing of it until `bandana experiment start`.
+    /// Only make a draft. Devices see nothing of it until `bandana experiment start`.
     ///
-    /// Meanwhile its arms can be changed, and it can be signed.
+    /// Until then, you can change its arms and sign it.
     #[arg(long = "draft")]
     is_draft: bool,
     #[command(flatten)]

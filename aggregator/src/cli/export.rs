@@ -14,27 +14,32 @@ use crate::views::tallies_view;
 
 /// Help text on the columns of tallies.
 pub(super) const COLUMNS: &str = "\
-Estimates have, with segments, a column segment, the value, or `platform=ios` where there are several properties, which is empty for all of them, and with metrics the columns metric, which \
-is rewards for those, and harmful. Estimates over time have the columns experiment_id, estimand, alpha, day, arm, label, reports, estimate, low and high, and \
-with k-ary randomized response frequency_0, frequency_0_low, frequency_0_high and so on.
+With segments, estimates have a column segment. It has the value, or `platform=ios` if there are \
+several properties, and is empty for all installations together. With metrics, they have the \
+columns metric (\"rewards\" for the rewards) and harmful. Estimates over time have the columns \
+experiment_id, estimand, alpha, day, arm, label, reports, estimate, low and high, and with k-ary \
+randomized response frequency_0, frequency_0_low, frequency_0_high and so on.
 
 Tallies have the columns experiment_id, day (a date, by UTC and the server's clock), arm, label, \
-reports, ones (private bits that are 1; 0 with k-ary randomized response), estimate (the debiased estimate from that day's reports \
-alone) and standard_error (its standard error). These two are for a sample whose size was fixed in \
-advance, and say nothing about looking every day: for that, the estimates have bounds that hold at \
-all times at once. With segments there is a column segment, the values as `ios, young` where there are several properties, and with metrics a column metric, \
-which is rewards for those. With k-ary randomized response there are columns symbol_0 and so on, the \
-reports that say each symbol. A Parquet file has the columns of the CSV, typed, and null where there is no \
-estimate.";
+reports, ones (private bits that are 1; 0 with k-ary randomized response), estimate (the debiased \
+estimate from that day's reports alone) and standard_error (its standard error). These two hold \
+for a sample whose size was fixed in advance. If you look every day, use the estimates: their \
+bounds hold at all times at once. With segments there is a column segment, with values such as \
+`ios, young` if there are several properties. With metrics there is a column metric (\"rewards\" \
+for the rewards). With k-ary randomized response there are columns symbol_0 and so on, with the \
+number of reports that say each symbol. A Parquet file has the columns of the CSV, typed, and null \
+where there is no estimate.";
 
-/// Write the estimates of every arm, those at the end of every day, or the tallies of every day, to
-/// a file.
+/// Write estimates, estimates over time or daily tallies to a file.
 ///
-/// Estimates: one record for each arm, in full precision, of the rewards in all segments, then in each
-/// segment, then of each metric. The columns are fields of `bandana estimate --json`. Over time: one
-/// record for each day and arm, with the fields of `bandana estimate --over-time --json`. Tallies: one
-/// record for each day and arm with reports, segment and metric, each day as it was committed at one
-/// moment; days that have expired from the replay window are there too.
+/// Estimates have one record for each arm, in full precision: of the rewards in all segments, then
+/// in each segment, then of each metric. The columns are fields of `bandana estimate --json`.
+///
+/// Estimates over time have one record for each day and arm, with the fields of `bandana estimate
+/// --over-time --json`.
+///
+/// Tallies have one record for each day, arm, segment and metric with reports. Each day is as it
+/// was committed at one moment. Days before the replay window are there too.
 #[derive(Debug, Args)]
 #[command(after_long_help = COLUMNS)]
 pub(super) struct Export {
@@ -69,7 +74,7 @@ enum What {
     Estimates,
     /// What was known of each arm at the end of each day.
     OverTime,
-    /// What the reports of each day add up to, and say on their own.
+    /// The sums of each day's reports, and what they say on their own.
     Tallies,
 }
 

@@ -15,7 +15,7 @@ pub(super) struct ExportFile {
     /// Form of the file.
     #[arg(long, value_enum, default_value_t = Format::Csv)]
     format: Format,
-    /// The file; must not exist yet. Without it, standard output.
+    /// File to write, which must not exist yet. Without it, standard output.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 }

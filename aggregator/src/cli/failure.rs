@@ -11,10 +11,11 @@ use crate::server::ServerError;
 use crate::store::{BackupError, DatabaseError, OpenError, StoreError, WatermarkError};
 
 /// Help text on exit codes.
-pub(super) const EXIT_CODES: &str = "\
-Exit codes: 0 success, 1 failure, 2 wrong command line, 3 no such experiment (or revision), 4 \
-refused by the server's rules, 5 the server (or its database) can't be reached, 6 the store is \
-damaged, 7 there is no store where one must be, or one already.";
+pub(super) const EXIT_CODES: &str = "Exit codes: 0 success, 1 failure, 2 wrong command line, 3 no \
+                                     such experiment (or revision), 4 refused by the server's \
+                                     rules, 5 the server (or its database) can't be reached, 6 the \
+                                     store is damaged, 7 there is no store where one must be, or \
+                                     there is one already.";
 
 impl Failure {
     fn exit_code(&self) -> u8 {

@@ -25,26 +25,28 @@ const SIGN: Prompt = Prompt {
 /// Make, show and sign the keys of a gateway, for devices that call through a relay.
 #[derive(Debug, Subcommand)]
 pub(super) enum GatewayKeyCommand {
-    /// Write a new secret key to a file, and its public keys beside it, to FILE.pub.
+    /// Make a new secret key in a file, and write its public keys to FILE.pub.
     ///
-    /// The server reads the secret key (`gateway_key_file`). A new key makes devices ask for
-    /// the keys again; name the old one as `gateway_former_key_file` while reports that were
-    /// sealed for it may wait at a relay. A relay that shuffles has a key of its own.
+    /// Give the secret key to the server, as `gateway_key_file`. If you replace a key, devices ask
+    /// for the new one by themselves. Reports that were sealed for the old key may still wait at a
+    /// relay. Until they have come, give the old key to the server too, as
+    /// `gateway_former_key_file`. A relay that shuffles needs a key of its own.
     Generate {
-        /// File for the secret key; must not exist yet. Its owner alone can read it.
+        /// File for the secret key, which must not exist yet. Only its owner can read it.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
-    /// Print the public key of a gateway, or of a relay that shuffles, for whoever pins it.
+    /// Print the public key of a gateway or of a relay that shuffles, for apps to pin.
     Show {
         /// File that `bandana gateway-key generate` or `sign` wrote, secret or public.
         file: PathBuf,
     },
-    /// Sign the public keys of a gateway, without network.
+    /// Sign the public keys of a gateway. This needs no network.
     ///
-    /// Devices that pin the public half of the signing key take no other keys: so all of
-    /// them seal for the same key, and none can be recognised by its own. Sign each key of a
-    /// gateway once, and give the result to the server (`gateway_signed_keys_file`).
+    /// Apps pin the public half of the signing key, and then accept no other keys of the gateway.
+    /// So all devices seal for the same key, and nobody can recognise a device by a key of its own.
+    /// Sign each key of a gateway once, and give the result to the server, as
+    /// `gateway_signed_keys_file`.
     Sign {
         /// File with the public keys: FILE.pub, or what an earlier `sign` wrote.
         #[arg(long = "in", value_name = "FILE")]
@@ -52,14 +54,14 @@ pub(super) enum GatewayKeyCommand {
         /// File that `bandana keys generate` wrote.
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
-        /// Days until the signature expires: 1 to 3650. Sign anew before that.
+        /// Days until the signature expires: 1 to 3650. Sign again before that.
         #[arg(long, value_name = "DAYS",
               value_parser = clap::value_parser!(u32).range(1..=i64::from(SIGNATURE_DAYS_MAX)))]
         expires_days: u32,
         /// File for the keys with all signatures; must not exist yet.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },

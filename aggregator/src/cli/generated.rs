@@ -28,7 +28,7 @@ pub(super) fn completions(wanted: &Completions) -> anyhow::Result<()> {
 /// Print the manual page.
 #[derive(Debug, Args)]
 pub(super) struct Man {
-    /// Write the pages of all commands into this directory instead, which is made if it is not there.
+    /// Write the pages of all commands into this directory instead. It is made if there is none.
     #[arg(long, value_name = "DIRECTORY", value_hint = ValueHint::DirPath)]
     out: Option<PathBuf>,
 }

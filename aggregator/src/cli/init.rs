@@ -9,11 +9,11 @@ use crate::store::{PostgresStore, Presence, SqliteStore};
 
 /// Make a new store, in a directory or in an empty database.
 ///
-/// Once, before the first `bandana serve`, which refuses to start where there is no store. A
-/// store that exists is left as it is, with exit code 7.
+/// Run this once, before the first `bandana serve`: a server does not start without a store. If
+/// there is a store already, this command changes nothing and ends with exit code 7.
 ///
-/// With --json: {"store", "id"}. The id is random and tells the store from all others; devices
-/// hear it and compare it.
+/// With --json: {"store", "id"}. The id is random, and no other store has it. Devices learn the id
+/// and compare it.
 #[derive(Debug, Args)]
 pub(super) struct Init {
     #[command(flatten)]

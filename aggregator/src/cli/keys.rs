@@ -13,10 +13,10 @@ use super::key_file;
 pub(super) enum Keys {
     /// Write a new secret key to a file, and print its public key.
     ///
-    /// Give the public key to whoever builds the app, which pins it. Keep the file
-    /// off the server: a server that can sign protects nobody from itself.
+    /// Give the public key to whoever builds the app, and let the app pin it. Do not keep the file
+    /// on the server: a server that can sign protects nobody from itself.
     Generate {
-        /// File for the secret key; must not exist yet. Its owner alone can read it.
+        /// File for the secret key, which must not exist yet. Only its owner can read it.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },

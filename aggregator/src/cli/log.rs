@@ -36,7 +36,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// For how long a server shows what an epoch said, but for a day.
 const SHOWN_SECONDS: u64 = 89 * 86_400;
 
-/// Watch the public log of a server: what it shows to all devices.
+/// Check the public log of a server: what it shows to all devices.
 #[derive(Debug, Subcommand)]
 pub(super) enum LogCommand {
     Check(Check),
@@ -44,14 +44,15 @@ pub(super) enum LogCommand {
 
 /// Read the log of a server, and check all of it.
 ///
-/// It asks the device port, as a device does, so anybody can. It recomputes every epoch, the tree of
-/// all of them, and the signatures of log and witnesses. With --state it remembers how far it has
-/// read, and goes on from there; a log that is not a continuation of that is reported.
+/// It asks the server's device port, as a device does, so anybody can run it. It recomputes every
+/// epoch and the tree of all epochs, and checks the signatures of the log and its witnesses. With
+/// --state it remembers how far it has read, and goes on from there. It reports a log that does not
+/// continue what it has read.
 #[derive(Debug, Args)]
-#[command(after_long_help = "\
-Fields with --json: log, epochs, read, without_content, shortest_seconds, latest_unix_seconds, \
-cosigned_by (name, unix_seconds), experiments (experiment_id, policies, weights). The exit code is 4 \
-if something is not as it must be.")]
+#[command(after_long_help = "Fields with --json: log, epochs, read, without_content, \
+                             shortest_seconds, latest_unix_seconds, cosigned_by (name, \
+                             unix_seconds), experiments (experiment_id, policies, weights). The \
+                             exit code is 4 if a check fails.")]
 pub(super) struct Check {
     /// URL of the device service.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7301",
@@ -60,10 +61,10 @@ pub(super) struct Check {
     /// Key of the log, as `bandana log-key` printed it.
     #[arg(long, value_name = "NAME+ID+KEY")]
     log: NoteKey,
-    /// Key of a witness, which must have cosigned; repeat it for each.
+    /// Key of a witness that must have cosigned. Repeat the flag for each.
     #[arg(long = "witness", value_name = "NAME+ID+KEY")]
     witnesses: Vec<NoteKey>,
-    /// File that says how far the log was read; made if there is none.
+    /// File that remembers how far the log was read. It is made if there is none.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     #[command(flatten)]

@@ -15,17 +15,17 @@ use crate::transparency::key_file;
 pub(super) enum LogKeyCommand {
     /// Write a new secret key to a file, and print its name with the public key.
     ///
-    /// Apps pin what is printed. A log's key belongs to the server (`key_file` in [log]); a
-    /// witness's to somebody else.
+    /// Apps pin what this prints. The key of a log belongs to the server (`key_file` in [log]). The
+    /// key of a witness belongs to somebody else.
     Generate {
         /// Who signs with it.
         #[arg(long, value_enum)]
         role: KeyRole,
-        /// Name of the log or witness: an address without https://, such as bandana.example/log. It
-        /// need not lead anywhere.
+        /// Name of the log or witness: an address without https://, such as bandana.example/log.
+        /// There need not be a page at it.
         #[arg(long)]
         name: String,
-        /// File for the secret key; must not exist yet. Its owner alone can read it.
+        /// File for the secret key, which must not exist yet. Only its owner can read it.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
@@ -39,9 +39,9 @@ pub(super) enum LogKeyCommand {
 /// Who signs with a key.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum KeyRole {
-    /// A log, its own checkpoints.
+    /// A log, which signs its own checkpoints.
     Log,
-    /// A witness, the checkpoints of logs.
+    /// A witness, which signs checkpoints of logs.
     Witness,
 }
 

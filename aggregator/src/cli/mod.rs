@@ -61,7 +61,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::views::table::visible;
 use failure::{EXIT_CODES, exit_code, is_broken_pipe};
 
-/// Private bandits: learns which option is best without seeing a reward.
+/// Learn which option is best, without seeing a single reward.
 #[derive(Debug, Parser)]
 #[command(name = "bandana", version, after_help = EXIT_CODES)]
 struct Arguments {
@@ -74,7 +74,7 @@ enum Command {
     Init(init::Init),
     Serve(serve::Serve),
     CheckConfig(check_config::CheckConfig),
-    /// Print a documented configuration file with every default.
+    /// Print a configuration file that explains every setting and has its default.
     DefaultConfig,
     #[command(subcommand)]
     Experiment(experiment::Experiment),
@@ -85,8 +85,8 @@ enum Command {
     Audit(audit::Audit),
     /// Create, show and change experiments whose users disclose rewards to the server.
     ///
-    /// In all other experiments rewards stay on devices. Here the server sees them, and protects
-    /// each from everybody else: what is recommended and what is shown is differentially private.
+    /// In all other experiments, rewards stay on devices. Here the server sees them, and protects
+    /// each reward from everybody else: all that it recommends and shows is differentially private.
     #[command(subcommand)]
     Trusted(trusted::Trusted),
     /// Ask private questions about data sets that the server holds.
@@ -122,15 +122,13 @@ enum Command {
 }
 
 /// The commands by what they are for, as the help lists them.
-const GROUPS: [(&str, &[&str]); 6] = [
-    ("Serve", &["init", "serve", "check-config", "default-config", "relay", "witness"]),
-    (
-        "Experiments",
-        &["experiment", "estimate", "watch", "plan", "doctor", "audit", "trusted", "log"],
-    ),
+const GROUPS: [(&str, &[&str]); 7] = [
+    ("Serve", &["init", "serve", "check-config", "default-config", "relay"]),
+    ("Experiments", &["plan", "experiment", "estimate", "watch", "trusted", "audit"]),
     ("Keys and access", &["keys", "sign", "token", "app-key", "gateway-key", "log-key"]),
     ("Data sets", &["query"]),
     ("Store", &["backup", "verify", "seal", "watermark"]),
+    ("Watch a server from outside", &["doctor", "log", "witness"]),
     ("This program", &["completions", "man", "help"]),
 ];
 

@@ -19,42 +19,46 @@ use super::{say, say_json};
 use crate::views::draft_values::Goal;
 use crate::views::failure::Failure;
 
-/// How many users an experiment needs until its best arm is certain.
+/// Forecast how many users an experiment needs until its best arm is certain.
 ///
-/// One arm is taken to be better than all others by the gap, and these to be alike. Certain
-/// is what `bandana estimate` calls the best arm: wrong with a probability of at most 1 -
-/// confidence, however often one looks. It asks no server.
+/// The forecast assumes that one arm is better than all others by the gap, and that the others are
+/// alike. An arm is certain once `bandana estimate` calls it the best. That is wrong with a
+/// probability of at most 1 - confidence, however often you look. This command needs no server.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-With a small floor weight the numbers of users are upper estimates, by up to about two times: a \
-learner gives the other arms more than that until it knows.
+With a small floor weight, the numbers of users can be about twice too high: a learner gives the \
+other arms more than the floor until it knows the best one.
 
 Fields with --json: arms, epsilon, gap, confidence, floor_weight, typical_users (until certain in \
 at least half of all runs), users (in at least 90% of them), regret (expected up to there, in \
-rewards scaled to 0..=1, if every arm but the best has the floor weight), learner_regret (what the \
-channel's asymptotic lower bound comes to for as many users: learners without a floor weight, such \
-as ldp-ts, stay well below it, and may not be certain by then), order_breaking_share (share of \
+rewards scaled to 0..=1, if every arm but the best has the floor weight), learner_regret (the \
+channel's asymptotic lower bound for as many users; learners without a floor weight, such as \
+ldp-ts, stay well below it, and may not be certain by then), order_breaking_share (share of \
 dishonest reports from which on the two best arms can be exchanged).
 
---rate is the mean reward of the other arms. Without it rewards are taken to vary most, as around 1/2; the \
-further from there the fewer users it takes, the more so the larger epsilon is: at a small one the noise \
-is most of what varies. Of the users, --metric-share report a metric and tell nothing of rewards. Those of a --holdout-group \
-get all arms evenly, which counts for a verdict too. With --segments, the users until each of so many segments of one size has a verdict \
-of its own, all of them right with the confidence, are in segments: number, typical_users, users.
+--rate is the mean reward of the other arms. Without it, the forecast assumes that rewards vary \
+most, as they do around 1/2. Further from 1/2 it takes fewer users. A small epsilon makes that \
+matter less, since most of what varies is noise. Users who report a metric (--metric-share) tell \
+nothing of rewards. Those of a --holdout-group get all arms evenly, which counts for a verdict \
+too. With --segments, there are further fields in segments: number, typical_users, users. They \
+count users until each of that many segments of one size has a verdict of its own, all of them \
+right with the confidence.
 
-With --goal decide, users under top-two sampling are forecast too (`bandana experiment create --goal decide`), \
-beside those of even traffic. For two arms both are the same. Simulated runs of equal rivals took up \
-to a seventh more, and rivals that are further behind take less. Further fields are in decision: typical_users, users, ratio (of users to \
-those of even traffic).
+With --goal decide, there is a second forecast, for top-two sampling (`bandana experiment create \
+--goal decide`), beside the one for even traffic. For two arms both are the same. In simulations, \
+equal rivals took up to a seventh more users. Rivals that are further behind take fewer. Further \
+fields are in decision: typical_users, users, ratio (of users to those of even traffic).
 
-With --shuffle, a relay (`bandana relay --shuffle`, run by somebody else) collects reports of one \
-arm and hands on batches, so that everyone else sees only how many ones a batch has. The size of a batch and the epsilon of a report are chosen for \
-the least regret over --users: a larger batch hides more, and is spent on every arm before anything \
-is learned. --gap should then be a typical gap, not the least. The numbers of users count whole \
-batches. Further fields are in shuffle: reports (in a batch), central_epsilon (of a report, seen in \
-its batch), delta, colluders (assumed, in thousandths), first_batches (users until every arm has had a batch), regret (estimated over \
-all users), unshuffled_users and unshuffled_regret (the same with a report's epsilon at \
---central-epsilon, and no shuffling; no users if beyond all bounds).")]
+With --shuffle, the plan is for a relay that shuffles (`bandana relay --shuffle`), run by somebody \
+else. It collects reports of one arm and hands them on in batches. Everybody else sees only how \
+many ones a batch has. The plan chooses the size of a batch and the epsilon of a report for the \
+least regret over --users. A larger batch hides more, but every arm must fill one before anything \
+is learned. Give a typical gap as --gap then, not the least. The numbers of users count whole \
+batches. Further fields are in shuffle: reports (in a batch), central_epsilon (of a report, seen \
+in its batch), delta, colluders (assumed, in thousandths), first_batches (users until every arm \
+has had a batch), regret (estimated over all users), unshuffled_users and unshuffled_regret (the \
+same with a report's epsilon at --central-epsilon, and no shuffling; no users if beyond all \
+bounds).")]
 pub(super) struct Plan {
     /// Number of arms, 2 to 1024.
     #[arg(long, value_name = "NUMBER")]
@@ -68,13 +72,13 @@ pub(super) struct Plan {
     /// Mean reward of the other arms, scaled to 0..=1: at most 1 - gap [default: so that rewards vary most].
     #[arg(long)]
     rate: Option<f64>,
-    /// Share of the reports that are of metrics beside the rewards: 0 to below 1.
+    /// Share of the reports that tell a metric and no reward: 0 to below 1.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     metric_share: f64,
     /// Share of the installations that are held out: 0 to below 1.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     holdout_group: f64,
-    /// Number of segments that are each to have a verdict: 2 to 256.
+    /// Number of segments that should each get a verdict: 2 to 256.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(2..=256))]
     segments: Option<u32>,
     /// Probability that the arm called best is the best: above 0, below 1.
@@ -84,10 +88,10 @@ pub(super) struct Plan {
     /// arms) [default: 1 / (number of arms)].
     #[arg(long, value_name = "SHARE")]
     floor_weight: Option<f64>,
-    /// What the traffic is for: decide forecasts a verdict by the learner top-two.
+    /// What you want. decide adds a forecast for the learner top-two.
     #[arg(long, value_enum, default_value_t, conflicts_with_all = ["floor_weight", "shuffle"])]
     goal: Goal,
-    /// Choose batches of reports to shuffle, and the epsilon of a report.
+    /// Choose the size of a batch of shuffled reports, and the epsilon of a report.
     #[arg(long, requires_all = ["central_epsilon", "users"], conflicts_with = "epsilon")]
     shuffle: bool,
     /// Privacy loss of one report after shuffling, in nats.
@@ -96,12 +100,12 @@ pub(super) struct Plan {
     /// Delta of that privacy loss: 0 to 1.
     #[arg(long, requires = "shuffle", default_value_t = 1e-6)]
     delta: f64,
-    /// Share of the users who collude with the server, in thousandths: their reports hide
-    /// nobody's. Apps assume 100, a tenth, unless they say otherwise.
+    /// Share of colluders among the users, in thousandths: their reports hide nobody's. Apps assume
+    /// 100, a tenth, unless they set another share.
     #[arg(long, requires = "shuffle", default_value_t = 100, value_name = "PERMILLE",
           value_parser = clap::value_parser!(u16).range(0..=1000))]
     colluders: u16,
-    /// Number of users, all told.
+    /// Number of users in all.
     #[arg(long, value_name = "NUMBER", requires = "shuffle")]
     users: Option<u64>,
     /// Print a JSON object for programs.

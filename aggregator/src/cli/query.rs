@@ -24,9 +24,9 @@ use crate::views::data_set_view::{DataSetView, DataSetsView};
 use crate::views::failure::Failure;
 use crate::views::table::terminal_columns;
 
-const PREDICATES: &str = "\
-A predicate is a list of conditions, all of which must hold: `age=30..39,city=Bonn|Ulm`, or `*` \
-for all rows. A value with any of = , | : * in it is put in quotes: `income=\"<=50K\"`.";
+const PREDICATES: &str = "A predicate is a list of conditions, all of which must hold: \
+                          `age=30..39,city=Bonn|Ulm`, or `*` for all rows. Put a value with any of \
+                          = , | : * in quotes: `income=\"<=50K\"`.";
 
 const FIELDS: &str = "\
 With --json: one object with the fields of the message that the server sends (proto/bandana/v1/\
@@ -34,19 +34,20 @@ curator.proto), prices and budgets in billionths.";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Query {
-    /// Give a file of the server's directory of data sets a budget, for good.
+    /// Register a file as a data set, with a budget for good.
     ///
-    /// The columns and their values are public: choose them before looking at the data.
+    /// The columns and their values are public: choose them before you look at the data.
     #[command(after_long_help = FIELDS)]
     #[command(group = ArgGroup::new("budget").required(true).args(["epsilon", "rho"]))]
     Register(Register),
-    /// Withdraw a data set: nothing is answered about it any more, and what is left of its budget is taken.
+    /// Withdraw a data set for good: the server answers nothing about it any more, and takes what
+    /// is left of its budget.
     #[command(after_long_help = FIELDS)]
     Withdraw(Withdraw),
     /// List data sets, with what is left of their budgets.
     #[command(after_long_help = FIELDS)]
     List(List),
-    /// Show what was taken from a budget, the newest first.
+    /// Show what was taken from a budget, newest first.
     #[command(after_long_help = FIELDS)]
     Debits(Debits),
     /// Count the rows that meet each predicate.
@@ -66,22 +67,22 @@ pub(super) enum Query {
     #[command(after_long_help = PREDICATES)]
     #[command(group = ArgGroup::new("size").required(true).args(["rows", "alpha"]))]
     Synthetic(Synthetic),
-    /// Release synthetic rows of many columns, whose pairs of columns are as in the data.
+    /// Release a synthetic table of many columns, whose pairs of columns are as in the data.
     #[command(after_long_help = FIELDS)]
     SyntheticTable(SyntheticTable),
-    /// Open a session for many adaptive counts, paid for at once.
+    /// Open a session for many adaptive counts, and pay for all of them at once.
     #[command(after_long_help = FIELDS)]
     #[command(group = ArgGroup::new("plan").required(true).args(["queries", "updates"]))]
     #[command(group = ArgGroup::new("price").required(true).args(["epsilon", "rho"]))]
     Open(Open),
-    /// Ask a count of a session, at no further price.
+    /// Ask a session for a count, at no further price.
     #[command(after_long_help = PREDICATES)]
     Ask(Ask),
-    /// Say how far a choice by the exponential mechanism falls short, or what epsilon it needs; without a
-    /// server.
+    /// Tell how far a choice by the exponential mechanism falls short, or what epsilon it needs.
+    /// This needs no server.
     #[command(group = ArgGroup::new("wanted").required(true).args(["epsilon", "mean_rows"]))]
     PlanChoice(PlanChoice),
-    /// Say how accurate counts are, or how many there may be; without a server.
+    /// Tell how accurate counts are, or how many you can ask. This needs no server.
     #[command(group = ArgGroup::new("wanted").required(true).args(["queries", "alpha_rows"]))]
     Plan(Plan),
 }
@@ -98,13 +99,13 @@ pub(super) struct Server {
 #[derive(Debug, Args)]
 #[group(skip)]
 struct Cost {
-    /// Price in epsilon: Laplace noise, and choices.
+    /// Price in epsilon, for Laplace noise and for choices.
     #[arg(long, value_name = "NUMBER", conflicts_with = "rho", required_unless_present = "rho")]
     epsilon: Option<f64>,
-    /// Price in rho: Gaussian noise.
+    /// Price in rho, for Gaussian noise.
     #[arg(long, value_name = "NUMBER")]
     rho: Option<f64>,
-    /// Probability with which an answer may miss the accuracy that it states.
+    /// Probability that an answer is less accurate than it states.
     #[arg(long, value_name = "NUMBER", default_value_t = 0.05)]
     beta: f64,
 }
@@ -128,11 +129,11 @@ pub(super) struct Register {
     file: String,
     /// A column and its values: `age:18..99` for integers, `city:Bonn|Ulm` for names.
     ///
-    /// `income:"<=50K"|">50K"` has names in quotes, for those with any of = , | : * in them.
-    /// `sex:female|male|NA` takes what is missing for a value of its own, `age:18..99?40` for 40.
+    /// Put a name with any of = , | : * in quotes: `income:"<=50K"|">50K"`. `sex:female|male|NA`
+    /// makes a missing value a value of its own, and `age:18..99?40` makes it 40.
     #[arg(long = "column", value_name = "COLUMN", required = true)]
     columns: Vec<String>,
-    /// The budget in epsilon; with --delta, the largest rho that keeps both.
+    /// The budget in epsilon. With --delta, the budget is the largest rho that keeps both.
     #[arg(long, value_name = "NUMBER")]
     epsilon: Option<f64>,
     /// The delta of an approximate budget.
@@ -156,11 +157,11 @@ pub(super) struct Debits {
     /// The data set.
     #[arg(value_name = "DATA-SET")]
     data_set: String,
-    /// Most debits to show, 1 to 1000.
+    /// How many debits to show at most, 1 to 1000.
     #[arg(long, value_name = "NUMBER", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Debits before this number only, to go on from there.
+    /// Show debits with a smaller number only. To go on, give the last number that you saw.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     before: Option<u64>,
     #[command(flatten)]
@@ -172,7 +173,7 @@ pub(super) struct Count {
     /// The data set.
     #[arg(value_name = "DATA-SET")]
     data_set: String,
-    /// A predicate; give it several times for several counts, which share the price.
+    /// A predicate. Repeat the flag for several counts, which share the price.
     #[arg(long = "where", value_name = "PREDICATE", required = true)]
     predicates: Vec<String>,
     #[command(flatten)]
@@ -213,10 +214,10 @@ pub(super) struct Choose {
     /// The value that this share of the rows is at or below, 0 to 1.
     #[arg(long, value_name = "SHARE")]
     quantile: Option<f64>,
-    /// Choose by report noisy max, and not by the exponential mechanism.
+    /// Choose by report noisy max instead of the exponential mechanism.
     #[arg(long)]
     noisy_max: bool,
-    /// Base measure: a weight for each value that the column can have, in their order.
+    /// Base measure: one weight for each value of the column, in the order of the values.
     #[arg(long = "weight", value_name = "NUMBER", conflicts_with = "noisy_max")]
     weights: Vec<u32>,
     #[command(flatten)]
@@ -235,13 +236,14 @@ pub(super) struct Synthetic {
     /// Name of a column.
     #[arg(long = "column", value_name = "NAME", required = true)]
     columns: Vec<String>,
-    /// A predicate of the class; without any, all halfspaces of columns with two values.
+    /// A predicate that the database should answer well. Repeat the flag for each. Without it, all
+    /// halfspaces of columns with two values.
     #[arg(long = "where", value_name = "PREDICATE")]
     predicates: Vec<String>,
     /// Rows of the database.
     #[arg(long, value_name = "NUMBER")]
     rows: Option<u32>,
-    /// As many rows as make sure that one database is off by no more than this share.
+    /// Take as many rows as some database needs to be off by no more than this share.
     #[arg(long, value_name = "SHARE")]
     alpha: Option<f64>,
     #[command(flatten)]
@@ -260,10 +262,12 @@ pub(super) struct Open {
     /// The data set.
     #[arg(long, value_name = "NAME")]
     data_set: String,
-    /// Columns that it may be asked about; without any, all.
+    /// A column that you may ask the session about. Repeat the flag for each. Without it, all
+    /// columns.
     #[arg(long = "column", value_name = "NAME")]
     columns: Vec<String>,
-    /// Price of the whole session in epsilon; with --delta, the largest rho that keeps both.
+    /// Price of the whole session in epsilon. With --delta, you pay the largest rho that keeps
+    /// both.
     #[arg(long, value_name = "NUMBER")]
     epsilon: Option<f64>,
     /// The delta of an approximate price.
@@ -272,16 +276,16 @@ pub(super) struct Open {
     /// Price of the whole session in rho, from a budget of rho.
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["epsilon", "delta"])]
     rho: Option<f64>,
-    /// Promise the least error that can be, for so many queries.
+    /// Promise the smallest possible error for this many queries.
     #[arg(long, value_name = "NUMBER")]
     queries: Option<u64>,
-    /// Probability with which the promise may fail.
+    /// Probability that the promise fails.
     #[arg(long, value_name = "NUMBER", default_value_t = 0.05, conflicts_with = "updates")]
     beta: f64,
-    /// Promise nothing, and end the session after so many updates.
+    /// Promise no error, and end the session after this many updates.
     #[arg(long, value_name = "NUMBER", requires = "threshold")]
     updates: Option<u32>,
-    /// Rows by which the hypothesis must be off for an update.
+    /// By how many rows the hypothesis must be off before it is updated.
     #[arg(long, value_name = "ROWS", requires = "updates")]
     threshold: Option<u64>,
     #[command(flatten)]
@@ -304,10 +308,10 @@ pub(super) struct Ask {
 
 #[derive(Debug, Args)]
 pub(super) struct Plan {
-    /// How accurate so many counts are.
+    /// Number of counts: tell how accurate they are.
     #[arg(long, value_name = "NUMBER")]
     queries: Option<u64>,
-    /// How many counts may be off by at most so many rows.
+    /// Number of rows: tell how many counts can be off by no more.
     #[arg(long, value_name = "ROWS")]
     alpha_rows: Option<f64>,
     #[command(flatten)]
@@ -319,16 +323,16 @@ pub(super) struct Plan {
 
 #[derive(Debug, Args)]
 pub(super) struct PlanChoice {
-    /// Values to choose from.
+    /// Number of values to choose from.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     candidates: u64,
-    /// How far a choice at this price falls short.
+    /// Price in epsilon: tell how far a choice at this price falls short.
     #[arg(long, value_name = "NUMBER")]
     epsilon: Option<f64>,
-    /// What price makes a choice fall short by at most so many rows, on average.
+    /// Number of rows: tell at what price a choice falls short by no more, on average.
     #[arg(long, value_name = "ROWS")]
     mean_rows: Option<f64>,
-    /// Probability with which a choice may be worse than is stated beside the mean.
+    /// Probability that a choice is worse than the bound beside the mean says.
     #[arg(long, value_name = "NUMBER", default_value_t = 0.05)]
     beta: f64,
     /// Print a JSON object for programs.

@@ -19,8 +19,8 @@ const PAUSES: [Duration; 3] =
 #[derive(Debug, Args)]
 #[group(skip)]
 pub(super) struct Repeatable {
-    /// Id of the question, 32 hexadecimal digits: asked again with the same id, it gets the same
-    /// answer and is not paid for again. Without it, a new one.
+    /// Id of the question, 32 hexadecimal digits. If you ask again with the same id, you get the
+    /// same answer and pay nothing more. Without this flag, the question gets a new id.
     #[arg(long, value_name = "ID")]
     question_id: Option<QuestionId>,
 }

@@ -9,9 +9,9 @@ use crate::views::failure::Failure;
 
 /// Write down what an experiment is for, who answers for it, and what was decided.
 ///
-/// What is left out stays as it is, and an empty text takes away what is there: --title "",
-/// --tag "", --decision "". There is no new revision, and devices see nothing of it; `bandana
-/// experiment show` does. It can be written in every state, also of an experiment that has ended.
+/// What you leave out stays as it is. An empty text removes what is there: --title "", --tag "",
+/// --decision "". This makes no new revision, and devices do not see it. `bandana experiment show`
+/// shows it. You can write it in every state, also after the experiment has ended.
 #[derive(Debug, Args)]
 pub(super) struct Record {
     #[command(flatten)]
@@ -25,11 +25,11 @@ pub(super) struct Record {
     /// Who answers for it.
     #[arg(long)]
     owner: Option<String>,
-    /// A tag, in place of those that there are; can be repeated, at most 20 times.
+    /// A tag. Repeat the flag for up to 20 tags. They replace the present ones.
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
-    /// An address, such as that of a ticket or a design, in place of those that there are; can be
-    /// repeated, at most 20 times.
+    /// An address, such as that of a ticket or a design. Repeat the flag for up to 20 addresses.
+    /// They replace the present ones.
     #[arg(long = "link", value_name = "URL")]
     links: Vec<String>,
     /// What was decided, on one line; needs --reason.
@@ -41,17 +41,17 @@ pub(super) struct Record {
     /// Label or index of the arm that was decided for.
     #[arg(long, value_name = "ARM", requires = "decision")]
     decided_for: Option<String>,
-    /// Label or index of the arm that others are compared with; 0 unless it is set.
+    /// Label or index of the control arm; 0 unless you set it.
     #[arg(long, value_name = "ARM")]
     control: Option<String>,
-    /// What a choice of an arm costs from now on, in the unit of the rewards: ARM=COST, the label or the
-    /// index of the arm; 0: nothing. Can be repeated.
+    /// What a choice of an arm costs from now on, in the unit of the rewards: ARM=COST. ARM is a
+    /// label or an index, and a cost of 0 takes the cost away. Repeat the flag for each arm.
     #[arg(long = "arm-cost", value_name = "ARM=COST")]
     arm_costs: Vec<String>,
-    /// What an arm beyond a metric's limit leads to. In each case it gets no traffic.
+    /// What happens if an arm is beyond a metric's limit. In each case, the arm gets no traffic.
     ///
-    /// Once the experiment was paused for an arm and a metric and resumed, it is not paused for these
-    /// again, until this option is given anew.
+    /// After you resume the experiment, the same arm and metric do not pause it again. Give this
+    /// flag again if they should.
     #[arg(long, value_enum, value_name = "ACTION")]
     on_harm: Option<OnHarm>,
 }
@@ -60,7 +60,7 @@ pub(super) struct Record {
 enum OnHarm {
     /// Nothing else.
     StopArm,
-    /// The experiment is paused, until it is resumed.
+    /// The experiment is paused until you resume it.
     Pause,
 }
 

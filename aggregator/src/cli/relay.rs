@@ -34,20 +34,20 @@ pub(super) const CONNECTION_LIMITS: ConnectionLimits = ConnectionLimits {
 /// Time for a request to arrive.
 pub(super) const REQUEST_TIME: Duration = Duration::from_secs(30);
 
-/// Run a relay, which hides the addresses of devices, until SIGTERM or SIGINT.
+/// Run a relay that hides the addresses of devices, until SIGTERM or SIGINT.
 ///
-/// By Oblivious HTTP (RFC 9458): the relay sees who calls, but not what; the aggregator,
-/// which must be a gateway (`gateway_key_file`), what is called, but not by whom. So
-/// somebody else than the aggregator's operator must run it. It logs no address, and keeps
-/// nothing unless it shuffles.
+/// It speaks Oblivious HTTP (RFC 9458). The relay sees who calls, but not what. The aggregator sees
+/// what is called, but not by whom; it must be a gateway (`gateway_key_file`). So somebody other
+/// than the aggregator's operator must run the relay. It logs no address, and keeps nothing unless
+/// it shuffles.
 ///
-/// With --shuffle it also keeps the reports of experiments that have a `shuffle_batch`,
-/// sealed, until there are as many for an arm, and hands them on in random order: the
-/// aggregator learns no single report.
+/// With --shuffle, it also keeps the sealed reports of experiments that have a `shuffle_batch`.
+/// Once an arm has as many, it hands them on in random order. So the aggregator learns no single
+/// report.
 ///
-/// With --witness it is a witness of public logs too, as `bandana witness` is.
+/// With --witness, it is also a witness of public logs, as `bandana witness` is.
 ///
-/// When it takes requests, its address is printed to standard output, as one `relay=ADDRESS` line.
+/// When it takes requests, it prints its address to standard output, as one `relay=ADDRESS` line.
 #[derive(Debug, Args)]
 pub(super) struct RelayCommand {
     /// Address for devices. Port 0 picks a free one.
@@ -61,25 +61,26 @@ pub(super) struct RelayCommand {
     /// URL of the aggregator's service for devices.
     #[arg(long, value_name = "URL", env = "BANDANA_RELAY_GATEWAY")]
     gateway: String,
-    /// Certificates (PEM) that the gateway's must be signed by; without it, those that the
-    /// system trusts.
+    /// Certificates (PEM), one of which must have signed the gateway's. Without this flag, those
+    /// that the system trusts.
     #[arg(long, value_name = "FILE", env = "BANDANA_RELAY_GATEWAY_CA")]
     gateway_ca: Option<PathBuf>,
-    /// Certificate for devices, with those that lead to its root, in PEM. Without it, devices
-    /// are answered in the clear, as behind a proxy.
+    /// Certificate for devices in PEM, followed by those that lead to its root. Without it, the
+    /// relay does no TLS itself, for use behind a proxy that does.
     #[arg(long, value_name = "FILE", env = "BANDANA_RELAY_TLS_CERTIFICATE", requires = "tls_key")]
     tls_certificate: Option<PathBuf>,
     /// Key of that certificate, in PEM.
     #[arg(long, value_name = "FILE", env = "BANDANA_RELAY_TLS_KEY", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
-    /// Longest time for which a request is held; each is held for a random part of it: 0 to 8.
+    /// Longest time that the relay holds a request: 0 to 8. It holds each for a random part of
+    /// that.
     ///
-    /// Requests that come within it may be passed on in any order. The more of them there
-    /// are, the less the time of a request tells the aggregator.
+    /// So it may pass requests on in another order. The more requests there are, the less their
+    /// times tell the aggregator.
     #[arg(long, value_name = "SECONDS", env = "BANDANA_RELAY_DELAY_SECONDS", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(0..=8))]
     delay_seconds: u32,
-    /// Requests of one address; 0: as many as come. Many users can have one address.
+    /// Requests per second of one address. 0 means no limit. Many users can share one address.
     #[arg(
         long,
         value_name = "NUMBER",
@@ -87,19 +88,19 @@ pub(super) struct RelayCommand {
         default_value_t = 50
     )]
     requests_per_second_per_address: u32,
-    /// After a pause, the requests of so many seconds may come at once: 1 to 3600.
+    /// After a pause, the requests of this many seconds may come at once: 1 to 3600.
     #[arg(long, value_name = "SECONDS", env = "BANDANA_RELAY_BURST_SECONDS", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     burst_seconds: u32,
-    /// Connections at the same time; a further one displaces one that does nothing: 1 to 1000000.
+    /// Connections at the same time: 1 to 1000000. A further one replaces one that does nothing.
     #[arg(long, value_name = "NUMBER", env = "BANDANA_RELAY_CONNECTIONS", default_value_t = 10_000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
-    /// Seconds from the signal to the end, at most: 1 to 3600.
+    /// Seconds that the relay may take from the signal to its end: 1 to 3600.
     #[arg(long, value_name = "SECONDS", env = "BANDANA_RELAY_DRAIN_DEADLINE", default_value_t = 20,
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     drain_deadline_seconds: u32,
-    /// Memory that may be held for callers, in MiB: 16 to 1048576.
+    /// Memory for callers, in MiB: 16 to 1048576.
     #[arg(long, value_name = "MIB", env = "BANDANA_RELAY_MEMORY_MIB", default_value_t = 512,
           value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
     memory_mib: u32,
@@ -107,23 +108,23 @@ pub(super) struct RelayCommand {
     #[arg(long, value_name = "DIRECTORY", env = "BANDANA_RELAY_SHUFFLE",
           requires_all = ["shuffle_key", "operator_url"])]
     shuffle: Option<PathBuf>,
-    /// Make the store in that directory if there is none. Not for whatever starts the relay by
-    /// itself: a disk that is not mounted would be taken for a new store.
+    /// Make the store in that directory if there is none. Leave this flag out of the service that
+    /// starts the relay: if the disk is not mounted, the relay would make a new, empty store.
     #[arg(long, requires = "shuffle")]
     init: bool,
     /// Key of the relay, made by `bandana gateway-key generate`; apps pin its public half.
     #[arg(long, value_name = "FILE", env = "BANDANA_RELAY_SHUFFLE_KEY", requires = "shuffle")]
     shuffle_key: Option<PathBuf>,
-    /// URL of the aggregator's service for operators, which takes batches.
+    /// URL of the aggregator's service for operators, to which the relay hands batches.
     #[arg(long, value_name = "URL", env = "BANDANA_OPERATOR_URL")]
     operator_url: Option<String>,
-    /// Days whose reports are taken, today included: 1 to 62. Devices that were offline for
-    /// longer lose theirs.
+    /// Days whose reports the relay takes, today included: 1 to 62. A device that was offline for
+    /// longer loses its reports.
     #[arg(long, value_name = "DAYS", env = "BANDANA_RELAY_REPLAY_WINDOW_DAYS", default_value_t = 7,
           value_parser = clap::value_parser!(u32).range(1..=62))]
     replay_window_days: u32,
-    /// Most reports that are kept, and most ids of reports that are remembered; further
-    /// reports are told to come back: 1 to 4000000000.
+    /// How many reports the relay keeps at most, and how many ids of reports it remembers: 1 to
+    /// 4000000000. Further reports are told to come back.
     #[arg(long, value_name = "NUMBER", env = "BANDANA_RELAY_REPORTS_MAX",
           default_value_t = 10_000_000,
           value_parser = clap::value_parser!(u32).range(1..=4_000_000_000))]

@@ -9,14 +9,14 @@ use crate::store::{seal_database, seal_directory, verify_database, verify_direct
 use crate::views::failure::Failure;
 use crate::views::table::terminal_columns;
 
-/// Take a store that was repaired by hand as it is, with new checksums of all rows.
+/// Accept a store that you repaired by hand, and write new checksums of all its rows.
 ///
-/// A server refuses a store that has a row which is not as it was written, or lacks one. Restore a
-/// backup where there is one. Where there is none, and rows were mended or given up with SQL or
-/// with `sqlite3 FILE .recover`, this says that what is there counts; the store is verified then.
-/// `bandana verify` tells beforehand what is wrong: afterwards, nobody can.
+/// A server refuses a store in which a row was changed or is missing. If you have a backup, restore
+/// it. If you have none, run `bandana verify` to see what is wrong, and repair the store with SQL
+/// or with `sqlite3 FILE .recover`. Then run this command. It declares that what is there counts,
+/// and verifies the store. After that, nobody can tell what was wrong.
 ///
-/// No server may have a directory open. Replicas on a database wait.
+/// If the store is a directory, stop its server first. Replicas on a database wait meanwhile.
 #[derive(Debug, Args)]
 pub(super) struct Seal {
     #[command(flatten)]

@@ -15,19 +15,19 @@ use crate::store::Presence;
 
 /// Run the aggregator until SIGTERM or SIGINT.
 ///
-/// SIGHUP reads certificates, keys, tokens and app keys again.
+/// On SIGHUP, it reads certificates, keys, tokens and app keys again.
 ///
-/// When the store has been read and both services take calls, their addresses are printed to standard output,
-/// one `device=ADDRESS` and one `operator=ADDRESS` line.
+/// Once it has read the store and takes calls, it prints its addresses to standard output: one
+/// `device=ADDRESS` line and one `operator=ADDRESS` line.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
     #[command(flatten)]
     source: Source,
     /// Make a store if there is none, for a first start and for trying things out.
     ///
-    /// Without it a server ends with exit code 7 where there is no store: its disk may not be
-    /// mounted, and a new store would know nothing of what devices report on. Leave it out of
-    /// whatever starts the server by itself; `bandana init` is for the first time.
+    /// Without this flag, a server ends with exit code 7 if there is no store. The disk may not be
+    /// mounted, and a new store would not know your experiments. So leave this flag out of the
+    /// service that starts the server, and run `bandana init` once instead.
     #[arg(long)]
     init: bool,
 }

@@ -12,7 +12,7 @@ use crate::configuration::{
 /// Where the configuration comes from: a file, and what overrides it.
 #[derive(Debug, Args)]
 pub(super) struct Source {
-    /// Configuration file (TOML); `bandana default-config` prints a documented one.
+    /// Configuration file (TOML). `bandana default-config` prints one that explains every setting.
     ///
     /// Environment variables override it, and flags override both.
     #[arg(long, value_name = "FILE", env = "BANDANA_CONFIG", value_hint = ValueHint::FilePath)]

@@ -27,12 +27,12 @@ const SIGN: Prompt = Prompt {
     unasked: "what the server has may be signed unseen",
 };
 
-/// Sign an experiment, for devices that take part in signed ones only.
+/// Sign an experiment, for apps that take part in signed ones only.
 ///
-/// Fetches the current revision from the server, shows all that is signed, asks,
-/// and hands in the signature. A new revision needs a new signature. For a key on a
-/// host without network: `export` beside the server, `file` beside the key, then
-/// `submit`.
+/// The command fetches the current revision from the server, shows you all that you sign, asks you,
+/// and hands in the signature. A new revision needs a new signature. If your key is on a host
+/// without network, run `export` on a host that reaches the server, `file` on the host of the key,
+/// and then `submit`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct Sign {
@@ -58,7 +58,7 @@ enum Step {
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
-    /// Sign exported bytes, without network.
+    /// Sign exported bytes. This needs no network.
     File {
         #[command(flatten)]
         terms: Terms,
@@ -85,11 +85,11 @@ struct Terms {
     /// File that `bandana keys generate` wrote.
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// Days until the signature expires: 1 to 3650. Sign anew before that.
+    /// Days until the signature expires: 1 to 3650. Sign again before that.
     #[arg(long, value_name = "DAYS",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(SIGNATURE_DAYS_MAX)))]
     expires_days: u32,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     yes: bool,
 }

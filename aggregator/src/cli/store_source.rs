@@ -13,7 +13,7 @@ use crate::store::PostgresSettings;
 /// The store of a server, told as it is to the server.
 #[derive(Debug, Args)]
 pub(super) struct StoreSource {
-    /// Configuration file (TOML) of the server, which names its store.
+    /// Configuration file (TOML) of the server. It names the store.
     #[arg(long, value_name = "FILE", env = "BANDANA_CONFIG", value_hint = ValueHint::FilePath)]
     config: Option<PathBuf>,
     #[command(flatten)]

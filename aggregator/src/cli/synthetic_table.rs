@@ -21,7 +21,7 @@ pub(super) struct SyntheticTable {
     /// The data set.
     #[arg(value_name = "DATA-SET")]
     data_set: String,
-    /// Name of a column; without any, all.
+    /// Name of a column. Repeat the flag for each. Without it, all columns.
     #[arg(long = "column", value_name = "NAME")]
     columns: Vec<String>,
     /// Rows of the table.
@@ -31,13 +31,13 @@ pub(super) struct SyntheticTable {
     #[arg(long, value_name = "NUMBER", default_value_t = 2,
           value_parser = clap::value_parser!(u32).range(1..=3))]
     ways: u32,
-    /// The file; must not exist yet. Parquet if it ends in .parquet, else CSV.
+    /// File to write, which must not exist yet. Parquet if it ends in .parquet, else CSV.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: PathBuf,
     /// Price in rho.
     #[arg(long, value_name = "NUMBER")]
     rho: f64,
-    /// Probability with which the errors of the table may miss the accuracy that they state.
+    /// Probability that the errors of the table are larger than stated.
     #[arg(long, value_name = "NUMBER", default_value_t = 0.05)]
     beta: f64,
     #[command(flatten)]

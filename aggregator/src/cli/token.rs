@@ -12,8 +12,8 @@ use crate::auth::{Role, Roles, TokenKind, TokenName};
 pub(super) enum TokenCommand {
     /// Make a token, print it, and add its hash to a tokens file.
     ///
-    /// The token is printed once and kept nowhere: the file has its SHA-256. A running
-    /// server takes the changed file by itself.
+    /// The token is printed once and stored nowhere: the file has only its SHA-256. A running
+    /// server reads the changed file by itself.
     New(New),
     /// Print the names of the tokens in a tokens file, and their roles.
     List {
@@ -22,7 +22,7 @@ pub(super) enum TokenCommand {
     },
     /// Remove a token from a tokens file.
     ///
-    /// A running server takes the changed file with the next call, or on SIGHUP.
+    /// A running server reads the changed file at the next call, or on SIGHUP.
     Revoke(Named),
 }
 
@@ -31,9 +31,9 @@ pub(super) enum TokenCommand {
 pub(super) struct New {
     #[command(flatten)]
     named: Named,
-    /// What may be done with the token; several roles with commas in between, or by several flags.
+    /// What the token allows. Give several roles with commas between them, or repeat the flag.
     ///
-    /// The roles are in the tokens file and can be changed there, at the end of the token's line.
+    /// You can change the roles later in the tokens file, at the end of the token's line.
     #[arg(long = "role", value_name = "ROLE", required = true, value_delimiter = ',')]
     roles: Vec<Role>,
 }
@@ -41,7 +41,7 @@ pub(super) struct New {
 /// A token of a file.
 #[derive(Debug, Args)]
 pub(super) struct Named {
-    /// Name of the token: whose it is, as the server's log will say.
+    /// Name of the token, such as its owner's. The server's log shows this name.
     #[arg(long, value_name = "NAME")]
     name: TokenName,
     #[command(flatten)]

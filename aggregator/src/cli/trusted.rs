@@ -37,17 +37,17 @@ Parquet file has the columns of the CSV, typed, and null where there is no mean.
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Trusted {
-    /// Create an experiment in which users disclose their rewards to the server, and start it.
+    /// Create and start an experiment in which users disclose their rewards to the server.
     ///
-    /// It needs --rewards-are-disclosed: nobody gets one by default or by mistake. The server
-    /// checks all values.
+    /// It needs --rewards-are-disclosed, so that nobody creates one by mistake. The server checks
+    /// all values.
     #[command(after_long_help = FIELDS)]
     Create(Box<Create>),
     /// List trusted experiments.
     ///
     /// With --json: {"experiments": [...]}, each as `bandana trusted show` has it.
     List {
-        /// Those that are archived, too.
+        /// List archived experiments too.
         #[arg(long)]
         archived: bool,
         #[command(flatten)]
@@ -56,10 +56,10 @@ pub(super) enum Trusted {
     /// Show a trusted experiment, and what is protected.
     #[command(after_long_help = FIELDS)]
     Show(Named),
-    /// Refuse rewards for now; devices keep them, and what to play is still recommended.
+    /// Refuse rewards for now. Devices keep them, and the server still recommends what to play.
     ///
-    /// Rewards keep the day that they were disclosed on: after a pause as long as the replay
-    /// window (7 days by default) they are refused as expired.
+    /// A reward keeps the day on which it was disclosed. After a pause as long as the replay window
+    /// (7 days by default), the server refuses it as expired.
     Pause(Named),
     /// Take rewards of a paused experiment again.
     Resume(Named),
@@ -67,26 +67,26 @@ pub(super) enum Trusted {
     Stop {
         #[command(flatten)]
         named: Named,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },
-    /// Have lists leave out an experiment that has ended; what was released can still be read.
+    /// Hide an ended experiment from lists. You can still read what was released.
     Archive(Named),
-    /// Have lists show an archived experiment again.
+    /// Show an archived experiment in lists again.
     Unarchive(Named),
     /// Delete an experiment that has ended, with all that was released of it.
     ///
-    /// Its entries in the audit log stay, and no experiment can have its id again. With --json:
+    /// Its entries in the audit log stay. You can't use its id again. With --json:
     /// {"experiment_id": ..., "deleted": true}.
     Delete {
         #[command(flatten)]
         named: Named,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },
-    /// Show what was released: statistics with their noise, and counts. There is nothing else.
+    /// Show what was released: statistics with their noise, and counts. Nothing else can be shown.
     #[command(after_long_help = released_view::FIELDS)]
     Released(Named),
     /// Write released statistics to a file.

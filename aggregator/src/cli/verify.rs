@@ -13,19 +13,22 @@ use crate::views::table::terminal_columns;
 
 /// Check that a store is as its server left it.
 ///
-/// Every row is compared with its checksum, and every table with the number of rows that were
-/// written. Of a directory or a backup everything is read: the structure of the file, experiments and their
-/// revisions, the ids and sums of every group of uploads, the checkpoint of expired days and the
-/// audit log. From groups and checkpoint every tally is worked out again and compared. A
-/// PostgreSQL database does not keep what single uploads added; of it policies, revisions, the
-/// replay window and the number of uploads of each day are checked.
+/// It compares every row with its checksum, and every table with the number of rows that were
+/// written.
 ///
-/// A server may be running. Nothing is changed, and no commit waits.
+/// In a directory or a backup, it reads everything: the structure of the file, experiments and
+/// their revisions, the ids and sums of every group of uploads, the checkpoint of expired days and
+/// the audit log. It computes every tally again from groups and checkpoint, and compares it.
+///
+/// A PostgreSQL database does not keep what single uploads added. There it checks policies,
+/// revisions, the replay window and the number of uploads of each day.
+///
+/// A server may run meanwhile. The command changes nothing, and no commit waits for it.
 #[derive(Debug, Args)]
 #[command(after_long_help = FIELDS)]
 pub(super) struct Verify {
-    /// A backup, or a data directory. Without it: the store of the server that the flags below, or
-    /// their variables, describe.
+    /// A backup or a data directory. Without it, the store that the flags below or their variables
+    /// name.
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     path: Option<PathBuf>,
     #[command(flatten)]

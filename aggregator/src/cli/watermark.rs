@@ -13,11 +13,11 @@ use crate::store::{SqliteStore, Watermark, WatermarkError};
 use crate::views::date::{date_of, day_of};
 use crate::views::failure::Failure;
 
-/// Show and mend the replay windows of a store that no server has open.
+/// Show and mend the replay windows of a store. Stop its server first.
 ///
-/// A server whose clock is ahead moves the window along. When the clock is right again,
-/// the window begins after today, and no uploads are taken until it is moved back. Each
-/// trusted experiment has a window of its own, of disclosures.
+/// If a server's clock is ahead, it moves the window too far. When the clock is right again, the
+/// window begins after today, and the server takes no uploads until you move the window back. Each
+/// trusted experiment has a window of its own, for disclosures.
 #[derive(Debug, Subcommand)]
 pub(super) enum WatermarkCommand {
     /// Show where each replay window begins, and the earliest day that it may begin on.
@@ -31,17 +31,17 @@ pub(super) enum WatermarkCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Have a replay window begin earlier.
+    /// Let a replay window begin earlier.
     ///
-    /// Days on which uploads were counted stay outside once their ids are gone, since the
-    /// same uploads could be counted again. The server moves the window forward by itself.
+    /// The window can't include a day whose uploads were counted and whose ids are gone: the same
+    /// uploads could count again. The server moves the window forward by itself.
     Set {
         #[command(flatten)]
         store: StoreArguments,
-        /// The oldest day whose uploads are to be taken, such as 2026-03-01.
+        /// The oldest day whose uploads the server should take, such as 2026-03-01.
         #[arg(long, value_name = "DATE", value_parser = day_of)]
         day: Day,
-        /// The trusted experiment whose window is meant, and not that of uploads.
+        /// Move the window of this trusted experiment, and not that of uploads.
         #[arg(long, value_name = "EXPERIMENT", value_parser = experiment)]
         trusted: Option<ExperimentId>,
     },

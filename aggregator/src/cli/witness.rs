@@ -21,12 +21,12 @@ use crate::transport::ConnectionLimits;
 
 /// Run a witness of public logs, until SIGTERM or SIGINT.
 ///
-/// A witness remembers the last state of a log, and signs a new one only if it continues that.
-/// So a server that shows two devices two logs gets one of them signed. Anybody but the server's
-/// operator can run it. It needs one key and one directory. `bandana relay
-/// --witness` is one too.
+/// A witness remembers the last state of a log. It signs a new state only if that continues the
+/// last one. So if a server shows two logs to two devices, the witness signs only one of them.
+/// Anybody but the server's operator can run a witness. It needs one key and one directory.
+/// `bandana relay --witness` is a witness too.
 ///
-/// It speaks the protocol of C2SP tlog-witness. When it takes requests, its address is printed to
+/// It speaks the protocol of C2SP tlog-witness. When it takes requests, it prints its address to
 /// standard output, as one `witness=ADDRESS` line.
 #[derive(Debug, Args)]
 pub(super) struct WitnessCommand {
@@ -38,8 +38,8 @@ pub(super) struct WitnessCommand {
         default_value = "127.0.0.1:7304"
     )]
     listen: SocketAddr,
-    /// Certificate, with those that lead to its root, in PEM. Without it, callers are answered in
-    /// the clear, as behind a proxy.
+    /// Certificate in PEM, followed by those that lead to its root. Without it, the witness does no
+    /// TLS itself, for use behind a proxy that does.
     #[arg(
         long,
         value_name = "FILE",
@@ -66,12 +66,13 @@ pub(super) struct WitnessCommand {
 /// What a witness is made of.
 #[derive(Debug, Args)]
 pub(super) struct WitnessArguments {
-    /// Directory of what the witness has seen. Never restore an older copy of it.
+    /// Directory in which the witness remembers what it has seen. Never restore an older copy of
+    /// it.
     #[arg(long = "witness", id = "witness", value_name = "DIRECTORY", env = "BANDANA_WITNESS",
           requires_all = ["witness_key", "witness_log"])]
     directory: Option<PathBuf>,
-    /// Make that directory. Not for whatever starts the program by itself: a witness that has
-    /// forgotten what it saw can be told anything.
+    /// Make that directory. Leave this flag out of the service that starts the witness: a witness
+    /// that has forgotten what it saw can be told anything.
     #[arg(long, requires = "witness")]
     witness_init: bool,
     /// Key of the witness, made by `bandana log-key generate --role witness`.
@@ -81,8 +82,8 @@ pub(super) struct WitnessArguments {
     #[arg(long, value_name = "NAME+ID+KEY", env = "BANDANA_WITNESS_LOG", value_delimiter = ',',
           value_parser = log_key, requires = "witness")]
     witness_log: Vec<NoteKey>,
-    /// Least seconds between two states of a log that are signed: 0 to 3600. It keeps a server from
-    /// writing an epoch for each device.
+    /// Seconds that must pass before the witness signs the next state of a log: 0 to 3600. So a
+    /// server can't write an epoch for each device.
     #[arg(long, value_name = "SECONDS", env = "BANDANA_WITNESS_INTERVAL_SECONDS",
           default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=3600))]
     witness_interval_seconds: u32,

@@ -21,8 +21,8 @@ const BYTES_MAX: usize = 4096;
 /// Where the token is.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TokenSource {
-    /// File of the token that the server asks for; without it, $BANDANA_OPERATOR_TOKEN
-    /// can be the token.
+    /// File with your token, if the server asks for one. You can also put the token itself into
+    /// $BANDANA_OPERATOR_TOKEN.
     #[arg(long, value_name = "FILE", env = "BANDANA_OPERATOR_TOKEN_FILE",
           value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,

@@ -39,7 +39,7 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// How long to wait for a server.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Wait {
-    /// Seconds to wait for a server that is starting or does not listen yet; 0: fail at once.
+    /// Seconds to wait for a server that is starting or does not listen yet. 0 means: fail at once.
     #[arg(long, value_name = "SECONDS", env = "BANDANA_WAIT_SECONDS",
           default_value_t = WAIT_SECONDS, value_parser = clap::value_parser!(u32).range(0..=3600))]
     wait_seconds: u32,

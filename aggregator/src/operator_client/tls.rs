@@ -11,8 +11,8 @@ use crate::tls::provider;
 /// Whom to trust, and what to show.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TlsSource {
-    /// Certificates (PEM) that the server's must be signed by; without it, those that the
-    /// system trusts.
+    /// Certificates (PEM), one of which must have signed the server's. Without this flag, those
+    /// that the system trusts.
     #[arg(long, value_name = "FILE", env = "BANDANA_OPERATOR_CA", value_hint = ValueHint::FilePath)]
     ca: Option<PathBuf>,
     /// Certificate (PEM) to show to a server that asks for one.

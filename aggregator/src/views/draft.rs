@@ -21,31 +21,31 @@ use super::seconds::{deserialize, seconds};
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Draft {
-    /// Id: 1 to 64 of a-z, 0-9, ".", "_", "-"; `experiment_id` in a file.
+    /// Id: 1 to 64 of the characters a-z, 0-9, ".", "_" and "-". In a file: `experiment_id`.
     #[arg(value_name = "ID")]
     experiment_id: Option<String>,
     /// Privacy loss of one report, in nats: 2^-20 to 32.
     #[arg(long, value_name = "NATS")]
     epsilon: Option<f64>,
-    /// Label of an arm; repeat it for each. In a file, `arms` is the list of all labels.
+    /// Label of an arm. Repeat the flag for each arm. In a file: `arms`, a list of all labels.
     #[arg(long = "arm", value_name = "LABEL")]
     #[serde(default)]
     arms: Vec<String>,
-    /// Seconds after a choice in which rewards still count: 1 to 7776000, or a time with units
-    /// such as 1h or 2d 12h; 0 with --simulation.
+    /// How long after a choice rewards still count: 1 to 7776000 seconds, or a time with units such
+    /// as 1h or 2d 12h. 0 with --simulation.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     #[serde(default, deserialize_with = "deserialize")]
     attribution_window_seconds: Option<u32>,
-    /// Random delay before a device releases a report, at most: 0 to 604800, or a time with
-    /// units [default: 1h; 0 with --simulation]. Without one, the time of a report tells when its
-    /// arm was shown; apps refuse less than ten minutes unless they say otherwise.
+    /// The longest random delay before a device sends a report: 0 to 604800 seconds, or a time with
+    /// units [default: 1h; 0 with --simulation]. Without a delay, the time of a report tells when
+    /// its arm was shown. Apps refuse less than ten minutes, unless they accept less.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     #[serde(default, deserialize_with = "deserialize")]
     release_delay_seconds_max: Option<u32>,
-    /// Reports reach the server only in batches of so many for an arm, from a relay that
-    /// shuffles (`bandana relay --shuffle`): 2 to 16384 [default: none].
+    /// Size of a batch: 2 to 16384 reports of one arm [default: none]. Reports reach the server
+    /// only in such batches, from a relay that shuffles (`bandana relay --shuffle`).
     ///
-    /// The server then learns the number of ones of a batch, and no report. `bandana plan
+    /// The server then learns how many ones a batch has, and no single report. `bandana plan
     /// --shuffle` chooses a size.
     #[arg(long, value_name = "REPORTS")]
     shuffle_batch: Option<u32>,
@@ -53,7 +53,7 @@ pub(crate) struct Draft {
     /// binary, or categorical with --categories].
     #[arg(long)]
     reward_kind: Option<RewardKind>,
-    /// How many categories there are: 2 to 16. Rewards are their numbers, from 0 on.
+    /// Number of categories: 2 to 16. A reward is the number of its category, counted from 0.
     #[arg(long, value_name = "K")]
     categories: Option<u32>,
     /// Low end of the rewards [default: 0].
@@ -62,57 +62,57 @@ pub(crate) struct Draft {
     /// High end of the rewards [default: 1, or the last category].
     #[arg(long, value_name = "REWARD", allow_negative_numbers = true)]
     reward_high: Option<f64>,
-    /// What a device does with rewards out of range: clamp, to the nearer end, is for bounded ones;
-    /// refuse counts them as none [default: clamp for bounded rewards, or refuse].
+    /// What a device does with a reward out of range. clamp moves it to the nearer end, and is for
+    /// bounded rewards; refuse ignores it [default: clamp for bounded rewards, else refuse].
     #[arg(long)]
     out_of_range: Option<OutOfRange>,
-    /// Reported for an assignment without a reward [default: the low end].
+    /// The reward that is reported for an assignment without one [default: the low end].
     #[arg(long, value_name = "REWARD", allow_negative_numbers = true)]
     default_reward: Option<f64>,
     /// The curve before randomized response, or k-ary randomized response [default: linear,
     /// or k-ary for categories].
     #[arg(long)]
     mechanism: Option<Mechanism>,
-    /// Levels that rewards are rounded to by the k-ary mechanism: 2 to 16.
+    /// Number of levels to which the k-ary mechanism rounds rewards: 2 to 16.
     ///
-    /// From an epsilon of about 3 on, five or six of them tell more than a bit.
+    /// From an epsilon of about 3 on, five or six levels tell more than a bit does.
     #[arg(long, value_name = "K")]
     levels: Option<u32>,
     /// Curvature of the quadratic mechanism: -1 to 1, convex above 0.
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
     curvature: Option<f64>,
-    /// Who chooses the arms [default: by the goal, or uniform for categories].
+    /// Which learner sets the traffic of the arms [default: that of the goal, or uniform for
+    /// categories].
     #[arg(long, value_parser = learner())]
     learner: Option<Learner>,
-    /// What the traffic is for: rewards, by ldp-ts, or a verdict which arm is best, by top-two.
-    /// It stands for a learner, so not with --learner [default: earn].
+    /// What you want. earn picks the learner ldp-ts, and decide picks top-two. Give this or
+    /// --learner, not both [default: earn].
     #[arg(long, conflicts_with = "learner")]
     goal: Option<Goal>,
     /// Least share of the traffic for every arm in play: 0 to 1 / (number of arms)
     /// [default: 0].
     #[arg(long, value_name = "SHARE")]
     floor_weight: Option<f64>,
-    /// Reports that every arm must have before the learner decides about its traffic. Until
-    /// all of the first arms have them, all arms get the same; an arm that is added later
-    /// gets an even share until it has them [default: 0].
+    /// Number of reports that an arm must have before the learner sets its traffic. All arms get
+    /// the same traffic until each of the first arms has them. An arm that you add later gets an
+    /// even share until it has them [default: 0].
     #[arg(long, value_name = "REPORTS")]
     burn_in_reports: Option<u32>,
-    /// Share of the traffic that is spread evenly over the arms in play, whatever the learner
-    /// says: 0 to 1. A least share that follows the number of arms; reports do not say that
-    /// they are part of it [default: 0].
+    /// Share of the traffic that is spread evenly over the arms in play, whatever the learner says:
+    /// 0 to 1. A report does not say that it is part of it [default: 0].
     #[arg(long, value_name = "SHARE")]
     holdout_share: Option<f64>,
     /// What is known of arms beforehand, each as LABEL=MEAN:WORTH; in a file only.
     #[arg(skip)]
     #[serde(default)]
     priors: Vec<String>,
-    /// Share of its worth that a prior counts, since users and app may have changed: above 0, at
-    /// most 1 [default: 0.5].
+    /// How much of its worth a prior counts, since users and the app may have changed: a share
+    /// above 0, at most 1 [default: 0.5].
     #[arg(long, value_name = "SHARE")]
     prior_discount: Option<f64>,
-    /// What a choice of an arm costs, in the unit of the rewards: LABEL=COST; repeat it for each. The
-    /// learner weighs, and verdicts compare, rewards less costs. In a file, `arm_costs` is the list of
-    /// all [default: nothing].
+    /// What a choice of an arm costs, in the unit of the rewards: LABEL=COST. Repeat the flag for
+    /// each arm. The learner and the verdicts then use rewards less costs. In a file: `arm_costs`,
+    /// a list [default: no costs].
     #[arg(long = "arm-cost", value_name = "LABEL=COST")]
     #[serde(default)]
     arm_costs: Vec<String>,
@@ -120,70 +120,71 @@ pub(crate) struct Draft {
     /// the newest day with reports [default: all].
     #[arg(long, value_name = "DAYS", conflicts_with = "discount_per_day")]
     window_days: Option<u32>,
-    /// Learn less from older reports, for rewards that drift: a day's count this much less
-    /// than those of the next one, a factor between 0 and 1 [default: none].
+    /// Learn less from older reports, for rewards that drift. A report counts this much of one from
+    /// the day after: a factor between 0 and 1 [default: none].
     #[arg(long, value_name = "FACTOR")]
     discount_per_day: Option<f64>,
-    /// Draw an arm anew for each assignment, and let each be reported. Otherwise an installation keeps
-    /// its arm, and makes one report.
+    /// Draw a new arm for each assignment, and let each assignment be reported. Otherwise an
+    /// installation keeps its arm and makes one report.
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     redraw: Option<bool>,
-    /// Least share of the traffic of an arm that installations keep: 0 to 1 [default: 0.01]. Those
-    /// that have an arm with less draw another one; 0: none does.
+    /// An installation keeps its arm until the arm's share of the traffic is below this, and then
+    /// draws another one: 0 to 1 [default: 0.01]. With 0, it always keeps its arm.
     #[arg(long, value_name = "SHARE")]
     until_weight_below: Option<f64>,
-    /// An installation makes one report in each period of so many days: 0 to 3650, 0 for one ever
-    /// [default: 0].
+    /// An installation makes one report in each period of this many days: 0 to 3650. 0 means one
+    /// report ever [default: 0].
     #[arg(long, value_name = "DAYS")]
     report_days: Option<u32>,
     /// Only installations in this part of a layer take part: NAME:FROM-TO, such as checkout:0-0.5
-    /// [default: all]. Experiments with parts of one layer have no installation in common.
+    /// [default: all]. Two experiments with parts of one layer share no installation.
     #[arg(long, value_name = "PART")]
     layer: Option<String>,
     /// Share of the installations that take part: above 0, at most 1 [default: 1]. `bandana
     /// experiment enrol` changes it later.
     #[arg(long, value_name = "SHARE")]
     enrolment_share: Option<f64>,
-    /// Share of the installations that are held out: below 1 [default: 0]. They get all arms evenly, and
-    /// are counted apart, so that it is seen what learning earns. Each draws once whether it is held
-    /// out, and says so in its reports. Not what --holdout-share is: that is a part of everybody's
-    /// traffic.
+    /// Share of the installations that are held out: below 1 [default: 0]. They get all arms evenly
+    /// and are counted apart, so that you see what learning earns. Each installation draws once
+    /// whether it is held out, and its reports say so. --holdout-share is something else: a part of
+    /// everybody's traffic.
     #[arg(long, value_name = "SHARE")]
     holdout_group: Option<f64>,
-    /// Divide installations by a public property that the app knows: NAME=VALUE,VALUE, such as
-    /// platform=ios,android, 2 to 16 values; repeat it for up to 8 properties, whose values have at
-    /// most 256 combinations. The learner weighs each combination by its own reports and by what the
-    /// others tell. Apps must agree to each NAME, and each report says the values. In a file,
-    /// `segments` is the list of all [default: not].
+    /// Divide installations by a public property that the app knows: NAME=VALUE,VALUE with 2 to 16
+    /// values, such as platform=ios,android. Repeat the flag for up to 8 properties. Their values
+    /// may have at most 256 combinations. For each combination, the learner uses its own reports
+    /// and what the others tell. Apps must agree to each NAME, and each report tells the values. In
+    /// a file: `segments`, a list [default: none].
     #[arg(long = "segments", value_name = "SEGMENTS")]
     #[serde(default)]
     segments: Vec<String>,
-    /// Something to measure beside the rewards; repeat it for each. NAME:SHARE for a yes or no that
-    /// this share of the assignments report instead of their rewards, NAME:SHARE:LOW..HIGH for a
-    /// number. With :at-most=MEAN or :at-least=MEAN it is a guardrail: an arm whose mean is certainly
-    /// beyond that gets no further traffic. In a file, `metrics` is the list of all.
+    /// Something to measure beside the rewards. Repeat the flag for each metric. NAME:SHARE is a
+    /// yes or no, which this share of the assignments report instead of their rewards.
+    /// NAME:SHARE:LOW..HIGH is a number. With :at-most=MEAN or :at-least=MEAN, an arm whose mean is
+    /// certainly beyond this limit gets no further traffic. In a file: `metrics`, a list.
     #[arg(long = "metric", value_name = "METRIC")]
     #[serde(default)]
     metrics: Vec<String>,
-    /// Research: devices choose arms by features that never leave them: NAME,NAME=SHARE,..., 1 to 15,
-    /// each true or false, SHARE the share of the assignments in which it is true, if that is not about
-    /// half of them. Only assignments that explore report. Apps in Rust must agree to exactly these
-    /// names, and arms are drawn anew for each assignment. Read docs/private-contexts.md first, which
-    /// says when not to.
+    /// Research. Devices choose arms by features that never leave them: NAME,NAME=SHARE,..., 1 to
+    /// 15 features, each true or false. SHARE is the share of the assignments in which the feature
+    /// is true, if that is not about half. Only assignments that explore report. The app must be in
+    /// Rust and agree to exactly these names. Arms are drawn anew for each assignment. Read
+    /// docs/private-contexts.md first: it says when not to use this.
     #[arg(long, value_name = "FEATURES")]
     private_features: Option<String>,
     /// Share of the assignments that explore, with --private-features: above 0, below 1 [default:
     /// 0.2].
     #[arg(long, value_name = "SHARE")]
     exploration: Option<f64>,
-    /// Ask installations whether and why they refuse other experiments: one arm, and a category for each
-    /// reason, once in 28 days. Apps tell it where they have agreed to (`report_refusals`); an epsilon of
-    /// 0.5 is enough for thousands of them.
+    /// Ask installations whether and why they refuse other experiments. The experiment has one arm
+    /// and a category for each reason. An installation reports once in 28 days, if its app has
+    /// agreed to that (`report_refusals`). For thousands of installations, an epsilon of 0.5 is
+    /// enough.
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
           require_equals = true, conflicts_with_all = ["arms", "categories", "reward_kind", "mechanism", "levels"])]
     refusals: Option<bool>,
-    /// For simulated users only, with noise that can be repeated.
+    /// For simulated users only. Their noise can be repeated, and protects nobody.
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     simulation: Option<bool>,

@@ -17,7 +17,7 @@ pub(crate) enum RewardKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Goal {
-    /// Rewards: users get the arm that seems best, and there may never be a verdict.
+    /// Rewards: users get the arm that seems best. There may never be a verdict.
     #[default]
     Earn,
     /// A verdict which arm is best, from as few users as possible.

@@ -8,13 +8,15 @@ use super::table::{Side, Table};
 use super::trusted_view::TrustedView;
 
 /// Help text on the fields.
-pub(crate) const FIELDS: &str = "\
-Fields with --json: experiment_id, state, algorithm, rho, rewards (that count, released or not), \
-releases, means (arm: number of the arm or action; mean: null when nothing of it was released, or \
-it was eliminated before; rewards: those behind the mean; noise_deviation: the standard deviation \
-of the noise in it; both null for adac-gope, whose means come from one estimate), parameter (of \
-adac-oful, else null). All of it is released, with noise; the rewards themselves can't be had. \
-Fields may be added; none changes its meaning.";
+pub(crate) const FIELDS: &str = "Fields with --json: experiment_id, state, algorithm, rho, rewards \
+                                 (that count, released or not), releases, means (arm: number of \
+                                 the arm or action; mean: null when nothing of it was released, or \
+                                 it was eliminated before; rewards: those behind the mean; \
+                                 noise_deviation: the standard deviation of the noise in it; both \
+                                 null for adac-gope, whose means come from one estimate), \
+                                 parameter (of adac-oful, else null). All of this is released, \
+                                 with noise. Nobody can get the rewards themselves. Fields may be \
+                                 added; none changes its meaning.";
 
 /// Stable JSON form of released statistics.
 #[derive(Debug, Serialize)]

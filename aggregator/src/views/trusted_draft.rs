@@ -29,8 +29,8 @@ pub(crate) struct TrustedDraft {
     /// Id: 1 to 64 of a-z, 0-9, ".", "_", "-".
     #[arg(value_name = "ID")]
     experiment_id: String,
-    /// Declare that users disclose their rewards to this server; there is no trusted experiment
-    /// without it.
+    /// Declare that users disclose their rewards to this server. Every trusted experiment needs
+    /// this flag.
     ///
     /// Whoever runs the server, or can read its store, can see rewards. Apps take part only if
     /// they have agreed to that.
@@ -42,7 +42,7 @@ pub(crate) struct TrustedDraft {
     /// k rewards of one person cost up to k^2 times as much.
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     rho: f64,
-    /// Who chooses what is played.
+    /// Which algorithm recommends what to play.
     #[arg(long, value_enum)]
     algorithm: Name,
     /// Number of arms, 2 to 1024, for adac-ucb and lazy-release.
