@@ -15,8 +15,9 @@ pub(super) static KEY_FILE: Setting = Setting {
     placeholder: "FILE",
     kind: Kind::Path,
     fallback: Fallback::Unset("log-key"),
-    doc: "Keep a public log of what devices are told, signed with this key, which `bandana log-key` \
-          makes. Devices are then served what the log's last epoch says. Replicas need the same key.",
+    doc: "Secret key of the public log, made by `bandana log-key`. With it, the server keeps a log \
+          of what it tells devices, and tells them only what the log's last epoch says. All \
+          replicas need the same key.",
 };
 
 pub(super) static WITNESSES_FILE: Setting = Setting {
@@ -27,7 +28,7 @@ pub(super) static WITNESSES_FILE: Setting = Setting {
     placeholder: "FILE",
     kind: Kind::Path,
     fallback: Fallback::Unset("witnesses"),
-    doc: "Witnesses of the log: a line for each, with its key and, after a blank, its URL.",
+    doc: "File of the log's witnesses. Each line has a witness's key, a blank and its URL.",
 };
 
 pub(super) static QUORUM: Setting = Setting {
@@ -38,8 +39,8 @@ pub(super) static QUORUM: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(1..=8),
     fallback: Fallback::Unset("2"),
-    doc: "Witnesses that must have cosigned an epoch before devices are served it: more than half of \
-          them, and not less than apps ask for; all unless set.",
+    doc: "How many witnesses must have cosigned an epoch before devices get it. It must be more \
+          than half of them, and at least what apps ask for. If unset, all.",
 };
 
 pub(super) static EPOCH_SECONDS: Setting = Setting {
@@ -50,7 +51,8 @@ pub(super) static EPOCH_SECONDS: Setting = Setting {
     placeholder: "SECONDS",
     kind: Kind::Integer(1..=3600),
     fallback: Fallback::Default("60"),
-    doc: "Least time between two epochs. A new experiment or revision waits for the next one.",
+    doc: "Seconds between two epochs, at least. A new experiment or revision waits for the next \
+          epoch.",
 };
 
 /// The log's settings. None: there is no log.

@@ -9,14 +9,14 @@ use crate::telemetry::LogFormat;
 
 /// The sections of the file, in order, with their descriptions.
 pub static SECTIONS: [(&str, &str); 8] = [
-    ("store", "What is durable."),
+    ("store", "Where the server keeps its data."),
     ("devices", "The service for devices."),
     ("operators", "The service for the people who run experiments."),
     ("curator", "Data sets that analysts ask questions about."),
     ("log", "The public log of what devices are told; see docs/transparency.md."),
-    ("telemetry", "What the server tells those who run it."),
-    ("limits", "What callers may cost the server."),
-    ("shutdown", "The orderly end, after SIGTERM or SIGINT."),
+    ("telemetry", "Logs and traces, for those who run the server."),
+    ("limits", "How much callers may use of the server."),
+    ("shutdown", "How the server ends, after SIGTERM or SIGINT."),
 ];
 
 /// The settings, in the order of the sections.
@@ -79,7 +79,8 @@ pub(super) static DATA_DIR: Setting = Setting {
     placeholder: "DIRECTORY",
     kind: Kind::Path,
     fallback: Fallback::Required { example: "bandana-data", unless: ("url", "store") },
-    doc: "Directory of the embedded store; created when missing. One process at a time uses it.",
+    doc: "Directory of the embedded store. `bandana init` makes the store. Only one process at a \
+          time can use it.",
 };
 
 pub(super) static STORE_URL: Setting = Setting {
@@ -90,8 +91,9 @@ pub(super) static STORE_URL: Setting = Setting {
     placeholder: "URL",
     kind: Kind::Database,
     fallback: Fallback::Unset("postgres://bandana@database.example/bandana"),
-    doc: "PostgreSQL database, in place of `data_dir`, which any number of replicas share. Beyond \
-          this host it must show a certificate, unless the URL ends with ?sslmode=disable.",
+    doc: "PostgreSQL database, instead of `data_dir`. Any number of replicas can share it. A \
+          database on another host must show a certificate, unless the URL ends with \
+          ?sslmode=disable.",
 };
 
 pub(super) static STORE_CA: Setting = Setting {
@@ -102,8 +104,8 @@ pub(super) static STORE_CA: Setting = Setting {
     placeholder: "FILE",
     kind: Kind::Path,
     fallback: Fallback::Unset("database-ca.pem"),
-    doc: "Certificates in PEM, one of which must have signed the database's. Without it those \
-          that the system trusts count.",
+    doc: "Certificates in PEM, one of which must have signed the database's. If unset, those that \
+          the system trusts.",
 };
 
 pub(super) static STORE_PASSWORD_FILE: Setting = Setting {
@@ -114,7 +116,8 @@ pub(super) static STORE_PASSWORD_FILE: Setting = Setting {
     placeholder: "FILE",
     kind: Kind::Path,
     fallback: Fallback::Unset("database-password"),
-    doc: "File with the database's password. It can be in the URL or in $PGPASSWORD as well.",
+    doc: "File with the database's password. You can also give the password in the URL or in \
+          $PGPASSWORD.",
 };
 
 pub(super) static REPLAY_WINDOW_DAYS: Setting = Setting {
@@ -125,7 +128,7 @@ pub(super) static REPLAY_WINDOW_DAYS: Setting = Setting {
     placeholder: "DAYS",
     kind: Kind::Integer(1..=365),
     fallback: Fallback::Default("7"),
-    doc: "Days whose uploads are taken, today included. Older ones are refused as expired.",
+    doc: "Days whose uploads the server takes, today included. Older uploads are refused as expired.",
 };
 
 pub(super) static IDS_MAX: Setting = Setting {
@@ -136,7 +139,8 @@ pub(super) static IDS_MAX: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(1..=u32::MAX),
     fallback: Fallback::Default("50000000"),
-    doc: "Upload ids to remember at most, about 20 bytes of memory each. For `data_dir` only.",
+    doc: "How many upload ids the server remembers at most, in about 20 bytes of memory each. For \
+          `data_dir` only.",
 };
 
 pub(super) static ID_PARTITIONS: Setting = Setting {
@@ -147,8 +151,9 @@ pub(super) static ID_PARTITIONS: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(1..=64),
     fallback: Fallback::Default("1"),
-    doc: "Tables that the upload ids of a day are split into, for a database with many millions a \
-          day. Counts for days without a table so far. For `url` only.",
+    doc: "Number of tables for the upload ids of a day. Raise it if the database gets many \
+          millions of uploads a day. A new number counts for days that have no table yet. For \
+          `url` only.",
 };
 
 pub(super) static DEVICES_LISTEN: Setting = Setting {
@@ -170,9 +175,9 @@ pub(super) static DEVICES_APP_KEYS_FILE: Setting = Setting {
     placeholder: "FILE",
     kind: Kind::Path,
     fallback: Fallback::Unset("app-keys"),
-    doc: "File of the keys that apps must show, made by `bandana app-key new`. It is read again \
-          when it changes, and on SIGHUP. A key can be taken out of an app by whoever has it: it \
-          is there to be revoked and to share out uploads, and proves nobody's identity.",
+    doc: "File of the keys that apps must show, made by `bandana app-key new`. The server reads it \
+          again when it changes, and on SIGHUP. Anybody who has an app can read its key out of it, \
+          so a key proves nobody's identity. It lets you limit or refuse one app.",
 };
 
 pub(super) static DEVICES_TLS_CERTIFICATE: Setting = Setting {
@@ -183,8 +188,9 @@ pub(super) static DEVICES_TLS_CERTIFICATE: Setting = Setting {
     placeholder: "FILE",
     kind: Kind::Path,
     fallback: Fallback::Unset("certificate.pem"),
-    doc: "Certificate for devices, with those that lead to its root, in PEM; read again on SIGHUP. Without \
-          it, devices are answered in the clear, as behind a proxy.",
+    doc: "Certificate for devices in PEM, followed by those that lead to its root. The server \
+          reads it again on SIGHUP. Without it, the server does no TLS itself, for use behind a \
+          proxy that does.",
 };
 
 pub(super) static DEVICES_TLS_KEY: Setting = Setting {
@@ -206,8 +212,8 @@ pub(super) static DEVICES_CORS_ORIGINS: Setting = Setting {
     placeholder: "ORIGINS",
     kind: Kind::Origins,
     fallback: Fallback::Unset("https://shop.example, https://www.shop.example"),
-    doc: "Origins of web pages whose scripts may call this service in a browser, with commas \
-          between.",
+    doc: "Origins of the web pages whose scripts may call this service from a browser. Put commas \
+          between them.",
 };
 
 pub(super) static DEVICES_GATEWAY_KEY_FILE: Setting = Setting {
@@ -218,8 +224,8 @@ pub(super) static DEVICES_GATEWAY_KEY_FILE: Setting = Setting {
     placeholder: "FILE",
     kind: Kind::Path,
     fallback: Fallback::Unset("gateway-key"),
-    doc: "Key of the gateway, made by `bandana gateway-key generate`: devices may call through \
-          relays, from which this server does not learn their addresses.",
+    doc: "Secret key of the gateway, made by `bandana gateway-key generate`. With it, devices may \
+          call through relays, and the server does not learn their addresses.",
 };
 
 pub(super) static DEVICES_GATEWAY_SIGNED_KEYS_FILE: Setting = Setting {
@@ -231,7 +237,7 @@ pub(super) static DEVICES_GATEWAY_SIGNED_KEYS_FILE: Setting = Setting {
     kind: Kind::Path,
     fallback: Fallback::Unset("gateway-keys.signed"),
     doc: "The gateway's public keys with the signatures that devices ask for, made by `bandana \
-          gateway-key sign`; read again on SIGHUP.",
+          gateway-key sign`. The server reads the file again on SIGHUP.",
 };
 
 pub(super) static DEVICES_GATEWAY_FORMER_KEY_FILE: Setting = Setting {
@@ -242,8 +248,8 @@ pub(super) static DEVICES_GATEWAY_FORMER_KEY_FILE: Setting = Setting {
     placeholder: "FILE",
     kind: Kind::Path,
     fallback: Fallback::Unset("gateway-key.former"),
-    doc: "Key of the gateway before this one: what was sealed for it, such as reports that wait at \
-          a relay for their batch, is opened too.",
+    doc: "The gateway's former secret key. With it, the server also opens what was sealed for that \
+          key, such as reports that wait at a relay for their batch.",
 };
 
 pub(super) static OPERATORS_LISTEN: Setting = Setting {
@@ -254,7 +260,7 @@ pub(super) static OPERATORS_LISTEN: Setting = Setting {
     placeholder: "ADDRESS",
     kind: Kind::Address,
     fallback: Fallback::Default("127.0.0.1:7302"),
-    doc: "Address for operators. Beyond loopback only with TLS, and with tokens or client \
+    doc: "Address for operators. An address beyond loopback needs TLS, and tokens or client \
           certificates. Port 0 picks a free one.",
 };
 
@@ -266,8 +272,8 @@ pub(super) static OPERATORS_TOKENS_FILE: Setting = Setting {
     placeholder: "FILE",
     kind: Kind::Path,
     fallback: Fallback::Unset("operator-tokens"),
-    doc: "File of the tokens that operators must show, made by `bandana token new`. It is read \
-          again when it changes, and on SIGHUP.",
+    doc: "File of the tokens that operators must show, made by `bandana token new`. The server \
+          reads it again when it changes, and on SIGHUP.",
 };
 
 pub(super) static OPERATORS_TLS_CERTIFICATE: Setting = Setting {
@@ -278,7 +284,8 @@ pub(super) static OPERATORS_TLS_CERTIFICATE: Setting = Setting {
     placeholder: "FILE",
     kind: Kind::Path,
     fallback: Fallback::Unset("certificate.pem"),
-    doc: "Certificate for operators, with those that lead to its root, in PEM; read again on SIGHUP.",
+    doc: "Certificate for operators in PEM, followed by those that lead to its root. The server \
+          reads it again on SIGHUP.",
 };
 
 pub(super) static OPERATORS_TLS_KEY: Setting = Setting {
@@ -300,8 +307,8 @@ pub(super) static OPERATORS_CLIENT_CA: Setting = Setting {
     placeholder: "FILE",
     kind: Kind::Path,
     fallback: Fallback::Unset("operators-ca.pem"),
-    doc: "Certificates in PEM, read again on SIGHUP. Operators need a certificate that one of these has \
-          signed, besides a token if there are tokens.",
+    doc: "Certificates in PEM. An operator must show a certificate that one of these has signed, \
+          and a token too if there are tokens. The server reads the file again on SIGHUP.",
 };
 
 pub(super) static DATA_SETS_DIRECTORY: Setting = Setting {
@@ -312,8 +319,8 @@ pub(super) static DATA_SETS_DIRECTORY: Setting = Setting {
     placeholder: "DIRECTORY",
     kind: Kind::Path,
     fallback: Fallback::Unset("data-sets"),
-    doc: "Directory with the files of data sets, CSV or Parquet, which only the server reads. \
-          Every replica needs the same files.",
+    doc: "Directory with the files of data sets, CSV or Parquet. Only the server reads them. Every \
+          replica needs the same files.",
 };
 
 pub(super) static LOG_FORMAT: Setting = Setting {
@@ -324,8 +331,7 @@ pub(super) static LOG_FORMAT: Setting = Setting {
     placeholder: "FORMAT",
     kind: Kind::Choice(LogFormat::NAMES),
     fallback: Fallback::Default("text"),
-    doc: "The form of the log, which goes to standard error: lines for people, or one JSON object \
-          on each line.",
+    doc: "Form of the log on standard error: text for people, or one JSON object on each line.",
 };
 
 pub(super) static LOG_FILTER: Setting = Setting {
@@ -337,8 +343,8 @@ pub(super) static LOG_FILTER: Setting = Setting {
     kind: Kind::LogFilter,
     fallback: Fallback::Unset("info"),
     doc: "What is logged: a level (off, error, warn, info, debug, trace), or levels of modules, \
-          such as \"warn,bandana_aggregator=debug\". If unset, $RUST_LOG counts, and without it \
-          info. Of libraries, nothing below info is logged: it can have addresses in it.",
+          such as \"warn,bandana_aggregator=debug\". If unset, $RUST_LOG counts, and without that, \
+          info. Lines of libraries below info are never logged, since they can contain addresses.",
 };
 
 pub(super) static OTLP_ENDPOINT: Setting = Setting {
@@ -349,8 +355,8 @@ pub(super) static OTLP_ENDPOINT: Setting = Setting {
     placeholder: "URL",
     kind: Kind::Url,
     fallback: Fallback::Unset("http://127.0.0.1:4317"),
-    doc: "Collector of OpenTelemetry that traces of calls and commits are sent to, by OTLP over \
-          gRPC. Needs a program that was built with the feature `opentelemetry`.",
+    doc: "OpenTelemetry collector to which the server sends traces of calls and commits, by OTLP \
+          over gRPC. The program must have been built with the feature `opentelemetry`.",
 };
 
 pub(super) static MEMORY_MIB: Setting = Setting {
@@ -361,11 +367,11 @@ pub(super) static MEMORY_MIB: Setting = Setting {
     placeholder: "MIB",
     kind: Kind::Integer(16..=16_777_216),
     fallback: Fallback::Unset("512"),
-    doc: "Memory that may be held for callers, in MiB: half of it at most for connections, the \
-          rest for calls, their requests, and answers that were not taken yet. Calls beyond it are \
-          told to come back after a second. If unset, half of the memory of the machine, or of the \
-          control group that the server is in. The ids of uploads and the store's cache are beside \
-          it.",
+    doc: "Memory for callers, in MiB. Connections get at most half of it. The rest is for calls, \
+          their requests, and answers that were not taken yet. A call for which there is no room \
+          is told to come back after a second. If unset, half of the memory of the machine, or of \
+          the control group that the server is in. The ids of uploads and the store's cache need \
+          memory beside it.",
 };
 
 pub(super) static CONNECTIONS: Setting = Setting {
@@ -376,9 +382,9 @@ pub(super) static CONNECTIONS: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(1..=1_000_000),
     fallback: Fallback::Default("10000"),
-    doc: "Connections of each service at the same time; a further one displaces one that does \
-          nothing. There can be fewer: 32 KiB and five times `header_bytes` are set aside for each, \
-          of half of `memory_mib`, and an eighth of that is for operators.",
+    doc: "Connections of each service at the same time. A further one replaces one that does \
+          nothing. There can be fewer: each takes 32 KiB and five times `header_bytes` out of half \
+          of `memory_mib`, and an eighth of that half is for operators.",
 };
 
 pub(super) static STREAMS_PER_CONNECTION: Setting = Setting {
@@ -389,8 +395,8 @@ pub(super) static STREAMS_PER_CONNECTION: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(1..=65_536),
     fallback: Fallback::Default("128"),
-    doc: "Calls of one connection at the same time; further ones wait. HTTP/2 asks for 100 at \
-          least. A gateway with more to send streams its uploads, in one call.",
+    doc: "Calls of one connection at the same time. Further ones wait. HTTP/2 asks for at least \
+          100. A gateway with more to send streams its uploads in one call.",
 };
 
 pub(super) static HEADER_BYTES: Setting = Setting {
@@ -401,7 +407,7 @@ pub(super) static HEADER_BYTES: Setting = Setting {
     placeholder: "BYTES",
     kind: Kind::Integer(1_024..=1_048_576),
     fallback: Fallback::Default("16384"),
-    doc: "Bytes of a call's headers, which are kept in memory; calls with more are refused.",
+    doc: "Bytes of a call's headers, which are kept in memory. The server refuses calls with more.",
 };
 
 pub(super) static HANDSHAKES: Setting = Setting {
@@ -412,8 +418,8 @@ pub(super) static HANDSHAKES: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(1..=65_536),
     fallback: Fallback::Default("512"),
-    doc: "Handshakes of TLS of each service that are computed at the same time, the costly part of \
-          a connection; further ones wait. Who says nothing keeps nobody waiting.",
+    doc: "TLS handshakes that each service computes at the same time. They are the costly part of \
+          a connection. Further ones wait. A silent connection keeps nobody waiting.",
 };
 
 pub(super) static HANDSHAKE_SECONDS: Setting = Setting {
@@ -424,9 +430,9 @@ pub(super) static HANDSHAKE_SECONDS: Setting = Setting {
     placeholder: "SECONDS",
     kind: Kind::Integer(1..=300),
     fallback: Fallback::Default("10"),
-    doc: "Seconds from a connection to the end of its handshake, at most, and from there to the \
-          end of the first words of HTTP/2 or of the head of a request of HTTP/1.1, so that \
-          silent connections do not keep others waiting.",
+    doc: "Seconds that a connection may take for its handshake. It may then take as long again for \
+          the first words of HTTP/2, or for the head of a request of HTTP/1.1. So silent \
+          connections do not keep others waiting.",
 };
 
 pub(super) static IDLE_SECONDS: Setting = Setting {
@@ -437,8 +443,8 @@ pub(super) static IDLE_SECONDS: Setting = Setting {
     placeholder: "SECONDS",
     kind: Kind::Integer(90..=86_400),
     fallback: Fallback::Default("120"),
-    doc: "Seconds of silence after which a connection is closed. A living one is never silent: it \
-          answers a ping every minute.",
+    doc: "Seconds of silence after which the server closes a connection. A living one is never \
+          silent for so long: it answers a ping every minute.",
 };
 
 pub(super) static REQUEST_SECONDS: Setting = Setting {
@@ -449,8 +455,8 @@ pub(super) static REQUEST_SECONDS: Setting = Setting {
     placeholder: "SECONDS",
     kind: Kind::Integer(1..=3_600),
     fallback: Fallback::Default("30"),
-    doc: "Seconds within which the request of a call must have been sent, but for streams of \
-          uploads.",
+    doc: "Seconds that a caller may take to send its request. Streams of uploads have no such \
+          limit.",
 };
 
 pub(super) static ANSWER_SECONDS: Setting = Setting {
@@ -461,9 +467,9 @@ pub(super) static ANSWER_SECONDS: Setting = Setting {
     placeholder: "SECONDS",
     kind: Kind::Integer(1..=3_600),
     fallback: Fallback::Default("60"),
-    doc: "Seconds within which an answer must be taken, or a part of one that is a stream, but for \
-          those to streams of uploads; otherwise the connection is closed, up to half as much \
-          later.",
+    doc: "Seconds that a caller may take to read an answer, or a part of one that is a stream. If \
+          it takes longer, the server closes the connection, up to half as much later. Answers to \
+          streams of uploads have no such limit.",
 };
 
 pub(super) static STREAM_IDLE_SECONDS: Setting = Setting {
@@ -474,8 +480,8 @@ pub(super) static STREAM_IDLE_SECONDS: Setting = Setting {
     placeholder: "SECONDS",
     kind: Kind::Integer(1..=86_400),
     fallback: Fallback::Default("300"),
-    doc: "Seconds within which the next upload of a stream must come, and an answer be taken; \
-          otherwise the stream is ended.",
+    doc: "Seconds that a stream of uploads may take until its next upload, and to read an answer. \
+          If it takes longer, the server ends the stream.",
 };
 
 pub(super) static CALLS: Setting = Setting {
@@ -486,7 +492,7 @@ pub(super) static CALLS: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(1..=1_000_000),
     fallback: Fallback::Default("8192"),
-    doc: "Calls of devices at the same time, over all connections; further ones are told to come \
+    doc: "Calls of devices at the same time, over all connections. Further ones are told to come \
           back after a second.",
 };
 
@@ -498,9 +504,9 @@ pub(super) static UPLOADS_PER_SECOND_PER_CONNECTION: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(0..=1_000_000),
     fallback: Fallback::Default("20000"),
-    doc: "Uploads of one connection, which may be a device, a gateway or a proxy; 0: as many as \
-          come. Further ones are told when to come back, streams are read more slowly. The \
-          default only keeps one connection from taking a whole server.",
+    doc: "Uploads per second of one connection, which may be a device, a gateway or a proxy. 0 \
+          means no limit. Further uploads are told when to come back, and streams are read more \
+          slowly. The default only keeps one connection from taking the whole server.",
 };
 
 pub(super) static UPLOADS_PER_SECOND_PER_APP_KEY: Setting = Setting {
@@ -511,8 +517,8 @@ pub(super) static UPLOADS_PER_SECOND_PER_APP_KEY: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(0..=1_000_000),
     fallback: Fallback::Default("0"),
-    doc: "The same for all connections that show one app key together; 0: as many as come. How \
-          many an app needs depends on its users.",
+    doc: "Uploads per second of all connections together that show the same app key. 0 means no \
+          limit. How many an app needs depends on its users.",
 };
 
 pub(super) static QUESTIONS_PER_SECOND_PER_CONNECTION: Setting = Setting {
@@ -523,8 +529,8 @@ pub(super) static QUESTIONS_PER_SECOND_PER_CONNECTION: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(0..=1_000_000),
     fallback: Fallback::Default("20000"),
-    doc: "Fetches of experiments and selections of arms over one connection; 0: as many as come. \
-          Further ones are told when to come back.",
+    doc: "Questions per second of one connection: fetches of experiments and selections of arms. 0 \
+          means no limit. Further ones are told when to come back.",
 };
 
 pub(super) static QUESTIONS_PER_SECOND_PER_APP_KEY: Setting = Setting {
@@ -535,7 +541,8 @@ pub(super) static QUESTIONS_PER_SECOND_PER_APP_KEY: Setting = Setting {
     placeholder: "NUMBER",
     kind: Kind::Integer(0..=1_000_000),
     fallback: Fallback::Default("0"),
-    doc: "The same for all connections that show one app key together; 0: as many as come.",
+    doc: "Questions per second of all connections together that show the same app key. 0 means no \
+          limit.",
 };
 
 pub(super) static BURST_SECONDS: Setting = Setting {
@@ -546,7 +553,7 @@ pub(super) static BURST_SECONDS: Setting = Setting {
     placeholder: "SECONDS",
     kind: Kind::Integer(1..=3_600),
     fallback: Fallback::Default("5"),
-    doc: "After a pause, the uploads and questions of so many seconds may come at once.",
+    doc: "After a pause, the uploads and questions of this many seconds may come at once.",
 };
 
 pub(super) static DRAIN_DEADLINE_SECONDS: Setting = Setting {
@@ -557,7 +564,7 @@ pub(super) static DRAIN_DEADLINE_SECONDS: Setting = Setting {
     placeholder: "SECONDS",
     kind: Kind::Integer(1..=3600),
     fallback: Fallback::Default("20"),
-    doc: "Seconds from the signal to the end, at most.",
+    doc: "Seconds that the server may take from the signal to its end.",
 };
 
 #[cfg(test)]
