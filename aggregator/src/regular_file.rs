@@ -37,7 +37,7 @@ pub(crate) fn read_secret(path: &Path) -> io::Result<Zeroizing<String>> {
     if file.metadata()?.mode() & 0o077 != 0 {
         tracing::warn!(
             file = %path.display(),
-            "others than the owner can read a secret key: have `chmod 600` shut it"
+            "not only its owner can read a secret key; shut it with `chmod 600`"
         );
     }
     file.take(SECRET_BYTES_MAX).read_to_string(&mut text)?;

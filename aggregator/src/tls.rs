@@ -77,9 +77,8 @@ pub(crate) fn provider() -> CryptoProvider {
 
 fn read(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
     let chain = certificates(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&bytes(&files.key)?).map_err(|source| {
-        TlsError::Pem { path: files.key.clone(), what: "a private key", source }
-    })?;
+    let key = PrivateKeyDer::from_pem_slice(&bytes(&files.key)?)
+        .map_err(|source| TlsError::Pem { path: files.key.clone(), what: "private key", source })?;
     let versions = ServerConfig::builder_with_provider(Arc::new(provider()))
         .with_safe_default_protocol_versions();
     let builder: ConfigBuilder<ServerConfig, WantsVerifier> =
@@ -160,7 +159,7 @@ pub enum TlsError {
         path: PathBuf,
     },
     /// A file does not have the expected content.
-    #[error("{} has not {what} in PEM", path.display())]
+    #[error("{} has no {what} in PEM; name another file", path.display())]
     Pem {
         /// The file.
         path: PathBuf,

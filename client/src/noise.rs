@@ -43,7 +43,7 @@ pub trait NoiseSource: sealed::Sealed {
     /// ```
     ///
     /// # Errors
-    /// [`EntropyError`] when the operating system has no randomness.
+    /// [`EntropyError`] when the operating system's random source fails.
     fn unique_name(&mut self) -> Result<[u8; 16], EntropyError> {
         let mut name = [0; 16];
         getrandom::fill(&mut name)?;
@@ -63,7 +63,7 @@ pub trait NoiseSource: sealed::Sealed {
     /// ```
     ///
     /// # Errors
-    /// [`EntropyError`] when the operating system has no randomness.
+    /// [`EntropyError`] when the operating system's random source fails.
     fn jitter(&mut self) -> Result<u64, EntropyError> {
         Ok(getrandom::u64()?)
     }
@@ -130,7 +130,7 @@ impl BulkNoise {
     /// ```
     ///
     /// # Errors
-    /// [`EntropyError`] when the operating system has no randomness.
+    /// [`EntropyError`] when the operating system's random source fails.
     pub fn new() -> Result<Self, EntropyError> {
         let mut key = [0; 32];
         getrandom::fill(&mut key)?;

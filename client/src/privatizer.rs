@@ -238,7 +238,9 @@ pub enum PrivatizeError {
         last: f64,
     },
     /// Reproducible noise is for simulated experiments, and only for them.
-    #[error("the experiment's simulation mark is {experiment}, that of the noise the opposite")]
+    #[error(
+        "the experiment's simulation mark is {experiment}, and that of the noise is the opposite"
+    )]
     SimulationMark {
         /// The experiment's mark.
         experiment: bool,

@@ -31,13 +31,13 @@ use crate::signers::SignatureRefusal;
 #[non_exhaustive]
 pub enum Refusal {
     /// Real clients refuse simulated experiments, and simulated clients refuse real ones.
-    #[error("the experiment's simulation mark is {experiment}, the client's the opposite")]
+    #[error("the experiment's simulation mark is {experiment}, and the client's is the opposite")]
     SimulationMark {
         /// The experiment's mark.
         experiment: bool,
     },
     /// More privacy loss than the app accepts.
-    #[error("the experiment asks for an epsilon of {offered}; the app accepts {accepted}")]
+    #[error("the experiment asks for an epsilon of {offered}; the app accepts at most {accepted}")]
     Epsilon {
         /// The experiment's ε, in nats.
         offered: f64,
@@ -48,21 +48,20 @@ pub enum Refusal {
     #[cfg_attr(feature = "relay", doc = "[`crate::Acceptance::shuffled`].")]
     #[cfg_attr(not(feature = "relay"), doc = "`Acceptance::shuffled`, of the feature `relay`.")]
     #[error(
-        "a relay shuffles the experiment's reports, {batch} at a time, and the app believes no relay"
+        "a relay shuffles the experiment's reports, {batch} at a time, and the app accepts no \
+         relay that shuffles"
     )]
     NoRelay {
         /// The number of reports in a batch.
         batch: u32,
     },
     /// The app wants reports to be shuffled, and those of the experiment are not.
-    #[error(
-        "the app wants a relay to shuffle reports; those of the experiment go to the aggregator"
-    )]
+    #[error("the app accepts shuffled reports only; those of the experiment go to the aggregator")]
     NotShuffled,
     /// More central privacy loss than the app accepts.
     #[error(
         "a report in a batch of the experiment has a central epsilon of {offered}; the app accepts \
-         {accepted}"
+         at most {accepted}"
     )]
     CentralEpsilon {
         /// What the batch certifies, with the δ and the colluders of the app's terms, in nats.
@@ -149,7 +148,10 @@ pub enum Refusal {
     #[error("the server answered with another experiment than the one asked for")]
     OtherExperiment,
     /// The policy has weights for another number of segments, or of coordinates of a private context.
-    #[error("the policy has weights for {lists} segments or coordinates of {segments}")]
+    #[error(
+        "the policy has weights for {lists} segments or coordinates, and the experiment has \
+         {segments}"
+    )]
     PolicySegments {
         /// Number of segments with weights.
         lists: usize,

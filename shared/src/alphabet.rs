@@ -78,7 +78,7 @@ impl Alphabet {
 
 /// An invalid number of symbols.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("{symbols} symbols; k-ary randomized response takes 2 to 16")]
+#[error("there are {symbols} symbols; k-ary randomized response takes 2 to 16")]
 pub struct AlphabetError {
     symbols: u32,
 }

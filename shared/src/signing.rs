@@ -293,7 +293,7 @@ impl fmt::Debug for SigningKey {
 #[non_exhaustive]
 pub enum KeyError {
     /// The text does not have 64 hexadecimal digits.
-    #[error("a key is written as 64 hexadecimal digits; this is something else")]
+    #[error("a key is written as 64 hexadecimal digits, and this is not; copy it again")]
     Text,
     /// The key does not have 32 bytes.
     #[error("a public key has 32 bytes; this one has {0}")]

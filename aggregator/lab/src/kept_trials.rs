@@ -53,14 +53,15 @@ impl KeptTrials {
         let text = std::fs::read_to_string(path).with_context(told)?;
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let line = |(line, number): (&str, usize)| {
-            serde_json::from_str(line)
-                .with_context(|| format!("{}, line {number}, which is no trial of a study", told()))
+            serde_json::from_str(line).with_context(|| {
+                format!("{}, line {number}: this is not a trial of a study", told())
+            })
         };
         let trials = text[..whole].lines().zip(1..).map(line).collect::<anyhow::Result<_>>()?;
         let rest = &text[whole..];
         ensure!(
             rest.starts_with(BEGIN) || BEGIN.starts_with(rest),
-            "{}: the last line is no trial of a study",
+            "{}: the last line is not a trial of a study",
             told()
         );
         file.set_len(whole as u64).with_context(told)?;
@@ -175,8 +176,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes");
         for (text, complaint) in [
-            ("no trial\nand no end", "line 1, which is no trial"),
-            ("no end", "the last line is no trial"),
+            ("no trial\nand no end", "line 1: this is not a trial"),
+            ("no end", "the last line is not a trial"),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = format!("{:#}", KeptTrials::open(&path).unwrap_err());

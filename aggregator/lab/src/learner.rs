@@ -133,7 +133,8 @@ pub trait Contestant: Debug + Send + Sync {
         self.by_batches(setting)?.with_context(|| {
             let name = self.name();
             format!(
-                "{name} chooses arm by arm; by batches there are learners that servers have only"
+                "{name} chooses arm by arm; by batches, only learners that servers have can be \
+                 played"
             )
         })
     }

@@ -262,7 +262,8 @@ impl Study {
         let Course { by_batches, shuffle, dishonest, .. } = self.course;
         ensure!(
             !by_batches || shuffle.is_none() && dishonest <= 0.0,
-            "by batches there are neither shuffled reports nor dishonest people; leave one out"
+            "by batches, there are no shuffled reports and no dishonest people; leave one of them \
+             out"
         );
         for (place, contestant) in self.contestants.iter().enumerate() {
             let name = contestant.name();

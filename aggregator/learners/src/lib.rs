@@ -312,7 +312,7 @@ pub enum LearnerError {
     #[error("there is no learner {0:?}; the learners are {names}", names = names())]
     UnknownName(String),
     /// Slices for different numbers of arms.
-    #[error("{arms} arms but {active} activity flags; expected one for each arm")]
+    #[error("there are {arms} arms and {active} activity flags; give one flag for each arm")]
     Lengths {
         /// Number of arms.
         arms: usize,
@@ -334,7 +334,7 @@ pub enum LearnerError {
     #[error(transparent)]
     Guardrails(#[from] GuardrailsError),
     /// Weights that are no valid policy.
-    #[error("these arms make no policy")]
+    #[error("no policy can be made of these arms")]
     Policy(#[from] PolicyError),
 }
 

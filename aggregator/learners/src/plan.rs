@@ -371,7 +371,7 @@ pub enum PlanError {
         arms: usize,
     },
     /// A batch of no reports, or of too many.
-    #[error("a batch of {reports} reports; it must have 1 to {max}", max = REPORTS_MAX)]
+    #[error("the batch has {reports} reports; it must have 1 to {max}", max = REPORTS_MAX)]
     Batch {
         /// The number of reports.
         reports: u32,

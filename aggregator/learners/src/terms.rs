@@ -132,7 +132,10 @@ impl ArmTerms {
 #[non_exhaustive]
 pub enum TermsError {
     /// A mean that rewards can't have.
-    #[error("the prior mean {mean} of arm {arm} is no mean of rewards between {low} and {high}")]
+    #[error(
+        "the prior mean of arm {arm} is {mean}; it must lie between {low} and {high}, the ends of \
+         the rewards"
+    )]
     Mean {
         /// The arm.
         arm: usize,
@@ -145,7 +148,8 @@ pub enum TermsError {
     },
     /// A worth that is no number of reports.
     #[error(
-        "the worth {worth} of the prior of arm {arm} is no number of reports from 0 to {:e}",
+        "the prior of arm {arm} has the worth {worth}; it must be a number of reports from 0 to \
+         {:e}",
         ArmTerms::WORTH_MAX
     )]
     Worth {
@@ -155,7 +159,7 @@ pub enum TermsError {
         worth: f64,
     },
     /// A discount that is no share.
-    #[error("a prior counts a share of its worth: above 0, at most 1, not {discount}")]
+    #[error("the prior discount is {discount}; it must be above 0 and at most 1")]
     Discount {
         /// The share.
         discount: f64,
@@ -230,8 +234,8 @@ mod tests {
         };
         let text = |error: TermsError| error.to_string();
         assert!(text(new((1.5, 10.0), 0.5, 0.0)).contains("between 0 and 1"));
-        assert!(text(new((0.5, -1.0), 0.5, 0.0)).contains("no number of reports"));
-        assert!(text(new((0.5, f64::NAN), 0.5, 0.0)).contains("no number of reports"));
+        assert!(text(new((0.5, -1.0), 0.5, 0.0)).contains("must be a number of reports"));
+        assert!(text(new((0.5, f64::NAN), 0.5, 0.0)).contains("must be a number of reports"));
         assert!(text(new((0.5, 1.0), 0.0, 0.0)).contains("at most 1"));
         for cost in [-0.1, 1.1, f64::NAN] {
             assert!(text(new((0.5, 1.0), 0.5, cost)).contains("unit of the rewards"));

@@ -101,10 +101,10 @@ impl Favourite {
         (seen < PROBABILITY).then(|| Alarm {
             name: AlarmName::CollapsedEntropy,
             message: format!(
-                "arm {arm} ({}) has had nearly all traffic for {reports} reports and more, and by \
-                 the reports of all days it is the best with a probability of {} only: the learner \
-                 goes by less than all of them, or by another rule; what users like may have \
-                 changed, or its memory may be too short for its traffic; a holdout share or a \
+                "arm {arm} ({}) has had nearly all traffic for {reports} reports and more. By the \
+                 reports of all days, it is the best arm with a probability of {} only. So the \
+                 learner goes by fewer reports, or by another rule: what users like may have \
+                 changed, or its memory may be too short for its traffic. A holdout share or a \
                  floor weight keeps the other arms measured",
                 label(arm),
                 percent(seen),

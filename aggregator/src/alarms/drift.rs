@@ -90,10 +90,10 @@ pub(crate) fn alarm(moved: &Moved, words: &str, age: Duration) -> Alarm {
     Alarm {
         name: AlarmName::RewardsMoved,
         message: format!(
-            "rewards have moved, {days:.0} days ago: {words}; the learner and the estimates weigh \
-             both alike, so see how it went by `bandana estimate --over-time`, and if it stays so, \
-             make the experiment anew with --window-days 14, so that it learns from the last two \
-             weeks (whole weeks, as weekdays may differ)"
+            "rewards have moved, {days:.0} days ago: {words}. The learner and the estimates weigh \
+             the time before and after alike. See how it went with `bandana estimate --over-time`. \
+             If it stays so, create the experiment anew with --window-days 14. It then learns from \
+             the last two weeks only (whole weeks, since weekdays may differ)"
         ),
         age: Some(age),
         threshold: EVIDENCE,

@@ -15,8 +15,8 @@ pub(crate) fn alarm(beyond: &[(String, Duration)]) -> Option<Alarm> {
     Some(Alarm {
         name: AlarmName::GuardrailPause,
         message: format!(
-            "paused by a guardrail: {}; resume it to go on, and it is not paused for the same \
-             again, or retire the arm first, or stop it",
+            "a guardrail has paused the experiment: {}. Resume it to go on: the same arm and \
+             metric do not pause it again. Or retire the arm first, or stop the experiment",
             arms.join(", ")
         ),
         age: Some(age),

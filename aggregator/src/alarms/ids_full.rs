@@ -11,8 +11,8 @@ pub(crate) fn alarm(ids: u64, ids_max: u64) -> Option<Alarm> {
     (ids_max > 0 && ids >= ids_max).then(|| Alarm {
         name: AlarmName::IdsFull,
         message: format!(
-            "the server remembers {ids} upload ids and may remember {ids_max}: it takes no further \
-             upload until the replay window moves on; raise `store.ids_max`, and look at who \
+            "the server remembers {ids} upload ids and may remember {ids_max}. It takes no further \
+             upload until the replay window moves on. Raise `store.ids_max`, and look at who \
              uploads"
         ),
         age: None,

@@ -10,8 +10,8 @@ pub(crate) fn alarm(others: &[String]) -> Option<Alarm> {
     (!others.is_empty()).then(|| Alarm {
         name: AlarmName::LayerOverlap,
         message: format!(
-            "an installation can be given this experiment and {}, which their layer is to keep \
-             apart: stop one of them",
+            "an installation can get this experiment and also {}, although their layer should keep \
+             them apart. Stop one of them",
             others.join(", ")
         ),
         age: None,

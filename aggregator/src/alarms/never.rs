@@ -22,9 +22,10 @@ pub(super) fn alarm(traffic: &Traffic, delay: Duration, now: Duration) -> Option
     (never && silence >= threshold).then(|| Alarm {
         name: AlarmName::NeverReported,
         message: format!(
-            "no report has ever come, and the first could have {:.1} hours ago: `bandana doctor` \
-             tells whether devices would take part; look whether the app asks for this name and \
-             accepts its epsilon, rewards and delays, and whether the user is asked for consent",
+            "no report has ever come, and the first could have come {:.1} hours ago. `bandana \
+             doctor` tells whether devices would take part. Look whether the app asks for this \
+             name, whether it accepts the epsilon, rewards and delays, and whether it asks users \
+             for consent",
             hours(silence.saturating_sub(delay)),
         ),
         age: Some(silence.saturating_sub(delay)),

@@ -163,9 +163,9 @@ impl Balance {
         Some(Alarm {
             name: AlarmName::ReportsOutgrowSelections,
             message: format!(
-                "{reports} reports in 7 days, but only {selections} arms were drawn for them: \
-                 somebody sends reports on their own, or an app draws arms by itself now; look at \
-                 the calls of each app key"
+                "{reports} reports came in 7 days, but the server drew only {selections} arms for \
+                 them. Somebody forges reports, or an app now draws arms by itself. Look at the \
+                 calls of each app key"
             ),
             age: Some(now.saturating_sub(since)),
             threshold: threshold(selections) as f64,

@@ -112,9 +112,9 @@ impl Refusals {
         Some(Alarm {
             name: AlarmName::RefusalsJump,
             message: format!(
-                "of the {} uploads to this server in the last hour, of all experiments, {} were \
-                 refused as {}, and of those of the day before {}: look at new releases of apps, \
-                 at the clocks, and at who calls",
+                "of the {} uploads to this server in the last hour, for all experiments, {} were \
+                 refused as {}. Of those of the day before, it was {}. Look at new releases of \
+                 apps, at the clocks, and at who calls",
                 recent.uploads,
                 percent(seen),
                 status.to_lowercase(),

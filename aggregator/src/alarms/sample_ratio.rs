@@ -221,9 +221,8 @@ impl SampleRatio {
             name: AlarmName::SampleRatioMismatch,
             message: format!(
                 "arm {place} ({}) has {} of {of} reports, and the policies asked for {asked}, in \
-                 the last {days:.1} days: look whether users of some arm fail to report, whether \
-                 the app plays the arms it is told, and whether somebody sends reports on their \
-                 own",
+                 the last {days:.1} days. Look whether users of some arm fail to report, whether \
+                 the app shows the arms that it is told, and whether somebody forges reports",
                 label(place),
                 share(reports as f64),
             ),

@@ -61,8 +61,8 @@ pub(super) fn alarm(traffic: &Traffic, now: Duration) -> Option<Alarm> {
     (silence >= threshold).then(|| Alarm {
         name: AlarmName::StalledReporting,
         message: format!(
-            "no reports for {:.1} hours, and the longest silence of the week before was {:.1} \
-             hours: look whether devices reach the server and whether the app still reports",
+            "no reports have come for {:.1} hours, and the longest silence of the week before was \
+             {:.1} hours. Look whether devices reach the server, and whether the app still reports",
             hours(silence),
             hours(longest),
         ),
@@ -77,9 +77,9 @@ fn alarm_from_start(traffic: &Traffic, now: Duration) -> Option<Alarm> {
     (earlier >= REPORTS_EARLIER_MIN && silence >= SILENCE_UNKNOWN).then(|| Alarm {
         name: AlarmName::StalledReporting,
         message: format!(
-            "no reports since the server was started or the experiment resumed {:.1} hours ago, \
-             and there were {earlier} before: look whether devices reach the server and whether \
-             the app still reports, or stop the experiment",
+            "no reports have come since the server was started or the experiment resumed, {:.1} \
+             hours ago. There were {earlier} before. Look whether devices reach the server, and \
+             whether the app still reports, or stop the experiment",
             hours(silence),
         ),
         age: Some(silence),

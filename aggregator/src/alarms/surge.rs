@@ -56,9 +56,9 @@ pub(super) fn alarm(traffic: &Traffic, now: Duration) -> Option<Alarm> {
     rings.then(|| Alarm {
         name: AlarmName::ReportSurge,
         message: format!(
-            "{recent} reports in 24 hours, {times:.1} times as many as on a day of the week before \
-             ({per_day:.0}): if there are not so many more users, somebody sends reports on their \
-             own; look at the calls of each app key"
+            "{recent} reports came in 24 hours, {times:.1} times as many as on a day of the week \
+             before ({per_day:.0}). If you do not have so many more users, somebody forges \
+             reports. Look at the calls of each app key"
         ),
         age: None,
         threshold: FACTOR,

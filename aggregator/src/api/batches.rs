@@ -165,8 +165,8 @@ async fn tally(
         // The key is another one since. Fewer are nonsense of strangers, without whom the others
         // count.
         return Err(Status::failed_precondition(
-            "most reports of the batch were not sealed for a key of this gateway; if its key is \
-             new, start the aggregator with the one before as `gateway_former_key_file`",
+            "most reports of the batch were not sealed for a key of this gateway; if you replaced \
+             its key, start the aggregator with the old one as `gateway_former_key_file`",
         ));
     }
     if unopened > 0 {

@@ -77,7 +77,7 @@ where
             return Either::Left(self.service.call(request));
         }
         if request.method() != Method::POST {
-            let mut response = error(&Status::unimplemented("a call is a POST"));
+            let mut response = error(&Status::unimplemented("the method of a call must be POST"));
             *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
             return refuse(response);
         }
@@ -102,14 +102,16 @@ fn of_another_protocol() -> Response<Body> {
 /// The gRPC call of a Connect call.
 fn to_grpc(request: Request<Body>, takes_unframed: bool) -> Result<Request<Body>, Status> {
     if is_streamed(request.uri().path()) {
-        return Err(Status::unimplemented("streams need gRPC"));
+        return Err(Status::unimplemented("streams need gRPC; call this one by gRPC"));
     }
     let headers = request.headers();
     if headers.get(PROTOCOL_VERSION).is_some_and(|version| version != "1") {
-        return Err(Status::invalid_argument("the Connect protocol has version 1"));
+        return Err(Status::invalid_argument("the header connect-protocol-version must be 1"));
     }
     if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-        return Err(Status::unimplemented("messages must not be compressed"));
+        return Err(Status::unimplemented(
+            "messages must not be compressed; send them as they are",
+        ));
     }
     let (mut head, body) = request.into_parts();
     for header in [CONTENT_LENGTH, CONTENT_ENCODING, ACCEPT_ENCODING] {

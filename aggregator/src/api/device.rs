@@ -429,8 +429,8 @@ impl DeviceService {
         }
         if serving.specification.private_context().is_some() {
             return Err(Status::invalid_argument(
-                "the experiment has a private context, by which only a device can choose: draw its \
-                 arms by `GetExperiment`",
+                "the experiment has a private context, so the server can't choose arms; fetch the \
+                 experiment by `GetExperiment`, and choose on the device",
             ));
         }
         let segment = segment_of(&serving.specification, &segment_values)?;

@@ -59,7 +59,8 @@ pub(super) fn creation(
     let mut message = request.specification.take().ok_or_else(missing)?;
     if message.revision > Revision::FIRST.get() || message.floor != 0 {
         return Err(Status::invalid_argument(
-            "a new experiment has revision 0 or 1 and floor 0; the server sets both",
+            "a new experiment must have revision 0 or 1 and floor 0, since the server sets both; \
+             leave them out",
         ));
     }
     let epsilon = Epsilon::new(message.epsilon).map_err(|error| invalid(&error))?;
@@ -210,7 +211,7 @@ pub(super) fn signature_for(
     // One day more, in case the signer's clock was ahead.
     if signature.expires() > now.after_days(SIGNATURE_DAYS_MAX + 1) {
         return Err(Status::invalid_argument(format!(
-            "the signature is good until {}, and one may be good for at most {SIGNATURE_DAYS_MAX} \
+            "the signature is good until {}, and may be good for at most {SIGNATURE_DAYS_MAX} \
              days; sign for a shorter time",
             signature.expires()
         )));

@@ -94,8 +94,8 @@ fn read(list: &str, token: &str) -> Result<String, Status> {
     match parts {
         Some((of, after)) if of == list => Ok(after.to_owned()),
         _ => Err(Status::invalid_argument(
-            "`page_token` is not one of this list: it must be `next_page_token` of an answer to a \
-             request that is the same otherwise",
+            "`page_token` is not one of this list; send the `next_page_token` of the answer \
+             before, and nothing else changed",
         )),
     }
 }

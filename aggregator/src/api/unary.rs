@@ -40,7 +40,9 @@ pub(super) async fn unary<Q, A: Message>(
     let is_framed = head.extensions.get::<Unframed>().is_none();
     let answered = async {
         if head.headers.get(ENCODING).is_some_and(|encoding| encoding != "identity") {
-            return Err(Status::unimplemented("messages must not be compressed"));
+            return Err(Status::unimplemented(
+                "messages must not be compressed; send them as they are",
+            ));
         }
         let question = decode(message(body, is_framed).await?)?;
         let metadata = MetadataMap::from_headers(head.headers);

@@ -116,9 +116,7 @@ impl App {
 
 /// The status for a device with an invalid app key: the same in all cases.
 pub(crate) fn unknown_app() -> tonic::Status {
-    tonic::Status::unauthenticated(
-        "an app key that is valid is needed; keep the reports and try later",
-    )
+    tonic::Status::unauthenticated("a valid app key is needed; keep the reports and try later")
 }
 
 /// The share of an app, identified by its key.

@@ -97,7 +97,7 @@ impl Authorization {
 
 /// The status for a caller without a valid token: the same in all cases.
 fn denied() -> Status {
-    Status::unauthenticated("not authorised; a valid token is needed")
+    Status::unauthenticated("a valid token is needed")
 }
 
 /// The identity of a caller.

@@ -59,7 +59,7 @@ impl Token {
     /// A new token: 32 bytes of the operating system's randomness.
     ///
     /// # Errors
-    /// When the operating system has no randomness.
+    /// When the operating system's random source fails.
     pub fn generate(kind: TokenKind) -> Result<Self, getrandom::Error> {
         let mut secret = Zeroizing::new([0; SECRET_BYTES]);
         getrandom::fill(&mut *secret)?;

@@ -181,8 +181,8 @@ fn warn_of_power(kind: TokenKind, list: &TokenList) {
         tracing::warn!(
             tokens = without().count(),
             names = names.join(" "),
-            "tokens without a role may do everything; write their roles at the end of their \
-             lines in the tokens file, such as `viewer` or `experimenter,analyst`"
+            "tokens without a role may do everything; write roles at the end of their lines in the \
+             tokens file, such as `viewer` or `experimenter,analyst`"
         );
     }
 }
@@ -229,8 +229,7 @@ pub enum TokensError {
     },
     /// The file is oversized or truncated, so tokens were only removed.
     #[error(
-        "{}: {revoked} {noun}s that were read from it before are not in it any more and count no \
-         more, {left} still count",
+        "{}: {revoked} {noun}s are not in it any more, so they count no more; {left} still count",
         path.display(), noun = kind.noun()
     )]
     RevokedOnly {

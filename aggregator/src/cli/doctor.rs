@@ -352,7 +352,7 @@ impl Doctor {
             (Some(batch), shuffled) => view.note(
                 "shuffling",
                 shuffled,
-                format!("a relay shuffles {} reports; the app must believe it", batch.get()),
+                format!("a relay shuffles {} reports; the app must accept that", batch.get()),
             ),
             (None, true) => {
                 view.note("shuffling", false, "the app wants a relay to shuffle, and none does");
@@ -400,7 +400,7 @@ fn examine_rewards(rewards: Rewards, declared: Rewards, view: &mut DoctorView) {
         OutOfRange::Clamp => "clamped",
     };
     let (here, app, default) = (words(rewards), words(declared), rewards.default_reward());
-    let says = format!("{here}, {default} without one, {beyond} beyond; the app has {app}");
+    let says = format!("{here}, {default} without one, {beyond} out of range; the app has {app}");
     view.note("rewards", rewards.has_values_of(declared), says);
 }
 

@@ -95,11 +95,11 @@ impl Export {
             What::Estimates | What::OverTime
                 if self.first_day.is_some() || self.last_day.is_some() =>
             {
-                "estimates are from the reports of all days: --first-day and --last-day need \
+                "estimates are from the reports of all days, so --first-day and --last-day need \
                  --what tallies"
             }
             What::OverTime if self.dishonest_share.is_some() => {
-                "estimates over time have no shift: --dishonest-share needs --what estimates"
+                "estimates over time have no shift, so --dishonest-share needs --what estimates"
             }
             What::Tallies if self.alpha.is_some() || self.dishonest_share.is_some() => {
                 "tallies have no intervals: --alpha needs --what estimates or over-time, and \

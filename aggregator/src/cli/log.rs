@@ -124,8 +124,7 @@ impl LogView {
     fn describe(&self) -> String {
         let Self { epochs, read, without_content, .. } = self;
         let log = visible(&self.log);
-        let mut lines =
-            vec![format!("{log}: {epochs} epochs, {read} read now, all as they must be")];
+        let mut lines = vec![format!("{log}: {epochs} epochs, {read} read now, all in order")];
         if *read > 0 {
             let latest = UnixSeconds::new(self.latest_unix_seconds);
             lines.push(format!("the latest is of {latest}"));
@@ -134,7 +133,7 @@ impl LogView {
             lines.push(format!("{without_content} of them have only their hash left"));
         }
         if let Some(seconds) = self.shortest_seconds {
-            lines.push(format!("two epochs were at least {seconds} s apart"));
+            lines.push(format!("the shortest time between two epochs was {seconds} s"));
         }
         for witness in &self.cosigned_by {
             let time = UnixSeconds::new(witness.unix_seconds);
@@ -155,16 +154,24 @@ impl Check {
     /// The log as it was read before.
     fn before(&self) -> anyhow::Result<Frontier> {
         if self.log.role() != Role::Log {
-            return Err(Failure::Incomplete("--log is the key of a witness".to_owned()).into());
+            return Err(Failure::Incomplete(
+                "--log is the key of a witness; give the key of the log".to_owned(),
+            )
+            .into());
         }
         let Some(path) = self.state.as_ref().filter(|path| path.exists()) else {
             return Ok(Frontier::default());
         };
-        let unusable = || format!("{} is no state of a log that was read", path.display());
+        let unusable =
+            || format!("{} is not a file that --state wrote; name another one", path.display());
         let state: State = serde_json::from_slice(&std::fs::read(path).with_context(unusable)?)
             .with_context(unusable)?;
         if state.log != self.log.to_string() {
-            let what = format!("{} is of another log, {}", path.display(), visible(&state.log));
+            let what = format!(
+                "{} is about another log, {}; name another file",
+                path.display(),
+                visible(&state.log)
+            );
             return Err(Failure::Incomplete(what).into());
         }
         let roots: Option<Vec<Hash>> = state.roots.iter().map(|root| read_hash(root)).collect();
@@ -236,7 +243,7 @@ impl Check {
         }
         let checkpoint = Checkpoint::from_text(&note.text)
             .filter(|checkpoint| checkpoint.origin == self.log.name())
-            .ok_or_else(|| wrong("the checkpoint is none of this log"))?;
+            .ok_or_else(|| wrong("the checkpoint is one of another log"))?;
         let size = checkpoint.size;
         if size < known {
             return Err(wrong(format!("the log has {size} epochs, and had {known}: it went back")));
@@ -249,7 +256,7 @@ impl Check {
         let cosigned = |witness: &NoteKey| {
             let name = witness.name().to_owned();
             let cosignature = note.cosignature(witness).ok_or_else(|| {
-                wrong(format!("the witness {name} has not cosigned the log as it is"))
+                wrong(format!("the witness {name} has not cosigned the present state of the log"))
             })?;
             let (time, unix_seconds) = (cosignature.time, cosignature.time.get());
             if unix_seconds.abs_diff(now) > Witnessed::FRESHNESS.as_secs() {
@@ -296,7 +303,7 @@ impl Reading {
     fn add(&mut self, log: &mut Frontier, epoch: &LogEpoch) -> Result<(), String> {
         let number = epoch.number;
         if number != log.size() {
-            return Err(format!("epoch {} comes where {} must", number, log.size()));
+            return Err(format!("the server sent epoch {} in the place of {}", number, log.size()));
         }
         let entry: Hash =
             epoch.entry[..].try_into().map_err(|_| format!("epoch {number} has no entry"))?;

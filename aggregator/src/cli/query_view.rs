@@ -129,7 +129,9 @@ impl AnswerView {
                 let rows: String = rows.iter().map(|row| line(row)).collect();
                 line(columns) + &rows + &format!("off by at most {accuracy:.3} of the rows; ")
             }
-            Released::Nothing {} => "the server's answer is of a kind unknown here; ".to_owned(),
+            Released::Nothing {} => "this program does not know this kind of answer; update the \
+                                     program; "
+                .to_owned(),
         };
         body + &paid
     }

@@ -43,7 +43,7 @@ pub(super) struct NoQuestionId;
 impl QuestionId {
     fn random() -> anyhow::Result<Self> {
         let mut random = [0; 16];
-        getrandom::fill(&mut random).context("the operating system has no randomness")?;
+        getrandom::fill(&mut random).context("the operating system's random source failed")?;
         Ok(Self(random))
     }
 }
@@ -76,8 +76,8 @@ impl Repeatable {
             }
             let Some(pause) = pauses.next() else {
                 let again = format!(
-                    "the answer was lost; to get it without paying again, ask the same within a \
-                     day, with --question-id {id}"
+                    "the answer was lost; to get it and not pay again, ask the same within a day \
+                     with --question-id {id}"
                 );
                 return Err(anyhow::Error::new(Failure::from(status)).context(again));
             };

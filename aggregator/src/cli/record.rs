@@ -116,8 +116,9 @@ impl Record {
             && self.links.is_empty();
         if is_empty {
             return Err(Failure::Incomplete(
-                "nothing to write: give --title, --hypothesis, --owner, --tag, --link, --decision \
-                 with --reason, --control, --arm-cost or --on-harm; `bandana experiment show` shows what is written"
+                "there is nothing to write; give --title, --hypothesis, --owner, --tag, --link, \
+                 --decision with --reason, --control, --arm-cost or --on-harm; `bandana experiment \
+                 show` shows what is written"
                     .to_owned(),
             ));
         }

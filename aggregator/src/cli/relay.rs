@@ -213,7 +213,7 @@ impl RelayCommand {
             Some("http") => {
                 ensure!(
                     self.gateway_ca.is_none(),
-                    "{url} is not https, so no certificate counts; use https://"
+                    "{url} is not https, so it shows no certificate; use https://"
                 );
                 Ok(endpoint)
             }

@@ -119,8 +119,8 @@ pub(super) fn run(sign: Sign) -> anyhow::Result<()> {
             let specification = block_on(target.fetch())?;
             ensure!(
                 signature.fits(&specification),
-                "the signature in {} is not one of {}, which the server has now; export that and \
-                 sign it",
+                "the signature in {} is not for {}, which the server has now; export that and sign \
+                 it",
                 input.display(),
                 title(&specification)
             );
@@ -136,7 +136,7 @@ pub(super) fn run(sign: Sign) -> anyhow::Result<()> {
             block_on(target.add(&specification, &signature))
         }
         // The command line has both unless it names a step.
-        _ => Err(anyhow!("nothing to sign was named; see `bandana sign --help`")),
+        _ => Err(anyhow!("name what to sign; `bandana sign --help` says how")),
     }
 }
 
@@ -195,8 +195,8 @@ impl Target {
         say(&format!("signed {} by {key} until {expires}\n", title(specification)))?;
         ensure!(
             status.digest[..] == digest.as_bytes()[..],
-            "the experiment got a new revision in the meantime, which devices get instead; sign \
-             that too"
+            "the experiment got a new revision in the meantime, and devices get that one; sign it \
+             too"
         );
         Ok(())
     }

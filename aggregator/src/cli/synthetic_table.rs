@@ -131,7 +131,7 @@ impl SyntheticTable {
 
     fn write(&self, answer: AskResponse) -> anyhow::Result<TableView> {
         let Some(ask_response::Answer::Table(table)) = answer.answer else {
-            anyhow::bail!("the server's answer is of a kind unknown here");
+            anyhow::bail!("this program does not know this kind of answer; update the program");
         };
         let cells = cells(&table.columns, table.values)?;
         let bytes = match self.out.extension() {
@@ -158,12 +158,15 @@ impl SyntheticTable {
 /// The values of columns, given by their indices.
 fn cells(columns: &[String], values: Vec<v1::TableColumn>) -> anyhow::Result<Vec<Column>> {
     let column = |(text, values): (&String, v1::TableColumn)| {
-        let column: universe::Column =
-            text.parse().with_context(|| format!("the server's column {text:?} is none"))?;
+        let column: universe::Column = text
+            .parse()
+            .with_context(|| format!("the server sent the column {text:?}, which is not one"))?;
         let codes = values.codes.into_iter().map(|code| u16::try_from(code).ok());
         let codes: Option<Vec<u16>> =
             codes.map(|code| code.filter(|&code| usize::from(code) < column.values())).collect();
-        let codes = codes.with_context(|| format!("a value that {} has not", column.name()))?;
+        let codes = codes.with_context(|| {
+            format!("the server sent a value that the column {} can't have", column.name())
+        })?;
         let name = column.name().to_owned();
         let cells = match column.range() {
             Some((lowest, _)) => {

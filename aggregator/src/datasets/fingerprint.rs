@@ -25,7 +25,7 @@ impl FingerprintKey {
     /// A new random key.
     ///
     /// # Errors
-    /// When the operating system has no randomness.
+    /// When the operating system's random source fails.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut key = Zeroizing::new([0; 32]);
         getrandom::fill(&mut key[..])?;

@@ -119,7 +119,7 @@ pub enum OpenerError {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum OpenError {
     /// Too many others wait.
-    #[error("the gateway has as many requests to open as it can; send this again later")]
+    #[error("the gateway is busy; send this again later")]
     Full,
     /// It was not sealed for the key, or is damaged.
     #[error("the request was not sealed for the gateway's key; ask for its keys again")]

@@ -29,7 +29,7 @@ pub(super) async fn authorized(
     }
     // A page that is missing in the table is refused to everyone.
     let access = Access::of_page(request.method(), request.uri().path());
-    let nobody = || Status::permission_denied("this page is for nobody");
+    let nobody = || Status::permission_denied("no role may open this page");
     match access.ok_or_else(nobody).and_then(|access| caller.admitted_to(access)) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);

@@ -59,8 +59,8 @@ impl Room {
             Level::Scarce if level > self.level => tracing::warn!(
                 ids,
                 ids_max,
-                "{SCARCE_PERCENT}% of the upload ids that can be remembered are; when all are, \
-                 uploads are turned away: raise store.ids_max, or look at who uploads"
+                "the server remembers {SCARCE_PERCENT}% of the upload ids that it can, and at 100% it \
+                 turns uploads away: raise store.ids_max, or look at who uploads"
             ),
             _ => tracing::info!(ids, ids_max, "there is room for further upload ids again"),
         }

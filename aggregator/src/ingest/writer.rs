@@ -116,8 +116,8 @@ impl Writer {
         if oldest > today.day {
             tracing::error!(
                 %oldest, today = %today.day,
-                "the replay window begins after today: the clock is wrong now, or was when the \
-                 window was moved; no uploads are taken"
+                "the replay window begins after today, so no uploads are taken: the clock is wrong \
+                 now, or was when the window was moved"
             );
         } else if behind > BEHIND_MAX {
             tracing::warn!(

@@ -47,7 +47,7 @@ impl TlsSource {
         if endpoint.uri().scheme_str() != Some("https") {
             return if self.ca.is_some() || self.client_certificate.is_some() {
                 let url = endpoint.uri();
-                let what = format!("{url} is not https, so no certificate counts; use https://");
+                let what = format!("{url} is not https, so it shows no certificate; use https://");
                 Err(ConnectError::Unusable(what))
             } else {
                 Ok(endpoint)

@@ -38,7 +38,7 @@ pub enum ServerError {
     /// An address can't be bound.
     #[error(
         "can't listen on {address}{}; choose another address with {setting}",
-        if source.kind() == io::ErrorKind::AddrInUse { ", where another program does" } else { "" }
+        if source.kind() == io::ErrorKind::AddrInUse { ", which another program uses" } else { "" }
     )]
     Listen {
         /// The address.

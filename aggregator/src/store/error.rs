@@ -168,8 +168,8 @@ pub enum DamageError {
     },
     /// The database that replicas share is damaged.
     #[error(
-        "the database is damaged; end all replicas, see what `bandana verify` names, and restore a \
-         backup, or mend it by hand and have `bandana seal` take what is there"
+        "the database is damaged; end all replicas, and see what `bandana verify` names. Then \
+         restore a backup, or mend the database by hand and let `bandana seal` take what is there"
     )]
     Database {
         /// The error that revealed the damage.

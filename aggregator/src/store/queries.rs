@@ -237,8 +237,8 @@ pub enum CuratorRefusal {
     DataSetExists(CuratorName),
     /// Another data set has the same content.
     #[error(
-        "the file has the same content as the data set {0}, whose budget is the only one that it \
-         has, for good; ask that data set"
+        "the file has the same content as the data set {0}, and one content has one budget, for \
+         good; ask that data set"
     )]
     ContentRegistered(CuratorName),
     /// A question with this id was already answered.

@@ -57,7 +57,7 @@ pub enum RecordError {
         is_line: bool,
     },
     /// There are too many tags or links.
-    #[error("there are {found} {field}, and may be at most {most}; leave some out")]
+    #[error("there are {found} {field}; give at most {most}")]
     TooMany {
         /// What there are too many of.
         field: &'static str,
@@ -73,7 +73,7 @@ pub enum RecordError {
         link: String,
     },
     /// A decision and its reason need each other.
-    #[error("a decision needs a reason, and a reason or an arm a decision: give both")]
+    #[error("a decision needs a reason, and a reason or an arm needs a decision; give both")]
     HalfDecision,
     /// There is nothing that could do harm.
     #[error(

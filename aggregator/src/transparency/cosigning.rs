@@ -102,7 +102,7 @@ impl Witness {
 pub(super) enum CosigningError {
     #[error("it does not answer")]
     Silent,
-    #[error("its answer is none of a witness")]
+    #[error("its answer is not one of a witness; see whether its URL is right")]
     Answer,
     #[error("it knows another number of epochs than was thought; it is asked again")]
     Behind,
@@ -126,7 +126,7 @@ pub(super) enum CosigningError {
          two are used with one key; see \"If the log went back\" in docs/transparency.md"
     )]
     Proof,
-    #[error("it takes a new state later: the last one is less than its interval ago")]
+    #[error("it signs the next state later, since the last one is less than its interval ago")]
     Soon,
     #[error("it refuses, with status {0}")]
     Refused(StatusCode),

@@ -159,7 +159,10 @@ pub enum LogError {
         what: String,
     },
     /// Devices look at fewer cosignatures.
-    #[error("{} has {witnesses} witnesses, and a device looks at {WITNESSES_MAX}", path.display())]
+    #[error(
+        "{} has {witnesses} witnesses, and devices look at {WITNESSES_MAX}; leave some out",
+        path.display()
+    )]
     TooMany {
         /// The file.
         path: PathBuf,
@@ -168,7 +171,8 @@ pub enum LogError {
     },
     /// The quorum can't be met.
     #[error(
-        "a quorum of {quorum} is none of {witnesses} witnesses; take more than half of them, as apps do"
+        "a quorum of {quorum} does not fit {witnesses} witnesses; take more than half of them, as \
+         apps do"
     )]
     Quorum {
         /// The quorum.

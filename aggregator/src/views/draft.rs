@@ -270,9 +270,9 @@ impl Draft {
         let epsilon = self.epsilon.filter(|epsilon| is_for_users && *epsilon > PAGE_BUDGET)?;
         let whose = if epsilon > APP_BUDGET { "apps and web pages" } else { "web pages" };
         Some(format!(
-            "a report costs {epsilon} nats, which the default budget of {whose} can't pay: {PAGE_BUDGET} \
-             nats in a window of a page, {APP_BUDGET} of another app. Those that don't set a larger one \
-             show arms and never report"
+            "a report costs {epsilon} nats, which the default budget of {whose} can't pay: a page \
+             has {PAGE_BUDGET} nats in a window, another app {APP_BUDGET}. Those that do not set a \
+             larger budget show arms and never report"
         ))
     }
 }
@@ -291,6 +291,6 @@ fn learner() -> impl TypedValueParser<Value = Learner> {
 pub(crate) const NONLINEAR: &str = "\
 with a nonlinear curve and rewards between the ends of their range, the server learns the mean of \
 g(reward), and the best arm by that may have a lower mean reward. In simulations, convex curves \
-lost a steady arm of mean 0.6 to arms of mean 0.5 that vary more, and a concave one the best of \
-the 20 arms of the papers: regret then grows with every user, however many come. They help where \
-all arms vary alike and lie near the upper end of the range, and there only";
+preferred arms of mean 0.5 that vary more to a steady arm of mean 0.6, and a concave curve missed \
+the best of the 20 arms of the papers: regret then grows with every user. Such curves help only \
+where all arms vary alike and lie near the upper end of the range";

@@ -176,7 +176,7 @@ pub(super) fn describe(
         let harms = |arm: &ArmEstimateView| metric.harmful_arms.contains(&arm.arm);
         let note = |arm: &ArmEstimateView| match (harms(arm), arm.weight > 0.0) {
             (true, false) => "does harm, no traffic",
-            (true, true) => "does harm, as all in play do",
+            (true, true) => "does harm, and so do all in play",
             (false, _) => "",
         };
         text.extend(["\nmetric ", &metric.name, &limit, "\n\n"]);
@@ -232,7 +232,7 @@ pub(super) fn harm(estimates: &v1::Estimates) -> String {
         let sentence = |arm: &v1::ArmEstimate| {
             let (label, mean) = (visible(&arm.label), number(arm.estimate.unwrap_or_default()));
             let what = if arm.weight > 0.0 {
-                "does harm, and has traffic as all in play do harm"
+                "does harm, and keeps its traffic, since all in play do harm"
             } else {
                 "does harm and gets no traffic"
             };

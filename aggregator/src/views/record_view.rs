@@ -138,8 +138,11 @@ impl RecordView {
             row("cost", format!("{} costs {cost} of each reward", label(*arm)));
         }
         for pause in &self.harm_pauses {
-            let again =
-                if pause.acknowledged { "resumed, not paused for that again" } else { "paused" };
+            let again = if pause.acknowledged {
+                "resumed; the same does not pause it again"
+            } else {
+                "paused"
+            };
             let (arm, metric) = (label(pause.arm), &pause.metric);
             row("harm", format!("{arm} was beyond the limit of {metric}: {again}"));
         }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 /// Parses a number of seconds, or a duration with units such as `1h`, `90 min` or `2days 12h`.
 pub(crate) fn seconds(text: &str) -> Result<u32, String> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
-        return text.parse().map_err(|_| "that is longer than any time here may be".to_owned());
+        return text.parse().map_err(|_| "that is too long".to_owned());
     }
     let duration = humantime::parse_duration(text).map_err(|error| {
         format!("{error}; a time is a number of seconds, or has units: 3600, 1h, 90m, 2d 12h")
@@ -17,7 +17,7 @@ pub(crate) fn seconds(text: &str) -> Result<u32, String> {
         return Err("a time has whole seconds".to_owned());
     }
     let seconds = u32::try_from(duration.as_secs());
-    seconds.map_err(|_| "that is longer than any time here may be".to_owned())
+    seconds.map_err(|_| "that is too long".to_owned())
 }
 
 /// Deserializes a duration from a file: a number, or text with units.

@@ -17,9 +17,10 @@ const BETA: f64 = 1.0;
 const DELTA: f64 = 0.001;
 
 const UNDECLARED: &str = "\
-in a trusted experiment the rewards of users reach this server, and are protected from everybody \
-else only. Say that this is so with --rewards-are-disclosed (`rewards_are_disclosed`: true); or \
-create an ordinary experiment, where rewards stay on devices, with `bandana experiment create`";
+in a trusted experiment, the rewards of users reach this server. They are protected from everybody \
+else, but not from the server. Declare that with --rewards-are-disclosed (`rewards_are_disclosed`: \
+true). Or create an ordinary experiment with `bandana experiment create`: there, rewards stay on \
+devices";
 
 /// What is said of a new trusted experiment. The names that pages use are those of the flags, with
 /// underscores.

@@ -26,7 +26,7 @@ pub enum ZcdpError {
         high: f64,
     },
     /// Too few arms or actions.
-    #[error("{count} arms; expected 2 to {max}")]
+    #[error("there are {count} arms; expected 2 to {max}")]
     Arms {
         /// Number of arms or actions.
         count: usize,
@@ -108,7 +108,7 @@ pub enum ZcdpError {
     #[error("no statistic is due; noise is given to one that is, once")]
     NothingDue,
     /// Noise of the wrong length.
-    #[error("{found} numbers of noise; expected {expected}")]
+    #[error("there are {found} numbers of noise; expected {expected}")]
     NoiseLength {
         /// The given length.
         found: usize,

@@ -155,9 +155,12 @@ impl Gateway {
         let keys = self.keys(relay.clone()).await?;
         let request = binary_request(method, &message.encode_to_vec(), app_key)?;
         let client = ClientRequest::from_encoded_config_list(keys.configurations());
-        let (sealed, waiting) = client
-            .and_then(|client| client.encapsulate(&request))
-            .map_err(|_| Status::failed_precondition("nothing can be sealed for these keys"))?;
+        let (sealed, waiting) =
+            client.and_then(|client| client.encapsulate(&request)).map_err(|_| {
+                Status::failed_precondition(
+                    "no request can be sealed for these keys of the gateway",
+                )
+            })?;
         let (head, sealed) = post(relay, sealed).await?;
         if head.status != StatusCode::OK {
             if is(&head.headers, PROBLEM_TYPE) {
@@ -168,7 +171,9 @@ impl Gateway {
             return Err(unanswered(&head.headers, head.status));
         }
         if !is(&head.headers, ANSWER_TYPE) {
-            return Err(Status::unavailable("the relay's answer is none of a gateway"));
+            return Err(Status::unavailable(
+                "the relay's answer is not one of a gateway; see whether its address is right",
+            ));
         }
         let answer = waiting.decapsulate(&sealed);
         let answer = answer.map_err(|_| Status::unavailable("the answer can't be opened"))?;
@@ -212,7 +217,7 @@ async fn post(mut relay: Channel, sealed: Vec<u8>) -> Result<(response::Parts, B
     let request = Request::post(PATH)
         .header(CONTENT_TYPE, REQUEST_TYPE)
         .body(Body::new(Full::<Bytes>::from(sealed)))
-        .map_err(|_| Status::internal("the request can't be made"))?;
+        .map_err(|_| Status::internal("the request can't be built"))?;
     let (head, body) = relay.call(request).await.map_err(not_reached)?.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|_| Status::unavailable("the relay's answer was cut off"))?;

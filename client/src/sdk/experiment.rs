@@ -401,7 +401,7 @@ pub enum DefaultReason {
     #[error("the user does not take part")]
     OptedOut,
     /// The operating system has no randomness.
-    #[error("the operating system has no randomness")]
+    #[error("the operating system's random source failed")]
     NoRandomness,
 }
 

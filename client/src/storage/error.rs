@@ -36,8 +36,8 @@ pub enum StorageError {
     },
     /// Another client has the directory, in this process or in another one.
     #[error(
-        "the directory {} is in use by another process, or by another client of this one; \
-         give each its own, or one of them the whole work",
+        "the directory {} is in use by another process, or by another client of this one; give \
+         each client a directory of its own, or use one client for all",
         path.display()
     )]
     InUse {
@@ -92,8 +92,8 @@ pub enum StorageError {
     /// The directory for disclosures belongs to a client.
     #[cfg(feature = "trusted")]
     #[error(
-        "the directory is a client's, it has its file `{file}`; give disclosures a directory of \
-         their own"
+        "the directory is a client's, since it has the file `{file}`; give disclosures a directory \
+         of their own"
     )]
     NotOfDisclosures {
         /// The name of a file of the client.

@@ -55,8 +55,8 @@ pub enum TrustedError {
     /// The server's day is not within one of the device's own, so the reward can't get a day. Send
     /// it again once the clocks agree.
     #[error(
-        "it is day {device} here and day {server} for the server; nothing was disclosed, and can \
-         be once they are at most one day apart"
+        "it is day {device} here and day {server} for the server, so nothing was disclosed; try \
+         again when they are at most one day apart"
     )]
     Day {
         /// The device's day (UTC).
@@ -85,7 +85,7 @@ pub enum TrustedError {
     /// again.
     #[error(
         "the disclosure came too late, and was refused for good: {message}; it may have counted \
-         before, don't disclose the reward again"
+         before, so don't disclose the reward again"
     )]
     Expired {
         /// The server's message.
@@ -100,8 +100,8 @@ pub enum TrustedError {
     /// The disclosure was kept for too long and was erased. If an attempt was made, it may have
     /// counted before: don't disclose the reward again.
     #[error(
-        "no server has told in {} days what became of the disclosure, so it was erased; it may \
-         have counted before, don't disclose the reward again",
+        "no server has said in {} days what became of the disclosure, so it was erased; it may \
+         have counted before, so don't disclose the reward again",
         days
     )]
     KeptTooLong {

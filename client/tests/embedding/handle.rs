@@ -96,7 +96,10 @@ fn only_what_the_app_accepts_is_asked_for() -> Result<(), Failure> {
     // A waiting thread is woken at once.
     let told = bandana.experiment(NAME)?.wait_until_ready(Duration::from_mins(1)).unwrap_err();
     assert_eq!(told.reason(), &reason);
-    assert!(told.to_string().contains("asks for an epsilon of 1; the app accepts 0.5"), "{told}");
+    assert!(
+        told.to_string().contains("asks for an epsilon of 1; the app accepts at most 0.5"),
+        "{told}"
+    );
     assert_eq!(bandana.status().statistics.answers_refused, 1);
     Ok(())
 }

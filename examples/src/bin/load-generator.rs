@@ -235,7 +235,8 @@ async fn open_loop(
 ) -> anyhow::Result<()> {
     anyhow::ensure!(
         arguments.server.is_empty() || arguments.rate.is_some(),
-        "what a running server takes is not known here: give the calls a second with --rate"
+        "this program does not know how many calls a running server takes; give the calls in a \
+         second with --rate"
     );
     let asked = (kind, arguments.rate);
     let measured = reference::open_loop(servers, program, asked, plan(arguments));

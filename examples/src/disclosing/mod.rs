@@ -145,7 +145,7 @@ async fn user(
     let arm = patiently(async || experiment.recommend_among(&actions).await).await?;
     let arm = usize::try_from(arm)?;
     let means = world.means(&actions);
-    let mean = *means.get(arm).context("the server recommends what there is not")?;
+    let mean = *means.get(arm).context("the server recommends an arm that does not exist")?;
     let reward = world.react(mean, &mut rng)?;
     let disclosure: Disclosure = match actions.get(arm) {
         Some(action) => experiment.disclosure_of(action.clone(), reward)?,

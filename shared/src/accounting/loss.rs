@@ -91,5 +91,5 @@ impl From<Epsilon> for PrivacyLoss {
 
 /// A number that is not a valid privacy loss.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
-#[error("a privacy loss of {0} nats; it must be 0 or more, and may be infinite")]
+#[error("the privacy loss is {0} nats; it must be 0 or more, and may be infinite")]
 pub struct PrivacyLossError(f64);

@@ -149,5 +149,8 @@ fn power(exponent: i32) -> f64 {
 
 /// A number of rounds too large for exact composition.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("{0} rounds; the exact composition takes at most 2^20, advanced composition any number")]
+#[error(
+    "there are {0} rounds, and the exact composition takes at most 2^20; use advanced composition, \
+     which takes any number"
+)]
 pub struct TooManyRounds(u64);

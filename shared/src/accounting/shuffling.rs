@@ -433,5 +433,5 @@ fn log_multiple(power: f64, delta: Delta) -> f64 {
 
 /// A number of reports for which there is no certificate.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("a batch of {0} honest reports; it must have 1 to {REPORTS_MAX}")]
+#[error("the batch has {0} honest reports; it must have 1 to {REPORTS_MAX}")]
 pub struct ShufflingError(u32);

@@ -197,7 +197,8 @@ pub enum ViewError {
     Form,
     /// The log that the app pins did not sign that it says this.
     #[error(
-        "the log that this app pins does not say this: it is another log, or this was made for one device"
+        "the log that this app pins does not say this; the server shows another log, or made this \
+         for one device"
     )]
     Other,
     /// Too few witnesses have seen it lately.

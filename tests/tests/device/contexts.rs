@@ -207,7 +207,7 @@ async fn a_server_refuses_what_a_private_context_does_not_go_with() -> anyhow::R
         SelectArmRequest { experiment_id: "kept".to_owned(), segment_values: Vec::new() };
     let refused = aggregator.device.select_arm(request_arm).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
-    assert!(refused.message().contains("only a device can choose"), "{}", refused.message());
+    assert!(refused.message().contains("the server can't choose arms"), "{}", refused.message());
 
     let sticky = v1::Sticky { until_weight_below: 0, report_days: 0 };
     let segmentation = v1::Segmentation {

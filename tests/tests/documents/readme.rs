@@ -150,7 +150,7 @@ async fn app(arguments: &[&str]) -> anyhow::Result<(String, String)> {
 async fn the_app_says_why_it_shows_its_default() -> anyhow::Result<()> {
     for (simulation, epsilon, why) in [
         (true, 1.0, "simulation mark"),
-        (false, 2.0, "asks for an epsilon of 2; the app accepts 1"),
+        (false, 2.0, "asks for an epsilon of 2; the app accepts at most 1"),
     ] {
         let mut aggregator = Aggregator::start(PROGRAMS[0].1).await?;
         let made = three_arms("button-colour");

@@ -207,7 +207,10 @@ async fn uploads_are_acknowledged_where_their_number_can_not_be_noted() -> anyho
         assert_eq!(u128::from(counted), number + 1);
         drop((device, operator));
         let log = server.stop().await?;
-        assert!(log.contains("what is acknowledged can't be noted beside the store"), "{log}");
+        assert!(
+            log.contains("the note beside the store of what is acknowledged can't be written"),
+            "{log}"
+        );
     }
     Ok(())
 }

@@ -297,7 +297,10 @@ async fn harm_is_told_as_it_is_and_is_neither_a_verdict_nor_an_alarm() -> anyhow
     aggregator.operator.refresh_policy(name).await?;
     assert_eq!(fetched(&mut aggregator, "guarded").await?.1, [0.0, 1.0]);
     let text = printed(&aggregator, &["estimate", "guarded"]).await?;
-    assert!(text.contains("y does harm, and has traffic as all in play do harm"), "{text}");
+    assert!(
+        text.contains("y does harm, and keeps its traffic, since all in play do harm"),
+        "{text}"
+    );
     assert!(!text.contains("no traffic"), "{text}");
     Ok(())
 }

@@ -374,7 +374,7 @@ async fn a_taken_port_is_told_with_the_flag_that_changes_it() -> anyhow::Result<
         let output = command.clean_environment().kill_on_drop(true).output().await?;
         let errors = String::from_utf8(output.stderr)?;
         assert_eq!(output.status.code(), Some(1), "{errors}");
-        let told = format!("can't listen on {address}, where another program does; choose another");
+        let told = format!("can't listen on {address}, which another program uses; choose another");
         for part in [&told, &format!("with {flag},"), section] {
             assert!(errors.contains(part), "{part:?} is not in: {errors}");
         }

@@ -312,14 +312,14 @@ async fn what_makes_no_sense_is_refused_and_costs_nothing() -> anyhow::Result<()
     };
     let status =
         server.curator.ask(gaussian).await.err().context("rho from a budget of epsilon")?;
-    ensure!(status.message().contains("budget is pure epsilon"), "{status}");
+    ensure!(status.message().contains("budget is in pure epsilon"), "{status}");
     let nothing = v1::SessionChoice { updates: 0, threshold: 10 };
     ensure!(server.curator.open_session(opening(nothing, 0.1)).await.is_err());
     let choice = v1::SessionChoice { updates: 3, threshold: 10 };
     let price = Some(open_session_request::Price::Rho(0.1));
     let of_rho = OpenSessionRequest { price, ..opening(choice, 0.1) };
     let status = server.curator.open_session(of_rho).await.err().context("rho from epsilon")?;
-    ensure!(status.message().contains("budget is pure epsilon"), "{status}");
+    ensure!(status.message().contains("budget is in pure epsilon"), "{status}");
     let free = OpenSessionRequest { price: None, ..opening(choice, 0.1) };
     let status = server.curator.open_session(free).await.err().context("a session for nothing")?;
     ensure!(status.message().contains("epsilon is 0"), "{status}");

@@ -201,7 +201,7 @@ async fn a_witness_signs_without_network() -> anyhow::Result<()> {
 
     let add = AddArmRequest { experiment_id: "offline".to_owned(), label: "black".to_owned() };
     aggregator.operator.add_arm(add).await?;
-    refused(submit(&signature), 1, &["is not one of offline, revision 2"])?;
+    refused(submit(&signature), 1, &["is not for offline, revision 2"])?;
     aggregator.process.stop().await
 }
 

@@ -67,7 +67,7 @@ async fn a_server_without_room_says_so_until_a_new_day_makes_room() -> anyhow::R
         let status = submit_one(&mut device, &experiment, TODAY, number).await?;
         assert_eq!(status, UploadStatus::Accepted);
     }
-    server.log_until("80% of the upload ids that can be remembered are").await?;
+    server.log_until("the server remembers 80% of the upload ids that it can").await?;
     assert!(!rings(&server).await?);
     for number in 8..10 {
         submit_one(&mut device, &experiment, TODAY, number).await?;

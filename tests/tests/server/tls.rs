@@ -260,6 +260,6 @@ async fn a_server_without_its_key_does_not_start() -> anyhow::Result<()> {
     std::fs::copy(files.path("ca.pem"), files.path("server.key"))?;
     let error = files.server(&[]).await.err().context("it starts")?;
     let error = format!("{error:#}");
-    assert!(error.contains("server.key") && error.contains("a private key in PEM"), "{error}");
+    assert!(error.contains("server.key") && error.contains("no private key in PEM"), "{error}");
     Ok(())
 }

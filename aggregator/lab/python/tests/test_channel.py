@@ -161,11 +161,11 @@ def test_shuffling_and_plans_invert_each_other() -> None:
     assert accounting.optimal(epsilon, reports, 1e-6) <= 4.0
     assert accounting.report_epsilon(1_000_000, 1e-6, accountant="basic") is None
     wrongs: list[tuple[Callable[[], float], str]] = [
-        (lambda: accounting.basic(-1.0, 1), "a privacy loss of -1"),
+        (lambda: accounting.basic(-1.0, 1), "the privacy loss is -1"),
         (lambda: accounting.optimal(1.0, 5, 1.5), "delta is 1.5"),
         (lambda: accounting.zcdp(-1.0, 0.1), "rho is -1"),
         (lambda: accounting.report_number(1.0, 1.0, accountant="vague"), "\"vague\": basic, "),
-        (lambda: accounting.shuffled(1.0, 0, 1e-6), "a batch of 0 honest reports"),
+        (lambda: accounting.shuffled(1.0, 0, 1e-6), "the batch has 0 honest reports"),
     ]
     for wrong, complaint in wrongs:
         with pytest.raises(ValueError, match=complaint):

@@ -333,7 +333,7 @@ def test_a_bandit_in_python_gives_the_rewards_of_its_draws() -> None:
         ({"attack": "lie"}, "no attack \"lie\": flip or stuff"),
         ({"delta": 2.0}, "delta is 2"),
         ({"by_batches": True, "served": True}, "both served and by_batches"),
-        ({"by_batches": True, "shuffle": 10}, "neither shuffled reports nor dishonest people"),
+        ({"by_batches": True, "shuffle": 10}, "no shuffled reports and no dishonest people"),
         ({"channel": lab.Channel("none")}, "a channel of devices"),
     ],
 )
@@ -445,7 +445,7 @@ print(told[-1:])
 def test_a_file_that_is_something_else_is_an_error_and_left_as_it_is(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.write_text("no trial\n")
-    with pytest.raises(ValueError, match="line 1, which is no trial"):
+    with pytest.raises(ValueError, match="line 1: this is not a trial"):
         study("ldp-ts").resume(notes)
     assert notes.read_text() == "no trial\n"
     with pytest.raises(OSError, match="the trials in"):

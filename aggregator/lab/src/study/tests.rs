@@ -264,5 +264,5 @@ fn by_batches_only_learners_with_weights_play_and_nobody_lies() {
     by_batches.contestants = these(&[StandardLearner::LdpTs]);
     by_batches.course.dishonest = 0.01;
     let error = by_batches.run(&stop, |_| {}).unwrap_err().to_string();
-    assert!(error.contains("neither shuffled reports nor dishonest"), "{error}");
+    assert!(error.contains("no shuffled reports and no dishonest"), "{error}");
 }

@@ -111,7 +111,7 @@ impl Lattice {
 #[non_exhaustive]
 pub enum LatticeError {
     /// The granularity is too fine.
-    #[error("a lattice of 2^-{0}; the finest is 2^-40")]
+    #[error("the lattice is 2^-{0}; the finest is 2^-40")]
     Bits(u32),
     /// The value is not a number, or too large.
     #[error("a value is not a number, or lies 2^62 or more lattice steps from 0; clamp it first")]

@@ -34,8 +34,8 @@ pub enum QueryError {
     },
     /// A Gaussian release from a budget of pure ε.
     #[error(
-        "the data set's budget is pure epsilon, which no Gaussian release keeps; pay with epsilon, \
-         or register a data set with a budget of rho"
+        "the data set's budget is in pure epsilon, and Gaussian noise can't keep that; pay with \
+         epsilon, or register a data set with a budget in rho"
     )]
     NotPure,
     /// A question that can't be paid for in ρ.
@@ -66,7 +66,10 @@ pub enum QueryError {
     #[error("there are no candidates to choose from")]
     NoCandidates,
     /// Different numbers of utilities and weights.
-    #[error("{candidates} candidates with {weights} weights; give each candidate one")]
+    #[error(
+        "there are {candidates} candidates and {weights} weights; give one weight for each \
+         candidate"
+    )]
     Weights {
         /// Number of candidates.
         candidates: usize,
@@ -130,7 +133,10 @@ pub enum QueryError {
         domain: String,
     },
     /// A predicate over a different universe.
-    #[error("a predicate over {found} cells was asked of a universe of {expected}")]
+    #[error(
+        "the predicate is about {found} cells, and the universe has {expected}; make it for the \
+         same columns"
+    )]
     OtherUniverse {
         /// Cells of the predicate's universe.
         found: usize,
@@ -154,8 +160,8 @@ pub enum QueryError {
     },
     /// A sum that may not fit its number.
     #[error(
-        "the sum of column {column} over {rows} rows may lie beyond 2^62, where no number of the \
-         answer goes; register the column in a coarser unit, or from another origin"
+        "the sum of column {column} over {rows} rows may lie beyond 2^62, more than an answer can \
+         hold; register the column in a coarser unit, or from another origin"
     )]
     SumTooLarge {
         /// The column.
@@ -182,8 +188,8 @@ pub enum QueryError {
     },
     /// Too many candidates to weigh.
     #[error(
-        "a synthetic database of {rows} rows over {cells} cells with {predicates} predicates is \
-         one of too many candidates to weigh; use fewer columns, rows or predicates"
+        "a synthetic database of {rows} rows over {cells} cells with {predicates} predicates has \
+         too many candidates to weigh; use fewer columns, rows or predicates"
     )]
     TooManyCandidates {
         /// Rows of the synthetic database.
@@ -210,8 +216,8 @@ pub enum QueryError {
     Dimensions(u32),
     /// A session without updates left.
     #[error(
-        "the session has used all of its {updates} updates and answers nothing more; open another \
-         one, with a higher threshold or more updates"
+        "the session has used all of its {updates} updates and answers no more; open another one \
+         with a higher threshold or more updates"
     )]
     SessionExhausted {
         /// Its total number of updates.

@@ -166,7 +166,7 @@ impl CuratorService {
             }
         }
         Err(Status::unavailable(
-            "other replicas are asked about this session all the time; ask again later",
+            "other replicas answer questions of this session all the time; ask again later",
         ))
     }
 

@@ -107,9 +107,9 @@ fn check_earlier(
                 let name = &record.name;
                 tracing::warn!(data_set = %name, error = explain(&error), "its file can't be compared");
                 return Err(Status::already_exists(format!(
-                    "an earlier version registered the data set {name:?}, which has as many rows; \
-                     its file {:?} is needed to tell whether they are the same, so put it back as it \
-                     was, and register again",
+                    "an earlier version registered the data set {name:?}, which has as many rows. \
+                     To tell whether the two are the same, the server needs its file {:?}; put it \
+                     back as it was, and register again",
                     record.file
                 )));
             }

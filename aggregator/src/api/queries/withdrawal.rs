@@ -58,7 +58,7 @@ impl CuratorService {
                 Err(error) => return Err(decline(&error)),
             }
         }
-        Err(Status::unavailable("the data set is asked all the time; withdraw it again later"))
+        Err(Status::unavailable("the data set answers questions all the time; withdraw it later"))
     }
 }
 

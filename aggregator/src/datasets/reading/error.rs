@@ -80,14 +80,14 @@ impl ReadError {
         match self {
             Self::Outside { column, .. } => format!(
                 "column {column:?} has something that was not declared; widen the column, or mend \
-                 the file. Where it is says the server's log"
+                 the file. The server's log says where it is"
             ),
             Self::Line { .. } | Self::Parquet { .. } => {
-                "the rows of the file can't be read as its headings say; mend the file. Where says \
-                 the server's log"
+                "the rows of the file do not fit its headings; mend the file. The server's log \
+                 says where"
                     .to_owned()
             }
-            Self::File(_) => "the file can't be read; why says the server's log".to_owned(),
+            Self::File(_) => "the file can't be read; the server's log says why".to_owned(),
             other => other.to_string(),
         }
     }

@@ -96,7 +96,7 @@ impl Experiments {
                     );
                 }
                 return Err(Status::unavailable(
-                    "the relay learns nothing of the experiment for now",
+                    "the relay can't ask the aggregator about the experiment now",
                 ));
             }
         };

@@ -129,8 +129,8 @@ pub enum ShuffleError {
     /// There is no store, and one is required.
     #[error(
         "there is no store of a relay in {}. If there should be one, see whether its disk is \
-         mounted: what devices were told is kept would be lost, and count twice. To make a new \
-         one, add --init", path.display()
+         mounted. With a new store, reports that the relay has taken would be lost, or count \
+         twice. To make a new one, add --init", path.display()
     )]
     Missing {
         /// The directory.

@@ -80,7 +80,8 @@ impl Progress {
             format!(
                 "what was acknowledged is missing: the store had come to {acknowledged}, and is at \
                  {self}. Its log was cut, overwritten or removed, or an older database was put in \
-                 its place. `bandana seal` takes what is there, if nothing better can be had"
+                 its place. Restore what is missing. If you can't, `bandana seal` takes what is \
+                 there"
             )
         })
     }
@@ -139,8 +140,8 @@ pub(crate) fn read(directory: &Path, id: StoreId) -> io::Result<Option<Progress>
     if progress.is_none() && !found.is_empty() {
         tracing::warn!(
             file = %path.display(),
-            "the file says nothing of this store: whether anything acknowledged is missing can't \
-             be told"
+            "the file does not tell about this store, so nobody can tell whether anything \
+             acknowledged is missing"
         );
     }
     Ok(progress)

@@ -185,8 +185,8 @@ impl EmbeddedStore {
         if doubtful {
             tracing::warn!(
                 %today,
-                "no upload is as new as the replay window: the window stays where it is until \
-                 one comes, in case the clock is wrong"
+                "no upload is as new as the replay window, so the clock may be wrong; the window \
+                 stays where it is until such an upload comes"
             );
         }
         doubtful

@@ -81,8 +81,8 @@ impl SqliteStore {
         if store.files.is_open_to_others(directory) {
             tracing::warn!(
                 directory = %directory.display(),
-                "others than the owner can read the store, which has rewards and keys that nobody \
-                 else may know: have `chmod 700` shut the directory"
+                "not only its owner can read the store, which has secret rewards and keys; shut \
+                 the directory with `chmod 700`"
             );
         }
         Ok(store)
@@ -378,8 +378,8 @@ pub fn seal_directory(directory: &Path) -> Result<(), StoreError> {
 fn cannot_note(error: &std::io::Error) {
     tracing::warn!(
         %error,
-        "what is acknowledged can't be noted beside the store: a log that is lost would not be \
-         missed"
+        "the note beside the store of what is acknowledged can't be written, so the loss of a log \
+         would not be noticed"
     );
 }
 

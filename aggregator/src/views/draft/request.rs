@@ -135,7 +135,8 @@ impl Draft {
             (None, None) => Ok(RewardKind::Binary),
             (None | Some(RewardKind::Categorical), Some(_)) => Ok(RewardKind::Categorical),
             (Some(RewardKind::Categorical), None) => Err(Failure::Incomplete(
-                "categorical rewards need --categories (`categories`), how many there are".into(),
+                "categorical rewards need --categories (`categories`), the number of categories"
+                    .into(),
             )),
             (Some(_), Some(_)) => Err(Failure::Refused(
                 "only categorical rewards have a number of categories; leave it out".into(),
@@ -147,7 +148,7 @@ impl Draft {
     fn learner(&self, kind: RewardKind) -> Result<Learner, Failure> {
         match (self.learner, self.goal, kind) {
             (Some(_), Some(_), _) => {
-                Err(Failure::Refused("a goal stands for a learner; leave one of them out".into()))
+                Err(Failure::Refused("a goal picks a learner; leave one of the two out".into()))
             }
             (None, None, _) if self.private_features.is_some() => Ok(Learner::Uniform),
             (None, Some(Goal::Decide), RewardKind::Categorical) => Err(Failure::Refused(

@@ -36,8 +36,7 @@ impl Draft {
         let low = self.reward_low.unwrap_or(0.0);
         let high = self.reward_high.unwrap_or(1.0);
         let known = read(&text, (low, high), self.gain());
-        let known = known
-            .with_context(|| format!("{} does not say what is known of arms", path.display()))?;
+        let known = known.with_context(|| format!("{} is not a file of priors", path.display()))?;
         let (mine, others): (Vec<Known>, Vec<Known>) =
             known.into_iter().partition(|one| self.arms.contains(&one.label));
         if mine.is_empty() {
@@ -75,7 +74,7 @@ impl Draft {
             });
             let (label, mean, worth) = parts.ok_or_else(|| {
                 Failure::Refused(format!(
-                    "{text:?} is no prior: write LABEL=MEAN:WORTH, such as green=0.12:500"
+                    "{text:?} is not a prior; write LABEL=MEAN:WORTH, such as green=0.12:500"
                 ))
             })?;
             Ok(ArmPrior { arm: self.labelled(label.trim())?, mean, worth })
@@ -111,7 +110,7 @@ pub(crate) fn labelled_cost(text: &str) -> Result<(&str, f64), Failure> {
     });
     parts.ok_or_else(|| {
         Failure::Refused(format!(
-            "{text:?} is no cost of an arm: write LABEL=COST, such as green=0.1"
+            "{text:?} is not the cost of an arm; write LABEL=COST, such as green=0.1"
         ))
     })
 }
@@ -142,7 +141,10 @@ fn read(csv: &str, (low, high): (f64, f64), gain: Option<f64>) -> anyhow::Result
             continue;
         }
         if !matches!(cell(estimand), "" | "mean_reward") {
-            bail!("line {line}: a prior is a mean reward, not one of {}", cell(estimand));
+            bail!(
+                "line {line}: a prior is a mean reward, and the estimand here is {}",
+                cell(estimand)
+            );
         }
         if cell(Some(mean)).is_empty() {
             continue;
@@ -150,7 +152,10 @@ fn read(csv: &str, (low, high): (f64, f64), gain: Option<f64>) -> anyhow::Result
         let number = |place: usize| {
             let text = cell(Some(place));
             text.parse::<f64>().ok().filter(|number| number.is_finite()).with_context(|| {
-                format!("line {line}: {text:?} is no number, as {} must be", &headings[place])
+                format!(
+                    "line {line}: {text:?} is not a number, and {} must be one",
+                    &headings[place]
+                )
             })
         };
         let (mut found, mut worth) = (number(mean)?, number(worth)?);
@@ -197,7 +202,7 @@ mod tests {
         assert_eq!(of(noisy).unwrap(), [known("green", 0.5, 100.0)]);
         for (text, complaint) in [
             ("arm,mean\ngreen,0.1\n", "worth or reports"),
-            ("arm,mean,worth\ngreen,x,1\n", "line 2: \"x\" is no number"),
+            ("arm,mean,worth\ngreen,x,1\n", "line 2: \"x\" is not a number"),
             ("label,reports,estimate,low,high\ngreen,9,-0.5,-1,0\n", "rewards there can be -1"),
             ("arm,mean,worth\ngreen,0,1\ngreen,0,1\n", "line 3: arm \"green\" has a line above"),
             ("arm,mean,worth,estimand\ngreen,0,1,frequencies\n", "line 2: a prior is a mean"),

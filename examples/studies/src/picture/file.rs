@@ -34,7 +34,7 @@ impl FromStr for PictureFile {
         let is_png = end.as_deref() == Some("png");
         ensure!(
             is_png || end.as_deref() == Some("svg"),
-            "a picture is SVG or PNG; give a file whose name ends in .svg or .png"
+            "a picture is SVG or PNG; name a file that ends in .svg or .png"
         );
         Ok(Self { path, is_png })
     }

@@ -164,7 +164,7 @@ pub(crate) async fn files_of_a_store_are_for_their_owner() -> anyhow::Result<()>
     fs::set_permissions(data.join(DATABASE), fs::Permissions::from_mode(0o644))?;
     fs::set_permissions(&data, fs::Permissions::from_mode(0o755))?;
     let log = WatchedServer::start(PROGRAM, &data, &[]).await?.stop().await?;
-    ensure!(log.contains("others than the owner can read the store"), "{log}");
+    ensure!(log.contains("not only its owner can read the store"), "{log}");
     Ok(())
 }
 

@@ -163,7 +163,7 @@ fn epsilons(arguments: &Arguments, delta: Delta) -> anyhow::Result<Vec<Epsilon>>
     };
     ensure!(
         !arguments.mechanism.iter().any(|name| name == "k-level"),
-        "a loss after shuffling is certified for bits only; give k-level an --epsilon"
+        "only bits have a certified loss after shuffling; give k-level an --epsilon"
     );
     let local = |nats: &f64| {
         let central = Guarantee::new(PrivacyLoss::new(*nats)?, delta);
