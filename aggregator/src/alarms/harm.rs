@@ -34,7 +34,7 @@ mod tests {
         assert_eq!(alarm(&[]), None);
         let told = |label: &str, hours| (label.to_owned(), Duration::from_hours(hours));
         let alarm = alarm(&[told("arm 1 (green)", 2), told("arm 2 (blue)", 5)]).unwrap();
-        assert!(alarm.message.contains("arm 1 (green), arm 2 (blue);"), "{}", alarm.message);
+        assert!(alarm.message.contains("arm 1 (green), arm 2 (blue)."), "{}", alarm.message);
         assert_eq!((alarm.age, alarm.seen), (Some(Duration::from_hours(5)), 2.0));
     }
 }

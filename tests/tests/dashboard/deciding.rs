@@ -176,7 +176,7 @@ pub(super) async fn a_limit_that_is_crossed_pauses_the_experiment_on_the_page() 
         report(&mut aggregator, &made, number, 0, &[(3, true); 1000]).await?;
         browser.until("document.getElementById('state').textContent === 'paused'").await?;
         let alarms = "document.getElementById('alarms').innerText";
-        browser.until(&format!("{alarms}.includes('guardrail-pause: paused by')")).await?;
+        browser.until(&format!("{alarms}.includes('guardrail-pause: a guardrail has paused')")).await?;
         browser
             .until(&format!("{record}.includes('long was beyond the limit of returned: paused')"))
             .await?;
@@ -187,7 +187,7 @@ pub(super) async fn a_limit_that_is_crossed_pauses_the_experiment_on_the_page() 
         browser.run(CLICK, &["#resume".into()]).await?;
         browser.until("document.getElementById('state').textContent === 'running'").await?;
         browser
-            .until(&format!("{record}.includes('resumed, and not paused for that again')"))
+            .until(&format!("{record}.includes('resumed; the same does not pause it again')"))
             .await?;
         fits(&browser, &id).await?;
     }

@@ -9,16 +9,16 @@ const STEPS = {
   pause: { title: "Pause", states: ["running"], done: "paused" },
   resume: { title: "Resume", states: ["paused"], done: "resumed" },
   stop: { title: "Stop…", states: ["draft", "running", "paused"], done: "stopped", isGrave: true },
-  archive: { title: "Archive", states: ["stopped"], archived: false, done: "archived: lists leave it out" },
-  unarchive: { title: "Unarchive", states: ["stopped"], archived: true, done: "in the lists again" },
+  archive: { title: "Archive", states: ["stopped"], archived: false, done: "archived, and hidden from lists" },
+  unarchive: { title: "Unarchive", states: ["stopped"], archived: true, done: "shown in lists again" },
   delete: { title: "Delete…", states: ["stopped"], done: "deleted", isGrave: true },
 };
 
 const PRIVATE = {
   path: "/api/experiments",
   copy: "#/new/from/",
-  stopping: " ends: reports that devices still hold are refused, and nothing starts it again. To refuse them for now, pause it.",
-  deleting: " goes for good, with its revisions, signatures and tallies. Its entries among the changes stay, and no experiment can have its name again.",
+  stopping: " ends for good: the server refuses reports that devices still hold, and you can’t start it again. To refuse reports only for now, pause it.",
+  deleting: " is deleted for good, with its revisions, signatures and tallies. Its entries in the audit log stay. You can’t use its name again.",
 };
 
 /** The buttons for an experiment, and what shows those that fit a state. Of another kind are its
@@ -68,7 +68,7 @@ export function actionsOf(id, { announce, signal }, { path, copy, stopping, dele
       button.hidden = !states.includes(now.state) || (archived ?? now.archived) !== now.archived;
     }
   };
-  const group = element("div", { class: "row", role: "group", "aria-label": "Conduct of the experiment" },
+  const group = element("div", { class: "row", role: "group", "aria-label": "Actions on the experiment" },
     ...buttons.values(), copy ? element("a", { id: "copy", class: "button", href: `${copy}${id}` }, "Copy…") : null);
   return { parts: [group, trouble, questions.stop, questions.delete], show };
 }

@@ -41,7 +41,7 @@ function ofMetric(metric, order) {
     [...COLUMNS, { title: "" }]);
   body.replaceChildren(...metric.arms.map((arm) => element("tr",
     { class: [arm.retired && "retired", isHarmful(arm) && "harmful"].filter(Boolean).join(" ") || undefined },
-    ...numbers(arm, order), element("td", {}, isHarmful(arm) ? (arm.weight > 0 ? "does harm, as all in play do" : "does harm, no traffic") : ""))));
+    ...numbers(arm, order), element("td", {}, isHarmful(arm) ? (arm.weight > 0 ? "does harm, and so do all in play" : "does harm, no traffic") : ""))));
   return frame;
 }
 
@@ -84,7 +84,7 @@ export function harms({ metrics = [] }) {
   return metrics.flatMap((metric) => metric.arms
     .filter((arm) => !arm.retired && metric.harmful_arms.includes(arm.arm))
     .map((arm) => element("p", { class: "harm" }, element("strong", {}, element("bdi", {}, visible(arm.label))),
-      arm.weight > 0 ? " does harm, and has traffic as all in play do harm" : " does harm and gets no traffic",
+      arm.weight > 0 ? " does harm, and keeps its traffic, since all in play do harm" : " does harm and gets no traffic",
       `: ${metric.name} is ${estimate(arm.estimate)}${limited(metric)}.`)));
 }
 

@@ -8,10 +8,10 @@ import { get, post } from "./server.js";
 const LEARNERS = [
   ["ldp-ts", "ldp-ts: Thompson sampling, to earn rewards"],
   ["top-two", "top-two: top-two Thompson sampling, to decide which arm is best"],
-  ["rand-ada-kl", "rand-ada-kl: less regret in the mean, without a proof"],
-  ["truncated-ts", "truncated-ts: Thompson sampling with a prior that is cut"],
+  ["rand-ada-kl", "rand-ada-kl: less regret on average, without a proof"],
+  ["truncated-ts", "truncated-ts: Thompson sampling with a truncated prior"],
   ["ldp-ucb", "ldp-ucb: upper confidence bounds, for comparison"],
-  ["uniform", "uniform: all arms alike, for measuring"],
+  ["uniform", "uniform: equal traffic for all arms, for measuring"],
 ];
 
 const MECHANISMS = [
@@ -64,19 +64,19 @@ export async function create({ main, signal, announce, ready }, from) {
   const simulation = check("simulation", "The users are simulated: their noise can be repeated, and protects nobody");
   const nonlinear = check("accept_nonlinear_estimand",
     "I know that the server learns the mean of g(reward), and may prefer an arm whose mean reward is lower");
-  const draft = check("draft", "Only make a draft: devices see nothing of it until it is started");
+  const draft = check("draft", "Only make a draft: devices see nothing of it until you start it");
   const curvature = field("Curvature", inputs.curvature, "-1 to 1, convex above 0");
-  const weight = field("Kept until it weighs less than", inputs.weight, "Share of the traffic, 0 to 1: those who have an arm with less draw another one");
-  const days = field("One report in so many days", inputs.days, "0 for one ever");
-  const categories = field("How many things", inputs.categories, "2 to 16. Apps report their numbers, from 0 on; estimates are the share of each, and all arms get the same traffic");
+  const weight = field("Kept until it weighs less than", inputs.weight, "Share of the traffic, 0 to 1. An installation whose arm has less draws another one");
+  const days = field("One report in this many days", inputs.days, "0 means one report ever");
+  const categories = field("Number of categories", inputs.categories, "2 to 16. A reaction is the number of its category, counted from 0. Estimates are the share of each category, and all arms get the same traffic");
   const levels = field("Levels", inputs.levels, "2 to 16: rewards are rounded to one of them, in a way that keeps the mean");
-  const windowDays = field("So many days", inputs.windowDays, "Counted back from the newest day with reports");
-  const discount = field("Each day counts so much of the next one", inputs.discount, "Between 0 and 1");
+  const windowDays = field("Number of days", inputs.windowDays, "Counted back from the newest day with reports");
+  const discount = field("A report counts this much of one from the day after", inputs.discount, "Between 0 and 1");
   const ends = element("div", { class: "row" }, field("Lowest", inputs.low), field("Highest", inputs.high));
   const curve = field("Curve", inputs.mechanism);
-  const fallback = field("Without a reaction", inputs.fallback, "What is reported then; the lowest, if this is left empty");
+  const fallback = field("Without a reaction", inputs.fallback, "The reward that is reported then. Empty: the lowest");
   const learner = field("Learner", inputs.learner);
-  const memory = field("Learns from", inputs.memory, "Where what users like changes; estimates are of all days in any case");
+  const memory = field("Learns from", inputs.memory, "For rewards that change over time. Estimates are of all days in any case");
   const trouble = element("div");
   const adapt = () => {
     const kind = inputs.kind.value;
@@ -125,30 +125,30 @@ export async function create({ main, signal, announce, ready }, from) {
   const more = element("details", { id: "more" }, element("summary", {}, "More: noise, timing, who takes part, learning"),
     element("fieldset", {}, element("legend", {}, "Noise"),
       curve, levels, curvature, nonlinear.row,
-      field("Shuffled in batches of", inputs.batch, "2 to 16384 reports of an arm, by a relay that shuffles: the server then sees no single report. bandana plan --shuffle chooses a size. Empty: not shuffled"),
+      field("Shuffled in batches of", inputs.batch, "2 to 16384 reports of one arm. A relay shuffles them, and the server sees no single report. bandana plan --shuffle chooses a size. Empty: not shuffled"),
       simulation.row),
     element("fieldset", {}, element("legend", {}, "Reactions"),
       fallback,
       field("Rewards out of range", inputs.outOfRange),
-      field("Random delay of reports, in seconds", inputs.delay, "At most so long: 0 to 604800; apps refuse less than 600 unless they say otherwise")),
+      field("Random delay of reports, in seconds", inputs.delay, "The longest delay: 0 to 604800. Apps refuse less than 600, unless they accept less")),
     element("fieldset", {}, element("legend", {}, "Who takes part"),
       field("An arm is", inputs.keeping), weight, days,
       field("Enrolled share", inputs.enrolment, "Share of the installations, above 0, at most 1; it can be changed later"),
-      field("Part of a layer", inputs.layer, "name:from-to, such as checkout:0-0.5; experiments with parts of one layer have no installation in common. Empty: none")),
+      field("Part of a layer", inputs.layer, "name:from-to, such as checkout:0-0.5. Two experiments with parts of one layer share no installation. Empty: none")),
     element("fieldset", {}, element("legend", {}, "What else is measured"),
-      field("Segments", inputs.segments, "name=value,value, such as platform=ios,android: a public property that apps agree to tell; more after a semicolon. Empty: none"),
-      field("Metrics", inputs.metrics, "One on a line: returned:0.1 for a yes or no that a tenth of the assignments report, minutes:0.1:0..60 for a number; with :at-most=0.3 or :at-least=5 an arm beyond that gets no traffic")),
+      field("Segments", inputs.segments, "A public property that apps agree to tell: name=value,value, such as platform=ios,android. Put a semicolon before the next one. Empty: none"),
+      field("Metrics", inputs.metrics, "One on each line: returned:0.1 is a yes or no that a tenth of the assignments report, minutes:0.1:0..60 is a number. With :at-most=0.3 or :at-least=5, an arm beyond the limit gets no traffic")),
     element("fieldset", {}, element("legend", {}, "Learning"),
       learner, memory, windowDays, discount,
       field("Floor weight", inputs.floor, "Least share of the traffic for every arm: 0 to 1 / number of arms"),
-      field("Burn-in, in reports", inputs.burnIn, "All arms get the same until each has so many reports"),
+      field("Burn-in, in reports", inputs.burnIn, "All arms get the same traffic until each has this many reports"),
       field("Holdout share", inputs.holdout, "Share of the traffic that is spread evenly, whatever the learner says: 0 to 1"),
-      field("Costs", inputs.costs, "arm=cost, one on a line, in the unit of the rewards: the learner weighs, and verdicts compare, rewards less costs"),
-      field("Known before", inputs.priors, "arm=mean:worth, one on a line: the mean reward that an arm had, and how many private reports tell as much; for the learner alone"),
-      field("Share of that which counts", inputs.priorDiscount, "Above 0, at most 1: users and app may have changed")));
+      field("Costs", inputs.costs, "arm=cost, one on each line, in the unit of the rewards. The learner and the verdicts use rewards less costs"),
+      field("Known before", inputs.priors, "arm=mean:worth, one on each line: the mean reward that an arm had, and how many private reports would tell as much. Only the learner uses it"),
+      field("Share of the worth that counts", inputs.priorDiscount, "Above 0, at most 1: users and app may have changed")));
   const form = element("form", { id: "create", onsubmit: submit, onchange: adapt },
     element("fieldset", {}, element("legend", {}, "1. What is it called?"),
-      field("Name", inputs.id, "1 to 64 of a-z, 0-9, “.”, “_” and “-”; apps ask for it")),
+      field("Name", inputs.id, "1 to 64 of the characters a-z, 0-9, “.”, “_” and “-”. Apps ask for the experiment by this name")),
     element("fieldset", {}, element("legend", {}, "2. What is tried?"),
       field("Arms", inputs.arms, "The label of each on a line of its own")),
     element("fieldset", {}, element("legend", {}, "3. What is a reaction?"),
@@ -162,7 +162,7 @@ export async function create({ main, signal, announce, ready }, from) {
   if (copied) prefill(inputs, simulation.input, copied);
   adapt();
   main.replaceChildren(element("h1", { tabindex: "-1", id: "create-title" }, "New experiment"),
-    ...(copied ? [element("p", { id: "copied", class: "note" }, `As ${copied.experiment_id} was created, under another name.`)] : []),
+    ...(copied ? [element("p", { id: "copied", class: "note" }, `The settings are those of ${copied.experiment_id}. Give the experiment another name.`)] : []),
     element("section", { "aria-labelledby": "create-title" }, form));
   ready();
   privacy.ask();

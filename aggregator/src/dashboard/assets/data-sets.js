@@ -30,7 +30,7 @@ export async function dataSets({ main, signal, ready }) {
   none.hidden = all.length > 0;
   main.replaceChildren(element("h1", { tabindex: "-1", id: "data-sets-title" }, "Data sets"),
     element("section", { "aria-labelledby": "data-sets-title" },
-      element("p", { class: "note" }, "Every question about rows costs a part of the budget, whoever asks; a budget does not grow again. Questions are asked, and what was paid for is listed, by bandana query."),
+      element("p", { class: "note" }, "Every question about rows costs a part of the budget, whoever asks. A budget never grows again. Ask questions and list payments with bandana query."),
       none, frame));
   ready();
 }

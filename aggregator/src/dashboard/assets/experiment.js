@@ -90,8 +90,8 @@ export async function experiment(context, id) {
 }
 
 const NOTES = {
-  draft: "Devices see nothing of a draft until it is started.",
-  paused: "Reports are refused for now, and devices keep them; after a pause as long as the replay window they are refused as expired. Arms are still given.",
+  draft: "Devices see nothing of a draft until you start it.",
+  paused: "The server refuses reports for now, and devices keep them. After a pause as long as the replay window, it refuses them as expired. Devices still get arms.",
   stopped: "It has ended. What was reported stays.",
 };
 

@@ -117,7 +117,7 @@ export async function experiments({ main, signal, announce, ready }) {
         if (!isPassing) throw error;
         main.replaceChildren(problem(`${error.message} Trying again.`));
       } else {
-        trouble.replaceChildren(problem(`${error.message} What is below is of earlier.`));
+        trouble.replaceChildren(problem(`${error.message} The list below is older.`));
       }
     }
     await pause(INTERVAL, AbortSignal.any([signal, waiting.signal]));
@@ -159,7 +159,7 @@ function filters() {
 function list(kind) {
   const { frame, body } = table(kind.id, kind.caption, kind.columns);
   const none = element("p", {}, ...kind.none);
-  const unmatched = element("p", { class: "note", hidden: true }, "None of them matches.");
+  const unmatched = element("p", { class: "note", hidden: true }, "No experiment matches.");
   const title = `${kind.id}-title`;
   const section = element("section", { "aria-labelledby": title },
     element("div", { class: "row" }, element("h2", { id: title }, kind.title),

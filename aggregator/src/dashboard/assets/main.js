@@ -65,7 +65,7 @@ async function show() {
     } else if (error instanceof ServerError) {
       main.replaceChildren(problem(error.message));
     } else {
-      main.replaceChildren(problem("The dashboard has a fault; the console has more."));
+      main.replaceChildren(problem("The dashboard has a fault. The browser’s console says more."));
       throw error;
     }
   }

@@ -45,15 +45,15 @@ export function presets(epsilon, arms, signal) {
   epsilon.addEventListener("input", mark);
   gap.addEventListener("input", ask);
   const parts = [list,
-    field("A difference worth finding, in percent", gap, "Between the best arm and the next, of the range of a reaction; the users above are until 95% confidence, in 9 of 10 experiments with even traffic"),
-    field("Epsilon", epsilon, "The same as a number, in nats for each report: smaller is more private, and takes more users. Apps refuse more than they accept.")];
+    field("A difference worth finding, in percent", gap, "Between the best arm and the next, as a share of the range of a reaction. The users above are until 95% confidence, in 9 of 10 experiments with even traffic"),
+    field("Epsilon", epsilon, "The same as a number, in nats for each report. A smaller one is more private, and takes more users. Apps refuse more than they accept.")];
   return { parts, ask };
 }
 
 function meaning({ name, epsilon, odds_factor: factor, probability_of_truth: truth, users }) {
   return [
     element("strong", {}, `${name[0].toUpperCase()}${name.slice(1)} (epsilon ${plain(epsilon)})`),
-    `: of yes or no, a report says what is true with a probability of ${percent(truth)}, so it changes the odds of a guess by a factor of ${factor.toFixed(1)} at most. `,
+    `: a report says the true yes or no with a probability of ${percent(truth)}. It changes the odds of a guess by a factor of ${factor.toFixed(1)} at most. `,
     element("span", { class: "users" }, users === null ? "Takes too many users to count." : `About ${count(Number(users.toPrecision(2)))} users.`),
   ];
 }

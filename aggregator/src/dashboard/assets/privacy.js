@@ -10,14 +10,14 @@ const MECHANISMS = {
 };
 
 const PROTECTED = [
-  "The reward of an assignment, and whether there was one: against everybody, this server included. It became one random bit, or one of a few symbols, on the device.",
+  "The reward of an assignment, and whether there was one. It is protected from everybody, this server included: the device turns it into one random bit, or one of a few symbols.",
   "All rewards of an installation together: by the sum of the epsilons of its reports, up to the budget that its app has set.",
 ];
 
 const OPEN = [
   "That a device takes part, and how often: the server gets one report for each assignment.",
   "Which arm a report is about, and, up to the release delay, when.",
-  "The network address, unless something is in between. This server does not keep it.",
+  "The network address, unless a relay or a proxy is in between. This server does not keep it.",
 ];
 
 /** The section, and what brings it up to date. */
@@ -63,7 +63,7 @@ function rows({ experiment, estimates, curve, response }, share) {
     ["Rewards", `${rewards.kind}, ${plain(rewards.low)} to ${plain(rewards.high)}; without one, ${plain(rewards.default)} is reported`],
     ["Estimates", `of ${ESTIMANDS[estimates.estimand] ?? estimates.estimand}`],
     ["Manipulation gain", element("data", { value: String(estimates.manipulation_gain), id: "gain" }, plain(estimates.manipulation_gain)),
-      `: one dishonest ${what} moves a debiased sum by as much, however few there are`],
+      `: one dishonest ${what} moves a debiased sum by this much, however few there are`],
     ["Manipulation shift", share > 0
       ? `if ${percent(share)} of the reports are dishonest, estimates are at most ${plain(shift)} from what honest ones would show`
       : "none is assumed; set the share of dishonest reports above"],

@@ -35,7 +35,7 @@ export function record(id, { signal, announce }) {
       if (!signal.aborted) trouble.append(problem(error.message));
     }
   };
-  const harmField = field("When an arm is beyond a limit", inputs.harm, "A pause lasts until somebody resumes the experiment, and is not repeated for the same arm and metric");
+  const harmField = field("When an arm is beyond a limit", inputs.harm, "A pause lasts until you resume the experiment. The same arm and metric do not pause it again");
   const form = element("form", { id: "record-form", onsubmit: submit },
     field("Title", inputs.title), field("Hypothesis", inputs.hypothesis, "What is expected, and why"),
     field("Owner", inputs.owner, "Who answers for it"),
@@ -81,12 +81,12 @@ function described({ record, arms }) {
     ["Control arm", control && text(labelOf(arms, control))],
     ["On harm", record.on_harm === "pause" && "the experiment is paused"],
     ...record.harm_pauses.map(({ arm, metric, acknowledged }) => ["Harm", element("span", {},
-      text(labelOf(arms, arm)), ` was beyond the limit of ${metric}: `, acknowledged ? "resumed, and not paused for that again" : "paused")]),
+      text(labelOf(arms, arm)), ` was beyond the limit of ${metric}: `, acknowledged ? "resumed; the same does not pause it again" : "paused")]),
     ["Decision", decision && text(decision.decision)],
     ["Decided for", decision && decision.arm !== null && text(labelOf(arms, decision.arm))],
     ["Because", decision && text(decision.reason)],
   ].filter(([, value]) => value);
-  return rows.length ? facts(rows) : element("p", { class: "note" }, "Nothing has been written down: what it is for, who answers for it, what was decided.");
+  return rows.length ? facts(rows) : element("p", { class: "note" }, "Nobody has written down yet what it is for, who answers for it, or what was decided.");
 }
 
 function fill(inputs, { record, arms }) {

@@ -11,7 +11,7 @@ export function released({ signal }) {
   const figure = element("figure", {}, plot.place, caption);
   const means = table("means", "Released means, with their noise", [
     { title: "Arm", isNumber: true },
-    { title: "Mean", isNumber: true, hint: "with noise; missing where nothing was released, or an action was eliminated" },
+    { title: "Mean", isNumber: true, hint: "with noise; none if nothing was released, or the action was eliminated" },
     { title: "Rewards behind it", isNumber: true },
     { title: "Noise deviation", isNumber: true, hint: "standard deviation of the noise in the mean" },
     { title: "Action", isNumber: true },

@@ -10,14 +10,14 @@ export function signIn(main, wasRefused, signedIn) {
     spellcheck: "false", "aria-describedby": "token-note",
   });
   const trouble = element("div");
-  if (wasRefused) trouble.append(problem("This token is not valid, or not any more."));
+  if (wasRefused) trouble.append(problem("This token is not valid, or was revoked."));
   const submit = async (event) => {
     event.preventDefault();
     trouble.replaceChildren();
     const typed = input.value.trim();
     // Anything else can't be in a header.
     if (!/^[\x21-\x7e]+$/.test(typed)) {
-      trouble.append(problem("A token looks like bndn_ and letters, digits, - and _ after it."));
+      trouble.append(problem("A token is bndn_ with letters, digits, - and _ after it."));
       return;
     }
     token.set(typed);

@@ -7,7 +7,7 @@ import { visible } from "./text.js";
 
 const ALGORITHMS = [
   ["adac-ucb", "adac-ucb: arms, rewards of 0 to 1"],
-  ["lazy-release", "lazy-release: the same; a rule of our own, without a proof of its regret"],
+  ["lazy-release", "lazy-release: arms, rewards of 0 to 1; a rule of our own, without a proof of its regret"],
   ["adac-gope", "adac-gope: fixed actions, rewards of -1 to 1"],
   ["adac-oful", "adac-oful: actions that come with each recommendation, rewards of -1 to 1"],
 ];
@@ -39,7 +39,7 @@ export async function createTrusted({ main, signal, announce, ready }) {
   const rows = {
     arms: field("Arms", inputs.arms, "How many: 2 to 1024. They are known by their numbers, from 0 on."),
     beta: field("Beta", inputs.beta, "Exploration: 1 in the published experiments, more than 3 for the proof"),
-    actions: field("Actions", inputs.actions, "A vector on each line, its numbers with commas: norm at most 1. They are public."),
+    actions: field("Actions", inputs.actions, "One vector on each line, with commas between its numbers. Its norm is at most 1. Actions are public."),
     delta: field("Delta", inputs.delta, "Probability that the best action is eliminated"),
     dimension: field("Coordinates", inputs.dimension, "Of each action: 1 to 64"),
   };
@@ -72,14 +72,14 @@ export async function createTrusted({ main, signal, announce, ready }) {
   const form = element("form", { id: "create-trusted", onsubmit: submit, onchange: adapt },
     element("fieldset", {}, element("legend", {}, "Who sees rewards"),
       element("p", { class: "note" },
-        "In this kind of experiment users disclose their rewards to this server, which protects them from everybody else. In an ordinary ",
+        "In this kind of experiment, users disclose their rewards to this server. It protects them from everybody else. In an ordinary ",
         element("a", { href: "#/new" }, "new experiment"), " rewards stay on devices."),
       declaration.row),
     element("fieldset", {}, element("legend", {}, "What is tried"),
-      field("Name", inputs.experiment_id, "1 to 64 of a-z, 0-9, “.”, “_” and “-”; apps ask for it"),
+      field("Name", inputs.experiment_id, "1 to 64 of the characters a-z, 0-9, “.”, “_” and “-”. Apps ask for the experiment by this name"),
       field("Algorithm", inputs.algorithm), rows.arms, rows.actions, rows.dimension, rows.beta, rows.delta),
     element("fieldset", {}, element("legend", {}, "Privacy"),
-      field("Rho", inputs.rho, "What one reward costs at most: smaller is more private, and takes more rewards. k rewards of one person cost up to k² times as much. Apps refuse more than they agreed to.")),
+      field("Rho", inputs.rho, "What one reward costs at most. A smaller one is more private, and takes more rewards. k rewards of one person cost up to k² times as much. Apps refuse more than they agreed to.")),
     trouble,
     element("button", { type: "submit", class: "main" }, "Create"));
   adapt();

@@ -4,12 +4,12 @@ import { element, facts } from "./elements.js";
 import { count, plain } from "./text.js";
 
 const PROTECTED = [
-  "Each single reward, from everybody who sees what is recommended and what was released, this page included: whatever the reward was, all of that is nearly as likely.",
+  "Each single reward, from everybody who sees recommendations and releases, such as this page. Whatever the reward was, these are nearly as likely.",
   "It holds whatever users play, and whatever is known of all the others.",
 ];
 
 const OPEN = [
-  "Rewards, from this server: whoever runs it, or can read its store, can see those of which nothing was released yet, and every one as it comes.",
+  "Rewards, from this server. Whoever runs it, or can read its store, can see every reward as it comes, and those of which nothing was released yet.",
   "That somebody takes part, what was played, and when; and how many rewards there are.",
 ];
 

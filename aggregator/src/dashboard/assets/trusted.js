@@ -15,13 +15,13 @@ const INTERVAL = 2000;
 const PASSING = [0, 429, 503];
 
 const NOTES = {
-  paused: "Rewards are refused for now, and devices keep them; after a pause as long as the replay window they are refused as expired. What to play is still recommended.",
-  stopped: "It has ended. What was released stays, and goes on to be recommended by; all else was erased.",
+  paused: "The server refuses rewards for now, and devices keep them. After a pause as long as the replay window, it refuses them as expired. It still recommends what to play.",
+  stopped: "It has ended. What was released stays, and recommendations still follow it. All else was erased.",
 };
 
-const STOPPING = " ends: rewards of which nothing was released are erased, those that devices still hold are refused, and nothing starts it again. To refuse them for now, pause it.";
+const STOPPING = " ends for good: the server erases rewards of which nothing was released, refuses those that devices still hold, and you can’t start it again. To refuse rewards only for now, pause it.";
 
-const DELETING = " goes for good, with all that was released of it. Its entries among the changes stay, and no experiment can have its name again.";
+const DELETING = " is deleted for good, with all that was released of it. Its entries in the audit log stay. You can’t use its name again.";
 
 /** Shows the experiment, and keeps it up to date. */
 export async function trusted(context, id) {
