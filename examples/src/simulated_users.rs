@@ -40,11 +40,11 @@ use bandana_lab::instance::Instance;
 use bandana_lab::instance::largest;
 use bandana_studies::picture::PictureFile;
 
-/// Simulated users against a real aggregator, over real gRPC.
+/// Simulate users of a real aggregator, over real gRPC.
 #[derive(Debug, Parser)]
 #[command(name = "simulated-users", version)]
 struct Arguments {
-    /// Number of users; each makes one choice at each visit, and one report [default: 20000, or the
+    /// Number of users. Each makes one choice at each visit, and one report [default: 20000, or the
     /// impressions of the log].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     users: Option<u64>,
@@ -64,25 +64,26 @@ struct Arguments {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=500),
           conflicts_with = "shuffle")]
     visits: u32,
-    /// Groups of users of whom each likes other arms best, and that the server learns apart: 2 to 16.
+    /// Number of groups of users: 2 to 16. Each group likes other arms best, and the server learns
+    /// about each group apart.
     #[arg(long, value_parser = clap::value_parser!(u16).range(2..=16), conflicts_with = "shuffle")]
     segments: Option<u16>,
-    /// Metrics that are measured beside the rewards, by half of the reports.
+    /// Number of metrics beside the rewards. Half of the reports tell one of them.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=15), conflicts_with = "shuffle")]
     metrics: Option<u16>,
-    /// Who chooses the arms.
+    /// Which learner chooses the arms.
     #[arg(long, value_parser = learner(), default_value_t = Learner::LdpTs)]
     learner: Learner,
     /// Rewards of the arms, as CSV with the columns arm, label, reward (0 to 1)
     /// and count. Without it: the 20 arms of the LDP bandit papers.
     #[arg(long)]
     arms_file: Option<PathBuf>,
-    /// Replay a log of impressions: what an experiment would have learned from these users, and when.
-    /// CSV with the columns arm (a label) and reward (0 to 1), and, if there are any, segment and
-    /// timestamp; a row for each impression, in the order in which they came.
+    /// Replay a log of impressions: what would an experiment have learned from these users, and
+    /// when? CSV with the columns arm (a label) and reward (0 to 1), and, if you have them, segment
+    /// and timestamp. It has one row for each impression, in the order in which they came.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["arms_file", "segments", "metrics", "visits"])]
     log: Option<PathBuf>,
-    /// Everything random follows from it.
+    /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Users between two policies.
@@ -91,21 +92,21 @@ struct Arguments {
     /// Connections that the users share.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: u16,
-    /// Where the plot goes, as SVG or PNG by the end of its name.
+    /// File for the plot. It is SVG or PNG, by the end of its name.
     #[arg(long, value_name = "FILE", default_value = "simulated-users.svg")]
     plot: PictureFile,
-    /// Where the result goes as JSON.
+    /// File for the result as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Device service of a running aggregator, instead of one of our own.
+    /// Device service of a running aggregator. Without it, the program starts one.
     #[arg(long, requires = "operator_url")]
     server: Option<String>,
     /// Operator service of that aggregator.
     #[arg(long, requires = "server")]
     operator_url: Option<String>,
-    /// Experiment of that aggregator to take part in, instead of a new one; it goes on when
-    /// they are through. It must be made with --simulation, without an attribution window,
-    /// and with the arms of the users.
+    /// Experiment of that aggregator to take part in, instead of a new one. It goes on after the
+    /// run. Create it with --simulation, without an attribution window, and with the arms of the
+    /// users.
     #[arg(
         long,
         value_name = "ID",
@@ -114,12 +115,12 @@ struct Arguments {
         conflicts_with_all = ["epsilon", "mechanism", "curvature", "levels", "learner"],
     )]
     experiment: Option<ExperimentId>,
-    /// Let all users call through a relay, a third process, so that the aggregator learns no
+    /// Let all users call through a relay in a third process, so that the aggregator learns no
     /// address.
     #[arg(long, conflicts_with = "server")]
     relay: bool,
-    /// Let the relay shuffle the reports, and hand them on in batches of so many for an arm:
-    /// 2 to 16384.
+    /// Let the relay shuffle the reports, and hand them on in batches of this many of one arm: 2 to
+    /// 16384.
     #[arg(long, value_name = "REPORTS", requires = "relay")]
     shuffle: Option<u32>,
     #[command(flatten)]
@@ -127,7 +128,7 @@ struct Arguments {
     /// What both services of that aggregator are trusted by, where they are https.
     #[command(flatten)]
     tls: TlsSource,
-    /// Key of the app that the users have, for an aggregator that asks for one.
+    /// Key of the users' app, if the aggregator asks for one.
     #[arg(long, value_name = "KEY", value_parser = AppKey::new)]
     app_key: Option<AppKey>,
 }

@@ -330,7 +330,10 @@ mod tests {
         ] {
             let mut ucb = ucb(2, protection, memory);
             ucb.observe(0, reward(1.0)).unwrap();
-            assert_eq!(ucb.release(&[]).unwrap_err().to_string(), "0 numbers of noise; expected 1");
+            assert_eq!(
+                ucb.release(&[]).unwrap_err().to_string(),
+                "there are 0 numbers of noise; expected 1"
+            );
             ucb.release(&[1 << 14]).unwrap();
             assert_eq!(ucb.release(&[0]), Err(ZcdpError::NothingDue));
             ucb.observe(1, reward(0.0)).unwrap();

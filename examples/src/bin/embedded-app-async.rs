@@ -17,11 +17,11 @@ use bandana_examples::embedding::{
 };
 use clap::Parser;
 
-/// An app with Bandana in it, on a host with a tokio runtime.
+/// Play an app with Bandana in it, on a host with a tokio runtime.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Key of the app, for an aggregator that asks for one; ours does not.
+    /// Key of the app, if the aggregator asks for one. The one that this program starts does not.
     #[arg(long, value_name = "KEY", value_parser = AppKey::new)]
     app_key: Option<AppKey>,
 }
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Interval of polling for a policy, whose arrival has no notification.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// Number of readers of the app; the budget has room for more.
+/// Number of readers of the app. The budget has room for more.
 const READERS: u64 = 5;
 
 fn main() -> ExitCode {

@@ -29,18 +29,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Interval of polling for state without notifications.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// An app with Bandana in it: offline, online, restarted, out of budget, opted out.
+/// Play an app with Bandana in it: offline, online, restarted, out of budget, opted out.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Where app and server keep their files; must be new or empty. Without it: a
+    /// Directory for the files of app and server, which must be new or empty. Without it, a
     /// temporary directory.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Where the table goes as JSON.
+    /// File for the table as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Key of the app, for an aggregator that asks for one; ours does not.
+    /// Key of the app, if the aggregator asks for one. The one that this program starts does not.
     #[arg(long, value_name = "KEY", value_parser = AppKey::new)]
     app_key: Option<AppKey>,
 }

@@ -17,12 +17,12 @@ use clap::Parser;
 #[global_allocator]
 static ALLOCATOR: bandana_aggregator::Allocator = bandana_aggregator::Allocator;
 
-/// What a server costs, by what it serves.
+/// Measure what a server costs, by what it serves.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Database through which those of the sizes are made and removed, for replicas too; its user must be
-    /// allowed to. Without it: temporary directories.
+    /// Database through which the databases of the sizes are made and removed. Its user must be
+    /// allowed to do that. Replicas need it. Without it, temporary directories.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Numbers of experiments.
@@ -34,20 +34,20 @@ struct Arguments {
     /// Numbers of ids in the window.
     #[arg(long, value_delimiter = ',', default_values_t = [100_000, 1_000_000, 10_000_000])]
     ids: Vec<u64>,
-    /// Days of the window, with the middle one of the numbers of ids.
+    /// Numbers of days in the window, with the middle one of the numbers of ids.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 7, 30, 90, 365],
           value_parser = clap::value_parser!(u32).range(1..=365))]
     days: Vec<u32>,
-    /// Numbers of devices that stay connected beside the load.
+    /// Numbers of devices that stay connected during the load.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 8_000])]
     devices: Vec<usize>,
     /// Numbers of replicas on the database.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3, 4], requires = "store")]
     replicas: Vec<usize>,
-    /// How long uploads are made for each size, and how long nothing is done before.
+    /// How long the program makes uploads for each size, and how long it rests before.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
-    /// Where the costs go as JSON.
+    /// File for the costs as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
 }

@@ -31,89 +31,91 @@ const GRACE: Duration = Duration::from_secs(30);
 /// Uploads a second beside other work of the server.
 const STALLS_RATE: f64 = 2000.0;
 
-/// As many uploads as servers take, and how long each takes to be acknowledged.
+/// Make as many uploads as servers take, and measure how long each takes until it is acknowledged.
 #[derive(Debug, Parser)]
 #[command(version)]
 #[expect(clippy::struct_excessive_bools, reason = "options of a command line")]
 struct Arguments {
-    /// Device services of running servers that share their store. Without them: a server of
-    /// our own.
+    /// Device services of running servers that share a store. Without them, the program starts a
+    /// server of its own.
     #[arg(long, num_args = 1.., value_name = "URL", requires = "operator_url",
           conflicts_with_all = ["store", "data_dir"])]
     server: Vec<String>,
-    /// Operator service of one of them, where the experiment is created.
+    /// Operator service of one of them. The program creates the experiment there.
     #[arg(long, value_name = "URL", requires = "server")]
     operator_url: Option<String>,
-    /// Database for servers of our own.
+    /// Database for the servers that the program starts.
     #[arg(long, value_name = "URL", conflicts_with = "data_dir")]
     store: Option<String>,
-    /// How many of them.
+    /// How many servers the program starts.
     #[arg(long, default_value_t = 1, requires = "store", value_parser = clap::value_parser!(u16).range(1..=64))]
     replicas: u16,
-    /// Directory for a server of our own, which stays; without it: one that does not.
+    /// Directory for the server that the program starts. It stays. Without it, a temporary one.
     #[arg(long, value_name = "DIRECTORY")]
     data_dir: Option<PathBuf>,
-    /// Calls through a relay of our own to a server of our own.
+    /// Call through a relay. The program starts both the relay and the server.
     #[arg(long, conflicts_with_all = ["server", "store", "data_dir"])]
     relay: bool,
-    /// The program that servers of our own run, a `bandana` as it is installed say. Without it: this one,
+    /// The program to start as server, such as the installed `bandana`. Without it, this program,
     /// which has another allocator.
     #[arg(long, value_name = "FILE", conflicts_with = "server")]
     program: Option<PathBuf>,
-    /// Connections, shared out among the servers.
+    /// Number of connections, over all servers.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: u16,
-    /// Calls that are under way at the same time, on all connections together.
+    /// Calls at the same time, over all connections.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     in_flight: u16,
     /// Reports in each upload.
     #[arg(long, default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=REPORTS_PER_UPLOAD_MAX as i64))]
     reports_per_upload: u32,
-    /// How long uploads are made. Ctrl-C ends it earlier, with the result until then.
+    /// How long to make uploads. Ctrl-C ends it earlier and shows the result so far.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
-    /// Share of the calls whose answer is lost, 0 to 1.
+    /// Share of the calls whose answer gets lost, 0 to 1.
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     lose: f64,
-    /// Share of the acknowledged uploads that are sent again, 0 to 1.
+    /// Share of the acknowledged uploads to send again, 0 to 1.
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     repeat: f64,
-    /// Draws the connection of every call by lot.
+    /// Pick the connection of every call at random.
     #[arg(long)]
     wander: bool,
-    /// Compares kinds of calls with those of a bare server, in turns: rates for each second of the
-    /// processor, as ratios within a round. On a server of our own.
+    /// Compare kinds of calls with those of a bare server, in turns. The result is the ratio of
+    /// their rates, for each second of the processor, within a round. The program starts the
+    /// server.
     #[arg(long, group = "in_rounds",
           conflicts_with_all = ["server", "store", "relay", "lose", "repeat", "wander"])]
     reference: bool,
-    /// The kinds of calls that are compared, with commas between [default: all].
+    /// The kinds of calls to compare, with commas between them [default: all].
     #[arg(long, value_name = "CALLS", requires = "reference", value_delimiter = ',')]
     calls: Vec<Call>,
     /// Rounds of a comparison, or of other work.
     #[arg(long, default_value_t = 5, requires = "in_rounds", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// Makes this kind of call at a rate, whether or not others are answered, and tells the latencies
-    /// from the times at which the calls were due. On a server of our own, or on a running one at
-    /// `--rate`.
+    /// Make this kind of call at a fixed rate, whether or not others are answered. Latencies count
+    /// from the times at which calls were due. The program starts the server, unless you name a
+    /// running one and `--rate`.
     #[arg(long, value_name = "CALL", group = "at_a_rate",
           conflicts_with_all = ["reference", "store", "relay"])]
     open_loop: Option<Call>,
-    /// Makes uploads at a rate while the server has something else to do: backups, exports, policies and
-    /// designs, in turns; a round of each. On a server of our own.
+    /// Make uploads at a fixed rate while the server does something else: backups, exports,
+    /// policies and designs, one round of each in turn. The program starts the server.
     #[arg(long, groups = ["at_a_rate", "in_rounds"], conflicts_with_all = ["server", "store", "relay"])]
     stalls: bool,
-    /// Calls a second [default: half of what the server takes from one thread; beside other work: 2,000].
+    /// Calls per second [default: half of what the server takes from one thread; beside other work:
+    /// 2,000].
     #[arg(long, value_name = "CALLS", requires = "at_a_rate")]
     rate: Option<f64>,
-    /// Seed of what is drawn by lot.
+    /// Seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Directory on the disk of the store, for the reference. Without it: that of a server
-    /// of our own, or where temporary files are.
+    /// Directory on the disk of the store, for the reference. Without it, that of the server that
+    /// the program starts, or the one for temporary files.
     #[arg(long, value_name = "DIRECTORY")]
     disk: Option<PathBuf>,
-    /// Where the result goes as JSON.
+    /// File for the result as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
     #[command(flatten)]

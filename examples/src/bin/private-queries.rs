@@ -17,18 +17,18 @@ use bandana_studies::picture::PictureFile;
 use clap::Parser;
 use serde::Serialize;
 
-/// Private queries about people who trust the server.
+/// Ask private queries about people who trust the server.
 ///
-/// Invents people, gives them to a real aggregator in another process, asks it everything
-/// that there is to ask, and lets private multiplicative weights and noise on every answer
+/// The program invents people and gives them to a real aggregator in another process. It asks
+/// everything that there is to ask. Then private multiplicative weights and noise on every answer
 /// compete over many adaptive queries.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// People.
+    /// Number of people.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
     people: u32,
-    /// Queries of the contest.
+    /// Number of queries in the contest.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..))]
     queries: u64,
     /// Budget of each contestant.
@@ -37,19 +37,19 @@ struct Arguments {
     /// Most updates of the session.
     #[arg(long, default_value_t = 150)]
     updates: u32,
-    /// Its threshold, as a share of the people.
+    /// Threshold of the session, as a share of the people.
     #[arg(long, default_value_t = 0.025)]
     threshold: f64,
-    /// Sessions of each kind whose errors are compared with their promise.
+    /// Number of sessions of each kind. Their errors are compared with their promise.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     sessions: u32,
-    /// The people and the contest follow from it. The server's noise does not.
+    /// Seed of the people and of the contest. The server's noise does not follow from it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the plot goes, as SVG or PNG by the end of its name.
+    /// File for the plot. It is SVG or PNG, by the end of its name.
     #[arg(long, value_name = "FILE", default_value = "private-queries.svg")]
     plot: PictureFile,
-    /// Where the result goes as JSON.
+    /// File for the result as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -22,17 +22,17 @@ use bandana_shared::accounting::concentrated::Rho;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Simulated users who disclose their rewards to a real aggregator, over real gRPC.
+/// Simulate users who disclose their rewards to a real aggregator, over real gRPC.
 ///
-/// Each asks what to play, plays it, and discloses one reward; what the server says and shows is
-/// differentially private for each of them.
+/// Each user asks what to play, plays it, and discloses one reward. What the server says and shows
+/// is differentially private for each of them.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Who chooses.
+    /// Which algorithm recommends what to play.
     #[arg(long, value_enum, default_value_t = Algorithm::AdacUcb)]
     algorithm: Algorithm,
-    /// Number of users, and of rewards.
+    /// Number of users. Each discloses one reward.
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u64).range(1..))]
     users: u64,
     /// Users at the same time.
@@ -41,13 +41,14 @@ struct Arguments {
     /// What one reward costs at most in zero-concentrated differential privacy.
     #[arg(long, default_value_t = 0.5)]
     rho: f64,
-    /// What there is to play and how users react follow from it. The server's noise does not.
+    /// Seed of what there is to play and of how users react. The server's noise does not follow
+    /// from it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the result goes as JSON.
+    /// File for the result as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Device service of a running aggregator, instead of one of our own.
+    /// Device service of a running aggregator. Without it, the program starts one.
     #[arg(long, value_name = "URL", requires = "operator_url")]
     server: Option<String>,
     /// Operator service of that aggregator.

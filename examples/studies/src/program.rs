@@ -20,7 +20,7 @@ pub struct StudyOptions {
     /// Trials of each row of the result.
     #[arg(long, default_value_t = 50, value_parser = value_parser!(u32).range(1..))]
     trials: u32,
-    /// Everything random follows from it.
+    /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Threads.
@@ -29,7 +29,7 @@ pub struct StudyOptions {
     /// Where a plot goes, as SVG or PNG by the end of its name.
     #[arg(long, value_name = "FILE")]
     plot: Option<PictureFile>,
-    /// Where the result goes as JSON.
+    /// File for the result as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -176,7 +176,9 @@ pub(super) async fn a_limit_that_is_crossed_pauses_the_experiment_on_the_page() 
         report(&mut aggregator, &made, number, 0, &[(3, true); 1000]).await?;
         browser.until("document.getElementById('state').textContent === 'paused'").await?;
         let alarms = "document.getElementById('alarms').innerText";
-        browser.until(&format!("{alarms}.includes('guardrail-pause: a guardrail has paused')")).await?;
+        browser
+            .until(&format!("{alarms}.includes('guardrail-pause: a guardrail has paused')"))
+            .await?;
         browser
             .until(&format!("{record}.includes('long was beyond the limit of returned: paused')"))
             .await?;

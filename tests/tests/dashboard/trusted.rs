@@ -244,7 +244,10 @@ pub(super) async fn an_experiment_is_declared_shown_as_it_changes_paused_and_sto
     }
     browser.run("document.getElementById('stop').click()", &[]).await?;
     let question = browser.value("document.getElementById('stop-question').textContent").await?;
-    assert!(question.as_str().is_some_and(|text| text.contains("the server erases rewards")), "{question}");
+    assert!(
+        question.as_str().is_some_and(|text| text.contains("the server erases rewards")),
+        "{question}"
+    );
     browser.run("document.getElementById('stop-confirmed').click()", &[]).await?;
     browser.until(&is_state("stopped")).await?;
     let done = ["stop", "resume", "pause", "create"];

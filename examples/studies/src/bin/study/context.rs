@@ -8,12 +8,13 @@ use bandana_studies::contexts::{ContextStudy, ContextualArms};
 use bandana_studies::program::StudyOptions;
 use clap::Args;
 
-/// Private contexts, in simulation: the share of what contexts are worth that devices recover, which
-/// choose by them without telling.
+/// Simulate private contexts: devices choose by them without telling, and recover a share of what
+/// contexts are worth.
 ///
-/// Four arms, with 3 features and with 15: independent ones, as most of which matter little, correlated
-/// ones and seldom ones, and ones that don't matter. 0 is as good as the best arm for everybody, 100%
-/// the best arm in each context. Ctrl-C ends it with what is finished.
+/// There are four arms, with 3 features and with 15: independent ones, most of which matter little;
+/// correlated ones; seldom ones; and ones that don't matter. 0 is as good as the best arm for
+/// everybody, and 100% is the best arm in each context. Ctrl-C ends the study and shows what is
+/// finished.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Privacy loss bounds of one report, in nats.

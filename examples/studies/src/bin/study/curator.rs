@@ -10,13 +10,13 @@ use bandana_studies::program::StudyOptions;
 use bandana_zcdp::Protection;
 use clap::Args;
 
-/// Regret with a trusted curator, with and without privacy, in simulation.
+/// Simulate regret with a trusted curator, with and without privacy.
 ///
-/// The defaults are the settings of the published experiments. Ctrl-C ends it with what is
-/// finished.
+/// The defaults are the settings of the published experiments. Ctrl-C ends the study and shows what
+/// is finished.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Algorithms with commas; ratios are to the first one of the same setting.
+    /// Algorithms, with commas between them. Ratios are to the first one of the same setting.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "adac-ucb")]
     algorithm: Vec<Algorithm>,
     /// What a reward may cost, with commas; by default those of the published experiments: .1, .5

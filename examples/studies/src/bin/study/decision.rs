@@ -13,10 +13,10 @@ use bandana_studies::decision::trial::Setting;
 use bandana_studies::program::StudyOptions;
 use clap::Args;
 
-/// Users until a verdict which arm is best, in simulation.
+/// Simulate how many users it takes until a verdict which arm is best.
 ///
 /// Policies are computed as often as a server does, and the verdict is that of `bandana estimate`.
-/// Ctrl-C ends it with what is finished.
+/// Ctrl-C ends the study and shows what is finished.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// The arms, several with commas: two-arms and the names that study regret has, or a CSV file
@@ -26,13 +26,13 @@ pub(super) struct Arguments {
     /// Privacy loss bound of one report, in nats.
     #[arg(long, default_value_t = 1.0)]
     epsilon: f64,
-    /// Learners of servers with commas, or all.
+    /// Learners of servers, with commas between them, or all.
     #[arg(long, value_delimiter = ',', default_value = "uniform,ldp-ts,top-two")]
     learners: Vec<String>,
     /// Probability that a verdict is right, at least.
     #[arg(long, default_value_t = 0.95)]
     confidence: f64,
-    /// Users after whom a run ends without a verdict.
+    /// Number of users after whom a run ends without a verdict.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..))]
     horizon: u64,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use bandana_studies::program::exit_code;
 use clap::Parser;
 
-/// Studies of learners and of private mechanisms, in simulation.
+/// Study learners and private mechanisms, in simulation.
 #[derive(Debug, Parser)]
 #[command(name = "study", version)]
 enum Study {

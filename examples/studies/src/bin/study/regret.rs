@@ -18,10 +18,10 @@ use bandana_studies::program::StudyOptions;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
-/// Regret of learners on private bits, in simulation.
+/// Simulate the regret of learners on private bits.
 ///
-/// Rewards are the same for all learners of a study, and so is the noise for those with the
-/// same channel. Ctrl-C ends it with what is finished.
+/// Rewards are the same for all learners of a study, and so is the noise for those with the same
+/// channel. Ctrl-C ends the study and shows what is finished.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// The arms: paper-20, close-arms, variance-trap, exponential-trap, power-near-one,
@@ -42,18 +42,18 @@ pub(super) struct Arguments {
     /// Privacy loss bounds of one report, in nats, with commas.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     epsilon: Vec<f64>,
-    /// Reports of an arm that are shuffled, and seen only together: 1 to 16384.
+    /// Number of reports of an arm that are shuffled and seen only together: 1 to 16384.
     #[arg(long, value_name = "B", conflicts_with = "batch")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(REPORTS_MAX)))]
     shuffle: Option<u32>,
-    /// Privacy loss bounds of one report after shuffling, with commas; the largest epsilon that
-    /// keeps each is taken.
+    /// Privacy loss bounds of one report after shuffling, with commas between them. The study takes
+    /// the largest epsilon that keeps each.
     #[arg(long, value_delimiter = ',', requires = "shuffle", conflicts_with = "epsilon")]
     central_epsilon: Vec<f64>,
     /// The delta that comes with a privacy loss after shuffling.
     #[arg(long, requires = "shuffle", default_value_t = 1e-6)]
     delta: f64,
-    /// Learners with commas, or all; ratios are to the first.
+    /// Learners, with commas between them, or all. Ratios are to the first.
     #[arg(long, value_delimiter = ',', default_value = "ldp-ts,rand-ada-kl,ldp-ucb")]
     learners: Vec<String>,
     /// Rounds of a trial.
@@ -62,8 +62,8 @@ pub(super) struct Arguments {
     /// Reports that arrive together.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
-    /// Draw the arms of a batch from the weights that a server would serve at its start,
-    /// with nothing known of what is pending.
+    /// Draw the arms of a batch from the weights that a server would serve at its start. It knows
+    /// nothing of what is pending.
     #[arg(long)]
     served: bool,
     /// Draw the pulls and the reports of a batch as counts, which makes horizons of 10^8 rounds cheap:
@@ -74,7 +74,7 @@ pub(super) struct Arguments {
     /// Share of dishonest people.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     dishonest: f64,
-    /// What they do.
+    /// What dishonest people do.
     #[arg(long, default_value = "flip",
           value_parser = PossibleValuesParser::new(["flip", "stuff"]).try_map(|name| name.parse::<Attack>()))]
     attack: Attack,

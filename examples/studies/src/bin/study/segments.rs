@@ -9,17 +9,18 @@ use bandana_studies::program::StudyOptions;
 use bandana_studies::segments::{SegmentedArms, SegmentsStudy};
 use clap::Args;
 
-/// Users in segments, in simulation: regret per user, by how a learner uses the reports of the other
+/// Simulate users in segments: regret per user, by how a learner uses the reports of the other
 /// segments.
 ///
-/// Four arms in eight segments: where segments like other arms best, where they don't matter, and
-/// where they like everything more or less. Ctrl-C ends it with what is finished.
+/// There are four arms in eight segments: where segments like other arms best, where they don't
+/// matter, and where they like everything more or less. Ctrl-C ends the study and shows what is
+/// finished.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Privacy loss bound of one report, in nats.
     #[arg(long, default_value_t = 1.0)]
     epsilon: f64,
-    /// Who chooses the arms.
+    /// Which learner chooses the arms.
     #[arg(long, default_value = "ldp-ts")]
     learner: StandardLearner,
     /// Number of users.

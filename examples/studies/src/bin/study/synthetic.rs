@@ -12,9 +12,10 @@ use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_studies::synthetic::{Trial, csv, distances, from_csv, people, trial};
 use clap::Args;
 
-/// Synthetic tables of a census of fifteen columns: how far their marginals are off.
+/// Make synthetic tables of a census of fifteen columns, and measure how far their marginals are
+/// off.
 ///
-/// Single columns alone against marginals of two columns, at one price.
+/// The study compares single columns alone with marginals of two columns, at one price.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Number of people.
@@ -32,16 +33,16 @@ pub(super) struct Arguments {
     /// Tables of each kind.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     trials: u32,
-    /// Everything random follows from it.
+    /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the people go as CSV, for other programs.
+    /// File for the people as CSV, for other programs.
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Synthetic people of other programs, as CSV, compared instead.
+    /// File with synthetic people of other programs, as CSV, to compare instead.
     #[arg(long, value_name = "FILE")]
     compare: Vec<PathBuf>,
-    /// Where the result goes as JSON.
+    /// File for the result as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

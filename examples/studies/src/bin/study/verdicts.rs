@@ -7,15 +7,15 @@ use bandana_studies::verdicts::VerdictStudy;
 use bandana_studies::verdicts::instance::VerdictInstance;
 use clap::Args;
 
-/// Wrong verdicts where a learner moves traffic between groups and over time, and users until a verdict
-/// with even traffic, in simulation.
+/// Simulate wrong verdicts where a learner moves traffic between groups and over time, and count
+/// users until a verdict with even traffic.
 ///
-/// Policies are computed as often as a server does, and after each of them there is a look at verdict,
-/// lifts and guardrails as `bandana estimate` has them. The plot shows how the interval of an arm narrows.
-/// Ctrl-C ends it with what is finished.
+/// Policies are computed as often as a server does, and after each of them there is a look at
+/// verdict, lifts and guardrails as `bandana estimate` has them. The plot shows how the interval of
+/// an arm narrows. Ctrl-C ends the study and shows what is finished.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The instances whose names begin so [default: all].
+    /// Play only the instances whose names begin with this [default: all].
     #[arg(long, default_value = "")]
     instance: String,
     #[command(flatten)]

@@ -10,11 +10,11 @@ use bandana_studies::program::StudyOptions;
 use bandana_studies::visits::{Assignment, VisitsStudy};
 use clap::Args;
 
-/// Users who come back, in simulation: regret, changes of arm and privacy loss, by how devices
-/// assign arms.
+/// Simulate users who come back: regret, changes of arm and privacy loss, by how devices assign
+/// arms.
 ///
-/// Arms are drawn anew for each visit, with each visit reported or the first one only, or kept,
-/// with one report. Ctrl-C ends it with what is finished.
+/// Devices draw an arm anew for each visit, and report each visit or only the first one. Or they
+/// keep their arm, and report once. Ctrl-C ends the study and shows what is finished.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// The arms, as `study regret` has them.
@@ -23,10 +23,11 @@ pub(super) struct Arguments {
     /// Privacy loss bounds of one report, in nats, with commas.
     #[arg(long, value_delimiter = ',', default_value = "0.5")]
     epsilon: Vec<f64>,
-    /// The weights below which an arm is no longer kept, 0 to 1, with commas; 0: it always is.
+    /// Weights below which an arm is no longer kept, 0 to 1, with commas between them. With 0, it
+    /// is always kept.
     #[arg(long, value_delimiter = ',', default_value = "0,0.01")]
     until_weight_below: Vec<f64>,
-    /// Who chooses the arms.
+    /// Which learner chooses the arms.
     #[arg(long, default_value = "ldp-ts")]
     learner: StandardLearner,
     /// Number of users.
