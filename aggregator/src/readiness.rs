@@ -129,7 +129,7 @@ impl FewWatches {
             return Err(no_place("the connection watches the health already; end a watch first"));
         }
         let permit = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            no_place("as many watch the health as may; call `Check`, or watch again later")
+            no_place("too many watch the health; call `Check`, or watch again later")
         })?;
         Ok(WatchPlace { _of_connection: of_connection, _permit: permit })
     }

@@ -37,14 +37,18 @@ impl Admission {
     /// The status for a caller whose connection or app exceeds its rate.
     pub fn pass(&self) -> Result<(), Status> {
         self.check(Kind::Upload).map_err(|wait| {
-            exhausted("more uploads than the server takes; send the same bytes again later", wait)
+            exhausted(
+                "more uploads come than the server takes; send the same bytes again later",
+                wait,
+            )
         })
     }
 
     /// Admits one query.
     pub(super) fn ask(&self) -> Result<(), Status> {
-        self.check(Kind::Question)
-            .map_err(|wait| exhausted("more calls than the server answers; call again later", wait))
+        self.check(Kind::Question).map_err(|wait| {
+            exhausted("more calls come than the server answers; call again later", wait)
+        })
     }
 
     /// Waits until one upload may pass.

@@ -79,9 +79,10 @@ impl DeviceGates {
         };
         let peer = request.extensions().get::<Peer>();
         let calls = peer.map(|peer| Arc::clone(&peer.calls)).unwrap_or_default();
-        let place = self.places.take(calls).ok_or_else(|| {
-            exhausted("the server answers as many calls as it can; call again later", NO_PLACE_WAIT)
-        })?;
+        let place = self
+            .places
+            .take(calls)
+            .ok_or_else(|| exhausted("the server is busy; call again later", NO_PLACE_WAIT))?;
         let connection = peer.map(|peer| self.limiters(peer));
         let admission = Admission { app, connection, _place: Some(Arc::new(place)) };
         if QUESTIONS.contains(&request.uri().path()) {

@@ -99,7 +99,9 @@ impl BatchesService {
         };
         let tally = tally(opener, &batch.reports, (digest, arm)).await?;
         if tally == Tally::EMPTY {
-            return malformed("no report of the batch is about its experiment and arm".to_owned());
+            return malformed(
+                "none of the reports is about the experiment and arm of the batch".to_owned(),
+            );
         }
         let (day, tallies) = (Day::new(batch.day), vec![(arm, tally)]);
         let revision = specification.revision();

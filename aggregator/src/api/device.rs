@@ -253,7 +253,8 @@ impl DeviceService {
             return Ok(Err((UploadStatus::UnknownSpecification, message)));
         };
         if revision.specification.batch().is_some() {
-            let message = "reports of this experiment come in batches, from a relay that shuffles";
+            let message = "reports of this experiment must come in batches from a relay that \
+                           shuffles; send them to the relay";
             return Ok(Err((UploadStatus::Malformed, message.to_owned())));
         }
         // The specification defines the meaning of the upload's bits.

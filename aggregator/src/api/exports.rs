@@ -60,7 +60,10 @@ impl Exports {
     ) -> Result<impl Stream<Item = Result<v1::DailyTally, Status>> + Send + use<>, Status> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             exhausted(
-                format!("{EXPORTS_MAX} exports are under way, and there can't be more"),
+                format!(
+                    "{EXPORTS_MAX} exports are under way, the most that there can be; try again \
+                     later"
+                ),
                 NO_PLACE_WAIT,
             )
         })?;
@@ -113,7 +116,7 @@ fn pages(days: Vec<(Day, u64)>) -> Vec<Page> {
 }
 
 fn no_room() -> Status {
-    exhausted("the server holds as much for its callers as it may", NO_PLACE_WAIT)
+    exhausted("the server has no memory left for more calls", NO_PLACE_WAIT)
 }
 
 fn message(row: RevisionTally, channel: Channel) -> v1::DailyTally {

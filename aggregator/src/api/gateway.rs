@@ -205,7 +205,7 @@ fn not_opened(error: OpenError) -> Response<PageBody> {
 /// The answer to a request of which the body did not arrive.
 fn not_received(error: &ReceiveError<axum::Error>) -> Response<PageBody> {
     let ReceiveError::Broken(error) = error else {
-        return refusal(StatusCode::PAYLOAD_TOO_LARGE, "a sealed request is shorter\n");
+        return refusal(StatusCode::PAYLOAD_TOO_LARGE, "the sealed request is too long\n");
     };
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

@@ -54,7 +54,7 @@ impl TransparencyLog for LogService {
     ) -> Result<Response<ListEpochsResponse>, Status> {
         let none = || Status::unimplemented("this server keeps no public log");
         let (log, reader) = self.log.clone().ok_or_else(none)?;
-        let busy = "others read the log; ask again in a moment";
+        let busy = "too many others read the log now; ask again in a moment";
         let place = Arc::clone(&self.places).try_acquire_owned();
         let place = place.map_err(|_| exhausted(busy, NO_PLACE_WAIT))?;
         let ListEpochsRequest { first, limit } = request.into_inner();

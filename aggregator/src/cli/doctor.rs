@@ -145,7 +145,7 @@ pub(super) fn run(doctor: &Doctor) -> anyhow::Result<()> {
     match answer {
         Ok(answer) => doctor.examine(&answer, terms, &mut view),
         Err(status) => {
-            let says = format!("it answers {:?}: {}", status.code(), status.message());
+            let says = format!("the server answers {:?}: {}", status.code(), status.message());
             view.note("server", false, says);
         }
     }
@@ -207,7 +207,7 @@ impl Doctor {
         })?;
         let timed_out = || {
             Status::deadline_exceeded(format!(
-                "it has not answered within {} s",
+                "the server has not answered within {} s",
                 PATIENCE.as_secs()
             ))
         };
@@ -229,7 +229,7 @@ impl Doctor {
         (epsilon_max, budget, declared): (Epsilon, PrivacyLoss, Rewards),
         view: &mut DoctorView,
     ) {
-        view.note("server", true, "it is there, and gives the experiment");
+        view.note("server", true, "the server is there, and gives the experiment");
         let no_experiment = v1::Experiment::default();
         let experiment = answer.experiment.as_ref().unwrap_or(&no_experiment);
         let specification = match Specification::try_from(experiment) {
@@ -322,7 +322,8 @@ impl Doctor {
                 declared.is_ok_and(is_this)
             };
             let good = self.metrics.iter().any(|text| as_declared(&text));
-            let app = if good { "the app declares it" } else { "the app does not declare it so" };
+            let app =
+                if good { "the app declares it" } else { "the app does not declare it like this" };
             view.note("metrics", good, format!("{metric}; {app}"));
         }
         if let Some(context) = &measurement.context {
@@ -355,7 +356,11 @@ impl Doctor {
                 format!("a relay shuffles {} reports; the app must accept that", batch.get()),
             ),
             (None, true) => {
-                view.note("shuffling", false, "the app wants a relay to shuffle, and none does");
+                view.note(
+                    "shuffling",
+                    false,
+                    "the app accepts shuffled reports only, and no relay shuffles these",
+                );
             }
             (None, false) => {}
         }
@@ -384,8 +389,8 @@ impl Doctor {
 fn examine_budget(price: NanoNats, budget: PrivacyLoss, view: &mut DoctorView) {
     let (nats, all) = (price.get() as f64 / NanoNats::PER_NAT as f64, budget.get());
     let says = format!(
-        "a report costs {nats} nats, and the app's budget is {all}; a page's is {PAGE_BUDGET}, and \
-         another app's {APP_BUDGET}, unless they say otherwise"
+        "a report costs {nats} nats, and the app's budget is {all}; a page has {PAGE_BUDGET} and \
+         another app {APP_BUDGET}, unless they set another budget"
     );
     view.note("budget", price <= NanoNats::cap(budget), says);
 }
@@ -417,7 +422,7 @@ fn participation(participation: &Participation) -> String {
     let share = format!("{} of the installations", enrolment.share());
     let part = layer.as_ref().map_or(String::new(), |part| format!(", those in {part}"));
     let reports = match sticky {
-        None => "an arm for each assignment, each reported".to_owned(),
+        None => "a new arm for each assignment, and each is reported".to_owned(),
         Some(Sticky { report_days: 0, .. }) => "an arm is kept, and reported once".to_owned(),
         Some(Sticky { report_days, .. }) => {
             format!("an arm is kept, and reported once in {report_days} days")

@@ -54,13 +54,17 @@ fn place(effective: &Effective) -> Result<StorePlace, ConfigurationError> {
     let Some((text, origin)) = effective.find(&settings::STORE_URL) else {
         for setting in [&settings::STORE_CA, &settings::STORE_PASSWORD_FILE] {
             if effective.find(setting).is_some() {
-                return Err(problem(effective, setting, "makes sense with `url` only"));
+                return Err(problem(
+                    effective,
+                    setting,
+                    "is for `url` only; set `url`, or leave this out",
+                ));
             }
         }
         return effective.value(&settings::DATA_DIR).map(StorePlace::Directory);
     };
     if effective.find(&settings::DATA_DIR).is_some() {
-        let what = format!("`url` is set too, by {origin}; take one of them away");
+        let what = format!("`url` is set too, by {origin}; leave one of the two out");
         return Err(problem(effective, &settings::DATA_DIR, &what));
     }
     // The error does not repeat the text, which may contain a password.

@@ -187,7 +187,7 @@ fn a_store_is_a_directory_or_a_database_whose_password_nobody_sees() {
         "{said}"
     );
     let said = of("data_dir = \"x\"\nca = \"c\"").unwrap_err();
-    assert!(said.contains("ca: makes sense with `url` only"), "{said}");
+    assert!(said.contains("ca: is for `url` only"), "{said}");
     for bad in ["mysql://u:secret@db/x", "postgres://u:secret@db:99999/x", "secret"] {
         let said = of(&format!("url = {bad:?}")).unwrap_err();
         assert!(said.contains("[store] url: ") && !said.contains("secret"), "{said}");

@@ -57,8 +57,9 @@ struct Creation {
 
 /// Parses the body of a request to create an experiment.
 pub(super) fn creation(body: &[u8]) -> Result<CreateExperimentRequest, Refusal> {
-    let creation: Creation = serde_json::from_slice(body)
-        .map_err(|error| Refusal::invalid(format!("this is no new experiment: {error}")))?;
+    let creation: Creation = serde_json::from_slice(body).map_err(|error| {
+        Refusal::invalid(format!("this does not describe a new experiment: {error}"))
+    })?;
     let request = creation.experiment.request(creation.accept_nonlinear_estimand);
     let request = request.map_err(|error| Refusal::invalid(error.to_string()))?;
     Ok(CreateExperimentRequest { draft: creation.draft, ..request })
@@ -105,7 +106,7 @@ struct Decided {
 /// Parses the body of a request to write a record.
 pub(super) fn writing(body: &[u8], experiment_id: String) -> Result<SetRecordRequest, Refusal> {
     let writing: Writing = serde_json::from_slice(body)
-        .map_err(|error| Refusal::invalid(format!("this is no record: {error}")))?;
+        .map_err(|error| Refusal::invalid(format!("this does not describe a record: {error}")))?;
     let Writing { title, hypothesis, owner, tags, links, decision, .. } = writing;
     let texts = |texts: Option<Vec<String>>| texts.map(|texts| Texts { texts });
     let decision =

@@ -85,8 +85,9 @@ async fn create(
 
 /// Parses the body of a request to create a trusted experiment.
 pub(super) fn creation(body: &[u8]) -> Result<TrustedSpecification, Refusal> {
-    let draft: TrustedDraft = serde_json::from_slice(body)
-        .map_err(|error| Refusal::invalid(format!("this is no new trusted experiment: {error}")))?;
+    let draft: TrustedDraft = serde_json::from_slice(body).map_err(|error| {
+        Refusal::invalid(format!("this does not describe a new trusted experiment: {error}"))
+    })?;
     draft.request().map_err(|error| Refusal::invalid(error.to_string()))
 }
 

@@ -54,7 +54,8 @@ pub(super) async fn by_name(
 }
 
 fn elsewhere() -> Response {
-    let why = "without tokens, pages are for 127.0.0.1, [::1] and localhost only\n";
+    let why = "without tokens, pages are for 127.0.0.1, [::1] and localhost only; open one of \
+               these\n";
     (StatusCode::FORBIDDEN, why).into_response()
 }
 

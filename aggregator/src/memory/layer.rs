@@ -187,7 +187,7 @@ pub(super) fn broken_off() -> Status {
 
 /// The status of a call that found no room.
 pub(super) fn beyond_budget() -> Status {
-    exhausted("the server holds as much for its callers as it may; call again later", NO_ROOM_WAIT)
+    exhausted("the server has no memory left for more calls; call again later", NO_ROOM_WAIT)
 }
 
 impl<S, B> Service<Request<Body>> for Held<S>

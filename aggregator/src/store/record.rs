@@ -488,7 +488,7 @@ mod tests {
         for prior_discount in [f64::NAN, -0.5, 1.5, f64::INFINITY] {
             let request = CreateExperimentRequest { prior_discount, ..Default::default() };
             let refused = WrittenRecord::beginning(&request, &specification).unwrap_err();
-            assert!(refused.to_string().contains("above 0, at most 1"), "{prior_discount}");
+            assert!(refused.to_string().contains("above 0 and at most 1"), "{prior_discount}");
         }
     }
 

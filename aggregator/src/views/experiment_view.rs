@@ -106,7 +106,7 @@ impl ShuffledView {
     pub(super) fn describe(&self) -> String {
         format!(
             "{:.4} nats for each report, delta {:e}; {:.4} if a tenth of a batch colludes with the \
-             server, and as without shuffling if the relay does",
+             server. If the relay colludes, it is that of a report without shuffling",
             self.central_epsilon, self.delta, self.central_epsilon_with_colluders
         )
     }

@@ -76,7 +76,7 @@ impl ShufflerService {
                 SHARE_WAIT,
             )),
             Ok(Some(Verdict::Full)) => {
-                Err(exhausted("the relay keeps as many reports as it may", FULL_WAIT))
+                Err(exhausted("the relay has no room for more reports", FULL_WAIT))
             }
             Ok(Some(verdict)) => answer_to(verdict, self.clock.unix_seconds()),
             Err(NotKept::Full) => Err(exhausted("too many reports are waiting", NO_ROOM_WAIT)),
@@ -105,7 +105,7 @@ impl Shuffler for ShufflerService {
         }
         let opened = self.opener.open(sealed).await.map_err(|error| match error {
             OpenError::Sealed => not_for_this_relay(),
-            OpenError::Full => exhausted("the relay has as many to open as it can", NO_ROOM_WAIT),
+            OpenError::Full => exhausted("the relay is busy", NO_ROOM_WAIT),
             OpenError::Failed => Status::unavailable("the relay failed"),
         })?;
         let Some(envelope) = Envelope::from_bytes(&opened.request) else {

@@ -124,7 +124,7 @@ fn a_goal_stands_for_a_learner() {
     assert_eq!(learner(of("goal = \"decide\"")).unwrap(), v1::Learner::TopTwo);
     assert_eq!(learner(of("goal = \"earn\"")).unwrap(), v1::Learner::LdpTs);
     let both = learner(of("goal = \"decide\"\nlearner = \"uniform\"")).unwrap_err();
-    assert!(both.to_string().contains("one of them"), "{both}");
+    assert!(both.to_string().contains("leave one of the two out"), "{both}");
     assert!(learner(of("goal = \"decide\"\ncategories = 5")).is_err());
     assert_eq!(learner(of("goal = \"earn\"\ncategories = 5")).unwrap(), v1::Learner::Uniform);
     // A flag replaces the other setting of the file too.
