@@ -11,11 +11,17 @@ use crate::views::failure::Failure;
 use crate::views::table::terminal_columns;
 
 const FIELDS: &str = "\
-Fields with --json: entries, the newest first, each with number (greater than those of all earlier \
-entries), at_unix_seconds, caller (name of the token, or the SHA-256 of the certificate), action \
-(create, start, pause, resume, stop, add-arm, retire-arm, set-enrolment, set-record, add-signature, archive, unarchive or delete; \
-register-data-set, refuse-data-set or withdraw-data-set), experiment_id (or the data set), detail (for people). \
-Fields may be added; none changes its meaning.";
+Fields with --json:
+  entries: the newest first
+    number: greater than those of all earlier entries
+    at_unix_seconds
+    caller: name of the token, or the SHA-256 of the certificate
+    action: create, start, pause, resume, stop, add-arm, retire-arm, set-enrolment, set-record,
+      add-signature, archive, unarchive or delete; register-data-set, refuse-data-set or
+      withdraw-data-set
+    experiment_id: or the data set
+    detail: for people
+Later versions may add fields. No field changes its meaning.";
 
 /// Show who changed which experiment, newest change first.
 ///

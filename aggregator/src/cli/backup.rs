@@ -17,7 +17,7 @@ use crate::store::{Backup as Copying, BackupError, BackupProgress, Verification}
 use crate::views::failure::Failure;
 
 const FIELDS: &str = "\
-Fields with --json: file, bytes. Fields may be added; none changes its meaning.
+Fields with --json: file, bytes. Later versions may add fields. No field changes its meaning.
 
 To restore: put the file into an empty directory under the name bandana.sqlite3, and start a server \
 with that directory as --data-dir. Configuration, certificates, keys and the files of tokens and \

@@ -39,9 +39,15 @@ use crate::views::table::visible;
 /// experiment was stopped either: `bandana experiment show` shows that.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Fields with --json: experiment_id, takes_part, findings (check: server, specification, simulation, \
-epsilon, budget, rewards, segments, metrics, private-context, attribution-window, release-delay, shuffling, signatures, \
-participation, policy or clock; good; says). The exit code is 4 if a device would not take part.")]
+Fields with --json:
+  experiment_id, takes_part
+  findings: of each check
+    check: server, specification, simulation, epsilon, budget, rewards, segments, metrics,
+      private-context, attribution-window, release-delay, shuffling, signatures, participation,
+      policy or clock
+    good, says
+
+The exit code is 4 if a device would not take part.")]
 pub(super) struct Doctor {
     /// Id of the experiment.
     #[arg(value_name = "ID", value_parser = experiment_id)]

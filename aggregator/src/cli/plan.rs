@@ -29,12 +29,15 @@ use crate::views::failure::Failure;
 With a small floor weight, the numbers of users can be about twice too high: a learner gives the \
 other arms more than the floor until it knows the best one.
 
-Fields with --json: arms, epsilon, gap, confidence, floor_weight, typical_users (until certain in \
-at least half of all runs), users (in at least 90% of them), regret (expected up to there, in \
-rewards scaled to 0..=1, if every arm but the best has the floor weight), learner_regret (the \
-channel's asymptotic lower bound for as many users; learners without a floor weight, such as \
-ldp-ts, stay well below it, and may not be certain by then), order_breaking_share (share of \
-dishonest reports from which on the two best arms can be exchanged).
+Fields with --json:
+  arms, epsilon, gap, confidence, floor_weight
+  typical_users: until the best arm is certain in at least half of all runs
+  users: until it is certain in at least 90% of them
+  regret: expected up to there, in rewards scaled to 0..=1, if every arm but the best has the floor
+    weight
+  learner_regret: the channel's asymptotic lower bound for as many users. Learners without a floor
+    weight, such as ldp-ts, stay well below it, and may not be certain by then
+  order_breaking_share: share of dishonest reports that can exchange the two best arms
 
 --rate is the mean reward of the other arms. Without it, the forecast assumes that rewards vary \
 most, as they do around 1/2. Further from 1/2 it takes fewer users. A small epsilon makes that \
@@ -54,11 +57,17 @@ else. It collects reports of one arm and hands them on in batches. Everybody els
 many ones a batch has. The plan chooses the size of a batch and the epsilon of a report for the \
 least regret over --users. A larger batch hides more, but every arm must fill one before anything \
 is learned. Give a typical gap as --gap then, not the least. The numbers of users count whole \
-batches. Further fields are in shuffle: reports (in a batch), central_epsilon (of a report, seen \
-in its batch), delta, colluders (assumed, in thousandths), first_batches (users until every arm \
-has had a batch), regret (estimated over all users), unshuffled_users and unshuffled_regret (the \
-same with a report's epsilon at --central-epsilon, and no shuffling; no users if beyond all \
-bounds).")]
+batches.
+
+Further fields are in shuffle:
+  reports: in a batch
+  central_epsilon: of a report, seen in its batch
+  delta
+  colluders: assumed, in thousandths
+  first_batches: users until every arm has had a batch
+  regret: estimated over all users
+  unshuffled_users, unshuffled_regret: the same with a report's epsilon at --central-epsilon and no
+    shuffling; no users if they are beyond all bounds")]
 pub(super) struct Plan {
     /// Number of arms, 2 to 1024.
     #[arg(long, value_name = "NUMBER")]

@@ -10,15 +10,24 @@ use crate::views::table::{Side, Table, visible};
 
 /// Help text on the fields.
 pub(super) const FIELDS: &str = "\
-Fields with --json: store, sound, schema_version, oldest_day (a date by UTC, or null), checks \
-(each with name, examined and findings), findings (each with message and kind, tally or other; a \
-tally also with experiment_id, day, arm, reports and ones as they are stored, and expected_reports \
-and expected_ones as the uploads have it), findings_left_out, warnings (what was stored intact but \
-should not have been: experiments whose layers overlap). Fields may be added; none changes its \
-meaning.
+Fields with --json:
+  store, sound, schema_version
+  oldest_day: a date by UTC, or null
+  checks: of each check
+    name, examined, findings
+  findings: of each finding
+    message
+    kind: tally or other
+    A finding about a tally also has
+      experiment_id, day, arm
+      reports, ones: as they are stored
+      expected_reports, expected_ones: as the uploads have it
+  findings_left_out
+  warnings: what was stored intact but should not have been: experiments whose layers overlap
+Later versions may add fields. No field changes its meaning.
 
-Exit codes: 0 the store is in order, 6 it is damaged, 7 there is none, 5 its database can't be reached, 1 it can't \
-be read, 2 wrong command line.";
+Exit codes: 0 the store is in order, 6 it is damaged, 7 there is none, 5 its database can't be
+reached, 1 it can't be read, 2 wrong command line.";
 
 #[derive(Debug, Serialize)]
 pub(super) struct VerificationView {

@@ -15,28 +15,75 @@ use super::table::{Side, Table, visible};
 
 /// Help text on the fields.
 pub(crate) const FIELDS: &str = "\
-Fields with --json: experiment_id, estimand (mean_reward: in the units of the reward, \
-mean_curved_reward: the mean of g(reward), rewards scaled to 0..1, or frequencies: the share of \
-each category), reports, epsilon (in nats for each report), shuffled (as of `experiment show`), alpha, \
-manipulation_gain, best_arm (an index; null while none is best with confidence 1 - alpha), \
-lead (null, or of the arm with the largest estimate over the rival that is most in the way of a verdict: \
-arm, rival, difference, low, high, reports_left: further ones until best_arm is known if all stays as it \
-is, null: never, coverage: as of lifts), control_arm, holdout (null, or share: of the installations, reports, reports_of_others: of rewards, \
-mean, mean_of_others: null without reports, earned: the others' mean less that of the holdout, low, high: bounds \
-for it that hold at all times), lifts (of each other arm over the control arm: arm, difference, low, high: bounds \
-that hold for all pairs of arms at all times at once, relative: difference as a share of the control arm's \
-mean among the users of both, null unless that is above 0, relative_low, relative_high: bounds for \
-it, null unless that is certainly above 0, coverage: the share of the users that both arms were played to), summary (a sentence), policy_version (a string), arms (arm: its index, label, retired, reports, ones, estimate: null \
-without reports and for categories, low, high, weight: share of the traffic, manipulation_shift, cost: best_arm, lead and lifts are of rewards less it, \
-symbols: empty unless k-ary, else for each symbol count: reports that say it, frequency: its \
-debiased share among the true ones, low, high, meaning: of a reason for refusals, else null, coverage: the share of \
-the users that the estimate speaks for: it is the mean over all users, by segment, day and revision), segments \
-(segmentation, value, best_arm, lead: as above, with one error level for all segments, arms: as above, of the \
-installations with this value, with weight of their traffic), metrics (name, share: of the assignments that report it, low, high: of its range, \
-at_most, at_least: limits on its mean or null, arms: as above, harmful_arms: indices), features (research: \
-feature, scores: of each arm arm, reports, estimate: of the product of the level of the reward, from -1 to 1, \
-with the feature, low, high, score: what devices choose by; with them, arms are of those who explore), alarms (name, message, since_unix_seconds: null \
-if not known, threshold, seen: in the measure of the alarm). Fields may be added; none changes its meaning.";
+Fields with --json:
+  experiment_id
+  estimand: mean_reward (in the units of the reward), mean_curved_reward (the mean of g(reward),
+    rewards scaled to 0..1) or frequencies (the share of each category)
+  reports
+  epsilon: of each report, in nats
+  shuffled: as in `bandana experiment show`
+  alpha
+  manipulation_gain
+  best_arm: an index; null while no arm is best with confidence 1 - alpha
+  lead: null, or how far the arm with the largest estimate is ahead of the rival that is most in
+    the way of a verdict
+    arm, rival, difference, low, high
+    reports_left: further reports until best_arm is known, if all stays as it is; null: never
+    coverage: as in lifts
+  control_arm
+  holdout: null, or
+    share: of the installations
+    reports, reports_of_others: of rewards
+    mean, mean_of_others: null without reports
+    earned: the mean of the others less that of the holdout
+    low, high: bounds for earned that hold at all times
+  lifts: of each other arm over the control arm
+    arm, difference
+    low, high: bounds that hold for all pairs of arms at all times at once
+    relative: the difference as a share of the control arm's mean among the users of both; null
+      unless that mean is above 0
+    relative_low, relative_high: bounds for relative; null unless that mean is certainly above 0
+    coverage: the share of the users to whom both arms were played
+  summary: a sentence
+  policy_version: a string
+  arms: of each arm
+    arm: its index
+    label, retired, reports, ones
+    estimate: null without reports and for categories
+    low, high
+    weight: share of the traffic
+    manipulation_shift
+    cost: best_arm, lead and lifts compare rewards less costs
+    symbols: empty unless k-ary; for each symbol
+      count: reports that say it
+      frequency: its debiased share among the true ones
+      low, high
+      meaning: of a reason for refusals; else null
+    coverage: the share of the users for whom the estimate speaks; it is the mean over all users,
+      by segment, day and revision
+  segments: of each segment
+    segmentation, value
+    best_arm, lead: as above, with one error level for all segments
+    arms: as above, of the installations with this value; weight is of their traffic
+  metrics: of each metric
+    name
+    share: of the assignments that report it
+    low, high: of its range
+    at_most, at_least: limits on its mean, or null
+    arms: as above
+    harmful_arms: indices
+  features: of each feature of a private context (research); arms are then of those who explore
+    feature
+    scores: of each arm
+      arm, reports
+      estimate: of the level of the reward, from -1 to 1, times the feature
+      low, high
+      score: what devices choose by
+  alarms: of each alarm
+    name, message
+    since_unix_seconds: null if not known
+    threshold, seen: in the measure of the alarm
+Later versions may add fields. No field changes its meaning.";
 
 /// Stable JSON form of estimates.
 #[derive(Debug, Serialize)]

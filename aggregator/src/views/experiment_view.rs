@@ -22,28 +22,68 @@ use crate::central::shuffled;
 
 /// Help text on the fields.
 pub(crate) const FIELDS: &str = "\
-Fields with --json: experiment_id, revision, digest (hexadecimal), state (draft, running, \
-paused or stopped), learner (ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl, top-two or uniform), floor_weight, \
-window_days, discount_per_day (what the learner forgets; both null: nothing), burn_in_reports, \
-holdout_share, reports, \
-policy_version (a string: numbers of this size lose digits in some programs), simulation, epsilon, \
-certified_epsilon (both in nats for each report), mechanism (linear, quadratic, exponential, \
-randomized-response or k-ary), curvature (null unless quadratic), symbols (of a report; null \
-unless k-ary), rewards (kind: binary, bounded or categorical, low, high, out_of_range: refuse or \
-clamp, default), estimand (mean_reward, mean_curved_reward or frequencies), \
-attribution_window_seconds, release_delay_seconds_max, shuffled (null unless reports are: batch, \
-delta, central_epsilon: of a report among its batch, in nats, central_epsilon_with_colluders: the same if a tenth \
-of the batch colludes with the server), sticky (null if arms are drawn anew: until_weight_below, \
-report_days, 0: once), layer (null, or name, from, to), enrolment_share, segmentations (\
-name, values), metrics (name, kind, low, high, share: of the assignments that report it, at_most, \
-at_least: limits on its mean or null), holdout_group (share of the installations that are held \
-out), private_context (research; null, or features: name, true_share: of the assignments, \
-exploration_share: of them), arms (arm: its index, label, retired), signatures (public_key, \
-expires_at_unix_seconds), alarms (name, message, since_unix_seconds: null if not known, threshold, \
-seen: in the measure of the alarm), archived (whether lists leave it out), record (title, hypothesis, owner, tags, \
-links, decision: null, or decision, reason and arm, control_arm, on_harm: stop-arm or pause, harm_pauses: arm, metric, \
-unix_seconds, acknowledged: whether it was resumed since, priors: what the learner began with: arm, mean, worth: in \
-private reports, prior_discount: the share of that which counts, arm_costs: arm, cost). Fields may be added; none changes its meaning.";
+Fields with --json:
+  experiment_id, revision
+  digest: hexadecimal
+  state: draft, running, paused or stopped
+  learner: ldp-ts, ldp-ucb, truncated-ts, rand-ada-kl, top-two or uniform
+  floor_weight
+  window_days, discount_per_day: what the learner forgets; both are null if it forgets nothing
+  burn_in_reports, holdout_share, reports
+  policy_version: a string, since some programs lose digits of such large numbers
+  simulation
+  epsilon, certified_epsilon: of each report, in nats
+  mechanism: linear, quadratic, exponential, randomized-response or k-ary
+  curvature: null unless quadratic
+  symbols: of a report; null unless k-ary
+  rewards
+    kind: binary, bounded or categorical
+    low, high
+    out_of_range: refuse or clamp
+    default
+  estimand: mean_reward, mean_curved_reward or frequencies
+  attribution_window_seconds, release_delay_seconds_max
+  shuffled: null unless reports are shuffled
+    batch, delta
+    central_epsilon: of a report among its batch, in nats
+    central_epsilon_with_colluders: the same if a tenth of the batch colludes with the server
+  sticky: null if arms are drawn anew
+    until_weight_below
+    report_days: 0 means once
+  layer: null, or name, from, to
+  enrolment_share
+  segmentations: name, values
+  metrics: of each metric
+    name, kind, low, high
+    share: of the assignments that report it
+    at_most, at_least: limits on its mean, or null
+  holdout_group: share of the installations that are held out
+  private_context: null, or (research)
+    features: of each feature name, and true_share of the assignments
+    exploration_share: of the assignments
+  arms: of each arm
+    arm: its index
+    label, retired
+  signatures: public_key, expires_at_unix_seconds
+  alarms: of each alarm
+    name, message
+    since_unix_seconds: null if not known
+    threshold, seen: in the measure of the alarm
+  archived: whether lists leave it out
+  record
+    title, hypothesis, owner, tags, links
+    decision: null, or decision, reason and arm
+    control_arm
+    on_harm: stop-arm or pause
+    harm_pauses: of each pause
+      arm, metric, unix_seconds
+      acknowledged: whether the experiment was resumed since
+    priors: what the learner began with
+      arm, mean
+      worth: in private reports
+    prior_discount: the share of the worth that counts
+    arm_costs: arm, cost
+Later versions may add fields. No field changes its meaning.";
 
 /// Stable JSON form of an experiment.
 #[derive(Debug, Serialize)]

@@ -23,9 +23,13 @@ use crate::estimates::arm_mean;
 
 /// Help text on the fields.
 pub(crate) const FIELDS: &str = "\
-Fields with --over-time --json: experiment_id, estimand and alpha (as above), days (each day with reports: day: a \
-date, by UTC and the server's clock, reports: of rewards up to its end, arms: those that have reports by then, each with \
-arm, label, retired, reports, estimate, low, high and symbols, as above, from the reports of that day and of those before it).";
+Fields with --over-time --json:
+  experiment_id, estimand, alpha: as above
+  days: of each day with reports
+    day: a date, by UTC and the server's clock
+    reports: of rewards, up to the end of the day
+    arms: those that have reports by then, from the reports of that day and of those before it
+      arm, label, retired, reports, estimate, low, high, symbols: as above";
 
 /// Stable JSON form of estimates over time.
 #[derive(Debug, Serialize)]

@@ -8,15 +8,20 @@ use super::table::{Side, Table};
 use super::trusted_view::TrustedView;
 
 /// Help text on the fields.
-pub(crate) const FIELDS: &str = "Fields with --json: experiment_id, state, algorithm, rho, rewards \
-                                 (that count, released or not), releases, means (arm: number of \
-                                 the arm or action; mean: null when nothing of it was released, or \
-                                 it was eliminated before; rewards: those behind the mean; \
-                                 noise_deviation: the standard deviation of the noise in it; both \
-                                 null for adac-gope, whose means come from one estimate), \
-                                 parameter (of adac-oful, else null). All of this is released, \
-                                 with noise. Nobody can get the rewards themselves. Fields may be \
-                                 added; none changes its meaning.";
+pub(crate) const FIELDS: &str = "\
+Fields with --json:
+  experiment_id, state, algorithm, rho
+  rewards: those that count, released or not
+  releases
+  means: of each arm or action
+    arm: its number
+    mean: null if nothing of it was released, or if it was eliminated before
+    rewards: those behind the mean
+    noise_deviation: the standard deviation of the noise in the mean. This and rewards are null for
+      adac-gope, whose means come from one estimate
+  parameter: of adac-oful, else null
+All of this is released, with noise. Nobody can get the rewards themselves.
+Later versions may add fields. No field changes its meaning.";
 
 /// Stable JSON form of released statistics.
 #[derive(Debug, Serialize)]

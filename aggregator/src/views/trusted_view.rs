@@ -13,12 +13,24 @@ use super::table::{Side, Table};
 
 /// Help text on the fields.
 pub(crate) const FIELDS: &str = "\
-Fields with --json: experiment_id, state (running, paused or stopped), rewards_are_disclosed \
-(always true), rho (what one reward costs at most), algorithm (adac-ucb, adac-gope, adac-oful or \
-lazy-release), one_person (what 1, 10 and 300 rewards of one person cost together: rewards, rho, \
-and an epsilon for delta 1e-6), arms (adac-ucb, lazy-release), beta (adac-ucb), actions, delta (adac-gope), \
-dimension (adac-oful; what an algorithm does not have is null), reward_low, reward_high, rewards \
-(that count), releases (of statistics), archived (whether lists leave it out). Fields may be added; none changes its meaning.";
+Fields with --json:
+  experiment_id
+  state: running, paused or stopped
+  rewards_are_disclosed: always true
+  rho: what one reward costs at most
+  algorithm: adac-ucb, adac-gope, adac-oful or lazy-release
+  one_person: what 1, 10 and 300 rewards of one person cost together
+    rewards, rho
+    epsilon: for a delta of 1e-6
+  arms: of adac-ucb and lazy-release; null for the others
+  beta: of adac-ucb
+  actions, delta: of adac-gope
+  dimension: of adac-oful
+  reward_low, reward_high
+  rewards: those that count
+  releases: of statistics
+  archived: whether lists leave it out
+Later versions may add fields. No field changes its meaning.";
 
 /// Stable JSON form of a trusted experiment.
 #[derive(Debug, Serialize)]
