@@ -102,9 +102,7 @@ fn read_witnesses(path: &Path) -> Result<Vec<WitnessAddress>, LogError> {
         })?;
         let key: NoteKey = key.parse().map_err(|error| wrong(explain(&error)))?;
         if key.role() != Role::Witness {
-            return Err(wrong(
-                "this is the key of a log, and a witness has another one".to_owned(),
-            ));
+            return Err(wrong("this is the key of a log; give the key of a witness".to_owned()));
         }
         if witnesses.iter().any(|known| known.key == key) {
             return Err(wrong(format!("the witness {} is there twice", key.name())));

@@ -270,7 +270,7 @@ impl Refused {
     fn response(self) -> Response<PageBody> {
         let (status, text) = match self {
             Self::Malformed => {
-                (StatusCode::BAD_REQUEST, "this is no checkpoint to add\n".to_owned())
+                (StatusCode::BAD_REQUEST, "this is not a checkpoint to add\n".to_owned())
             }
             Self::Unknown => {
                 (StatusCode::NOT_FOUND, "this witness does not watch this log\n".to_owned())

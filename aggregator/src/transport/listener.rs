@@ -217,7 +217,7 @@ impl Listener {
             let connections = self.limits.connections;
             tracing::warn!(
                 connections,
-                "all connections are taken; further ones displace idle ones, or are closed"
+                "all connections are taken; further ones replace idle ones, or are closed"
             );
             *told = Some(Instant::now());
         }
