@@ -9,15 +9,15 @@ use thiserror::Error;
 /// What somebody may do with a token. One token can have several roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Role {
-    /// Sees experiments, estimates, exports, the audit log and metrics; changes nothing.
+    /// Sees experiments, estimates, exports, the audit log and metrics, and changes nothing.
     Viewer,
-    /// Sees what a viewer sees; creates and changes experiments.
+    /// Sees what a viewer sees, and creates and changes experiments.
     Experimenter,
-    /// Asks data sets and sessions; sees its own debits only.
+    /// Asks data sets and sessions, and sees its own debits only.
     Analyst,
     /// Registers data sets with their budgets, opens sessions, sees all debits.
     Custodian,
-    /// Hands in the batches of a relay that shuffles; nothing else.
+    /// Hands in the batches of a relay that shuffles, and nothing else.
     Relay,
     /// May do everything, and alone delete experiments.
     Administrator,

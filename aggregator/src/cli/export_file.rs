@@ -26,7 +26,7 @@ enum Format {
     Csv,
     /// A JSON array with an object for each record, which has the columns of the CSV.
     Json,
-    /// Apache Parquet, with typed columns; not to a terminal.
+    /// Apache Parquet, with typed columns, but not to a terminal.
     Parquet,
 }
 

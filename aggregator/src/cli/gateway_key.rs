@@ -58,7 +58,7 @@ pub(super) enum GatewayKeyCommand {
         #[arg(long, value_name = "DAYS",
               value_parser = clap::value_parser!(u32).range(1..=i64::from(SIGNATURE_DAYS_MAX)))]
         expires_days: u32,
-        /// File for the keys with all signatures; must not exist yet.
+        /// File for the keys with all signatures, which must not exist yet.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
         /// Do not ask for confirmation.

@@ -124,7 +124,8 @@ pub(super) struct Register {
     /// Name of the data set: 1 to 64 lower-case letters, digits and hyphens.
     #[arg(value_name = "NAME")]
     name: String,
-    /// File in the server's directory of data sets; CSV with headings, or Parquet if it ends in .parquet.
+    /// File in the server's directory of data sets. It is Parquet if its name ends in .parquet,
+    /// else CSV with headings.
     #[arg(long, value_name = "FILE")]
     file: String,
     /// A column and its values: `age:18..99` for integers, `city:Bonn|Ulm` for names.

@@ -32,7 +32,7 @@ pub(super) struct Record {
     /// They replace the present ones.
     #[arg(long = "link", value_name = "URL")]
     links: Vec<String>,
-    /// What was decided, on one line; needs --reason.
+    /// What was decided, on one line. It needs --reason.
     #[arg(long, value_name = "TEXT")]
     decision: Option<String>,
     /// Why it was decided: at most 4000 characters.

@@ -112,7 +112,7 @@ pub(super) struct RelayCommand {
     /// starts the relay: if the disk is not mounted, the relay would make a new, empty store.
     #[arg(long, requires = "shuffle")]
     init: bool,
-    /// Key of the relay, made by `bandana gateway-key generate`; apps pin its public half.
+    /// Key of the relay, made by `bandana gateway-key generate`. Apps pin its public half.
     #[arg(long, value_name = "FILE", env = "BANDANA_RELAY_SHUFFLE_KEY", requires = "shuffle")]
     shuffle_key: Option<PathBuf>,
     /// URL of the aggregator's service for operators, to which the relay hands batches.

@@ -54,7 +54,7 @@ enum Step {
     Export {
         #[command(flatten)]
         target: Target,
-        /// File for the bytes; must not exist yet.
+        /// File for the bytes, which must not exist yet.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
@@ -65,7 +65,7 @@ enum Step {
         /// File that `export` wrote.
         #[arg(long = "in", value_name = "FILE")]
         input: PathBuf,
-        /// File for the signature; must not exist yet.
+        /// File for the signature, which must not exist yet.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },

@@ -86,7 +86,7 @@ pub(super) enum Trusted {
         #[arg(long)]
         yes: bool,
     },
-    /// Show what was released: statistics with their noise, and counts. Nothing else can be shown.
+    /// Show what was released: statistics with their noise, and counts.
     #[command(after_long_help = released_view::FIELDS)]
     Released(Named),
     /// Write released statistics to a file.

@@ -49,7 +49,7 @@ pub(crate) struct TrustedDraft {
     /// Number of arms, 2 to 1024, for adac-ucb and lazy-release.
     #[arg(long, value_name = "NUMBER")]
     arms: Option<u32>,
-    /// Exploration of adac-ucb, above 0; the proof is for more than 3 [default: 1].
+    /// Exploration of adac-ucb, above 0. The proof is for more than 3 [default: 1].
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     beta: Option<f64>,
     /// Actions of adac-gope: 2 to 1024 vectors of norm at most 1 that span their space.
@@ -76,7 +76,7 @@ enum Name {
     AdacGope,
     /// Optimism, for actions that come with each recommendation, with rewards of -1 to 1.
     AdacOful,
-    /// Rand-AdaKL on seldom releases, for arms with rewards of 0 to 1; a rule of our own.
+    /// Rand-AdaKL on seldom releases, for arms with rewards of 0 to 1. It is a rule of our own.
     LazyRelease,
 }
 
