@@ -44,9 +44,8 @@ impl PublicLog {
         std::fs::create_dir(&folder)?;
         let key = async |role: &str| -> anyhow::Result<String> {
             let (name, out) = (format!("{role}.example/1"), text(&folder.join(role))?);
-            let made =
-                ["log-key", "generate", "--role", role, "--name", &name, "--out", &out].as_slice();
-            let (code, said) = run(&program, made).await?;
+            let made = ["log-key", "generate", "--role", role, "--name", &name, "--out", &out];
+            let (code, said) = run(&program, &made).await?;
             ensure!(code == Some(WELL), "{said}");
             Ok(said.lines().next().context("no key")?.to_owned())
         };
