@@ -82,7 +82,7 @@ fn no_address_has_more_than_its_share_of_a_batch_also_after_a_restart() {
     };
     let mut store = open(folder.path(), limits).unwrap();
     let accepted = Some(Verdict::Accepted);
-    let mut keep =
+    let keep =
         |store: &mut ReportStore, reports: &[_]| store.keep(reports, TODAY).unwrap().verdicts;
     let verdicts = keep(&mut store, &[of(1, 1), of(2, 1), of(3, 1), of(2, 1)]);
     assert_eq!(verdicts, [accepted, accepted, None, Some(Verdict::Duplicate)]);
