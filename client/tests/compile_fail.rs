@@ -15,10 +15,9 @@ fn rewards_and_noise_can_not_be_misused() {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let version = Command::new(rustc).arg("--version").output().unwrap().stdout;
     let version = String::from_utf8(version).unwrap();
-    let cases = trybuild::TestCases::new();
-    cases.pass("tests/compile_pass/*.rs");
     if version.starts_with(COMPILER) {
-        cases.compile_fail("tests/compile_fail/*.rs");
+        // Without a program that must compile, nothing is linked, and crates are only checked.
+        trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
     } else {
         eprintln!("not compared: the words kept are those of {COMPILER}, this is {version}");
     }

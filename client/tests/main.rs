@@ -7,3 +7,5 @@ mod compile_fail;
 mod device;
 mod documented;
 mod embedding;
+#[cfg(feature = "trusted")]
+mod intended;

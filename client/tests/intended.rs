@@ -1,5 +1,5 @@
 //! The correct forms of the programs in `compile_fail` compile, so those programs fail for their
-//! own reasons and not because a crate is missing.
+//! own reasons. It is compiled with all other tests: alone it would need every crate built once more.
 
 use bandana_client::trusted::{DisclosedReward, Disclosure, TrustedError, TrustedExperiment};
 use bandana_client::{Budget, Client, OsNoise, Privatizer, Reward, SeededNoise, SimulatedClient};
@@ -20,7 +20,8 @@ fn disclose(experiment: &TrustedExperiment) -> Result<Disclosure, TrustedError> 
 
 fn product(_: Client) {}
 
-fn main() {
+#[test]
+fn what_may_be_done_with_rewards_and_noise_compiles() {
     store(0.25);
     println!("{:?}", Reward::new(0.25));
     product(Client::new(Budget::UNLIMITED));
