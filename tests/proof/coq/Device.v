@@ -6,6 +6,21 @@ From Bandana Require Import Channel Growth Life.
 Import ListNotations.
 Open Scope Z_scope.
 
+(** The price of ε alone: nano-nats rounded up. "NanoNats::from_epsilon" *)
+Definition price_of (digits scale : Z) : Z := (digits * 1000000000 + (2 ^ scale - 1)) / 2 ^ scale.
+
+Lemma price_is_rounded_up digits scale :
+  0 <= scale -> (epsilon digits scale * 1000000000 <= IZR (price_of digits scale))%R.
+Proof.
+  intros Hs. pose proof (power_positive scale Hs) as positive. apply lt_IZR in positive as positive'.
+  unfold epsilon, price_of. set (p := (digits * 1000000000 + (2 ^ scale - 1)) / 2 ^ scale).
+  assert (up : digits * 1000000000 <= p * 2 ^ scale).
+  { pose proof (Z.mul_succ_div_gt (digits * 1000000000 + (2 ^ scale - 1)) (2 ^ scale) positive'). fold p in H. lia. }
+  apply IZR_le in up. rewrite !mult_IZR in up. apply Rmult_le_reg_r with (IZR (2 ^ scale)); [assumption|].
+  replace (IZR digits / IZR (2 ^ scale) * 1000000000 * IZR (2 ^ scale))%R with (IZR digits * 1000000000)%R
+    by (field; lra). exact up.
+Qed.
+
 Section Device.
 Context {Reward : Type}.
 
@@ -73,7 +88,7 @@ Proof.
   - intros r. assert (words = 18446744073709551616) as -> by (vm_compute; reflexivity).
     unfold threshold, floor. assert (words = 18446744073709551616) as -> by (vm_compute; reflexivity). lia.
   - intros r u v _ _. apply Z.ltb_lt.
-  - unfold epsilon. change (2 ^ 52) with 4503599627370496. lra.
+  - exact (price_is_rounded_up (2 ^ 52) 52 ltac:(lia)).
 Qed.
 
 (** A budget of one report a day, and a life of two days. Each report is drawn, written to the disk, and

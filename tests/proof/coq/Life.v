@@ -39,9 +39,8 @@ Qed.
 
 (** ** The ledger: client/src/ledger.rs *)
 
-(** The numbers in the code end at 2^64 - 1, and a cap of 2^64 - 1 means that there is none. A sum that has
-    ended there is above every other cap. So it admits nothing, as the true sum would. Here sums have no end.
-    [today] is 0 before any day is heard, as in the code. *)
+(** Sums have no end here. In the code they end at 2^64 - 1: see [what_ends_admits_less]. A cap of 2^64 - 1 means
+    there that there is none. [today] is 0 before any day is heard, as in the code. *)
 Record Ledger := { lifetime : Z; undated : Z; days : list (Z * Z); today : Z }.
 
 Record Budget := { window : Z; window_days : Z; lifetime_cap : Z }.
@@ -297,6 +296,20 @@ Proof.
   revert i. induction xs as [|e xs IH]; intros [|i]; simpl; try discriminate.
   - intros [= ->] [<-|H]; auto.
   - intros Hi [<-|H]; [auto|]. destruct (IH i Hi H); auto.
+Qed.
+
+(** A sum that ends at 2^64 - 1 admits nothing that the true one would not, whatever the cap is below that. *)
+Lemma what_ends_admits_less amounts price cap :
+  (forall a, In a amounts -> 0 <= a) -> 0 <= price -> cap < 2 ^ 64 - 1 ->
+  fold_right (fun a sum => Z.min (a + sum) (2 ^ 64 - 1)) 0 amounts + price <= cap ->
+  total (fun a => a) amounts + price <= cap.
+Proof.
+  intros Hall Hp Hcap Hsum.
+  assert (ends : fold_right (fun a sum => Z.min (a + sum) (2 ^ 64 - 1)) 0 amounts =
+    Z.min (total (fun a => a) amounts) (2 ^ 64 - 1)); [|lia].
+  clear Hsum. induction amounts as [|a amounts IH]; [reflexivity|]. cbn [fold_right]. rewrite total_cons, IH.
+  - pose proof (Hall a (or_introl eq_refl)). lia.
+  - intros b Hb. apply Hall. right. exact Hb.
 Qed.
 
 (** ** Composition *)

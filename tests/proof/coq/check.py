@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks the Coq proofs in `coq`: from the solver's theorems to the privacy of a device's whole life.
+"""Checks the Coq proofs: from the solver's theorems to the privacy of a device's whole life.
 
-    check_coq.py             compiles and checks them, with the axioms that they may use
-    check_coq.py --mutants   changes them in one place at a time, and requires that a proof fails
+    check.py             compiles and checks them, with the axioms that they may use
+    check.py --mutants   changes them in one place at a time, and requires that a proof fails
 
 A proof is compiled by `coqc` and checked again by `coqchk`, which is a program of its own. The library of Coq is
-taken as it was installed. The main theorems use the axioms in `coq/axioms.txt`, and no other. What the proofs
-quote of the sources must be there: names of the solver's theorems, and functions of the client.
+taken as it was installed. The main theorems use the axioms in `axioms.txt`, and no other. What the proofs quote
+of the sources must be there: names of the solver's theorems, and functions of the client.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-SOURCES = HERE / "coq"
+SOURCES = Path(__file__).resolve().parent
+ROOT = SOURCES.parents[2]
 # In the order in which they need each other.
 MODULES = ("Channel", "Growth", "Life", "Device")
 THEOREMS = (
@@ -32,9 +31,11 @@ THEOREMS = (
     "Channel.law_total",
     "Growth.growth_is_below",
     "Growth.verified",
+    "Life.what_ends_admits_less",
     "Life.chance_total",
     "Life.window_is_private",
     "Life.lifetime_is_private",
+    "Device.price_is_rounded_up",
     "Device.bit_mechanism",
     "Device.kary_mechanism",
     "Device.premises_can_be_met",
@@ -88,9 +89,11 @@ def check_again(folder: Path) -> None:
 
 def check_quotes() -> int:
     """What comments quote is there: parts of the solver's theorems after their function, and functions."""
-    theorems = " ".join((HERE / "theorems.py").read_text().split())
+    theorems = " ".join((SOURCES.parent / "theorems.py").read_text().split())
     quotes = 0
     for module in MODULES:
+        if module == "Growth" and not (ROOT / "shared/src/channel/growth.rs").exists():
+            continue
         text = " ".join((SOURCES / f"{module}.v").read_text().split())
         for quote in re.findall(r'"[a-z-]+: ([^"]+)"', text):
             if quote not in theorems:
@@ -140,7 +143,9 @@ MUTANTS = [
     Mutant("the mantissa is rounded up", "Growth", "/ 2 ^ drop) / 2 ^ 53, Z", "/ 2 ^ drop) / 2 ^ 53 + 1, Z"),
     Mutant("a binary place is lost", "Growth", "53, Z.max (scale + 11 - drop) 0)", "53, Z.max (scale + 10 - drop) 0)"),
     Mutant("a width is compared with 2 t x", "Growth", "<=? t * mantissa).", "<=? 2 * t * mantissa)."),
-    # The rule of the ledger.
+    # Prices, and the rule of the ledger.
+    Mutant("a price is cut", "Device", "1000000000 + (2 ^ scale - 1)) / 2 ^ scale.\n\n", "1000000000) / 2 ^ scale.\n\n"),
+    Mutant("a sum may end at the cap", "Life", "price -> cap < 2 ^ 64 - 1 ->", "price -> cap <= 2 ^ 64 - 1 ->"),
     Mutant("a price is rounded down", "Life", "(ε * 1000000000 <= IZR price)%R", "(IZR price <= ε * 1000000000)%R"),
     Mutant(
         "the window is a day short",
@@ -215,7 +220,7 @@ def is_caught(mutant: Mutant, compiled: Path) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mutants", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
