@@ -42,7 +42,7 @@
 //!     // Rewards of 0 or 1, and at most epsilon = 1 for each report, whatever a server asks, and
 //!     // whoever made the experiment: `signed` pins that.
 //!     .accept(Acceptance::unsigned(Epsilon::new(1.0)?, Rewards::binary()))
-//!     // At most 5 nats in any 7 days, and 100 for the life of the installation.
+//!     // At most 5 nats in any 7 days, and 20 for the life of the installation.
 //!     .budget(Budget::new(PrivacyLoss::new(5.0)?, 7, PrivacyLoss::new(20.0)?)?)
 //!     .consent(Consent::Given)
 //!     .start()?; // a thread; `driver()` instead for an app with a tokio runtime
