@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 
 /// The keys that an app pins. A specification is accepted only if every one of them has signed it.
 ///
-/// With [`Self::operator_and_witness`] neither party alone can give a device a specification of its
+/// With [`Self::operator_and_countersigner`] neither party alone can give a device a specification of its
 /// own, for example one that tags it.
 ///
 /// ```
@@ -18,10 +18,10 @@ use crate::time::Timestamp;
 /// // As `bandana keys show` prints them.
 /// let operator: PublicKey =
 ///     "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a".parse()?;
-/// let witness: PublicKey =
+/// let countersigner: PublicKey =
 ///     "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c".parse()?;
-/// let signers = Signers::operator_and_witness(operator, witness)?;
-/// assert_eq!(signers.keys(), [operator, witness]);
+/// let signers = Signers::operator_and_countersigner(operator, countersigner)?;
+/// assert_eq!(signers.keys(), [operator, countersigner]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,20 +51,23 @@ impl Signers {
     /// use bandana_client::{SameKey, Signers};
     /// use bandana_shared::signing::SigningKey;
     ///
-    /// let [operator, witness] = [SigningKey::generate()?, SigningKey::generate()?];
-    /// let [operator, witness] = [operator.public_key(), witness.public_key()];
-    /// assert!(Signers::operator_and_witness(operator, witness).is_ok());
-    /// assert_eq!(Signers::operator_and_witness(operator, operator), Err(SameKey(operator)));
+    /// let [operator, countersigner] = [SigningKey::generate()?, SigningKey::generate()?];
+    /// let [operator, countersigner] = [operator.public_key(), countersigner.public_key()];
+    /// assert!(Signers::operator_and_countersigner(operator, countersigner).is_ok());
+    /// assert_eq!(Signers::operator_and_countersigner(operator, operator), Err(SameKey(operator)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// [`SameKey`] when the keys are equal: one holder would be both parties.
-    pub fn operator_and_witness(operator: PublicKey, witness: PublicKey) -> Result<Self, SameKey> {
-        if operator == witness {
+    pub fn operator_and_countersigner(
+        operator: PublicKey,
+        countersigner: PublicKey,
+    ) -> Result<Self, SameKey> {
+        if operator == countersigner {
             Err(SameKey(operator))
         } else {
-            Ok(Self { first: operator, others: vec![witness] })
+            Ok(Self { first: operator, others: vec![countersigner] })
         }
     }
 
@@ -81,12 +84,12 @@ impl Signers {
     /// use bandana_client::{Signers, Timestamp};
     /// use bandana_shared::{identity::UnixSeconds, signing::SigningKey};
     ///
-    /// # let [operator, witness] = [1, 2].map(|number| SigningKey::from_secret(&[number; 32]));
-    /// let signers = Signers::operator_and_witness(operator.public_key(), witness.public_key())?;
+    /// # let [operator, countersigner] = [1, 2].map(|number| SigningKey::from_secret(&[number; 32]));
+    /// let signers = Signers::operator_and_countersigner(operator.public_key(), countersigner.public_key())?;
     /// let specification = specification()?;
     /// let (sooner, later) = (UnixSeconds::new(2_000_000_000), UnixSeconds::new(2_100_000_000));
     /// let signatures =
-    ///     [operator.sign(&specification, later), witness.sign(&specification, sooner)];
+    ///     [operator.sign(&specification, later), countersigner.sign(&specification, sooner)];
     /// let until = signers.judge(&specification, &signatures, now())?;
     /// assert_eq!(until, Timestamp::from_unix_ms(sooner.get() * 1000));
     /// assert!(signers.judge(&specification, &signatures[..1], now()).is_err());
@@ -132,17 +135,17 @@ fn judge_key<T: Signable>(
     if now < until { Ok(until) } else { Err(SignatureRefusal::Expired { key, expired: expires }) }
 }
 
-/// Operator and witness have the same key.
+/// Operator and countersigner have the same key.
 ///
 /// ```
 /// # use bandana_client::{SameKey, Signers};
 /// # use bandana_shared::signing::SigningKey;
 /// let key = SigningKey::from_secret(&[1; 32]).public_key();
-/// let error: SameKey = Signers::operator_and_witness(key, key).unwrap_err();
+/// let error: SameKey = Signers::operator_and_countersigner(key, key).unwrap_err();
 /// assert!(error.to_string().contains(&key.to_string()), "the message names the key");
 /// ```
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("operator and witness must have two keys, held by two parties; both are {0}")]
+#[error("operator and countersigner must have two keys, held by two parties; both are {0}")]
 pub struct SameKey(pub PublicKey);
 
 /// Reason why a specification does not count as signed.
@@ -267,23 +270,23 @@ mod tests {
 
     #[test]
     fn neither_of_two_can_sign_alone() {
-        let (operator, witness) = (holder(1).public_key(), holder(2).public_key());
-        let signers = Signers::operator_and_witness(operator, witness).unwrap();
+        let (operator, countersigner) = (holder(1).public_key(), holder(2).public_key());
+        let signers = Signers::operator_and_countersigner(operator, countersigner).unwrap();
         let judge =
             |signatures: &[Signature], now| signers.judge(&specification(), signatures, ms(now));
         let missing = |key| Err(SignatureRefusal::Missing { key });
         let both = [good(3, 50), good(1, 100), good(2, 80)];
         assert_eq!(judge(&both, 0), Ok(ms(80_000)), "until the first of the two expires");
         assert_eq!(judge(&[good(1, 80), good(2, 100)], 0), Ok(ms(80_000)));
-        assert_eq!(judge(&both[..2], 0), missing(witness));
+        assert_eq!(judge(&both[..2], 0), missing(countersigner));
         assert_eq!(judge(&both[2..], 0), missing(operator));
-        assert_eq!(judge(&[good(1, 100), good(1, 200)], 0), missing(witness));
-        let invalid = Err(SignatureRefusal::Invalid { key: witness });
+        assert_eq!(judge(&[good(1, 100), good(1, 200)], 0), missing(countersigner));
+        let invalid = Err(SignatureRefusal::Invalid { key: countersigner });
         assert_eq!(judge(&[good(1, 100), of_another(2)], 0), invalid);
         let expired =
-            Err(SignatureRefusal::Expired { key: witness, expired: UnixSeconds::new(80) });
+            Err(SignatureRefusal::Expired { key: countersigner, expired: UnixSeconds::new(80) });
         assert_eq!(judge(&both, 80_000), expired);
 
-        assert_eq!(Signers::operator_and_witness(operator, operator), Err(SameKey(operator)));
+        assert_eq!(Signers::operator_and_countersigner(operator, operator), Err(SameKey(operator)));
     }
 }

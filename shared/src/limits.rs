@@ -55,7 +55,7 @@ pub const ATTRIBUTION_WINDOW_SECONDS_MAX: u32 = 90 * 86_400;
 pub const RELEASE_DELAY_SECONDS_MAX: u32 = 7 * 86_400;
 
 /// Largest number of signatures of one specification that are kept and checked: those of an
-/// operator and a witness, those of their successor keys, and as many again. A device checks no
+/// operator and a countersigner, those of their successor keys, and as many again. A device checks no
 /// more, whatever a server sends.
 pub const SIGNATURES_MAX: usize = 8;
 

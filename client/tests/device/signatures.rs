@@ -26,7 +26,7 @@ fn signed(specification: &Specification, signatures: Vec<Signature>) -> Result<F
 }
 
 fn pinned(specification: &Specification) -> Result<(Client, Acceptance), Failure> {
-    let signers = Signers::operator_and_witness(key(1).public_key(), key(2).public_key())?;
+    let signers = Signers::operator_and_countersigner(key(1).public_key(), key(2).public_key())?;
     let acceptance = acceptance(specification).signed_by(signers);
     let mut client = Client::new(Budget::UNLIMITED);
     client.enroll(id()?, acceptance.clone());
@@ -38,12 +38,12 @@ fn both_parties_must_have_signed() -> Result<(), Failure> {
     let specification = Specification::new(parts(1.0, Rewards::binary())?)?;
     let next = specification.with_arm(Arm::new("black")?)?;
     let operator = key(1).sign(&specification, expiry(DAY));
-    let witness = key(2).sign(&specification, expiry(DAY));
+    let countersigner = key(2).sign(&specification, expiry(DAY));
     let missing = |number| SignatureRefusal::Missing { key: key(number).public_key() };
     let cases = [
         (vec![], Some(missing(1))),
         (vec![operator], Some(missing(2))),
-        (vec![witness], Some(missing(1))),
+        (vec![countersigner], Some(missing(1))),
         (vec![operator, key(3).sign(&specification, expiry(DAY))], Some(missing(2))),
         (
             vec![operator, key(2).sign(&next, expiry(DAY))],
@@ -53,7 +53,7 @@ fn both_parties_must_have_signed() -> Result<(), Failure> {
             vec![operator, key(2).sign(&specification, expiry(0))],
             Some(SignatureRefusal::Expired { key: key(2).public_key(), expired: expiry(0) }),
         ),
-        (vec![witness, key(3).sign(&specification, expiry(DAY)), operator], None),
+        (vec![countersigner, key(3).sign(&specification, expiry(DAY)), operator], None),
     ];
     for (signatures, refusal) in cases {
         let (mut client, _) = pinned(&specification)?;

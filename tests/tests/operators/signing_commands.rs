@@ -77,7 +77,7 @@ fn a_key_is_generated_once_and_shown() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("operator.key");
     let public = generate(&file)?;
-    assert_ne!(public, generate(&folder.path().join("witness.key"))?);
+    assert_ne!(public, generate(&folder.path().join("countersigner.key"))?);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
@@ -144,11 +144,11 @@ async fn an_experiment_is_signed_over_the_network() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_witness_signs_without_network() -> anyhow::Result<()> {
+async fn a_countersigner_signs_without_network() -> anyhow::Result<()> {
     let mut aggregator = Aggregator::start(PROGRAM).await?;
     let experiment = aggregator.create(three_arms("offline")).await?;
     let folder = tempfile::tempdir()?;
-    let names = ["witness.key", "specification", "signature", "other"];
+    let names = ["countersigner.key", "specification", "signature", "other"];
     let [key, specification, signature, other] = paths(folder.path(), names);
     let public = generate(Path::new(&key))?;
     let url = aggregator.process.operator_url.clone();
@@ -225,14 +225,18 @@ fn chosen_by_an_app(url: &str, signers: Signers) -> anyhow::Result<Choice> {
 }
 
 #[tokio::test]
-async fn an_app_takes_part_once_operator_and_witness_have_signed() -> anyhow::Result<()> {
+async fn an_app_takes_part_once_operator_and_countersigner_have_signed() -> anyhow::Result<()> {
     let mut aggregator = Aggregator::start(PROGRAM).await?;
     aggregator.create(three_arms("pinned")).await?;
     let folder = tempfile::tempdir()?;
-    let [operator, witness, other] = paths(folder.path(), ["operator", "witness", "other"]);
-    let [operator_key, witness_key, other_key] =
-        [generate(operator.as_ref())?, generate(witness.as_ref())?, generate(other.as_ref())?];
-    let signers = Signers::operator_and_witness(operator_key, witness_key)?;
+    let [operator, countersigner, other] =
+        paths(folder.path(), ["operator", "countersigner", "other"]);
+    let [operator_key, countersigner_key, other_key] = [
+        generate(operator.as_ref())?,
+        generate(countersigner.as_ref())?,
+        generate(other.as_ref())?,
+    ];
+    let signers = Signers::operator_and_countersigner(operator_key, countersigner_key)?;
     let devices = aggregator.process.device_url.clone();
     let operators = aggregator.process.operator_url.clone();
     let sign = |key: &str| {
@@ -252,8 +256,11 @@ async fn an_app_takes_part_once_operator_and_witness_have_signed() -> anyhow::Re
     sign(&operator)?;
     sign(&other)?;
     // One party alone can't tag a device with a separate specification.
-    assert_eq!(default(chosen_by_an_app(&devices, signers.clone())?), Some(missing(witness_key)));
-    sign(&witness)?;
+    assert_eq!(
+        default(chosen_by_an_app(&devices, signers.clone())?),
+        Some(missing(countersigner_key))
+    );
+    sign(&countersigner)?;
     assert_eq!(default(chosen_by_an_app(&devices, signers.clone())?), None, "there is an arm");
     assert_eq!(default(chosen_by_an_app(&devices, Signers::key(other_key))?), None);
 

@@ -45,8 +45,9 @@ async fn fetched(
 async fn a_device_gets_the_signatures_whatever_happens_to_the_server() -> anyhow::Result<()> {
     let mut aggregator = Aggregator::start(PROGRAM).await?;
     let experiment = aggregator.create(three_arms("signed")).await?;
-    let (operator, witness) = (holder(1), holder(2));
-    let signers = Signers::operator_and_witness(operator.public_key(), witness.public_key())?;
+    let (operator, countersigner) = (holder(1), holder(2));
+    let signers =
+        Signers::operator_and_countersigner(operator.public_key(), countersigner.public_key())?;
     let until = |days| UnixSeconds::new(now().get()).after_days(days);
     let at = Timestamp::from_unix_ms(now().get() * 1000);
     let (soon, late) = (until(1), until(30));
@@ -55,10 +56,10 @@ async fn a_device_gets_the_signatures_whatever_happens_to_the_server() -> anyhow
     aggregator.operator.add_signature(addition(&experiment, &early)).await?;
     let (received, by) = fetched(&mut aggregator, &experiment).await?;
     assert_eq!((&received, &by[..]), (&experiment, &[early][..]));
-    let missing = SignatureRefusal::Missing { key: witness.public_key() };
+    let missing = SignatureRefusal::Missing { key: countersigner.public_key() };
     assert_eq!(signers.judge(&received, &by, at), Err(missing));
 
-    let second = witness.sign(&experiment, late);
+    let second = countersigner.sign(&experiment, late);
     aggregator.operator.add_signature(addition(&experiment, &second)).await?;
     let mut aggregator = aggregator.kill_and_restart().await?;
     let (received, by) = fetched(&mut aggregator, &experiment).await?;

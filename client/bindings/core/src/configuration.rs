@@ -52,7 +52,7 @@ pub struct Configuration {
     /// The largest ε of a report that the app accepts, in nats.
     pub epsilon_max: f64,
     /// Public keys that must have signed every experiment, in hexadecimal: none, the operator's, or the
-    /// operator's and a witness's.
+    /// operator's and a countersigner's.
     pub signers: Vec<String>,
     /// The public log that must say what a server tells; `None`: it need not.
     pub log: Option<LogTerms>,
@@ -187,11 +187,13 @@ impl Configuration {
         match &keys[..] {
             [] => Ok(None),
             [operator] => Ok(Some(Signers::key(*operator))),
-            [operator, witness] => Signers::operator_and_witness(*operator, *witness)
-                .map(Some)
-                .map_err(|error| refused(error.to_string())),
+            [operator, countersigner] => {
+                Signers::operator_and_countersigner(*operator, *countersigner)
+                    .map(Some)
+                    .map_err(|error| refused(error.to_string()))
+            }
             more => Err(refused(format!(
-                "{} keys are given; give the operator's, or the operator's and a witness's",
+                "{} keys are given; give the operator's, or the operator's and a countersigner's",
                 more.len()
             ))),
         }

@@ -248,7 +248,7 @@ class Bandana:
 
     ``epsilon_max`` is the largest privacy loss of a report that the app accepts, ``rewards`` what
     its rewards are, and ``signers`` the public keys that must have signed each experiment: none,
-    the operator's, or the operator's and a witness's. ``log`` is the server's public log, which must
+    the operator's, or the operator's and a countersigner's. ``log`` is the server's public log, which must
     say what the server tells: :class:`Log`. ``segments`` are the public properties that
     experiments may divide installations by, each with this one's value, which comes with its
     reports; ``metrics`` what they may measure beside the rewards, :class:`Binary` or
