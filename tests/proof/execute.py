@@ -25,6 +25,8 @@ WIDE = 128
 # uses what `lemmas.py` has shown about products of integers.
 PRODUCT = z3.Function("product", *[z3.BitVecSort(WIDE)] * 3)
 WRAPPED = z3.Function("wrapped_product", *[z3.BitVecSort(WIDE)] * 3)
+# The quotient of two numbers, rounded down. It is not defined either.
+QUOTIENT = z3.Function("quotient", *[z3.BitVecSort(WIDE)] * 3)
 # Whether the product of two signed numbers is beyond 128 bits.
 OVERFLOWS = z3.Function("overflows", *[z3.BitVecSort(WIDE)] * 2, z3.BoolSort())
 
@@ -330,8 +332,13 @@ def arithmetic(op: str, a: z3.BitVecRef, b: z3.BitVecRef, flags: frozenset[str])
 
 
 # Functions whose result may be anything. What is proved holds whatever they return. That they return is an
-# assumption.
-ANY_RESULT = ("libm4math5expm15expm1", "libm4math5log1p5log1p")
+# assumption. The loss is for the text of a refusal.
+ANY_RESULT = ("channel5share5Share4loss",)
+# Functions of the kernel that have theorems of their own, and the bits of each number that they return. A proof
+# about a function that calls them may take any numbers for their results, and say which.
+SERIES_STEP = "channel6growth6Growth4step"
+GROWTH_BELOW = "channel6growth6Growth5below"
+RESULTS = {SERIES_STEP: (128,), GROWTH_BELOW: (64, 32)}
 # Functions that never return. That one of them is called breaks a duty.
 PANICS = ("core9panicking", "core6option13expect_failed", "core6result13unwrap_failed")
 
@@ -339,8 +346,10 @@ PANICS = ("core9panicking", "core6option13expect_failed", "core6result13unwrap_f
 class Run:
     """One run of a function and of all that it calls."""
 
-    def __init__(self, modules: list[Module]) -> None:
+    def __init__(self, modules: list[Module], apart: tuple[str, ...] = ()) -> None:
         self.modules = modules
+        # Functions of `RESULTS` that are not run.
+        self.apart = apart
         self.objects: dict[int, Object] = {}
         self.duties: list[Duty] = []
         self.free: list[Free] = []
@@ -408,11 +417,7 @@ class Frame:
     def run(
         self, arguments: list[Any], when: z3.BoolRef, memory: dict[int, list[Value]]
     ) -> tuple[Any | None, dict[int, list[Value]]]:
-        names: dict[str, Any] = {}
-        for parameter, argument in zip(self.function.parameters, arguments, strict=True):
-            if parameter.range is not None and isinstance(argument, Value):
-                self.run_of.must(when, in_range(argument.bits, parameter.range), "the range of an argument")
-            names[str(parameter.name)] = argument
+        names = self.take(arguments, when)
         entry = next(iter(self.function.blocks))
         self.waiting = {entry: State(when, names, memory)}
         while self.waiting:
@@ -424,6 +429,15 @@ class Frame:
         if self.ended is None:
             return None, memory
         return self.result, self.ended.memory
+
+    def take(self, arguments: list[Any], when: z3.BoolRef) -> dict[str, Any]:
+        """The arguments under their names, in the ranges that the function says."""
+        names: dict[str, Any] = {}
+        for parameter, argument in zip(self.function.parameters, arguments, strict=True):
+            if parameter.range is not None and isinstance(argument, Value):
+                self.run_of.must(when, in_range(argument.bits, parameter.range), "the range of an argument")
+            names[str(parameter.name)] = argument
+        return names
 
     def block(self, label: str, state: State) -> None:
         for instruction in self.function.blocks[label]:
@@ -577,10 +591,14 @@ class Frame:
 
     def step_udiv(self, instruction: Instruction, state: State) -> Value:
         a, b = (self.number(operand, state) for operand in instruction.operands)
-        if not is_constant(b.bits) or instruction.flags:
-            raise RefusedError("a division by what is no constant, or an exact one")
-        self.run_of.must(state.when, b.bits != 0, "a division by zero")
-        return Value(z3.UDiv(a.bits, b.bits), either(a.poison, b.poison))
+        size = a.bits.size()
+        if instruction.flags or size > WIDE:
+            raise RefusedError("an exact division, or one of wide numbers")
+        self.run_of.must(state.when, z3.And(b.bits != 0, z3.Not(b.poison)), "a division by zero")
+        if is_constant(a.bits) and is_constant(b.bits):
+            return Value(z3.UDiv(a.bits, b.bits), either(a.poison, b.poison))
+        quotient = QUOTIENT(*(z3.simplify(z3.ZeroExt(WIDE - size, of.bits)) for of in (a, b)))
+        return Value(z3.simplify(z3.Extract(size - 1, 0, quotient)), either(a.poison, b.poison))
 
     def floating(self, instruction: Instruction, numbers: list[Value]) -> Value:
         a, b = numbers
@@ -769,12 +787,30 @@ class Frame:
         if any(part in name for part in ANY_RESULT):
             operands = [argument.bits for argument in arguments if isinstance(argument, Value)]
             result: Any | None = Value(self.run_of.anything(name, operands))
+        elif any(part in name for part in self.run_of.apart):
+            result = self.apart(name, arguments, state)
         else:
             result, state.memory = self.run_of.call(name, arguments, state.when, state.memory, self.module)
             if result is None and instruction.dest is not None:
                 raise RefusedError(f"a call of {name} that does not come back")
         self.keep(instruction, state, result)
         return True
+
+    def apart(self, name: str, arguments: list[Any], state: State) -> Any | None:
+        """The result of a function that is not run: any numbers."""
+        found = self.run_of.find(name, self.module)
+        if found is None:
+            raise RefusedError(f"a call of {name}, which is not in the files")
+        Frame(self.run_of, *found).take(arguments, state.when)
+        what = next(part for part in self.run_of.apart if part in name)
+        operands = [argument.bits for argument in arguments if isinstance(argument, Value)]
+        numbers = tuple(Value(self.run_of.anything(what, operands, bits)) for bits in RESULTS[what])
+        # Where a target returns them through memory, that memory is the first argument.
+        if isinstance(arguments[0], Pointer):
+            stored = [byte for number in numbers for byte in self.bytes_of(number)]
+            state.memory[arguments[0].object][self.place(arguments[0], len(stored), 1)] = stored
+            return None
+        return numbers[0] if len(numbers) == 1 else Struct(numbers)
 
     def intrinsic(self, name: str, instruction: Instruction, state: State) -> Any | None:
         parts = name.removeprefix("@llvm.").split(".")
@@ -788,6 +824,9 @@ class Frame:
         if parts[0] == "assume":
             self.run_of.must(state.when, z3.And(is_set(values[0].bits), z3.Not(poison)), "an assumption")
             return None
+        if parts[0] == "ctlz":
+            of_zero = is_set(values[1].bits)
+            return Value(leading_zeros(values[0].bits), either(poison, both(of_zero, values[0].bits == 0)))
         method = getattr(self, "intrinsic_" + "_".join(parts[:-1]), None)
         if method is None:
             raise RefusedError(f"the intrinsic {name}")
@@ -819,12 +858,6 @@ class Frame:
     @staticmethod
     def intrinsic_uadd_sat(a: z3.BitVecRef, b: z3.BitVecRef) -> z3.BitVecRef:
         return z3.If(z3.UGE(a + b, a), a + b, z3.BitVecVal(-1, a.size()))
-
-    @staticmethod
-    def intrinsic_ctlz(a: z3.BitVecRef, is_zero_poison: z3.BitVecRef) -> z3.BitVecRef:
-        if not is_zero_poison.eq(z3.BitVecVal(0, 1)):
-            raise RefusedError("leading zeros, of which those of 0 are poison")
-        return leading_zeros(a)
 
     @staticmethod
     def intrinsic_abs(a: z3.BitVecRef, is_minimum_poison: z3.BitVecRef) -> z3.BitVecRef:
@@ -893,9 +926,17 @@ class Frame:
         return self.run_of.anything("fptoui", [a], 32)
 
 
-def execute(modules: list[Module], name: str, arguments: list[z3.BitVecRef | list[z3.BitVecRef]]) -> Outcome:
-    """Runs a function. An argument that is a list is memory that the function reads: its bytes."""
-    run = Run(modules)
+def execute(
+    modules: list[Module],
+    name: str,
+    arguments: list[z3.BitVecRef | list[z3.BitVecRef]],
+    apart: tuple[str, ...] = (),
+) -> Outcome:
+    """Runs a function. An argument that is a list is memory that the function reads: its bytes.
+
+    Functions that are proved `apart` are not run.
+    """
+    run = Run(modules, apart)
     memory: dict[int, list[Value]] = {}
     values: list[Any] = []
     # Where a target returns wide numbers through memory, that memory is the first argument.

@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Any
 
 import z3
-from execute import OVERFLOWS, PRODUCT, WRAPPED
+from execute import OVERFLOWS, PRODUCT, QUOTIENT, WRAPPED
 
 ONE = 1 << 53
 WORD = 1 << 64
@@ -63,6 +63,30 @@ ENDS = Lemma(
         p >= 0,
     ),
 )
+# Bits of a factor, of which the other is a word.
+SIZES = (53, 58, 63, 64)
+WORDS = Lemma(
+    "a product of two words, of which one may be short",
+    "a b",
+    lambda a, b: [a * b],
+    lambda a, b, p: implies(
+        [a >= 0, b >= 0, b < WORD],
+        p >= 0,
+        *(z3.Implies(a < 1 << size, p <= ((1 << size) - 1) * (WORD - 1)) for size in SIZES),
+    ),
+)
+DIVISION = Lemma(
+    "a quotient, rounded down, and its product with the divisor",
+    "a n",
+    lambda a, n: [a / n, n * (a / n)],
+    lambda a, n, q, p: implies([a >= 0, n >= 1], p <= a, a < p + n),
+)
+SHARE = Lemma(
+    "a quotient by 2 or more is at most a half",
+    "a n",
+    lambda a, n: [a / n],
+    lambda a, n, q: implies([a >= 0, n >= 2], q >= 0, 2 * q <= a),
+)
 ORDER = Lemma(
     "the larger factor has the larger product",
     "a b c",
@@ -105,7 +129,7 @@ FLOOR = Lemma(
     lambda p, q, d: [p / (1 << 73), q / (1 << 73)],
     lambda p, q, d, below_p, below_q: implies([q - p <= (1 << 73) * d], below_q - below_p <= d),
 )
-LEMMAS = (BOUND, ENDS, ORDER, MIRROR, BEND, SLOPE, FLOOR)
+LEMMAS = (BOUND, ENDS, WORDS, DIVISION, SHARE, ORDER, MIRROR, BEND, SLOPE, FLOOR)
 
 
 def wide(bits: z3.BitVecRef, is_signed: bool = False) -> z3.BitVecRef:
@@ -131,9 +155,12 @@ def applications(function: z3.FuncDeclRef, formulas: Iterable[z3.ExprRef]) -> li
 
 
 def of_products(formulas: list[z3.ExprRef]) -> list[z3.BoolRef]:
-    """What the lemmas say of the products in formulas."""
+    """What the lemmas say of the products and quotients in formulas."""
     found = applications(PRODUCT, formulas)
     facts: list[z3.BoolRef] = []
+    for quotient in applications(QUOTIENT, formulas):
+        a, n = quotient.children()
+        facts.append(SHARE.holds(wide(a), wide(n), wide(quotient)))
     factors = []
     for product in found:
         a, b = product.children()
@@ -141,7 +168,7 @@ def of_products(formulas: list[z3.ExprRef]) -> list[z3.BoolRef]:
         for one, other in ((a, b), (b, a)):
             # Factors are words: the executor gives `PRODUCT` no others, and the fact says so again.
             numbers = (wide(one), wide(other), wide(product))
-            facts += [BOUND.holds(*numbers), ENDS.holds(*numbers)]
+            facts += [BOUND.holds(*numbers), ENDS.holds(*numbers), WORDS.holds(*numbers)]
             factors.append((one, other, product))
     for (a, c, p), (b, d, q) in combinations(factors, 2):
         if p.eq(q):

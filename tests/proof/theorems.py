@@ -11,16 +11,18 @@ from dataclasses import dataclass, field, replace
 
 import lemmas
 import z3
-from execute import Outcome, execute, is_nan, multiply, order_key
+from execute import GROWTH_BELOW, QUOTIENT, SERIES_STEP, Outcome, execute, is_nan, leading_zeros, multiply, order_key
 from ir import Module
 
 ONE = 1 << 53
 # Bits in which no number of a theorem overflows: the largest is below 2^192.
 WIDE = 200
 ALPHABETS = range(2, 17)
-# The bits of 1 - 2^-50, and of 1.
-NARROW_GUARD = 0x3FEF_FFFF_FFFF_FFF8
+# The bits of 1, and of the least and the largest ε: 2^-20 and 32.
 UNIT = 0x3FF0_0000_0000_0000
+EPSILONS = (0x3EB0_0000_0000_0000, 0x4040_0000_0000_0000)
+# Where the series for e^ε - 1 begins.
+STEPS = 100
 # What a draw gives if there is no word: bit 16, and the number of words taken in bits 8 to 15.
 ENDED = 1 << 16
 # What a function gives that refuses its input.
@@ -49,8 +51,8 @@ class Kernel:
 
     modules: list[Module]
 
-    def run(self, name: str, *arguments: z3.BitVecRef) -> Outcome:
-        return execute(self.modules, f"proof_{name}", list(arguments))
+    def run(self, name: str, *arguments: z3.BitVecRef, apart: tuple[str, ...] = ()) -> Outcome:
+        return execute(self.modules, f"proof_{name}", list(arguments), apart)
 
 
 def word(name: str) -> z3.BitVecRef:
@@ -322,49 +324,132 @@ def kary_draw(kernel: Kernel, k: int) -> Theorems:
     yield Theorem("k-ary draw: no symbol without its words", valid, ended)
 
 
+# The lower bound of e^ε - 1.
+
+
+def is_sum(bits: z3.BitVecRef) -> z3.BoolRef:
+    """What a step of the series returns: at least 1, in units of 2^-64, and no more than a step can."""
+    return z3.And(z3.UGE(bits, 1 << 64), z3.ULT(bits, (1 << 127) + (1 << 64)))
+
+
+def is_shift(bits: z3.BitVecRef) -> z3.BoolRef:
+    """What the bound's shift is, whatever ε is. Compilers make use of it."""
+    return z3.ULE(bits, 1086)
+
+
+def series_step(kernel: Kernel) -> Theorems:
+    epsilon, total, n = word("epsilon"), z3.BitVec("sum", 128), z3.BitVec("n", 8)
+    run = kernel.run("series_step", epsilon, total, n)
+    valid = [z3.UGE(n, 2)]
+    yield no_fault("step", valid, run)
+    yield Theorem("step: at least 1, and below 2^127 + 2^64", valid, is_sum(run.bits))
+    # ε times the sum modulo 2^122 is that of its upper half times 2^58 and that of its lower half.
+    halves = (z3.Extract(121, 58, total), z3.Concat(z3.BitVecVal(0, 6), z3.Extract(57, 0, total)))
+    high, low = (multiply(z3.ZeroExt(64, half), z3.ZeroExt(64, epsilon), frozenset())[0] for half in halves)
+    quotient = QUOTIENT(high + z3.LShR(low, 58), z3.ZeroExt(120, n))
+    yield Theorem("step: 1 and the n-th part of ε times the halves", valid, run.bits == quotient + (1 << 64))
+    # What follows for the product follows from this form alone: in integers, for any two products.
+    p, q, divisor = z3.Ints("p q n")
+    a = p + q / (1 << 58)
+    parts = z3.Ints("quotient product")
+    rise, product = parts[1] * (1 << 58), p * (1 << 58) + q
+    facts = [lemmas.DIVISION.holds(a, divisor, *parts)]
+    floor = z3.And(rise <= product, product < rise + divisor * (1 << 58))
+    positive = [p >= 0, q >= 0, divisor >= 2]
+    yield Theorem("step: 2^64 + floor(ε s/(2^58 n)) for s modulo 2^122, exactly", positive, floor, facts, "QF_NIA")
+
+
+def growth(kernel: Kernel) -> Theorems:
+    epsilon = word("epsilon")
+    run = kernel.run("growth", epsilon, apart=(SERIES_STEP,))
+    steps = [one for one in run.free if one.what == SERIES_STEP]
+    if len(steps) != STEPS - 1:
+        raise AssertionError(f"the series has {len(steps)} steps")
+    proved = [is_sum(one.result) for one in steps]
+    yield no_fault("growth", proved, run)
+    yield Theorem("growth: the shift is at most 1086, whatever ε is", proved[-1:], is_shift(z3.Extract(63, 0, run.bits)))
+    # ε is digits 2^-scale.
+    inside = z3.And(z3.UGE(epsilon, EPSILONS[0]), z3.ULE(epsilon, EPSILONS[1]))
+    digits = z3.Concat(z3.BitVecVal(1, 12), z3.Extract(51, 0, epsilon))
+    scale = 1075 - z3.LShR(epsilon, 52)
+    rounded = steps[0].operands[0]
+    below, above = (of << wide(scale) for of in (wide(rounded), wide(rounded) + 1))
+    whole = z3.And(below <= wide(digits) << 58, wide(digits) << 58 < above)
+    yield Theorem("growth: ε rounded down to units of 2^-58", [inside], whole)
+    sums = [z3.BitVecVal(1 << 64, 128), *(one.result for one in steps)]
+    chained = [
+        z3.And(one.operands[0] == rounded, one.operands[1] == sums[index], one.operands[2] == STEPS - index)
+        for index, one in enumerate(steps)
+    ]
+    yield Theorem("growth: from 1 on, each step is of the one before it, by 100, 99, ..., 2", [], z3.And(*chained))
+    # The sum is kept 2^drop, and less than 2^drop more. So kept 2^drop digits 2^(-64 - scale) is at most ε times it.
+    total = sums[-1]
+    drop = 64 - z3.Extract(31, 0, leading_zeros(total))
+    kept = z3.LShR(total, z3.ZeroExt(96, drop)) & ((1 << 64) - 1)
+    product, _ = multiply(z3.ZeroExt(64, digits), kept, frozenset())
+    mantissa, shift = z3.Extract(127, 64, run.bits), z3.Extract(63, 0, run.bits)
+    left = z3.Extract(31, 0, scale) + 11
+    places = z3.If(z3.UGE(left, drop), left - drop, z3.BitVecVal(0, 32))
+    exact = z3.And(z3.ZeroExt(64, mantissa) == z3.LShR(product, 53), shift == z3.ZeroExt(32, places))
+    yield Theorem("growth: ε times the leading 64 bits of the sum, rounded down", [inside, *proved[-1:]], exact)
+
+
 # The check of a floor that a server sends.
 
 
 def verified(kernel: Kernel, k: int) -> Theorems:
     share, epsilon = word("share"), word("epsilon")
-    run = kernel.run("kary_verify", byte(k), share, epsilon)
-    yield from verify_theorems("k-ary verify", run, share, k)
+    run = kernel.run("kary_verify", byte(k), share, epsilon, apart=(GROWTH_BELOW,))
+    yield from verify_theorems("k-ary verify", run, epsilon, share, k)
 
 
 def floor_verified(kernel: Kernel) -> Theorems:
     floor, epsilon = word("floor"), word("epsilon")
-    run = kernel.run("floor_verify", floor, epsilon)
-    yield from verify_theorems("verify", run, floor, 2)
+    run = kernel.run("floor_verify", floor, epsilon, apart=(GROWTH_BELOW,))
+    yield from verify_theorems("verify", run, epsilon, floor, 2)
 
 
-def verify_theorems(name: str, run: Outcome, share: z3.BitVecRef, k: int) -> Theorems:
-    """Of every result of `expm1` and of the product with its guard."""
-    yield no_fault(name, [], run)
+def verify_theorems(name: str, run: Outcome, epsilon: z3.BitVecRef, share: z3.BitVecRef, k: int) -> Theorems:
+    """Of every bound, mantissa 2^-shift."""
+    bounds = [one for one in run.free if one.what == GROWTH_BELOW]
+    if len(bounds) != 2:
+        raise AssertionError("verify asks for one bound")
+    mantissa, shift = (one.result for one in bounds)
+    proved = [is_shift(shift)]
+    yield no_fault(name, proved, run)
     accepted = run.bits != REFUSED
     yield Theorem(
         f"{name}: accepts only 1 <= t and k t < 2^64, unchanged",
-        [],
+        proved,
         z3.Implies(accepted, z3.And(is_floor(share, k), wide(run.bits) == wide(share))),
     )
-    bounds = [one for one in run.free if one.what == "fmul"]
-    exponentials = [one for one in run.free if "expm1" in one.what]
-    if len(bounds) != 1 or len(exponentials) != 1:
-        raise AssertionError("verify has one exponential, and one product of numbers of type double")
-    guarded = bounds[0].operands
-    by_guard = guarded[0].eq(exponentials[0].result) and guarded[1].eq(z3.BitVecVal(NARROW_GUARD, 64))
-    yield Theorem(f"{name}: e^ε - 1 is taken 2^-50 too small", [], z3.BoolVal(by_guard))
-    # The bound x is a normal number between 2^-1000 and 2^53: mantissa 2^-shift, exactly.
-    x = bounds[0].result
-    exponent = z3.Extract(62, 52, x)
-    normal = z3.And(order_key(x) >= 0, z3.UGE(exponent, 23), z3.ULE(exponent, 1075))
-    shift = wide(z3.BitVecVal(1075, 64)) - wide(exponent)
-    mantissa = z3.Concat(z3.BitVecVal(1, 1), z3.Extract(51, 0, x))
-    product, _ = multiply(z3.ZeroExt(75, mantissa), z3.ZeroExt(64, share), frozenset())
-    width = number(1 << 64) - k * wide(share)
-    # `width <= t x`. Both sides times 2^shift are integers; width is not 0, and t x is below 2^118.
-    small = z3.And(z3.ULT(shift, 128), z3.ULE(width << shift, wide(product)))
-    claim = accepted == z3.And(is_floor(share, k), small)
-    yield Theorem(f"{name}: accepts if and only if (2^64 - k t)/t is at most the bound", [normal], claim)
+    yield Theorem(f"{name}: the bound is that of ε", [], z3.And(*(one.operands[0] == epsilon for one in bounds)))
+    product, _ = multiply(z3.ZeroExt(64, mantissa), z3.ZeroExt(64, share), frozenset())
+    claim = accepted == fits(z3.ZeroExt(64, -(k * share)), shift, product)
+    yield Theorem(
+        f"{name}: of these it accepts if and only if (2^64 - k t)/t is at most the bound",
+        [is_floor(share, k), *proved],
+        claim,
+    )
+
+
+def fits(width: z3.BitVecRef, shift: z3.BitVecRef, product: z3.BitVecRef) -> z3.BoolRef:
+    """Whether `width 2^shift <= product`, in 128 bits: see `comparison`."""
+    room = z3.ULE(shift, z3.Extract(31, 0, leading_zeros(width)))
+    return z3.And(room, z3.ULE(width << z3.ZeroExt(96, shift), product))
+
+
+def comparison(kernel: Kernel) -> Theorems:
+    """What `fits` says of the numbers of `verify`, whatever the kernel is."""
+    del kernel
+    share, width, shift = word("share"), word("width"), z3.BitVec("shift", 32)
+    product = z3.BitVec("product", 128)
+    # `width <= t x` with x = mantissa 2^-shift: both sides times 2^shift are integers, and t mantissa is a product.
+    exact = z3.And(z3.ULT(shift, 128), z3.ULE(wide(width) << wide(shift), wide(product)))
+    yield Theorem("comparison: 128 bits suffice", [width != 0], fits(z3.ZeroExt(64, width), shift, product) == exact)
+    for k in ALPHABETS:
+        claim = wide(-(k * share)) == number(1 << 64) - k * wide(share)
+        yield Theorem(f"comparison: 2^64 - k t in a word, k = {k}", [is_floor(share, k)], claim)
 
 
 SINGLE: dict[str, Callable[[Kernel], Theorems]] = {
@@ -376,6 +461,9 @@ SINGLE: dict[str, Callable[[Kernel], Theorems]] = {
     "linear": linear,
     "quadratic": quadratic,
     "exponential": exponential,
+    "series_step": series_step,
+    "growth": growth,
+    "comparison": comparison,
     "floor_verified": floor_verified,
 }
 BY_ALPHABET: dict[str, Callable[[Kernel, int], Theorems]] = {

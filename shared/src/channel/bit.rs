@@ -27,7 +27,7 @@ pub struct Floor(u64);
 impl Floor {
     /// The smallest floor for `epsilon`, rounded to the private side:
     /// `ceil(2^64 / (1 + e^ε))`, with `e^ε - 1` taken `2^-48` too small, which
-    /// is more than any math library errs.
+    /// is more than any math library errs. [`Self::verify`] accepts it.
     ///
     /// ```
     /// use bandana_shared::{channel::Floor, epsilon::Epsilon};
@@ -40,8 +40,8 @@ impl Floor {
         Self(Share::for_epsilon(2, epsilon).get())
     }
 
-    /// Accepts a floor from another party, if its loss is at most ε: `(2^64 - t0)/t0 <= e^ε`,
-    /// checked in integers with `e^ε - 1` taken `2^-50` too small.
+    /// Accepts a floor from another party, if its loss is at most ε: `(2^64 - t0)/t0 <= e^ε`. In
+    /// integers, with [`Growth`](super::Growth) for `e^ε - 1`.
     ///
     /// # Errors
     /// [`FloorError::OutOfRange`] for 0 and for `2^63` and above,

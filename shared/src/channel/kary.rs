@@ -28,7 +28,7 @@ pub struct KaryChannel {
 
 impl KaryChannel {
     /// The channel with the smallest share for `epsilon`, rounded to the private side:
-    /// `ceil(2^64 / (e^ε + k - 1))`.
+    /// `ceil(2^64 / (e^ε + k - 1))`. [`Self::verify`] accepts it.
     ///
     /// ```
     /// use bandana_shared::{alphabet::Alphabet, channel::KaryChannel, epsilon::Epsilon};

@@ -5,10 +5,12 @@
 //! - [`Channel`]: either of them, for estimates and learners.
 
 mod bit;
+mod growth;
 mod kary;
 mod share;
 
 pub use bit::{Floor, Threshold};
+pub use growth::Growth;
 pub use kary::KaryChannel;
 pub use share::FloorError;
 

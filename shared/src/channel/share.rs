@@ -6,15 +6,12 @@
 
 use thiserror::Error;
 
+use super::growth::Growth;
 use crate::epsilon::Epsilon;
 
-/// Relative guard below `exp(ε) - 1` when a share is computed.
-const WIDE_GUARD: f64 = 1.0 - 1.0 / (1_u64 << 48) as f64;
-
-/// Relative guard below `exp(ε) - 1` when a share is verified. Because of the distance to
-/// [`WIDE_GUARD`], shares computed by two math libraries that differ by several units in the last
-/// place are both accepted.
-const NARROW_GUARD: f64 = 1.0 - 1.0 / (1_u64 << 50) as f64;
+/// Relative guard below `e^ε - 1` when a share is computed. It is wider than the error of any `expm1`, so
+/// that every device accepts the share of any server.
+const GUARD: f64 = 1.0 - 1.0 / (1_u64 << 48) as f64;
 
 /// The integer `t`, with `1 <= t` and `k t < 2^64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +19,9 @@ pub(super) struct Share(u64);
 
 impl Share {
     /// `ceil(2^64/(e^ε + k - 1))`, with `e^ε - 1` taken `2^-48` too small.
+    ///
+    /// It is found in floating point, and leaves the function only if [`Self::verify`] accepts it. Should
+    /// `expm1` ever err by more than the guard, the share is the largest one, with the least loss.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -31,31 +31,27 @@ impl Share {
         // Let x = e^ε - 1 in (2^-20, 2^47). 2^64/(k + x) is taken in units of
         // 2^-62: numerator 2^126, denominator k 2^62 + floor(x 2^62) < 2^110.
         // Rounding x down and the quotient up both enlarge the share.
-        let x = libm::expm1(epsilon.get()) * WIDE_GUARD;
+        let x = libm::expm1(epsilon.get()) * GUARD;
         let scaled = (x * (1_u64 << 62) as f64) as u128;
         let quotient = (1_u128 << 126).div_ceil((u128::from(symbols) << 62) + scaled);
-        Self(u64::try_from(quotient).unwrap_or(u64::MAX).clamp(1, u64::MAX / u64::from(symbols)))
+        let largest = u64::MAX / u64::from(symbols);
+        let share = u64::try_from(quotient).unwrap_or(u64::MAX).clamp(1, largest);
+        Self::verify(share, symbols, epsilon).unwrap_or(Self(largest))
     }
 
-    /// Accepts a share if `(2^64 - (k-1) t)/t <= e^ε`, checked in integers with `e^ε - 1`
-    /// taken `2^-50` too small.
+    /// Accepts a share if and only if `(2^64 - (k-1) t)/t` is at most `1 + Growth::below(ε)`, which is at
+    /// most `e^ε`. In integers.
     pub(super) fn verify(share: u64, symbols: u8, epsilon: Epsilon) -> Result<Self, FloorError> {
         if share == 0 || share > u64::MAX / u64::from(symbols) {
             return Err(FloorError::OutOfRange { floor: share, symbols });
         }
-        // (2^64 - (k-1) t)/t <= 1 + x is (2^64 - k t) <= t x, and x = m 2^-j.
-        let (mantissa, shift) = decompose(libm::expm1(epsilon.get()) * NARROW_GUARD);
-        let width = u128::from(Self::width(share, symbols));
-        let fits = shift <= width.leading_zeros()
-            && (width << shift) <= u128::from(share) * u128::from(mantissa);
-        if fits {
+        // (2^64 - (k-1) t)/t <= 1 + x is 2^64 - k t <= t x.
+        let width = Self::width(share, symbols);
+        if Growth::below(epsilon).covers(width, share) {
             Ok(Self(share))
         } else {
-            Err(FloorError::LossTooLarge {
-                floor: share,
-                loss: Self::loss(Self::width(share, symbols), share),
-                epsilon: epsilon.get(),
-            })
+            let loss = Self::loss(width, share);
+            Err(FloorError::LossTooLarge { floor: share, loss, epsilon: epsilon.get() })
         }
     }
 
@@ -68,7 +64,9 @@ impl Share {
         0_u64.wrapping_sub(share.wrapping_mul(u64::from(symbols)))
     }
 
-    /// `ln(1 + width/t)` in nats, rounded up.
+    /// `ln(1 + width/t)` in nats, rounded up: for people and estimates. No share is accepted for it.
+    // Not inlined, so that the floating-point arithmetic stays out of `verify`.
+    #[inline(never)]
     pub(super) fn loss(width: u64, share: u64) -> f64 {
         // The two conversions and the quotient err by at most 2^-53 each,
         // relatively, and ln_1p does not enlarge that: together at most three
@@ -76,16 +74,6 @@ impl Share {
         let loss = libm::log1p(width as f64 / share as f64);
         (0..4).fold(loss, |value, _| value.next_up())
     }
-}
-
-/// Splits a finite `x >= 2^-20` into `(m, k)` with `x = m 2^-k` rounded down
-/// and `k >= 0`.
-fn decompose(x: f64) -> (u64, u32) {
-    let bits = x.to_bits();
-    let exponent = ((bits >> 52) & 0x7ff) as u32;
-    let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);
-    // x = mantissa 2^(exponent - 1075); x < 2^53 for every ε in range.
-    (mantissa, 1075_u32.saturating_sub(exponent))
 }
 
 /// A floor that can't be used.

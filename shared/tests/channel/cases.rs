@@ -26,6 +26,21 @@ pub(crate) fn epsilons(steps: u32) -> Vec<Epsilon> {
         .collect()
 }
 
+/// Every power of two in the range, the numbers with few bits next to it, the largest below the next one,
+/// and `drawn` random ones in between.
+pub(crate) fn patterns(drawn: usize) -> Vec<Epsilon> {
+    let mut random = random(6);
+    let mut patterns = Vec::new();
+    for power in -20..=5 {
+        let bits = 2.0_f64.powi(power).to_bits();
+        let ones = (1_u64 << 52) - 1;
+        let mut digits = vec![0, 1, 2, 3, 1 << 26, 1 << 51, ones ^ 1, ones, ones << 26 & ones];
+        digits.extend((0..drawn).map(|_| random.next_u64() & ones));
+        patterns.extend(digits.into_iter().map(|digits| f64::from_bits(bits | digits)));
+    }
+    patterns.into_iter().filter_map(|x| Epsilon::new(x).ok()).collect()
+}
+
 /// Every curve, the bent ones with several curvatures.
 pub(crate) fn mechanisms() -> Vec<Mechanism> {
     let quadratic =

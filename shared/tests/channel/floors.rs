@@ -1,10 +1,11 @@
 //! Floors: accepted when private enough, refused otherwise, and near the optimum.
 
-use bandana_shared::channel::{Floor, FloorError};
+use bandana_shared::alphabet::Alphabet;
+use bandana_shared::channel::{Floor, FloorError, KaryChannel};
 use bandana_shared::epsilon::Epsilon;
 use rand::{Rng as _, RngExt as _};
 
-use crate::channel::cases::{epsilons, random};
+use crate::channel::cases::{epsilons, patterns, random};
 use crate::channel::exact::{
     Exact, ceiling, distance, exact, exp_above, exp_below, log_of_quotient, power_of_two, quotient,
     whole,
@@ -34,11 +35,25 @@ fn cost_of_guard(epsilon: Epsilon, guard: &Exact) -> Exact {
     quotient(&(power_of_two(64) * x * guard), &denominator)
 }
 
-/// The guard of a computed floor with room for the error of `expm1` and of one
-/// rounded product, and that of a verified one.
+/// How far `e^ε - 1` is taken too small at most, relatively: for a computed floor with room for the error of
+/// `expm1` and of one rounded product, and for a verified one.
 fn guards() -> (Exact, Exact) {
-    let errors = power_of_two(-51);
-    (power_of_two(-48) + &errors, power_of_two(-50) + &errors)
+    (power_of_two(-48) + power_of_two(-51), power_of_two(-58))
+}
+
+/// The least share of a channel with k symbols whose loss is at most ε: `ceil(2^64/(k - 1 + e^ε))`.
+fn least_share(symbols: u32, epsilon: Epsilon) -> u64 {
+    let others = whole(u128::from(symbols) - 1);
+    u64::try_from(ceiling(&quotient(&power_of_two(64), &(others + exp_below(epsilon.get())))))
+        .unwrap()
+}
+
+/// The share that a server computes, as servers have always done.
+fn computed_share(symbols: u32, epsilon: Epsilon) -> u64 {
+    let x = libm::expm1(epsilon.get()) * (1.0 - 2.0_f64.powi(-48));
+    let scaled = u128::try_from((exact(x) * power_of_two(62)).floor()).unwrap();
+    let quotient = (1_u128 << 126).div_ceil((u128::from(symbols) << 62) + scaled);
+    u64::try_from(quotient).unwrap().min(u64::MAX / u64::from(symbols))
 }
 
 #[test]
@@ -116,6 +131,31 @@ fn floors_a_step_beyond_the_guards_are_refused() {
             );
         }
         assert!(Floor::verify((1 << 63) - 1, epsilon).is_ok());
+    }
+}
+
+#[test]
+fn shares_of_k_symbols_are_those_of_every_server_and_accepted_from_the_least_on() {
+    for symbols in Alphabet::MIN..=Alphabet::MAX {
+        let alphabet = Alphabet::new(symbols).unwrap();
+        for epsilon in epsilons(100).into_iter().chain(patterns(6)) {
+            let computed = KaryChannel::for_epsilon(alphabet, epsilon);
+            assert_eq!(computed.share(), computed_share(symbols, epsilon), "{epsilon:?}");
+            assert_eq!(KaryChannel::verify(alphabet, computed.share(), epsilon), Ok(computed));
+            let least = least_share(symbols, epsilon);
+            let refused = |share| KaryChannel::verify(alphabet, share, epsilon).is_err();
+            for step in [1, 2, 3, 100, 1 << 20, 1 << 40] {
+                assert!(refused(least.saturating_sub(step)), "{epsilon:?} {symbols} {step}");
+            }
+            // 2^64/(k + x) grows by 2^64 x/(k + x)^2 2^-58 at most, which is below 2^6.
+            let accepted = (least + 65).min(u64::MAX / u64::from(symbols));
+            assert!(!refused(accepted), "{epsilon:?} {symbols}");
+            if symbols == 2 {
+                assert_eq!(Floor::for_epsilon(epsilon).get(), computed.share());
+                assert_eq!(Floor::verify(accepted, epsilon).unwrap().get(), accepted);
+                assert!(Floor::verify(least - 1, epsilon).is_err());
+            }
+        }
     }
 }
 

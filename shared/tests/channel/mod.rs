@@ -13,5 +13,6 @@ mod draws;
 mod estimates;
 mod exact;
 mod floors;
+mod growth;
 mod kary;
 mod loss;

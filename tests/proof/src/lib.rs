@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "names that the compiler must not change")]
 
 use bandana_shared::alphabet::{Alphabet, Symbol};
-use bandana_shared::channel::{Floor, KaryChannel, Threshold};
+use bandana_shared::channel::{Floor, Growth, KaryChannel, Threshold};
 use bandana_shared::curve::{Curvature, Curve, Level, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 
@@ -174,9 +174,15 @@ pub extern "Rust" fn proof_kary_verify(alphabet: Alphabet, share: u64, epsilon: 
     verified.map_or(REFUSED, |channel| u128::from(channel.share()))
 }
 
-/// What `verify` compares a loss with, `e^ε - 1` and a guard below it. Only the tests of the translator call
-/// it: a proof takes any number for it.
+/// One step of the series for `e^ε - 1`.
 #[unsafe(no_mangle)]
-pub extern "Rust" fn proof_test_bound(epsilon: f64) -> f64 {
-    libm::expm1(epsilon) * (1.0 - 4.0 * f64::EPSILON)
+pub extern "Rust" fn proof_series_step(rounded: u64, sum: u128, n: u8) -> u128 {
+    Growth::step(rounded, sum, n)
+}
+
+/// The lower bound of `e^ε - 1`: its mantissa in the upper 64 bits, its shift in the lower.
+#[unsafe(no_mangle)]
+pub extern "Rust" fn proof_growth(epsilon: Epsilon) -> u128 {
+    let growth = Growth::below(epsilon);
+    u128::from(growth.mantissa()) << 64 | u128::from(growth.shift())
 }
