@@ -103,6 +103,8 @@ pub(crate) struct Storage {
     /// Whether `opted-out` exists.
     opted_out: bool,
     rewards: RewardsFile,
+    /// The files that this start has read and not yet synced.
+    unsettled: Vec<&'static str>,
 }
 
 /// The state that was read, and the number of the next write.
@@ -116,7 +118,8 @@ impl Storage {
         keeps_rewards: bool,
     ) -> Result<(Self, Restored), StorageError> {
         let rewards = RewardsFile::default();
-        let mut storage = Self { files, installed: false, opted_out: false, rewards };
+        let (installed, opted_out, unsettled) = (false, false, Vec::new());
+        let mut storage = Self { files, installed, opted_out, rewards, unsettled };
         storage.installed = storage.read_file(INSTALLED)?.is_some();
         storage.opted_out = storage.read_file(OPTED_OUT)?.is_some();
         let (mut state, next_write) = storage.read(simulated)?;
@@ -151,8 +154,11 @@ impl Storage {
         self.files.read(name).map_err(|source| failed("reading", name, source))
     }
 
-    fn read(&self, simulated: bool) -> Result<Restored, StorageError> {
+    fn read(&mut self, simulated: bool) -> Result<Restored, StorageError> {
         let (ledger, state) = (self.read_file(LEDGER)?, self.read_file(STATE)?);
+        let found = [(LEDGER, ledger.is_some()), (STATE, state.is_some())];
+        self.unsettled =
+            found.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect();
         let is_there = ledger.is_some();
         let (ledger, done) = read_ledger(&ledger.unwrap_or_default())?;
         match (ledger, state) {
@@ -168,7 +174,11 @@ impl Storage {
                 }
                 match number.checked_sub(last) {
                     Some(0) => {}
-                    // It includes what the state lacks.
+                    // It includes what the state lacks. One that has less is of a client that did
+                    // not know the state.
+                    Some(1) if !ledger.lifetime().covers(state.ledger.lifetime()) => {
+                        return Err(damaged(LEDGER));
+                    }
                     Some(1) => state.ledger = ledger,
                     // The slot of that write is to be written again, not the only valid slot.
                     None if last - number == 1 => return Ok((state, last)),
@@ -189,13 +199,14 @@ impl Storage {
             self.mark(OPTED_OUT)?;
             self.opted_out = true;
         }
+        self.files.check().map_err(|source| failed("keeping", "lock", source))?;
         if !write.is_synced {
             let Content::Changes(changes) = &write.content else { return Ok(()) };
             let frame = frame(&StoredChanges::new(write.number, changes))?;
             let written = self.files.append(STATE, &frame);
             return written.map_err(|source| failed("writing", STATE, source));
         }
-        self.files.check().map_err(|source| failed("keeping", "lock", source))?;
+        self.settle()?;
         self.write_ledger(write)?;
         let written = match &write.content {
             Content::Changes(changes) => {
@@ -219,6 +230,22 @@ impl Storage {
             removed.map_err(|source| failed("removing", OPTED_OUT, source))?;
             self.opted_out = false;
         }
+        Ok(())
+    }
+
+    /// Syncs what this start has read, before its first synced write. A killed process may have left
+    /// some of it to the operating system. If a power cut took that back after the ledger was written,
+    /// the ledger would be two ahead.
+    fn settle(&mut self) -> Result<(), StorageError> {
+        if self.unsettled.is_empty() {
+            return Ok(());
+        }
+        for name in &self.unsettled {
+            self.files.sync(name).map_err(|source| failed("writing", name, source))?;
+        }
+        let synced = self.files.sync_directory();
+        synced.map_err(|source| failed("writing", STATE, source))?;
+        self.unsettled.clear();
         Ok(())
     }
 

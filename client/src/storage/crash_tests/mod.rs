@@ -404,6 +404,64 @@ fn a_killed_process_and_then_a_power_cut() -> Result<(), Failure> {
     Ok(())
 }
 
+#[test]
+fn a_killed_process_and_then_a_power_cut_in_the_first_write() -> Result<(), Failure> {
+    for killed in 0..8 {
+        for cut in 0..12 {
+            for seed in 0..8 {
+                let place = || format!("killed at {killed}, cut at {cut}, seed {seed}");
+                let disk = Disk::new(seed, None);
+                let mut device = Device::start(disk.clone(), seed, false)?;
+                device.core.draw(&id()?, at(0))?;
+                device.write(0);
+                disk.fail_at(Some((disk.operations() + killed, Fault::Crash)));
+                device.core.next_task(at(20))?;
+                device.write(20);
+                disk.fail_at(None);
+                disk.revive();
+                device.start_again(21)?;
+                disk.fail_at(Some((disk.operations() + cut, Fault::Crash)));
+                device.write(21);
+                disk.fail_at(None);
+                device.restart(22).map_err(|error| format!("{}: {error}", place()))?;
+                device.send(22)?;
+                assert!(device.reported.len() <= 1, "{}", place());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Two clients that no lock has kept apart: the second one has read the state before the first one
+/// appends to it.
+#[test]
+fn no_assignment_is_restored_that_the_ledger_does_not_know() -> Result<(), Failure> {
+    let price = NanoNats::from_epsilon(Epsilon::new(1.0)?);
+    for operation in 0..14 {
+        for seed in 0..4 {
+            let disk = Disk::new(seed, None);
+            let mut first = Device::start(disk.clone(), seed, false)?;
+            first.write(0);
+            let mut second = Device::start(disk.clone(), seed, false)?;
+            first.core.draw(&id()?, at(1))?;
+            first.write(1);
+            disk.fail_at(Some((disk.operations() + operation, Fault::Crash)));
+            second.write(1);
+            disk.fail_at(None);
+            disk.reboot();
+            // To refuse the files is safe.
+            let Ok((_, (state, _))) = Storage::open(Box::new(disk.clone()), true, false) else {
+                continue;
+            };
+            let assignments = state.open.len() as u64;
+            let due = price.checked_mul(assignments).ok_or("overflow")?;
+            let paid = state.ledger.lifetime().local;
+            assert!(paid >= due, "operation {operation}, seed {seed}: {paid:?} of {due:?}");
+        }
+    }
+    Ok(())
+}
+
 /// Crashes up to six times within few operations of each start, with or without an earlier error.
 fn many_deaths(seed: u64, first: Fault) -> Result<(), Failure> {
     let mut chance = SeededNoise::new(seed, 1000);
