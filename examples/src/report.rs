@@ -270,6 +270,12 @@ impl Report {
         } else {
             "not the best arm"
         };
+        // The one whose weights are those of two arms decides by the verdict below, not by its weights.
+        let learned = if self.learner.starts_with("top-two") {
+            String::new()
+        } else {
+            format!("learned: {} ({verdict}); ", label(self.learned_best_arm))
+        };
         let shuffled = self.shuffle_batch.map_or_else(String::new, |batch| {
             let waiting = self.reports_waiting;
             format!(
@@ -282,7 +288,7 @@ impl Report {
              {shuffled}\
              estimates are of the {}\n\
              regret {:.0}, {:.3} of uniform play ({:.0})\n\
-             learned: {} ({verdict}); best: {}\n{}",
+             {learned}best: {}\n{}",
             self.epsilon,
             self.certified_epsilon,
             self.mechanism,
@@ -291,7 +297,6 @@ impl Report {
             self.regret,
             self.regret / self.uniform_regret.max(f64::MIN_POSITIVE),
             self.uniform_regret,
-            label(self.learned_best_arm),
             label(self.best_arm),
             self.cells(),
         )

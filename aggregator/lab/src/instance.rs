@@ -184,7 +184,14 @@ impl Instance {
             "rare-reward" => {
                 vec![Bernoulli(0.1), constant(0.08), constant(0.06), constant(0.05)]
             }
-            _ => return Self::from_csv(Path::new(name)),
+            _ => {
+                let read = Self::from_csv(Path::new(name));
+                let names = "paper-20, two-arms, five-arms, close-arms, variance-trap, \
+                             exponential-trap, power-near-one, power-near-zero, wide-best, rare-reward";
+                return read.with_context(|| {
+                    format!("{name:?} is no instance ({names}), and no file of arms")
+                });
+            }
         };
         let arm = |(place, rewards): (usize, RewardDistribution)| SimulatedArm {
             label: format!("arm {place}"),

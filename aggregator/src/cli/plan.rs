@@ -383,7 +383,7 @@ impl ShuffleView {
             ("reports shuffled in a batch", self.reports.to_string()),
             ("epsilon of a report in its batch", format!("{:.4}", self.central_epsilon)),
             ("with a delta of", format!("{:e}", self.delta)),
-            ("if of thousand users collude", self.colluders.to_string()),
+            ("colluders among a thousand users", self.colluders.to_string()),
             ("users until all arms had a batch", self.first_batches.to_string()),
             ("regret over all users, estimated", format!("{:.0}", self.regret)),
             ("unshuffled: users in 90% of all runs", unshuffled),

@@ -26,6 +26,12 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut instances = VerdictInstance::all();
     instances.retain(|one| one.name.starts_with(&arguments.instance));
+    anyhow::ensure!(
+        !instances.is_empty(),
+        "no instance has a name that begins with {:?}; the names are: {}",
+        arguments.instance,
+        VerdictInstance::all().iter().map(|one| one.name).collect::<Vec<_>>().join(", ")
+    );
     let study = VerdictStudy {
         instances,
         trials: arguments.options.trials(),
