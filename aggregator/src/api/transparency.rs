@@ -21,10 +21,10 @@ const EPOCHS: u32 = 100;
 /// Most bytes of an answer, but for a single epoch.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
-/// Most concurrent readers, each of which holds its answer until that is encoded.
-const READERS_MAX: usize = 16;
+/// Most concurrent readers: devices' calls come first, and need the processors. The others wait.
+const READERS_MAX: usize = 2;
 
-/// The delay asked of a caller that finds no place among them.
+/// How long they wait, and the delay asked of a caller that found no place in that time.
 const NO_PLACE_WAIT: Duration = Duration::from_secs(2);
 
 /// Epochs that are read at once, if the one before was small, and what small is.
@@ -55,8 +55,9 @@ impl TransparencyLog for LogService {
         let none = || Status::unimplemented("this server keeps no public log");
         let (log, reader) = self.log.clone().ok_or_else(none)?;
         let busy = "too many others read the log now; ask again in a moment";
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        let place = place.map_err(|_| exhausted(busy, NO_PLACE_WAIT))?;
+        let place = Arc::clone(&self.places).acquire_owned();
+        let place = tokio::time::timeout(NO_PLACE_WAIT, place).await.ok().and_then(Result::ok);
+        let place = place.ok_or_else(|| exhausted(busy, NO_PLACE_WAIT))?;
         let ListEpochsRequest { first, limit } = request.into_inner();
         let limit = if limit == 0 { EPOCHS } else { limit.min(EPOCHS_MAX) };
         let read = tokio::task::spawn_blocking(move || {

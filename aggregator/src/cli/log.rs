@@ -82,6 +82,19 @@ struct State {
     log: String,
     size: u64,
     roots: Vec<String>,
+    /// The time of the last epoch, and when it was read.
+    #[serde(default)]
+    latest_unix_seconds: u64,
+    #[serde(default)]
+    checked_unix_seconds: u64,
+}
+
+/// What was read before.
+#[derive(Debug, Default)]
+struct Before {
+    log: Frontier,
+    /// The time of its last epoch, and when that was read; none if nothing was.
+    times: Option<(u64, u64)>,
 }
 
 /// Stable JSON form of what was read.
@@ -113,9 +126,9 @@ struct ExperimentView {
 pub(super) fn run(command: &LogCommand) -> anyhow::Result<()> {
     let LogCommand::Check(check) = command;
     let before = check.before()?;
-    let (view, log) = block_on(check.read(before))?;
+    let (view, read) = block_on(check.read(before))?;
     if let Some(path) = &check.state {
-        keep(path, &check.log, &log)?;
+        keep(path, &check.log, &read)?;
     }
     if check.json { say_json(&view) } else { say(&view.describe()) }
 }
@@ -152,7 +165,7 @@ impl LogView {
 
 impl Check {
     /// The log as it was read before.
-    fn before(&self) -> anyhow::Result<Frontier> {
+    fn before(&self) -> anyhow::Result<Before> {
         if self.log.role() != Role::Log {
             return Err(Failure::Incomplete(
                 "--log is the key of a witness; give the key of the log".to_owned(),
@@ -160,7 +173,7 @@ impl Check {
             .into());
         }
         let Some(path) = self.state.as_ref().filter(|path| path.exists()) else {
-            return Ok(Frontier::default());
+            return Ok(Before::default());
         };
         let unusable =
             || format!("{} is not a file that --state wrote; name another one", path.display());
@@ -175,10 +188,13 @@ impl Check {
             return Err(Failure::Incomplete(what).into());
         }
         let roots: Option<Vec<Hash>> = state.roots.iter().map(|root| read_hash(root)).collect();
-        roots.and_then(|roots| Frontier::new(state.size, roots)).with_context(unusable)
+        let log = roots.and_then(|roots| Frontier::new(state.size, roots));
+        let times = (state.latest_unix_seconds, state.checked_unix_seconds);
+        Ok(Before { log: log.with_context(unusable)?, times: (times.1 > 0).then_some(times) })
     }
 
-    async fn read(&self, mut log: Frontier) -> anyhow::Result<(LogView, Frontier)> {
+    async fn read(&self, before: Before) -> anyhow::Result<(LogView, Before)> {
+        let Before { mut log, times } = before;
         let mut client = TransparencyLogClient::new(self.channel().await?);
         let mut ask = async |first| -> anyhow::Result<ListEpochsResponse> {
             let mut tries = 0;
@@ -200,7 +216,7 @@ impl Check {
         let now = SystemClock::new().unix_seconds();
         let store = StoreId::try_from(&first.store_id[..])
             .map_err(|_| wrong("the server does not name its store"))?;
-        let mut reading = Reading::new(self.log.name(), store, now);
+        let mut reading = Reading::new(self.log.name(), store, times, now);
         let mut page = first.epochs;
         while log.size() < checkpoint.size {
             if page.is_empty() {
@@ -219,10 +235,12 @@ impl Check {
                         was read before: the server shows two logs";
             return Err(wrong(what));
         }
+        let cosigned_by = self.cosigned(&note, now)?;
+        let latest = reading.ended().map_err(wrong)?;
+        let times = latest.map(|latest| (latest, now));
         let mut view = reading.view;
-        view.epochs = checkpoint.size;
-        view.cosigned_by = self.cosigned(&note, now)?;
-        Ok((view, log))
+        (view.epochs, view.cosigned_by) = (checkpoint.size, cosigned_by);
+        Ok((view, Before { log, times }))
     }
 
     /// The checkpoint that the server shows, if the log has signed it.
@@ -288,15 +306,39 @@ fn wrong(what: impl Into<String>) -> anyhow::Error {
 struct Reading {
     store: StoreId,
     now: u64,
+    /// When the log was last looked at.
+    looked: Option<u64>,
     before: Option<u64>,
+    /// Whether the last epoch has only its hash.
+    is_hidden: bool,
     values: BTreeMap<String, Vec<u8>>,
     view: LogView,
 }
 
 impl Reading {
-    fn new(log: &str, store: StoreId, now: u64) -> Self {
+    fn new(log: &str, store: StoreId, times: Option<(u64, u64)>, now: u64) -> Self {
         let view = LogView { log: log.to_owned(), ..LogView::default() };
-        Self { store, now, before: None, values: BTreeMap::new(), view }
+        let (before, looked) = times.unzip();
+        Self { store, now, looked, before, is_hidden: false, values: BTreeMap::new(), view }
+    }
+
+    /// Whether a time is so long ago that the server need not show what epochs said then.
+    fn is_old(&self, unix_seconds: u64) -> bool {
+        self.now.saturating_sub(unix_seconds) >= SHOWN_SECONDS
+    }
+
+    /// The time of the last epoch, which the server has to show, and which is not of the future.
+    fn ended(&self) -> Result<Option<u64>, String> {
+        if self.is_hidden {
+            return Err("the server does not show what its last epoch says".to_owned());
+        }
+        match self.before {
+            Some(latest) if latest > self.now + Witnessed::FRESHNESS.as_secs() => {
+                let latest = UnixSeconds::new(latest);
+                Err(format!("the last epoch is of {latest}, more than an hour from now"))
+            }
+            latest => Ok(latest),
+        }
     }
 
     /// Checks an epoch, and adds it to the log.
@@ -308,8 +350,11 @@ impl Reading {
         let entry: Hash =
             epoch.entry[..].try_into().map_err(|_| format!("epoch {number} has no entry"))?;
         let time = UnixSeconds::new(epoch.unix_seconds);
-        if epoch.items.is_empty() && Epoch::new(time, []).entry() != entry {
-            if self.now.saturating_sub(epoch.unix_seconds) < SHOWN_SECONDS {
+        self.is_hidden = epoch.items.is_empty() && Epoch::new(time, []).entry() != entry;
+        if self.is_hidden {
+            // The server says the time of an epoch. When it was looked at it does not.
+            let is_new = self.looked.is_some_and(|looked| !self.is_old(looked));
+            if is_new || !self.is_old(epoch.unix_seconds) {
                 return Err(format!("the server does not show what epoch {number} says"));
             }
             self.view.without_content += 1;
@@ -364,9 +409,12 @@ impl Reading {
 }
 
 /// Replaces the file that says how far the log was read.
-fn keep(path: &Path, key: &NoteKey, log: &Frontier) -> anyhow::Result<()> {
+fn keep(path: &Path, key: &NoteKey, read: &Before) -> anyhow::Result<()> {
+    let Before { log, times } = read;
     let roots = log.roots().iter().map(write_hash).collect();
-    let state = State { log: key.to_string(), size: log.size(), roots };
+    let (latest_unix_seconds, checked_unix_seconds) = times.unwrap_or_default();
+    let (log, size) = (key.to_string(), log.size());
+    let state = State { log, size, roots, latest_unix_seconds, checked_unix_seconds };
     let next = path.with_added_extension("next");
     let written = std::fs::write(&next, serde_json::to_string(&state)? + "\n");
     let kept = written.and_then(|()| std::fs::rename(&next, path));
@@ -404,11 +452,17 @@ mod tests {
         LogEpoch { number, unix_seconds, entry: entry.to_vec().into(), items }
     }
 
+    /// The same, after a look in which the last epoch had the first of these times, at the second.
+    fn wrong_since(times: Option<(u64, u64)>, epochs: &[LogEpoch]) -> Option<String> {
+        let mut reading = Reading::new("log", StoreId::new([1; 16]), times, NOW);
+        let mut log = Frontier::default();
+        let wrong = epochs.iter().find_map(|epoch| reading.add(&mut log, epoch).err());
+        wrong.or_else(|| reading.ended().err())
+    }
+
     /// What is wrong with these epochs, if something is.
     fn wrong_with(epochs: &[LogEpoch]) -> Option<String> {
-        let mut reading = Reading::new("log", StoreId::new([1; 16]), NOW);
-        let mut log = Frontier::default();
-        epochs.iter().find_map(|epoch| reading.add(&mut log, epoch).err())
+        wrong_since(None, epochs)
     }
 
     #[test]
@@ -431,7 +485,23 @@ mod tests {
             assert!(wrong_with(std::slice::from_ref(&lie)).is_some(), "{lie:?}");
         }
         assert!(wrong_with(&[good, epoch(1, NOW - 61, vec![item(&one)])]).is_some());
-        let old = epoch(0, NOW - SHOWN_SECONDS, vec![item(&even)]);
-        assert_eq!(wrong_with(&[LogEpoch { items: Vec::new(), ..old }]), None);
+        // Old ones may have their hash alone, but for the last one.
+        let hidden = |number, time, weights| LogEpoch {
+            items: Vec::new(),
+            ..epoch(number, time, vec![item(weights)])
+        };
+        let old = hidden(0, NOW - SHOWN_SECONDS, &even);
+        assert!(wrong_with(std::slice::from_ref(&old)).is_some());
+        assert_eq!(wrong_with(&[old.clone(), epoch(1, NOW, vec![item(&one)])]), None);
+        // Not those since a look of yesterday, whatever time the server says.
+        let since = [old, epoch(1, NOW, vec![item(&one)])];
+        let yesterday = NOW - 86_400;
+        assert!(wrong_since(Some((0, yesterday)), &since).is_some());
+        assert_eq!(wrong_since(Some((0, NOW - SHOWN_SECONDS)), &since), None);
+        // Nor does time go back between two looks, or ahead of the watcher's clock.
+        let next = epoch(0, NOW, vec![item(&one)]);
+        assert!(wrong_since(Some((NOW + 1, yesterday)), std::slice::from_ref(&next)).is_some());
+        assert_eq!(wrong_since(Some((NOW, yesterday)), &[next]), None);
+        assert!(wrong_with(&[epoch(0, NOW + 3601, vec![item(&one)])]).is_some());
     }
 }

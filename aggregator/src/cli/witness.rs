@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use bandana_shared::transparency::{NoteKey, Role};
 use clap::Args;
 
-use super::relay::{CONNECTION_LIMITS, REQUEST_TIME};
+use super::relay::CONNECTION_LIMITS;
 use super::say;
 use super::until_signal::{TEXT, until_signal};
 use crate::clock::Clock;
@@ -18,6 +18,9 @@ use crate::relay::{WitnessServer, WitnessServerSettings};
 use crate::tls::TlsFiles;
 use crate::transparency::witness::WitnessSettings;
 use crate::transport::ConnectionLimits;
+
+/// Time for a request to arrive: some hundred bytes, from a server.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
 
 /// Run a witness of public logs, until SIGTERM or SIGINT.
 ///

@@ -21,7 +21,11 @@ const QUEUE_MAX: usize = 1024;
 /// Opens requests that were sealed for a key, or for the one before it. Its threads end with the
 /// last clone.
 #[derive(Clone, Debug)]
-pub struct Opener(SyncSender<Job>);
+pub struct Opener {
+    jobs: SyncSender<Job>,
+    /// The digests of the keys.
+    keys: Arc<[[u8; 16]]>,
+}
 
 /// A request to be opened.
 #[derive(Debug)]
@@ -59,6 +63,8 @@ impl Opener {
         };
         let servers = std::iter::once(key).chain(former).map(server);
         let servers: Arc<[ohttp::Server]> = servers.collect::<Result<_, _>>()?;
+        let digests = std::iter::once(key).chain(former).map(|key| Ok(key.keys()?.digest()));
+        let keys = digests.collect::<Result<_, GatewayKeyError>>()?;
         let (jobs, queue) = sync_channel(QUEUE_MAX);
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {
@@ -66,7 +72,12 @@ impl Opener {
             let thread = std::thread::Builder::new().name("bandana-gateway".to_owned());
             thread.spawn(move || work(&servers, &queue)).map_err(OpenerError::Thread)?;
         }
-        Ok(Self(jobs))
+        Ok(Self { jobs, keys })
+    }
+
+    /// Whether one of its keys has this digest.
+    pub fn has(&self, digest: &[u8]) -> bool {
+        self.keys.iter().any(|key| key[..] == *digest)
     }
 
     /// Opens a sealed request.
@@ -76,7 +87,7 @@ impl Opener {
     pub async fn open(&self, sealed: Bytes) -> Result<Opened, OpenError> {
         let (opened, answer) = oneshot::channel();
         // The threads live as long as this.
-        self.0.try_send(Job { sealed, opened }).map_err(|_| OpenError::Full)?;
+        self.jobs.try_send(Job { sealed, opened }).map_err(|_| OpenError::Full)?;
         answer.await.unwrap_or(Err(OpenError::Failed))
     }
 }

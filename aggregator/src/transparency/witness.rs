@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use bandana_shared::transparency::{
 };
 use ct_merkle::{ConsistencyProof, RootHash};
 use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use super::key_file::{self, LogKeyError};
@@ -35,8 +35,9 @@ const REQUEST_BYTES_MAX: usize = 16 * 1024;
 /// The type of an answer that says the size that the witness knows.
 const SIZE_TYPE: &str = "text/x.tlog.size";
 
-/// The file of what a witness has seen, in its directory.
+/// The file of what a witness has seen, in its directory, and its first line.
 const FILE: &str = "checkpoints";
+const TITLE: &str = "bandana witness 1\n\n";
 
 /// The text of a request: the size that the witness knows, a proof, and a signed checkpoint.
 pub(super) fn request_text(old: u64, proof: &[Hash], note: &str) -> String {
@@ -120,7 +121,7 @@ impl Witness {
         let path = directory.join(FILE);
         if is_new && !path.exists() {
             fs::create_dir_all(&directory).map_err(failed)?;
-            File::create(&path).and_then(|file| file.sync_all()).map_err(failed)?;
+            replace(&directory, &BTreeMap::new()).map_err(failed)?;
         }
         let lock = File::create(directory.join("lock")).map_err(failed)?;
         lock.try_lock().map_err(|_| WitnessError::Locked { path: directory.clone() })?;
@@ -131,6 +132,12 @@ impl Witness {
             }
             Err(source) => return Err(failed(source)),
         };
+        for log in logs.iter().filter(|log| !checkpoints.contains_key(log.name())) {
+            tracing::warn!(
+                log = log.name(),
+                "the witness has seen nothing of this log: it signs the first state that it is shown"
+            );
+        }
         // It may have cosigned right before it ended.
         let now = clock.monotonic();
         let grown = checkpoints.keys().map(|origin| (origin.clone(), now)).collect();
@@ -202,7 +209,7 @@ impl Witness {
                 return Err(Refused::Soon);
             }
             let before = seen.checkpoints.insert(origin.clone(), checkpoint.clone());
-            if let Err(error) = self.store(&seen.checkpoints) {
+            if let Err(error) = replace(&self.directory, &seen.checkpoints) {
                 // What is not on the disk is not known after a restart, and was not cosigned.
                 match before {
                     Some(before) => seen.checkpoints.insert(origin.clone(), before),
@@ -217,16 +224,16 @@ impl Witness {
         let cosignature = self.signer.cosign(&note.text, time);
         Ok(self.signer.public().line(&cosignature.content()))
     }
+}
 
-    /// Replaces the file, durably.
-    fn store(&self, checkpoints: &BTreeMap<String, Checkpoint>) -> io::Result<()> {
-        let (path, next) = (self.directory.join(FILE), self.directory.join("checkpoints.next"));
-        let mut file = File::create(&next)?;
-        file.write_all(write_seen(checkpoints).as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&next, &path)?;
-        File::open(&self.directory)?.sync_all()
-    }
+/// Replaces the file in a witness's directory, durably.
+fn replace(directory: &Path, checkpoints: &BTreeMap<String, Checkpoint>) -> io::Result<()> {
+    let (path, next) = (directory.join(FILE), directory.join("checkpoints.next"));
+    let mut file = File::create(&next)?;
+    file.write_all(write_seen(checkpoints).as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&next, &path)?;
+    File::open(directory)?.sync_all()
 }
 
 /// Whether a checkpoint's tree begins with that of an earlier one, as this proof says.
@@ -239,14 +246,22 @@ fn continues(known: &Checkpoint, checkpoint: &Checkpoint, proof: &[Hash]) -> boo
     proof.is_ok_and(|proof| root(checkpoint).verify_consistency(&root(known), &proof).is_ok())
 }
 
-/// The text of the file: the checkpoints, with a line between two.
+/// The text of the file: the checkpoints, with a line after each, and a hash of all of it. A file that
+/// was cut off is damaged.
 fn write_seen(checkpoints: &BTreeMap<String, Checkpoint>) -> String {
-    checkpoints.values().map(|checkpoint| checkpoint.text() + "\n").collect()
+    let blocks = checkpoints.values().map(|checkpoint| checkpoint.text() + "\n");
+    let mut text: String = std::iter::once(TITLE.to_owned()).chain(blocks).collect();
+    let sum = write_hash(&Sha256::digest(&text).into());
+    text.push_str("sum ");
+    text.push_str(&sum);
+    text.push('\n');
+    text
 }
 
 fn read_seen(text: &str) -> Option<BTreeMap<String, Checkpoint>> {
     let checkpoint = |text: &str| Checkpoint::from_text(&format!("{text}\n"));
-    let texts = text.split_terminator("\n\n").map(checkpoint);
+    let (blocks, _) = text.strip_prefix(TITLE)?.rsplit_once("sum ")?;
+    let texts = blocks.split_terminator("\n\n").map(checkpoint);
     let checkpoints: Vec<Checkpoint> = texts.collect::<Option<_>>()?;
     let named = checkpoints.into_iter().map(|one| (one.origin.clone(), one));
     let seen: BTreeMap<_, _> = named.collect();
@@ -354,7 +369,7 @@ mod tests {
     }
 
     /// A witness of that log, on this directory.
-    fn open(directory: &std::path::Path, clock: &Arc<ManualClock>) -> Witness {
+    fn open(directory: &Path, clock: &Arc<ManualClock>) -> Witness {
         let key = directory.join("key");
         if !key.exists() {
             let secret = SigningKey::from_secret(&[2; 32]);
@@ -427,6 +442,21 @@ mod tests {
         };
         // As docs/transparency.md says: of an hour, and where arms are kept of ten minutes.
         assert_eq!((views.len(), taken(&pinned), taken(&pinned.for_kept())), (145, 73, 13));
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_or_changed_is_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at_day(Day::new(20_000)));
+        Growing::default().grow(&open(folder.path(), &clock), 0).unwrap();
+        let text = fs::read_to_string(folder.path().join("seen").join(FILE)).unwrap();
+        let seen = read_seen(&text).unwrap();
+        assert_eq!(seen.len(), 1);
+        for end in 0..text.len() {
+            assert!(read_seen(&text[..end]).is_none(), "{end}");
+        }
+        assert!(read_seen(&text.replace("\n1\n", "\n2\n")).is_none());
+        assert!(read_seen(&write_seen(&BTreeMap::new())).is_some_and(|seen| seen.is_empty()));
     }
 
     #[test]

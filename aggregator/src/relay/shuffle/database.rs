@@ -156,6 +156,7 @@ fn upgrade(connection: &mut Connection) -> rusqlite::Result<()> {
         let transaction = connection.transaction()?;
         transaction.execute_batch(
             "ALTER TABLE report ADD COLUMN origin BLOB;
+             ALTER TABLE batch ADD COLUMN keys BLOB;
              DROP INDEX report_by_pile;
              CREATE INDEX report_by_origin ON report (pile, origin);",
         )?;

@@ -177,6 +177,7 @@ impl Delivery {
             day: batch.day.get(),
             arm: batch.arm.to_u32(),
             reports: batch.reports.clone().into(),
+            keys: batch.keys.clone().into(),
         };
         match self.aggregator.submit_batch(request).await {
             Ok(answer) => {

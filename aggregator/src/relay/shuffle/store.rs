@@ -62,6 +62,8 @@ pub(super) struct Batch {
     pub(super) arm: ArmIndex,
     /// The sealed reports, one after the other.
     pub(super) reports: Vec<u8>,
+    /// The digest of the keys that they are sealed for; none of a batch that an earlier version filled.
+    pub(super) keys: Vec<u8>,
 }
 
 /// What was dropped at the end of an experiment.
@@ -173,18 +175,20 @@ impl ReportStore {
     /// # Errors
     /// [`StoreError::Database`].
     pub(super) fn batch(&self, key: i64) -> Result<Option<Batch>, StoreError> {
-        let query = "SELECT key, id, digest, day, arm, reports FROM batch WHERE key = ?";
+        let query = "SELECT key, id, digest, day, arm, reports, keys FROM batch WHERE key = ?";
         let mut statement = self.database.connection().prepare_cached(query).map_err(reading)?;
         let row = statement.query_row([key], |row| {
             let names: (i64, [u8; 16], [u8; 16], u32) =
                 (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-            Ok((names, row.get::<_, u32>(4)?, row.get::<_, Vec<u8>>(5)?))
+            let keys = row.get::<_, Option<Vec<u8>>>(6)?.unwrap_or_default();
+            Ok((names, row.get::<_, u32>(4)?, row.get::<_, Vec<u8>>(5)?, keys))
         });
-        let Some(((key, id, digest, day), arm, reports)) = row.optional().map_err(reading)? else {
+        let Some(((key, id, digest, day), arm, reports, keys)) = row.optional().map_err(reading)?
+        else {
             return Ok(None);
         };
         let (id, digest, day) = (UploadId::new(id), Digest::new(digest), Day::new(day));
-        Ok(Some(Batch { key, id, digest, day, arm: arm_index(arm)?, reports }))
+        Ok(Some(Batch { key, id, digest, day, arm: arm_index(arm)?, reports, keys }))
     }
 
     /// Forgets a batch that the aggregator has, or will never take.
@@ -363,9 +367,10 @@ fn shuffle(
     reports.shuffle(&mut random);
     let mut id = [0; 16];
     random.fill_bytes(&mut id);
-    let insert = "INSERT INTO batch (id, digest, day, arm, reports) VALUES (?, ?, ?, ?, ?)";
-    let names =
-        params![id, pile.digest.as_bytes(), today.get(), pile.arm.to_u32(), reports.concat()];
+    let insert =
+        "INSERT INTO batch (id, digest, day, arm, reports, keys) VALUES (?, ?, ?, ?, ?, ?)";
+    let (digest, arm, reports) = (pile.digest.as_bytes(), pile.arm.to_u32(), reports.concat());
+    let names = params![id, digest, today.get(), arm, reports, pile.keys];
     transaction.prepare_cached(insert).map_err(committing)?.execute(names).map_err(committing)?;
     let delete = "DELETE FROM report WHERE pile = ?";
     transaction.prepare_cached(delete).map_err(committing)?.execute([key]).map_err(committing)?;

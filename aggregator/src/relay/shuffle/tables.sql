@@ -40,5 +40,7 @@ CREATE TABLE batch (
     digest BLOB NOT NULL CHECK (length(digest) = 16),
     day INTEGER NOT NULL,
     arm INTEGER NOT NULL,
-    reports BLOB NOT NULL
+    reports BLOB NOT NULL,
+    -- The keys that the reports are sealed for; none of batches that an earlier version filled.
+    keys BLOB
 ) STRICT;

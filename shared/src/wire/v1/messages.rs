@@ -802,6 +802,10 @@ pub struct SubmitBatchRequest {
     /// As many sealed reports of 76 bytes as `shuffle_batch` says, in random order.
     #[prost(bytes = "bytes", tag = "5")]
     pub reports: ::prost::bytes::Bytes,
+    /// 16 bytes: digest of the gateway's keys that the reports are sealed for, as their envelopes say.
+    /// If the gateway has them, it counts what it can open, however few. Empty: unknown.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub keys: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExperimentName {

@@ -432,7 +432,7 @@ pub mod batches_client {
         /// Hands in a batch. The answer comes after the commit, as of Device.SubmitUpload: the batch is
         /// one upload. Reports that can't be opened, or are about something else, are not counted.
         /// FAILED_PRECONDITION: most were not sealed for a key of this gateway, which may have
-        /// another one since. Keep the batch.
+        /// another one since, and `keys` names none that it has. Keep the batch.
         pub async fn submit_batch(
             &mut self,
             request: impl tonic::IntoRequest<crate::wire::v1::SubmitBatchRequest>,
@@ -484,7 +484,7 @@ pub mod batches_server {
         /// Hands in a batch. The answer comes after the commit, as of Device.SubmitUpload: the batch is
         /// one upload. Reports that can't be opened, or are about something else, are not counted.
         /// FAILED_PRECONDITION: most were not sealed for a key of this gateway, which may have
-        /// another one since. Keep the batch.
+        /// another one since, and `keys` names none that it has. Keep the batch.
         async fn submit_batch(
             &self,
             request: tonic::Request<crate::wire::v1::SubmitBatchRequest>,

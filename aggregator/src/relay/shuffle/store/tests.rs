@@ -113,6 +113,7 @@ fn a_store_of_the_version_before_is_taken_with_what_it_keeps() {
     drop(store);
     let database = Connection::open(folder.path().join("bandana.sqlite3")).unwrap();
     let before = "DROP INDEX report_by_origin; ALTER TABLE report DROP COLUMN origin;
+        ALTER TABLE batch DROP COLUMN keys;
         CREATE INDEX report_by_pile ON report (pile); PRAGMA user_version = 1;";
     database.execute_batch(before).unwrap();
     drop(database);
