@@ -9,9 +9,10 @@ use bandana_shared::upload::PackedReports;
 
 fn store<T: serde::Serialize>(_: T) {}
 
+#[expect(clippy::needless_pass_by_value, reason = "a program of `compile_fail` takes it so")]
 fn report(arm: ArmIndex, reward: Reward, privatizer: &Privatizer) -> PackedReports {
-    let report = privatizer.privatize(&reward, &mut OsNoise).unwrap();
-    PackedReports::pack_symbols(vec![(arm, report.get())], Alphabet::BITS).unwrap()
+    let report = privatizer.privatize(&reward, &mut OsNoise).expect("noise");
+    PackedReports::pack_symbols(vec![(arm, report.get())], Alphabet::BITS).expect("one report")
 }
 
 fn disclose(experiment: &TrustedExperiment) -> Result<Disclosure, TrustedError> {
