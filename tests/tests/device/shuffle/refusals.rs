@@ -17,7 +17,6 @@ use bandana_shared::wire::v1::{
     GetShuffledRequest, SubmitBatchRequest, SubmitShuffledRequest, UploadResponse, UploadStatus,
 };
 use bandana_tests::harness::upload;
-use bytes::Bytes;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
@@ -150,7 +149,7 @@ async fn a_batch_counts_once_and_as_a_whole_or_not_at_all() -> anyhow::Result<()
         day: shuffling.envelope(1, 0).await?.day.get(),
         arm: 0,
         reports: reports.clone().into(),
-        keys: Bytes::new(),
+        keys: Vec::new().into(),
     };
     let mut batches = BatchesClient::connect(shuffling.aggregator.operator_url.clone()).await?;
     let other = |id: u8| SubmitBatchRequest { batch_id: vec![id; 16].into(), ..good.clone() };

@@ -174,7 +174,7 @@ async fn batches_that_nobody_can_open_hold_up_no_others_and_are_given_up() -> an
     let store = Connection::open(folder.path().join("relay").join("bandana.sqlite3"))?;
     let insert =
         "INSERT INTO batch (id, digest, day, arm, reports) VALUES (randomblob(16), ?, ?, 0, ?)";
-    let nonsense = vec![0; BATCH as usize * ShuffledReport::SEALED_BYTES];
+    let nonsense = vec![0_u8; BATCH as usize * ShuffledReport::SEALED_BYTES];
     store.execute(insert, params![experiment.digest().as_bytes(), today.get(), nonsense])?;
     drop(store);
     assert_eq!(Waiting::read(folder.path())?.in_batches, u64::from(BATCH));
