@@ -1,5 +1,5 @@
 //! Carries out a client's tasks over gRPC: as the background work of a
-//! [`crate::Bandana`], which takes a [`Transport`], or for a [`Core`] by [`run_until`].
+//! [`crate::Bandana`], which takes a [`Transport`], or for a [`crate::Core`] by [`run_until`].
 //!
 //! ```
 #![doc = include_str!("example.txt")]
