@@ -5,6 +5,7 @@
 mod document;
 mod effective;
 mod file;
+mod limits;
 mod log;
 mod problem;
 mod setting;
@@ -26,8 +27,6 @@ pub use store::{Store, StorePlace};
 use crate::admission::CallLimits;
 use crate::gateway::GatewayFiles;
 use crate::http::Origins;
-use crate::memory::memory_of_this_machine;
-use crate::rate::{Rate, Rates};
 use crate::server::ServerSettings;
 use crate::store::Presence;
 use crate::telemetry::TelemetrySettings;
@@ -144,8 +143,8 @@ impl Configuration {
                 filter: effective.optional(&settings::LOG_FILTER)?,
                 otlp_endpoint: effective.optional(&settings::OTLP_ENDPOINT)?,
             },
-            limits: limits(effective)?,
-            calls: calls(effective)?,
+            limits: limits::connections(effective)?,
+            calls: limits::calls(effective)?,
             shutdown: Shutdown {
                 drain_deadline: Duration::from_secs(
                     effective.value(&settings::DRAIN_DEADLINE_SECONDS)?,
@@ -174,8 +173,8 @@ impl Configuration {
             problems.push(Problem { place, what });
         }
         for (rate, setting) in [
-            (self.calls.app_rates.uploads, &settings::UPLOADS_PER_SECOND_PER_APP_KEY),
-            (self.calls.app_rates.questions, &settings::QUESTIONS_PER_SECOND_PER_APP_KEY),
+            (self.calls.app_rates.uploads, &limits::UPLOADS_PER_SECOND_PER_APP_KEY),
+            (self.calls.app_rates.questions, &limits::QUESTIONS_PER_SECOND_PER_APP_KEY),
         ] {
             if rate.is_some() && self.devices.app_keys_file.is_none() {
                 let place = effective.origin(setting).to_string();
@@ -192,51 +191,6 @@ impl Configuration {
         }
         if problems.is_empty() { Ok(()) } else { Err(ConfigurationError::Problems(problems)) }
     }
-}
-
-fn limits(effective: &Effective) -> Result<ConnectionLimits, ConfigurationError> {
-    let seconds = |setting| effective.value(setting).map(Duration::from_secs);
-    Ok(ConnectionLimits {
-        connections: effective.value(&settings::CONNECTIONS)?,
-        streams_per_connection: effective.value(&settings::STREAMS_PER_CONNECTION)?,
-        header_bytes: effective.value(&settings::HEADER_BYTES)?,
-        handshakes: effective.value(&settings::HANDSHAKES)?,
-        handshake_time: seconds(&settings::HANDSHAKE_SECONDS)?,
-        idle_time: seconds(&settings::IDLE_SECONDS)?,
-        answer_time: seconds(&settings::ANSWER_SECONDS)?,
-    })
-}
-
-fn calls(effective: &Effective) -> Result<CallLimits, ConfigurationError> {
-    let seconds = |setting| effective.value(setting).map(Duration::from_secs);
-    let burst = effective.value(&settings::BURST_SECONDS)?;
-    let rate = |setting| effective.value(setting).map(|rate| Rate::new(rate, burst));
-    Ok(CallLimits {
-        calls: effective.value(&settings::CALLS)?,
-        request_time: seconds(&settings::REQUEST_SECONDS)?,
-        memory: memory(effective)?,
-        stream_idle_time: seconds(&settings::STREAM_IDLE_SECONDS)?,
-        connection_rates: Rates {
-            uploads: rate(&settings::UPLOADS_PER_SECOND_PER_CONNECTION)?,
-            questions: rate(&settings::QUESTIONS_PER_SECOND_PER_CONNECTION)?,
-        },
-        app_rates: Rates {
-            uploads: rate(&settings::UPLOADS_PER_SECOND_PER_APP_KEY)?,
-            questions: rate(&settings::QUESTIONS_PER_SECOND_PER_APP_KEY)?,
-        },
-    })
-}
-
-/// Default memory budget for calls, in bytes, on a machine that does not report its memory.
-const MEMORY_BYTES: u64 = 512 * 1024 * 1024;
-
-/// Memory budget for calls, in bytes.
-fn memory(effective: &Effective) -> Result<usize, ConfigurationError> {
-    let set: Option<u64> = effective.optional(&settings::MEMORY_MIB)?;
-    let bytes = set.map(|mebibytes| mebibytes * 1024 * 1024);
-    let bytes =
-        bytes.unwrap_or_else(|| memory_of_this_machine().map_or(MEMORY_BYTES, |all| all / 2));
-    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 impl Operators {
