@@ -14,6 +14,7 @@ pub mod page;
 pub mod parquet_table;
 pub mod postgres;
 pub mod process_usage;
+pub mod public_log;
 pub mod raw_http2;
 pub mod siege;
 pub mod steps;

@@ -260,7 +260,7 @@ async fn lay_ground(plan: &Plan, figures: &Arc<Figures>) -> anyhow::Result<Groun
     let mut log = None;
     if trust.is_none() && plan.random(3).random_bool(0.6) {
         let begun = PublicLog::begin(&plan.program, folder.path()).await?;
-        flags.extend(begun.flags()?);
+        flags.extend(begun.flags());
         log = Some(begun);
         figures.add(Group::Trouble, "rounds with a public log", 1);
     }

@@ -24,6 +24,7 @@ use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_tests::attacked::create;
 use bandana_tests::harness::three_arms;
 use bandana_tests::postgres::Postgres;
+use bandana_tests::public_log::LogKeys;
 use prost::Message as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -39,62 +40,25 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const ANYWHERE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-/// The keys of a log and of a witness, and where all of it is.
+/// A folder with the keys of a log and of a witness.
 struct Place {
     folder: TempDir,
-    log: String,
-    witness: String,
+    keys: LogKeys,
 }
 
 impl Place {
     async fn new() -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let key = async |role, name| {
-            let out = folder.path().join(format!("{role}-key")).display().to_string();
-            let made = ["log-key", "generate", "--role", role, "--name", name, "--out", &out];
-            run(&made).await.map(|said| said.trim().to_owned())
-        };
-        let log = key("log", "bandana.example/log").await?;
-        let witness = key("witness", "witness.example/w1").await?;
-        Ok(Self { folder, log, witness })
+        let keys = LogKeys::make(program(), folder.path()).await?;
+        Ok(Self { folder, keys })
     }
 
     fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    /// Flags of a witness, which lets a log grow as often as it likes.
-    fn of_witness(&self) -> Vec<String> {
-        let flags = ["--witness-interval-seconds", "0", "--witness", &self.path("seen")];
-        let keys = ["--witness-key", &self.path("witness-key"), "--witness-log", &self.log];
-        flags.iter().chain(&keys).map(|flag| (*flag).to_owned()).collect()
-    }
-
-    async fn witness_at(&self, at: SocketAddr, more: &[&str]) -> anyhow::Result<RelayProcess> {
-        let flags = self.of_witness();
-        let flags: Vec<&str> =
-            flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
-        RelayProcess::witness_at(at, &flags, program()).await
-    }
-
-    async fn witness(&self) -> anyhow::Result<RelayProcess> {
-        let witness = self.witness_at(ANYWHERE, &["--witness-init"]).await?;
-        fs::write(
-            self.path("witnesses"),
-            format!("# who, where\n{} {}\n", self.witness, witness.url),
-        )?;
-        Ok(witness)
-    }
-
-    /// Flags of a server with a log.
-    fn of_server(&self) -> Vec<String> {
-        let files = ["--log-key-file", &self.path("log-key")];
-        let more = ["--log-witnesses-file", &self.path("witnesses"), "--log-epoch-seconds", "1"];
-        files.iter().chain(&more).map(|flag| (*flag).to_owned()).collect()
+        self.keys.path(name)
     }
 
     async fn server(&self, data: &str, more: &[&str]) -> anyhow::Result<AggregatorProcess> {
-        let flags = self.of_server();
+        let flags = self.keys.of_server();
         let flags: Vec<&str> =
             flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
         let data = PathBuf::from(self.path(data));
@@ -102,7 +66,7 @@ impl Place {
     }
 
     fn witnessed(&self) -> anyhow::Result<Witnessed> {
-        Ok(Witnessed::new(self.log.parse()?, vec![self.witness.parse()?], 1)?)
+        Ok(Witnessed::new(self.keys.log.parse()?, vec![self.keys.witness.parse()?], 1)?)
     }
 
     fn acceptance(&self) -> anyhow::Result<Acceptance> {
@@ -122,8 +86,8 @@ impl Place {
 
     /// What `bandana log check` says.
     async fn check(&self, server: &AggregatorProcess, more: &[&str]) -> anyhow::Result<String> {
-        let ask = ["log", "check", "--server", &server.device_url, "--log", &self.log];
-        run(&[&ask, &["--witness", &*self.witness][..], more].concat()).await
+        let ask = ["log", "check", "--server", &server.device_url, "--log", &self.keys.log];
+        run(&[&ask, &["--witness", &*self.keys.witness][..], more].concat()).await
     }
 }
 
@@ -167,7 +131,7 @@ fn refusal(told: Result<(), ClientError>) -> Option<ViewError> {
 #[tokio::test]
 async fn what_one_device_alone_is_told_is_refused() -> anyhow::Result<()> {
     let place = Place::new().await?;
-    let witness = place.witness().await?;
+    let witness = place.keys.new_witness().await?;
     let server = place.server("data", &[]).await?;
     created(&server, "logged").await?;
     let honest = fetched(&server.device_url, "logged").await?;
@@ -233,7 +197,7 @@ fn fitting(told: &Fetched) -> anyhow::Result<Policy> {
 #[tokio::test]
 async fn two_views_of_one_log_are_cosigned_once() -> anyhow::Result<()> {
     let place = Place::new().await?;
-    let witness = place.witness().await?;
+    let witness = place.keys.new_witness().await?;
     let server = place.server("data", &[]).await?;
     created(&server, "logged").await?;
     fetched(&server.device_url, "logged").await?;
@@ -289,7 +253,7 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
 #[tokio::test]
 async fn servers_and_witnesses_that_are_killed_go_on_with_one_log() -> anyhow::Result<()> {
     let place = Place::new().await?;
-    let mut witness = place.witness().await?;
+    let mut witness = place.keys.new_witness().await?;
     let at = address(&witness.url)?;
     let state = place.path("state");
     let mut random = ChaCha8Rng::seed_from_u64(1);
@@ -312,7 +276,7 @@ async fn servers_and_witnesses_that_are_killed_go_on_with_one_log() -> anyhow::R
         }
         if random.random() {
             witness.kill().await?;
-            witness = place.witness_at(at, &[]).await?;
+            witness = place.keys.witness_at(at, &[]).await?;
         }
     }
     let server = place.server("data", &[]).await?;
@@ -337,9 +301,9 @@ async fn a_gateway_key_of_ones_own_is_refused_and_a_relay_can_be_a_witness() -> 
     let free = std::net::TcpListener::bind(ANYWHERE)?;
     let at = free.local_addr()?;
     drop(free);
-    fs::write(place.path("witnesses"), format!("{} http://{at}\n", place.witness))?;
+    place.keys.name_witness(&format!("http://{at}"))?;
     let server = place.server("data", &["--gateway-key-file", &key]).await?;
-    let flags = place.of_witness();
+    let flags = place.keys.of_witness();
     let flags: Vec<&str> = AT_ONCE
         .into_iter()
         .chain(flags.iter().map(String::as_str))
@@ -388,8 +352,8 @@ fn replicas_keep_one_log() -> anyhow::Result<()> {
 
 async fn replicas_on(url: &str) -> anyhow::Result<()> {
     let place = Place::new().await?;
-    let witness = place.witness().await?;
-    let flags = place.of_server();
+    let witness = place.keys.new_witness().await?;
+    let flags = place.keys.of_server();
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let one = AggregatorProcess::start_replica_with(&flags, program(), url).await?;
     let other = AggregatorProcess::start_replica_with(&flags, program(), url).await?;
