@@ -376,6 +376,12 @@ impl Specification {
         self.parts.batch
     }
 
+    /// Whether what a device sends later may tell which policy it took: its arm is kept, or its reports are
+    /// shuffled in a batch that others fill.
+    pub fn may_tell_policy(&self) -> bool {
+        self.participation().sticky.is_some() || self.batch().is_some()
+    }
+
     /// Who takes part, and how long each installation keeps its arm.
     pub fn participation(&self) -> &Participation {
         &self.parts.participation

@@ -273,11 +273,10 @@ impl Publisher {
         let specification = &serving.specification;
         let digest = specification.digest();
         if let Some(before) = before.filter(|before| before.digest == digest.as_bytes()[..]) {
-            let is_kept =
-                specification.participation().sticky.is_some() || specification.batch().is_some();
+            let is_told = specification.may_tell_policy();
             let is_young = now.saturating_sub(before.since_unix_seconds) < BETWEEN_KEPT_POLICIES;
             let is_the_same = before.policy_version == serving.policy.version;
-            if is_the_same || (is_kept && is_young && !specification.is_simulation()) {
+            if is_the_same || (is_told && is_young && !specification.is_simulation()) {
                 return before.clone();
             }
         }

@@ -276,10 +276,8 @@ impl<N: NoiseSource> Core<N> {
             let subject = Subject::Experiment(experiment_id.clone()).key();
             let known = self.log_sizes.entry(witnessed.log().clone()).or_default();
             let time = UnixSeconds::new(now.unix_ms() / 1000);
-            // Which view a device took may show in an arm that it keeps, or in its batch.
-            let is_kept =
-                specification.participation().sticky.is_some() || specification.batch().is_some();
-            let witnessed = if is_kept { &witnessed.for_kept() } else { witnessed };
+            let is_told = specification.may_tell_policy();
+            let witnessed = if is_told { &witnessed.for_kept() } else { witnessed };
             let checked = witnessed.check(view.as_ref(), (&subject, &value), *known, time);
             *known = checked.map_err(Refusal::Log)?;
         }
