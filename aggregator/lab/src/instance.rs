@@ -186,8 +186,7 @@ impl Instance {
             }
             _ => {
                 let read = Self::from_csv(Path::new(name));
-                let names = "paper-20, two-arms, five-arms, close-arms, variance-trap, \
-                             exponential-trap, power-near-one, power-near-zero, wide-best, rare-reward";
+                let names = Self::NAMES.join(", ");
                 return read.with_context(|| {
                     format!("{name:?} is no instance ({names}), and no file of arms")
                 });

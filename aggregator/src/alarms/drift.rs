@@ -1,4 +1,4 @@
-//! Drift is a day's mean reward that differs from that of the days before it.
+//! The alarm about drift, which is a day's mean reward that differs from that of the days before it.
 //!
 //! What an experiment tells of all its days then mixes two truths, and a learner that forgets nothing
 //! goes on by the older one.

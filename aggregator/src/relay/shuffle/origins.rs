@@ -1,4 +1,4 @@
-//! Where a report comes from, as the store of a relay knows it: a code of the address, and no address.
+//! The origin of a report, as the store of a relay knows it: a code of an address, and no address.
 
 use std::net::IpAddr;
 

@@ -308,17 +308,19 @@ impl Held {
             return refused(Verdict::Full);
         }
         let pile = Pile { digest: *digest, arm: *arm, batch: *batch, keys: *keys };
-        if let Some((key, _)) = self.piles.get(&pile) {
+        let known = self.piles.get(&pile).copied();
+        let most = limits.most_of_address(*batch);
+        if let Some((key, _)) = known.filter(|_| most < batch.get()) {
             let count = "SELECT count(*) FROM report WHERE pile = ? AND origin = ?";
             let mut count = transaction.prepare_cached(count).map_err(committing)?;
             let count = count.query_row(params![key, origin.0], |row| row.get::<_, u32>(0));
-            if count.map_err(committing)? >= limits.most_of_address(*batch) {
+            if count.map_err(committing)? >= most {
                 return Ok((None, false));
             }
         }
         execute("INSERT INTO seen (day, id) VALUES (?, ?)", names).map_err(committing)?;
-        let (key, mut waiting) = if let Some(known) = self.piles.get(&pile) {
-            *known
+        let (key, mut waiting) = if let Some(known) = known {
+            known
         } else {
             let insert = "INSERT INTO pile (digest, arm, batch, keys) VALUES (?, ?, ?, ?)";
             let values = params![digest.as_bytes(), arm.to_u32(), batch.get(), keys];

@@ -1,4 +1,4 @@
-//! What devices, a relay that shuffles, and the aggregator refuse of each other.
+//! Refusals between devices, a relay that shuffles, and the aggregator.
 
 use std::net::IpAddr;
 
