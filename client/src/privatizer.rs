@@ -193,7 +193,7 @@ impl Privatizer {
             }
             // The level of a category would be rounded, and so would at times be another category.
             (Channel::Kary(channel), RewardKind::Categorical) => {
-                channel.answer(self.rewards.category(admitted), noise.word()?)
+                channel.answer(channel.category(admitted), noise.word()?)
             }
             (Channel::Kary(channel), _) => channel.draw(level()?, || noise.word())?,
         };

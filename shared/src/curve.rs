@@ -41,7 +41,7 @@ impl Level {
         Ok(Self::of_checked_unit(x))
     }
 
-    /// [`Self::from_unit`] for an `x` that is known to be in 0..=1.
+    /// [`Self::from_unit`] for an `x` that is known to be in 0..=1. Of anything else it is some level.
     #[inline]
     pub(crate) fn of_checked_unit(x: f64) -> Self {
         // x = m 2^(e - 1075) for normal numbers. Smaller exponents, subnormal
@@ -50,7 +50,7 @@ impl Level {
         let exponent = (bits >> 52) & 0x7ff;
         let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);
         let shift = 1023_u64.saturating_sub(exponent).min(63);
-        Self((mantissa << 1) >> shift)
+        Self(((mantissa << 1) >> shift).min(ONE))
     }
 
     /// The number of units of `2^-53`, 0 to `2^53`.
@@ -244,7 +244,7 @@ impl Curve {
                 // zero is at least 2^-74, and the substitute for zero is rounded away.
                 let numerator = one_minus_exp_neg(epsilon * rest).max(f64::MIN_POSITIVE);
                 let complement = numerator / span;
-                Level(ONE - Level::of_checked_unit(complement.min(1.0)).0)
+                Level(ONE - Level::of_checked_unit(complement).0)
             }
         }
     }

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use thiserror::Error;
 
-use crate::alphabet::{Alphabet, Symbol};
+use crate::alphabet::Alphabet;
 use crate::curve::{Level, LevelError};
 
 /// The kind of rewards: two values, a range of values, or categories.
@@ -156,13 +156,6 @@ impl Rewards {
         }
     }
 
-    /// The category of a categorical reward. As secret as the reward; no branch depends on it.
-    #[inline]
-    pub fn category(self, reward: f64) -> Symbol {
-        let reaches = |number: u8| u8::from(reward >= f64::from(number));
-        Symbol::of_checked((1..=MOST).map(reaches).sum())
-    }
-
     /// The number of categories; `None` for other kinds.
     pub fn categories(self) -> Option<Alphabet> {
         (self.kind == RewardKind::Categorical).then(|| categories_of(self.range)).flatten()
@@ -218,9 +211,6 @@ impl Rewards {
         }
     }
 }
-
-/// The largest number of a category.
-const MOST: u8 = Alphabet::MAX.to_le_bytes()[0] - 1;
 
 /// The categories 0 to the end of this range, if it begins at 0 and its end is a valid number.
 #[expect(clippy::float_cmp, reason = "whole numbers are exact")]

@@ -603,12 +603,6 @@ class Frame:
     def floating(self, instruction: Instruction, numbers: list[Value]) -> Value:
         a, b = numbers
         result = self.run_of.anything(instruction.op, [a.bits, b.bits])
-        if instruction.op in ("fmul", "fdiv"):
-            # What IEEE 754 says of signs: a result that is a number has that of the product.
-            sign = z3.Extract(63, 63, a.bits) ^ z3.Extract(63, 63, b.bits)
-            with_sign = z3.Concat(sign, z3.Extract(62, 0, result))
-            result = z3.If(is_nan(result), result, with_sign)
-            self.run_of.free[-1].result = result
         return Value(result, either(a.poison, b.poison))
 
     def step_icmp(self, instruction: Instruction, state: State) -> Value:
@@ -921,6 +915,9 @@ class Frame:
 
     def intrinsic_minnum(self, a: z3.BitVecRef, b: z3.BitVecRef) -> z3.BitVecRef:
         return self.extreme("olt", a, b)
+
+    def intrinsic_fptoui_sat_i8(self, a: z3.BitVecRef) -> z3.BitVecRef:
+        return self.run_of.anything("fptoui", [a], 8)
 
     def intrinsic_fptoui_sat_i32(self, a: z3.BitVecRef) -> z3.BitVecRef:
         return self.run_of.anything("fptoui", [a], 32)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from compile import VARIANTS, build
 from ir import Module, RefusedError
-from theorems import Failure, Kernel, check, groups, theorems
+from theorems import Failure, Kernel, ShapeError, check, groups, theorems
 
 MILLISECONDS = 60_000
 
@@ -22,8 +22,8 @@ def first_failure(modules: list[Module], group: str, k: int | None) -> str:
             check(theorem, MILLISECONDS)
     except Failure as failure:
         return f"caught, {failure.theorem}" if failure.is_disproved else f"undecided, {failure}"
-    except AssertionError as error:
-        return f"caught, {error}"
+    except ShapeError as error:
+        return f"caught by its shape, {error}"
     except RefusedError as error:
         return f"refused, {error}"
     return ""

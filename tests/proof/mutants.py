@@ -27,6 +27,7 @@ KARY = "shared/src/channel/kary.rs"
 SHARE = "shared/src/channel/share.rs"
 GROWTH = "shared/src/channel/growth.rs"
 CURVE = "shared/src/curve.rs"
+REWARDS = "shared/src/rewards.rs"
 
 
 # Groups of theorems about functions that call each other, or that call the same function.
@@ -36,9 +37,10 @@ KINDRED = (
     ("floor_verified", "kary_verify", "kary_truth"),
     ("series_step", "growth"),
     ("kary_nearby",),
+    ("kary_category",),
     ("kary_answer",),
     ("kary_draw",),
-    ("levels", "exponential"),
+    ("levels", "range_level", "exponential"),
     ("linear",),
     ("quadratic",),
 )
@@ -227,6 +229,8 @@ MUTANTS = (
     Mutant("kary_nearby", KARY, "((steps >> 53) + above)", "((steps >> 52) + above)"),
     Mutant("kary_nearby", KARY, "((steps >> 53) + above)", "(steps >> 53)"),
     Mutant("kary_nearby", KARY, "((steps >> 53) + above)", "((steps >> 53) + above + above)"),
+    Mutant("kary_category", KARY, ".min(self.alphabet.len() - 1)", ""),
+    Mutant("kary_category", KARY, ".min(self.alphabet.len() - 1)", ".min(self.alphabet.len())"),
     Mutant("kary_answer", KARY, "let others = self.alphabet.len() - 1;", "let others = self.alphabet.len();"),
     Mutant("kary_answer", KARY, "let others = self.alphabet.len() - 1;", "let others = self.alphabet.len() - 2;"),
     Mutant("kary_answer", KARY, "word >= u64::from(multiple)", "word > u64::from(multiple)"),
@@ -285,10 +289,15 @@ MUTANTS = (
     Mutant("levels", CURVE, "1023_u64.saturating_sub(exponent).min(63)", "1022_u64.saturating_sub(exponent).min(63)"),
     Mutant("levels", CURVE, "1023_u64.saturating_sub(exponent).min(63)", "1023_u64.saturating_sub(exponent)"),
     Mutant("levels", CURVE, "1023_u64.saturating_sub(exponent).min(63)", "1023_u64.saturating_sub(exponent).min(31)"),
-    Mutant("levels", CURVE, "Self((mantissa << 1) >> shift)", "Self(mantissa >> shift)"),
-    Mutant("levels", CURVE, "Self((mantissa << 1) >> shift)", "Self(((mantissa << 1) >> shift) + 1)"),
+    Mutant("levels", CURVE, "Self(((mantissa << 1) >> shift)", "Self((mantissa >> shift)"),
+    Mutant("levels", CURVE, "((mantissa << 1) >> shift).min(ONE)", "(((mantissa << 1) >> shift) + 1).min(ONE)"),
     Mutant("levels", CURVE, "Self(ONE.wrapping_sub(self.0))", "Self((ONE - 1).wrapping_sub(self.0))"),
     Mutant("levels", CURVE, "Self(ONE.wrapping_sub(self.0))", "self"),
+    Mutant("range_level", CURVE, "((mantissa << 1) >> shift).min(ONE)", "((mantissa << 1) >> shift)"),
+    Mutant("range_level", CURVE, ".min(ONE)", ".min(ONE + 1)"),
+    Mutant("range_level", REWARDS, "if !self.contains(reward) {", "if self.contains(reward) {"),
+    Mutant("range_level", REWARDS, "self.low <= reward && reward <= self.high", "self.low <= reward"),
+    Mutant("range_level", REWARDS, "self.low <= reward && reward <= self.high", "self.low < reward && reward <= self.high"),
     # Curves.
     Mutant("linear", CURVE, "Shape::Identity => reward,", "Shape::Identity => reward.mirrored(),"),
     Mutant("quadratic", CURVE, "i128::from(reward.0);", "i128::from(reward.0 | 1);"),
@@ -303,8 +312,6 @@ MUTANTS = (
     Mutant("quadratic", CURVE, "Level((r - bend) as u64)", "Level((r - bend + 1) as u64)"),
     Mutant("quadratic", CURVE, "<= Self::UNITS_MAX.unsigned_abs()", "< Self::UNITS_MAX.unsigned_abs()"),
     Mutant("quadratic", CURVE, "<= Self::UNITS_MAX.unsigned_abs()", "<= 2 * Self::UNITS_MAX.unsigned_abs()"),
-    Mutant("exponential", CURVE, ".max(f64::MIN_POSITIVE)", ""),
-    Mutant("exponential", CURVE, "complement.min(1.0)", "complement"),
     Mutant("exponential", CURVE, "Level(ONE - Level::of_checked_unit", "Level(2 * ONE - Level::of_checked_unit"),
 )
 

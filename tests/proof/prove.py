@@ -23,7 +23,7 @@ import lemmas
 from compile import CHECKED, RELEASE, ROOT, VARIANTS, Variant, build, is_there
 from execute import ANY_RESULT, PANICS
 from ir import Module, RefusedError
-from theorems import Failure, Kernel, check, groups, theorems
+from theorems import Failure, Kernel, ShapeError, check, groups, theorems
 
 # A theorem takes a second or so. One that takes minutes is no theorem for every change.
 MILLISECONDS = 120_000
@@ -40,7 +40,7 @@ def prove_group(job: tuple[list[Path], str, int | None, bool]) -> tuple[int, str
                 continue
             check(theorem, MILLISECONDS)
             count += 1
-    except (Failure, RefusedError, AssertionError) as error:
+    except (Failure, RefusedError, ShapeError) as error:
         return count, f"{group}{'' if k is None else f', k = {k}'}: {error}"
     return count, ""
 

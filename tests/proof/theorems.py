@@ -29,6 +29,10 @@ ENDED = 1 << 16
 REFUSED = 1 << 64
 
 
+class ShapeError(Exception):
+    """The compiled function does not have the parts that its theorems are about."""
+
+
 @dataclass
 class Theorem:
     """A statement about one or several runs."""
@@ -201,6 +205,17 @@ def levels(kernel: Kernel) -> Theorems:
     yield Theorem("mirrored: it is 2^53 - level", [is_level(level)], wide(mirrored.bits) == ONE - wide(level))
 
 
+def range_level(kernel: Kernel) -> Theorems:
+    low, high, reward = word("low"), word("high"), word("reward")
+    run = kernel.run("range_level", low, high, reward)
+    yield no_fault("level of a reward", [], run)
+    is_number = z3.And(*(z3.Not(is_nan(of)) for of in (low, high, reward)))
+    inside = z3.And(is_number, order_key(low) <= order_key(reward), order_key(reward) <= order_key(high))
+    yield Theorem("level of a reward: refused if and only if it is outside", [], (run.bits != REFUSED) == inside)
+    # Whatever floating point computes.
+    yield Theorem("level of a reward: at most 2^53, whatever the range", [inside], is_level(run.bits))
+
+
 def linear(kernel: Kernel) -> Theorems:
     level = word("level")
     run = kernel.run("curve_linear", word("epsilon"), level)
@@ -211,15 +226,11 @@ def linear(kernel: Kernel) -> Theorems:
 def exponential(kernel: Kernel) -> Theorems:
     level = word("level")
     run = kernel.run("curve_exponential", word("epsilon"), level)
-    spans = [one.operands[1] for one in run.free if one.what == "fdiv"]
-    if len(spans) != 1:
-        raise AssertionError("the exponential curve has one division")
-    # The span, 1 - e^-ε, is a positive number. Whatever else is computed in floating point may be wrong.
-    sound = [is_level(level), z3.Not(is_nan(spans[0])), order_key(spans[0]) > 0]
+    valid = [is_level(level)]
     # ε is at most 32, so the powers of two are between 2^-47 and 1. In this build a larger one would panic.
     powers = [z3.ULE(one.result, 1023) for one in run.free if one.what == "fptoui"]
-    yield no_fault("exponential curve", [*sound, *powers], run)
-    yield Theorem("exponential curve: at most 2^53, if its span is positive", sound, is_level(run.bits))
+    yield no_fault("exponential curve", [*valid, *powers], run)
+    yield Theorem("exponential curve: at most 2^53, whatever floating point computes", valid, is_level(run.bits))
 
 
 def quadratic(kernel: Kernel) -> Theorems:
@@ -288,6 +299,14 @@ def kary_nearby(kernel: Kernel, k: int) -> Theorems:
     r, s, rest = z3.Ints("r s rest")
     low, high = (((k - 1) * of * 2048 + rest) / (1 << 64) for of in (r, s))
     yield Theorem("nearby: of a higher reward no lower, word for word", [r >= 0, r <= s], low <= high, [], "QF_LIA")
+
+
+def kary_category(kernel: Kernel, k: int) -> Theorems:
+    share, symbols = channel_of(k)
+    reward = word("reward")
+    run = kernel.run("kary_category", share, symbols, reward)
+    yield no_fault("category", [], run)
+    yield Theorem("category: one of the k symbols, whatever the reward", [], z3.ULT(run.bits, k))
 
 
 def kary_answer(kernel: Kernel, k: int) -> Theorems:
@@ -364,7 +383,7 @@ def growth(kernel: Kernel) -> Theorems:
     run = kernel.run("growth", epsilon, apart=(SERIES_STEP,))
     steps = [one for one in run.free if one.what == SERIES_STEP]
     if len(steps) != STEPS - 1:
-        raise AssertionError(f"the series has {len(steps)} steps")
+        raise ShapeError(f"the series has {len(steps)} steps")
     proved = [is_sum(one.result) for one in steps]
     yield no_fault("growth", proved, run)
     yield Theorem("growth: the shift is at most 1086, whatever ε is", proved[-1:], is_shift(z3.Extract(63, 0, run.bits)))
@@ -413,7 +432,7 @@ def verify_theorems(name: str, run: Outcome, epsilon: z3.BitVecRef, share: z3.Bi
     """Of every bound, mantissa 2^-shift."""
     bounds = [one for one in run.free if one.what == GROWTH_BELOW]
     if len(bounds) != 2:
-        raise AssertionError("verify asks for one bound")
+        raise ShapeError("verify asks for one bound")
     mantissa, shift = (one.result for one in bounds)
     proved = [is_shift(shift)]
     yield no_fault(name, proved, run)
@@ -458,6 +477,7 @@ SINGLE: dict[str, Callable[[Kernel], Theorems]] = {
     "bit": bit,
     "report": report,
     "levels": levels,
+    "range_level": range_level,
     "linear": linear,
     "quadratic": quadratic,
     "exponential": exponential,
@@ -469,6 +489,7 @@ SINGLE: dict[str, Callable[[Kernel], Theorems]] = {
 BY_ALPHABET: dict[str, Callable[[Kernel, int], Theorems]] = {
     "kary_truth": kary_truth,
     "kary_nearby": kary_nearby,
+    "kary_category": kary_category,
     "kary_answer": kary_answer,
     "kary_draw": kary_draw,
     "kary_verify": verified,

@@ -103,6 +103,20 @@ impl KaryChannel {
         Symbol::of_checked(((steps >> 53) + above) as u8)
     }
 
+    /// The symbol of a category, by its number. Of any other reward it is some symbol.
+    ///
+    /// # Privacy
+    /// The symbol is as secret as the reward. No branch depends on it.
+    #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "what no u8 is becomes the nearest"
+    )]
+    pub fn category(self, reward: f64) -> Symbol {
+        Symbol::of_checked((reward as u8).min(self.alphabet.len() - 1))
+    }
+
     /// The symbol to be sent for a true symbol, drawn with a uniformly random `word`.
     ///
     /// # Privacy

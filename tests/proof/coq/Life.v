@@ -140,7 +140,7 @@ Inductive Event :=
 (* An arm is drawn that will report by this mechanism. The ledger admits and debits the report, or there is
    none. *)
 | Draw (mechanism : Mechanism)
-(* The i-th report is given up. *)
+(* The i-th report is given up, and no call with it is under way any more. See "Dropped::hear". *)
 | GiveUp (i : nat)
 (* The device hears a day. Debits without a day that pass the test get one. The ledger is told their sum. *)
 | Hear (day : Z) (settled : nat -> bool)

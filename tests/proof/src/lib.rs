@@ -10,6 +10,7 @@ use bandana_shared::alphabet::{Alphabet, Symbol};
 use bandana_shared::channel::{Floor, Growth, KaryChannel, Threshold};
 use bandana_shared::curve::{Curvature, Curve, Level, Mechanism};
 use bandana_shared::epsilon::Epsilon;
+use bandana_shared::rewards::RewardRange;
 
 /// What a function gives that refuses its input. No word is as large.
 const REFUSED: u128 = 1 << 64;
@@ -110,6 +111,12 @@ pub extern "Rust" fn proof_kary_nearby(channel: KaryChannel, reward: Level, word
     channel.nearby_symbol(reward, word).get()
 }
 
+/// The symbol of a category.
+#[unsafe(no_mangle)]
+pub extern "Rust" fn proof_kary_category(channel: KaryChannel, reward: f64) -> u8 {
+    channel.category(reward).get()
+}
+
 /// The symbol that is sent for a true symbol.
 #[unsafe(no_mangle)]
 pub extern "Rust" fn proof_kary_answer(channel: KaryChannel, truth: Symbol, word: u64) -> u8 {
@@ -134,6 +141,12 @@ pub extern "Rust" fn proof_kary_draw(
 #[unsafe(no_mangle)]
 pub extern "Rust" fn proof_level(x: f64) -> u128 {
     Level::from_unit(x).map_or(REFUSED, |level| u128::from(level.get()))
+}
+
+/// The level of a reward in a range, or `REFUSED` for a reward outside of it.
+#[unsafe(no_mangle)]
+pub extern "Rust" fn proof_range_level(range: RewardRange, reward: f64) -> u128 {
+    range.level(reward).map_or(REFUSED, |level| u128::from(level.get()))
 }
 
 /// One minus a level.
