@@ -127,7 +127,10 @@ impl Ledger {
     }
 }
 
+mod dropped;
 #[cfg(test)]
 mod search;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use dropped::Dropped;

@@ -321,6 +321,12 @@ impl Outbox {
         sealable
     }
 
+    /// The debits of all reports that may have been handed out.
+    pub(crate) fn sealed(&self) -> Debit {
+        let sealed = self.parcels.values().filter(|parcel| parcel.sealed.is_some());
+        sealed.map(|parcel| parcel.price).fold(Debit::ZERO, Debit::saturating_add)
+    }
+
     /// The experiments with a report that could be sent if the server's day were known.
     pub(crate) fn need_day(&self, now: Timestamp, relays: Relays<'_>) -> Vec<ExperimentId> {
         self.sealable(now, relays).into_keys().map(|(experiment, ..)| experiment.clone()).collect()

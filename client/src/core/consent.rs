@@ -21,6 +21,8 @@ impl<N: NoiseSource> Core<N> {
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn opt_out(&mut self) {
+        let sealed = self.state.outbox.sealed();
+        self.state.dropped.add(sealed, self.fetches);
         self.state.opt_out();
         self.unreported.clear();
         self.journal.replace();

@@ -201,6 +201,7 @@ impl<N: NoiseSource> Core<N> {
         if day_fits {
             // This fetch has told the day.
             self.has_asked = was_withheld;
+            self.state.dropped.hear(task.number, fetched.day);
             let settled = asked.min(self.state.settled());
             if settled != Debit::ZERO || self.state.ledger.is_news(fetched.day) {
                 self.record(Change::DayHeard { day: fetched.day, settled });

@@ -115,6 +115,10 @@ impl<N: NoiseSource> Core<N> {
         let expired = parcels.filter(|(_, parcel)| now.since(parcel.release_at) > REPORT_AGE_MAX);
         let ids: Vec<AssignmentId> = expired.map(|(id, _)| *id).collect();
         for id in ids {
+            let sealed = self.state.outbox.parcels.get(&id).filter(|one| one.sealed.is_some());
+            if let Some(price) = sealed.map(|parcel| parcel.price) {
+                self.state.dropped.add(price, self.fetches);
+            }
             self.record(Change::Settled { id });
             self.statistics.reports_expired += 1;
         }

@@ -11,7 +11,7 @@ use bandana_shared::specification::Specification;
 use super::piles::Piles;
 use crate::assignment::{AssignmentId, OpenAssignment};
 use crate::debit::Debit;
-use crate::ledger::Ledger;
+use crate::ledger::{Dropped, Ledger};
 use crate::membership::{Secret, pseudonym};
 use crate::outbox::{Attempts, Outbox, PendingReport, Sealed};
 use crate::privatizer::PrivateReport;
@@ -37,6 +37,8 @@ pub(crate) struct State {
     pub(crate) secret: Option<Secret>,
     /// The shuffled reports of each specification and cell.
     pub(crate) piles: Piles,
+    /// What was dropped while it may have been under way: lost at a restart, as calls are.
+    pub(crate) dropped: Dropped,
     /// Whether the user has opted out: then only what [`Self::opt_out`] keeps is left.
     pub(crate) opted_out: bool,
 }
@@ -226,7 +228,8 @@ impl State {
     pub(crate) fn settled(&self) -> Debit {
         let open = self.open.values().map(|open| open.price);
         let prices = open.chain(self.outbox.parcels.values().map(|parcel| parcel.price));
-        self.ledger.undated().saturating_sub(prices.fold(Debit::ZERO, Debit::saturating_add))
+        let unsettled = prices.fold(self.dropped.debits(), Debit::saturating_add);
+        self.ledger.undated().saturating_sub(unsettled)
     }
 
     /// Accepts the server's day, for the debits that were settled when it was asked for.
@@ -252,6 +255,7 @@ impl State {
                 .collect(),
             secret: self.secret.take(),
             piles: std::mem::take(&mut self.piles),
+            dropped: self.dropped,
             opted_out: true,
             ..Self::default()
         };

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use bandana_shared::identity::Day;
 
-use super::Ledger;
 use super::tests::{PRICE, SHUFFLED, budget, central};
+use super::{Dropped, Ledger};
 use crate::budget::Budget;
 use crate::debit::Debit;
 
@@ -21,6 +21,8 @@ struct Search {
     reports: u64,
     /// The prices that a report can have.
     prices: &'static [Debit],
+    /// Whether the device drops reports that it has handed out.
+    drops: bool,
 }
 
 /// A device and its server, with reports by how far they have come.
@@ -33,10 +35,15 @@ struct World {
     /// The price and the day of arrival of each report that is handed out and not settled, if it
     /// has arrived.
     handed_out: Vec<(Debit, Option<u32>)>,
+    /// The price and the day of each report that was dropped on its way, and whether a power cut
+    /// spares the drop. It arrives by the end of the next day, or never.
+    forgotten: Vec<(Debit, u32, bool)>,
     /// The days and prices of all arrivals.
     arrived: Vec<(u32, Debit)>,
     /// What was settled when a fetch was handed out, and the day that a server has told since.
     asked: Option<(Debit, Option<u32>)>,
+    /// Whether that fetch, and the one before it, were handed out after the last drop.
+    after_drop: [bool; 2],
     /// A fetch that was handed out before that one, and the day that a server has told it.
     older: Older,
 }
@@ -61,6 +68,7 @@ struct Device {
     undated: Debit,
     days: Vec<(u32, Debit)>,
     today: Option<u32>,
+    dropped: Dropped,
     /// The prices of reports that are drawn and not handed out.
     drawn: Vec<Debit>,
 }
@@ -88,7 +96,17 @@ impl World {
     fn settled(&self) -> Debit {
         let handed_out = self.handed_out.iter().map(|(price, _)| *price);
         let unsettled = self.device.drawn.iter().copied().chain(handed_out);
-        self.device.undated.saturating_sub(sum(unsettled))
+        let unsettled = sum(unsettled).saturating_add(self.device.dropped.debits());
+        self.device.undated.saturating_sub(unsettled)
+    }
+
+    /// The device hears a day, in answer to a fetch that was asked for so many debits.
+    fn hear(&mut self, day: u32, (settled, after_drop): (Debit, bool)) {
+        // Fetch 0 is the last before the drop.
+        self.device.dropped.hear(u64::from(after_drop), Day::new(day));
+        let mut ledger = self.device.ledger();
+        ledger.hear(Day::new(day), settled.min(self.settled()));
+        self.device.keep(&ledger);
     }
 
     /// All worlds that one step leads to: of time, of the user, of the network, of the device's
@@ -102,6 +120,9 @@ impl World {
             world.device.drawn.sort_unstable_by_key(|price| key(*price));
             world.handed_out.sort_unstable_by_key(|(price, arrival)| (key(*price), *arrival));
             world.arrived.sort_unstable_by_key(|(day, price)| (*day, key(*price)));
+            let today = world.today;
+            world.forgotten.retain(|(_, day, _)| today <= day + 1);
+            world.forgotten.sort_unstable_by_key(|(price, day, _)| (key(*price), *day));
             next.push(world);
         };
         if self.today < search.days {
@@ -124,6 +145,7 @@ impl World {
                 let price = world.device.drawn.remove(place);
                 world.handed_out.push((price, None));
                 world.synced = world.device.clone();
+                world.forgotten.iter_mut().for_each(|(_, _, is_synced)| *is_synced = true);
             });
         }
         for place in 0..self.handed_out.len() {
@@ -132,17 +154,47 @@ impl World {
                     world.handed_out[place].1 = Some(world.today);
                     world.arrived.push((world.today, price));
                 }),
-                // The device hears of it, and then or never forgets it.
+                // The device hears of it.
                 (_, Some(_)) => step(&|world| {
                     world.handed_out.remove(place);
                 }),
             }
+            if search.drops {
+                step(&|world| {
+                    let (price, arrival) = world.handed_out.remove(place);
+                    world.device.dropped.add(price, 0);
+                    world.after_drop = [false; 2];
+                    if arrival.is_none() {
+                        world.forgotten.push((price, world.today, false));
+                    }
+                });
+            }
+        }
+        for place in 0..self.forgotten.len() {
+            step(&|world| {
+                let (price, ..) = world.forgotten.remove(place);
+                world.arrived.push((world.today, price));
+            });
         }
         self.fetches(&mut step);
-        step(&|world| {
+        let crash = |world: &mut Self| {
             world.device = world.synced.clone();
+            world.device.dropped = Dropped::default();
             (world.asked, world.older) = (None, Older::None);
+            world.after_drop = [false; 2];
+        };
+        // A drop that was not synced may be undone. Calls end with the process.
+        step(&|world| {
+            crash(world);
+            let undone = world.forgotten.drain(..).filter(|(_, _, is_synced)| !is_synced);
+            world.handed_out.extend(undone.map(|(price, ..)| (price, None)));
         });
+        if !self.forgotten.is_empty() {
+            step(&|world| {
+                crash(world);
+                world.forgotten.clear();
+            });
+        }
         next
     }
 
@@ -153,14 +205,13 @@ impl World {
             let is_only = world.asked.is_none() && world.older == Older::None;
             world.older = world.asked.map_or(world.older, |(_, answer)| answer.into());
             world.asked = Some((if is_only { world.settled() } else { Debit::ZERO }, None));
+            world.after_drop = [true, world.after_drop[usize::from(is_only)]];
         });
         match self.older {
             Older::Asked => step(&|world| world.older = Older::Answered(world.today)),
             Older::Answered(day) => step(&|world| {
                 let settled = world.asked.take().map_or(Debit::ZERO, |(settled, _)| settled);
-                let mut ledger = world.device.ledger();
-                ledger.hear(Day::new(day), settled.min(world.settled()));
-                world.device.keep(&ledger);
+                world.hear(day, (settled, world.after_drop[1]));
                 world.older = Older::None;
             }),
             Older::None => {}
@@ -170,9 +221,7 @@ impl World {
                 step(&|world| world.asked = Some((settled, Some(world.today))));
             }
             Some((settled, Some(day))) => step(&|world| {
-                let mut ledger = world.device.ledger();
-                ledger.hear(Day::new(day), settled.min(world.settled()));
-                world.device.keep(&ledger);
+                world.hear(day, (settled, world.after_drop[0]));
                 world.asked = None;
             }),
             None => {}
@@ -187,6 +236,7 @@ fn search(search: &Search, cap: Debit) -> (usize, [u32; 3]) {
         undated: Debit::ZERO,
         days: Vec::new(),
         today: None,
+        dropped: Dropped::default(),
         drawn: Vec::new(),
     };
     let first = World {
@@ -194,8 +244,10 @@ fn search(search: &Search, cap: Debit) -> (usize, [u32; 3]) {
         synced: device.clone(),
         device,
         handed_out: Vec::new(),
+        forgotten: Vec::new(),
         arrived: Vec::new(),
         asked: None,
+        after_drop: [false; 2],
         older: Older::None,
     };
     let mut seen = HashSet::from([first.clone()]);
@@ -232,7 +284,19 @@ fn search(search: &Search, cap: Debit) -> (usize, [u32; 3]) {
 fn no_order_of_events_lets_more_arrive_in_a_window_than_its_cap() {
     let budget = budget(2.0, WINDOW, 1000.0);
     let cap = PRICE.saturating_add(PRICE);
-    let (worlds, full) = search(&Search { budget, days: 5, reports: 5, prices: &[PRICE] }, cap);
+    let prices = &[PRICE];
+    let all = Search { budget, days: 5, reports: 5, prices, drops: false };
+    let (worlds, full) = search(&all, cap);
+    assert!(worlds > 10_000 && full[0] > 1000, "{worlds} worlds, {full:?}");
+}
+
+/// The same where reports are dropped on their way, and arrive by the end of the next day.
+#[test]
+fn no_order_of_events_and_drops_lets_more_arrive_in_a_window_than_its_cap() {
+    let budget = budget(2.0, WINDOW, 1000.0);
+    let cap = PRICE.saturating_add(PRICE);
+    let all = Search { budget, days: 3, reports: 3, prices: &[PRICE], drops: true };
+    let (worlds, full) = search(&all, cap);
     assert!(worlds > 10_000 && full[0] > 1000, "{worlds} worlds, {full:?}");
 }
 
@@ -244,7 +308,8 @@ fn no_order_of_events_lets_more_arrive_than_any_cap_of_either_account() {
     let budget = budget(2.0, WINDOW, 1000.0).with_central(window, central(1000.0, 1000));
     let cap = PRICE.saturating_add(SHUFFLED);
     let prices = &[PRICE, SHUFFLED];
-    let (worlds, full) = search(&Search { budget, days: 4, reports: 3, prices }, cap);
+    let all = Search { budget, days: 4, reports: 3, prices, drops: false };
+    let (worlds, full) = search(&all, cap);
     let is_met = full.iter().all(|times| *times > 1000);
     assert!(worlds > 10_000 && is_met, "{worlds} worlds, {full:?}");
 }

@@ -289,6 +289,44 @@ fn an_answer_that_nobody_asked_for_dates_no_report() -> Result<(), Failure> {
     Ok(())
 }
 
+/// The first day on which a user reports again who has opted out on day 10, and in again at once, with
+/// one report in a window of a day. `is_answered`: whether the upload of day 10 had its answer.
+fn reports_again(is_answered: bool) -> Result<u32, Failure> {
+    let nat = PrivacyLoss::new(1.0)?;
+    let specification = timed(0, 0, false)?;
+    let mut client = Client::new(Budget::new(nat, 1, PrivacyLoss::new(1000.0)?)?);
+    client.enroll(id()?, acceptance(&specification));
+    let Task::Fetch(first) = client.next_task(at(0))? else { return Err("no fetch".into()) };
+    client.on_fetched(&first, answer(specification.clone(), 10)?, at(0))?;
+    client.draw(&id()?, at(0))?;
+    let Task::Upload(task) = client.next_task(at(0))? else { return Err("no upload".into()) };
+    if is_answered {
+        client.on_upload_result(task.id(), &UploadOutcome::Accepted, at(0))?;
+    }
+    client.opt_out();
+    client.opt_in();
+    for day in 10..20 {
+        for hour in [1, 13] {
+            let now = at((u64::from(day - 10) * 24 + hour) * 3600);
+            while let Task::Fetch(task) = client.next_task(now)? {
+                client.on_fetched(&task, answer(specification.clone(), day)?, now)?;
+            }
+            if client.draw(&id()?, now)?.unreported().is_none() {
+                return Ok(day);
+            }
+        }
+    }
+    Err("never".into())
+}
+
+#[test]
+fn a_report_forgotten_on_its_way_counts_until_it_must_have_arrived() -> Result<(), Failure> {
+    assert_eq!(reports_again(true)?, 11);
+    // It may arrive on day 11. The fetch of day 11 shows that it must have, and that of day 12 dates it.
+    assert_eq!(reports_again(false)?, 13);
+    Ok(())
+}
+
 #[test]
 fn a_wake_with_nothing_to_do_is_not_held_against_the_next() -> Result<(), Failure> {
     let mut client = with_many_reports()?;
