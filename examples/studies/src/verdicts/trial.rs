@@ -192,8 +192,7 @@ impl World<'_> {
         }
         let channel = specification.channel();
         let control = (0..active.len()).find(|arm| active[*arm]).unwrap_or(0);
-        let zero = private_mean_of(self.floor()?, 0.0);
-        for lift in comparison.differences_from(control, Some(zero)) {
+        for lift in comparison.differences_from(control, None) {
             let truth = self.truth(lift.arm, control) * channel.contrast();
             let (low, high) = (lift.interval.low() - 1e-9, lift.interval.high() + 1e-9);
             found.has_missed |= !(low..=high).contains(&truth);
