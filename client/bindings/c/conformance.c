@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define WORDS_MAX 9
+#define WORDS_MAX 10
 
 static bandana_client *client;
 static host *carrier;
@@ -47,6 +47,12 @@ static void start(char **words) {
   }
   if (sscanf(words[7], "%lf:%lf", &settings.reward_low, &settings.reward_high) == 2) {
     settings.rewards = BANDANA_REWARDS_BOUNDED;
+  }
+  if (strcmp(words[8], "-") != 0) {
+    settings.log_key = words[8];
+    char *witnesses = strchr(words[8], ' ');
+    *witnesses++ = 0;
+    settings.log_witnesses = witnesses;
   }
   host *made = host_new(words[0]);
   host_prepare(made, &settings);

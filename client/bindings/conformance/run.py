@@ -167,20 +167,73 @@ class Program:
         self.process.wait()
 
 
-class World:
-    """The server, its experiments, and directories for programs."""
+class Server:
+    """A server on a directory of its own."""
 
-    def __init__(self, server, scratch):
-        self.scratch = pathlib.Path(scratch)
-        self.binary = server
-        log = open(self.scratch / "server.log", "w", encoding="utf-8")
-        command = [server, "serve", "--init", "--data-dir", str(self.scratch / "data")]
+    def __init__(self, binary, folder, *flags):
+        self.binary = binary
+        log = open(folder / "server.log", "w", encoding="utf-8")
+        command = [binary, "serve", "--init", "--data-dir", str(folder / "data"), *flags]
         command += ["--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         addresses = dict(self.process.stdout.readline().strip().split("=") for _ in range(2))
         self.operator = f"http://{addresses['operator']}"
         host, port = addresses["device"].rsplit(":", 1)
         self.host, self.port = host, int(port)
+
+    def run(self, *arguments):
+        variables = {**os.environ, "BANDANA_OPERATOR_URL": self.operator}
+        done = subprocess.run(
+            [self.binary, *arguments], env=variables, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise SystemExit(f"bandana {' '.join(arguments)}: {done.stderr}")
+        return done.stdout
+
+    def create(self, name, window, *participation):
+        arms = ["--arm", "blue", "--arm", "green", "--epsilon", "1"]
+        window = ["--attribution-window-seconds", str(window), "--release-delay-seconds-max", "0"]
+        self.run("experiment", "create", name, *arms, *window, *participation)
+
+    def stop(self):
+        self.process.terminate()
+        expect(self.process.wait(PATIENCE) == 0, "the server does not end")
+
+
+class LoggedServer(Server):
+    """A server with a public log, and the log's witness."""
+
+    def __init__(self, binary, folder):
+        keys = []
+        for role in ("log", "witness"):
+            made = [binary, "log-key", "generate", "--role", role, "--name", f"{role}.example/1"]
+            made += ["--out", str(folder / role)]
+            keys.append(subprocess.check_output(made, text=True).strip())
+        self.key, self.witness_key = keys
+        command = [binary, "witness", "--listen", "127.0.0.1:0", "--witness-interval-seconds", "0"]
+        command += ["--witness", str(folder / "seen"), "--witness-init"]
+        command += ["--witness-key", str(folder / "witness"), "--witness-log", self.key]
+        log = open(folder / "witness.log", "w", encoding="utf-8")
+        self.witness = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        address = self.witness.stdout.readline().strip().split("=")[1]
+        named = folder / "witnesses"
+        named.write_text(f"{self.witness_key} http://{address}\n", encoding="utf-8")
+        flags = ["--log-key-file", str(folder / "log"), "--log-witnesses-file", str(named)]
+        super().__init__(binary, folder, *flags, "--log-epoch-seconds", "1")
+        self.create("logged", 1, "--redraw")
+
+    def stop(self):
+        super().stop()
+        self.witness.terminate()
+        expect(self.witness.wait(PATIENCE) == 0, "the witness does not end")
+
+
+class World(Server):
+    """The server, its experiments, and directories for programs."""
+
+    def __init__(self, binary, scratch):
+        self.scratch = pathlib.Path(scratch)
+        super().__init__(binary, self.scratch)
         self.key = self.scratch / "operator.key"
         printed = self.run("keys", "generate", "--out", str(self.key))
         self.public_key = printed.split()[-1]
@@ -198,20 +251,8 @@ class World:
             "sign", "--key", str(self.key), "--expires-days", "1", "--experiment", "signed", "--yes"
         )
         self.directories = 0
-
-    def run(self, *arguments):
-        variables = {**os.environ, "BANDANA_OPERATOR_URL": self.operator}
-        done = subprocess.run(
-            [self.binary, *arguments], env=variables, capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            raise SystemExit(f"bandana {' '.join(arguments)}: {done.stderr}")
-        return done.stdout
-
-    def create(self, name, window, *participation):
-        arms = ["--arm", "blue", "--arm", "green", "--epsilon", "1"]
-        window = ["--attribution-window-seconds", str(window), "--release-delay-seconds-max", "0"]
-        self.run("experiment", "create", name, *arms, *window, *participation)
+        (self.scratch / "logged").mkdir()
+        self.logged = LoggedServer(binary, self.scratch / "logged")
 
     def estimate(self, name):
         return json.loads(self.run("estimate", name, "--json"))
@@ -224,8 +265,8 @@ class World:
         return self.scratch / f"app-{self.directories}"
 
     def stop(self):
-        self.process.terminate()
-        expect(self.process.wait(PATIENCE) == 0, "the server does not end")
+        self.logged.stop()
+        super().stop()
 
 
 def reports(estimates):
@@ -238,6 +279,7 @@ class Case:
     def __init__(self, world, command):
         self.world = world
         self.command = command
+        self.others = []
         self.proxy = Proxy(world.host, world.port)
         self.programs = []
 
@@ -256,19 +298,27 @@ class Case:
         segment="-",
         metric="-",
         rewards="-",
+        log="-",
+        server=None,
         variables=None,
     ):
         program = self.program(variables)
         directory = directory or self.world.directory()
-        terms = (consent, lifetime, signer, segment, metric, rewards)
-        program.tell("start", self.proxy.url, directory, *terms)
+        terms = (consent, lifetime, signer, segment, metric, rewards, log)
+        program.tell("start", server or self.proxy.url, directory, *terms)
         return program
 
     def close(self):
         for program in self.programs:
             if program.process.poll() is None:
                 program.kill()
-        self.proxy.close()
+        for proxy in [self.proxy, *self.others]:
+            proxy.close()
+
+    def before(self, server):
+        """A proxy before another server."""
+        self.others.append(Proxy(server.host, server.port))
+        return self.others[-1].url
 
 
 CASES = []
@@ -567,6 +617,31 @@ def segments_and_metrics(world, it):
 
 def paired(before, after, what):
     return zip(before[what], after[what], strict=True)
+
+
+@case
+def one_view_for_all(world, it):
+    """A log that the app pins: what it says is used, and nothing else."""
+    logged = world.logged
+    keys = f"{logged.key} {logged.witness_key}"
+    server = it.before(logged)
+    program = it.start(log=keys, server=server)
+    program.tell("join", "logged")
+    program.tell("ready", "logged", PATIENCE)
+    _, assignment, reported = program.arm("draw", "logged")
+    expect(reported, "an arm without a report")
+    program.tell("reward", assignment, 1)
+    until(lambda: program.status()["accepted"] == 1, "the report is accepted")
+    # Keys that are none, and those of the one in place of the other.
+    for wrong in (f"{logged.key} none", f"{logged.witness_key} {logged.key}"):
+        terms = ("start", server, world.directory(), 1, 1000, "-", "-", "-", "-", wrong)
+        answer = it.program().ask(*terms)
+        expect(answer.startswith("error"), f"{wrong}: {answer}")
+    # A server without a log can't be used by an app that wants one.
+    program = it.start(log=keys)
+    program.tell("join", "short")
+    until(lambda: program.ask("refusal") != "none", "the answer is refused")
+    expect(program.ask("ready", "short", 0).startswith("not-ready"), "an experiment without a log")
 
 
 @case

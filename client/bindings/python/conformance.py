@@ -22,7 +22,7 @@ def main():
         print(answer.replace("\n", " "), flush=True)
 
 
-def start(url, directory, consent, lifetime, signer, segment, metric, rewards):
+def start(url, directory, consent, lifetime, signer, segment, metric, rewards, log):
     return bandana.Bandana(
         url,
         directory=directory,
@@ -32,6 +32,7 @@ def start(url, directory, consent, lifetime, signer, segment, metric, rewards):
         least_release_delay=0,
         segments={} if segment == "-" else dict([segment.split("=")]),
         metrics={} if metric == "-" else {metric: bandana.Binary()},
+        log=None if log == "-" else bandana.Log(log.split(" ")[0], log.split(" ")[1:]),
         rewards=(
             bandana.Binary() if rewards == "-" else bandana.Bounded(*map(float, rewards.split(":")))
         ),

@@ -6,15 +6,17 @@ import { Bandana, DirectoryStore, Experiment } from "./dist/node.js";
 
 let app;
 
-async function start([url, directory, consent, lifetime, signer, segment, metric, range]) {
+async function start([url, directory, consent, lifetime, signer, segment, metric, range, log]) {
   const nats = Number(lifetime);
   const [low, high] = range.split(":").map(Number);
+  const [key, ...witnesses] = log.split(" ");
   app = await Bandana.start({
     server: url,
     store: new DirectoryStore(directory),
     consent: consent === "1",
     budget: { window: nats, days: 7, lifetime: nats },
     ...(signer !== "-" && { operatorKey: signer }),
+    ...(log !== "-" && { log: { key, witnesses } }),
     leastReleaseDelaySeconds: 0,
     segments: segment === "-" ? {} : Object.fromEntries([segment.split("=")]),
     metrics: metric === "-" ? {} : { [metric]: { kind: "binary" } },

@@ -127,8 +127,8 @@ typedef struct {
   // The public key of the operator, in hexadecimal, which must have signed every experiment; NULL,
   // the default: nobody need.
   const char *operator_key;
-  // The public key of a witness, who must have signed too; NULL, the default: none.
-  const char *witness_key;
+  // The public key of a countersigner, who must have signed too; NULL, the default: none.
+  const char *countersigner_key;
   // The key of the public log that must say what a server tells; NULL, the default: it need not.
   const char *log_key;
   // The keys of its witnesses, separated by blanks.

@@ -79,8 +79,8 @@ pub struct bandana_settings {
     /// The public key of the operator, in hexadecimal, which must have signed every experiment; NULL,
     /// the default: nobody need.
     pub operator_key: *const c_char,
-    /// The public key of a witness, who must have signed too; NULL, the default: none.
-    pub witness_key: *const c_char,
+    /// The public key of a countersigner, who must have signed too; NULL, the default: none.
+    pub countersigner_key: *const c_char,
     /// The key of the public log that must say what a server tells; NULL, the default: it need not.
     pub log_key: *const c_char,
     /// The keys of its witnesses, separated by blanks.
@@ -143,7 +143,7 @@ pub extern "C" fn bandana_default_settings() -> bandana_settings {
         categories: 2,
         epsilon_max: 1.0,
         operator_key: null(),
-        witness_key: null(),
+        countersigner_key: null(),
         log_key: null(),
         log_witnesses: null(),
         log_quorum: 0,
@@ -232,7 +232,7 @@ pub(crate) unsafe fn configuration(settings: &bandana_settings) -> Result<Config
     };
     let rewards = (settings.reward_low, settings.reward_high, settings.categories);
     let rewards = terms(settings.rewards, rewards).map_err(|why| format!("rewards: {why}"))?;
-    let keys = [given(settings.operator_key)?, given(settings.witness_key)?];
+    let keys = [given(settings.operator_key)?, given(settings.countersigner_key)?];
     if let [None, Some(_)] = keys {
         return Err("signers: a witness's key is given without the operator's".into());
     }

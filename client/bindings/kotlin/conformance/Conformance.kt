@@ -7,19 +7,21 @@ import org.bandana.Bandana
 import org.bandana.Budget
 import org.bandana.Choice
 import org.bandana.HttpTransport
+import org.bandana.PublicLog
 import org.bandana.Settings
 import org.bandana.core.RewardTerms
 import org.bandana.core.SetupException
 
 fun start(words: List<String>): Bandana {
     val (url, directory, consent, lifetime, signer) = words
-    val (segment, metric, range) = words.drop(5)
+    val (segment, metric, range, log) = words.drop(5)
     val nats = lifetime.toDouble()
     val settings = Settings(
         consent = consent == "1",
         directory = File(directory),
         budget = Budget(nats, 7, nats),
         signers = if (signer == "-") emptyList() else listOf(signer),
+        log = if (log == "-") null else log.split(" ").let { PublicLog(it[0], it.drop(1)) },
         leastReleaseDelaySeconds = 0,
         segments = if (segment == "-") emptyMap() else mapOf(segment.split("=").let { (name, value) -> name to value }),
         metrics = if (metric == "-") emptyMap() else mapOf(metric to RewardTerms.Binary),

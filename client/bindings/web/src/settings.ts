@@ -27,8 +27,8 @@ export interface Settings {
   rewards?: Rewards;
   /** Public key, in hexadecimal, of the operator, who must have signed every experiment. */
   operatorKey?: string;
-  /** Public key of a witness, who must have signed too. */
-  witnessKey?: string;
+  /** Public key of a countersigner, who must have signed too. */
+  countersignerKey?: string;
   /**
    * The public log that must say what the server tells: its key, the keys of its witnesses, and how many
    * of these must have seen it, by default more than half. The same for all pages, or nothing is taken.
@@ -86,7 +86,7 @@ const KINDS: Readonly<Record<keyof Settings, Kind>> = {
   epsilonMax: NUMBER,
   rewards: REWARDS,
   operatorKey: TEXT,
-  witnessKey: TEXT,
+  countersignerKey: TEXT,
   log: { is: "object", of: { key: TEXT, witnesses: { is: "array", each: TEXT }, quorum: NUMBER } },
   budget: { is: "object", of: { window: NUMBER, days: NUMBER, lifetime: NUMBER } },
   appKey: TEXT,
@@ -155,7 +155,7 @@ export function flat(settings: Settings): Record<string, unknown> {
     epsilonMax: settings.epsilonMax ?? 1,
     ...terms(settings.rewards ?? { kind: "binary" }),
     operatorKey: settings.operatorKey,
-    witnessKey: settings.witnessKey,
+    countersignerKey: settings.countersignerKey,
     logKey: settings.log?.key,
     logWitnesses: settings.log?.witnesses.join(" "),
     logQuorum: settings.log?.quorum,

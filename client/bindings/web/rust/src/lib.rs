@@ -231,7 +231,7 @@ fn configuration(
         store,
         rewards: rewards(settings, "rewards")?,
         epsilon_max: number(settings, "epsilonMax")?,
-        signers: [text("operatorKey"), text("witnessKey")].into_iter().flatten().collect(),
+        signers: [text("operatorKey"), text("countersignerKey")].into_iter().flatten().collect(),
         log: match text("logKey") {
             Some(key) => Some(LogTerms {
                 key,
