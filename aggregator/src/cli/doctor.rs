@@ -4,12 +4,13 @@ use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::cells::{Measurement, Metric};
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{Day, ExperimentId, UnixSeconds};
+use bandana_shared::identity::{Day, ExperimentId, StoreId, UnixSeconds};
 use bandana_shared::participation::{Participation, Sticky};
 use bandana_shared::policy::Policy;
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::signing::{PublicKey, Signature};
 use bandana_shared::specification::{ReleaseTiming, Specification};
+use bandana_shared::transparency::{NoteKey, View, Witnessed};
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::{GetExperimentRequest, GetExperimentResponse};
 use bandana_shared::wire::{signatures, v1};
@@ -43,8 +44,8 @@ Fields with --json:
   experiment_id, takes_part
   findings: of each check
     check: server, specification, simulation, epsilon, budget, rewards, segments, metrics,
-      private-context, attribution-window, release-delay, shuffling, signatures, participation,
-      policy or clock
+      private-context, attribution-window, release-delay, shuffling, signatures, log,
+      participation, policy or clock
     good, says
 
 The exit code is 4 if a device would not take part.")]
@@ -80,9 +81,18 @@ pub(super) struct Doctor {
     /// The shortest random delay of reports that the app accepts, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     least_release_delay_seconds: u32,
-    /// A public key that the app pins. Repeat the flag for a witness's key.
+    /// A public key that the app pins. Repeat the flag for a countersigner's key.
     #[arg(long = "signer", value_name = "KEY")]
     signers: Vec<PublicKey>,
+    /// Key of the public log that the app pins.
+    #[arg(long, value_name = "NAME+ID+KEY", requires = "witnesses")]
+    log: Option<NoteKey>,
+    /// Key of a witness of that log. Repeat the flag for each.
+    #[arg(long = "witness", value_name = "NAME+ID+KEY", requires = "log")]
+    witnesses: Vec<NoteKey>,
+    /// How many witnesses must have seen what the log says. If unset, more than half.
+    #[arg(long, value_name = "NUMBER", requires = "log")]
+    log_quorum: Option<usize>,
     /// The app accepts reports that a relay shuffles.
     #[arg(long)]
     shuffled: bool,
@@ -191,7 +201,16 @@ impl Doctor {
         if signers.len() < self.signers.len() {
             return Err(Failure::Incomplete("a signer is given twice; give each once".to_owned()));
         }
+        self.witnessed()?;
         Ok((epsilon, budget, rewards))
+    }
+
+    /// The public log that the app pins, if it does.
+    fn witnessed(&self) -> Result<Option<Witnessed>, Failure> {
+        let Some(log) = &self.log else { return Ok(None) };
+        let quorum = self.log_quorum.unwrap_or(self.witnesses.len() / 2 + 1);
+        let pinned = Witnessed::new(log.clone(), self.witnesses.clone(), quorum);
+        pinned.map(Some).map_err(|error| Failure::Incomplete(error.to_string()))
     }
 
     fn ends(&self) -> Result<(f64, f64), Failure> {
@@ -268,6 +287,10 @@ impl Doctor {
         self.examine_shuffling(&specification, view);
         let signed = signatures(&experiment.signatures);
         self.examine_signatures(&specification, &signed, view);
+        if let Ok(Some(pinned)) = self.witnessed() {
+            let said = log_says(&pinned, &specification, answer);
+            view.note("log", said.is_ok(), said.unwrap_or_else(|why| why));
+        }
         let held_out = match specification.measurement().holdout.share() {
             0.0 => String::new(),
             share => format!("; {share} of them are held out"),
@@ -390,6 +413,23 @@ impl Doctor {
             }
         }
     }
+}
+
+/// What the log says of an answer, or why a device that pins the log refuses it.
+fn log_says(
+    pinned: &Witnessed,
+    specification: &Specification,
+    answer: &GetExperimentResponse,
+) -> Result<String, String> {
+    let view = answer.view.as_ref().ok_or("the server shows no public log")?;
+    let view = View::try_from(view).map_err(|error| explain(&error))?;
+    let store = StoreId::try_from(&answer.store_id[..]).map_err(|error| explain(&error))?;
+    let policy = answer.policy.as_ref().ok_or("there is no policy")?;
+    let policy = Policy::try_from(policy).map_err(|error| explain(&error))?;
+    let now = UnixSeconds::new(SystemClock::new().unix_seconds());
+    let checked = pinned.check_experiment(Some(&view), (specification, &policy, store), 0, now);
+    let (epochs, log) = (checked.map_err(|error| explain(&error))?, pinned.log().name());
+    Ok(format!("the last of {epochs} epochs of {log} says so, and enough witnesses have seen it"))
 }
 
 fn examine_budget(price: NanoNats, budget: PrivacyLoss, view: &mut DoctorView) {

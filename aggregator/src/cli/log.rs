@@ -212,8 +212,8 @@ impl Check {
             }
         };
         let first = ask(log.size()).await?;
-        let (note, checkpoint) = self.checkpoint(&first, log.size())?;
         let now = SystemClock::new().unix_seconds();
+        let (note, checkpoint) = self.checkpoint(&first, log.size(), now)?;
         let store = StoreId::try_from(&first.store_id[..])
             .map_err(|_| wrong("the server does not name its store"))?;
         let mut reading = Reading::new(self.log.name(), store, times, now);
@@ -248,6 +248,7 @@ impl Check {
         &self,
         answer: &ListEpochsResponse,
         known: u64,
+        now: u64,
     ) -> anyhow::Result<(Note, Checkpoint)> {
         if answer.checkpoint.is_empty() {
             let what = "the server shows no checkpoint of its log yet: it has just started, or its \
@@ -264,7 +265,15 @@ impl Check {
             .ok_or_else(|| wrong("the checkpoint is one of another log"))?;
         let size = checkpoint.size;
         if size < known {
-            return Err(wrong(format!("the log has {size} epochs, and had {known}: it went back")));
+            // No witness signs an older state again, so a replica can be behind for an hour at most.
+            let is_signed_lately = !self.witnesses.is_empty() && self.cosigned(&note, now).is_ok();
+            let went_back = format!("the log has {size} epochs, and had {known}");
+            return Err(if is_signed_lately {
+                let what = "the server may be a replica that is behind; ask again later";
+                Failure::from(Status::unavailable(format!("{went_back}: {what}"))).into()
+            } else {
+                wrong(format!("{went_back}: it went back"))
+            });
         }
         Ok((note, checkpoint))
     }
@@ -423,6 +432,11 @@ fn keep(path: &Path, key: &NoteKey, read: &Before) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use bandana_shared::signing::SigningKey;
+    use bandana_shared::transparency::NoteSigner;
+    use clap::Parser;
+
+    use super::super::failure::exit_code;
     use super::*;
 
     const NOW: u64 = 1_800_000_000;
@@ -503,5 +517,39 @@ mod tests {
         assert!(wrong_since(Some((NOW + 1, yesterday)), std::slice::from_ref(&next)).is_some());
         assert_eq!(wrong_since(Some((NOW, yesterday)), &[next]), None);
         assert!(wrong_with(&[epoch(0, NOW + 3601, vec![item(&one)])]).is_some());
+    }
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        check: Check,
+    }
+
+    /// The exit code of a look at a log of two epochs by somebody who has seen three, so long after a
+    /// witness has signed it.
+    fn code_of_an_older_state(seconds: u64, is_witnessed: bool) -> u8 {
+        let signer = |name, role| {
+            NoteSigner::new(name, role, SigningKey::from_secret(&[7; 32])).unwrap()
+        };
+        let (log, witness) = (signer("log", Role::Log), signer("witness", Role::Witness));
+        let checkpoint = Checkpoint { origin: "log".to_owned(), size: 2, root: [3; 32] };
+        let time = UnixSeconds::new(NOW - seconds);
+        let cosignature = witness.cosign(&checkpoint.text(), time).content();
+        let checkpoint = log.note(&checkpoint) + &witness.public().line(&cosignature);
+        let (log, witness) = (log.public().to_string(), witness.public().to_string());
+        let mut words = vec!["check", "--log", &log];
+        words.extend(is_witnessed.then_some(["--witness", &witness]).into_iter().flatten());
+        let Program { check } = Program::parse_from(words);
+        let answer = ListEpochsResponse { checkpoint, ..ListEpochsResponse::default() };
+        assert!(check.checkpoint(&answer, 2, NOW).is_ok());
+        exit_code(&check.checkpoint(&answer, 3, NOW).unwrap_err())
+    }
+
+    #[test]
+    fn a_replica_that_is_behind_is_asked_again_and_for_an_hour_at_most() {
+        assert_eq!(code_of_an_older_state(60, true), 5);
+        assert_eq!(code_of_an_older_state(3601, true), 4);
+        // Nobody says that it is no older.
+        assert_eq!(code_of_an_older_state(60, false), 4);
     }
 }

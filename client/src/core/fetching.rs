@@ -7,9 +7,7 @@ use bandana_shared::identity::{Day, ExperimentId, StoreId, UnixSeconds};
 use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
-use bandana_shared::transparency::{
-    Subject, View, ViewError, experiment_value, specification_hash,
-};
+use bandana_shared::transparency::{View, ViewError};
 
 use super::experiment::Enrolled;
 use super::state::{CachedExperiment, Change};
@@ -273,13 +271,10 @@ impl<N: NoiseSource> Core<N> {
         if let Some(witnessed) = acceptance.log() {
             // Before anything is kept of it: the store's id is as good a mark as a policy.
             let store = store.ok_or(Refusal::Log(ViewError::Missing))?;
-            let value = experiment_value(&specification_hash(&specification), &policy, store);
-            let subject = Subject::Experiment(experiment_id.clone()).key();
             let known = self.log_sizes.entry(witnessed.log().clone()).or_default();
             let time = UnixSeconds::new(now.unix_ms() / 1000);
-            let is_told = specification.may_tell_policy();
-            let witnessed = if is_told { &witnessed.for_kept() } else { witnessed };
-            let checked = witnessed.check(view.as_ref(), (&subject, &value), *known, time);
+            let told = (&specification, &policy, store);
+            let checked = witnessed.check_experiment(view.as_ref(), told, *known, time);
             *known = checked.map_err(Refusal::Log)?;
         }
         enrolled.accepted = Some(accepted);

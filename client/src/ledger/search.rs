@@ -148,18 +148,25 @@ impl World {
                 world.forgotten.iter_mut().for_each(|(_, _, is_synced)| *is_synced = true);
             });
         }
+        self.arrivals(search.drops, &mut step);
+        self.fetches(&mut step);
+        self.crashes(&mut step);
+        next
+    }
+
+    /// The steps of reports that are handed out: they arrive, the device hears of it, or it drops them.
+    fn arrivals(&self, drops: bool, step: &mut impl FnMut(&dyn Fn(&mut Self))) {
         for place in 0..self.handed_out.len() {
             match self.handed_out[place] {
                 (price, None) => step(&|world| {
                     world.handed_out[place].1 = Some(world.today);
                     world.arrived.push((world.today, price));
                 }),
-                // The device hears of it.
                 (_, Some(_)) => step(&|world| {
                     world.handed_out.remove(place);
                 }),
             }
-            if search.drops {
+            if drops {
                 step(&|world| {
                     let (price, arrival) = world.handed_out.remove(place);
                     world.device.dropped.add(price, 0);
@@ -176,7 +183,10 @@ impl World {
                 world.arrived.push((world.today, price));
             });
         }
-        self.fetches(&mut step);
+    }
+
+    /// The steps of the device's power.
+    fn crashes(&self, step: &mut impl FnMut(&dyn Fn(&mut Self))) {
         let crash = |world: &mut Self| {
             world.device = world.synced.clone();
             world.device.dropped = Dropped::default();
@@ -195,7 +205,6 @@ impl World {
                 world.forgotten.clear();
             });
         }
-        next
     }
 
     /// The steps of fetches, and of their answers.
@@ -203,9 +212,10 @@ impl World {
         step(&|world| {
             // The answer to the one before may still come.
             let is_only = world.asked.is_none() && world.older == Older::None;
+            let before = world.after_drop[usize::from(world.asked.is_none())];
             world.older = world.asked.map_or(world.older, |(_, answer)| answer.into());
             world.asked = Some((if is_only { world.settled() } else { Debit::ZERO }, None));
-            world.after_drop = [true, world.after_drop[usize::from(is_only)]];
+            world.after_drop = [true, before];
         });
         match self.older {
             Older::Asked => step(&|world| world.older = Older::Answered(world.today)),

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::epoch::epoch_entry;
+use super::epoch::{Subject, epoch_entry, experiment_value, specification_hash};
 use super::key::{Checkpoint, Cosignature, NoteKey, Role};
 use super::tree::{Hash, leaf_hash, root_with_last};
-use crate::identity::UnixSeconds;
+use crate::identity::{StoreId, UnixSeconds};
+use crate::policy::Policy;
+use crate::specification::Specification;
 
 /// Most witnesses that an app pins, and most cosignatures that a device looks at.
 pub const WITNESSES_MAX: usize = 8;
@@ -108,6 +110,25 @@ impl Witnessed {
     /// The log.
     pub fn log(&self) -> &NoteKey {
         &self.log
+    }
+
+    /// [`Self::check`] of what a server says of an experiment. Where what a device sends later may tell
+    /// which view it took, [`Self::FRESHNESS_OF_KEPT`] holds.
+    ///
+    /// # Errors
+    /// [`ViewError`] with the first reason against it.
+    pub fn check_experiment(
+        &self,
+        view: Option<&View>,
+        (specification, policy, store): (&Specification, &Policy, StoreId),
+        known: u64,
+        now: UnixSeconds,
+    ) -> Result<u64, ViewError> {
+        let value = experiment_value(&specification_hash(specification), policy, store);
+        let subject = Subject::Experiment(specification.experiment_id().clone()).key();
+        let is_told = specification.may_tell_policy();
+        let pinned = if is_told { &self.for_kept() } else { self };
+        pinned.check(view, (&subject, &value), known, now)
     }
 
     /// Checks that the last epoch of the log, as enough witnesses have seen it, says this value of this

@@ -171,6 +171,12 @@ async fn what_one_device_alone_is_told_is_refused() -> anyhow::Result<()> {
     let (mut device, task) = place.device("logged")?;
     let told = Fetched { view: None, ..honest.clone() };
     ensure!(refusal(device.on_fetched(&task, told, now())) == Some(ViewError::Missing));
+    // Whoever runs the app can ask beforehand.
+    let doctor = ["doctor", "logged", "--server", &server.device_url, "--log", &place.keys.log];
+    let of_app = ["--least-release-delay-seconds", "0", "--witness", &place.keys.witness];
+    let said = run(&[&doctor[..], &of_app].concat()).await?;
+    ensure!(said.contains("of bandana.example/log says so"), "{said}");
+    ensure!(run(&[&doctor[..], &of_app, &["--log-quorum", "2"]].concat()).await.is_err());
     // The same for all is taken, and then draws.
     device.on_fetched(&task, honest.clone(), now())?;
     device.draw(&ExperimentId::new("logged")?, now())?;
