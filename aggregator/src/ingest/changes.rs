@@ -129,7 +129,10 @@ impl Writer {
                 self.revise(caller, experiment, change.clone())
             }
             ExperimentChange::Archive { experiment, is_archived } => {
-                self.archive(caller, experiment, *is_archived)
+                match self.archive(caller, experiment, *is_archived)? {
+                    Some(record) => Ok(record),
+                    None => return Ok(Arc::clone(experiment)),
+                }
             }
             ExperimentChange::Record { experiment, request } => {
                 match self.set_record(caller, experiment, request)? {
@@ -233,16 +236,20 @@ impl Writer {
         Ok(self.store.set_state(expected, to, &entry)?)
     }
 
+    /// Archives or unarchives an experiment. None: nothing changes, since another caller was first.
     fn archive(
         &mut self,
         caller: &str,
         experiment: &Experiment,
         is_archived: bool,
-    ) -> Result<ExperimentRecord, ExperimentChangeError> {
+    ) -> Result<Option<ExperimentRecord>, ExperimentChangeError> {
         let serving = stopped(experiment)?;
+        if serving.is_archived == is_archived {
+            return Ok(None);
+        }
         let action = if is_archived { AuditAction::Archive } else { AuditAction::Unarchive };
         let entry = self.entry(caller, action, experiment.id(), String::new());
-        Ok(self.store.archive(serving.expected(experiment.key()), &entry)?)
+        Ok(Some(self.store.archive(serving.expected(experiment.key()), &entry)?))
     }
 
     /// Writes the record of an experiment. None: nothing changes.

@@ -74,13 +74,15 @@ fn archived(place: &Place) -> anyhow::Result<()> {
     ensure!(!stopped.is_archived);
     let record = store.archive(expected(&stopped)?, &archive)?;
     ensure!(record.is_archived && record.state == ExperimentState::Stopped);
-    for (action, is_archived) in [
-        (AuditAction::Unarchive, false),
-        (AuditAction::Unarchive, false),
-        (AuditAction::Archive, true),
-    ] {
-        let record = store.archive(expected(&record)?, &entry("first", action)?)?;
+    for (action, is_archived) in [(AuditAction::Unarchive, false), (AuditAction::Archive, true)] {
+        let change = entry("first", action)?;
+        let record = store.archive(expected(&record)?, &change)?;
         ensure!(record.is_archived == is_archived, "{action:?}");
+        // Another caller, or another replica, was first: there is no second entry in the audit log.
+        let entries = place.audit()?.len();
+        let again = refusal(store.archive(expected(&record)?, &change))?;
+        ensure!(matches!(again, StoreError::Refused(StoreRefusal::Outdated(_))), "{again}");
+        ensure!(place.audit()?.len() == entries, "{action:?}");
     }
     if let (Some(before), Some(after)) = (&stopped.policy, &record.policy) {
         ensure!(before.policy.version < after.policy.version, "replicas don't hear of it");

@@ -58,7 +58,7 @@ pub use verify::{verify_directory, verify_file};
 pub use watermark::{Watermark, WatermarkError};
 
 use super::{
-    AuditEntry, Committed, CuratorChange, EpochToAdd, ExpectedState, ExperimentKey,
+    AuditAction, AuditEntry, Committed, CuratorChange, EpochToAdd, ExpectedState, ExperimentKey,
     ExperimentRecord, ExperimentState, GroupRow, LearnerConfig, Presence, Store, StoreError,
     StoreRefusal, TrustedChange, Window, WrittenRecord,
 };
@@ -294,7 +294,10 @@ impl Store for EmbeddedStore {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.here(|store| {
-            store.check_expected(expected)?;
+            let known = store.check_expected(expected)?;
+            if known.is_archived == (entry.action == AuditAction::Archive) {
+                return Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(known))));
+            }
             store.database.archive(entry)?;
             store.database.experiment(expected.key)
         })

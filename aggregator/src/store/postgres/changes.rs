@@ -14,8 +14,8 @@ use super::deletion::{SHOWN, was_deleted};
 use super::records::{records, tallies};
 use super::{audit, trusted};
 use crate::store::{
-    AuditEntry, ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState, StoreError,
-    StoreRefusal, WrittenRecord, damaged, postgres,
+    AuditAction, AuditEntry, ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState,
+    StoreError, StoreRefusal, WrittenRecord, damaged, postgres,
 };
 use crate::store::{learner_config, memory_columns};
 
@@ -67,7 +67,11 @@ pub(super) async fn change(
             transaction.execute(update, &[&key.0, &state.name()]).await.map_err(failed)?;
         }
         Change::Archive(expected) => {
-            check(transaction, expected, &entry.experiment).await?;
+            let known = check(transaction, expected, &entry.experiment).await?;
+            // Another replica was first.
+            if known.is_archived == (entry.action == AuditAction::Archive) {
+                return Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(known))));
+            }
         }
         Change::Record(expected, state, (before, record)) => {
             let known = check(transaction, expected, &entry.experiment).await?;
