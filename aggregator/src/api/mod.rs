@@ -39,6 +39,7 @@ use std::sync::Arc;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::specification::Specification;
 use futures_util::stream::{self, Stream, StreamExt as _};
+use tokio::task::JoinError;
 use tonic::Status;
 
 use crate::registry::ReplicaUnavailable;
@@ -54,6 +55,11 @@ fn internal(
     let mut status = Status::internal(message);
     status.set_source(Arc::new(cause));
     status
+}
+
+/// Work that came to no end: it panicked, or the server ends.
+fn unfinished(message: &'static str, cause: JoinError) -> Status {
+    if cause.is_cancelled() { Status::unavailable(GOING_DOWN) } else { internal(message, cause) }
 }
 
 /// The experiment of this name.

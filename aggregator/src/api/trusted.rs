@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status};
 
 use super::operator_messages::{decline, state_of};
 use super::pages::Page;
-use super::{internal, unanswered};
+use super::{internal, unanswered, unfinished};
 use crate::admission::Admission;
 use crate::auth::Caller;
 use crate::clock::Clock;
@@ -307,7 +307,7 @@ impl TrustedOperator for TrustedService {
         // Computing a design for many actions takes time.
         let first = plan.clone();
         let made = tokio::task::spawn_blocking(move || SecretState::new(first, key)).await;
-        let made = made.map_err(|error| internal("the call failed", error))?;
+        let made = made.map_err(|error| unfinished("the call failed", error))?;
         let secret = made.map_err(invalid)?;
         let creation = Creation { caller: caller.to_string(), id, plan, secret };
         let created = self.disclosures.create(creation).await.map_err(|error| decline(&error))?;

@@ -528,9 +528,8 @@ mod tests {
     /// The exit code of a look at a log of two epochs by somebody who has seen three, so long after a
     /// witness has signed it.
     fn code_of_an_older_state(seconds: u64, is_witnessed: bool) -> u8 {
-        let signer = |name, role| {
-            NoteSigner::new(name, role, SigningKey::from_secret(&[7; 32])).unwrap()
-        };
+        let signer =
+            |name, role| NoteSigner::new(name, role, SigningKey::from_secret(&[7; 32])).unwrap();
         let (log, witness) = (signer("log", Role::Log), signer("witness", Role::Witness));
         let checkpoint = Checkpoint { origin: "log".to_owned(), size: 2, root: [3; 32] };
         let time = UnixSeconds::new(NOW - seconds);

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use super::pages::{Page, READ_AT_ONCE, read_newest};
-use super::{GOING_DOWN, internal, unreadable};
+use super::{GOING_DOWN, internal, unfinished, unreadable};
 use crate::auth::Caller;
 use crate::clock::Clock;
 use crate::ingest::{ExperimentChangeError, Ingest};
@@ -111,7 +111,7 @@ impl CuratorService {
             let _place = place;
             work(&inner)
         });
-        done.await.map_err(|error| internal("the question could not be worked on", error))?
+        done.await.map_err(|error| unfinished("the question could not be worked on", error))?
     }
 
     /// Runs `work` about rows, whose result is there at a time of the grid only. Its permit is held
@@ -126,7 +126,7 @@ impl CuratorService {
         let done = tokio::task::spawn_blocking(move || (work(&inner), place)).await;
         tokio::time::sleep_until(begun + on_grid(begun.elapsed())).await;
         let (done, place) =
-            done.map_err(|error| internal("the question could not be worked on", error))?;
+            done.map_err(|error| unfinished("the question could not be worked on", error))?;
         drop(place);
         done
     }
@@ -504,7 +504,8 @@ impl Curator for CuratorService {
         // A begun round is completed before the next one, even when its caller goes away.
         let round = async move { service.rounds(&caller, held, question).await };
         let round = tokio::spawn(tracing::Instrument::in_current_span(round));
-        let answer = round.await.map_err(|error| internal("the round could not be made", error))?;
+        let answer = round.await;
+        let answer = answer.map_err(|error| unfinished("the round could not be made", error))?;
         Ok(Response::new(answer?))
     }
 }
