@@ -68,8 +68,8 @@ const ATTRIBUTION_WINDOW_MIN: Duration = Duration::from_secs(1);
 const RELEASE_DELAY_MIN: Duration = Duration::from_mins(10);
 
 impl Acceptance {
-    /// As [`Self::unsigned`], but only specifications that these keys have signed, until the
-    /// signatures expire.
+    /// Like [`Self::unsigned`], but accepts only specifications that all of these keys have signed,
+    /// and only until a signature expires.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -94,13 +94,15 @@ impl Acceptance {
         Self { signers: Some(signers), ..Self::unsigned(epsilon_max, rewards) }
     }
 
-    /// Accepts experiments on rewards of this kind and range whose reports lose at most `epsilon_max`
-    /// each, in nats, whoever made them. What counts for a reward beyond the range, and without one, is
-    /// the experiment's to say: it changes what the bit is about, and not what it costs.
+    /// Accepts experiments with rewards of this kind and range whose reports each lose at most
+    /// `epsilon_max`, in nats. It does not matter who made the experiment. The experiment decides
+    /// what is reported for a reward beyond the range, and when there is no reward. That changes
+    /// what the bit is about, not what it costs.
     ///
     /// # Privacy
-    /// Whoever has the server, or is in the way of a connection without TLS, can make an experiment
-    /// for one device, and recognise its reports by it. [`Self::signed`] keeps them from that.
+    /// Whoever controls the server can make an experiment for one device, and recognise the
+    /// device's reports by it. So can anybody on the path of a connection without TLS.
+    /// [`Self::signed`] prevents that.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -132,8 +134,8 @@ impl Acceptance {
         }
     }
 
-    /// Accepts experiments whose attribution window is at least this; a second unless said
-    /// otherwise.
+    /// Accepts experiments whose attribution window is at least this long. The default is one
+    /// second.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -153,13 +155,13 @@ impl Acceptance {
         Self { least_attribution_window: window, ..self }
     }
 
-    /// Accepts experiments whose random release delay can be this long at least; ten minutes unless
-    /// said otherwise.
+    /// Accepts experiments whose longest random release delay is at least this long. The default is
+    /// ten minutes.
     ///
     /// # Privacy
-    /// A report leaves after the attribution window and a delay that is drawn between zero and the
-    /// experiment's. The shorter it can be, the better the time of an upload tells when the arm was
-    /// shown, and so whose upload it is.
+    /// A report leaves after the attribution window and a random delay. The delay is drawn between
+    /// zero and the experiment's longest delay. If that longest delay is short, the time of an
+    /// upload tells more exactly when the arm was shown, and so whose upload it is.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -197,7 +199,7 @@ impl Acceptance {
         Self { digests: Some(digests), ..self }
     }
 
-    /// Accepts only specifications that these keys have signed. Replaces earlier signers.
+    /// Accepts only specifications that all of these keys have signed. Replaces earlier signers.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -215,14 +217,15 @@ impl Acceptance {
         Self { signers: Some(signers), ..self }
     }
 
-    /// Reports at most once in each period of `days` days (UTC, counted from 1970-01-01), whichever
-    /// arm. If `days` is 0, the installation reports once ever. Further assignments of the
-    /// experiment do not report. [Sticky](bandana_shared::participation::Sticky) experiments have
-    /// such a period themselves; then both hold.
+    /// Limits the reports to one in each period of `days` days (UTC, counted from 1970-01-01),
+    /// whichever arm is drawn. If `days` is 0, the installation reports once ever. Further
+    /// assignments of the experiment do not report. [Sticky](bandana_shared::participation::Sticky)
+    /// experiments have such a period themselves. Then both limits hold.
     ///
     /// # Privacy
-    /// A user who sees arms a hundred times then loses ε once, not a hundred times. The first bit
-    /// is resent if need be, never drawn again. Opting out and in again is no way to a second report.
+    /// A user who sees arms a hundred times then loses ε once, not a hundred times. The client
+    /// sends the first bit again if it must, and never draws it again. Opting out and in again does
+    /// not lead to a second report.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -241,13 +244,15 @@ impl Acceptance {
         Self { once_days: Some(days), ..self }
     }
 
-    /// Accepts only experiments whose reports a relay shuffles: the one of these terms, with batches
-    /// that certify at most the central ε that they name. Without terms an app accepts no such
-    /// experiment. Waiting reports of one only ever leave sealed for the relay that the app believes
-    /// then; while it believes none they wait, and are dropped after 60 days. A relay takes no report
-    /// whose day is older than its replay window.
+    /// Accepts only experiments whose reports a relay shuffles. The relay must be the one of these
+    /// terms, and a batch must certify at most the central ε of these terms. Without such terms, an
+    /// app accepts no experiment whose reports are shuffled.
     ///
-    /// The transport must lead through that relay, see `grpc::Transport::through_relay`.
+    /// Waiting reports of such an experiment leave only sealed, for the relay that the app believes
+    /// at that time. While the app believes no relay, they wait. After 60 days they are dropped. A
+    /// relay takes no report whose day is older than its replay window.
+    ///
+    /// The transport must lead through that relay: see `grpc::Transport::through_relay`.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -276,21 +281,23 @@ impl Acceptance {
     /// ```
     ///
     /// # Privacy
-    /// The central loss holds on conditions, see [`Shuffled`]; the ε that [`Self::unsigned`] names
-    /// holds on none. So name one that you can stand by for yourself.
+    /// The central loss holds only under conditions: see [`Shuffled`]. The ε that you give to
+    /// [`Self::unsigned`] holds without any. So choose an ε that you can defend by itself.
     #[cfg(feature = "relay")]
     #[must_use]
     pub fn shuffled(self, terms: Shuffled) -> Self {
         Self { shuffled: Some(terms), ..self }
     }
 
-    /// Accepts experiments that divide installations by this property, such as `platform`, of which
-    /// this one has this value. Without it an app takes part in no such experiment. Where the value
-    /// is none of the experiment's, the installation does not take part, as one outside of a sample.
+    /// Accepts experiments that divide installations by this property, such as `platform`. `value`
+    /// is the value of this installation. Without this call, an app takes part in no experiment
+    /// with that property. If the experiment does not list the value, the installation does not
+    /// take part, like one outside of a sample.
     ///
     /// # Privacy
-    /// The value is not private: it comes with each report of such an experiment. Name what you would
-    /// tell in public, and what many share; not an age, not a place.
+    /// The value is not private: each report of such an experiment contains it. Choose a property
+    /// that you would tell in public, and a value that many users share. Do not use an age or a
+    /// place.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -325,12 +332,12 @@ impl Acceptance {
         self
     }
 
-    /// Accepts experiments that measure this beside the rewards: a metric with values of this kind and range.
-    /// Without it an app takes part in no experiment with such a metric. An experiment need not have
-    /// it.
+    /// Accepts experiments that measure this metric beside the rewards. Its values have this kind
+    /// and range. Without this call, an app takes part in no experiment with such a metric. An
+    /// experiment does not need to have the metric.
     ///
     /// # Privacy
-    /// Costs nothing: an assignment reports its rewards or one metric, once.
+    /// A metric costs nothing more: an assignment reports its rewards or one metric, once.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -365,15 +372,17 @@ impl Acceptance {
         self
     }
 
-    /// Accepts an experiment that chooses arms by a private context of exactly these features, in this
-    /// order: see [`crate::Core::choose_in_context`]. Without it an app takes part in no such
-    /// experiment. An experiment need not have it. **This is research**: `docs/private-contexts.md`
-    /// says what was proved and measured, and when not to use it.
+    /// Accepts an experiment that chooses arms by a private context of exactly these features, in
+    /// this order: see [`crate::Core::choose_in_context`]. Without this call, an app takes part in
+    /// no such experiment. An experiment does not need to have a private context. **This is
+    /// research**: `docs/private-contexts.md` says what was proved and measured, and when not to
+    /// use it.
     ///
     /// # Privacy
-    /// A context never leaves, nor does anything of an assignment whose arm was chosen by it. Those
-    /// that explore, by a coin and with an arm that are independent of the context, send one bit,
-    /// which costs ε for context and reward together.
+    /// A context never leaves the device. If the context chose the arm of an assignment, nothing
+    /// about that assignment leaves either. Other assignments explore. A coin decides which ones
+    /// do, and both the coin and the arm are independent of the context. An assignment that
+    /// explores sends one bit, which costs ε for context and reward together.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -405,16 +414,17 @@ impl Acceptance {
         Self { features: features.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Accepts only what the server's public log says, as enough of these witnesses have seen it: the
-    /// same specification, policy and store for all devices. Without it a server can give one device a
-    /// policy that nobody else gets, and know its reports by the arm.
+    /// Accepts only what the server's public log contains, as enough of these witnesses have seen
+    /// it. The specification, the policy and the store are then the same for all devices. Without
+    /// this call, a server can give one device a policy that nobody else gets, and recognise its
+    /// reports by the arm.
     ///
-    /// What the client holds from before stays in use until the first fetch. So set it in the first
+    /// What the client already holds stays in use until the first fetch. So set this in the first
     /// version of an app, or with a new experiment.
     ///
     /// # Privacy
-    /// `docs/transparency.md` says what a server can still do, and in public only. Choose witnesses whom
-    /// the server's operator does not run, and a quorum of more than half of them.
+    /// `docs/transparency.md` says what a server can still do, and only in public. Choose witnesses
+    /// that the server's operator does not run, and a quorum of more than half of them.
     ///
     /// ```
     #[doc = include_str!("example.txt")]

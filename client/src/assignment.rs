@@ -34,7 +34,7 @@ use crate::time::{CLOCK_SLACK, Timestamp};
 pub struct AssignmentId(u64);
 
 impl AssignmentId {
-    /// The id with this number, as returned by [`Self::get`].
+    /// The id with this number. [`Self::get`] returns the number.
     ///
     /// ```
     /// # use bandana_client::AssignmentId;
@@ -44,10 +44,10 @@ impl AssignmentId {
         Self(number)
     }
 
-    /// The number, for an app that stores it across restarts: the start of the client in the upper
-    /// half, counting from 1, and the assignment of that start in the lower half. No number comes
-    /// again, whether or not its assignment reports. One that was given shortly before the process
-    /// was killed may have no assignment after it.
+    /// The number, for an app that stores it across restarts. The upper half is the number of the
+    /// client's start, counting from 1. The lower half is the number of the assignment within that
+    /// start. No number is used twice, whether or not its assignment reports. If the process was
+    /// killed shortly after an id was given, that id may have no assignment after the restart.
     pub fn get(self) -> u64 {
         self.0
     }
@@ -95,14 +95,14 @@ impl Chosen {
         &self.label
     }
 
-    /// Reason why no report will be made; `None`: one will be. It is settled when the arm is drawn,
-    /// and no reward changes it.
+    /// The reason why no report will be made, or `None` if one will be made. It is fixed when the
+    /// arm is drawn, and no reward changes it.
     pub fn unreported(&self) -> Option<Unreported> {
         self.unreported
     }
 }
 
-/// Reason why an assignment never reports. Its rewards are ignored.
+/// The reason why an assignment never reports. Its rewards are ignored.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -121,8 +121,8 @@ impl Chosen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unreported {
-    /// A report costs more than the whole of a cap of the app's budget, in nano-nats, so there is
-    /// never one.
+    /// One report costs more than a whole cap of the app's budget, so there is never a report. Both
+    /// numbers are in nano-nats.
     BeyondBudget {
         /// The price of a report.
         price: NanoNats,
@@ -138,21 +138,22 @@ pub enum Unreported {
     CentralWindowSpent,
     /// The price exceeds the rest of the central account of the installation.
     CentralLifetimeSpent,
-    /// The experiment, or the client as a whole, has the largest number of unsent reports and open
-    /// assignments that a client keeps: 1500 for one experiment, 10 000 in all.
+    /// The client keeps no more unsent reports and open assignments: the limit is 1500 for one
+    /// experiment and 10 000 in all.
     OutboxFull,
-    /// The installation reports the experiment once in a period, and has done so in this one.
+    /// The installation reports the experiment once in a period, and has already done so in this
+    /// one.
     ReportedOnce,
     /// The client has been shut down.
     ShutDown,
-    /// The process was forked off from the one that has the client.
+    /// The process was forked off from the process that has the client.
     Forked,
-    /// The device's clock was moved: it differs from the server's day and from the time that has
-    /// passed since that was heard. Assignments report again once they agree.
+    /// The device's clock was moved: it does not agree with the server's day and the time that has
+    /// passed since the server told it. Assignments report again once they agree.
     ClockDisagrees,
     /// The client's storage can't be used, so the spent budget is unknown.
     StorageUnusable,
-    /// The arm was chosen by a private context, of which a report would tell.
+    /// A private context chose the arm, and a report would reveal something of that context.
     NotExploring,
 }
 

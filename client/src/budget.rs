@@ -1,4 +1,4 @@
-//! The budget: the privacy loss that an app allows an installation, and what of it is spent.
+//! The budget: the privacy loss that an app allows an installation, and how much of it is spent.
 
 use bandana_shared::accounting::delta_units::DeltaUnits;
 use bandana_shared::accounting::guarantee::Guarantee;
@@ -10,15 +10,14 @@ use crate::debit::{CentralLoss, Debit};
 
 /// The privacy loss that an installation may incur, over all experiments.
 ///
-/// Reports are admitted by basic composition: the sum of their ε stays within both
-/// caps. Advanced composition is for planning, see
-/// [`bandana_shared::accounting`].
+/// The client admits reports by basic composition: the sum of their ε stays within both caps.
+/// Advanced composition is for planning: see [`bandana_shared::accounting`].
 ///
-/// There are two accounts, each with a cap of a window and of a lifetime, and a report needs room
-/// in both. The *local* account holds whoever sees the reports. The *central* account holds against
-/// an aggregator that sees shuffled reports only in their batches: a shuffled report costs less
-/// there, and a δ; any other report costs the same in both. It has no caps unless
-/// [`Self::with_central`] sets them.
+/// There are two accounts. Each has a cap for a window and a cap for the lifetime. A report needs
+/// room in both accounts. The *local* account holds against anybody who sees the reports. The
+/// *central* account holds against an aggregator that sees shuffled reports only in their batches.
+/// There a shuffled report costs less ε, and a δ. Any other report costs the same in both accounts.
+/// The central account has no caps unless [`Self::with_central`] sets them.
 ///
 /// ```
 /// use bandana_client::Budget;
@@ -42,11 +41,11 @@ impl Budget {
     /// The longest window, in days.
     pub const WINDOW_DAYS_MAX: u32 = 31;
 
-    /// At most `window` in any `window_days` consecutive days (UTC) by the server's day, and at most
-    /// `lifetime` as long as the app is installed. A server that lies about its day can begin a new
-    /// window, and never more than the lifetime. Caps are in whole nano-nats: a
-    /// decimal fraction, such as 0.3, is that many, and others are rounded down; one of 2^64 - 1
-    /// nano-nats or more is no cap.
+    /// A budget of at most `window` in any `window_days` consecutive days (UTC), and at most
+    /// `lifetime` as long as the app is installed. Days are those of the server. A server that lies
+    /// about its day can begin a new window, but can't exceed the lifetime cap. Caps are whole
+    /// nano-nats. A decimal fraction, such as 0.3, is exactly that many nano-nats. Other values are
+    /// rounded down. A cap of 2^64 - 1 nano-nats or more is no cap.
     ///
     /// ```
     /// use bandana_client::Budget;
@@ -73,9 +72,9 @@ impl Budget {
         }
     }
 
-    /// The same budget with caps of the central account, over the same days: the sums of ε and of δ
-    /// that an aggregator learns while relay and users keep to what the app assumes, see
-    /// [`crate::Shuffled`]. Caps are rounded down to whole nano-nats and units of 2^-64; an
+    /// The same budget, with caps on the central account over the same days. They cap the sums of ε
+    /// and of δ that an aggregator learns, as long as relay and users behave as the app assumes:
+    /// see [`crate::Shuffled`]. Caps are rounded down to whole nano-nats and units of 2^-64. An
     /// unbounded ε and a δ of 1 are no caps.
     ///
     /// ```
@@ -94,8 +93,8 @@ impl Budget {
     /// ```
     ///
     /// # Privacy
-    /// Reports that are not shuffled count here with their whole ε. So a central cap far below the
-    /// local one leaves room for few of those.
+    /// A report that is not shuffled counts here with its whole ε. So a central cap far below the
+    /// local one leaves room for only a few of those.
     #[must_use]
     pub fn with_central(self, window: Guarantee, lifetime: Guarantee) -> Self {
         Self {
@@ -105,7 +104,7 @@ impl Budget {
         }
     }
 
-    /// No cap: for gateways and simulations, whose rewards come from more than one person.
+    /// No cap. This is for gateways and simulations, whose rewards come from more than one person.
     ///
     /// # Privacy
     /// Each report still has its own ε, but nothing bounds their sum.
@@ -183,8 +182,8 @@ impl Budget {
 #[error("a budget's window has 1 to {max} days; got {0}", max = Budget::WINDOW_DAYS_MAX)]
 pub struct BudgetError(u32);
 
-/// The privacy loss of an installation so far: the sum of the prices of its reports in the local
-/// and in the central account, including reports still to be made; see [`Budget`].
+/// The privacy loss of an installation so far: the sum of the prices of its reports, in the local
+/// and in the central account. Reports that are still to be made are included. See [`Budget`].
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -207,14 +206,15 @@ pub struct BudgetError(u32);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// In the window that ends on the server's day as last heard. Reports that have no day yet are in
-    /// every window: they wait to be sent, or no server was heard since they were.
+    /// The loss in the window that ends on the last day that the server has told. A report without
+    /// a day counts in every window: it waits to be sent, or no server has answered since it was
+    /// sent.
     pub window: NanoNats,
-    /// Since the installation.
+    /// The loss since the installation.
     pub lifetime: NanoNats,
-    /// In the same window, in the central account.
+    /// The loss in the same window, in the central account.
     pub central_window: CentralLoss,
-    /// Since the installation, in the central account.
+    /// The loss since the installation, in the central account.
     pub central_lifetime: CentralLoss,
 }
 

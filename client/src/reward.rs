@@ -34,8 +34,8 @@ use zeroize::Zeroize as _;
 pub struct Reward(f64);
 
 impl Reward {
-    /// Wraps a finite number. Whether the experiment admits it is checked when it is added to an
-    /// assignment.
+    /// Wraps a finite number. The client checks whether the experiment admits it when you add it to
+    /// an assignment.
     ///
     /// ```
     /// use bandana_client::{Reward, RewardError};

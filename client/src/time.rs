@@ -7,8 +7,8 @@ use bandana_shared::identity::Day;
 /// Largest step back of the clock that does not affect pending times.
 pub(crate) const CLOCK_SLACK: Duration = Duration::from_hours(1);
 
-/// Milliseconds since 1970-01-01 (UTC) by the device's clock, 0 to 2^64 - 1. The core never reads a
-/// clock; its caller passes the time.
+/// A time in milliseconds since 1970-01-01 (UTC) by the device's clock, 0 to 2^64 - 1. The core
+/// never reads a clock. Its caller passes the time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,7 +26,7 @@ impl Timestamp {
     /// The latest time, for things without an end.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// A time by its milliseconds since 1970-01-01 (UTC).
+    /// The time that is this many milliseconds after 1970-01-01 (UTC).
     ///
     /// ```
     /// use bandana_client::Timestamp;
@@ -98,14 +98,15 @@ impl Timestamp {
 /// assert_eq!(clock.now(), Timestamp::from_unix_ms(1500));
 /// ```
 pub trait Clock: Send + Sync {
-    /// The time now. It may jump. After a step back, pending times that lie further ahead than they
-    /// were set count as passed. No window of the budget depends on it.
+    /// The time now. It may jump. After a step back, a pending time counts as passed if it lies
+    /// further ahead than when it was set. No window of the budget depends on this clock.
     fn now(&self) -> Timestamp;
 
-    /// The time since the device was started, sleep included; `None`: it is not known.
+    /// The time since the device was started, including sleep, or `None` if it is not known.
     ///
-    /// Neither user nor network can move it, so it shows that the other clock was moved: meanwhile
-    /// arms are drawn without reports. It must never go back while the process lives.
+    /// Neither the user nor the network can move this clock, so it shows when the other clock was
+    /// moved. While the two disagree, arms are drawn without reports. This clock must never go back
+    /// while the process lives.
     fn boot_time(&self) -> Option<Duration> {
         None
     }

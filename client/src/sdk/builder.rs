@@ -16,8 +16,8 @@ use crate::budget::Budget;
 use crate::grpc::Transport;
 use crate::time::SystemClock;
 
-/// Builds a [`Bandana`](crate::Bandana) from settings that have no default. They are set one after
-/// the other, and each step offers the methods that are possible there.
+/// Builds a [`Bandana`](crate::Bandana) from the settings that have no default. You set them one
+/// after the other. Each step offers only the methods that are possible at that point.
 ///
 /// 1. [`Builder::endpoint`], [`Builder::transport`] or [`Builder::host_transport`]: the connection
 ///    to the aggregator.
@@ -57,7 +57,7 @@ pub struct Builder<Step> {
 #[derive(Debug)]
 pub struct WantsTransport(pub(super) ());
 
-/// The step that sets the place of the ledger.
+/// The step that sets where the ledger is kept.
 ///
 /// ```
 /// use std::path::Path;
@@ -128,7 +128,7 @@ pub struct WantsBudget<T>(T, Place, Acceptances);
 #[derive(Debug)]
 pub struct WantsConsent<T>(T, Place, Acceptances, Budget);
 
-/// All required settings are made.
+/// The last step: all required settings are made.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -152,7 +152,7 @@ impl<T> std::fmt::Debug for Ready<T> {
     }
 }
 
-/// The host carries out the tasks itself, see [`Tasks`](crate::Tasks).
+/// The transport of a host that carries out the tasks itself: see [`Tasks`](crate::Tasks).
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -174,7 +174,8 @@ pub struct HostTransport {
 }
 
 impl Builder<WantsTransport> {
-    /// Talks to the aggregator at this address, see [`Transport::to`]. Nothing is connected yet.
+    /// Talks to the aggregator at this address: see [`Transport::to`]. This call does not connect
+    /// yet.
     ///
     /// ```
     /// use bandana_client::{Bandana, grpc::EndpointError};
@@ -232,9 +233,10 @@ impl Builder<WantsTransport> {
 }
 
 impl<T> Builder<WantsStorage<T>> {
-    /// Keeps the ledger, open assignments and unsent reports in this directory, which must be the
-    /// app's own, used by one handle at a time, and left out of backups. A missing directory is
-    /// made, on Unix with access for its owner only. An existing directory keeps its permissions.
+    /// Keeps the ledger, open assignments and unsent reports in this directory. It must be the
+    /// app's own directory, and only one handle may use it at a time. Leave it out of backups. A
+    /// missing directory is made; on Unix, only its owner has access. An existing directory keeps
+    /// its permissions.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -284,9 +286,10 @@ impl<T> Builder<WantsStorage<T>> {
 
 #[cfg(feature = "storage")]
 impl Builder<WantsStorage<HostTransport>> {
-    /// Leaves the storage to the host, which gives what it has kept, and makes the writes that
-    /// [`Tasks::next_write`](crate::Tasks::next_write) gives: for hosts without files, such as a web
-    /// page with `IndexedDB`. One client at a time may use what is kept.
+    /// Leaves the storage to the host. This is for hosts without files, such as a web page with
+    /// `IndexedDB`. The host passes what it has kept, and makes the writes that
+    /// [`Tasks::next_write`](crate::Tasks::next_write) returns. Only one client at a time may use
+    /// what is kept.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -301,8 +304,8 @@ impl Builder<WantsStorage<HostTransport>> {
     /// ```
     ///
     /// # Privacy
-    /// The host answers for what a directory does by itself: a write that it calls durable survives,
-    /// and no older state comes back.
+    /// The host must guarantee what a directory guarantees by itself: a write that it calls durable
+    /// survives, and no older state comes back.
     pub fn host_storage(self, kept: super::Kept) -> Builder<WantsAcceptance<HostTransport>> {
         Builder { step: WantsAcceptance(self.step.0, Place::Host(kept)) }
     }
@@ -373,9 +376,9 @@ impl<T> Builder<WantsBudget<T>> {
     /// ```
     ///
     /// # Privacy
-    /// A report is debited when its arm is drawn; a report that waits for weeks reaches the server
-    /// later. The caps of this start apply. The spent budget is kept in the directory, so a smaller
-    /// budget applies at once, and a larger one does not start from zero.
+    /// The client debits a report when its arm is drawn. The report itself may reach the server
+    /// weeks later. The caps of this start apply. The directory keeps the spent budget. So a
+    /// smaller budget applies at once, and a larger one does not start from zero.
     pub fn budget(self, budget: Budget) -> Builder<WantsConsent<T>> {
         let WantsBudget(transport, place, acceptances) = self.step;
         Builder { step: WantsConsent(transport, place, acceptances, budget) }

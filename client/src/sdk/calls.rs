@@ -27,8 +27,8 @@ const AWAITED_MAX: usize = 256;
 /// Longest text of an error that is shown, in characters.
 const SHOWN_MAX: usize = 200;
 
-/// A call of the aggregator: a POST of [`Self::body`] to [`Self::path`], at the address of its device
-/// port, with [`Self::headers`] and without cookies.
+/// A call to the aggregator. Send it as a POST of [`Self::body`] to [`Self::path`], at the address
+/// of the aggregator's device port, with [`Self::headers`] and without cookies.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -47,8 +47,9 @@ const SHOWN_MAX: usize = 200;
 /// ```
 ///
 /// # Privacy
-/// An upload must not be linked to another call: send no cookie and no name of the installation, and
-/// each upload ([`Self::is_upload`]) over a connection of its own where the host can.
+/// Nobody may be able to link an upload to another call. Send no cookie and no name of the
+/// installation. Send each upload ([`Self::is_upload`]) over a connection of its own, if the host
+/// can.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Call {
     id: u64,
@@ -101,7 +102,7 @@ impl Call {
         &self.body
     }
 
-    /// Whether it is an upload, which should have a connection of its own.
+    /// Whether the call is an upload, which should have a connection of its own.
     pub fn is_upload(&self) -> bool {
         self.is_upload
     }
@@ -146,7 +147,7 @@ impl CallId {
     }
 }
 
-/// What a host does next.
+/// What a host is to do next.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -166,16 +167,16 @@ impl CallId {
 /// ```
 #[derive(Debug)]
 pub enum NextCall {
-    /// Make this call, then tell its end by [`Tasks::answered`] or [`Tasks::unanswered`]. Meanwhile
-    /// the host may ask for further calls.
+    /// Make this call, then tell its end by [`Tasks::answered`] or [`Tasks::unanswered`]. The host
+    /// may ask for further calls meanwhile.
     Call(Call),
-    /// No call before this time.
+    /// There is no call before this time.
     Wait(Timestamp),
-    /// No call until there is other work: see [`crate::Builder::on_work`].
+    /// There is no call until there is other work: see [`crate::Builder::on_work`].
     Done,
 }
 
-/// The answer to a [`Call`], as HTTP has it.
+/// The HTTP answer to a [`Call`].
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -267,9 +268,9 @@ impl Awaited {
 }
 
 impl Tasks {
-    /// The next task of a host that posts bytes: [`Self::next_task`] with the messages encoded. Ask
-    /// for further calls while others are under way. A shuffled report is never a call: it waits
-    /// for a transport that leads through a relay.
+    /// The next task of a host that posts bytes. It is [`Self::next_task`] with encoded messages.
+    /// You may ask for further calls while others are under way. A shuffled report is never a call:
+    /// it waits for a transport that leads through a relay.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -289,7 +290,7 @@ impl Tasks {
     /// ```
     ///
     /// # Privacy
-    /// Due uploads leave with the next call, so never ask because the user reacted.
+    /// Due uploads leave with the next call. So never ask because the user reacted.
     ///
     /// # Errors
     /// [`ClientError::Entropy`]: nothing is lost; call again later.
@@ -314,9 +315,9 @@ impl Tasks {
         }
     }
 
-    /// Takes the answer to a call. What an aggregator did not say itself, such as the page of a hotel's
-    /// network or the error of a proxy, counts as no answer. An answer to a call that nobody awaits,
-    /// or that was answered before, is ignored.
+    /// Takes the answer to a call. Something that the aggregator did not say itself counts as no
+    /// answer, such as the page of a hotel's network or the error of a proxy. An answer is ignored
+    /// if nobody awaits it, or if the call was answered before.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -339,9 +340,9 @@ impl Tasks {
     /// ```
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when the client refuses what the server asks for, which is in
-    /// [`crate::Choice::Default`] too; [`ClientError::Entropy`]. In either case go on with the next
-    /// call.
+    /// [`ClientError::Refused`] when the client refuses what the server asks for;
+    /// [`crate::Choice::Default`] shows the refusal too. [`ClientError::Entropy`] when there is no
+    /// randomness. In either case, go on with the next call.
     pub fn answered(
         &mut self,
         call: impl Into<CallId>,
@@ -361,7 +362,8 @@ impl Tasks {
         }
     }
 
-    /// Records that a call failed without an answer: there is no network, or no answer came in time.
+    /// Records that a call failed without an answer, because there is no network or no answer came
+    /// in time.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -376,7 +378,7 @@ impl Tasks {
     /// ```
     ///
     /// # Errors
-    /// As for [`Self::answered`].
+    /// The same as for [`Self::answered`].
     pub fn unanswered(&mut self, call: impl Into<CallId>) -> Result<(), ClientError> {
         match self.awaited.calls.remove(&call.into().0) {
             Some(About::Fetch(task)) => {

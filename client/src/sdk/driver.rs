@@ -57,11 +57,11 @@ impl Driver {
         Self { ending: Ending(shared), transport }
     }
 
-    /// Works until [`crate::Bandana::begin_shutdown`] is called or the last handle is dropped.
-    /// Needs a tokio runtime with time and network enabled. Network failures are not errors; unsent
+    /// Works until you call [`crate::Bandana::begin_shutdown`] or drop the last handle. Needs a
+    /// tokio runtime with time and network enabled. Network failures are not errors, and unsent
     /// reports are kept.
     ///
-    /// Dropping the future stops the work at once; everything already written is kept.
+    /// If you drop the future, the work stops at once. Everything that is already written is kept.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

@@ -14,8 +14,8 @@ use crate::refusal::Refusal;
 use crate::reward::Reward;
 use crate::time::Timestamp;
 
-/// One experiment of a [`crate::Bandana`]. Cheap to clone. Like the handle, it keeps the driver
-/// running.
+/// One experiment of a [`crate::Bandana`]. It is cheap to clone. Like the client's handle, it keeps
+/// the driver running.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -41,7 +41,7 @@ impl Experiment {
         &self.id
     }
 
-    /// Whether there is a policy, so that [`Self::choose`] draws arms.
+    /// Whether the client has a policy, so that [`Self::choose`] draws arms.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -60,7 +60,7 @@ impl Experiment {
         !core.is_opted_out() && core.specification(&self.id).is_some()
     }
 
-    /// The labels of the arms in play; none before there is a policy.
+    /// The labels of the arms in play. There are none before the client has a policy.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -75,9 +75,9 @@ impl Experiment {
         in_play.map(|arm| arm.label().to_owned()).collect()
     }
 
-    /// Waits until [`Self::is_ready`], for at most `patience`. Blocks, so it is for the first start
-    /// of a program that has nothing else to do: a later start reads the experiment from its
-    /// directory, and an app shows its default meanwhile.
+    /// Waits until [`Self::is_ready`] holds, for at most `patience`. It blocks. So use it only for
+    /// the first start of a program that has nothing else to do. A later start reads the experiment
+    /// from its directory, and an app shows its default meanwhile.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -96,8 +96,8 @@ impl Experiment {
     /// ```
     ///
     /// # Errors
-    /// [`NotReady`] after that time, and at once when the client has refused the server's answer,
-    /// or the user has opted out or not consented.
+    /// [`NotReady`] when the time is over. It comes at once if the client has refused the server's
+    /// answer, or if the user has opted out or not consented.
     pub fn wait_until_ready(&self, patience: Duration) -> Result<(), NotReady> {
         let shared = &self.bandana.shared;
         shared.wait_until(patience, |core| {
@@ -119,9 +119,10 @@ impl Experiment {
         Err(NotReady { reason, failure })
     }
 
-    /// The arm to show: that of the assignment whose attribution window lasts, also after a restart,
-    /// or else a new one. An installation so shows one arm at a time, and pays for it once, however
-    /// often a page is shown. Never waits.
+    /// Returns the arm to show. If an assignment has an attribution window that still lasts, it is
+    /// the arm of that assignment, also after a restart. Otherwise this call makes a new
+    /// assignment. So an installation shows one arm at a time and pays for it once, however often a
+    /// page is shown. Never waits.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -136,15 +137,15 @@ impl Experiment {
     /// ```
     ///
     /// # Privacy
-    /// A new assignment debits the ε of the experiment, whatever the user does later; or it never
+    /// A new assignment debits the ε of the experiment, whatever the user does later. Or it never
     /// reports ([`Assignment::unreported`]).
     pub fn choose(&self) -> Choice {
         self.choice(Core::choose)
     }
 
-    /// Draws an arm, and fixes at once whether and when it will be reported, also while the window of
-    /// another assignment lasts: for what is chosen anew each time, such as the order of one list.
-    /// Never waits.
+    /// Draws an arm, and fixes at once whether and when it will be reported. It draws also while
+    /// the window of another assignment lasts. Use it for what is chosen anew each time, such as
+    /// the order of one list. Never waits.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -159,15 +160,16 @@ impl Experiment {
     /// ```
     ///
     /// # Privacy
-    /// Debits the ε of the experiment, whatever the user does later; or draws an arm that never
+    /// Debits the ε of the experiment, whatever the user does later. Or it draws an arm that never
     /// reports ([`Assignment::unreported`]).
     pub fn draw(&self) -> Choice {
         self.choice(Core::draw)
     }
 
-    /// As [`Self::choose`], in a context: one `bool` for each feature that the app has agreed to by
-    /// [`crate::Acceptance::private_context`], in the same order. **This is research.** In an
-    /// experiment without a private context, it is [`Self::choose`]. Never waits.
+    /// Like [`Self::choose`], but in a context. Pass one `bool` for each feature that the app has
+    /// agreed to by [`crate::Acceptance::private_context`], in the same order. **This is
+    /// research.** In an experiment without a private context, it does the same as
+    /// [`Self::choose`]. Never waits.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -179,13 +181,14 @@ impl Experiment {
     /// ```
     ///
     /// # Privacy
-    /// As of [`crate::Core::choose_in_context`]: only assignments that explore report, and whether one
-    /// does is independent of the context.
+    /// The same as for [`crate::Core::choose_in_context`]: only assignments that explore report,
+    /// and whether one does is independent of the context.
     pub fn choose_in_context(&self, context: &[bool]) -> Choice {
         self.choice(|core, id, now| core.choose_in_context(id, context, now))
     }
 
-    /// As [`Self::draw`], in a context, as [`Self::choose_in_context`] has it. **This is research.**
+    /// Like [`Self::draw`], but in a context, which you pass as to [`Self::choose_in_context`].
+    /// **This is research.**
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -198,7 +201,7 @@ impl Experiment {
     /// ```
     ///
     /// # Privacy
-    /// As of [`Self::choose_in_context`].
+    /// The same as for [`Self::choose_in_context`].
     pub fn draw_in_context(&self, context: &[bool]) -> Choice {
         self.choice(|core, id, now| core.draw_in_context(id, context, now))
     }
@@ -230,7 +233,7 @@ impl Experiment {
     }
 }
 
-/// Reason why an experiment draws no arms yet.
+/// The reason why an experiment draws no arms yet.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -290,7 +293,7 @@ impl std::error::Error for NotReady {}
 pub enum Choice {
     /// The arm of this assignment.
     Arm(Assignment),
-    /// The app's own default; there will be no report.
+    /// The app shows its own default. There will be no report.
     Default(DefaultReason),
 }
 
@@ -309,8 +312,8 @@ impl Choice {
         }
     }
 
-    /// Adds a reward to the arm's assignment, see [`Assignment::reward`]; without an arm, does
-    /// nothing.
+    /// Adds a reward to the arm's assignment: see [`Assignment::reward`]. Does nothing if there is
+    /// no arm.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -327,8 +330,8 @@ impl Choice {
         }
     }
 
-    /// Adds a value of a metric to the arm's assignment, see [`Assignment::measure`]; without an arm,
-    /// does nothing.
+    /// Adds a value of a metric to the arm's assignment: see [`Assignment::measure`]. Does nothing
+    /// if there is no arm.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -360,7 +363,7 @@ impl Choice {
     }
 }
 
-/// Reason why no arm was drawn.
+/// The reason why no arm was drawn.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -376,7 +379,7 @@ impl Choice {
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum DefaultReason {
-    /// No server has answered yet; the next choice may succeed.
+    /// No server has answered yet. The next choice may succeed.
     #[error("no server has told of the experiment yet")]
     NoPolicyYet,
     /// The server's answer is outside the app's acceptance.
@@ -388,8 +391,8 @@ pub enum DefaultReason {
     /// The experiment is for a part of the installations, and this is not one of them.
     #[error("the experiment is for a part of the installations, and this is not one of them")]
     NotSampled,
-    /// The experiment chooses arms by a private context, and the call gave none, or one with another
-    /// number of features.
+    /// The experiment chooses arms by a private context. The call gave no context, or one with
+    /// another number of features.
     #[error("the experiment's private context has {expected} features, and the call gave {given}")]
     Context {
         /// Number of the experiment's features.
@@ -405,8 +408,9 @@ pub enum DefaultReason {
     NoRandomness,
 }
 
-/// A drawn arm, and the handle for adding its rewards. Whether, when and for which arm it reports
-/// is settled. Dropping the assignment, or adding no reward or many, does not change that.
+/// A drawn arm, and the handle by which you add its rewards. Whether and when it reports, and for
+/// which arm, is already fixed. That does not change if you drop the assignment, add no reward, or
+/// add many.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -433,7 +437,7 @@ impl Assignment {
         Self { bandana, chosen }
     }
 
-    /// The assignment's id, for [`crate::Bandana::assignment`], also after a restart.
+    /// The assignment's id, for [`crate::Bandana::assignment`]. It is valid after a restart too.
     pub fn id(&self) -> AssignmentId {
         self.chosen.id()
     }
@@ -453,16 +457,16 @@ impl Assignment {
         self.chosen.label()
     }
 
-    /// Reason why there will be no report; `None`: there will be one.
+    /// The reason why there will be no report, or `None` if there will be one.
     pub fn unreported(&self) -> Option<Unreported> {
         self.chosen.unreported()
     }
 
     /// Adds a reward, while the attribution window lasts. All rewards of an assignment make one
-    /// report: of their sum, clamped to the range; for binary rewards, of the higher value once any
-    /// of them had it; of categorical rewards, of the last one. A reward that the experiment does
-    /// not admit, or that comes too late, is ignored and counted in
-    /// [`crate::Statistics::rewards_refused`].
+    /// report. Rewards in a range are summed, and the sum is clamped to the range. Binary rewards
+    /// count as the higher value once any of them had it. Of categorical rewards, the last one
+    /// counts. A reward is ignored if the experiment does not admit it, or if it comes too late.
+    /// [`crate::Statistics::rewards_refused`] counts such rewards.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -480,15 +484,16 @@ impl Assignment {
     /// ```
     ///
     /// # Privacy
-    /// Changes only the odds of the private bit: no number of rewards costs more than the report
-    /// already debited.
+    /// A reward changes only the odds of the private bit. Any number of rewards costs no more than
+    /// the report that is already debited.
     pub fn reward(&self, reward: f64) {
         self.add(None, reward);
     }
 
-    /// Adds a value of a metric that the experiment measures beside its rewards, while the attribution
-    /// window lasts. An assignment reports its rewards or one metric, which was drawn with its arm; so
-    /// tell of all of them. A metric that the experiment does not have is ignored.
+    /// Adds a value of a metric that the experiment measures beside its rewards, while the
+    /// attribution window lasts. An assignment reports its rewards or one metric. Which of them was
+    /// drawn together with the arm. So tell the values of all metrics. A metric that the experiment
+    /// does not have is ignored.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -502,7 +507,7 @@ impl Assignment {
     /// ```
     ///
     /// # Privacy
-    /// As of [`Self::reward`].
+    /// The same as for [`Self::reward`].
     pub fn measure(&self, metric: &str, value: f64) {
         self.add(Some(metric), value);
     }

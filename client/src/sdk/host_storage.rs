@@ -37,13 +37,13 @@ use crate::storage::{Restored, StorageError, padded_rewards, unpadded_rewards};
 /// ```
 ///
 /// # Privacy
-/// Without `state` a start is a first one, and nothing is spent yet: a host that loses it, or restores
-/// an older one, spends the budget again.
+/// Without `state`, a start counts as the first one, and nothing counts as spent. So a host that
+/// loses `state`, or restores an older one, spends the budget again.
 #[derive(Clone, Default)]
 pub struct Kept {
-    /// The last bytes of [`Slot::State`]; `None`: nothing was ever written.
+    /// The last bytes of [`Slot::State`], or `None` if nothing was ever written.
     pub state: Option<Vec<u8>>,
-    /// The last bytes of [`Slot::Rewards`]; `None`, or no bytes: there are none.
+    /// The last bytes of [`Slot::Rewards`], or `None` or no bytes if there are none.
     pub rewards: Option<Vec<u8>>,
 }
 
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Kept {
     }
 }
 
-/// A place of a host's store, which each write replaces as a whole.
+/// A place in a host's store. Each write replaces it as a whole.
 ///
 /// ```
 /// use bandana_client::Slot;
@@ -72,12 +72,13 @@ impl std::fmt::Debug for Kept {
 pub enum Slot {
     /// Everything but the sums of rewards.
     State,
-    /// The sums of rewards of open assignments, unless
-    /// [`Builder::keep_pending_rewards`](crate::Builder::keep_pending_rewards) says no.
+    /// The sums of rewards of open assignments. They are absent if
+    /// [`Builder::keep_pending_rewards`](crate::Builder::keep_pending_rewards) was set to `false`.
     Rewards,
 }
 
-/// A write of a host: [`Self::bytes`] replace what the slot had, as a whole or not at all. See [`Kept`].
+/// A write for the host to make. [`Self::bytes`] replace what the slot had, as a whole or not at
+/// all. See [`Kept`].
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -116,7 +117,7 @@ impl HostWrite {
         self.slot
     }
 
-    /// What the slot is to hold. Sums of rewards that are to be erased are no bytes.
+    /// What the slot is to hold. If sums of rewards are to be erased, there are no bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -159,10 +160,10 @@ pub(super) fn restore(kept: &Kept, keeps_rewards: bool) -> Result<Restored, Stor
 }
 
 impl Tasks {
-    /// The next write of a host that has the storage ([`crate::Builder::host_storage`]). Reports wait
-    /// until what they follow from is written, so ask whenever there may be work, before and after
-    /// each task, and after a reward, which is lost with the process until then. At most one write is
-    /// under way for each slot.
+    /// The next write of a host that has the storage ([`crate::Builder::host_storage`]). Reports
+    /// wait until everything that they follow from is written. So ask whenever there may be work,
+    /// before and after each task, and after a reward. Until a reward is written, it is lost if the
+    /// process ends. At most one write is under way for each slot.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -182,7 +183,7 @@ impl Tasks {
     /// ```
     ///
     /// # Privacy
-    /// Asking sends nothing: unlike a task, it may follow a reward.
+    /// Asking sends nothing. So, unlike a request for a task, it may follow a reward.
     pub fn next_write(&mut self) -> Option<HostWrite> {
         if self.shared.is_forked() || !self.shared.is_stored_by_host() {
             return None;
@@ -211,9 +212,9 @@ impl Tasks {
         Some(HostWrite { number: self.writes.last, slot: Slot::Rewards, bytes })
     }
 
-    /// Records the end of a write: whether it would survive a power cut. One that failed is made
-    /// again, with all that has changed since. The number of another write than the last of its
-    /// slot is ignored.
+    /// Records the end of a write: whether it would survive a power cut. A write that failed is
+    /// made again, with all that has changed since. The number is ignored unless it is that of the
+    /// last write of its slot.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

@@ -9,8 +9,8 @@ use super::{Bandana, Shared};
 use crate::core::{ClientError, FetchTask, Fetched, Task};
 use crate::outbox::UploadOutcome;
 
-/// The tasks of a host that talks to the aggregator itself. The calls handle the storage, on the
-/// calling thread. Dropping the value makes the pending writes and closes the directory.
+/// The tasks of a host that talks to the aggregator itself. The calls use the storage on the
+/// calling thread. When you drop the value, it makes the pending writes and closes the directory.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -68,7 +68,7 @@ impl Tasks {
     }
 
     /// The next task. Ask when a [`Task::Wait`] ends, when the app starts, or at intervals. A task
-    /// without a result after two minutes is handed out again. Blocks on the disk.
+    /// that has no result after two minutes is handed out again. Blocks on the disk.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -82,7 +82,7 @@ impl Tasks {
     /// ```
     ///
     /// # Privacy
-    /// Due uploads leave with the next task, so never ask because the user reacted.
+    /// Due uploads leave with the next task. So never ask because the user reacted.
     ///
     /// # Errors
     /// [`ClientError::Entropy`]: nothing is lost; call again later.
@@ -113,7 +113,7 @@ impl Tasks {
         }
     }
 
-    /// Receives a server's answer, see [`crate::Core::on_fetched`].
+    /// Receives a server's answer: see [`crate::Core::on_fetched`].
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -128,14 +128,14 @@ impl Tasks {
     /// ```
     ///
     /// # Errors
-    /// As for [`crate::Core::on_fetched`].
+    /// The same as for [`crate::Core::on_fetched`].
     pub fn on_fetched(&mut self, task: &FetchTask, fetched: Fetched) -> Result<(), ClientError> {
         let told = self.shared.core().on_fetched(task, fetched, self.shared.now());
         self.note(task, None, &told);
         told
     }
 
-    /// Records that a fetch failed; the client fetches again after a random wait.
+    /// Records that a fetch failed. The client fetches again after a random wait.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -149,7 +149,7 @@ impl Tasks {
     /// ```
     ///
     /// # Errors
-    /// As for [`crate::Core::on_fetch_failed`].
+    /// The same as for [`crate::Core::on_fetch_failed`].
     pub fn on_fetch_failed(
         &mut self,
         task: &FetchTask,
@@ -169,8 +169,8 @@ impl Tasks {
         told
     }
 
-    /// Records that a server answered, but not with the experiment: it does not know it, or has
-    /// refused the fetch.
+    /// Records that a server answered, but not with the experiment. The server does not know it, or
+    /// has refused the fetch.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -184,7 +184,7 @@ impl Tasks {
     /// ```
     ///
     /// # Errors
-    /// As for [`crate::Core::on_fetch_refused`].
+    /// The same as for [`crate::Core::on_fetch_refused`].
     pub fn on_fetch_refused(&mut self, task: &FetchTask) -> Result<(), ClientError> {
         self.fetch_refused(task, "the server refused to answer".to_owned())
     }
@@ -236,7 +236,7 @@ impl Tasks {
     /// ```
     ///
     /// # Errors
-    /// As for [`crate::Core::on_upload_result`].
+    /// The same as for [`crate::Core::on_upload_result`].
     pub fn on_upload_result(
         &mut self,
         id: UploadId,
@@ -247,8 +247,8 @@ impl Tasks {
         told
     }
 
-    /// Makes the pending writes, for hosts that are about to be stopped. Blocks on the disk. A
-    /// failure is in [`crate::Status::reporting`].
+    /// Makes the pending writes, for hosts that are about to be stopped. Blocks on the disk.
+    /// [`crate::Status::reporting`] tells a failure.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

@@ -43,7 +43,7 @@ impl Trouble {
         self.at
     }
 
-    /// The experiment, if it is about one.
+    /// The experiment, if the trouble is about one.
     pub fn experiment(&self) -> Option<&ExperimentId> {
         self.experiment.as_ref()
     }
