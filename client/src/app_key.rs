@@ -10,9 +10,9 @@ pub(crate) const HEADER: &str = "bandana-app-key";
 /// Longest key, in bytes: far longer than the keys that `bandana app-key` makes.
 const BYTES_MAX: usize = 256;
 
-/// The key of an app, made by its aggregator's operator with `bandana app-key new`. An aggregator
-/// that demands keys can block an app as a whole, and can stop it from using up the share of
-/// others. The key is not secret: every copy of the app contains it.
+/// The key of an app. The operator of an aggregator makes it with `bandana app-key new`. An
+/// aggregator that demands keys can block an app as a whole, and can stop it from using up the
+/// share of others. The key is not secret: every copy of the app contains it.
 ///
 /// ```
 /// use bandana_client::AppKey;
@@ -24,8 +24,8 @@ const BYTES_MAX: usize = 256;
 /// ```
 ///
 /// # Privacy
-/// Give all installations of an app the same key. A key per installation would name the device in
-/// every call, and link all its reports.
+/// Give all installations of an app the same key. A key for each installation would name the device
+/// in every call, and link all its reports.
 #[derive(Clone)]
 pub struct AppKey(String);
 

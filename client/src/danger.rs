@@ -23,14 +23,14 @@ use std::path::Path;
 
 use crate::storage::{Directory, Storage, StorageError};
 
-/// Erases everything that is stored in a directory, the spent budget included, so that the next
-/// start is a first one. The only way to recover from [`crate::Reporting::StorageUnusable`].
+/// Erases everything that is stored in a directory, including the spent budget. The next start is
+/// then a first one. This is the only way to recover from [`crate::Reporting::StorageUnusable`].
 ///
 /// # Privacy
-/// The spent budget starts again from zero: an installation that is reset n times may lose n + 1
+/// The spent budget starts again from zero. An installation that is reset n times may lose n + 1
 /// times its caps, like one that is installed anew. A user's opt-out is kept. Do not call it for
-/// temporary failures: a directory that another process has locked, or that can't be read for the
-/// moment, is tried again by the next start.
+/// temporary failures. If another process has locked the directory, or it can't be read for the
+/// moment, the next start tries it again.
 ///
 /// # Errors
 /// [`StorageError::InUse`] while a client is running on the directory;
@@ -54,12 +54,12 @@ pub fn reset(directory: &Path) -> Result<(), StorageError> {
     Storage::reset(&mut Directory::lock(directory)?)
 }
 
-/// Erases a directory of disclosures: those that wait, and the ledger of what was disclosed. The
-/// only way to recover from a ledger of ρ that is damaged or missing.
+/// Erases a directory of disclosures: those that wait, and the ledger of what was disclosed. This
+/// is the only way to recover from a ledger of ρ that is damaged or missing.
 ///
 /// # Privacy
-/// What was spent starts again from zero, as with [`reset`], although the rewards that were
-/// disclosed are still with the server: one person may cost n + 1 times the caps after n resets.
+/// What was spent starts again from zero, as with [`reset`], although the server still has the
+/// rewards that were disclosed. After n resets, one person may cost n + 1 times the caps.
 ///
 /// # Errors
 /// [`StorageError::InUse`] while the directory is open; [`StorageError::Directory`] and

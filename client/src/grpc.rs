@@ -62,7 +62,7 @@ use crate::signers::Signers;
 /// Longest time for a call.
 pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// A connection to an aggregator. Cheap to clone; clones share the connection.
+/// A connection to an aggregator. It is cheap to clone, and clones share the connection.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -85,8 +85,8 @@ pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(30);
 ///
 /// # Privacy
 /// The server and observers of the network learn the device's address and the time of each call. An
-/// upload has a connection of its own, with a TLS session of its own, so only the address links it
-/// to other calls. Over `http://` every party on the path can read the calls and forge answers.
+/// upload has a connection and a TLS session of its own, so only the address links it to other
+/// calls. Over `http://`, every party on the path can read the calls and forge answers.
 #[derive(Clone, Debug)]
 pub struct Transport {
     connection: Connection,
@@ -97,9 +97,10 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// A transport to the aggregator at this address: with the feature `tls`, `https://` with the
-    /// system's roots; `http://` on this machine only, see [`Self::in_the_clear`]. It connects at
-    /// the first call, and again after the connection was lost or a call was given up.
+    /// A transport to the aggregator at this address. With the feature `tls`, `https://` works with
+    /// the system's roots. `http://` works on this machine only: see [`Self::in_the_clear`]. The
+    /// transport connects at the first call. It connects again after the connection was lost or a
+    /// call was given up.
     ///
     /// ```
     /// use bandana_client::grpc::{EndpointError, Transport};
@@ -128,8 +129,8 @@ impl Transport {
     /// ```
     ///
     /// # Privacy
-    /// Every party on the path can read the calls, and forge the answers: the policy, the server's
-    /// day, and specifications that the app does not want signed.
+    /// Every party on the path can read the calls. It can also forge the answers: the policy, the
+    /// server's day, and specifications that the app does not want signed.
     ///
     /// # Errors
     /// [`EndpointError`] when the address is not valid, or has another scheme.
@@ -168,10 +169,11 @@ impl Transport {
         }
     }
 
-    /// Calls through the relay at this transport's address, by Oblivious HTTP: the relay learns the
-    /// device's address, but not what it says; the aggregator what is said, but not by whom. Its
-    /// gateway's keys must be signed by all of `signers`, so that devices can't be told apart by
-    /// the keys that they were given. Disclosures of rewards do not go through relays.
+    /// Calls through the relay at this transport's address, by Oblivious HTTP. The relay learns the
+    /// device's address, but not what the device says. The aggregator learns what is said, but not
+    /// by whom. All of `signers` must have signed the keys of the aggregator's gateway. So devices
+    /// can't be told apart by the keys that they were given. Disclosures of rewards do not go
+    /// through relays.
     ///
     /// ```
     /// use bandana_client::{Signers, grpc::Transport};
@@ -185,10 +187,10 @@ impl Transport {
     /// ```
     ///
     /// # Privacy
-    /// Relay and aggregator must be run by different parties: together they know as much as an
-    /// aggregator that is called directly. The random time for which a relay holds a call is all
-    /// that parts the time of a call from its content. A relay that shuffles opens the envelopes of
-    /// shuffled reports, and so learns experiment, arm and day of each, but not its bit: see
+    /// Different parties must run relay and aggregator. Together they know as much as an aggregator
+    /// that is called directly. Only the random time for which a relay holds a call separates the
+    /// time of the call from its content. A relay that shuffles opens the envelopes of shuffled
+    /// reports. So it learns experiment, arm and day of each report, but not its bit: see
     /// [`crate::Shuffled`].
     #[cfg(feature = "relay")]
     #[must_use]
@@ -196,11 +198,11 @@ impl Transport {
         Self { gateway: Some(relay::Gateway::new(Some(signers))), ..self }
     }
 
-    /// Takes only keys of a gateway that the server's public log says, as enough of these witnesses have
-    /// seen it: see [`crate::Acceptance::witnessed`]. Signers alone can't keep a server with several
-    /// signed keys from giving one device a key of its own.
+    /// Takes only gateway keys that the server's public log contains, as enough of these witnesses
+    /// have seen it: see [`crate::Acceptance::witnessed`]. Signers alone can't prevent that a
+    /// server with several signed keys gives one device a key of its own.
     ///
-    /// After [`Self::through_relay`]; without a relay there are no such keys.
+    /// Call it after [`Self::through_relay`]. Without a relay there are no such keys.
     ///
     /// ```
     /// use bandana_client::{Signers, grpc::Transport};
@@ -222,7 +224,7 @@ impl Transport {
         Self { gateway: self.gateway.map(|gateway| gateway.witnessed(log)), ..self }
     }
 
-    /// [`Self::through_relay`] to a gateway whose keys nobody has signed.
+    /// Like [`Self::through_relay`], to a gateway whose keys nobody has signed.
     ///
     /// ```
     /// use bandana_client::grpc::Transport;
@@ -232,8 +234,8 @@ impl Transport {
     /// ```
     ///
     /// # Privacy
-    /// A relay that gives keys of its own can read the calls, and one that works with the
-    /// aggregator can give each device another key and so recognise it.
+    /// A relay that gives out keys of its own can read the calls. A relay that works with the
+    /// aggregator can give each device another key, and so recognise the device.
     #[cfg(feature = "relay")]
     #[must_use]
     pub fn through_relay_unsigned(self) -> Self {
@@ -312,7 +314,7 @@ impl Transport {
         answer
     }
 
-    /// Fetches an experiment. It waits as long as the call takes, so set a time limit;
+    /// Fetches an experiment. It waits as long as the call takes, so set a time limit.
     /// [`run_until`] sets 30 seconds. Needs a tokio runtime.
     ///
     /// ```no_run
@@ -353,8 +355,9 @@ impl Transport {
         Ok(self.device().get_experiment(self.request(request)).await?.into_inner())
     }
 
-    /// Sends an upload that no client of this crate has made, such as one of a gateway that collects
-    /// reports, or of a load test. Each has a connection of its own, as with [`Self::upload`].
+    /// Sends an upload that no client of this crate has made, such as an upload of a load test or
+    /// of a gateway that collects reports. Each upload has a connection of its own, as with
+    /// [`Self::upload`].
     ///
     /// ```
     /// use bandana_client::grpc::Transport;
@@ -385,10 +388,10 @@ impl Transport {
         Ok(device.submit_upload(self.request(request)).await?.into_inner())
     }
 
-    /// Sends an upload, over a connection that has no other call, so that nothing links it to a fetch
-    /// or to another upload; only a channel of the app's is shared. The outcome also covers failures:
-    /// it says whether to send the same bytes again. It waits as long as the call takes, so set a
-    /// time limit; [`run_until`] sets 30 seconds. Needs a tokio runtime.
+    /// Sends an upload over a connection that has no other call. So nothing links it to a fetch or
+    /// to another upload. Only a channel that the app gave is shared. The outcome also covers
+    /// failures: it says whether to send the same bytes again. The call waits as long as it takes,
+    /// so set a time limit. [`run_until`] sets 30 seconds. Needs a tokio runtime.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -429,10 +432,11 @@ impl Transport {
         }
     }
 
-    /// Seals a shuffled report, and sends it to the relay at this transport's address, over a
-    /// connection that has no other call. A transport that leads through no relay sends nothing, and
-    /// the outcome is [`UploadOutcome::NoRelay`]; so it is without the feature `relay`. Otherwise as
-    /// [`Self::upload`]. The app's key is not sent: it is of no use to a relay.
+    /// Seals a shuffled report and sends it to the relay at this transport's address, over a
+    /// connection that has no other call. If the transport leads through no relay, or without the
+    /// feature `relay`, nothing is sent and the outcome is [`UploadOutcome::NoRelay`]. Everything
+    /// else is as with [`Self::upload`]. The app's key is not sent, since it is of no use to a
+    /// relay.
     ///
     /// ```
     /// use bandana_client::{ShuffledTask, UploadOutcome, grpc::Transport};
@@ -447,8 +451,8 @@ impl Transport {
     /// ```
     ///
     /// # Privacy
-    /// The relay learns what [`ShuffledTask`] says. With `through_relay` the key that the
-    /// report is sealed for must be signed; with keys that nobody signed a relay can read it.
+    /// The relay learns what [`ShuffledTask`] says. With `through_relay`, the key that the report
+    /// is sealed for must be signed. If nobody has signed the keys, a relay can read the report.
     pub async fn upload_shuffled(&mut self, task: &ShuffledTask) -> UploadOutcome {
         #[cfg(feature = "relay")]
         if let Some(gateway) = &self.gateway {

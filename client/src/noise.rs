@@ -9,7 +9,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A source of randomness for a client. Sealed: the privacy of every report rests on it.
+/// A source of randomness for a client. The trait is sealed, because the privacy of every report
+/// depends on it.
 ///
 /// ```
 /// use bandana_client::{BulkNoise, EntropyError, NoiseSource, OsNoise};
@@ -33,8 +34,8 @@ pub trait NoiseSource: sealed::Sealed {
     /// [`EntropyError`] when no randomness is available. There is no fallback.
     fn word(&mut self) -> Result<u64, EntropyError>;
 
-    /// A globally unique name. It comes from the operating system for every kind of source, since a
-    /// repeated name would make two uploads count as one.
+    /// A globally unique name. It comes from the operating system for every kind of source, because
+    /// a repeated name would make two uploads count as one.
     ///
     /// ```
     /// use bandana_client::{NoiseSource as _, OsNoise};
@@ -51,8 +52,8 @@ pub trait NoiseSource: sealed::Sealed {
     }
 
     /// A word for choices that depend on the network, such as the order of uploads or the wait
-    /// before a retry. It comes from the operating system for every kind of source, so that a
-    /// network failure does not change the words of a reproducible simulation.
+    /// before a retry. It comes from the operating system for every kind of source. So a network
+    /// failure does not change the words of a reproducible simulation.
     ///
     /// ```
     /// use bandana_client::{NoiseSource as _, SeededNoise};
@@ -69,8 +70,8 @@ pub trait NoiseSource: sealed::Sealed {
     }
 }
 
-/// The operating system's randomness, read anew for every word: neither a fork nor a snapshot of a
-/// virtual machine can repeat it. For devices.
+/// The operating system's randomness, for devices. It is read anew for every word, so neither a
+/// fork nor a snapshot of a virtual machine can repeat it.
 ///
 /// ```
 /// use bandana_client::{Budget, Client, Core, NoiseSource as _, OsNoise};
@@ -93,8 +94,8 @@ impl NoiseSource for OsNoise {
     }
 }
 
-/// ChaCha20 with a key from the operating system, and a new key every [`Self::WORDS_PER_KEY`]
-/// words. For gateways that privatize in bulk.
+/// A generator for gateways that privatize in bulk. It is ChaCha20 with a key from the operating
+/// system, and takes a new key every [`Self::WORDS_PER_KEY`] words.
 ///
 /// ```
 /// use bandana_client::{BulkNoise, NoiseSource as _};
@@ -116,7 +117,7 @@ pub struct BulkNoise {
 }
 
 impl BulkNoise {
-    /// Words drawn under one key: 65 536.
+    /// The number of words drawn under one key: 65 536.
     pub const WORDS_PER_KEY: u32 = 1 << 16;
 
     /// A generator with a fresh key.
@@ -171,8 +172,8 @@ pub struct SeededNoise(ChaCha20Rng);
 
 #[cfg(feature = "simulation")]
 impl SeededNoise {
-    /// The stream with this number under this seed. Each user of a simulation has a separate
-    /// stream, so that adding users does not change the noise of the others.
+    /// The stream with this number under this seed. Give each user of a simulation a separate
+    /// stream. Then added users do not change the noise of the others.
     ///
     /// ```
     /// use bandana_client::{NoiseSource as _, SeededNoise};

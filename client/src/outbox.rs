@@ -77,8 +77,8 @@ pub(crate) const TASK_TIME_MAX: Duration = Duration::from_mins(2);
 /// ```
 ///
 /// # Privacy
-/// Of the reward, the bytes hold only the private bit. The upload itself, its time and its arm were
-/// settled when the arm was drawn.
+/// The bytes hold only the private bit of the reward. The upload itself, its time and its arm were
+/// fixed when the arm was drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadTask {
     id: UploadId,
@@ -134,33 +134,35 @@ pub enum UploadOutcome {
     Accepted,
     /// The server had counted the upload before; a success.
     Duplicate,
-    /// Refused for good: the report is dropped and added to the statistics.
+    /// Refused for good. The report is dropped and counted in the statistics.
     Refused {
         /// The server's message.
         message: String,
     },
     /// The server does not know the specification. This is final if the specification came from the
-    /// server's store. From any other store, such as one started on an empty disk, the upload
-    /// counts as not committed, and the same bytes are sent again.
+    /// server's store. Otherwise the upload counts as not committed, and the same bytes are sent
+    /// again. For example, the server's store may have been started on an empty disk.
     UnknownSpecification {
-        /// The store that the server names; `None`: it names none.
+        /// The store that the server names, or `None` if it names none.
         store: Option<StoreId>,
         /// The server's message.
         message: String,
     },
-    /// Answered, and not committed: the server does not take reports of this experiment for now.
-    /// The same bytes are sent again, after `retry_after` and a random wait whose bound grows from
-    /// one second to one hour; so are other reports of the experiment.
+    /// The server answered and did not commit: it takes no reports of this experiment for now. The
+    /// same bytes are sent again, after `retry_after` and a random wait. The bound of the random
+    /// wait grows from one second to one hour. Other reports of the experiment wait in the same
+    /// way.
     Retry {
         /// The wait that the server asks for, if any. More than one hour counts as one hour.
         retry_after: Option<Duration>,
     },
-    /// Not sent: the report is to be shuffled, and the transport leads through no relay. It waits for
-    /// an hour, with other shuffled reports of the experiment; everything else goes on.
+    /// Not sent. The report is to be shuffled, and the transport leads through no relay. The report
+    /// waits for an hour, with other shuffled reports of the experiment. Everything else goes on.
     NoRelay,
-    /// Not known to be committed: there was no answer, or one that is about all calls. The same
-    /// bytes are sent again, and no call is made before `retry_after` and a random wait are over,
-    /// whose bound grows from one second to one hour with every call that fails.
+    /// It is not known whether the upload was committed. There was no answer, or one that is about
+    /// all calls. The same bytes are sent again. No call is made before `retry_after` and a random
+    /// wait are over. The bound of the random wait grows from one second to one hour with every
+    /// call that fails.
     Unanswered {
         /// The wait that the server asks for, if any. More than one hour counts as one hour.
         retry_after: Option<Duration>,

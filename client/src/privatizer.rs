@@ -14,7 +14,7 @@ use crate::reward::Reward;
 use crate::sign::Sign;
 
 /// The private form of a reward: one random bit, or one random symbol in an experiment with k-ary
-/// randomized response. Safe to store and to send.
+/// randomized response. It is safe to store and to send.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -40,7 +40,7 @@ impl PrivateReport {
         self.0
     }
 
-    /// The report from its stored number; `None` if no report has this number.
+    /// The report from its stored number, or `None` if no report has this number.
     #[cfg(feature = "storage")]
     pub(crate) fn restored(number: u8) -> Option<Self> {
         Symbol::new(number).map(Self)
@@ -51,9 +51,10 @@ impl PrivateReport {
 ///
 /// # Privacy
 /// One call is ε-locally differentially private with the specification's `certified_epsilon`,
-/// whatever the reward, and k calls on the same reward cost k ε. Once the reward is known to be
-/// valid, no branch and no memory access depends on it, except a second random word once in `2^64`
-/// reports. (A report of k-ary randomized response always takes two words, and of a category one.)
+/// whatever the reward. k calls on the same reward cost k ε. Once the reward is known to be valid,
+/// no branch and no memory access depends on it. The only exception is a second random word, once
+/// in `2^64` reports. (A report of k-ary randomized response always takes two words, and a report
+/// of a category takes one.)
 ///
 /// ```
 /// use bandana_client::{BulkNoise, Privatizer, Reward};
@@ -117,14 +118,13 @@ impl Privatizer {
     ///
     /// # Privacy
     /// Every call makes another report with its own cost, also for the same reward. The privatizer
-    /// does not count its calls: a [`crate::Core`] does.
+    /// does not count its calls, but a [`crate::Core`] does.
     ///
     /// # Errors
     /// [`PrivatizeError::OutOfRange`], [`PrivatizeError::NotBinary`] and
-    /// [`PrivatizeError::NotCategory`] for rewards that the experiment does not admit;
-    /// [`PrivatizeError::SimulationMark`] when noise and experiment are not both
-    /// simulated or both real; [`PrivatizeError::Entropy`] without randomness.
-    /// No report is made then.
+    /// [`PrivatizeError::NotCategory`] for rewards that the experiment does not admit.
+    /// [`PrivatizeError::SimulationMark`] when noise and experiment are not both simulated or both
+    /// real. [`PrivatizeError::Entropy`] without randomness. No report is made then.
     pub fn privatize(
         &self,
         reward: &Reward,

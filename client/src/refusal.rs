@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::signers::SignatureRefusal;
 
-/// Reason for refusing a specification or a policy. The client keeps what it held.
+/// The reason for refusing a specification or a policy. The client keeps what it held.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -36,7 +36,7 @@ pub enum Refusal {
         /// The experiment's mark.
         experiment: bool,
     },
-    /// More privacy loss than the app accepts.
+    /// The experiment has more privacy loss than the app accepts.
     #[error("the experiment asks for an epsilon of {offered}; the app accepts at most {accepted}")]
     Epsilon {
         /// The experiment's ε, in nats.
@@ -55,10 +55,10 @@ pub enum Refusal {
         /// The number of reports in a batch.
         batch: u32,
     },
-    /// The app wants reports to be shuffled, and those of the experiment are not.
+    /// The app wants reports to be shuffled, and the experiment's reports are not.
     #[error("the app accepts shuffled reports only; those of the experiment go to the aggregator")]
     NotShuffled,
-    /// More central privacy loss than the app accepts.
+    /// The experiment has more central privacy loss than the app accepts.
     #[error(
         "a report in a batch of the experiment has a central epsilon of {offered}; the app accepts \
          at most {accepted}"
@@ -66,13 +66,13 @@ pub enum Refusal {
     CentralEpsilon {
         /// What the batch certifies, with the δ and the colluders of the app's terms, in nats.
         offered: f64,
-        /// The largest that the app accepts, in nats.
+        /// The largest central loss that the app accepts, in nats.
         accepted: f64,
     },
-    /// Another range of rewards.
+    /// The experiment has another range of rewards.
     #[error("the experiment's reward range is not the one that the app declared")]
     Range,
-    /// Another kind of rewards.
+    /// The experiment has another kind of rewards.
     #[error("the experiment's rewards are not of the kind that the app declared ({accepted:?})")]
     Kind {
         /// The kind that the app declared.
@@ -85,7 +85,8 @@ pub enum Refusal {
         /// The name of the segmentation.
         name: String,
     },
-    /// A metric that the app has not declared, or with other values: see [`crate::Acceptance::metric`].
+    /// The experiment measures a metric that the app has not declared, or has declared with other
+    /// values: see [`crate::Acceptance::metric`].
     #[error("the experiment's metric {name:?} is not one that the app has declared like this")]
     Metric {
         /// The name of the metric.
@@ -101,17 +102,17 @@ pub enum Refusal {
         /// The features of the experiment.
         features: Vec<String>,
     },
-    /// A shorter time for rewards than the app accepts.
+    /// The experiment gives rewards less time than the app accepts.
     #[error(
         "the experiment's attribution window is {offered:?}; the app accepts {accepted:?} or more"
     )]
     AttributionWindow {
-        /// The experiment's.
+        /// The experiment's attribution window.
         offered: Duration,
-        /// The least that the app accepts.
+        /// The least attribution window that the app accepts.
         accepted: Duration,
     },
-    /// A shorter release delay than the app accepts.
+    /// The experiment has a shorter release delay than the app accepts.
     #[error(
         "the experiment's release delay is at most {offered:?}; the app accepts one of {accepted:?} \
          or more, since the time of an upload tells whose it is"
@@ -119,7 +120,7 @@ pub enum Refusal {
     ReleaseDelay {
         /// The longest delay of the experiment.
         offered: Duration,
-        /// The least for it that the app accepts.
+        /// The least value of that delay that the app accepts.
         accepted: Duration,
     },
     /// The specification lacks a valid signature by a key that the app pins.
@@ -132,16 +133,16 @@ pub enum Refusal {
     /// The specification is not one of the pinned ones.
     #[error("the specification {0} is not one that the app has pinned")]
     Digest(Digest),
-    /// An older revision, or another specification under the same one.
+    /// The server offers an older revision, or another specification with the same revision.
     #[error("revision {offered} can't replace revision {held}: a change needs a later revision")]
     Revision {
         /// The offered revision.
         offered: u32,
-        /// The revision held.
+        /// The revision that the client holds.
         held: u32,
     },
-    /// Something other than the arms and the share that is enrolled changed, or arms were renamed,
-    /// reordered or revived.
+    /// A change that no revision may make: something other than the arms and the share that is
+    /// enrolled changed, or arms were renamed, reordered or revived.
     #[error("a new revision may add and retire arms, enrol another share, and change nothing else")]
     Changed,
     /// The answer is about another experiment.
@@ -158,7 +159,7 @@ pub enum Refusal {
         /// Number of the experiment's segments or coordinates; 0 if it has neither.
         segments: usize,
     },
-    /// Weights and arms differ in number.
+    /// The numbers of weights and of arms differ.
     #[error("the policy has {weights} weights for {arms} arms")]
     PolicyArms {
         /// Number of weights.

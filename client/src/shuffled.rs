@@ -83,7 +83,7 @@ impl Shuffled {
         Self { relay, epsilon_max, delta, colluders }
     }
 
-    /// The same terms, while so many of a thousand users in a batch collude with the aggregator.
+    /// The same terms, for so many of a thousand users in a batch who collude with the aggregator.
     ///
     /// ```
     /// use bandana_client::Shuffled;
@@ -99,8 +99,8 @@ impl Shuffled {
     /// ```
     ///
     /// # Privacy
-    /// The reports of colluders hide nobody. With all of a thousand, nothing is left but the ε of the
-    /// experiment.
+    /// The reports of colluders hide nobody. If all of a thousand collude, only the ε of the
+    /// experiment is left.
     #[must_use]
     pub fn with_colluders(self, colluders: Permille) -> Self {
         Self { colluders, ..self }

@@ -78,9 +78,10 @@ mod sealing {
     use super::{Content, ShuffledTask};
 
     impl ShuffledTask {
-        /// Seals the report for the aggregator, and that for the relay that the app believes. Each
-        /// call seals anew, and all results have the same length. Send one of them to the relay, by
-        /// `Shuffler/SubmitShuffled`, and tell [`crate::Core::on_upload_result`] what it answered.
+        /// Seals the report for the aggregator, and seals the result for the relay that the app
+        /// believes. Each call seals anew, and all results have the same length. Send one of them
+        /// to the relay, by `Shuffler/SubmitShuffled`, and tell [`crate::Core::on_upload_result`]
+        /// what the relay answered.
         ///
         /// ```
         #[doc = include_str!("example.txt")]
@@ -120,14 +121,14 @@ mod sealing {
         /// ```
         ///
         /// # Errors
-        /// [`SealError`] when one of the keys can't be used. Tell [`crate::UploadOutcome::NoRelay`]
-        /// then.
+        /// [`SealError`] when one of the keys can't be used. Then tell
+        /// [`crate::UploadOutcome::NoRelay`].
         ///
         /// # Privacy
         /// The relay learns the address of the device, the upload's id, its day, the experiment and
-        /// the arm; the aggregator learns the bit, in its batch. Nothing is learnt from the length.
-        /// Who holds the secret to `aggregator` reads the bit: take keys that the app's signers have
-        /// signed.
+        /// the arm. The aggregator learns the bit, in its batch. Nobody learns anything from the
+        /// length. Anybody who holds the secret to `aggregator` can read the bit. So take keys that
+        /// the app's signers have signed.
         pub fn seal(&self, aggregator: &GatewayKeys) -> Result<SubmitShuffledRequest, SealError> {
             let Content { day, report, batch, relay } = &self.content;
             if relay.has_key_of(aggregator) {

@@ -6,10 +6,11 @@ use thiserror::Error;
 
 use crate::time::Timestamp;
 
-/// The keys that an app pins. A specification is accepted only if every one of them has signed it.
+/// The keys that an app pins. The client accepts a specification only if every one of them has
+/// signed it.
 ///
-/// With [`Self::operator_and_countersigner`] neither party alone can give a device a specification of its
-/// own, for example one that tags it.
+/// With [`Self::operator_and_countersigner`], neither party alone can give a device a specification
+/// of its own, such as one that tags the device.
 ///
 /// ```
 /// use bandana_client::Signers;
@@ -31,7 +32,7 @@ pub struct Signers {
 }
 
 impl Signers {
-    /// One key, which must have signed.
+    /// One key. It must have signed.
     ///
     /// ```
     /// use bandana_client::Signers;
@@ -45,7 +46,7 @@ impl Signers {
         Self { first: key, others: Vec::new() }
     }
 
-    /// Two keys, both of which must have signed.
+    /// Two keys. Both must have signed.
     ///
     /// ```
     /// use bandana_client::{SameKey, Signers};
@@ -59,7 +60,7 @@ impl Signers {
     /// ```
     ///
     /// # Errors
-    /// [`SameKey`] when the keys are equal: one holder would be both parties.
+    /// [`SameKey`] when the keys are equal, since one holder would then be both parties.
     pub fn operator_and_countersigner(
         operator: PublicKey,
         countersigner: PublicKey,
@@ -76,8 +77,8 @@ impl Signers {
         std::iter::once(&self.first).chain(&self.others).copied().collect()
     }
 
-    /// Checks that every key has signed `content`. Returns the first moment at which that no
-    /// longer holds, when it must be judged anew. Signatures by other keys are ignored.
+    /// Checks that every key has signed `content`. Returns the first moment at which that no longer
+    /// holds. `content` must be judged anew then. Signatures by other keys are ignored.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -148,7 +149,7 @@ fn judge_key<T: Signable>(
 #[error("operator and countersigner must have two keys, held by two parties; both are {0}")]
 pub struct SameKey(pub PublicKey);
 
-/// Reason why a specification does not count as signed.
+/// The reason why a specification does not count as signed.
 ///
 /// ```
 #[doc = include_str!("example.txt")]

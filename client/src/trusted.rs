@@ -1,9 +1,9 @@
 //! Experiments in which users disclose their rewards to the server. Feature `trusted`.
 //!
-//! Everywhere else in this crate, rewards stay on the device. Here they leave it: the server is
-//! trusted with them, and protects each one from everybody else by zero-concentrated differential
-//! privacy. An app opts in by an [`Agreement`]; there is no other way. An experiment is either
-//! trusted or local, never both.
+//! Everywhere else in this crate, rewards stay on the device. Here they leave it. The app trusts
+//! the server with them, and the server protects each one from everybody else by zero-concentrated
+//! differential privacy. An app opts in by an [`Agreement`], and in no other way. An experiment is
+//! either trusted or local, never both.
 //!
 //! ```
 #![doc = include_str!("trusted/example.txt")]

@@ -55,9 +55,10 @@ pub(super) struct Drawn {
 type Periods = [Option<u32>; 2];
 
 impl<N: NoiseSource> Core<N> {
-    /// The assignment of an experiment: the one whose attribution window lasts, or else a new one, as
-    /// [`Self::draw`] makes it. Of several whose windows last, the newest. An arm that is retired
-    /// meanwhile is not shown again. Never waits for a network or a disk.
+    /// The assignment of an experiment whose attribution window still lasts. If several windows
+    /// last, it is the newest assignment. If none does, it is a new assignment, as [`Self::draw`]
+    /// makes it. An arm that was retired meanwhile is not shown again. Never waits for a network or
+    /// a disk.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -74,11 +75,11 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     ///
     /// # Privacy
-    /// Whether an arm is drawn depends on the time, the specification and what was drawn before, not
-    /// on a reward.
+    /// Whether an arm is drawn depends on the time, the specification and what was drawn before. It
+    /// does not depend on a reward.
     ///
     /// # Errors
-    /// As for [`Self::draw`].
+    /// The same as for [`Self::draw`].
     pub fn choose(
         &mut self,
         experiment_id: &ExperimentId,
@@ -154,9 +155,10 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// Draws an arm by the policy last received, and fixes whether and when its report will be
-    /// released, also while the window of another assignment lasts. In a
-    /// [sticky](bandana_shared::participation::Sticky) experiment it is the arm that the installation
-    /// keeps, as long as it does. Never waits for a network or a disk.
+    /// released. It draws also while the window of another assignment lasts. In a
+    /// [sticky](bandana_shared::participation::Sticky) experiment, it returns the arm that the
+    /// installation keeps, as long as the installation keeps one. Never waits for a network or a
+    /// disk.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -169,8 +171,9 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     ///
     /// # Privacy
-    /// Debits the ε of the experiment, and in the central account what its batches certify if its
-    /// reports are shuffled, with all earlier reports for the same arm in one batch; or draws an arm that never reports.
+    /// Debits the ε of the experiment. If reports are shuffled, the central account is debited by
+    /// what their batches certify, with all earlier reports for the same arm counted in one batch.
+    /// Or the call draws an arm that never reports.
     ///
     /// # Errors
     /// [`ClientError::NotEnrolled`]; [`ClientError::NoPolicy`] before an answer of a server within
@@ -378,9 +381,9 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// Adds a reward to an assignment. All rewards of an assignment make one report: of their sum,
-    /// clamped to the range; for binary rewards, of the higher value once any of them had it; of
-    /// categorical rewards, of the last one.
+    /// Adds a reward to an assignment. All rewards of an assignment make one report. Rewards in a
+    /// range are summed, and the sum is clamped to the range. Binary rewards count as the higher
+    /// value once any of them had it. Of categorical rewards, the last one counts.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -398,12 +401,13 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     ///
     /// # Privacy
-    /// Changes only the odds of one bit. Costs nothing beyond the debit when the arm was drawn.
+    /// A reward changes only the odds of one bit. It costs nothing beyond the debit when the arm
+    /// was drawn.
     ///
     /// # Errors
     /// [`ClientError::NotOpen`] when the attribution window has ended or the assignment never
-    /// reports; [`ClientError::Reward`] for a reward that the experiment does not admit. Nothing
-    /// was added then, and the report is made all the same.
+    /// reports. [`ClientError::Reward`] for a reward that the experiment does not admit. In both
+    /// cases nothing was added, and the report is made all the same.
     #[expect(clippy::needless_pass_by_value, reason = "the raw value is to end here")]
     pub fn reward(
         &mut self,
@@ -415,9 +419,9 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// Adds a value of a metric to an assignment, as [`Self::reward`] adds a reward. An assignment
-    /// reports its rewards or one metric, which was drawn with its arm; others change nothing. A
-    /// metric that the experiment does not have is ignored, so an app can tell of more than any
-    /// experiment measures.
+    /// reports its rewards or one metric. Which of them was drawn together with the arm, and the
+    /// others change nothing. A metric that the experiment does not have is ignored. So an app may
+    /// tell more metrics than any experiment measures.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -429,10 +433,10 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     ///
     /// # Privacy
-    /// As of [`Self::reward`]: one report, whatever it is about.
+    /// The same as for [`Self::reward`]: there is one report, whatever it is about.
     ///
     /// # Errors
-    /// As for [`Self::reward`], whether or not this metric is the one that is reported.
+    /// The same as for [`Self::reward`], whether or not this metric is the one that is reported.
     #[expect(clippy::needless_pass_by_value, reason = "the raw value is to end here")]
     pub fn measure(
         &mut self,

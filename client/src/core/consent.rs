@@ -4,10 +4,10 @@ use super::Core;
 use crate::noise::NoiseSource;
 
 impl<N: NoiseSource> Core<N> {
-    /// Opts the user out: stops everything, and forgets everything but the spent budget. Unsent
-    /// reports are never sent. Arms that were kept are forgotten. Hashes of the names of experiments
-    /// that were reported stay, so that opting in again buys no second report, and so do the
-    /// installation's positions in layers.
+    /// Opts the user out. It stops everything, and forgets everything but the spent budget. Unsent
+    /// reports are never sent. Arms that were kept are forgotten. Hashes of the names of
+    /// experiments that were reported stay, so opting in again does not lead to a second report.
+    /// The installation's positions in layers stay too.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

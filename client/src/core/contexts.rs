@@ -29,14 +29,15 @@ pub(super) fn check_context(
 }
 
 impl<N: NoiseSource> Core<N> {
-    /// As [`Self::choose`], in a context: one `bool` for each feature that the app has agreed to by
-    /// [`crate::Acceptance::private_context`], in the same order. **This is research.**
+    /// Like [`Self::choose`], but in a context. Pass one `bool` for each feature that the app has
+    /// agreed to by [`crate::Acceptance::private_context`], in the same order. **This is
+    /// research.**
     ///
-    /// By a coin of its own, the device explores: with an arm that does not depend on the context, and
-    /// one report. Or it takes the arm with the greatest score in the context, which never reports
-    /// ([`crate::Unreported::NotExploring`]). While the window of an assignment lasts, its arm is shown
-    /// in other contexts too; [`Self::draw_in_context`] chooses anew. In an experiment without a
-    /// private context, the call is [`Self::choose`].
+    /// The device flips a coin of its own. Either it explores: it shows an arm that does not depend
+    /// on the context, and makes one report. Or it takes the arm with the greatest score in the
+    /// context, which never reports ([`crate::Unreported::NotExploring`]). While the window of an
+    /// assignment lasts, its arm is shown in other contexts too. [`Self::draw_in_context`] chooses
+    /// anew. In an experiment without a private context, the call is the same as [`Self::choose`].
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -69,10 +70,11 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     ///
     /// # Privacy
-    /// Of an assignment that does not explore nothing leaves the device, and nothing is written to its
-    /// disk. For one that explores, all that leaves, and when, is independent of the context, but for
-    /// one bit, which costs ε for context and reward together. That holds whatever a server sends. Call
-    /// it in every context alike: whether an app asks for an arm at all is not hidden.
+    /// If an assignment does not explore, nothing about it leaves the device, and nothing is
+    /// written to the device's disk. If it explores, all that leaves, and when, is independent of
+    /// the context, except for one bit. That bit costs ε for context and reward together. This
+    /// holds whatever a server sends. Make the call in every context alike: whether an app asks for
+    /// an arm at all is not hidden.
     ///
     /// # Errors
     /// [`ClientError::Context`] for another number of features. Otherwise as for [`Self::draw`].
@@ -85,7 +87,8 @@ impl<N: NoiseSource> Core<N> {
         self.choose_by(experiment_id, Some(context), now)
     }
 
-    /// As [`Self::draw`], in a context, as [`Self::choose_in_context`] has it. **This is research.**
+    /// Like [`Self::draw`], but in a context, which you pass as to [`Self::choose_in_context`].
+    /// **This is research.**
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -97,10 +100,10 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     ///
     /// # Privacy
-    /// As of [`Self::choose_in_context`].
+    /// The same as for [`Self::choose_in_context`].
     ///
     /// # Errors
-    /// As for [`Self::choose_in_context`].
+    /// The same as for [`Self::choose_in_context`].
     pub fn draw_in_context(
         &mut self,
         experiment_id: &ExperimentId,

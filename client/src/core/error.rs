@@ -7,8 +7,8 @@ use crate::noise::EntropyError;
 use crate::privatizer::PrivatizeError;
 use crate::refusal::Refusal;
 
-/// A call that the client can't carry out. The client's state does not change, apart from
-/// statistics and, after an answer that it refused, the time of the next fetch.
+/// A call that the client can't carry out. The client's state does not change, with two exceptions:
+/// the statistics, and after an answer that the client refused the time of the next fetch.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -59,8 +59,8 @@ pub enum ClientError {
         /// The experiment.
         experiment_id: ExperimentId,
     },
-    /// The experiment chooses arms by a private context, and the call gave none, or one with another
-    /// number of features.
+    /// The experiment chooses arms by a private context. The call gave no context, or one with
+    /// another number of features.
     #[error(
         "experiment {experiment_id} chooses arms by a private context of {expected} features, and \
          the call gave {given}; give one `bool` for each, in the order that the app agreed to"
@@ -76,7 +76,7 @@ pub enum ClientError {
     /// The user has opted out.
     #[error("the user has opted out; show a default")]
     OptedOut,
-    /// The assignment's attribution window has ended, or it never reports.
+    /// The assignment's attribution window has ended, or the assignment never reports.
     #[error("the assignment takes no more rewards")]
     NotOpen,
     /// The experiment does not admit the reward.

@@ -106,8 +106,8 @@ impl CachedExperiment {
 
 impl<N: NoiseSource> Core<N> {
     /// Takes part in an experiment, within `acceptance`. Enrolling again replaces the acceptance.
-    /// The held specification and policy stay in use if the new acceptance admits them, and waiting
-    /// reports are kept.
+    /// If the new acceptance admits the specification and the policy that the client holds, they
+    /// stay in use. Waiting reports are kept.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -182,8 +182,8 @@ impl<N: NoiseSource> Core<N> {
         self.enrolled.get(experiment_id).is_some_and(|enrolled| enrolled.acceptance.is_some())
     }
 
-    /// Reason why the last answer about an experiment, or what the client holds of it, was refused,
-    /// if it was.
+    /// The reason why the client refused the last answer about an experiment, or what it holds of
+    /// the experiment, if it did.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -207,8 +207,8 @@ impl<N: NoiseSource> Core<N> {
         self.enrolled.get(experiment_id)?.refusal.as_ref()
     }
 
-    /// The specification that the client takes part under; `None` before a server has sent one that
-    /// the app accepts.
+    /// The specification under which the client takes part, or `None` before a server has sent one
+    /// that the app accepts.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

@@ -102,8 +102,8 @@ pub type Client = Core<OsNoise>;
 #[cfg(feature = "simulation")]
 pub type SimulatedClient = Core<SeededNoise>;
 
-/// A client that does no I/O. Its host passes the time, carries out its tasks, and reports their
-/// results.
+/// A client that does no I/O. Its host passes the time, carries out the client's tasks, and reports
+/// their results.
 ///
 /// Apps use a [`crate::Bandana`], which does all that. This type is for hosts that carry out the
 /// tasks by other means, for gateways, and for simulations.
@@ -136,7 +136,7 @@ pub type SimulatedClient = Core<SeededNoise>;
 ///
 /// # Privacy
 /// A report leaves at the first [`Self::next_task`] after its release time. So ask for tasks when a
-/// [`Task::Wait`] ends, when the app starts, or at intervals, and never *because* the user reacted:
+/// [`Task::Wait`] ends, when the app starts, or at intervals. Never ask *because* the user reacted:
 /// then the time of the upload would reveal the reaction.
 pub struct Core<N> {
     noise: N,
@@ -197,16 +197,16 @@ impl<N> std::fmt::Debug for Core<N> {
 pub enum Task {
     /// Fetch an experiment, then call [`Core::on_fetched`] or [`Core::on_fetch_failed`].
     Fetch(FetchTask),
-    /// Send an upload, then call [`Core::on_upload_result`]. Handed out at or after the
+    /// Send an upload, then call [`Core::on_upload_result`]. This task comes at or after the
     /// release time of its report, whatever the reward was.
     Upload(UploadTask),
     /// Seal the upload of a shuffled report and send it to the relay, then call
-    /// [`Core::on_upload_result`]. Handed out like [`Self::Upload`], but only for apps that believe a
-    /// relay (feature `relay`).
+    /// [`Core::on_upload_result`]. This task comes like [`Self::Upload`], but only for apps that
+    /// believe a relay (feature `relay`).
     Shuffled(ShuffledTask),
-    /// No task before this time.
+    /// There is no task before this time.
     Wait(Timestamp),
-    /// No task until another event: an arm is drawn, or an experiment enrolled.
+    /// There is no task until another event: an arm is drawn, or an experiment enrolled.
     Done,
 }
 
@@ -337,8 +337,8 @@ impl<N: NoiseSource> Core<N> {
         self.journal.close();
     }
 
-    /// The privacy loss so far. A report counts in every window until it was sent and a server was
-    /// heard after that; then it counts from the server's day on.
+    /// The privacy loss so far. A report counts in every window until it was sent and a server has
+    /// answered after that. Then it counts from the server's day on.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -364,8 +364,9 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// Tells the time since the device was started, see [`Clock::boot_time`](crate::Clock::boot_time);
-    /// hosts that know it tell it before each call.
+    /// Tells the client the time since the device was started: see
+    /// [`Clock::boot_time`](crate::Clock::boot_time). Hosts that know this time tell it before each
+    /// call.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -403,9 +404,10 @@ impl<N: NoiseSource> Core<N> {
         self.server.end(now)
     }
 
-    /// Ends the wait for the server within a second: the way to it may be another one. Call it when
-    /// the network has changed or the app comes to the foreground, never because the user reacted.
-    /// Of those that end a wait, or come while a call is under way, one in ten seconds counts.
+    /// Ends the wait for the server within a second, because the way to the server may be another
+    /// one now. Call it when the network has changed or the app comes to the foreground, and never
+    /// because the user reacted. Some calls end a wait, and some come while a call to the server is
+    /// under way. Of these, one in ten seconds counts.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -443,9 +445,9 @@ impl<N: NoiseSource> Core<N> {
         self.state.outbox.parcels.len()
     }
 
-    /// Number of waiting reports that are to be shuffled, and have no relay: the app believes none
-    /// for their experiment, or the last attempt found that the transport leads through none
-    /// ([`UploadOutcome::NoRelay`](crate::UploadOutcome::NoRelay)).
+    /// Number of waiting reports that are to be shuffled and have no relay. Either the app believes
+    /// no relay for their experiment, or the last attempt found that the transport leads through
+    /// none ([`UploadOutcome::NoRelay`](crate::UploadOutcome::NoRelay)).
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

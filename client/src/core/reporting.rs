@@ -16,8 +16,8 @@ use crate::time::Timestamp;
 const REPORT_AGE_MAX: Duration = Duration::from_hours(60 * 24);
 
 impl<N: NoiseSource> Core<N> {
-    /// The next task. Privatizes assignments whose attribution window has ended. A task without a
-    /// result after two minutes is handed out again.
+    /// The next task. This call privatizes the assignments whose attribution window has ended. A
+    /// task that has no result after two minutes is handed out again.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -124,7 +124,8 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// Records the result of an upload. An upload that is no longer known is ignored.
+    /// Records the result of an upload. If the client no longer knows the upload, the result is
+    /// ignored.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

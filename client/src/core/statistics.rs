@@ -1,6 +1,6 @@
 //! Counters of a client.
 
-/// Counts since the client was made; a restart begins at zero.
+/// Counts since the client was made. After a restart they begin at zero.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -16,7 +16,7 @@
 /// ```
 ///
 /// # Privacy
-/// The counts stay on the device. `rewards_refused` depends on rewards: an app that sends it
+/// The counts stay on the device. `rewards_refused` depends on rewards. An app that sends it
 /// anywhere reveals something about its user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
@@ -29,16 +29,17 @@ pub struct Statistics {
     /// Reports dropped because no server had counted them 60 days after their release
     /// time.
     pub reports_expired: u64,
-    /// Server days that were not accepted: more than a day from the device's own.
+    /// Days of a server that the client did not accept, since they were more than a day from the
+    /// device's own.
     pub days_refused: u64,
-    /// Writes to the storage that failed; each is tried again.
+    /// Writes to the storage that failed. Each is tried again.
     pub writes_failed: u64,
-    /// Rewards that were not added: not a finite number, not admitted by the experiment, or for an
-    /// assignment that never reports or no longer takes rewards.
+    /// Rewards that were not added. The reward was not a finite number, or the experiment does not
+    /// admit it, or its assignment never reports or no longer takes rewards.
     pub rewards_refused: u64,
     /// Uploads that a server counted on this call.
     pub uploads_accepted: u64,
-    /// Uploads that a server had counted before.
+    /// Uploads that a server had already counted before.
     pub uploads_duplicate: u64,
     /// Uploads refused for good.
     pub uploads_refused: u64,

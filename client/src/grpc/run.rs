@@ -40,15 +40,16 @@ use crate::time::Timestamp;
 /// # Ok::<(), Failure>(())
 /// ```
 ///
-/// The client is locked between calls, never during one, so other threads can choose and add
-/// rewards meanwhile. A call that is given up, by the deadline or because the caller drops this
-/// future, is made again later. Network failures are not errors: the client keeps unsent reports.
+/// The client is locked between calls and never during one, so other threads can choose and add
+/// rewards meanwhile. A call may be given up by the deadline, or because the caller drops this
+/// future. It is then made again later. Network failures are not errors: the client keeps unsent
+/// reports.
 ///
 /// # Errors
 /// [`TransportError::Client`] for an answer outside the app's acceptance,
 /// [`TransportError::Answer`] for an invalid answer, and [`TransportError::Status`] for an
 /// experiment that the server does not know. The first of these errors is returned when every other
-/// task has to wait. Failure of the random source is returned at once.
+/// task has to wait. If the random source fails, that error is returned at once.
 pub async fn run_until<N: NoiseSource>(
     client: &Mutex<Core<N>>,
     transport: &mut Transport,

@@ -50,12 +50,13 @@ pub use tasks::Tasks;
 pub use trouble::Trouble;
 use trouble::Troubles;
 
-/// The client of an app: cheap to clone, safe to use from every thread. Only [`Self::opt_out`],
-/// [`Self::opt_in`] and [`Self::shutdown`] wait for a network or a disk. Calls of product code
-/// never return an error of the privacy machinery: such errors are counted, see [`Self::status`].
+/// The client of an app. It is cheap to clone, and safe to use from every thread. Only
+/// [`Self::opt_out`], [`Self::opt_in`] and [`Self::shutdown`] wait for a network or a disk. Calls
+/// of product code never return an error of the privacy machinery. Such errors are counted: see
+/// [`Self::status`].
 ///
-/// When the last clone is dropped, and the last [`Experiment`] and [`Assignment`] with it, the
-/// driver makes the pending writes and ends; [`Self::shutdown`] waits for it.
+/// The driver makes the pending writes and ends when the last clone is dropped, and with it the
+/// last [`Experiment`] and the last [`Assignment`]. [`Self::shutdown`] waits for that end.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -103,7 +104,7 @@ impl Bandana {
         Self { _ends_driver: Arc::new(EndsDriver(Arc::clone(&shared))), shared }
     }
 
-    /// An experiment by its id. Its policy is fetched in the background if it is missing.
+    /// Returns an experiment by its id. If the policy is missing, it is fetched in the background.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -125,8 +126,8 @@ impl Bandana {
         }
     }
 
-    /// An earlier assignment, also from before a restart, if it still takes rewards. An assignment
-    /// that never reports is not found.
+    /// Returns an earlier assignment if it still takes rewards, also one from before a restart. An
+    /// assignment that never reports is not found.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -202,11 +203,11 @@ impl Bandana {
         status
     }
 
-    /// Opts the user out: stops everything, and deletes everything but the spent budget. Unsent
-    /// reports are never sent. Which arms have reported is forgotten too, see
+    /// Opts the user out. It stops everything, and deletes everything but the spent budget. Unsent
+    /// reports are never sent. Which arms have reported is forgotten too: see
     /// [`crate::Acceptance::report_once`]. Blocks on the disk.
     ///
-    /// The opt-out lasts until [`Self::opt_in`], over restarts too.
+    /// The opt-out lasts until [`Self::opt_in`]. It survives restarts.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -227,12 +228,12 @@ impl Bandana {
     /// ```
     ///
     /// # Privacy
-    /// Sent reports can't be taken back. The spent budget stays on record, so that opting out and
-    /// in again does not refill the budget.
+    /// Reports that were sent can't be taken back. The spent budget stays on record. So opting out
+    /// and in again does not refill the budget.
     ///
     /// # Errors
-    /// [`StorageError`] when the opt-out could not be made durable: it holds for this run, and the
-    /// app should build with [`Consent::Withheld`] from now on.
+    /// [`StorageError`] when the opt-out could not be made durable. It then holds for this run, and
+    /// the app should build with [`Consent::Withheld`] from now on.
     #[cfg(feature = "storage")]
     pub fn opt_out(&self) -> Result<(), Arc<StorageError>> {
         self.shared.core().opt_out();
@@ -258,7 +259,7 @@ impl Bandana {
     /// ```
     ///
     /// # Errors
-    /// [`StorageError`] when the opt-in could not be made durable: it holds for this run only.
+    /// [`StorageError`] when the opt-in could not be made durable. It then holds for this run only.
     #[cfg(feature = "storage")]
     pub fn opt_in(&self) -> Result<(), Arc<StorageError>> {
         self.shared.core().opt_in();
@@ -291,12 +292,12 @@ impl Bandana {
         Ok(())
     }
 
-    /// Makes the driver read the clock again, over a new connection: for hosts that were asleep,
-    /// whose clock was set, or whose network has changed, and when an app comes to the foreground.
-    /// The driver sleeps until the next due time, and timers stand still while a device sleeps. A
-    /// wait for a server that did not answer ends within a second, and a call under way is made anew
-    /// over another connection, at most every ten seconds. Do not call it because the user reacted.
-    /// With a host's transport it only ends that wait: ask for the next task.
+    /// Makes the driver read the clock again, and use a new connection. Call it when the host was
+    /// asleep, its clock was set, or its network has changed, and when an app comes to the
+    /// foreground. The driver sleeps until the next due time, and timers stand still while a device
+    /// sleeps. A wait for a server that did not answer ends within a second. A call under way is
+    /// made again over another connection, at most every ten seconds. Do not call it because the
+    /// user reacted. With a host's transport it only ends that wait: then ask for the next task.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -322,8 +323,9 @@ impl Bandana {
         self.shared.wake_network();
     }
 
-    /// Asks the driver to send due uploads and end within `patience`, without waiting. With a
-    /// host's transport there is no driver, and it does nothing: drop the [`Tasks`].
+    /// Asks the driver to send due uploads and to end within `patience`. This call does not wait.
+    /// With a host's transport there is no driver, and the call does nothing: drop the [`Tasks`]
+    /// instead.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -342,11 +344,11 @@ impl Bandana {
     }
 
     /// Sends due uploads, as far as the server accepts them, makes the pending writes, and ends the
-    /// driver. Returns whether all that was done within `patience`. Blocks: if the driver runs on
-    /// the host's runtime, call [`Self::begin_shutdown`] and await the driver. Unsent reports are
-    /// sent by the next start, if there is a directory. Arms that are drawn afterwards never
-    /// report. With a host's transport it sends and writes nothing, and waits until [`Tasks`] is
-    /// dropped.
+    /// driver. Returns whether all that was done within `patience`. It blocks. So if the driver
+    /// runs on the host's runtime, call [`Self::begin_shutdown`] and await the driver. If there is
+    /// a directory, the next start sends the unsent reports. Arms that are drawn after this call
+    /// never report. With a host's transport, the call sends and writes nothing, and waits until
+    /// [`Tasks`] is dropped.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -379,28 +381,28 @@ impl Bandana {
 pub struct Status {
     /// Whether new assignments report.
     pub reporting: Reporting,
-    /// The privacy loss so far, in both accounts. When the storage can't be used, the loss is unknown,
-    /// and the whole budget counts as spent.
+    /// The privacy loss so far, in both accounts. If the storage can't be used, the loss is
+    /// unknown, and the whole budget counts as spent.
     pub spent: Spent,
-    /// The caps.
+    /// The caps of the budget.
     pub budget: Budget,
     /// Number of assignments whose rewards still count.
     pub open_assignments: usize,
     /// Number of private bits that no server has counted yet.
     pub waiting_reports: usize,
-    /// Number of those that are to be shuffled and can't leave: the app believes no relay for their
-    /// experiment (`Acceptance::shuffled`), or its transport leads through none
-    /// (`Transport::through_relay`), which was found when one was to be sent.
+    /// Number of waiting reports that are to be shuffled and can't leave. Either the app believes
+    /// no relay for their experiment (`Acceptance::shuffled`), or its transport leads through none
+    /// (`Transport::through_relay`). The client finds the latter when it has a report to send.
     pub reports_without_relay: usize,
-    /// The time of the next call, after calls that failed; `None`: the last one was answered. Call
-    /// [`Bandana::wake`] when the network has changed.
+    /// The time of the next call, after calls that failed, or `None` if the last call was answered.
+    /// Call [`Bandana::wake`] when the network has changed.
     pub next_attempt: Option<Timestamp>,
-    /// The last refusal of a server's answer since this start, or that the app's budget is too small
-    /// for a report of an experiment, and what to do about it. It may be
-    /// over: what an experiment shows now is in [`Choice`].
+    /// The last refusal since this start, and what to do about it. The client refused a server's
+    /// answer, or the app's budget is too small for a report of an experiment. The refusal may be
+    /// over: [`Choice`] tells what an experiment shows now.
     pub last_refusal: Option<Trouble>,
-    /// The last call since this start that failed, and what to do about it. It may be over: see
-    /// [`Self::next_attempt`].
+    /// The last call since this start that failed, and what to do about it. The failure may be
+    /// over: see [`Self::next_attempt`].
     pub last_error: Option<Trouble>,
     /// Counts since this start.
     pub statistics: Statistics,
@@ -428,20 +430,21 @@ pub enum Reporting {
     On,
     /// The user has opted out, or has not consented yet.
     OptedOut,
-    /// The device's clock was moved, so that assignments have no report. They have again once it
-    /// agrees with the server's day; there is nothing to do but to set it right.
+    /// The device's clock was moved, so assignments make no reports. They make reports again once
+    /// the clock agrees with the server's day. You can only set the clock right.
     ClockDisagrees,
-    /// The client was shut down, or its background work has ended: arms are drawn without reports
+    /// The client was shut down, or its background work has ended. Arms are drawn without reports
     /// until the app starts it again.
     ShutDown,
-    /// The process was forked off from the one that has the client, which goes on. Arms are drawn
-    /// without reports; a client of its own needs a directory of its own.
+    /// The process was forked off from the process that has the client. The client of that process
+    /// goes on. Here arms are drawn without reports. A client for this process needs a directory of
+    /// its own.
     Forked,
-    /// The storage can't be used, so the spent budget is unknown, and the whole budget counts as
+    /// The storage can't be used. So the spent budget is unknown, and the whole budget counts as
     /// spent. See [`crate::danger::reset`].
     #[cfg(feature = "storage")]
     StorageUnusable(Arc<StorageError>),
-    /// The last write failed and is tried again; until then no new report is sent.
+    /// The last write failed and is tried again. Until it succeeds, no new report is sent.
     #[cfg(feature = "storage")]
     StorageFailing(Arc<StorageError>),
 }

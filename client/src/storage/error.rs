@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use bandana_shared::stored::StoredError;
 use thiserror::Error;
 
-/// Reason why a storage can't be used. The client then draws arms without reports, and leaves the
-/// files as they are.
+/// The reason why a storage can't be used. The client then draws arms without reports, and leaves
+/// the files as they are.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -44,7 +44,7 @@ pub enum StorageError {
         /// The directory.
         path: PathBuf,
     },
-    /// The process was forked off from the one that has the directory.
+    /// The process was forked off from the process that has the directory.
     #[error(
         "this process was forked off from the one that has Bandana's files; start a client of its \
          own, in a directory of its own"
@@ -79,7 +79,8 @@ pub enum StorageError {
         /// The file's name in the directory.
         file: &'static str,
     },
-    /// The file of kept disclosures is damaged, or is another kind of file. It is left as it is.
+    /// The file of kept disclosures is damaged, or is another kind of file. The client leaves it as
+    /// it is.
     #[cfg(feature = "trusted")]
     #[error(
         "Bandana's file `{file}` is damaged or holds no disclosures, so what waited in it can't \
@@ -109,7 +110,7 @@ pub enum StorageError {
         /// Version known.
         known: u16,
     },
-    /// The host could not make a write; it is made again.
+    /// The host could not make a write. The client makes it again.
     #[error("the host could not store Bandana's state")]
     Host,
     /// The client has been shut down.

@@ -11,11 +11,11 @@ use crate::budget::Budget;
 
 /// The ρ that the rewards of one person may cost, over all trusted experiments of a directory.
 ///
-/// The k rewards that a person discloses to one experiment cost k² ρ together, where ρ is the
-/// largest price of a reward that the experiment has asked for; the costs of several experiments
-/// add up. A reward needs room under both caps before it leaves, see [`crate::trusted`]. Prices
-/// are rounded up to whole billionths, so set a cap a little above what is to fit: 0.401 for two
-/// rewards at 0.1.
+/// If a person discloses k rewards to one experiment, they cost k² ρ together. Here ρ is the
+/// largest price of a reward that the experiment has asked for. The costs of several experiments
+/// add up. Before a reward leaves, it needs room under both caps: see [`crate::trusted`]. Prices
+/// are rounded up to whole billionths. So set a cap a little above what is to fit, such as 0.401
+/// for two rewards at 0.1.
 ///
 /// ```
 /// use bandana_client::trusted::RhoBudget;
@@ -48,17 +48,18 @@ impl Default for RhoBudget {
 }
 
 impl RhoBudget {
-    /// No cap: for gateways and simulations, whose rewards come from more than one person.
+    /// No cap. This is for gateways and simulations, whose rewards come from more than one person.
     ///
     /// # Privacy
-    /// Each reward still costs at most what the agreement says, but nothing bounds what the
-    /// rewards of one person cost together.
+    /// Each reward still costs at most what the agreement says. Nothing bounds what the rewards of
+    /// one person cost together.
     pub const UNLIMITED: Self =
         Self { window: NanoNats::MAX, window_days: 1, lifetime: NanoNats::MAX };
 
-    /// At most `window` in any `window_days` consecutive days (UTC), by the server's day on which
-    /// each reward is first sent, and at most `lifetime` as long as the app is installed. Caps are
-    /// rounded down to whole billionths; one of 2^64 - 1 billionths or more is no cap.
+    /// A budget of at most `window` in any `window_days` consecutive days (UTC), and at most
+    /// `lifetime` as long as the app is installed. Each reward counts on the server's day on which
+    /// it is first sent. Caps are rounded down to whole billionths. A cap of 2^64 - 1 billionths or
+    /// more is no cap.
     ///
     /// ```
     /// use bandana_client::trusted::RhoBudget;
@@ -142,9 +143,9 @@ pub struct RhoSpent {
     pub window: NanoNats,
     /// Spent since the installation.
     pub lifetime: NanoNats,
-    /// Left in that window; [`NanoNats::MAX`]: there is no cap.
+    /// Left in that window, or [`NanoNats::MAX`] if there is no cap.
     pub window_left: NanoNats,
-    /// Left for the life of the installation; [`NanoNats::MAX`]: there is no cap.
+    /// Left for the life of the installation, or [`NanoNats::MAX`] if there is no cap.
     pub lifetime_left: NanoNats,
     /// Rewards that were disclosed, or may have been, to any experiment since the installation.
     pub rewards: u64,
@@ -189,7 +190,7 @@ pub(super) enum Cap {
     Lifetime,
 }
 
-/// A disclosure for which the budget has no room. Nothing was disclosed by this attempt.
+/// A disclosure for which the budget has no room. This attempt disclosed nothing.
 ///
 /// ```
 #[doc = include_str!("example.txt")]

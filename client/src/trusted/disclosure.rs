@@ -25,7 +25,7 @@ use super::rho_ledger::Counted;
 pub struct DisclosedReward(f64);
 
 impl DisclosedReward {
-    /// Wraps a finite number. Whether it is in the experiment's range is checked when it is sent.
+    /// Wraps a finite number. Whether it is in the experiment's range is checked when you send it.
     ///
     /// ```
     /// use bandana_client::trusted::DisclosedReward;
@@ -45,8 +45,8 @@ impl fmt::Debug for DisclosedReward {
     }
 }
 
-/// A reward to be sent. It counts once under its name, which is 16 random bytes, and the server's
-/// day at the first attempt. Both stay the same.
+/// A reward that is to be sent. It counts once under its name, which is 16 random bytes, and under
+/// the server's day at the first attempt. Name and day stay the same.
 ///
 /// ```
 #[doc = include_str!("example.txt")]

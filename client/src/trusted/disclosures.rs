@@ -32,8 +32,9 @@ pub(super) const WAITING_MAX: usize = 1000;
 /// So a raw reward is not stored for as long as an experiment may be paused.
 pub(super) const WAITING_DAYS_MAX: u32 = 60;
 
-/// The directory of one person's disclosures: the ledger of what they cost, and those that wait for
-/// a server's verdict. Feature `trusted`. Clones share the same disclosures.
+/// The directory of one person's disclosures. It holds the ledger of what they cost, and the
+/// disclosures that wait for a server's verdict. Feature `trusted`. Clones share the same
+/// disclosures.
 ///
 /// No reward leaves before its price is in the ledger, durably, and below the caps of the
 /// [`RhoBudget`]; see [`crate::trusted`]. The ledger outlives [`Self::withdraw`] and
@@ -63,14 +64,14 @@ pub(super) const WAITING_DAYS_MAX: u32 = 60;
 /// ```
 ///
 /// # Privacy
-/// Raw rewards of trusted experiments are stored on the device in one place only: in the file
-/// `disclosures`, which only its owner can read on Unix. They are erased after the server's
-/// verdict, by [`Self::withdraw`], or after 60 days without a verdict. Only days count that a
-/// server has sent and that are within one of the device's own, from the first one on: a wrong
-/// clock erases nothing. So a disclosure for a server that never answers again stays until the app
-/// withdraws or erases it. Disk blocks that were freed may still be readable on the medium.
-/// `CACHEDIR.TAG` tells backup programs to leave the directory out: a disclosure restored from a
-/// backup may count, and cost, once more.
+/// The device stores raw rewards of trusted experiments in one place only: the file `disclosures`.
+/// On Unix, only its owner can read it. A raw reward is erased after the server's verdict, by
+/// [`Self::withdraw`], or after 60 days without a verdict. Only days count that a server has sent
+/// and that are within one of the device's own, from the first one on. So a wrong clock erases
+/// nothing. A disclosure for a server that never answers again stays until the app withdraws or
+/// erases it. Disk blocks that were freed may still be readable on the medium. `CACHEDIR.TAG` tells
+/// backup programs to leave the directory out: a disclosure that is restored from a backup may
+/// count, and cost, once more.
 #[derive(Clone)]
 pub struct Disclosures(Arc<Inner>);
 
@@ -88,7 +89,7 @@ impl fmt::Debug for Disclosures {
 
 impl Disclosures {
     /// Opens a directory with its ledger and its waiting disclosures. A missing directory is made.
-    /// Only one process can have it open at a time. Blocks on the disk.
+    /// Only one process can have the directory open at a time. Blocks on the disk.
     ///
     /// ```
     /// use bandana_client::StorageError;
@@ -198,8 +199,9 @@ impl Disclosures {
         self.0.lock().len()
     }
 
-    /// Erases all waiting disclosures, since their users have withdrawn, and returns their number.
-    /// Nothing more is sent, except one reward that a call may be sending. Blocks on the disk.
+    /// Erases all waiting disclosures, for when users have withdrawn, and returns their number.
+    /// Nothing more is sent, except one reward that a call may be sending at that time. Blocks on
+    /// the disk.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -218,7 +220,8 @@ impl Disclosures {
     /// ```
     ///
     /// # Errors
-    /// [`StorageError::Io`]: this process sends none of them; call it again to erase them.
+    /// [`StorageError::Io`]: this process sends none of the disclosures. Call it again to erase
+    /// them.
     pub fn withdraw(&self) -> Result<usize, StorageError> {
         self.0.is_own()?;
         self.0.lock().withdraw()
@@ -227,10 +230,11 @@ impl Disclosures {
     /// Sends each waiting disclosure once, and erases those with a server's verdict. Each
     /// experiment is fetched and judged first. Needs a tokio runtime with time and network.
     ///
-    /// Call it when the app starts, after [`Self::keep`], and again while disclosures wait: after
-    /// [`Flushed::retry_after`] and a random wait that grows with every call that has sent nothing.
-    /// A disclosure whose call is given up, by a crash or because the caller drops this future, is
-    /// sent again by the next call, with the same bytes, and counts once.
+    /// Call it when the app starts, after [`Self::keep`], and again while disclosures wait. Before
+    /// you call it again, wait for [`Flushed::retry_after`] and a random time that grows with every
+    /// call that has sent nothing. A call may be given up by a crash, or because the caller drops
+    /// this future. The next call then sends the disclosure again with the same bytes, and it
+    /// counts once.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -501,8 +505,8 @@ fn break_if(condition: bool) -> ControlFlow<()> {
 pub struct Flushed {
     /// Number of rewards that count, now or already before.
     pub sent: usize,
-    /// Rewards that were refused for good, or kept for too long, and erased: the experiment and the
-    /// reason of each. See [`TrustedError::is_final`].
+    /// Rewards that were erased since they were refused for good or kept for too long: the
+    /// experiment and the reason of each. See [`TrustedError::is_final`].
     pub dropped: Vec<(ExperimentId, TrustedError)>,
     /// Number of rewards that still wait, including those kept during the call.
     pub waiting: usize,
@@ -551,11 +555,12 @@ impl Flushed {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KeepError {
-    /// The largest number of disclosures wait. The disclosure is returned, and nothing has changed.
+    /// The largest number of disclosures wait already. The disclosure is returned, and nothing has
+    /// changed.
     #[error("{WAITING_MAX} disclosures wait already; send them, and keep this one then")]
     Full(Box<Disclosure>),
-    /// The disk failed. The disclosure waits in memory all the same, and is written and sent with
-    /// the others. It is lost if the process ends before that.
+    /// The disk failed. The disclosure still waits in memory, and is written and sent with the
+    /// others. It is lost if the process ends before that.
     #[error("the disclosure waits in memory only, as the disk failed")]
     NotDurable(#[source] StorageError),
 }

@@ -33,11 +33,12 @@ pub enum TrustedError {
         /// The agreed price.
         agreed: Rho,
     },
-    /// The budget of ρ has no room for the reward. The refusal is final unless it passes with the
-    /// window.
+    /// The budget of ρ has no room for the reward. The refusal is final unless there is room again
+    /// when the window is over.
     #[error(transparent)]
     Budget(#[from] RhoExhausted),
-    /// The price of the reward could not be made durable, so it was not disclosed by this attempt.
+    /// The client could not make the price of the reward durable, so this attempt did not disclose
+    /// it.
     #[error("the ledger of rho could not be written, so nothing was disclosed; try it again")]
     Ledger(#[source] StorageError),
     /// This client does not understand the specification.
@@ -53,7 +54,7 @@ pub enum TrustedError {
     #[error("the operating system's random source failed; nothing was disclosed")]
     Entropy(#[source] getrandom::Error),
     /// The server's day is not within one of the device's own, so the reward can't get a day. Send
-    /// it again once the clocks agree.
+    /// the reward again once the clocks agree.
     #[error(
         "it is day {device} here and day {server} for the server, so nothing was disclosed; try \
          again when they are at most one day apart"
@@ -80,9 +81,9 @@ pub enum TrustedError {
         /// The server's message.
         message: String,
     },
-    /// The disclosure came after the server's replay window: it was refused for good. The server no
-    /// longer knows whether it came before, so it may have counted then: don't disclose the reward
-    /// again.
+    /// The disclosure came after the server's replay window and was refused for good. The server no
+    /// longer knows whether the disclosure came before, so it may have counted then. Don't disclose
+    /// the reward again.
     #[error(
         "the disclosure came too late, and was refused for good: {message}; it may have counted \
          before, so don't disclose the reward again"
@@ -98,7 +99,7 @@ pub enum TrustedError {
         message: String,
     },
     /// The disclosure was kept for too long and was erased. If an attempt was made, it may have
-    /// counted before: don't disclose the reward again.
+    /// counted. Don't disclose the reward again.
     #[error(
         "no server has said in {} days what became of the disclosure, so it was erased; it may \
          have counted before, so don't disclose the reward again",
@@ -108,7 +109,7 @@ pub enum TrustedError {
         /// The longest time for keeping a disclosure.
         days: u32,
     },
-    /// The server did not answer, or refused. The disclosure may have counted; send it again.
+    /// The server did not answer, or refused. The disclosure may have counted. Send it again.
     #[error("the server refused or did not answer")]
     Call(#[from] Box<Status>),
 }
@@ -134,8 +135,8 @@ impl TrustedError {
         }
     }
 
-    /// Shortest wait before the disclosure is sent again, if the server has asked for one: one hour
-    /// at most. Add a random wait that grows with every failure.
+    /// The shortest wait before you send the disclosure again, if the server has asked for one. It
+    /// is one hour at most. Add a random wait that grows with every failure.
     ///
     /// ```
     /// use std::time::Duration;

@@ -19,7 +19,8 @@ use crate::day::HeardDay;
 use crate::grpc::Transport;
 use crate::time::{Clock as _, Moment, SystemClock};
 
-/// A trusted experiment that was judged. Needs a tokio runtime. Clones share the server's day.
+/// A trusted experiment that the client has judged. Needs a tokio runtime. Clones share the
+/// server's day.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -80,8 +81,8 @@ impl TrustedExperiment {
     }
 
     /// Opens an experiment, and keeps the server's day even if the experiment is refused. A day
-    /// that is not accepted is no error: arms are recommended, and rewards wait until the clocks
-    /// agree.
+    /// that is not accepted is no error: the experiment recommends arms, and rewards wait until the
+    /// clocks agree.
     pub(super) async fn open_and_hear(
         transport: Transport,
         id: ExperimentId,
@@ -202,9 +203,9 @@ impl TrustedExperiment {
         Disclosure::new(self.id.clone(), Played::Action(Vector { coordinates: action }), reward)
     }
 
-    /// Sends a reward, and returns when it is durable. If it is sent again, it still counts once:
-    /// its message never changes. Before it leaves, its price is counted in the ledger that
-    /// `disclosures` has, and is durable there; later attempts with the same ledger cost nothing.
+    /// Sends a reward, and returns when it is durable. If you send it again, it still counts once,
+    /// because its message never changes. Before the reward leaves, its price is durable in the
+    /// ledger of `disclosures`. Later attempts with the same ledger cost nothing.
     ///
     /// ```
     #[doc = include_str!("example.txt")]
@@ -226,10 +227,10 @@ impl TrustedExperiment {
     /// ```
     ///
     /// # Errors
-    /// [`TrustedError::is_final`] says whether to send it again. After [`TrustedError::Call`] it
-    /// may have counted. After any other error this attempt did not count, but an earlier one may
-    /// have. [`TrustedError::Budget`] when the budget has no room, [`TrustedError::Ledger`] when
-    /// the disk fails: nothing has left then.
+    /// [`TrustedError::is_final`] says whether to send the reward again. After
+    /// [`TrustedError::Call`] it may have counted. After any other error this attempt did not
+    /// count, but an earlier one may have. With [`TrustedError::Budget`] the budget has no room,
+    /// and with [`TrustedError::Ledger`] the disk failed. In these two cases nothing has left.
     pub async fn disclose(
         &self,
         disclosure: &Disclosure,

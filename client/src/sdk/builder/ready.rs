@@ -37,12 +37,14 @@ impl<T> Builder<Ready<T>> {
         self
     }
 
-    /// Whether the sums of rewards of open assignments are kept in the directory, or by the host that
-    /// has the storage, so that they survive the end of the process; a power cut, or a kill in the
-    /// middle of a write, may lose them. Default: they are. With `false` no raw reward ever rests on a
-    /// disk, and an assignment that was open when the app ended reports only later rewards, or the
-    /// default reward: an app that ends before its windows do then measures less than is true. Has no
-    /// effect on a client in memory, whose open assignments report nothing once it has ended.
+    /// Sets whether the sums of rewards of open assignments are kept. They are kept in the
+    /// directory, or by the host that has the storage. So they survive the end of the process. A
+    /// power cut, or a kill in the middle of a write, may lose them. The default is `true`.
+    ///
+    /// With `false`, no raw reward is ever stored on a disk. An assignment that was open when the
+    /// app ended then reports only later rewards, or the default reward. So if an app ends before
+    /// its attribution windows do, it measures less than is true. The setting has no effect on a
+    /// client in memory: its open assignments report nothing once it has ended.
     ///
     /// ```
     #[doc = include_str!("../../example.txt")]
@@ -65,11 +67,12 @@ impl<T> Builder<Ready<T>> {
     ///
     /// # Privacy
     /// Those sums are the only raw rewards that are stored on a disk. They are in the app's own
-    /// directory, readable by its owner only, and overwritten once the private bit is written.
-    /// Neither is synced by itself: a power cut in the seconds after that can bring a sum back, until
-    /// the next start, which ignores it and erases it durably. Writing them sends nothing. The write's
-    /// size does not depend on the rewards, and it is left to the operating system; uploads share the
-    /// disk's time with it, and do not wait for it otherwise.
+    /// directory, and only its owner can read them. They are overwritten once the private bit is
+    /// written. Neither write is synced by itself. So a power cut in the seconds after it can bring
+    /// a sum back, until the next start. That start ignores the sum and erases it durably. Writing
+    /// the sums sends nothing. The size of the write does not depend on the rewards, and the write
+    /// is left to the operating system. Uploads share the disk's time with it, and do not wait for
+    /// it otherwise.
     #[cfg(feature = "storage")]
     pub fn keep_pending_rewards(mut self, keep: bool) -> Self {
         self.step.settings.keeps_rewards = keep;
@@ -130,13 +133,14 @@ impl Builder<Ready<HostTransport>> {
         self
     }
 
-    /// Has this function called when there may be work: an arm was drawn, an experiment named, the
-    /// user opted in or out, or the app woke the client. It is called once until the next
-    /// [`Tasks::next_task`] or [`Tasks::next_call`], on the thread of whoever made the work.
+    /// Sets a function that the client calls when there may be work. An arm was drawn, an
+    /// experiment was named, the user opted in or out, or the app woke the client. The function is
+    /// called once until the next [`Tasks::next_task`] or [`Tasks::next_call`], on the thread of
+    /// whoever made the work.
     ///
-    /// It may only schedule: wake a thread, post an event, set a timer. It must not call the client,
-    /// and should hold no [`Bandana`], which would keep the client alive. Once the [`Tasks`] are
-    /// dropped no call is under way, and none comes.
+    /// The function may only schedule: wake a thread, post an event, set a timer. It must not call
+    /// the client. It should hold no [`Bandana`], which would keep the client alive. Once the
+    /// [`Tasks`] are dropped, no call of the function is under way, and none comes.
     ///
     /// ```
     #[doc = include_str!("../../example.txt")]
@@ -154,9 +158,10 @@ impl Builder<Ready<HostTransport>> {
     /// ```
     ///
     /// # Privacy
-    /// It is never called because of a reward, so calls that it leads to tell nothing of one. Sums of
-    /// rewards that are kept ([`Builder::keep_pending_rewards`]) are written with the next task, by
-    /// [`Tasks::write`], which may follow a reward, or when the tasks are dropped.
+    /// The function is never called because of a reward. So the calls that it leads to tell nothing
+    /// of a reward. Sums of rewards that are kept ([`Builder::keep_pending_rewards`]) are written
+    /// at other times: with the next task, by [`Tasks::write`], which may follow a reward, or when
+    /// the tasks are dropped.
     pub fn on_work(mut self, schedule: impl Fn() + Send + Sync + 'static) -> Self {
         self.step.settings.on_work = Some(Box::new(schedule));
         self
@@ -175,8 +180,8 @@ impl Builder<Ready<HostTransport>> {
     /// # Ok::<(), Failure>(())
     /// ```
     ///
-    /// A directory that can't be used is not an error here: the app draws arms without reports, see
-    /// [`crate::Status::reporting`].
+    /// A directory that can't be used is not an error here. The app then draws arms without
+    /// reports: see [`crate::Status::reporting`].
     pub fn build(self) -> (Bandana, Tasks) {
         let Ready { transport, settings } = self.step;
         let bandana = Bandana::new(Shared::new(settings));
@@ -192,7 +197,7 @@ impl Builder<Ready<HostTransport>> {
 impl Builder<Ready<Transport>> {
     /// Sends this key of the app with every call, for an aggregator that demands one.
     ///
-    /// While the aggregator does not know the key, nothing is lost: reports are kept, and sent
+    /// While the aggregator does not know the key, nothing is lost. Reports are kept, and sent
     /// again after growing waits.
     ///
     /// ```
@@ -207,14 +212,14 @@ impl Builder<Ready<Transport>> {
     /// ```
     ///
     /// # Privacy
-    /// The key is the same for all installations of the app, see [`crate::grpc::AppKey`].
+    /// The key is the same for all installations of the app: see [`crate::grpc::AppKey`].
     pub fn app_key(mut self, key: crate::grpc::AppKey) -> Self {
         self.step.transport = self.step.transport.with_app_key(key);
         self
     }
 
-    /// Starts a thread that does all the work, and returns the handle for the app. For hosts
-    /// without an async runtime.
+    /// Starts a thread that does all the work, and returns the handle for the app. This is for
+    /// hosts without an async runtime.
     ///
     /// ```
     #[doc = include_str!("../../example.txt")]
@@ -229,8 +234,8 @@ impl Builder<Ready<Transport>> {
     /// # Ok::<(), Failure>(())
     /// ```
     ///
-    /// A directory that can't be used is not an error here: the app draws arms without reports, see
-    /// [`crate::Status::reporting`].
+    /// A directory that can't be used is not an error here. The app then draws arms without
+    /// reports: see [`crate::Status::reporting`].
     ///
     /// # Errors
     /// [`StartError`] when the operating system can't start a thread.
@@ -240,8 +245,8 @@ impl Builder<Ready<Transport>> {
         Ok(bandana)
     }
 
-    /// Builds the handle for the app, and the driver, which does all the work while its
-    /// [`Driver::run`] is awaited. For hosts with a tokio runtime.
+    /// Builds the handle for the app, and the driver. The driver does all the work while you await
+    /// its [`Driver::run`]. This is for hosts with a tokio runtime.
     ///
     /// ```
     #[doc = include_str!("../../example.txt")]
@@ -261,8 +266,8 @@ impl Builder<Ready<Transport>> {
     /// # Ok::<(), Failure>(())
     /// ```
     ///
-    /// A directory that can't be used is not an error here: the app draws arms without reports, see
-    /// [`crate::Status::reporting`].
+    /// A directory that can't be used is not an error here. The app then draws arms without
+    /// reports: see [`crate::Status::reporting`].
     pub fn driver(self) -> (Bandana, Driver) {
         let Ready { transport, settings } = self.step;
         let bandana = Bandana::new(Shared::new(settings));
