@@ -1,8 +1,9 @@
-//! Private contexts: features that never leave a device, and by which it chooses an arm.
+//! Private contexts: features that never leave a device, and by which the device chooses an arm.
 //!
-//! An arm that is chosen by a context tells of it, so such an assignment makes no report. Some
-//! assignments explore instead, by a coin that is independent of the context, with an arm that is
-//! too. Each reports one private bit about a product of the reward and one coordinate of the context.
+//! An arm that a context chose reveals something of the context, so such an assignment makes no
+//! report. Other assignments explore. A coin decides which ones do, and both the coin and the arm
+//! are independent of the context. Each of these assignments reports one private bit about a
+//! product of the reward and one coordinate of the context.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,12 +1,11 @@
 //! The curves that turn randomized response into the Bernoulli mechanisms.
 //!
-//! Every mechanism of Jiang, Zhao and Li, "Thompson Sampling under Bernoulli
-//! Rewards with Local Differential Privacy" (arXiv 2307.00863), sends 1 with a
-//! probability that depends on the reward r in [0, 1] through a monotone curve
-//! g with g(0) = 0 and g(1) = 1, followed by Warner's randomized response. The
-//! channel does the second step; this module does the first, in fixed point,
-//! with the same result on every platform, and without a branch or a table
-//! look-up that depends on the reward.
+//! The mechanisms are those of Jiang, Zhao and Li, "Thompson Sampling under Bernoulli Rewards with
+//! Local Differential Privacy" (arXiv 2307.00863). Each sends 1 with a probability that depends on
+//! the reward r in [0, 1]. First a monotone curve g with g(0) = 0 and g(1) = 1 is applied to r,
+//! then Warner's randomized response. The channel does the second step, and this module does the
+//! first. It works in fixed point, with the same result on every platform. No branch and no table
+//! look-up depends on the reward.
 
 use thiserror::Error;
 
@@ -16,8 +15,8 @@ use crate::epsilon::Epsilon;
 /// `2^53`, the level of the highest reward.
 const ONE: u64 = 1 << 53;
 
-/// A number in [0, 1] in units of `2^-53`: a scaled reward, or its curved value. As secret as the
-/// reward.
+/// A number in [0, 1] in units of `2^-53`: a scaled reward, or its curved value. It is as secret as
+/// the reward.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(u64);
 
@@ -141,23 +140,23 @@ pub struct CurvatureError;
 /// response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
-    /// g(r) = r, for which P(1) = ((e^ε - 1) r + 1)/(e^ε + 1). The only curve whose estimates are
-    /// mean rewards for rewards between 0 and 1.
+    /// g(r) = r, for which P(1) = ((e^ε - 1) r + 1)/(e^ε + 1). For rewards between 0 and 1, it is
+    /// the only curve whose estimates are mean rewards.
     Linear,
     /// g(r) = k r² + (1 - k) r.
     Quadratic(Curvature),
     /// g(r) = (e^(ε r) - 1)/(e^ε - 1), for which P(1) = e^(ε r)/(e^ε + 1).
     Exponential,
-    /// Warner's randomized response, for rewards that are 0 or 1; for these the other three curves
-    /// are the same.
+    /// Warner's randomized response, for rewards that are 0 or 1. For these rewards the other three
+    /// curves are the same.
     RandomizedResponse,
-    /// k-ary randomized response. Categories are taken as they are; rewards in a range are rounded
+    /// k-ary randomized response. Categories are taken as they are. Rewards in a range are rounded
     /// at random to one of k levels, which keeps their means.
     Kary(Alphabet),
 }
 
 impl Mechanism {
-    /// Whether the mean of g(r) is the mean of r whatever the distribution.
+    /// Whether the mean of g(r) is the mean of r, whatever the distribution.
     pub fn is_linear(self) -> bool {
         match self {
             Self::Linear | Self::RandomizedResponse | Self::Kary(_) => true,

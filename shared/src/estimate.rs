@@ -1,8 +1,8 @@
 //! Estimates from private bits.
 //!
-//! An estimate is the mean of g(r) among the reports of an arm, g the curve of the mechanism. It is
-//! the mean reward only for a linear curve, or for rewards at the two ends of their range.
-//! [`Estimand`] says which of the two it is.
+//! An estimate is the mean of g(r) among the reports of an arm, where g is the curve of the
+//! mechanism. It is the mean reward only for a linear curve, or for rewards at the two ends of
+//! their range. [`Estimand`] says which of the two it is.
 
 use crate::alphabet::Symbol;
 use crate::channel::{Channel, Floor, KaryChannel, TWO_POW_64};
@@ -16,8 +16,8 @@ use crate::tally::Tally;
 pub enum Estimand {
     /// The mean reward, in the units of the range.
     MeanReward(RewardRange),
-    /// The mean of g(r), r scaled to [0, 1]. Its order of the arms can differ
-    /// from that of the mean rewards.
+    /// The mean of g(r), where r is scaled to [0, 1]. It can order the arms in another way than the
+    /// mean rewards do.
     MeanCurvedReward,
     /// The share of each category. Categories have no order, so arms are not compared.
     Frequencies,
@@ -71,12 +71,11 @@ impl Estimand {
     }
 }
 
-/// The debiased mean of g(r), `(ones/n - t0/2^64)/(1 - 2 t0/2^64)`; `None`
-/// without reports.
+/// The debiased mean of g(r), `(ones/n - t0/2^64)/(1 - 2 t0/2^64)`, or `None` without reports.
 ///
-/// Not clamped to [0, 1]: clamping would bias it, see [`clamped_mean`]. Unbiased for a number of
-/// reports fixed in advance. When a learner decides how often an arm is played, arms with unlucky
-/// first reports stay underestimated.
+/// The mean is not clamped to [0, 1], since clamping would bias it: see [`clamped_mean`]. It is
+/// unbiased for a number of reports that is fixed in advance. When a learner decides how often an
+/// arm is played, arms with unlucky first reports stay underestimated.
 ///
 /// ```
 /// use bandana_shared::{channel::Floor, epsilon::Epsilon, estimate::debiased_mean, tally::Tally};
@@ -94,15 +93,15 @@ pub fn debiased_mean(floor: Floor, tally: Tally) -> Option<f64> {
     (tally.reports() > 0).then_some(signal / floor.width() as f64)
 }
 
-/// [`debiased_mean`] clamped to [0, 1]: nearer to the truth on average, but biased.
+/// [`debiased_mean`] clamped to [0, 1]. It is nearer to the truth on average, but biased.
 pub fn clamped_mean(floor: Floor, tally: Tally) -> Option<f64> {
     debiased_mean(floor, tally).map(|mean| mean.clamp(0.0, 1.0))
 }
 
-/// The standard error of [`debiased_mean`], `sqrt(q(1-q)/n)/(1 - 2 t0/2^64)`;
-/// `None` without reports.
+/// The standard error of [`debiased_mean`], `sqrt(q(1-q)/n)/(1 - 2 t0/2^64)`, or `None` without
+/// reports.
 ///
-/// `q` is the share of ones, clamped to the range of a private mean, so the error is never 0,
+/// `q` is the share of ones, clamped to the range of a private mean. So the error is never 0,
 /// however few reports there are. It is valid for a sample of fixed size. For repeated looks use
 /// [`NormalMixture`](crate::confidence::NormalMixture).
 ///
@@ -154,9 +153,9 @@ impl Channel {
         }
     }
 
-    /// The debiased mean of g(r) for any symbols: [`debiased_mean`] for bits, and for levels
-    /// `1/2 + (m - 1/2)/(1 - k t/2^64)`, m the mean of the sent symbols, scaled to 0..=1. `None`
-    /// without reports. Not clamped.
+    /// The debiased mean of g(r) for any symbols, or `None` without reports. For bits it is
+    /// [`debiased_mean`]. For levels it is `1/2 + (m - 1/2)/(1 - k t/2^64)`, where m is the mean of
+    /// the sent symbols, scaled to 0..=1. It is not clamped.
     pub fn debiased_mean(self, tally: &Tally) -> Option<f64> {
         let channel = match self {
             Self::Bit(floor) => return debiased_mean(floor, *tally),
@@ -174,8 +173,8 @@ impl Channel {
         (tally.reports() > 0).then(|| 0.5 + sum as f64 / reports / scale)
     }
 
-    /// The standard error of [`Self::debiased_mean`] for a sample of fixed size, as
-    /// [`standard_error`] for bits. For levels it follows from the variance of the sent symbols, or
+    /// The standard error of [`Self::debiased_mean`] for a sample of fixed size. For bits it is
+    /// that of [`standard_error`]. For levels it follows from the variance of the sent symbols, or
     /// from the least variance that randomized response can have, if that is larger.
     pub fn standard_error(self, tally: &Tally) -> Option<f64> {
         let channel = match self {
@@ -200,8 +199,8 @@ impl KaryChannel {
         (1.0 - self.contrast()) * (symbols + 1.0) / (12.0 * (symbols - 1.0))
     }
 
-    /// The debiased share of a symbol among the true symbols, `(n_s/n - t/2^64)/(1 - k t/2^64)`;
-    /// `None` without reports. Not clamped, and unbiased like [`debiased_mean`].
+    /// The debiased share of a symbol among the true symbols, `(n_s/n - t/2^64)/(1 - k t/2^64)`, or
+    /// `None` without reports. It is not clamped, and it is unbiased like [`debiased_mean`].
     ///
     /// ```
     /// use bandana_shared::alphabet::{Alphabet, Symbol};

@@ -1,7 +1,7 @@
 //! Participation: the installations that take part in an experiment, and how long each keeps its arm.
 //!
-//! A device decides both by numbers that it draws itself and never sends, so a server learns no
-//! more than that a report came from somebody who takes part.
+//! A device decides both by numbers that it draws itself and never sends. So a server learns only
+//! that a report came from somebody who takes part.
 
 use std::fmt;
 
@@ -79,15 +79,17 @@ impl Millionths {
 /// [`Self::until_weight_below`] in the policy that it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sticky {
-    /// The least weight of an arm that is kept; [`Millionths::NONE`]: whatever it weighs.
+    /// The least weight at which an arm is kept. With [`Millionths::NONE`] an arm is kept whatever
+    /// it weighs.
     pub until_weight_below: Millionths,
-    /// Length of a period in days (UTC, counted from 1970-01-01), at most [`REPORT_DAYS_MAX`]. 0: the
-    /// only period never ends.
+    /// Length of a period in days (UTC, counted from 1970-01-01), at most [`REPORT_DAYS_MAX`]. With
+    /// 0, the only period never ends.
     pub report_days: u32,
 }
 
 impl Sticky {
-    /// One report of an installation, and another arm below a hundredth of the traffic.
+    /// An installation reports once, and takes another arm when its own has less than a hundredth
+    /// of the traffic.
     pub const DEFAULT: Self = Self { until_weight_below: Millionths(10_000), report_days: 0 };
 
     /// Whether an arm of this weight is kept, in integers.
@@ -104,7 +106,7 @@ impl Sticky {
     }
 }
 
-/// The name of a layer: by the rule of experiments' ids.
+/// The name of a layer. It follows the rule for experiments' ids.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LayerName(String);
 
@@ -134,7 +136,7 @@ impl fmt::Display for LayerName {
     }
 }
 
-/// A part of a layer. Every installation has one position in a layer, so experiments with parts
+/// A part of a layer. Every installation has one position in a layer. So experiments with parts
 /// that don't overlap share no installation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layer {
@@ -144,7 +146,7 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// The part from `from` to `to`, which is not in it.
+    /// The part that begins at `from` and ends before `to`.
     ///
     /// # Errors
     /// [`ParticipationError::EmptyPart`] unless `from` is below `to`.
@@ -218,17 +220,19 @@ impl std::str::FromStr for Layer {
 /// Who takes part, and how long each installation keeps its arm.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Participation {
-    /// None: an arm is drawn anew for each assignment, and every assignment can report.
+    /// How long an installation keeps its arm. If `None`, an arm is drawn anew for each assignment,
+    /// and every assignment can report.
     pub sticky: Option<Sticky>,
-    /// None: whoever is enrolled takes part.
+    /// The part of a layer that takes part. If `None`, everybody who is enrolled takes part.
     pub layer: Option<Layer>,
-    /// The share of installations that are enrolled, above 0. Each has one position in an
-    /// experiment, so those that are enrolled at a share are so at each larger one.
+    /// The share of installations that are enrolled, above 0. Each installation has one position in
+    /// an experiment. So an installation that is enrolled at one share is enrolled at each larger
+    /// share.
     pub enrolment: Millionths,
 }
 
 impl Participation {
-    /// Everyone takes part, and draws an arm anew for each assignment.
+    /// Everyone takes part, and each installation draws an arm anew for each assignment.
     pub const EVERYONE: Self = Self { sticky: None, layer: None, enrolment: Millionths::ALL };
 
     /// Checks the parts.

@@ -5,8 +5,9 @@ use thiserror::Error;
 use crate::identity::ArmIndex;
 use crate::limits::{ARMS_MAX, WEIGHTS_MAX};
 
-/// Weights over the arms, integers that sum to `2^32` exactly: for all installations, and in an
-/// experiment with segments, for those of each segment too.
+/// Weights over the arms: integers that sum to exactly `2^32`. They are for all installations. In
+/// an experiment with segments, there are also weights for the installations of each segment, with
+/// the same sum.
 ///
 /// ```
 /// use bandana_shared::policy::Weights;
@@ -27,13 +28,13 @@ impl Weights {
     /// The sum of the weights.
     pub const TOTAL: u64 = 1 << 32;
 
-    /// Checks that the weights sum to [`Self::TOTAL`]; or, if they are those of `arms` arms for all
-    /// installations and then for each segment, that each of these lists does. The number of lists
-    /// follows from the sum.
+    /// Checks that the weights sum to [`Self::TOTAL`]. If `weights` has several lists of `arms`
+    /// arms, for all installations and then for each segment, it checks that each list does. The
+    /// number of lists follows from the sum.
     ///
     /// # Errors
-    /// [`PolicyError::ArmCount`] without arms or with more than [`ARMS_MAX`],
-    /// [`PolicyError::Sum`] for another sum.
+    /// [`PolicyError::ArmCount`] without arms or with more than [`ARMS_MAX`]. [`PolicyError::Sum`]
+    /// for another sum.
     pub fn new(weights: &[u64]) -> Result<Self, PolicyError> {
         let sum = weights.iter().fold(0_u64, |sum, weight| sum.saturating_add(*weight));
         let lists = usize::try_from(sum / Self::TOTAL).unwrap_or(usize::MAX);
@@ -71,7 +72,7 @@ impl Weights {
     /// ```
     ///
     /// # Errors
-    /// [`PolicyError::ArmCount`] unless each has as many arms, and for too many in all.
+    /// [`PolicyError::ArmCount`] unless each has as many arms, and when there are too many in all.
     pub fn with_segments(mut self, segments: &[Self]) -> Result<Self, PolicyError> {
         for segment in segments {
             if segment.cumulative.len() != self.arms {
@@ -85,12 +86,12 @@ impl Weights {
         Ok(self)
     }
 
-    /// The nearest weights to the given shares, which need not sum to 1. The cumulative shares are
-    /// rounded, so every weight is off by less than 1. A share of 0 gives a weight of 0.
+    /// The nearest weights to the given shares. The shares need not sum to 1. The cumulative shares
+    /// are rounded, so every weight is off by less than 1. A share of 0 gives a weight of 0.
     ///
     /// # Errors
-    /// [`PolicyError::Shares`] unless all are finite and at least 0, and one is
-    /// positive; [`PolicyError::ArmCount`] as in [`Self::new`].
+    /// [`PolicyError::Shares`] unless all are finite and at least 0, and one is positive.
+    /// [`PolicyError::ArmCount`] as in [`Self::new`].
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -116,8 +117,8 @@ impl Weights {
         Self::new(&shares.iter().enumerate().map(weigh).collect::<Vec<u64>>())
     }
 
-    /// The same weights, but that no arm that is `active` has none: of any with a weight of 0 it is
-    /// 1, taken from the largest. A holdout draws from the arms with a weight.
+    /// The same weights, but each arm that is `active` has a weight. If it was 0, it becomes 1,
+    /// which is taken from the largest weight. A holdout draws from the arms with a weight.
     ///
     /// ```
     /// use bandana_shared::policy::Weights;
@@ -144,7 +145,7 @@ impl Weights {
     /// Equal shares for the arms that are `active`.
     ///
     /// # Errors
-    /// As [`Self::from_shares`].
+    /// The same as for [`Self::from_shares`].
     pub fn uniform(active: &[bool]) -> Result<Self, PolicyError> {
         Self::from_shares(&active.iter().map(|&a| f64::from(u8::from(a))).collect::<Vec<f64>>())
     }
@@ -154,7 +155,7 @@ impl Weights {
         self.arms
     }
 
-    /// Always false: there is at least one arm.
+    /// Always false, since there is at least one arm.
     pub fn is_empty(&self) -> bool {
         self.cumulative.is_empty()
     }
@@ -172,12 +173,12 @@ impl Weights {
         lists.nth(place).unwrap_or_default()
     }
 
-    /// The weight of an arm; 0 for an index beyond the last arm.
+    /// The weight of an arm, or 0 for an index beyond the last arm.
     pub fn get(&self, arm: usize) -> u64 {
         self.get_in(None, arm)
     }
 
-    /// The weight of an arm in a segment, or with `None` for all installations.
+    /// The weight of an arm in a segment, or for all installations if the segment is `None`.
     pub fn get_in(&self, segment: Option<usize>, arm: usize) -> u64 {
         let sums = self.sums(segment);
         let before = arm.checked_sub(1).and_then(|a| sums.get(a)).copied();
@@ -194,7 +195,7 @@ impl Weights {
         self.get_in(segment, arm) as f64 / Self::TOTAL as f64
     }
 
-    /// Entropy of the shares, in nats: 0 when one arm gets all traffic, `ln k` when `k`
+    /// Entropy of the shares, in nats. It is 0 when one arm gets all traffic, and `ln k` when `k`
     /// arms get the same.
     ///
     /// ```
@@ -247,7 +248,7 @@ impl Weights {
 /// Weights and their version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Opaque and never 0; equal versions mean equal weights.
+    /// An opaque number that is never 0. Equal versions mean equal weights.
     pub version: u64,
     /// The weights.
     pub weights: Weights,

@@ -14,12 +14,12 @@ pub enum RewardKind {
     Binary,
     /// Any value in the range.
     Bounded,
-    /// A category by its number: 0 to the upper end of the range, whole numbers only.
-    /// The numbers are names: their order and their sums mean nothing.
+    /// A category, given by its number: a whole number from 0 to the upper end of the range. The
+    /// numbers are names. Their order and their sums mean nothing.
     Categorical,
 }
 
-/// The treatment by a device of a reward outside the range.
+/// What a device does with a reward outside the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutOfRange {
     /// Refuses the reward, with an error to the app.
@@ -104,10 +104,10 @@ impl Rewards {
     /// without a reward.
     ///
     /// # Errors
-    /// [`RewardsError::Default`] when this kind of reward can't take the value
-    /// `default`; [`RewardsError::BinaryClamp`] when binary rewards are to be
-    /// clamped; [`RewardsError::Categories`] when categories do not have the range 0 to 1,
-    /// 2 and so on up to 15, or are to be clamped.
+    /// [`RewardsError::Default`] when this kind of reward can't take the value `default`.
+    /// [`RewardsError::BinaryClamp`] when binary rewards are to be clamped.
+    /// [`RewardsError::Categories`] when categories are to be clamped, or when their range does not
+    /// go from 0 to 1, 2 and so on up to 15.
     pub fn new(
         kind: RewardKind,
         range: RewardRange,
@@ -126,7 +126,7 @@ impl Rewards {
         if rewards.admits(default) { Ok(rewards) } else { Err(RewardsError::Default { default }) }
     }
 
-    /// Rewards of 0 or 1, for whether the user reacted; 0 without a reward.
+    /// Rewards of 0 or 1, for whether the user reacted. An assignment without a reward counts as 0.
     pub fn binary() -> Self {
         Self {
             kind: RewardKind::Binary,
@@ -136,7 +136,8 @@ impl Rewards {
         }
     }
 
-    /// Any value in `range`, those beyond it as the nearer end; the lower end without a reward.
+    /// Any value in `range`. A reward beyond the range counts as the nearer end. An assignment
+    /// without a reward counts as the lower end.
     pub fn bounded(range: RewardRange) -> Self {
         Self {
             kind: RewardKind::Bounded,
@@ -146,7 +147,7 @@ impl Rewards {
         }
     }
 
-    /// Categories from 0 on; 0 without a reward.
+    /// Categories from 0 on. An assignment without a reward counts as category 0.
     pub fn categorical(categories: Alphabet) -> Self {
         Self {
             kind: RewardKind::Categorical,
@@ -156,7 +157,7 @@ impl Rewards {
         }
     }
 
-    /// The number of categories; `None` for other kinds.
+    /// The number of categories, or `None` for other kinds.
     pub fn categories(self) -> Option<Alphabet> {
         (self.kind == RewardKind::Categorical).then(|| categories_of(self.range)).flatten()
     }
@@ -176,8 +177,8 @@ impl Rewards {
         self.out_of_range
     }
 
-    /// Whether both have the same values: kind and range, whatever counts without a reward or beyond
-    /// the range.
+    /// Whether both have the same values, that is kind and range. It does not matter what counts
+    /// without a reward or beyond the range.
     pub fn has_values_of(self, other: Self) -> bool {
         (self.kind, self.range) == (other.kind, other.range)
     }

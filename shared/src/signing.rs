@@ -2,7 +2,7 @@
 //!
 //! An app pins the public keys of the parties that may define its experiments. A server that has a
 //! signature but no secret key can't make up an experiment. A signature covers a domain, its own
-//! expiry and the canonical bytes of one specification, which include the experiment's id and
+//! expiry and the canonical bytes of one specification. These bytes include the experiment's id and
 //! revision:
 //!
 //! ```text
@@ -99,7 +99,7 @@ impl PublicKey {
     /// Checks that the bytes are a public key against which signatures can be verified.
     ///
     /// # Errors
-    /// [`KeyError::Point`] when the bytes are not a point of the curve in its canonical encoding;
+    /// [`KeyError::Point`] when the bytes are not a point of the curve in its canonical encoding.
     /// [`KeyError::Weak`] for a point of small order, under which a signature would be valid for
     /// almost any specification.
     pub fn new(bytes: [u8; 32]) -> Result<Self, KeyError> {
@@ -210,7 +210,7 @@ impl Signature {
     ///
     /// # Errors
     /// [`SignatureError::Invalid`] when the key's holder did not sign this content with this
-    /// expiry; [`SignatureError::Expired`] when the holder did, but `now` is not before the expiry.
+    /// expiry. [`SignatureError::Expired`] when the holder did, but `now` is not before the expiry.
     pub fn verify<T: Signable>(&self, content: &T, now: UnixSeconds) -> Result<(), SignatureError> {
         if !self.fits(content) {
             return Err(SignatureError::Invalid { key: self.key });
@@ -222,13 +222,13 @@ impl Signature {
         }
     }
 
-    /// Whether the key's holder signed `content` with this expiry, even if it has passed.
+    /// Whether the key's holder signed `content` with this expiry, even if the expiry has passed.
     pub fn fits<T: Signable>(&self, content: &T) -> bool {
         self.key.has_signed(&signed_bytes(content, self.expires), &self.bytes)
     }
 }
 
-/// A secret key. It is zeroized on drop, and never printed.
+/// A secret key. It is zeroized on drop and never printed.
 #[cfg(feature = "signing")]
 pub struct SigningKey(ed25519_dalek::SigningKey);
 
@@ -274,7 +274,7 @@ impl SigningKey {
         Signature { key: self.public_key(), expires, bytes }
     }
 
-    /// Signs a message that can't be taken for one of another kind.
+    /// Signs a message that can't be mistaken for a message of another kind.
     pub(crate) fn sign_bytes(&self, message: &[u8]) -> [u8; 64] {
         use ed25519_dalek::Signer as _;
         self.0.sign(message).to_bytes()
@@ -310,7 +310,7 @@ pub enum KeyError {
     Entropy(#[source] getrandom::Error),
 }
 
-/// Reason why a signature is not valid.
+/// The reason why a signature is not valid.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SignatureError {

@@ -81,9 +81,9 @@ pub struct ReleaseTiming {
 }
 
 impl ReleaseTiming {
-    /// No window and no delay: for simulations, whose users react at the time of the choice. Real
-    /// users take longer, and without a delay the time of an upload would reveal when the arm was
-    /// chosen.
+    /// No window and no delay. This is for simulations, whose users react at the time of the
+    /// choice. Real users take longer. Without a delay, the time of an upload would reveal when the
+    /// arm was chosen.
     pub const IMMEDIATE: Self =
         Self { attribution_window_seconds: 0, release_delay_seconds_max: 0 };
 
@@ -99,13 +99,13 @@ impl ReleaseTiming {
 pub struct SpecificationParts {
     /// Name of the experiment.
     pub experiment_id: ExperimentId,
-    /// The revision, 1 and up: each change of the arms or of the enrolment adds 1.
+    /// The revision, from 1 on. Each change of the arms or of the enrolment adds 1.
     pub revision: Revision,
     /// Whether the users are simulated.
     pub simulation: bool,
     /// Privacy loss bound of one report.
     pub epsilon: Epsilon,
-    /// The channel's floor, as claimed; see [`Floor::verify`] and [`KaryChannel::verify`].
+    /// The channel's floor, as claimed: see [`Floor::verify`] and [`KaryChannel::verify`].
     pub floor: u64,
     /// The kind and range of rewards.
     pub rewards: Rewards,
@@ -115,7 +115,8 @@ pub struct SpecificationParts {
     pub arms: Vec<Arm>,
     /// The timing of reports.
     pub timing: ReleaseTiming,
-    /// The reports that a relay shuffles and hands on together. None: reports are not shuffled.
+    /// The number of reports that a relay shuffles and hands on together, or `None` if reports are
+    /// not shuffled.
     pub batch: Option<BatchSize>,
     /// Who takes part, and how long each installation keeps its arm.
     pub participation: Participation,
@@ -195,7 +196,7 @@ impl Specification {
     /// computed from `epsilon`.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// The same as for [`Self::new`].
     pub fn first(
         experiment_id: ExperimentId,
         epsilon: Epsilon,
@@ -231,7 +232,7 @@ impl Specification {
     /// The same experiment, with these segments and metrics.
     ///
     /// # Errors
-    /// [`SpecificationError::Cells`] when there are too many, or metrics that don't fit.
+    /// [`SpecificationError::Cells`] when there are too many, or when metrics don't fit.
     pub fn measuring(&self, measurement: Measurement) -> Result<Self, SpecificationError> {
         Self::new(SpecificationParts { measurement, ..self.parts.clone() })
     }
@@ -239,8 +240,8 @@ impl Specification {
     /// The next revision, with another share of installations enrolled.
     ///
     /// # Errors
-    /// [`SpecificationError::SameEnrolment`] when that share is enrolled already;
-    /// [`SpecificationError::Participation`] for none.
+    /// [`SpecificationError::SameEnrolment`] when that share is enrolled already.
+    /// [`SpecificationError::Participation`] for a share of none.
     pub fn with_enrolment(&self, enrolment: Millionths) -> Result<Self, SpecificationError> {
         let mut parts = self.parts.clone();
         if parts.participation.enrolment == enrolment {
@@ -251,7 +252,7 @@ impl Specification {
         Self::new(parts)
     }
 
-    /// The same experiment, with reports that reach the aggregator in shuffled batches only.
+    /// The same experiment, with reports that reach the aggregator only in shuffled batches.
     ///
     /// # Errors
     /// [`SpecificationError::BatchNeedsBits`] when reports are not bits.
@@ -262,7 +263,7 @@ impl Specification {
     /// The next revision, with one more arm.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// The same as for [`Self::new`].
     pub fn with_arm(&self, arm: Arm) -> Result<Self, SpecificationError> {
         let mut parts = self.parts.clone();
         parts.revision = parts.revision.next();
@@ -273,7 +274,8 @@ impl Specification {
     /// The next revision, with one arm retired.
     ///
     /// # Errors
-    /// [`SpecificationError::UnknownArm`]; [`SpecificationError::AlreadyRetired`];
+    /// [`SpecificationError::UnknownArm`] when there is no such arm.
+    /// [`SpecificationError::AlreadyRetired`] when it is retired already.
     /// [`SpecificationError::NoActiveArm`] when it is the last active arm.
     pub fn without_arm(&self, arm: ArmIndex) -> Result<Self, SpecificationError> {
         let mut parts = self.parts.clone();
@@ -310,7 +312,7 @@ impl Specification {
         &self.parts.experiment_id
     }
 
-    /// The revision, 1 and up: each change of the arms or of the enrolment adds 1.
+    /// The revision, from 1 on. Each change of the arms or of the enrolment adds 1.
     pub fn revision(&self) -> Revision {
         self.parts.revision
     }
@@ -330,7 +332,7 @@ impl Specification {
         self.channel
     }
 
-    /// The least ε that the floor certifies, in nats: rounded up, and never above
+    /// The least ε that the floor certifies, in nats. It is rounded up, and never above
     /// [`Self::epsilon`], against which the floor was checked in integers.
     pub fn certified_epsilon(&self) -> f64 {
         self.channel.certified_epsilon().min(self.parts.epsilon.get())
@@ -371,13 +373,14 @@ impl Specification {
         self.parts.timing
     }
 
-    /// The reports that a relay shuffles and hands on together. None: reports are not shuffled.
+    /// The number of reports that a relay shuffles and hands on together, or `None` if reports are
+    /// not shuffled.
     pub fn batch(&self) -> Option<BatchSize> {
         self.parts.batch
     }
 
-    /// Whether what a device sends later may tell which policy it took: its arm is kept, or its reports are
-    /// shuffled in a batch that others fill.
+    /// Whether what a device sends later may tell which policy it took. That is so if the device
+    /// keeps its arm, or if its reports are shuffled in a batch that others fill.
     pub fn may_tell_policy(&self) -> bool {
         self.participation().sticky.is_some() || self.batch().is_some()
     }
@@ -392,7 +395,7 @@ impl Specification {
         &self.parts.measurement
     }
 
-    /// The private context that arms are chosen by. None: they are not.
+    /// The private context by which arms are chosen, or `None` if there is none.
     pub fn private_context(&self) -> Option<&PrivateContext> {
         self.parts.measurement.context.as_ref()
     }
@@ -402,7 +405,7 @@ impl Specification {
         self.parts.measurement.cells(self.parts.arms.len())
     }
 
-    /// The metric with a number from 1 up; `None` for 0, which stands for the rewards.
+    /// The metric with a number from 1 up, or `None` for 0, which stands for the rewards.
     pub fn metric(&self, metric: usize) -> Option<&Metric> {
         self.parts.measurement.metrics.get(metric.checked_sub(1)?)
     }

@@ -1,15 +1,14 @@
 //! The encoding of all state that Bandana writes to its own disk.
 //!
-//! bincode is unmaintained (RUSTSEC-2025-0141), so only this module uses it, and no byte from the
-//! network ever reaches it. The payload is preceded by a magic number, a format version and a
-//! checksum:
+//! bincode is unmaintained (RUSTSEC-2025-0141). So only this module uses it, and no byte from the
+//! network ever reaches it. A magic number, a format version and a checksum precede the payload:
 //!
 //! ```text
 //! magic (4 bytes) | version (2, little endian) | CRC-32 of the rest (4) | payload
 //! ```
 //!
-//! The checksum covers magic, version and payload. It detects damage, not tampering: whoever can
-//! write the file can compute the checksum.
+//! The checksum covers magic, version and payload. It detects damage, not tampering, because
+//! whoever can write the file can compute the checksum.
 //!
 //! A type whose format changes gets the next version, and reads the earlier formats in
 //! [`Stored::from_older`]. Golden bytes of every version that was ever written stay in its tests.
@@ -31,8 +30,8 @@ pub trait Stored: Serialize + DeserializeOwned {
     /// Version of the format that [`to_bytes`] writes.
     const VERSION: u16;
 
-    /// Reads the format of an older version of the program; `None` for a version that is no longer
-    /// read. By default that is every older version.
+    /// Reads the format of an older version of the program. Returns `None` for a version that is no
+    /// longer read. By default that is every older version.
     ///
     /// ```
     /// use bandana_shared::stored::{Older, Stored, StoredError};
@@ -116,8 +115,8 @@ pub fn to_bytes<T: Stored>(state: &T) -> Result<Vec<u8>, StoredError> {
 /// [`Stored::from_older`] reads.
 ///
 /// # Errors
-/// [`StoredError`], which distinguishes damage, another kind of state, and a version that is not
-/// read.
+/// [`StoredError`], which distinguishes damage, another kind of state, and a version that this
+/// program does not read.
 pub fn from_bytes<T: Stored>(bytes: &[u8]) -> Result<T, StoredError> {
     let Some((&[a, b, c, d, v0, v1, s0, s1, s2, s3], payload)) =
         bytes.split_first_chunk::<HEADER>()

@@ -40,14 +40,13 @@ impl PackedReports {
     /// Sorts and packs reports. Their order within an arm is kept.
     ///
     /// # Errors
-    /// [`UploadError::ReportCount`] for none, and for more than
-    /// [`REPORTS_PER_UPLOAD_MAX`].
+    /// [`UploadError::ReportCount`] for no reports, and for more than [`REPORTS_PER_UPLOAD_MAX`].
     pub fn pack(reports: Vec<(ArmIndex, bool)>) -> Result<Self, UploadError> {
         let reports = reports.into_iter().map(|(arm, bit)| (arm, Symbol::from(bit)));
         Self::pack_symbols(reports.collect(), Alphabet::BITS)
     }
 
-    /// [`Self::pack`] for reports of these symbols.
+    /// Like [`Self::pack`], for reports of these symbols.
     ///
     /// # Errors
     /// As [`Self::pack`], and [`UploadError::UnknownSymbol`].
@@ -82,7 +81,7 @@ impl PackedReports {
         Self::symbols_from_packed(runs, bits, Alphabet::BITS)
     }
 
-    /// [`Self::from_packed`] for reports of these symbols.
+    /// Like [`Self::from_packed`], for reports of these symbols.
     ///
     /// # Errors
     /// [`UploadError`] for the first rule that is broken.
@@ -129,7 +128,7 @@ impl PackedReports {
         self.runs.iter().map(|&(_, count)| count as usize).sum()
     }
 
-    /// Always false: an upload carries at least one report.
+    /// Always false, since an upload carries at least one report.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -227,11 +226,11 @@ fn check_count(reports: u64) -> Result<(), UploadError> {
     }
 }
 
-/// An upload: reports, the specification that they were made under, and the name under which they
-/// count once.
+/// An upload. It has reports, the specification under which they were made, and the name under
+/// which they count once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upload {
-    /// Random; unique together with the day.
+    /// A random id. It is unique together with the day.
     pub id: UploadId,
     /// The specification under which the reports were made.
     pub digest: Digest,
