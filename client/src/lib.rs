@@ -1,12 +1,11 @@
-//! The device's side of Bandana: an arm comes out, a reward goes in, and one random bit
-//! about the reward leaves.
+//! The device's side of Bandana. An arm comes out, a reward goes in, and one random bit about the
+//! reward leaves.
 //!
 //! # Privacy in one screen
 //!
-//! Whether, when and for which arm an assignment reports is settled when its arm is drawn. The
-//! reward changes only the odds of one bit. The bit is drawn once, on the device, by an ε-locally
-//! differentially private mechanism. Its privacy cost is on the device's disk before the bit can
-//! leave.
+//! Whether, when and for which arm an assignment reports is fixed when its arm is drawn. The reward
+//! changes only the odds of one bit. The device draws the bit once, by an ε-locally differentially
+//! private mechanism. Its privacy cost is on the device's disk before the bit can leave.
 //!
 //! | | protected | against whom, how much |
 //! |---|---|---|
@@ -25,8 +24,8 @@
 //! | an installation that is made anew, or restored from a backup | no | it has forgotten what it spent; keep the directory out of backups |
 //! | an installation whose host has the storage, and loses it | no | the same, and the client can't notice; browsers delete what a page stores, so give a small lifetime budget |
 //!
-//! The guarantee is stated for ideal randomness. The source is the operating system's,
-//! and its failure is an error, never weaker noise.
+//! The guarantee is stated for ideal randomness. The randomness comes from the operating system. If
+//! that fails, there is an error, and never weaker noise.
 //!
 //! # Five minutes to embed
 //!
@@ -61,20 +60,22 @@
 //! # }
 //! ```
 //!
-//! `https` needs the feature `tls`. A host that talks to the aggregator by other means
-//! takes `host_transport()` and carries out [`Tasks`]; with the feature `messages` these are bytes to
-//! post, and it tells the answers.
+//! `https` needs the feature `tls`. A host that talks to the aggregator by other means takes
+//! `host_transport()` and carries out [`Tasks`]. With the feature `messages`, the tasks are bytes
+//! to post, and the host tells the client the answers.
 //!
-//! When no arm comes, [`Bandana::status`] names the last refusal and the last error, with what to do
-//! about each. With the feature `log` fetches, refusals and uploads are told to the app's logger of
-//! the crate `log`, target `bandana`: never a reward, an arm, or what a report says.
+//! When no arm comes, [`Bandana::status`] names the last refusal and the last error, and what to do
+//! about each. With the feature `log`, the client tells fetches, refusals and uploads to the app's
+//! logger of the crate `log`, target `bandana`. It never tells a reward, an arm, or what a report
+//! says.
 //!
 //! # The life of an assignment
 //!
-//! 1. [`Experiment::choose`] gives the assignment whose attribution window lasts. Without one it draws
-//!    an arm by the policy last received, offline too, debits the budget and draws the release time:
-//!    the end of the experiment's attribution window plus a random delay. If the budget has no room, the arm is drawn all the same, and that assignment
-//!    never reports ([`Assignment::unreported`]).
+//! 1. [`Experiment::choose`] gives the assignment whose attribution window lasts. Without one, it
+//!    draws an arm by the policy last received, offline too. It debits the budget and draws the
+//!    release time: the end of the experiment's attribution window plus a random delay. If the budget
+//!    has no room, the arm is drawn all the same, and that assignment never reports
+//!    ([`Assignment::unreported`]).
 //! 2. Off the caller's thread, the assignment is written to the state, where it survives the end of
 //!    the process.
 //! 3. [`Assignment::reward`] adds rewards while the window lasts. Of categorical rewards the last
@@ -87,13 +88,15 @@
 //!    would survive a power cut, it leaves, over a connection of its own. Every retry has the same
 //!    bytes, after a random wait. The order of uploads is random.
 //!
-//! No event makes steps 4 and 5 depend on the reward in any other way: neither dropping the
-//! [`Assignment`], rewarding it twice or never, killing the process, losing the network, nor
-//! setting the clock. [`Bandana::assignment`] finds an open assignment again after a restart.
+//! Steps 4 and 5 do not depend on the reward in any other way, whatever happens. That includes
+//! dropping the [`Assignment`], rewarding it twice or never, killing the process, losing the
+//! network, and setting the clock. [`Bandana::assignment`] finds an open assignment again after a
+//! restart.
 //!
 //! # What is stored where
 //!
-//! In the directory that the app gives, in files that on Unix only their owner can read:
+//! The client stores these files in the directory that the app gives. On Unix, only their owner can
+//! read them.
 //!
 //! | file | holds | when it is lost or damaged |
 //! |---|---|---|
@@ -104,8 +107,8 @@
 //! | `opted-out` | the opt-out, by its existence | the opt-out in `state` stands |
 //! | `lock`, `installed`, `CACHEDIR.TAG` | nothing | |
 //!
-//! Raw rewards of *trusted* experiments, whose users disclose them, never enter these files. An
-//! app that keeps them on the disk gives them a directory of their own: see
+//! Raw rewards of *trusted* experiments, whose users disclose them, never enter these files. An app
+//! that keeps such rewards on the disk gives them a directory of their own: see
 //! `trusted::Disclosures`.
 //!
 //! Both `ledger` and `state` hold the number of the last write. A crash can leave these numbers one
@@ -117,35 +120,39 @@
 //!
 //! # Who is trusted
 //!
-//! The app and its device. Not the server: the client refuses an experiment with a larger ε, other
-//! rewards, a floor that does not keep its ε, a change that no revision may make, without the
-//! signatures that the app pins ([`Signers`]), or whose reports are not shuffled as the app demands
-//! ([`Shuffled`]); see [`Refusal`]. The server can stop a device from learning, and can give it a
-//! policy of its own. It can't make the device reveal more.
+//! You trust the app and its device. You need not trust the server. The client refuses an
+//! experiment with a larger ε, other rewards, or a floor that does not keep its ε. It refuses a
+//! change that no revision may make. It refuses an experiment without the signatures that the app
+//! pins ([`Signers`]), and one whose reports are not shuffled as the app demands ([`Shuffled`]).
+//! See [`Refusal`]. The server can stop a device from learning, and can give it a policy of its
+//! own. It can't make the device reveal more.
 //!
-//! Without pinned signatures, the first server to answer chooses the specification: from then on
+//! Without pinned signatures, the first server to answer chooses the specification. From then on,
 //! the client refuses every specification that is not a later revision of it, also from the honest
-//! server. An impostor that named the honest server's store (its id is public) costs the reports
-//! until the first of them arrives: that store does not know the specification, and the client
-//! forgets it. The debits stay, and so does that the experiment was reported. An impostor that named a store of its own, or none, is not detected: the client keeps the
-//! specification, and sends each report for 60 days before dropping it. Pin signatures where
-//! answers may be forged, or use `https`.
+//! server.
 //!
-//! Nor the network: the client checks every answer, and sends nothing that is not private. A thief
-//! of the device sees what is stored.
+//! An impostor may have named the honest server's store, whose id is public. That costs the reports
+//! until the first of them arrives. Then the store says that it does not know the specification,
+//! and the client forgets the specification. The debits stay, and the client still knows that the
+//! experiment was reported. An impostor that named a store of its own, or none, is not detected.
+//! The client then keeps the specification, and sends each report for 60 days before dropping it.
+//! Pin signatures where answers may be forged, or use `https`.
+//!
+//! You need not trust the network either. The client checks every answer, and sends nothing that is
+//! not private. A thief of the device sees what is stored.
 //!
 //! # Questions
 //!
 //! *Why does `choose` return no error?* Product code can't handle one. It shows a default, and
 //! [`Bandana::status`] has the reason.
 //!
-//! *Why can an arm come without a report?* The budget of the installation is shared by all
-//! experiments. An arm without a report is still better than none.
+//! *Why can an arm come without a report?* All experiments share the budget of the installation. An
+//! arm without a report is still better than none.
 //!
-//! *The clock was set ahead and back again.* No window of the budget follows it: a report counts in
-//! every window until it has arrived and the server has told its day since. While the clock agrees
-//! neither with the server's day nor with the time that has passed since that was heard, arms come
-//! without reports.
+//! *The clock was set ahead and back again.* No window of the budget follows it. A report counts in
+//! every window until it has arrived and the server has told its day after that. While the clock
+//! agrees neither with the server's day nor with the time that has passed since the server told it,
+//! arms come without reports.
 //!
 //! *The network changed, or the app was in the background?* Call [`Bandana::wake`]. The client has no
 //! connection between calls and no timer but the one of the next due time.
@@ -165,14 +172,14 @@
 //!
 //! All of them run, except two that need a server: the one above and that of
 //! `grpc::Transport::fetch`. The examples of `trusted` bring a server, in
-//! `src/trusted/example.txt`, with one experiment, "headlines", which recommends arm 1 of 2 and
-//! counts every disclosure. The app of the other examples takes part in one experiment,
-//! "button-colour", with two arms, ε = 1, an attribution window of ten minutes and a release delay
-//! of up to an hour. Hidden lines make `bandana`, `tasks` and a `clock` that the example moves, or
-//! a `client` and the `id` of the experiment, which already hold its policy. `acceptance()`,
-//! `budget()` and `specification()` belong to the experiment. `now()` is the time at which the
-//! clock starts, `answer(now)` is a server's answer, and `serve` answers every fetch and counts the
-//! uploads. All of this is in `src/example.txt`.
+//! `src/trusted/example.txt`. It has one experiment, "headlines", recommends arm 1 of 2 and counts
+//! every disclosure. The app of the other examples takes part in one experiment, "button-colour".
+//! It has two arms, ε = 1, an attribution window of ten minutes and a release delay of up to an
+//! hour. Hidden lines make `bandana`, `tasks` and a `clock` that the example moves, or a `client`
+//! and the `id` of the experiment. `bandana` and `client` already hold the experiment's policy.
+//! `acceptance()`, `budget()` and `specification()` belong to the experiment. `now()` is the time
+//! at which the clock starts, `answer(now)` is a server's answer, and `serve` answers every fetch
+//! and counts the uploads. All of this is in `src/example.txt`.
 //!
 //! # Features
 //!
