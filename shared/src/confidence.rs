@@ -1,12 +1,12 @@
 //! Anytime-valid confidence sequences.
 //!
 //! A learner decides how often an arm is played, and people look at the figures at any time. An
-//! interval for a fixed sample size is not valid then. A confidence sequence is: with probability
-//! at least 1 - α it covers at every number of reports at once.
+//! interval for a fixed sample size is not valid then. A confidence sequence is valid: with
+//! probability at least 1 - α it covers the mean at every number of reports at once.
 //!
-//! It covers the mean of the private means of *the reports received*. Users may differ and drift.
-//! The only assumption is that each bit, given all earlier bits, is 1 with some probability. Valid
-//! for undiscounted tallies only.
+//! The sequence covers the mean of the private means of *the reports received*. Users may differ
+//! and drift. The only assumption is that each bit, given all earlier bits, is 1 with some
+//! probability. It is valid for undiscounted tallies only.
 
 mod atoms;
 mod contrast;
@@ -74,8 +74,8 @@ impl NormalMixture {
         Self { alpha, rho }
     }
 
-    /// The interval for the mean of the private means. Without reports it is
-    /// unbounded; it is not cut to [0, 1].
+    /// The interval for the mean of the private means. It is unbounded without reports, and it is
+    /// not cut to [0, 1].
     pub fn private_mean(&self, tally: Tally) -> Interval {
         tally.private_mean().map_or(Interval::UNBOUNDED, |mean| {
             let radius = self.radius(tally.reports() as f64);
@@ -89,8 +89,8 @@ impl NormalMixture {
         (v * libm::log(v / (self.rho * self.alpha * self.alpha))).sqrt() / n
     }
 
-    /// The interval for the mean of g(r) among the reports. Unbounded without
-    /// reports; not cut to [0, 1].
+    /// The interval for the mean of g(r) among the reports. It is unbounded without reports, and it
+    /// is not cut to [0, 1].
     pub fn mean(&self, floor: Floor, tally: Tally) -> Interval {
         self.private_mean(tally).debiased(floor)
     }
@@ -103,9 +103,10 @@ impl NormalMixture {
         }
     }
 
-    /// The interval for the share of a symbol among the true symbols of the reports. The event that
-    /// a report has the symbol is a bit with mean `t/2^64` plus `1 - k t/2^64` times that share.
-    /// Valid for each symbol separately; unbounded without reports, not cut to [0, 1].
+    /// The interval for the share of a symbol among the true symbols of the reports. Whether a
+    /// report has the symbol is a bit with mean `t/2^64` plus `1 - k t/2^64` times that share. The
+    /// interval is valid for each symbol separately. It is unbounded without reports, and not cut
+    /// to [0, 1].
     pub fn frequency(&self, channel: KaryChannel, tally: &Tally, symbol: Symbol) -> Interval {
         self.around(channel.frequency(tally, symbol), channel, tally)
     }

@@ -6,21 +6,24 @@ use crate::alphabet::Alphabet;
 use crate::interval::{ErrorLevel, Interval};
 use crate::tally::Tally;
 
-/// The arm whose mean exceeds that of every rival, if that is certain enough. This stopping rule is
-/// wrong with probability at most α, at whatever time and however often it is evaluated.
+/// Returns the arm whose mean exceeds that of every rival, once that is certain enough. This
+/// stopping rule is wrong with probability at most α, at whatever time and however often you
+/// evaluate it.
 ///
-/// `tallies` are the tallies of bits of the arms to compare, all present from the start, of users among
-/// whom arms were always drawn alike. `None`: no verdict yet. [`Comparison`] is for all others.
+/// `tallies` are the tallies of bits of the arms to compare. All arms were present from the start,
+/// and arms were always drawn alike for all users. For all other cases use [`Comparison`]. `None`:
+/// no verdict yet.
 ///
-/// A false verdict names an arm *i* that some arm *j* equals or exceeds, and must pass the test of
-/// that pair. These pairs can change as users drift, so each pair is tested at its part of α. The
-/// martingale of a pair is the same for both of its orders.
+/// A verdict is false if it names an arm *i* although some arm *j* has the same mean or a larger
+/// one. Such a verdict must pass the test of the pair of *i* and *j*. These pairs can change as
+/// users drift, so each pair is tested at its part of α. The martingale of a pair is the same for
+/// both of its orders.
 pub fn best_arm(tallies: &[Tally], alpha: ErrorLevel) -> Option<usize> {
     best_active_arm(tallies, &vec![true; tallies.len()], tallies.len(), alpha)
 }
 
-/// [`best_arm`] among the arms that are `active`, one flag for each tally. The first `initial` arms
-/// were present from the start; the others have been added since.
+/// Like [`best_arm`], among the arms that are `active`, with one flag for each tally. The first
+/// `initial` arms were present from the start. The others have been added since.
 pub fn best_active_arm(
     tallies: &[Tally],
     active: &[bool],
@@ -33,16 +36,16 @@ pub fn best_active_arm(
 
 /// The comparison of the arms of an experiment.
 ///
-/// The mean of an arm is that over all users, whatever traffic the arm got: over the strata, each by
-/// its share of all assignments. A difference of two arms is one within strata. Strata where only one
-/// of two arms was ever played say nothing about the pair.
+/// The mean of an arm is that over all users, whatever traffic the arm got. It is taken over the
+/// strata, each with its share of all assignments. A difference of two arms is one within strata. A
+/// stratum where only one of two arms was ever played says nothing about the pair.
 ///
-/// The part of α of a pair is fixed before its first report and stays, so a verdict holds whichever
-/// arms are retired or added, and whenever: no test starts again. Three quarters are divided
-/// equally among the pairs of the first arms, and the rest is for added arms. That takes 2% to 5%
-/// more reports than without the possibility of adding arms. Parts that do not depend on `initial`
-/// would take 20% or more. With probability at least 1 - α the intervals of all pairs hold, at whatever
-/// times and whichever pairs are looked at.
+/// The part of α of a pair is fixed before the pair's first report, and stays. So a verdict holds
+/// whichever arms are retired or added, and whenever: no test starts again. Three quarters of α are
+/// divided equally among the pairs of the first arms. The rest is for added arms. That takes 2% to
+/// 5% more reports than without the possibility of adding arms. Parts that do not depend on
+/// `initial` would take 20% or more. With probability at least 1 - α the intervals of all pairs
+/// hold, at whatever times and whichever pairs you look at.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison<'a> {
     /// The users, and the reports on each arm.
@@ -53,9 +56,9 @@ pub struct Comparison<'a> {
     pub initial: usize,
     /// The error level of all comparisons together.
     pub alpha: ErrorLevel,
-    /// What each arm costs, on the scale of 0..=1 of what is reported, before it is debiased; arms beyond
-    /// the end cost nothing. Arms are compared by their means less this. It is known, so bounds hold as
-    /// without it.
+    /// What each arm costs, on the scale of 0..=1 of what is reported, before it is debiased. Arms
+    /// beyond the end cost nothing. Arms are compared by their means less these costs. The costs
+    /// are known, so bounds hold as without them.
     pub costs: &'a [f64],
 }
 
@@ -75,7 +78,7 @@ pub struct Mean {
 pub struct Lead {
     /// The arm that leads.
     pub leader: usize,
-    /// Of the others, the one whose distance from it has the lowest bound.
+    /// The other arm whose distance from the leader has the lowest bound.
     pub rival: usize,
     /// The difference of the two means, each scaled to 0..=1, before it is debiased.
     pub difference: f64,
@@ -104,7 +107,7 @@ pub struct Difference {
     pub coverage: f64,
 }
 
-/// The mean of an arm over all users, with an interval of this level; `None` without reports.
+/// The mean of an arm over all users, with an interval of this level, or `None` without reports.
 pub fn mean_over_all(strata: &Strata, arm: usize, alpha: ErrorLevel) -> Option<Mean> {
     let blocks = strata.blocks(arm, None);
     if blocks.parts.is_empty() {
@@ -216,7 +219,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// The best of the active arms; `None`: no verdict yet.
+    /// The best of the active arms, or `None` if there is no verdict yet.
     pub fn best(&self) -> Option<usize> {
         let mut contenders = self.contenders();
         if let (Some(only), None) = (contenders.next(), contenders.next()) {
@@ -233,7 +236,7 @@ impl Comparison<'_> {
         is_certain(&blocks.parts, self.needed(leader, rival), least)
     }
 
-    /// The lead among the active arms. `None` unless two of them can be compared.
+    /// The lead among the active arms, or `None` unless two of them can be compared.
     ///
     /// [`Self::best`] has a verdict exactly when the interval is above 0 and every active arm can be
     /// compared with the leader.
@@ -261,8 +264,9 @@ impl Comparison<'_> {
     /// are users who tell of both. `zero` is the scaled mean that stands for a mean of 0, for
     /// differences as a share; `None`: there are to be none.
     ///
-    /// With probability at least 1 - α those of all pairs hold, at whatever times and with whichever
-    /// arm as the control, also one that is chosen after a look at the reports.
+    /// With probability at least 1 - α the intervals of all pairs hold. That is so at whatever
+    /// times, and with whichever arm as the control, also one that you choose after a look at the
+    /// reports.
     pub fn differences_from(&self, control: usize, zero: Option<f64>) -> Vec<Difference> {
         let against = |arm: usize| {
             let pair = self.pair(arm, control)?;
