@@ -1,8 +1,8 @@
 //! Bounds on regret from the literature, as functions.
 //!
-//! They hold asymptotically, or up to constants that are not explicit. So they serve for plots
-//! beside measured curves, and a run can't violate one: at horizons up to `10^6`, Thompson sampling
-//! stays well *below* the lower bound.
+//! The bounds hold asymptotically, or up to constants that are not explicit. So they serve for
+//! plots beside measured curves, and a run can't violate one. At horizons up to `10^6`, Thompson
+//! sampling stays well *below* the lower bound.
 
 use bandana_shared::channel::Floor;
 
@@ -21,8 +21,8 @@ pub struct BoundArm {
 /// these private bits: the sum of `gap / kl(q, q*)` over all arms that are not best (Lai and
 /// Robbins 1985; for such channels Gajane, Urvoy and Kaufmann 2018, arXiv 1708.05033, theorem 1).
 ///
-/// Infinite where a worse arm has the same private mean as the best one, or a larger
-/// one: there regret is linear.
+/// The factor is infinite where a worse arm has the same private mean as the best one, or a larger
+/// one. There regret is linear.
 ///
 /// ```
 /// use bandana_learners::bounds::{BoundArm, lower_bound};

@@ -19,7 +19,7 @@ const REPORTS_PER_POLICY_MIN: u64 = 100;
 /// The configuration of an experiment's learner, beside its specification.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearnerConfig {
-    /// The learner. Of an experiment with batches, its weights are rounded to few different ones.
+    /// The learner. In an experiment with batches, its weights are rounded to few different ones.
     pub learner: Learner,
     /// Minimum share of the traffic for every arm in play.
     pub floor_weight: f64,

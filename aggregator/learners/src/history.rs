@@ -1,7 +1,7 @@
 //! The history of an experiment: the tallies of its cells by day and revision.
 //!
-//! Verdicts compare arms among users of the same segment, day and revision, since the traffic of arms
-//! differs between them, and so do users.
+//! Verdicts compare arms among users of the same segment, day and revision. The traffic of arms
+//! differs between these groups, and so do the users.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -8,8 +8,8 @@ use super::divergence::upper;
 use super::input::Evidence;
 use super::posterior::Posterior;
 
-/// UCB1 of Auer, Cesa-Bianchi and Fischer, "Finite-time Analysis of the Multiarmed
-/// Bandit Problem" (2002), figure 1: `mean + sqrt(2 ln t / n)`.
+/// UCB1 of Auer, Cesa-Bianchi and Fischer, "Finite-time Analysis of the Multiarmed Bandit Problem"
+/// (2002), figure 1: `mean + sqrt(2 ln t / n)`.
 ///
 /// On private bits it is LDP-UCB-B of Ren, Zhou, Liu and Shroff (2020, arXiv
 /// 2007.03121). Their index is the debiased mean plus `(e^ε + 1)/(e^ε - 1) sqrt(2

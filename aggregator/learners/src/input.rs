@@ -7,7 +7,7 @@ use bandana_shared::tally::Tally;
 
 /// The evidence on one arm: private bits by their value, and pending selections.
 ///
-/// Counts are real numbers: those of a discounted tally are fractional, and pending selections are
+/// Counts are real numbers. Those of a discounted tally are fractional, and pending selections are
 /// often estimated. A report of more than two symbols counts partly as a one and partly as a zero,
 /// by the position of its symbol between the first and the last. Such evidence also has a variance.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -119,12 +119,12 @@ impl Evidence {
         self.reports() + self.pending
     }
 
-    /// Share of ones; `None` without reports.
+    /// Share of ones, or `None` without reports.
     pub fn mean(self) -> Option<f64> {
         (self.reports() > 0.0).then(|| self.ones / self.reports())
     }
 
-    /// The variance of a report, estimated with an upward bias; `None` for bits.
+    /// The variance of a report, estimated with an upward bias, or `None` for bits.
     pub fn variance(self) -> Option<f64> {
         let squares = self.squares? + VARIANCE_BEFORE * REPORTS_BEFORE;
         Some(squares / (self.reports() + REPORTS_BEFORE))
@@ -135,9 +135,9 @@ impl Evidence {
         self.squares.filter(|_| self.reports() > 0.0).map(|squares| squares / self.reports())
     }
 
-    /// The equivalent number of bits, with the same mean and as much information about it: with n
-    /// reports of variance v, n m (1 - m)/v, and never fewer than n. For learners that use bits
-    /// only.
+    /// The equivalent number of bits, with the same mean and as much information about it. With n
+    /// reports of variance v it is n m (1 - m)/v, and never fewer than n. It is for learners that
+    /// use bits only.
     #[must_use]
     pub fn as_bits(self) -> Self {
         let Some(variance) = self.variance() else { return self };
@@ -193,7 +193,7 @@ pub struct LearnerInput {
     pub floor_weight: f64,
     /// Number of selections that the policy will serve.
     pub ahead: f64,
-    /// For each arm, whether it is in its burn-in. Empty: none is.
+    /// For each arm, whether it is in its burn-in. If empty, no arm is.
     pub burning_in: Vec<bool>,
     /// Share of the traffic that is spread evenly over the arms in play.
     pub holdout_share: f64,

@@ -1,7 +1,7 @@
 //! Learners: rules that compute weights over the arms from the evidence.
 //!
-//! A learner is a pure function of a [`LearnerInput`]. It reads no clock and draws no randomness,
-//! so equal inputs give equal weights on every machine. The randomness of a choice is drawn where
+//! A learner is a pure function of a [`LearnerInput`]. It reads no clock and draws no randomness.
+//! So equal inputs give equal weights on every machine. The randomness of a choice is drawn where
 //! the choice is made.
 //!
 //! All arms of an experiment share one channel with an increasing curve, which keeps their order.
@@ -12,7 +12,7 @@
 //!
 //! A policy serves many choices, until reports lead to a new policy and devices have received it.
 //! Rules that give all traffic to the arm with the largest index perform badly under this delay.
-//! [`Learner`] has one such rule; the others are functions in [`indices`], for simulations with one
+//! [`Learner`] has one such rule. The others are functions in [`indices`], for simulations with one
 //! choice at a time.
 //!
 //! # A learner, simulated
@@ -108,33 +108,31 @@ pub use truncated_sampler::TruncatedSampler;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Learner {
-    /// Thompson sampling (LDP-TS of Jiang, Zhao and Li, "Thompson Sampling under
-    /// Bernoulli Rewards with Local Differential Privacy", 2023, arXiv
-    /// 2307.00863): the weight of an arm is the posterior probability that its
-    /// private mean is the largest, each mean with the posterior
+    /// Thompson sampling (LDP-TS of Jiang, Zhao and Li, "Thompson Sampling under Bernoulli Rewards
+    /// with Local Differential Privacy", 2023, arXiv 2307.00863). The weight of an arm is the
+    /// posterior probability that its private mean is the largest. Each mean has the posterior
     /// Beta(1 + ones, 1 + zeros).
     ///
-    /// This implementation computes that probability, to within `1e-6`, whereas the paper draws one
+    /// This implementation computes that probability to within `1e-6`, whereas the paper draws one
     /// sample per step. Reports with more than two symbols count as the number of bits with equal
     /// information: [`Evidence::as_bits`].
     ///
     /// The default.
     #[default]
     LdpTs,
-    /// Upper confidence bounds (LDP-UCB-B of Ren, Zhou, Liu and Shroff,
-    /// "Multi-Armed Bandits with Local Differential Privacy", 2020,
-    /// arXiv 2007.03121): arms without reports come first; then the arm with the
-    /// largest `p + sqrt(2 ln t / n)` has all the weight, where p is its private
-    /// mean, n its reports and t the reports of all active arms. Arms that come
-    /// first together share equally.
+    /// Upper confidence bounds (LDP-UCB-B of Ren, Zhou, Liu and Shroff, "Multi-Armed Bandits with
+    /// Local Differential Privacy", 2020, arXiv 2007.03121). Arms without reports come first. Then
+    /// the arm with the largest `p + sqrt(2 ln t / n)` has all the weight. Here p is its private
+    /// mean, n its reports and t the reports of all active arms. Arms that come first together
+    /// share equally.
     ///
     /// The paper's index is the debiased mean plus `(e^ε + 1)/(e^ε - 1) sqrt(2 ln t / n)`. For the
-    /// linear curve that is an increasing linear function of the index used here, the same for all
-    /// arms, so both put the arms in the same order.
+    /// linear curve, that is an increasing linear function of the index used here. The function is
+    /// the same for all arms, so both indices put the arms in the same order.
     LdpUcb,
-    /// Thompson sampling from the exact posterior: a private mean lies between `t0/2^64` and `1 -
-    /// t0/2^64`, t0 the channel's floor, so a uniform prior on the mean of g(reward) gives the
-    /// posterior of [`Self::LdpTs`], truncated to that range.
+    /// Thompson sampling from the exact posterior. A private mean lies between `t0/2^64` and `1 -
+    /// t0/2^64`, where t0 is the channel's floor. So a uniform prior on the mean of g(reward) gives
+    /// the posterior of [`Self::LdpTs`], truncated to that range.
     ///
     /// For a linear curve this is the exact Bayesian posterior. It differs little from LDP-TS.
     TruncatedTs,
@@ -172,8 +170,8 @@ pub enum Learner {
     /// halves. Two arms always get the same. The weights are exact to within `1e-6`, with the
     /// conditional probabilities of arms far behind as precise as those of others.
     TopTwo,
-    /// The same share for every arm in play: for comparing arms with equal certainty, and
-    /// for categories, whose arms have no order.
+    /// The same share for every arm in play. It is for comparing arms with equal certainty, and for
+    /// categories, whose arms have no order.
     Uniform,
 }
 
@@ -204,13 +202,13 @@ impl Learner {
     ///
     /// An arm that is not active weighs exactly 0 and does not influence the others. Every active
     /// arm has at least the input's `floor_weight`, up to the rounding of [`Weights`], which is
-    /// less than `2^-32`. The floor weight lies between 0 and 1 divided by the number of active
-    /// arms, both included. [`guardrails`] describes further limits, and their order.
+    /// less than `2^-32`. The floor weight is at least 0 and at most 1 divided by the number of
+    /// active arms. [`guardrails`] describes further limits, and their order.
     ///
     /// # Errors
-    /// [`LearnerError::Policy`] without arms or with more than 1,024, [`LearnerError::Lengths`]
-    /// when the numbers of flags and arms differ, [`LearnerError::NoActiveArm`],
-    /// [`LearnerError::FloorWeight`] for a floor weight out of its range and
+    /// [`LearnerError::Policy`] without arms or with more than 1,024. [`LearnerError::Lengths`]
+    /// when the numbers of flags and arms differ. [`LearnerError::NoActiveArm`] when no arm is
+    /// active. [`LearnerError::FloorWeight`] for a floor weight out of its range.
     /// [`LearnerError::Guardrails`] for a holdout share out of its range.
     pub fn weights(self, input: &LearnerInput) -> Result<Weights, LearnerError> {
         let LearnerInput { arms, active, floor_weight, holdout_share, .. } = input;
@@ -269,7 +267,7 @@ impl Learner {
 }
 
 impl Learner {
-    /// The learner of a wire message; `None` if unknown.
+    /// The learner of a wire message, or `None` if it is unknown.
     pub fn from_wire(learner: v1::Learner) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.to_wire() == learner)
     }

@@ -1,11 +1,11 @@
 //! The estimate of pending reports.
 //!
-//! A device reports an assignment only after the attribution window and a random delay, so a policy
+//! A device reports an assignment only after the attribution window and a random delay. So a policy
 //! is made while the reports of earlier choices are pending. Selections drawn by a server are
-//! counted; those drawn by devices are unobserved. Their number follows from Little's law: pending
-//! reports equal the arrival rate times the mean delay. The policies give their distribution over
-//! the arms. Policies change within the delay, so those in force when the selections were made
-//! count, not the newest one.
+//! counted. Those drawn by devices are unobserved, and their number follows from Little's law:
+//! pending reports equal the arrival rate times the mean delay. The policies give their
+//! distribution over the arms. Policies change within the delay, so those in force when the
+//! selections were made count, not the newest one.
 //!
 //! The estimate assumes that traffic is constant within the delay, and that devices receive a
 //! policy at once. Both hold approximately. The learner explores less while selections are pending,
@@ -92,8 +92,8 @@ impl PendingEstimator {
         }
     }
 
-    /// Estimates the pending selections of each arm: the arrivals in one lag, distributed by the
-    /// policies of the last lag, or the number of known selections if that is larger.
+    /// Estimates the pending selections of each arm. It takes the arrivals in one lag, distributed
+    /// by the policies of the last lag, or the number of known selections if that is larger.
     ///
     /// ```
     /// use std::time::Duration;

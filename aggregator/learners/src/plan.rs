@@ -10,8 +10,8 @@ use thiserror::Error;
 
 use super::bounds::{BoundArm, lower_bound};
 
-/// An experiment to plan: one arm is better than all others by a gap, and the others are equal,
-/// which is the hardest case for that gap.
+/// An experiment to plan. One arm is better than all others by a gap, and the others are equal.
+/// That is the hardest case for that gap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     arms: usize,
@@ -19,14 +19,16 @@ pub struct Plan {
     gap: f64,
     alpha: ErrorLevel,
     rival_share: f64,
-    /// The mean reward of the rivals; `None`: so that the private means lie around 1/2.
+    /// The mean reward of the rivals, or `None` for one with which the private means lie around
+    /// 1/2.
     rate: Option<f64>,
 }
 
 /// The forecast for a plan.
 ///
-/// Users are counted as if the traffic were shared as planned from the first one on. A learner with
-/// a small floor weight explores more at first and needs fewer users, down to about half as many.
+/// Users are counted as if the traffic were shared as planned from the first user on. A learner
+/// with a small floor weight explores more at first and needs fewer users, down to about half as
+/// many.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     /// Users until the best arm is certain in at least half of all runs.
@@ -36,7 +38,7 @@ pub struct Forecast {
     /// Expected regret over that many users, in rewards scaled to 0..=1, if the traffic is shared
     /// as planned.
     pub regret: f64,
-    /// The channel's lower bound on regret at that many users. The bound is asymptotic: a learner
+    /// The channel's lower bound on regret at that many users. The bound is asymptotic. A learner
     /// that minimises regret rather than seeking certainty, such as LDP-TS, stays well below it at
     /// such numbers.
     pub learner_regret: f64,
@@ -69,8 +71,8 @@ impl Plan {
     /// Maximum number of users in a forecast.
     pub const USERS_MAX: u64 = 1 << 50;
 
-    /// A plan with equal traffic for all arms. `gap` is that of the mean rewards, scaled
-    /// to 0..=1, for rewards with a linear curve or of two values.
+    /// A plan with equal traffic for all arms. `gap` is that of the mean rewards, scaled to 0..=1.
+    /// It is for rewards of two values, or with a linear curve.
     ///
     /// # Errors
     /// [`PlanError`] for fewer than two arms or too many, and for a gap out of 0..=1.
@@ -84,8 +86,8 @@ impl Plan {
         Ok(Self { arms, floor, gap, alpha, rival_share: 1.0 / arms as f64, rate: None })
     }
 
-    /// Sets the base rate: the mean reward of all arms but the best. Without one, rewards are taken to
-    /// vary most.
+    /// Sets the base rate: the mean reward of all arms but the best one. Without a base rate,
+    /// rewards are taken to vary most.
     ///
     /// # Errors
     /// [`PlanError::Rate`] unless it is at least 0 and leaves room for the gap below 1.
@@ -97,8 +99,8 @@ impl Plan {
         }
     }
 
-    /// A plan for so many verdicts at once, as for each segment: all are right with the confidence of
-    /// this one.
+    /// A plan for so many verdicts at once, such as one for each segment. All of them together are
+    /// right with the confidence of this plan.
     #[must_use]
     pub fn for_verdicts(self, verdicts: u32) -> Self {
         let alpha = ErrorLevel::new(self.alpha.get() / f64::from(verdicts.max(1)));

@@ -1,8 +1,8 @@
 //! Evidence for rewards that drift: old reports count less, or not at all.
 //!
-//! Tallies are kept by day, so the evidence is a function of them, and a restart changes nothing.
-//! Days are counted back from the newest day with reports, not from today, so neither a wrong clock
-//! nor a pause causes forgetting. Confidence sequences weigh all reports equally and ignore this
+//! Tallies are kept by day. The evidence is a function of them, so a restart changes nothing. Days
+//! are counted back from the newest day with reports, not from today. So neither a wrong clock nor
+//! a pause causes forgetting. Confidence sequences weigh all reports equally and ignore this
 //! memory.
 
 use std::collections::BTreeMap;
@@ -90,8 +90,8 @@ impl Memory {
         }
     }
 
-    /// The evidence of each of `arms` arms in the tallies of these days. An arm that a day has no
-    /// tally of has no evidence from that day.
+    /// The evidence of each of `arms` arms in the tallies of these days. If a day has no tally of
+    /// an arm, the arm has no evidence from that day.
     pub fn evidence(self, days: &Days, arms: usize, alphabet: Alphabet) -> Vec<Evidence> {
         let newest = days.last_key_value().map_or(0, |(day, _)| day.get());
         let weighted = |(day, tallies)| (self.weight(newest - Day::get(day)), tallies);
