@@ -88,7 +88,7 @@ pub struct AlphabetError {
 pub struct Symbol(u8);
 
 impl Symbol {
-    /// The symbol with this number; `None` from [`Alphabet::MAX`] on.
+    /// The symbol with this number, or `None` from [`Alphabet::MAX`] on.
     pub fn new(number: u8) -> Option<Self> {
         (u32::from(number) < Alphabet::MAX).then_some(Self(number))
     }

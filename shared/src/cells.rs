@@ -1,7 +1,7 @@
-//! Cells: the groups that reports are counted in, each an arm, a segment and a metric.
+//! Cells: the groups in which reports are counted. Each is an arm, a segment and a metric.
 //!
 //! An experiment without segments and further metrics has one cell for each arm, with the arm's
-//! index. The number of a cell is all that a report says beside its bit.
+//! index. Apart from its bit, a report says only the number of its cell.
 
 mod metric;
 mod numbering;
@@ -20,17 +20,18 @@ pub use metric::{Limit, Metric};
 pub use numbering::{Cell, Cells};
 pub use segmentation::{Segmentation, Segmentations};
 
-/// The segments, metrics and holdout of an experiment; none of them ever changes.
+/// The segments, metrics and holdout of an experiment. None of them ever changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// The segmentations, whose values divide the installations.
     pub segmentations: Segmentations,
     /// The metrics beside the rewards, at most [`METRICS_MAX`].
     pub metrics: Vec<Metric>,
-    /// The share of the installations that are held out: below the whole. Each draws once whether it
-    /// is, gets an arm by even weights, and says in its reports that it was held out.
+    /// The share of the installations that are held out, below the whole. Each installation draws
+    /// once whether it is held out. If it is, it gets an arm by even weights, and says in its
+    /// reports that it was held out.
     pub holdout: Millionths,
-    /// The private context that arms are chosen by. None: they are not.
+    /// The private context by which arms are chosen, or `None` if there is none.
     pub context: Option<PrivateContext>,
 }
 
@@ -104,14 +105,14 @@ impl Measurement {
         *self == Self::REWARDS_ONLY
     }
 
-    /// The share of the assignments that report their rewards; `None`: there would be none.
+    /// The share of the assignments that report their rewards, or `None` if there would be none.
     fn share_of_rewards(&self) -> Option<Millionths> {
         let others: u32 = self.metrics.iter().map(|metric| metric.share().get()).sum();
         let left = Millionths::ALL.get().checked_sub(others).filter(|left| *left > 0)?;
         Millionths::new(left).ok()
     }
 
-    /// The share of the assignments that report a metric; 0 stands for the rewards.
+    /// The share of the assignments that report a metric. 0 stands for the rewards.
     pub fn share(&self, metric: usize) -> f64 {
         let share = match metric.checked_sub(1) {
             None => self.share_of_rewards(),
@@ -125,7 +126,7 @@ impl Measurement {
         self.metrics.iter().position(|metric| metric.name() == name).map(|place| place + 1)
     }
 
-    /// The metric for a uniformly random number; 0 stands for the rewards.
+    /// The metric for a uniformly random number. 0 stands for the rewards.
     ///
     /// ```
     /// use bandana_shared::cells::{Measurement, Metric};

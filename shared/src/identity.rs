@@ -64,8 +64,8 @@ impl ArmIndex {
     /// The number of arms or cells that an experiment can have.
     pub const LIMIT: usize = ARMS_MAX;
 
-    /// Checks the range that the protocol allows. The owner of the specification checks that it has
-    /// the arm.
+    /// Checks the range that the protocol allows. Whether the specification has the arm is for its
+    /// owner to check.
     ///
     /// # Errors
     /// [`IdentityError::ArmIndex`] when `index` is not below [`ARMS_MAX`].
@@ -178,7 +178,7 @@ impl fmt::Display for UnixSeconds {
     }
 }
 
-/// The revision of a specification, 1 and up.
+/// The revision of a specification, from 1 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(u32);
 
@@ -259,12 +259,13 @@ sixteen_bytes! {
 }
 
 sixteen_bytes! {
-    /// The random name of a store: of all data that a server, or replicas together, keep. It is
-    /// made with the store and stays the same over upgrades, backups and restores.
+    /// The random name of a store. A store is all data that one server keeps, or that replicas keep
+    /// together. The name is made with the store and stays the same over upgrades, backups and
+    /// restores.
     ///
     /// # Privacy
-    /// A client compares it and never sends it: otherwise a server that gave each client a
-    /// different name could recognise the client by it.
+    /// A client compares the name and never sends it. Otherwise a server could give each client a
+    /// different name, and recognise the client by it.
     StoreId, StoreId
 }
 

@@ -1,8 +1,9 @@
 //! Refusals: the reasons why installations take no part, as the categories of an experiment.
 //!
-//! An installation whose app agrees to it makes a report of such an experiment like any other: a
-//! category, by k-ary randomized response, at an ε of its own. An operator whose experiment runs
-//! without reports so learns why, and of no installation whether it refuses anything.
+//! An installation whose app agrees to such an experiment makes a report like any other: a
+//! category, by k-ary randomized response, at an ε of its own. So an operator whose experiment runs
+//! without reports learns the reasons. The operator learns of no single installation whether it
+//! refuses anything.
 
 use crate::alphabet::Alphabet;
 use crate::rewards::Rewards;
@@ -11,7 +12,7 @@ use crate::specification::Specification;
 /// The label of the only arm of an experiment about refusals.
 pub const ARM_LABEL: &str = "refusals";
 
-/// Reason why an installation refuses an experiment, as coarse as an operator can act on.
+/// The reason why an installation refuses an experiment, as coarse as an operator can act on.
 ///
 /// ```
 /// use bandana_shared::refusals::RefusalReason;

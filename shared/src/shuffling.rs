@@ -1,8 +1,8 @@
 //! Reports on their way through a relay that shuffles: the size of batches, and both layers of seals.
 //!
-//! A device seals a [`ShuffledReport`] for the aggregator, puts it into an [`Envelope`], and seals
-//! that for the relay. `proto/bandana/v1/shuffling.proto` describes the whole way. All integers are
-//! big endian, and all lengths are fixed, so that a size tells nothing.
+//! A device seals a [`ShuffledReport`] for the aggregator and puts it into an [`Envelope`]. It
+//! seals the envelope for the relay. `proto/bandana/v1/shuffling.proto` describes the whole way.
+//! All integers are big endian. All lengths are fixed, so a size tells nothing.
 
 use thiserror::Error;
 
@@ -40,9 +40,9 @@ impl BatchSize {
         self.0
     }
 
-    /// What a batch of this channel's bits certifies while `colluders` of a thousand people who
-    /// report collude with the observer, rounded up. None: the channel sends no bits, or nobody in
-    /// the batch is honest.
+    /// What a batch of this channel's bits certifies, rounded up, while `colluders` of a thousand
+    /// people who report collude with the observer. It is `None` if the channel sends no bits, or
+    /// if nobody in the batch is honest.
     pub fn certificate(self, channel: Channel, colluders: Permille) -> Option<Shuffling> {
         let Channel::Bit(floor) = channel else { return None };
         Shuffling::new(floor, self.0 - colluders.of(self.0)).ok()
@@ -59,10 +59,10 @@ pub struct BatchSizeError(u32);
 pub struct Permille(u16);
 
 impl Permille {
-    /// None of a thousand.
+    /// No colluders.
     pub const ZERO: Self = Self(0);
 
-    /// Checks the range. None: more than 1000.
+    /// Checks the range. Returns `None` for more than 1000.
     pub fn new(parts: u16) -> Option<Self> {
         (parts <= 1000).then_some(Self(parts))
     }
@@ -72,7 +72,7 @@ impl Permille {
         self.0
     }
 
-    /// So many of `whole`, rounded up.
+    /// This share of `whole`, rounded up.
     ///
     /// ```
     /// use bandana_shared::shuffling::Permille;
@@ -112,7 +112,7 @@ impl ShuffledReport {
         bytes
     }
 
-    /// Reads opened bytes. None: they are no report.
+    /// Reads opened bytes. Returns `None` if they are no report.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
         let (digest, rest) = bytes.split_first_chunk()?;
@@ -165,7 +165,7 @@ impl Envelope {
         bytes
     }
 
-    /// Reads opened bytes. None: they are no envelope.
+    /// Reads opened bytes. Returns `None` if they are no envelope.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (id, rest) = bytes.split_first_chunk()?;
         let (day, rest) = rest.split_first_chunk()?;

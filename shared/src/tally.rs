@@ -7,7 +7,8 @@ use thiserror::Error;
 
 use crate::alphabet::{Alphabet, Symbol};
 
-/// The number of reports of an arm, and the number for each symbol. For bits: the number of ones.
+/// The number of reports of an arm, and the number for each symbol. For bits, that is the number of
+/// ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     reports: u64,
@@ -133,7 +134,7 @@ impl Tally {
         self
     }
 
-    /// Share of ones; `None` without reports.
+    /// Share of ones, or `None` without reports.
     pub fn private_mean(self) -> Option<f64> {
         (self.reports > 0).then(|| self.ones() as f64 / self.reports as f64)
     }

@@ -47,7 +47,7 @@ impl Accountant {
         }
     }
 
-    /// The largest number of reports of loss `loss` that is shown to fit `budget`; `u64::MAX` if
+    /// The largest number of reports of loss `loss` that is shown to fit `budget`, or `u64::MAX` if
     /// every number fits.
     pub fn reports(self, loss: Epsilon, budget: Guarantee) -> u64 {
         let fits = |reports| self.admits(loss, reports, budget);
@@ -70,8 +70,8 @@ impl Accountant {
         low
     }
 
-    /// The largest loss with which `reports` reports are shown to fit `budget`,
-    /// at most [`Epsilon::MAX`]; `None` if even [`Epsilon::MIN`] doesn't.
+    /// The largest loss with which `reports` reports are shown to fit `budget`, at most
+    /// [`Epsilon::MAX`], or `None` if even [`Epsilon::MIN`] doesn't fit.
     ///
     /// ```
     /// use bandana_shared::accounting::{delta::Delta, guarantee::Guarantee, loss::PrivacyLoss};
@@ -106,8 +106,8 @@ impl Accountant {
     }
 }
 
-/// The largest loss whose price lets `reports` reports fit a ledger's `cap`, at
-/// most [`Epsilon::MAX`]; `None` if even [`Epsilon::MIN`] costs more.
+/// The largest loss whose price lets `reports` reports fit a ledger's `cap`, at most
+/// [`Epsilon::MAX`], or `None` if even [`Epsilon::MIN`] costs more.
 ///
 /// ```
 /// use bandana_shared::accounting::{nano_nats::NanoNats, planner};

@@ -39,8 +39,8 @@ const REWARDS: &str = "rewards";
 /// Something that is measured beside the rewards, by the mechanism of the experiment's bits and a
 /// linear curve.
 ///
-/// An assignment reports either its rewards or one metric. The device draws which before there is
-/// any value, and then reports that one at the full ε.
+/// An assignment reports either its rewards or one metric. The device draws which of them before
+/// there is any value. It then reports that one at the full ε.
 ///
 /// ```
 /// use bandana_shared::cells::{Limit, Metric};
@@ -85,7 +85,7 @@ impl Metric {
         Ok(Self { name, values, share, limit: None })
     }
 
-    /// The same metric as a guardrail: an arm whose mean is certainly beyond the limit gets no
+    /// The same metric as a guardrail. An arm whose mean is certainly beyond the limit gets no
     /// further traffic.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl Metric {
         self.share
     }
 
-    /// The mean beyond which an arm does harm. None: the metric is only shown.
+    /// The mean beyond which an arm does harm, or `None` if the metric is only shown.
     pub fn limit(&self) -> Option<Limit> {
         self.limit
     }

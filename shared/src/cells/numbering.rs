@@ -92,7 +92,7 @@ impl Cells {
         index.unwrap_or_else(|_| unreachable!("checked with the specification"))
     }
 
-    /// The cell with an index; `None`: the experiment has fewer cells.
+    /// The cell with an index, or `None` if the experiment has fewer cells.
     pub fn cell(self, index: CellIndex) -> Option<Cell> {
         let index = index.get();
         if index >= self.len() {

@@ -7,7 +7,7 @@ use crate::limits::{LABEL_BYTES_MAX, SEGMENTATIONS_MAX, SEGMENTS_MAX, VALUES_MAX
 
 /// A public property of installations, such as the platform, and the values that it can have.
 ///
-/// A device reports which value it has, to whoever sees its reports; so an app must agree to each
+/// A device tells which value it has to whoever sees its reports. So an app must agree to each
 /// segmentation by its name.
 ///
 /// ```
@@ -24,8 +24,8 @@ pub struct Segmentation {
 }
 
 impl Segmentation {
-    /// A segmentation with 2 to [`VALUES_MAX`] values that differ. Its name follows the rule of
-    /// experiments' ids, its values that of labels.
+    /// A segmentation with 2 to [`VALUES_MAX`] values that differ. Its name follows the rule for
+    /// experiments' ids, and its values follow the rule for labels.
     ///
     /// # Errors
     /// [`CellsError::Name`]; [`CellsError::Values`]; [`CellsError::Value`];
@@ -132,7 +132,7 @@ impl Segmentations {
         self.0.is_empty()
     }
 
-    /// The number of segments; 1 without a segmentation.
+    /// The number of segments, which is 1 without a segmentation.
     pub fn segments(&self) -> usize {
         self.sizes().product()
     }
@@ -142,8 +142,9 @@ impl Segmentations {
         self.0.iter().map(|one| one.values.len())
     }
 
-    /// The segment that a value of each segmentation makes, by their places; those of the last one
-    /// change fastest. It is 0 without segmentations, and `None` where some segmentation has no value.
+    /// The segment that a value of each segmentation makes, given by the places of the values. The
+    /// place in the last segmentation changes fastest. The segment is 0 without segmentations, and
+    /// `None` if some segmentation has no value.
     pub fn segment(&self, places: impl IntoIterator<Item = Option<usize>>) -> Option<usize> {
         let mut places = places.into_iter();
         self.sizes().try_fold(0, |segment, size| Some(segment * size + places.next()??))
