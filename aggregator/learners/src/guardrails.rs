@@ -1,4 +1,4 @@
-//! Guardrails: limits on a learner's decisions. In the burn-in all arms get equal traffic; the
+//! Guardrails: limits on a learner's decisions. In the burn-in, all arms get equal traffic. The
 //! holdout share of the traffic is always spread evenly.
 //!
 //! The weights follow from the learner's shares in three steps. First, each arm in its burn-in gets
@@ -10,11 +10,11 @@
 //! even.
 //!
 //! # Use and limits of a holdout
-//! A device draws from one vector of weights and a report carries no mark, so the evenly drawn
+//! A device draws from one vector of weights, and a report carries no mark. So the evenly drawn
 //! reports can't be identified. The holdout is a minimum share of `holdout share / arms` for every
 //! arm in play: a floor that follows the number of arms. Every arm keeps some traffic, so its
-//! estimate keeps improving and drift is detected. The holdout is no sample that could be analysed
-//! on its own.
+//! estimate keeps improving and drift is detected. You can't analyse the holdout as a sample of its
+//! own.
 
 use std::fmt;
 
@@ -24,7 +24,8 @@ use thiserror::Error;
 /// Limits on a learner's decisions, beside the floor weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Guardrails {
-    /// Reports that an arm must have before the learner decides about its traffic. 0: no burn-in.
+    /// Reports that an arm must have before the learner decides about its traffic. With 0 there is
+    /// no burn-in.
     pub burn_in_reports: u32,
     /// Share of the traffic that is spread evenly over the arms in play: 0 to 1.
     pub holdout_share: f64,
@@ -48,7 +49,7 @@ impl Guardrails {
 
     /// Which arms are in their burn-in, as one flag per arm. `active` has one flag per arm too:
     /// whether it is in play. The first `initial` arms leave the burn-in together, when all of them
-    /// that are in play have enough reports; each later arm leaves on its own. Reports of all days
+    /// that are in play have enough reports. Each later arm leaves on its own. Reports of all days
     /// count, also those beyond the learner's memory.
     pub fn burning_in(self, tallies: &[Tally], active: &[bool], initial: usize) -> Vec<bool> {
         let lacks = |arm: usize| {

@@ -1,8 +1,8 @@
 //! Harm is what an arm does whose guardrail metric is certainly beyond its limit.
 //!
 //! Whether an arm does harm follows from the tallies alone, so replicas and restarts agree. An arm
-//! that does gets no traffic, unless all arms in play do: then there is nothing better, and the
-//! weights are as without limits.
+//! that does harm gets no traffic, unless all arms in play do harm. Then there is nothing better,
+//! and the weights are as without limits.
 
 use bandana_shared::cells::{Limit, Metric};
 use bandana_shared::confidence::{arm_share, estimate_over_all, mean_over_all};
@@ -75,8 +75,8 @@ pub fn beyond_limits(
     (1..specification.cells().metrics()).filter(limited).flat_map(of_metric).collect()
 }
 
-/// Which arms the learner may give traffic, as one flag for each: those in play that do no harm; all
-/// in play, if each of them does.
+/// Which arms the learner may give traffic, as one flag for each arm. These are the arms in play
+/// that do no harm. If each arm in play does harm, it is all of them.
 pub fn allowed(
     specification: &Specification,
     initial_arms: usize,

@@ -50,11 +50,11 @@ pub struct ShufflePlan {
 /// A size of batches, and what follows from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchChoice {
-    /// Reports of one arm that are shuffled and seen together; 1 is no shuffling.
+    /// Reports of one arm that are shuffled and seen together. 1 is no shuffling.
     pub reports: u32,
     /// Loss of one report before shuffling.
     pub local: Epsilon,
-    /// Loss of a report after shuffling, with the plan's δ; at most the wanted one.
+    /// Loss of a report after shuffling, with the plan's δ. It is at most the wanted loss.
     pub central: PrivacyLoss,
     /// Users until the first batch of every arm is full, if each arm gets as many: arms times
     /// reports.
@@ -93,15 +93,16 @@ impl ShufflePlan {
         Ok(Self { arms, gap, users, central, colluders: Permille::ZERO })
     }
 
-    /// The same, if as many of the users collude with whoever sees the batches: their reports hide
-    /// nobody's.
+    /// The same plan, if this many of the users collude with whoever sees the batches. Their
+    /// reports hide nobody's.
     #[must_use]
     pub fn with_colluders(self, colluders: Permille) -> Self {
         Self { colluders, ..self }
     }
 
-    /// The size with the least estimated regret; of equal ones, the smallest. Tried are 1 to
-    /// [`REPORTS_MAX`] in steps of about 1.5, as long as every arm can fill a batch.
+    /// The size with the least estimated regret. Of equal ones, it is the smallest. The sizes that
+    /// are tried go from 1 to [`REPORTS_MAX`] in steps of about 1.5, as long as every arm can fill
+    /// a batch.
     ///
     /// # Errors
     /// [`PlanError::Central`] when no channel is as private as that.
