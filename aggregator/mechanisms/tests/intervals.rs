@@ -6,7 +6,7 @@ use bandana_mechanisms::noise::{DiscreteGaussian, Ratio};
 use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::gaussian::GaussianMechanism;
 use bandana_mechanisms::queries::price::{ConcentratedLoss, Price, PureLoss};
-use bandana_mechanisms::queries::questions::{Answer, NoisyNumber, Question, answer};
+use bandana_mechanisms::queries::questions::{Answer, NoisyNumber, Question, Term, answer};
 use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::universe::Schema;
 use rand_chacha::ChaCha20Rng;
@@ -88,11 +88,19 @@ fn one_answer_in_twenty_misses_its_accuracy() {
     const ANSWERS: u32 = 4_000;
     let rows = people().unwrap();
     let texts = |texts: &[&str]| -> Vec<String> { texts.iter().map(|t| (*t).to_owned()).collect() };
+    let bins = (0..5).map(|i| format!("age={}..{}", 20 * i, 20 * i + 19)).collect();
+    let of_the_ill = Question::Sums {
+        terms: ["age", "pay"].map(Term::values).to_vec(),
+        predicate: "ill=yes".to_owned(),
+        counted: true,
+    };
     let questions = [
         (Question::Counts { predicates: texts(&["ill=yes"]) }, vec![500]),
         (Question::Counts { predicates: texts(&["ill=yes"; 6]) }, vec![500; 6]),
-        (Question::Histogram { columns: texts(&["ill"]) }, vec![500; 2]),
-        (Question::Sums { columns: texts(&["age", "pay"]) }, vec![49_500, 24_975_000]),
+        (Question::histogram(texts(&["ill"])), vec![500; 2]),
+        (Question::Counts { predicates: bins }, vec![200; 5]),
+        (Question::sums(&["age", "pay"]), vec![49_500, 24_975_000]),
+        (of_the_ill, vec![500, 25_000, 12_500_000]),
     ];
     let mut rng = ChaCha20Rng::seed_from_u64(77);
     for (question, exact) in &questions {
@@ -127,7 +135,7 @@ fn sums_are_exact_or_refused_whatever_the_unit() {
         for row in 0..6_000_u16 {
             rows.push(&[row * 10]).unwrap();
         }
-        let question = Question::Sums { columns: vec!["at".to_owned()] };
+        let question = Question::sums(&["at"]);
         let price = Price::Pure(PureLoss::new(10.0).unwrap());
         let mut rng = ChaCha20Rng::seed_from_u64(7);
         let answered = answer(&rows, &question, price, 1e-9, &mut rng);
@@ -148,7 +156,7 @@ fn each_sum_has_the_noise_of_its_own_range() {
     let rows = people().unwrap();
     let columns = ["age", "one", "pay"].map(str::to_owned).to_vec();
     let mut rng = ChaCha20Rng::seed_from_u64(5);
-    let sums = Question::Sums { columns: columns.clone() };
+    let sums = Question::sums(&columns);
     for (price, narrow) in [
         // Two columns with noise: 2 * 99/1 ln(1/0.0253) = 728, and 99 sqrt(2/(2 * 0.5)) 2.236 = 313.
         (Price::Pure(PureLoss::new(1.0).unwrap()), 728),
@@ -161,7 +169,7 @@ fn each_sum_has_the_noise_of_its_own_range() {
         let ratio = pay.accuracy as f64 / age.accuracy as f64;
         assert!((ratio / (50_000.0 / 99.0) - 1.0).abs() < 0.01, "{age:?}, {pay:?}");
     }
-    let constant = Question::Sums { columns: vec!["one".to_owned()] };
+    let constant = Question::sums(&["one"]);
     let price = Price::Pure(PureLoss::new(1.0).unwrap());
     assert_eq!(answer(&rows, &constant, price, 0.05, &mut rng), Err(QueryError::Insensitive));
 }

@@ -3,7 +3,6 @@
 //! Outcomes of small instances are enumerated, with the exact probabilities of the definition.
 
 use crate::renyi::rho;
-use bandana_mechanisms::noise::{DiscreteLaplace, Ratio};
 use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::exponential::ExponentialMechanism;
 use bandana_mechanisms::queries::noisy_max::NoisyMax;
@@ -51,47 +50,53 @@ fn the_exponential_mechanism_costs_what_bounded_range_does_and_no_less() {
     }
 }
 
-/// The choices of report noisy max, with the first of equal candidates.
-fn noisy_max(epsilon: f64, utilities: &[i32]) -> Result<Vec<f64>, QueryError> {
-    let nanos = PureLoss::new(epsilon)?.nanos();
-    let noise = DiscreteLaplace::new(Ratio::new(2_000_000_000, nanos)?);
-    // P(noise = k) and P(noise <= k).
-    let reach = 60 * i32::try_from(noise.scale().ceiling()).unwrap_or(i32::MAX / 60);
-    let q = (-1.0 / noise.scale().to_f64()).exp();
-    let mass = |k: i32| (1.0 - q) / (1.0 + q) * q.powi(k.abs());
-    let below = |k: i32| {
-        if k < 0 { q.powi(-k) / (1.0 + q) } else { 1.0 - q.powi(k + 1) / (1.0 + q) }
-    };
-    let chosen = |place: usize| {
-        let wins = |k: i32| {
-            let others = utilities.iter().enumerate().filter(|(other, _)| *other != place);
-            let loses =
-                others.map(|(other, u)| below(utilities[place] + k - u - i32::from(other < place)));
-            mass(k) * loses.product::<f64>()
-        };
-        (-reach..=reach).map(wins).sum()
-    };
-    Ok((0..utilities.len()).map(chosen).collect())
+/// The choices of report noisy max: each set of coins that show heads, and one of them at random.
+fn noisy_max(epsilon: f64, utilities: &[i32]) -> Vec<f64> {
+    let best = utilities.iter().max().copied().unwrap_or(0);
+    let heads: Vec<f64> =
+        utilities.iter().map(|u| (-epsilon * f64::from(best - u) / 2.0).exp()).collect();
+    let mut chosen = vec![0.0; utilities.len()];
+    for set in 1_u32..1 << utilities.len() {
+        let shows = |place: usize| set >> place & 1 == 1;
+        let odds = |(place, head): (usize, &f64)| if shows(place) { *head } else { 1.0 - head };
+        let odds: f64 = heads.iter().enumerate().map(odds).product();
+        for (place, chosen) in chosen.iter_mut().enumerate().filter(|(place, _)| shows(*place)) {
+            *chosen += odds / f64::from(set.count_ones()) * f64::from(u8::from(shows(place)));
+        }
+    }
+    chosen
 }
 
 #[test]
-fn noisy_max_with_laplace_noise_costs_more_than_bounded_range() {
-    let mut above = 0;
-    for epsilon in [0.1, 0.25, 0.5, 1.0] {
-        let [before, after] =
-            [[1, 1, 0, 0], [0, 0, 1, 1]].map(|utilities| noisy_max(epsilon, &utilities).unwrap());
-        assert!((before.iter().sum::<f64>() - 1.0).abs() < 1e-9);
-        let needed = rho(&before, &after).max(rho(&after, &before));
-        assert!(needed <= charge(epsilon, NoisyMax::LOSS).unwrap(), "epsilon {epsilon}: {needed}");
-        above += u32::from(needed > 1.1 * charge(epsilon, LossShape::BoundedRange).unwrap());
+fn noisy_max_is_private_and_costs_more_than_bounded_range() {
+    for epsilon in [0.1, 0.25, 0.5, 1.0, 3.0] {
+        let mut most = 0.0_f64;
+        for utilities in [&[0, 0][..], &[0, 1], &[2, 0], &[0, 1, 0], &[1, 1, 0, 0]] {
+            let before = noisy_max(epsilon, utilities);
+            assert!((before.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+            for step in steps(utilities.len()) {
+                let moved: Vec<i32> = utilities.iter().zip(&step).map(|(u, s)| u + s).collect();
+                let after = noisy_max(epsilon, &moved);
+                for (before, after) in before.iter().zip(&after) {
+                    assert!(
+                        (before / after).ln().abs() <= epsilon + 1e-9,
+                        "{utilities:?} {step:?}"
+                    );
+                }
+                most = most.max(rho(&after, &before));
+            }
+        }
+        let charged = charge(epsilon, NoisyMax::LOSS).unwrap();
+        assert!(most <= charged, "epsilon {epsilon}: {most} is above the price {charged}");
+        // Its price could not be that of the exponential mechanism.
+        let bounded = charge(epsilon, LossShape::BoundedRange).unwrap();
+        assert!(epsilon > 0.5 || most > 3.0 * bounded, "epsilon {epsilon}: {most}, {bounded}");
     }
-    assert_eq!(above, 4, "its price could be that of the exponential mechanism");
 }
 
 #[test]
 fn questions_are_charged_by_their_mechanism() {
-    let choice =
-        |chooser| Question::Choice { column: "city".to_owned(), aim: Aim::MostCommon, chooser };
+    let choice = |chooser| Question::choice("city", Aim::MostCommon, chooser);
     let columns = vec!["city".to_owned()];
     let synthetic = Question::Synthetic {
         columns: columns.clone(),
@@ -105,8 +110,8 @@ fn questions_are_charged_by_their_mechanism() {
         (choice(Chooser::Exponential(Some(vec![1, 2]))), 31_250_000),
         (synthetic, 31_250_000),
         (choice(Chooser::NoisyMax), 122_459_332),
-        (Question::Histogram { columns: columns.clone() }, 122_459_332),
-        (Question::Sums { columns: columns.clone() }, 122_459_332),
+        (Question::histogram(columns.clone()), 122_459_332),
+        (Question::sums(&columns), 122_459_332),
         (Question::Counts { predicates: columns }, 122_459_332),
     ] {
         assert_eq!(question.charge(half, Measure::Concentrated), Ok(rho), "{question:?}");

@@ -273,7 +273,7 @@ fn every_question_is_answered_within_its_accuracy() {
             assert!(found.value.abs_diff(exact) <= found.accuracy, "{found:?} for {exact}");
         }
         let columns = texts(&["a", "b"]);
-        let Answer::Numbers(numbers) = ask(&rows, &Question::Histogram { columns }, price).unwrap()
+        let Answer::Numbers(numbers) = ask(&rows, &Question::histogram(columns), price).unwrap()
         else {
             panic!("not numbers")
         };
@@ -286,7 +286,7 @@ fn every_question_is_answered_within_its_accuracy() {
             assert_eq!(found.label, label);
             assert!(found.value.abs_diff(exact) <= found.accuracy, "{found:?} for {exact}");
         }
-        let sums = Question::Sums { columns: texts(&["age"]) };
+        let sums = Question::sums(&["age"]);
         let Answer::Numbers(numbers) = ask(&rows, &sums, price).unwrap() else {
             panic!("not numbers")
         };
@@ -294,7 +294,7 @@ fn every_question_is_answered_within_its_accuracy() {
         assert!((mean - 39.5).abs() < 0.3, "{mean}");
     }
     let choose = |column: &str, aim, chooser| {
-        let question = Question::Choice { column: column.to_owned(), aim, chooser };
+        let question = Question::choice(column, aim, chooser);
         match ask(&rows, &question, pure).unwrap() {
             Answer::Value { value, .. } => value,
             other => panic!("{other:?}"),
@@ -325,11 +325,7 @@ fn bad_questions_are_refused_with_what_to_do() {
     let pure = Price::Pure(loss(1.0).unwrap());
     let rho = Price::Concentrated(ConcentratedLoss::new(0.5).unwrap());
     let counts = |text: &str| Question::Counts { predicates: vec![text.to_owned()] };
-    let choice = |column: &str, aim| Question::Choice {
-        column: column.to_owned(),
-        aim,
-        chooser: Chooser::NoisyMax,
-    };
+    let choice = |column: &str, aim| Question::choice(column, aim, Chooser::NoisyMax);
     let synthetic = |columns: &[&str], size| Question::Synthetic {
         columns: columns.iter().map(|c| (*c).to_owned()).collect(),
         class: Class::Halfspaces,
@@ -340,11 +336,11 @@ fn bad_questions_are_refused_with_what_to_do() {
         (Question::Counts { predicates: Vec::new() }, pure, "there is no query"),
         (counts("size=3"), pure, "there is no column \"size\"; the columns are age, city, a, b"),
         (counts("city=Rome"), pure, "it has Bonn, Ulm, Kiel"),
-        (Question::Sums { columns: vec!["city".to_owned()] }, pure, "has no numbers"),
-        (Question::Histogram { columns: Vec::new() }, pure, "there is no query"),
+        (Question::sums(&["city"]), pure, "has no numbers"),
+        (Question::histogram(Vec::new()), pure, "there is no query"),
         (choice("city", Aim::Quantile(0.5)), pure, "has no numbers"),
         (choice("age", Aim::Quantile(1.5)), pure, "alpha is 1.5"),
-        (choice("city", Aim::MostCommon), rho, "is paid with epsilon, not with rho"),
+        (choice("size", Aim::MostCommon), rho, "there is no column"),
         (synthetic(&["age"], Size::Rows(3)), pure, "two values each"),
         (synthetic(&["a"], Size::Rows(0)), pure, "no rows"),
         (synthetic(&["a"], Size::ForError(0.0)), pure, "alpha is 0"),
@@ -356,7 +352,7 @@ fn bad_questions_are_refused_with_what_to_do() {
     let wide: Vec<String> = (0..4).map(|i| format!("c{i}:0..999")).collect();
     let wide = Rows::new(Schema::parse(&wide).unwrap());
     let columns = (0..4).map(|i| format!("c{i}")).collect();
-    let error = ask(&wide, &Question::Histogram { columns }, pure).unwrap_err().to_string();
+    let error = ask(&wide, &Question::histogram(columns), pure).unwrap_err().to_string();
     assert!(error.contains("1000000000000 combinations"), "{error}");
     assert!(answer(&rows, &counts("*"), pure, 0.0, &mut ChaCha20Rng::seed_from_u64(1)).is_err());
     assert_eq!(Schema::parse::<&str>(&[]), Err(QueryError::EmptyUniverse));

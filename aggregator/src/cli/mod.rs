@@ -21,6 +21,7 @@ mod key_file;
 mod keys;
 mod log;
 mod log_key;
+mod mean;
 #[cfg(feature = "parquet")]
 mod parquet_file;
 mod plan;

@@ -5,7 +5,7 @@ use bandana_mechanisms::queries::counting;
 use bandana_mechanisms::queries::exponential::ExponentialMechanism;
 use bandana_mechanisms::queries::price::{ConcentratedLoss, Measure, Price, PureLoss};
 use bandana_shared::wire::v1::{
-    self, AskRequest, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
+    self, AskRequest, AskResponse, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
     ListDebitsRequest, OpenSessionRequest, RegisterDataSetRequest, WithdrawDataSetRequest,
     ask_request, choice, open_session_request, register_data_set_request, synthetic,
 };
@@ -13,6 +13,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use tonic::{Response, Status};
 
 use super::connection::{Connection, block_on};
+use super::mean::Mean;
 use super::query_view::{
     AnswerView, DebitsView, PlanChoiceView, PlanView, SessionAnswerView, SessionView,
 };
@@ -56,9 +57,14 @@ pub(super) enum Query {
     /// Count the rows of each combination of values.
     #[command(after_long_help = FIELDS)]
     Histogram(ByColumn),
-    /// Add up columns of integers.
+    /// Add up columns of numbers.
     #[command(after_long_help = FIELDS)]
-    Sum(ByColumn),
+    Sum(Sum),
+    /// Tell the mean of a column of numbers, and its variance.
+    ///
+    /// The interval of each holds with probability 1 - beta, for all of the answer together.
+    #[command(after_long_help = PREDICATES)]
+    Mean(Mean),
     /// Choose one value of a column.
     #[command(after_long_help = FIELDS)]
     #[command(group = ArgGroup::new("aim").required(true).args(["most_common", "quantile"]))]
@@ -98,16 +104,33 @@ pub(super) struct Server {
 
 #[derive(Debug, Args)]
 #[group(skip)]
-struct Cost {
-    /// Price in epsilon, for Laplace noise and for choices.
+pub(super) struct Cost {
+    /// Price in epsilon, for Laplace noise and for choices. With --delta, you pay the largest rho
+    /// that keeps both.
     #[arg(long, value_name = "NUMBER", conflicts_with = "rho", required_unless_present = "rho")]
     epsilon: Option<f64>,
-    /// Price in rho, for Gaussian noise.
+    /// The delta of an approximate price.
+    #[arg(long, value_name = "NUMBER", requires = "epsilon")]
+    delta: Option<f64>,
+    /// Price in rho, from a budget of rho: for Gaussian noise, or for the choice with the largest
+    /// epsilon that costs no more.
     #[arg(long, value_name = "NUMBER")]
     rho: Option<f64>,
     /// Probability that an answer is less accurate than it states.
     #[arg(long, value_name = "NUMBER", default_value_t = 0.05)]
-    beta: f64,
+    pub(super) beta: f64,
+}
+
+impl Cost {
+    fn price(&self) -> Option<ask_request::Price> {
+        match (self.epsilon, self.delta) {
+            (Some(epsilon), Some(delta)) => {
+                Some(ask_request::Price::Approximate(v1::ApproximateBudget { epsilon, delta }))
+            }
+            (Some(epsilon), None) => Some(ask_request::Price::Epsilon(epsilon)),
+            (None, _) => self.rho.map(ask_request::Price::Rho),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -128,10 +151,13 @@ pub(super) struct Register {
     /// else CSV with headings.
     #[arg(long, value_name = "FILE")]
     file: String,
-    /// A column and its values: `age:18..99` for integers, `city:Bonn|Ulm` for names.
+    /// A column and its values: `age:18..99` for integers, `temp:-5..40:0.5` for numbers in steps,
+    /// `city:Bonn|Ulm` for names.
     ///
-    /// Put a name with any of = , | : * in quotes: `income:"<=50K"|">50K"`. `sex:female|male|NA`
-    /// makes a missing value a value of its own, and `age:18..99?40` makes it 40.
+    /// `age:18..99!` counts what lies beyond as the nearer end, and `age:18..99?40` reads 40 where a
+    /// value is missing. `city:Bonn|Ulm|other*` counts every other name as `other`, and
+    /// `sex:female|male|NA` makes a missing value a value of its own. Put a name with any of = , | : *
+    /// in quotes: `income:"<=50K"|">50K"`.
     #[arg(long = "column", value_name = "COLUMN", required = true)]
     columns: Vec<String>,
     /// The budget in epsilon. With --delta, the budget is the largest rho that keeps both.
@@ -194,11 +220,30 @@ pub(super) struct ByColumn {
     #[arg(long = "column", value_name = "NAME", required = true)]
     columns: Vec<String>,
     #[command(flatten)]
+    of: OfRows,
+    #[command(flatten)]
     cost: Cost,
     #[command(flatten)]
     repeatable: Repeatable,
     #[command(flatten)]
     server: Server,
+}
+
+#[derive(Debug, Args)]
+struct OfRows {
+    /// The rows that count, by conditions which all must hold: `age=30..39,city=Bonn|Ulm`.
+    /// Without it, all rows.
+    #[arg(long = "where", value_name = "PREDICATE", default_value = "", hide_default_value = true)]
+    predicate: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Sum {
+    /// Add up the squares of the values.
+    #[arg(long)]
+    squares: bool,
+    #[command(flatten)]
+    by: ByColumn,
 }
 
 #[derive(Debug, Args)]
@@ -215,12 +260,14 @@ pub(super) struct Choose {
     /// The value that this share of the rows is at or below, 0 to 1.
     #[arg(long, value_name = "SHARE")]
     quantile: Option<f64>,
-    /// Choose by report noisy max instead of the exponential mechanism.
+    /// Choose by report noisy max (permute-and-flip) instead of the exponential mechanism.
     #[arg(long)]
     noisy_max: bool,
     /// Base measure: one weight for each value of the column, in the order of the values.
     #[arg(long = "weight", value_name = "NUMBER", conflicts_with = "noisy_max")]
     weights: Vec<u32>,
+    #[command(flatten)]
+    of: OfRows,
     #[command(flatten)]
     cost: Cost,
     #[command(flatten)]
@@ -351,18 +398,7 @@ pub(super) fn run(query: Query) -> anyhow::Result<()> {
             server.show(&view, DataSetsView::describe)
         }
         Query::List(list) => {
-            let mut request = ListDataSetsRequest::default();
-            let mut data_sets = Vec::new();
-            loop {
-                let page = request.clone();
-                let answer =
-                    list.server.call(async |mut curator| curator.list_data_sets(page).await)?;
-                data_sets.extend(answer.data_sets.into_iter().map(DataSetView::from));
-                request.page_token = answer.next_page_token;
-                if request.page_token.is_empty() {
-                    break;
-                }
-            }
+            let data_sets = list.server.data_sets()?.into_iter().map(DataSetView::from).collect();
             list.server.show(&DataSetsView { data_sets }, DataSetsView::describe)
         }
         Query::Debits(debits) => {
@@ -388,14 +424,19 @@ pub(super) fn run(query: Query) -> anyhow::Result<()> {
             let question = ask_request::Question::Counts(v1::Counts { predicates });
             ask(&server, &repeatable, data_set, &cost, question)
         }
-        Query::Histogram(ByColumn { data_set, columns, cost, repeatable, server }) => {
-            let question = ask_request::Question::Histogram(v1::Histogram { columns });
+        Query::Histogram(ByColumn { data_set, columns, of, cost, repeatable, server }) => {
+            let predicate = of.predicate;
+            let question = ask_request::Question::Histogram(v1::Histogram { columns, predicate });
             ask(&server, &repeatable, data_set, &cost, question)
         }
-        Query::Sum(ByColumn { data_set, columns, cost, repeatable, server }) => {
-            let question = ask_request::Question::Sums(v1::Sums { columns });
-            ask(&server, &repeatable, data_set, &cost, question)
+        Query::Sum(Sum { squares, by }) => {
+            let ByColumn { data_set, columns, of, cost, repeatable, server } = by;
+            let term = |column| v1::Term { column, squared: squares, about: 0 };
+            let terms = columns.into_iter().map(term).collect();
+            let question = v1::Sums { terms, predicate: of.predicate, ..v1::Sums::default() };
+            ask(&server, &repeatable, data_set, &cost, ask_request::Question::Sums(question))
         }
+        Query::Mean(mean) => mean.tell(),
         Query::Choose(choose) => self::choose(choose),
         Query::Synthetic(synthetic) => release(synthetic),
         Query::SyntheticTable(table) => table.release(),
@@ -410,8 +451,39 @@ pub(super) fn run(query: Query) -> anyhow::Result<()> {
 }
 
 impl Server {
-    pub(super) fn connection(&self) -> &Connection {
-        &self.connection
+    /// Asks one question, again with the same id if the answer is lost.
+    pub(super) fn ask(
+        &self,
+        repeatable: &Repeatable,
+        data_set: String,
+        cost: &Cost,
+        question: ask_request::Question,
+    ) -> anyhow::Result<AskResponse> {
+        let (price, beta, question) = (cost.price(), cost.beta, Some(question));
+        let request = AskRequest { data_set, price, beta, question, ..AskRequest::default() };
+        block_on(async {
+            let curator = self.connection.connect_curator().await?;
+            let ask = async |question_id: Vec<u8>| {
+                let question_id = question_id.into();
+                curator.clone().ask(AskRequest { question_id, ..request.clone() }).await
+            };
+            repeatable.ask(ask).await
+        })
+    }
+
+    /// All data sets.
+    pub(super) fn data_sets(&self) -> anyhow::Result<Vec<v1::DataSet>> {
+        let mut request = ListDataSetsRequest::default();
+        let mut data_sets = Vec::new();
+        loop {
+            let page = request.clone();
+            let answer = self.call(async |mut curator| curator.list_data_sets(page).await)?;
+            data_sets.extend(answer.data_sets);
+            request.page_token = answer.next_page_token;
+            if request.page_token.is_empty() {
+                return Ok(data_sets);
+            }
+        }
     }
 
     fn call<T>(
@@ -473,25 +545,7 @@ fn ask(
     cost: &Cost,
     question: ask_request::Question,
 ) -> anyhow::Result<()> {
-    let price = match (cost.epsilon, cost.rho) {
-        (Some(epsilon), _) => Some(ask_request::Price::Epsilon(epsilon)),
-        (None, rho) => rho.map(ask_request::Price::Rho),
-    };
-    let request = AskRequest {
-        data_set,
-        price,
-        beta: cost.beta,
-        question: Some(question),
-        ..AskRequest::default()
-    };
-    let answer = block_on(async {
-        let curator = server.connection.connect_curator().await?;
-        let ask = async |question_id: Vec<u8>| {
-            let question_id = question_id.into();
-            curator.clone().ask(AskRequest { question_id, ..request.clone() }).await
-        };
-        repeatable.ask(ask).await
-    })?;
+    let answer = server.ask(repeatable, data_set, cost, question)?;
     server.show(&AnswerView::from(answer), AnswerView::describe)
 }
 
@@ -501,8 +555,8 @@ fn choose(choose: Choose) -> anyhow::Result<()> {
         None => choice::Aim::MostCommon(v1::MostCommon {}),
     };
     let chooser = if choose.noisy_max { v1::Chooser::NoisyMax } else { v1::Chooser::Exponential };
-    let (column, weights) = (choose.column, choose.weights);
-    let asked = v1::Choice { column, aim: Some(aim), chooser: chooser.into(), weights };
+    let (column, weights, predicate) = (choose.column, choose.weights, choose.of.predicate);
+    let asked = v1::Choice { column, aim: Some(aim), chooser: chooser.into(), weights, predicate };
     let question = ask_request::Question::Choice(asked);
     ask(&choose.server, &choose.repeatable, choose.data_set, &choose.cost, question)
 }
@@ -571,10 +625,13 @@ fn plan_choice(wanted: &PlanChoice) -> anyhow::Result<()> {
 }
 
 fn plan(wanted: &Plan) -> anyhow::Result<()> {
-    let Cost { epsilon, rho, beta } = wanted.cost;
-    let price = match (epsilon, rho) {
-        (Some(epsilon), _) => PureLoss::new(epsilon).map(Price::Pure),
-        (None, rho) => ConcentratedLoss::new(rho.unwrap_or(0.0)).map(Price::Concentrated),
+    let Cost { epsilon, delta, rho, beta } = wanted.cost;
+    let price = match (epsilon, delta) {
+        (Some(epsilon), Some(delta)) => {
+            ConcentratedLoss::within_numbers(epsilon, delta).map(Price::Concentrated)
+        }
+        (Some(epsilon), None) => PureLoss::new(epsilon).map(Price::Pure),
+        (None, _) => ConcentratedLoss::new(rho.unwrap_or(0.0)).map(Price::Concentrated),
     };
     let price = price.map_err(incomplete)?;
     let queries = match (wanted.queries, wanted.alpha_rows) {

@@ -1,5 +1,6 @@
 //! Tables and JSON objects that `bandana query` prints.
 
+use bandana_mechanisms::queries::universe::decimal;
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::wire::v1::{self, ask_response};
 use serde::Serialize;
@@ -70,19 +71,35 @@ enum Released {
 #[derive(Debug, Serialize)]
 struct NumberView {
     label: String,
-    value: i64,
+    value: serde_json::Number,
     accuracy: f64,
+    /// Value and accuracy, with the decimals of the column.
+    #[serde(skip)]
+    texts: [String; 2],
+}
+
+impl NumberView {
+    fn new(number: v1::Number, of_all: f64) -> Self {
+        let v1::Number { label, value, accuracy, decimals } = number;
+        let accuracy = accuracy.unwrap_or(of_all);
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number of at most 2^63")]
+        let texts = [value, accuracy.ceil() as i64].map(|units| decimal(units, decimals));
+        let units = libm::pow(10.0, f64::from(decimals));
+        let whole = serde_json::Number::from(value);
+        let fraction = serde_json::Number::from_f64(value as f64 / units);
+        let value = fraction.filter(|_| decimals > 0).unwrap_or(whole);
+        Self { label, value, accuracy: accuracy / units, texts }
+    }
 }
 
 impl From<v1::AskResponse> for AnswerView {
     fn from(response: v1::AskResponse) -> Self {
         let answer = match response.answer {
             Some(ask_response::Answer::Numbers(v1::Numbers { numbers, accuracy })) => {
-                let view = |v1::Number { label, value, accuracy: own }| {
-                    let accuracy = own.unwrap_or(accuracy);
-                    NumberView { label, value, accuracy }
-                };
-                Released::Numbers { numbers: numbers.into_iter().map(view).collect(), accuracy }
+                let view = |number| NumberView::new(number, accuracy);
+                let numbers: Vec<_> = numbers.into_iter().map(view).collect();
+                let accuracy = numbers.iter().map(|number| number.accuracy).fold(0.0, f64::max);
+                Released::Numbers { numbers, accuracy }
             }
             Some(ask_response::Answer::Value(v1::Value { value, shortfall })) => {
                 Released::Value { value, shortfall }
@@ -103,20 +120,21 @@ impl AnswerView {
         let when = if self.kept { " before, for this answer" } else { "" };
         let paid = format!("paid{when}: {}\n", amount(self.price_nanos));
         let body = match &self.answer {
-            Released::Numbers { numbers, accuracy } => {
-                let is_same = |number: &NumberView| number.accuracy.to_bits() == accuracy.to_bits();
-                if numbers.iter().all(is_same) {
+            Released::Numbers { numbers, .. } => {
+                let [first, ..] = &numbers[..] else { return paid };
+                let [_, of_first] = &first.texts;
+                if numbers.iter().all(|number| number.texts[1] == *of_first) {
                     let mut table = Table::new([("answer", Side::Right), ("of", Side::Left)]);
-                    for NumberView { label, value, .. } in numbers {
-                        table.push([value.to_string(), visible(label)]);
+                    for NumberView { label, texts: [value, _], .. } in numbers {
+                        table.push([value.clone(), visible(label)]);
                     }
-                    table.render(columns) + &format!("off by at most {accuracy:.0}, all of them; ")
+                    table.render(columns) + &format!("off by at most {of_first}, all of them; ")
                 } else {
                     let headings =
                         [("answer", Side::Right), ("+-", Side::Right), ("of", Side::Left)];
                     let mut table = Table::new(headings);
-                    for NumberView { label, value, accuracy } in numbers {
-                        table.push([value.to_string(), format!("{accuracy:.0}"), visible(label)]);
+                    for NumberView { label, texts: [value, accuracy], .. } in numbers {
+                        table.push([value.clone(), accuracy.clone(), visible(label)]);
                     }
                     table.render(columns) + "off by at most that, all of them; "
                 }
@@ -247,25 +265,33 @@ impl PlanView {
 mod tests {
     use super::*;
 
-    fn described(accuracies: [Option<f64>; 2]) -> String {
+    fn described(labels: &str, accuracies: [Option<f64>; 2]) -> String {
         let number = |(label, accuracy): (&str, Option<f64>)| v1::Number {
             label: label.to_owned(),
             value: 7,
             accuracy,
+            decimals: u32::from(label == "temp"),
         };
-        let numbers = ["age", "pay"].into_iter().zip(accuracies).map(number).collect();
+        let numbers = ["age", labels].into_iter().zip(accuracies).map(number).collect();
         let answer = ask_response::Answer::Numbers(v1::Numbers { numbers, accuracy: 900.0 });
         let response = v1::AskResponse { answer: Some(answer), price_nanos: 1, kept: false };
         AnswerView::from(response).describe(None)
     }
 
     #[test]
+    fn numbers_have_the_decimals_of_their_column() {
+        let mixed = described("temp", [Some(20.0), Some(900.0)]);
+        assert!(mixed.contains("20  age"), "{mixed}");
+        assert!(mixed.contains("0.7  90.0  temp"), "{mixed}");
+    }
+
+    #[test]
     fn numbers_have_a_bound_of_their_own_unless_it_is_that_of_all() {
-        let own = described([Some(20.0), Some(900.0)]);
+        let own = described("pay", [Some(20.0), Some(900.0)]);
         assert!(own.contains("+-") && own.contains("  20  age"), "{own}");
         assert!(own.contains("900  pay") && own.contains("off by at most that"), "{own}");
         for same in [[None; 2], [Some(900.0); 2]] {
-            let all = described(same);
+            let all = described("pay", same);
             assert!(!all.contains("+-") && all.contains("off by at most 900, all"), "{all}");
         }
     }

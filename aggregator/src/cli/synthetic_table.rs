@@ -4,13 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use bandana_mechanisms::queries::universe;
-use bandana_shared::wire::v1::{self, AskRequest, AskResponse, ask_request, ask_response};
+use bandana_shared::wire::v1::{self, AskResponse, ask_request, ask_response};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use super::connection::block_on;
 use super::export_file::parquet;
-use super::query::Server;
+use super::query::{Cost, Server};
 use super::question_id::Repeatable;
 use super::{Readers, write_new};
 use crate::store::queries::amount;
@@ -34,12 +33,8 @@ pub(super) struct SyntheticTable {
     /// File to write, which must not exist yet. Parquet if it ends in .parquet, else CSV.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: PathBuf,
-    /// Price in rho.
-    #[arg(long, value_name = "NUMBER")]
-    rho: f64,
-    /// Probability that the errors of the table are larger than stated.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0.05)]
-    beta: f64,
+    #[command(flatten)]
+    cost: Cost,
     #[command(flatten)]
     repeatable: Repeatable,
     #[command(flatten)]
@@ -112,21 +107,8 @@ impl SyntheticTable {
     fn ask(&self) -> anyhow::Result<AskResponse> {
         let (columns, ways, rows) = (self.columns.clone(), self.ways, self.rows);
         let asked = v1::SyntheticTable { columns, ways, rows };
-        let request = AskRequest {
-            data_set: self.data_set.clone(),
-            price: Some(ask_request::Price::Rho(self.rho)),
-            beta: self.beta,
-            question: Some(ask_request::Question::SyntheticTable(asked)),
-            ..AskRequest::default()
-        };
-        block_on(async {
-            let curator = self.server.connection().connect_curator().await?;
-            let ask = async |question_id: Vec<u8>| {
-                let question_id = question_id.into();
-                curator.clone().ask(AskRequest { question_id, ..request.clone() }).await
-            };
-            self.repeatable.ask(ask).await
-        })
+        let question = ask_request::Question::SyntheticTable(asked);
+        self.server.ask(&self.repeatable, self.data_set.clone(), &self.cost, question)
     }
 
     fn write(&self, answer: AskResponse) -> anyhow::Result<TableView> {
@@ -148,7 +130,7 @@ impl SyntheticTable {
             mean: table.mean.into(),
             cell: table.cell.into(),
             chosen: table.chosen,
-            beta: self.beta,
+            beta: self.cost.beta,
             price_nanos: answer.price_nanos,
             kept: answer.kept,
         })
@@ -169,8 +151,13 @@ fn cells(columns: &[String], values: Vec<v1::TableColumn>) -> anyhow::Result<Vec
         })?;
         let name = column.name().to_owned();
         let cells = match column.range() {
-            Some((lowest, _)) => {
-                Cells::Integers(codes.iter().map(|&code| lowest + i64::from(code)).collect())
+            Some(_) if column.decimals() == 0 => {
+                Cells::Integers(codes.iter().filter_map(|&code| column.units(code)).collect())
+            }
+            Some(_) => {
+                let units = libm::pow(10.0, f64::from(column.decimals()));
+                let number = |&code: &u16| Some(column.units(code)? as f64 / units);
+                Cells::Numbers(codes.iter().filter_map(number).collect())
             }
             None => Cells::Text(codes.iter().map(|&code| column.value(code)).collect()),
         };

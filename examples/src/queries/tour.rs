@@ -59,8 +59,8 @@ fn questions() -> Vec<(f64, &'static str, ask_request::Question)> {
 
     let texts = |texts: &[&str]| -> Vec<String> { texts.iter().map(|t| (*t).to_owned()).collect() };
     let choice = |column: &str, aim, chooser: v1::Chooser| {
-        let (column, weights) = (column.to_owned(), Vec::new());
-        Question::Choice(v1::Choice { column, aim: Some(aim), chooser: chooser.into(), weights })
+        let (column, aim, chooser) = (column.to_owned(), Some(aim), chooser.into());
+        Question::Choice(v1::Choice { column, aim, chooser, ..v1::Choice::default() })
     };
     let most_common = choice::Aim::MostCommon(v1::MostCommon {});
     let binary = texts(&["smokes", "coughs", "runs"]);
@@ -75,9 +75,16 @@ fn questions() -> Vec<(f64, &'static str, ask_request::Question)> {
         (
             0.25,
             "histogram of cities",
-            Question::Histogram(v1::Histogram { columns: texts(&["city"]) }),
+            Question::Histogram(v1::Histogram {
+                columns: texts(&["city"]),
+                predicate: String::new(),
+            }),
         ),
-        (0.25, "sum of ages", Question::Sums(v1::Sums { columns: texts(&["age"]) })),
+        (
+            0.25,
+            "sum of ages",
+            Question::Sums(v1::Sums { columns: texts(&["age"]), ..v1::Sums::default() }),
+        ),
         (
             0.25,
             "median age, by the exponential mechanism",

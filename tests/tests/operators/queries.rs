@@ -307,6 +307,7 @@ async fn what_makes_no_sense_is_refused_and_costs_nothing() -> anyhow::Result<()
         beta: 0.0,
         question: Some(ask_request::Question::Histogram(v1::Histogram {
             columns: vec!["city".to_owned()],
+            predicate: "ill=yes".to_owned(),
         })),
         ..AskRequest::default()
     };
@@ -345,6 +346,7 @@ async fn choices_that_make_no_sense_or_cost_next_to_nothing_are_refused() -> any
             aim: Some(v1::choice::Aim::MostCommon(v1::MostCommon {})),
             chooser,
             weights,
+            predicate: String::new(),
         };
         let request = AskRequest {
             data_set: "people".to_owned(),

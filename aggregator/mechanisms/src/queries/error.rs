@@ -38,12 +38,6 @@ pub enum QueryError {
          epsilon, or register a data set with a budget in rho"
     )]
     NotPure,
-    /// A question that can't be paid for in ρ.
-    #[error("{what} is paid with epsilon, not with rho")]
-    NeedsEpsilon {
-        /// The mechanism.
-        what: &'static str,
-    },
     /// A question that can't be paid for in ε.
     #[error("{what} is paid with rho, not with epsilon")]
     NeedsRho {

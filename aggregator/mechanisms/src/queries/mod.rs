@@ -15,6 +15,7 @@
 //!   [`threshold`]: the comparisons of its sessions under ρ.
 //! - [`universe`], [`rows`], [`selection`], [`spelling`]: data sets and predicates.
 //! - [`loss_distribution`]: what releases lose together, closer than through ρ.
+//! - [`moments`]: means and variances from noisy sums.
 //! - [`questions`]: one type each for questions and answers, over all mechanisms.
 //!
 //! Every function is deterministic given its generator, keeps no state, and debits nothing: the
@@ -22,6 +23,7 @@
 
 mod bounds;
 pub mod cells;
+mod column;
 pub mod counting;
 mod error;
 pub mod exponential;
@@ -32,13 +34,16 @@ mod inverse;
 pub mod laplace;
 pub mod loss_distribution;
 pub mod marginals;
+pub mod moments;
 pub mod noisy_max;
 pub mod price;
 pub mod questions;
 mod quoting;
 pub mod rows;
 pub mod selection;
+mod sensitivity;
 pub mod spelling;
+mod sums;
 pub mod synthetic;
 pub mod threshold;
 pub mod universe;

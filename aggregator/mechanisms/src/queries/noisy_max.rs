@@ -1,35 +1,39 @@
-//! Report noisy max (Dwork and Roth 2014, section 3.3).
+//! Report noisy max with exponential noise, as permute-and-flip (McKenna and Sheldon, "Permute-and-flip:
+//! a new mechanism for differentially private selection", 2020).
 
 use rand::Rng;
 
 use super::QueryError;
 use super::price::{LossShape, PureLoss, check_beta};
-use crate::noise::{DiscreteLaplace, Ratio};
+use crate::noise::{below, bernoulli_exp};
 
-/// The candidate with the largest utility after discrete Laplace noise of scale 2 Δ/ε on
-/// each; the first of those that are equal.
+/// Every candidate tosses a coin, which shows heads with probability exp(-ε g/(2 Δ)) if its utility
+/// falls short of the best one by g. One of those with heads is chosen, each with the same probability.
+///
+/// The best candidate always shows heads. This is permute-and-flip: the first head in a random order is
+/// any of the heads. It has the distribution of the candidate with the largest utility after exponential
+/// noise of scale 2 Δ/ε on each (Ding, Kifer, Saghaian, Steinke, Wang, Xiao and Zhang 2021). Coins are
+/// exact, from integers.
 ///
 /// ```
 /// use bandana_mechanisms::queries::{noisy_max::NoisyMax, price::PureLoss};
 /// use bandana_mechanisms::noise::secure_generator;
 /// let mechanism = NoisyMax::new(1, PureLoss::new(0.5)?)?;
 /// assert_eq!(mechanism.choose(&[900, 100, 120], &mut secure_generator()?)?, 0);
+/// assert_eq!(mechanism.shortfall(3, 0.05)?, 11);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Privacy
-/// ε-differentially private. Fix the noise of all candidates but i: i is chosen if its noise
-/// is at least some threshold. A neighbour lowers u(i) by at most Δ and raises the others by
-/// at most Δ, so the threshold rises by at most 2 Δ, also under the rule for ties; and
-/// P(noise >= t + 2 Δ) is at least exp(-ε) P(noise >= t).
+/// ε-differentially private (McKenna and Sheldon 2020, theorem 1). For no utilities it falls short by more
+/// than the exponential mechanism does at the same ε, on average (theorem 3).
 ///
-/// From a budget of ρ it costs up to four times what the exponential mechanism costs: with Laplace
-/// noise its range is not bounded by ε. Of four candidates, two of which rise while two fall, the
-/// choice has a larger divergence than ε²/8 allows (`tests/prices.rs`). With Gumbel noise it would be
-/// the exponential mechanism.
+/// From a budget of ρ it costs what any ε-differentially private release does, up to four times as much
+/// as the exponential mechanism: no bound on its range by ε is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoisyMax {
-    noise: DiscreteLaplace,
+    sensitivity: u64,
+    loss: PureLoss,
 }
 
 impl NoisyMax {
@@ -39,14 +43,12 @@ impl NoisyMax {
     /// The mechanism for utilities that one person changes by at most `sensitivity` each.
     ///
     /// # Errors
-    /// [`QueryError::Insensitive`], or [`QueryError::Noise`] when the scale is too large.
+    /// [`QueryError::Insensitive`].
     pub fn new(sensitivity: u64, loss: PureLoss) -> Result<Self, QueryError> {
         if sensitivity == 0 {
             return Err(QueryError::Insensitive);
         }
-        let two = Ratio::whole(2)?;
-        let scale = Ratio::whole(sensitivity)?.times(two)?.over(loss.ratio()?)?;
-        Ok(Self { noise: DiscreteLaplace::new(scale) })
+        Ok(Self { sensitivity, loss })
     }
 
     /// The index of the chosen candidate.
@@ -58,18 +60,27 @@ impl NoisyMax {
         utilities: &[i64],
         rng: &mut R,
     ) -> Result<usize, QueryError> {
-        let mut best: Option<(usize, i128)> = None;
-        for (place, &utility) in utilities.iter().enumerate() {
-            let noisy = i128::from(utility) + i128::from(self.noise.sample(rng));
-            if best.is_none_or(|(_, most)| noisy > most) {
-                best = Some((place, noisy));
-            }
-        }
-        best.map(|(place, _)| place).ok_or(QueryError::NoCandidates)
+        let best = utilities.iter().max().ok_or(QueryError::NoCandidates)?;
+        // ε/(2 Δ), with ε in billionths.
+        let denominator = 2 * u128::from(self.sensitivity) * 1_000_000_000;
+        let step = u128::from(self.loss.nanos());
+        let tossed = |utility: &i64, rng: &mut R| {
+            bernoulli_exp(u128::from(best.abs_diff(*utility)) * step, denominator, rng)
+        };
+        // All coins are tossed, so that their number tells nothing.
+        let heads: Vec<bool> = utilities.iter().map(|utility| tossed(utility, rng)).collect();
+        let number = heads.iter().filter(|head| **head).count();
+        let chosen = usize::try_from(below(number as u128, rng)).unwrap_or(0);
+        let mut shown = heads.iter().enumerate().filter(|(_, head)| **head).map(|(place, _)| place);
+        shown.nth(chosen).ok_or(QueryError::NoCandidates)
     }
 
-    /// A bound on the shortfall of the chosen utility below the best one, with probability 1 -
-    /// `beta`: twice the bound on the noise of all `candidates`.
+    /// A bound on the shortfall of the chosen utility below the best one, with probability 1 - `beta`: the
+    /// least that holds whatever the utilities are.
+    ///
+    /// To fall short by more than g is most likely if all but the best do so by the least that is more. If
+    /// these k - 1 show heads with probability p, the best is chosen with probability (1 - (1 - p)^k)/(k p),
+    /// the mean of 1/(1 + heads).
     ///
     /// # Errors
     /// [`QueryError::NoCandidates`], [`QueryError::Beta`].
@@ -77,6 +88,21 @@ impl NoisyMax {
         if candidates == 0 {
             return Err(QueryError::NoCandidates);
         }
-        Ok(self.noise.quantile(check_beta(beta)? / candidates as f64).saturating_mul(2))
+        let beta = check_beta(beta)?;
+        let (k, step) = (candidates as f64, self.loss.nanos() as f64 * 1e-9 / 2.0);
+        let is_enough = |shortfall: u64| {
+            let p = libm::exp(-(shortfall as f64 + 1.0) * step / self.sensitivity as f64);
+            let best = -libm::expm1(k * libm::log1p(-p)) / (k * p);
+            // b heads take at most b/2 of the probability from the best. Where both are close to 0, the
+            // difference to 1 is not known well enough.
+            let worse = (1.0 - best + 1e-12).min((k - 1.0) * p / 2.0);
+            candidates == 1 || p == 0.0 || worse * (1.0 + 1e-9) <= beta
+        };
+        let (mut low, mut high) = (0, 1 << 62);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_enough(middle) { high = middle } else { low = middle + 1 }
+        }
+        Ok(low)
     }
 }

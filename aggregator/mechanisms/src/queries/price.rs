@@ -25,6 +25,9 @@ const NANOS: u64 = 1_000_000_000;
 pub struct PureLoss(u64);
 
 impl PureLoss {
+    /// The largest value, in billionths.
+    const MAX: u64 = 32 * NANOS;
+
     /// Checks the range, and rounds to the nearest billionth.
     ///
     /// # Errors
@@ -109,6 +112,16 @@ impl ConcentratedLoss {
         }
         let none = QueryError::NoRho { epsilon: epsilon.get(), delta: delta.get() };
         if fitting == 0 { Err(none) } else { Ok(Self(fitting)) }
+    }
+
+    /// As [`Self::within`], for numbers that are not checked yet.
+    ///
+    /// # Errors
+    /// As there, and [`QueryError::Epsilon`].
+    pub fn within_numbers(epsilon: f64, delta: f64) -> Result<Self, QueryError> {
+        let loss = PureLoss::new(epsilon)?.nanos() as f64 * 1e-9;
+        let loss = PrivacyLoss::new(loss).map_err(|_| QueryError::Epsilon(epsilon))?;
+        Self::within(loss, Delta::new(delta).map_err(|_| QueryError::Delta(delta))?)
     }
 
     /// This many billionths; 0 becomes 1.
@@ -202,6 +215,21 @@ impl LossShape {
     }
 }
 
+impl LossShape {
+    /// The largest ε that costs no more than this ρ.
+    fn largest_epsilon(self, rho: ConcentratedLoss) -> Result<PureLoss, QueryError> {
+        let fits = |nanos: u64| {
+            self.rho_nanos(PureLoss::of_nanos(nanos)).is_ok_and(|price| price <= rho.nanos())
+        };
+        let (mut fitting, mut beyond) = (0, PureLoss::MAX + 1);
+        while beyond - fitting > 1 {
+            let middle = fitting + (beyond - fitting) / 2;
+            if fits(middle) { fitting = middle } else { beyond = middle }
+        }
+        if fitting == 0 { Err(QueryError::Epsilon(0.0)) } else { Ok(PureLoss::of_nanos(fitting)) }
+    }
+}
+
 /// The price of a release, which determines the kind of its noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Price {
@@ -234,11 +262,11 @@ impl Price {
         }
     }
 
-    /// ε, for mechanisms that have no other price.
-    pub(super) fn pure(self, what: &'static str) -> Result<PureLoss, QueryError> {
+    /// The largest ε that a purely private release of this shape may have at this price.
+    pub(super) fn epsilon(self, shape: LossShape) -> Result<PureLoss, QueryError> {
         match self {
             Self::Pure(loss) => Ok(loss),
-            Self::Concentrated(_) => Err(QueryError::NeedsEpsilon { what }),
+            Self::Concentrated(rho) => shape.largest_epsilon(rho),
         }
     }
 }
@@ -285,6 +313,15 @@ mod tests {
         for (nanos, rho) in [(1, 1), (89_442, 1), (89_443, 2), (1_000_000_001, 125_000_001)] {
             let price = Price::Pure(PureLoss::of_nanos(nanos));
             assert_eq!(price.nanos(Measure::Concentrated, LossShape::BoundedRange), Ok(rho));
+        }
+        for shape in [LossShape::Symmetric, LossShape::BoundedRange] {
+            for nanos in [1, 2, 1_000_000, 31_250_000, 9_000_000_000] {
+                let rho = Price::Concentrated(ConcentratedLoss::of_nanos(nanos));
+                let epsilon = rho.epsilon(shape).unwrap().nanos();
+                assert!(shape.rho_nanos(PureLoss::of_nanos(epsilon)).unwrap() <= nanos);
+                assert!(shape.rho_nanos(PureLoss::of_nanos(epsilon + 1)).unwrap() > nanos);
+            }
+            assert_eq!(tenth.epsilon(shape), PureLoss::new(0.1));
         }
         let large = Price::Pure(PureLoss::new(32.0).unwrap());
         assert_eq!(

@@ -11,11 +11,14 @@ use super::halfspaces::{halfspaces, vc_dimension};
 use super::laplace::LaplaceMechanism;
 use super::marginals::{ReleasedTable, SyntheticTable};
 use super::noisy_max::NoisyMax;
-use super::price::{LossShape, Measure, Price, check_beta, of_each};
+use super::price::{LossShape, Measure, Price, check_beta};
 use super::rows::Rows;
 use super::selection::Selection;
+use super::sensitivity::of_counts;
+use super::sums;
+pub use super::sums::Term;
 use super::synthetic::{SyntheticRelease, rows_for};
-use crate::noise::{DiscreteGaussian, DiscreteLaplace, Ratio, STEPS_MAX};
+use crate::noise::Ratio;
 
 /// Maximum number of counts, columns or candidates in one question.
 pub const PARTS_MAX: usize = 10_000;
@@ -32,16 +35,24 @@ pub enum Question {
     Histogram {
         /// The columns.
         columns: Vec<String>,
+        /// The rows that count; all, if it is empty.
+        predicate: String,
     },
-    /// The sum of each of these columns of integers.
+    /// Sums over rows.
     Sums {
-        /// The columns.
-        columns: Vec<String>,
+        /// What each sum adds up.
+        terms: Vec<Term>,
+        /// The rows that are added up; all, if it is empty.
+        predicate: String,
+        /// Whether the number of these rows is asked for too. It comes first.
+        counted: bool,
     },
     /// A choice of one value of a column.
     Choice {
         /// The column.
         column: String,
+        /// The rows that count; all, if it is empty.
+        predicate: String,
         /// The criterion of the choice.
         aim: Aim,
         /// The mechanism of the choice.
@@ -66,22 +77,40 @@ pub enum Question {
 }
 
 impl Question {
+    /// A histogram of all rows.
+    pub fn histogram(columns: Vec<String>) -> Self {
+        Self::Histogram { columns, predicate: String::new() }
+    }
+
+    /// The sums of columns, over all rows.
+    pub fn sums<S: AsRef<str>>(columns: &[S]) -> Self {
+        let terms = columns.iter().map(|column| Term::values(column.as_ref())).collect();
+        Self::Sums { terms, predicate: String::new(), counted: false }
+    }
+
+    /// A choice by all rows.
+    pub fn choice(column: &str, aim: Aim, chooser: Chooser) -> Self {
+        Self::Choice { column: column.to_owned(), predicate: String::new(), aim, chooser }
+    }
+
     /// The charge for an answer to a budget of this measure, in billionths, rounded up.
     ///
     /// # Errors
     /// [`QueryError::NotPure`] for ρ from a budget of ε.
     pub fn charge(&self, price: Price, measure: Measure) -> Result<u64, QueryError> {
-        let shape = match self {
-            Self::Choice { chooser: Chooser::Exponential(_), .. } | Self::Synthetic { .. } => {
-                ExponentialMechanism::LOSS
-            }
-            Self::Choice { chooser: Chooser::NoisyMax, .. } => NoisyMax::LOSS,
+        price.nanos(measure, self.shape())
+    }
+
+    /// The shape of the loss of its answer.
+    fn shape(&self) -> LossShape {
+        match self {
+            Self::Choice { chooser, .. } => chooser.shape(),
+            Self::Synthetic { .. } => ExponentialMechanism::LOSS,
             Self::Counts { .. }
             | Self::Histogram { .. }
             | Self::Sums { .. }
             | Self::Table { .. } => LossShape::Symmetric,
-        };
-        price.nanos(measure, shape)
+        }
     }
 }
 
@@ -101,6 +130,16 @@ pub enum Chooser {
     Exponential(Option<Vec<u32>>),
     /// Report noisy max.
     NoisyMax,
+}
+
+impl Chooser {
+    /// The shape of its loss.
+    fn shape(&self) -> LossShape {
+        match self {
+            Self::Exponential(_) => ExponentialMechanism::LOSS,
+            Self::NoisyMax => NoisyMax::LOSS,
+        }
+    }
 }
 
 /// A class of predicates.
@@ -153,10 +192,12 @@ pub enum Answer {
 pub struct NoisyNumber {
     /// The part of the question that it answers.
     pub label: String,
-    /// The number.
+    /// The number, in units of the last of its decimals.
     pub value: i64,
-    /// The bound on its error.
+    /// The bound on its error, in the same units.
     pub accuracy: u64,
+    /// Its decimals.
+    pub decimals: u32,
 }
 
 /// Answers a question at a price. The caller must debit the price before it sends the answer.
@@ -174,10 +215,14 @@ pub fn answer<R: Rng + ?Sized>(
     check_beta(beta)?;
     match question {
         Question::Counts { predicates } => counts(rows, predicates, price, beta, rng),
-        Question::Histogram { columns } => histogram(rows, columns, price, beta, rng),
-        Question::Sums { columns } => sums(rows, columns, price, beta, rng),
-        Question::Choice { column, aim, chooser } => {
-            choice(rows, column, *aim, chooser, price, beta, rng)
+        Question::Histogram { columns, predicate } => {
+            histogram(rows, (columns, predicate), price, beta, rng)
+        }
+        Question::Sums { terms, predicate, counted } => {
+            sums::answer(rows, (terms, predicate, *counted), price, beta, rng)
+        }
+        Question::Choice { column, predicate, aim, chooser } => {
+            choice(rows, (column, predicate), *aim, chooser, price, beta, rng)
         }
         Question::Synthetic { columns, class, size } => {
             synthetic(rows, columns, class, *size, price, beta, rng)
@@ -197,28 +242,27 @@ fn counts<R: Rng + ?Sized>(
     rng: &mut R,
 ) -> Result<Answer, QueryError> {
     check_parts(predicates.len())?;
-    let queries = predicates.len() as u64;
-    let mechanism = CountingMechanism::new(queries, price)?;
-    let accuracy = mechanism.accuracy(queries, beta)?;
     let selections: Vec<Selection> = predicates
         .iter()
         .map(|text| Selection::parse(text, rows.schema()))
         .collect::<Result<_, _>>()?;
+    let mechanism = CountingMechanism::new(of_counts(&selections, rows.schema()), price)?;
+    let accuracy = mechanism.accuracy(predicates.len() as u64, beta)?;
     let exact: Vec<i64> =
         selections.iter().map(|selection| signed(rows.selected(selection))).collect();
     let noisy = mechanism.release(&exact, rng);
     let number = |(label, value): (&String, i64)| {
         let label = label.clone();
-        NoisyNumber { label, value, accuracy }
+        NoisyNumber { label, value, accuracy, decimals: 0 }
     };
     Ok(Answer::Numbers(predicates.iter().zip(noisy).map(number).collect()))
 }
 
 /// A changed row takes 1 from one cell and gives it to another: 2 in L1 norm, sqrt(2) in L2 norm,
-/// for any number of cells.
+/// for any number of cells. With a predicate it may do only one of the two.
 fn histogram<R: Rng + ?Sized>(
     rows: &Rows,
-    columns: &[String],
+    (columns, predicate): (&[String], &str),
     price: Price,
     beta: f64,
     rng: &mut R,
@@ -227,13 +271,16 @@ fn histogram<R: Rng + ?Sized>(
         return Err(QueryError::NoQueries);
     }
     let universe = rows.schema().universe(columns)?;
+    let selection = Selection::of_rows(predicate, rows.schema())?;
     if universe.cells() > PARTS_MAX {
         let cells = universe.cells() as u128;
         return Err(QueryError::TooManyCells { cells, most: PARTS_MAX });
     }
     let cells = universe.cells() as u64;
     let (released, accuracy) = {
-        let exact = || -> Vec<i64> { rows.histogram(&universe).into_iter().map(signed).collect() };
+        let exact = || -> Vec<i64> {
+            rows.histogram_of(&universe, &selection).into_iter().map(signed).collect()
+        };
         match price {
             Price::Pure(loss) => {
                 let mechanism = LaplaceMechanism::new(2, loss)?;
@@ -251,119 +298,27 @@ fn histogram<R: Rng + ?Sized>(
             columns.map(|(column, code)| format!("{}={}", column.name(), column.value(code)));
         parts.collect::<Vec<_>>().join(",")
     };
-    let number = |(cell, value)| NoisyNumber { label: label(cell), value, accuracy };
+    let number = |(cell, value)| NoisyNumber { label: label(cell), value, accuracy, decimals: 0 };
     Ok(Answer::Numbers(released.into_iter().enumerate().map(number).collect()))
-}
-
-/// A changed row moves the sum of a column by at most the width W of its range. Each of k columns is
-/// a release of its own for an equal part of the price: Laplace noise of scale k W/ε, or Gaussian
-/// noise of variance k W²/(2 ρ). Columns have units that can't be compared, so all have the same
-/// noise relative to their width. A column of one value has a public sum, without noise. Values are
-/// integers, which need no rounding, and are summed as their distances from the lowest one, below
-/// 2^43 in all; the rest of the sum is public. A column whose sum may lie beyond 2^62 is refused, as
-/// rows and range say.
-fn sums<R: Rng + ?Sized>(
-    rows: &Rows,
-    columns: &[String],
-    price: Price,
-    beta: f64,
-    rng: &mut R,
-) -> Result<Answer, QueryError> {
-    check_parts(columns.len())?;
-    let mut parts = Vec::new();
-    for name in columns {
-        let (place, column) = rows.schema().find(name)?;
-        let range = column.range();
-        let (lowest, highest) =
-            range.ok_or_else(|| QueryError::NotNumbers { column: name.clone() })?;
-        let largest = u128::from(lowest.unsigned_abs().max(highest.unsigned_abs()));
-        if largest * u128::from(rows.count()) > u128::from(STEPS_MAX.unsigned_abs()) {
-            return Err(QueryError::SumTooLarge { column: name.clone(), rows: rows.count() });
-        }
-        parts.push((place, lowest, highest.abs_diff(lowest)));
-    }
-    let noisy = parts.iter().filter(|(_, _, width)| *width > 0).count() as u64;
-    if noisy == 0 {
-        return Err(QueryError::Insensitive);
-    }
-    let each = of_each(beta, noisy)?;
-    let noises: Vec<Option<SumNoise>> = parts
-        .iter()
-        .map(|&(_, _, width)| (width > 0).then(|| SumNoise::new(width, noisy, price)).transpose())
-        .collect::<Result<_, _>>()?;
-    let above = |place: usize| -> i64 {
-        rows.frequencies(place)
-            .into_iter()
-            .zip(0..)
-            .map(|(n, distance): (i64, i64)| n * distance)
-            .sum()
-    };
-    let mut numbers = Vec::new();
-    for ((label, &(place, lowest, _)), noise) in columns.iter().zip(&parts).zip(noises) {
-        let (public, label) = (signed(rows.count()) * lowest, label.clone());
-        numbers.push(match noise {
-            None => NoisyNumber { label, value: public, accuracy: 0 },
-            Some(noise) => {
-                let value = public.saturating_add(noise.release(above(place), rng));
-                NoisyNumber { label, value, accuracy: noise.quantile(each) }
-            }
-        });
-    }
-    Ok(Answer::Numbers(numbers))
-}
-
-/// The noise of one of several sums.
-#[derive(Clone, Copy)]
-enum SumNoise {
-    Laplace(DiscreteLaplace),
-    Gaussian(DiscreteGaussian),
-}
-
-impl SumNoise {
-    fn new(width: u64, columns: u64, price: Price) -> Result<Self, QueryError> {
-        let width = Ratio::whole(width)?;
-        let parts = Ratio::whole(columns)?;
-        match price {
-            Price::Pure(loss) => {
-                let scale = width.times(parts)?.over(loss.ratio()?)?;
-                Ok(Self::Laplace(DiscreteLaplace::new(scale)))
-            }
-            Price::Concentrated(loss) => {
-                let mechanism = GaussianMechanism::new(width.times(width)?.times(parts)?, loss)?;
-                Ok(Self::Gaussian(mechanism.noise()))
-            }
-        }
-    }
-
-    fn release<R: Rng + ?Sized>(self, value: i64, rng: &mut R) -> i64 {
-        match self {
-            Self::Laplace(noise) => noise.release(value, rng),
-            Self::Gaussian(noise) => noise.release(value, rng),
-        }
-    }
-
-    fn quantile(self, beta: f64) -> u64 {
-        match self {
-            Self::Laplace(noise) => noise.quantile(beta),
-            Self::Gaussian(noise) => noise.quantile(beta),
-        }
-    }
 }
 
 fn choice<R: Rng + ?Sized>(
     rows: &Rows,
-    name: &str,
+    (name, predicate): (&str, &str),
     aim: Aim,
     chooser: &Chooser,
     price: Price,
     beta: f64,
     rng: &mut R,
 ) -> Result<Answer, QueryError> {
-    let loss = price.pure("a choice")?;
+    let loss = price.epsilon(chooser.shape())?;
     let (place, column) = rows.schema().find(name)?;
-    let utilities = match aim {
+    let selection = Selection::of_rows(predicate, rows.schema())?;
+    let frequencies = rows.frequencies(place, &selection);
+    // Utilities, in parts of a row, and how many of these parts a changed row moves one by.
+    let (utilities, unit) = match aim {
         // A changed row changes a frequency by at most 1.
-        Aim::MostCommon => rows.frequencies(place),
+        Aim::MostCommon => (frequencies, 1),
         Aim::Quantile(share) => {
             if column.range().is_none() {
                 return Err(QueryError::NotNumbers { column: name.to_owned() });
@@ -371,13 +326,17 @@ fn choice<R: Rng + ?Sized>(
             if !(0.0..=1.0).contains(&share) {
                 return Err(QueryError::Alpha(share));
             }
-            ranks(&rows.frequencies(place), wanted_rank(rows.count(), share))
+            if selection.is_all() {
+                (ranks(&frequencies, wanted_rank(rows.count(), share)), 1)
+            } else {
+                (balances(&frequencies, share), SHARE_PARTS.unsigned_abs())
+            }
         }
     };
     let candidates = utilities.len() as u64;
     let (chosen, shortfall) = match chooser {
         Chooser::Exponential(weights) => {
-            let mechanism = ExponentialMechanism::new(1, loss)?;
+            let mechanism = ExponentialMechanism::new(unit, loss)?;
             // The bound is for the worst case: the best value has the least weight.
             let shortfall = match weights {
                 None => mechanism.shortfall(candidates, beta)?,
@@ -391,12 +350,12 @@ fn choice<R: Rng + ?Sized>(
             (mechanism.choose(&utilities, weights.as_deref(), rng)?, shortfall)
         }
         Chooser::NoisyMax => {
-            let mechanism = NoisyMax::new(1, loss)?;
+            let mechanism = NoisyMax::new(unit, loss)?;
             (mechanism.choose(&utilities, rng)?, mechanism.shortfall(candidates, beta)?)
         }
     };
     let value = column.value(u16::try_from(chosen).unwrap_or(u16::MAX));
-    Ok(Answer::Value { value, shortfall })
+    Ok(Answer::Value { value, shortfall: shortfall.div_ceil(unit) })
 }
 
 /// The rank of a quantile, 1 to n.
@@ -421,6 +380,25 @@ fn ranks(frequencies: &[i64], t: i64) -> Vec<i64> {
     frequencies.iter().map(utility).collect()
 }
 
+/// The parts that a row has in [`balances`], so that shares have six decimals.
+const SHARE_PARTS: i64 = 1_000_000;
+
+/// The utility of each value as the quantile of a share s = a/b of rows that no public number of which is
+/// known: the negative of max(s n - rows at or below it, rows below it - s n, 0), in parts 1/b of a row,
+/// where n is the number of rows that count. A row adds a or a - b to the first, -a or b - a to the second,
+/// or, if it does not count, 0 to both: so a changed row moves either by at most b parts, one row.
+#[expect(clippy::cast_possible_truncation, reason = "a share of at most 1")]
+fn balances(frequencies: &[i64], share: f64) -> Vec<i64> {
+    let wanted = (share * SHARE_PARTS as f64).round() as i64 * frequencies.iter().sum::<i64>();
+    let mut below = 0;
+    let utility = |&here: &i64| {
+        let before = below * SHARE_PARTS;
+        below += here;
+        -(wanted - below * SHARE_PARTS).max(before - wanted).max(0)
+    };
+    frequencies.iter().map(utility).collect()
+}
+
 fn synthetic<R: Rng + ?Sized>(
     rows: &Rows,
     columns: &[String],
@@ -430,7 +408,7 @@ fn synthetic<R: Rng + ?Sized>(
     beta: f64,
     rng: &mut R,
 ) -> Result<Answer, QueryError> {
-    let loss = price.pure("a synthetic database")?;
+    let loss = price.epsilon(ExponentialMechanism::LOSS)?;
     if columns.is_empty() {
         return Err(QueryError::EmptyUniverse);
     }
@@ -473,7 +451,7 @@ fn synthetic<R: Rng + ?Sized>(
     Ok(Answer::Database { columns: columns.to_vec(), rows: released, accuracy })
 }
 
-fn check_parts(parts: usize) -> Result<(), QueryError> {
+pub(super) fn check_parts(parts: usize) -> Result<(), QueryError> {
     match parts {
         0 => Err(QueryError::NoQueries),
         1..=PARTS_MAX => Ok(()),
@@ -481,7 +459,7 @@ fn check_parts(parts: usize) -> Result<(), QueryError> {
     }
 }
 
-fn signed(count: u64) -> i64 {
+pub(super) fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -500,5 +478,34 @@ mod tests {
         assert_eq!([1, 2, 3, 4, 6].map(best), [0, 1, 1, 3, 3]);
         assert_eq!(ranks(&frequencies, 3), [-2, 0, -1, -1]);
         assert_eq!((wanted_rank(6, 0.5), wanted_rank(6, 0.0), wanted_rank(6, 1.0)), (3, 1, 6));
+    }
+
+    #[test]
+    fn a_changed_row_moves_the_balance_of_a_value_by_one_row() {
+        // Of three rows, each has one of three values, or does not count.
+        let rows = |number: usize| [number % 4, number / 4 % 4, number / 16];
+        let balances_of = |rows: &[usize], share| {
+            let mut frequencies = [0; 3];
+            rows.iter().filter(|row| **row < 3).for_each(|row| frequencies[*row] += 1);
+            balances(&frequencies, share)
+        };
+        for share in [0.0, 0.1, 0.5, 0.75, 1.0] {
+            let mut most = 0;
+            for one in (0..64).map(rows) {
+                for other in (0..64).map(rows) {
+                    if one.iter().zip(&other).filter(|(one, other)| one != other).count() == 1 {
+                        let pairs =
+                            balances_of(&one, share).into_iter().zip(balances_of(&other, share));
+                        most =
+                            most.max(pairs.map(|(one, other)| one.abs_diff(other)).max().unwrap());
+                    }
+                }
+            }
+            assert!((500_000..=1_000_000).contains(&most), "{share}: {most}");
+        }
+        // As a rank of all rows: 0 1 1 3 3 3 has its third of six at 1.
+        let utilities = balances(&[1, 2, 0, 3], 0.5);
+        assert_eq!(utilities, [-2_000_000, 0, 0, 0]);
+        assert_eq!(balances(&[1, 2, 0, 3], 0.4), [-1_400_000, 0, -600_000, -600_000]);
     }
 }

@@ -63,26 +63,32 @@ impl Rows {
 
     /// The number of rows that satisfy the conditions.
     pub(super) fn selected(&self, selection: &Selection) -> u64 {
-        let holds = |&row: &usize| {
-            selection.holds(|place| self.codes.get(place).and_then(|codes| codes.get(row)).copied())
-        };
-        (0..self.count).filter(holds).count() as u64
+        (0..self.count).filter(|&row| self.is_in(row, selection)).count() as u64
     }
 
-    /// The number of rows with each value of a column.
-    pub(super) fn frequencies(&self, place: usize) -> Vec<i64> {
+    /// The number of rows of a selection with each value of a column.
+    pub(super) fn frequencies(&self, place: usize, of: &Selection) -> Vec<i64> {
         let values = self.schema.columns().get(place).map_or(0, Column::values);
         let mut frequencies = vec![0; values];
-        for &code in self.codes.get(place).into_iter().flatten() {
+        for (row, &code) in self.codes(place).iter().enumerate() {
             if let Some(frequency) = frequencies.get_mut(usize::from(code)) {
-                *frequency += 1;
+                *frequency += i64::from(self.is_in(row, of));
             }
         }
         frequencies
     }
 
+    fn is_in(&self, row: usize, selection: &Selection) -> bool {
+        selection.holds(|place| self.codes(place).get(row).copied())
+    }
+
     /// The number of rows in each cell of a universe of some of the columns.
     pub fn histogram(&self, universe: &Universe) -> Vec<u64> {
+        self.histogram_of(universe, &Selection::all())
+    }
+
+    /// The number of rows of a selection in each cell of a universe.
+    pub(super) fn histogram_of(&self, universe: &Universe, of: &Selection) -> Vec<u64> {
         let mut histogram = vec![0; universe.cells()];
         let columns: Vec<&[u16]> = universe
             .places()
@@ -92,7 +98,7 @@ impl Rows {
         for row in 0..self.count {
             let codes = columns.iter().map(|codes| codes.get(row).copied().unwrap_or(0));
             if let Some(count) = histogram.get_mut(universe.cell(codes)) {
-                *count += 1;
+                *count += u64::from(self.is_in(row, of));
             }
         }
         histogram

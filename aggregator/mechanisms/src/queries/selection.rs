@@ -21,6 +21,12 @@ struct Condition {
     ranges: Vec<(u16, u16)>,
 }
 
+impl Condition {
+    fn has(&self, code: u16) -> bool {
+        self.ranges.iter().any(|&(low, high)| (low..=high).contains(&code))
+    }
+}
+
 impl Selection {
     /// Parses conditions on the columns of a schema.
     ///
@@ -29,7 +35,7 @@ impl Selection {
     /// value outside its column's domain.
     pub fn parse(text: &str, schema: &Schema) -> Result<Self, QueryError> {
         if text.trim() == "*" {
-            return Ok(Self { conditions: Vec::new() });
+            return Ok(Self::all());
         }
         let condition = |part: &str| -> Result<Condition, QueryError> {
             let wrong = || QueryError::Predicate { text: text.to_owned() };
@@ -42,13 +48,46 @@ impl Selection {
         Ok(Self { conditions })
     }
 
+    /// Parses conditions, where an empty text selects all rows.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub(super) fn of_rows(text: &str, schema: &Schema) -> Result<Self, QueryError> {
+        if text.is_empty() { Ok(Self::all()) } else { Self::parse(text, schema) }
+    }
+
+    /// All rows.
+    pub(super) fn all() -> Self {
+        Self { conditions: Vec::new() }
+    }
+
+    /// Whether all rows satisfy it, since it has no condition.
+    pub(super) fn is_all(&self) -> bool {
+        self.conditions.is_empty()
+    }
+
+    /// Whether it has a condition on the column with this index.
+    pub(super) fn names(&self, place: usize) -> bool {
+        self.conditions.iter().any(|condition| condition.place == place)
+    }
+
+    /// The ranges of codes in its conditions on the column with this index.
+    pub(super) fn ranges(&self, place: usize) -> impl Iterator<Item = (u16, u16)> + '_ {
+        let conditions = self.conditions.iter().filter(move |condition| condition.place == place);
+        conditions.flat_map(|condition| condition.ranges.iter().copied())
+    }
+
+    /// Whether this code of a column satisfies all conditions on that column.
+    pub(super) fn holds_of(&self, place: usize, code: u16) -> bool {
+        let of_column = |condition: &&Condition| condition.place == place;
+        self.conditions.iter().filter(of_column).all(|condition| condition.has(code))
+    }
+
     /// Whether a row satisfies all conditions, given the code of each column.
     pub fn holds(&self, code: impl Fn(usize) -> Option<u16>) -> bool {
-        self.conditions.iter().all(|condition| {
-            code(condition.place).is_some_and(|code| {
-                condition.ranges.iter().any(|&(low, high)| (low..=high).contains(&code))
-            })
-        })
+        self.conditions
+            .iter()
+            .all(|condition| code(condition.place).is_some_and(|code| condition.has(code)))
     }
 }
 

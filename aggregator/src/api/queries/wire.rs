@@ -4,12 +4,10 @@ use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::marginals::{NoisyShare, ReleasedTable, SyntheticTable};
 use bandana_mechanisms::queries::price::{ConcentratedLoss, LossShape, Measure, Price, PureLoss};
 use bandana_mechanisms::queries::questions::{
-    Aim, Answer, Chooser, Class, NoisyNumber, Question, Size,
+    Aim, Answer, Chooser, Class, NoisyNumber, Question, Size, Term,
 };
 use bandana_mechanisms::queries::universe::{Column, Schema};
 use bandana_mechanisms::queries::weights::{Promise, SessionPlan};
-use bandana_shared::accounting::delta::Delta;
-use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::wire::v1::{
     self, AskRequest, OpenSessionRequest, RegisterDataSetRequest, ask_request, ask_response,
@@ -160,6 +158,7 @@ impl ParsedQuery {
         let price = match request.price {
             Some(ask_request::Price::Epsilon(epsilon)) => Price::Pure(PureLoss::new(epsilon)?),
             Some(ask_request::Price::Rho(rho)) => Price::Concentrated(ConcentratedLoss::new(rho)?),
+            Some(ask_request::Price::Approximate(both)) => Price::Concentrated(largest_rho(both)?),
             None => return Err(QueryError::Epsilon(0.0)),
         };
         let beta = if request.beta == 0.0 { BETA } else { request.beta };
@@ -171,8 +170,15 @@ impl ParsedQuery {
         use ask_request::Question as Wire;
         Ok(match question {
             Wire::Counts(v1::Counts { predicates }) => Question::Counts { predicates },
-            Wire::Histogram(v1::Histogram { columns }) => Question::Histogram { columns },
-            Wire::Sums(v1::Sums { columns }) => Question::Sums { columns },
+            Wire::Histogram(v1::Histogram { columns, predicate }) => {
+                Question::Histogram { columns, predicate }
+            }
+            Wire::Sums(v1::Sums { columns, predicate, terms, counted }) => {
+                let term = |v1::Term { column, squared, about }| Term { column, squared, about };
+                let values = columns.iter().map(|column| Term::values(column));
+                let terms = values.chain(terms.into_iter().map(term)).collect();
+                Question::Sums { terms, predicate, counted }
+            }
             Wire::Choice(choice) => {
                 let chooser = v1::Chooser::try_from(choice.chooser);
                 let chooser = match chooser.map_err(|_| QueryError::Chooser(choice.chooser))? {
@@ -187,7 +193,8 @@ impl ParsedQuery {
                     Some(choice::Aim::Quantile(share)) => Aim::Quantile(share),
                     None => return Err(QueryError::NoQueries),
                 };
-                Question::Choice { column: choice.column, aim, chooser }
+                let v1::Choice { column, predicate, .. } = choice;
+                Question::Choice { column, predicate, aim, chooser }
             }
             Wire::Synthetic(v1::Synthetic { columns, predicates, size }) => {
                 let class = if predicates.is_empty() {
@@ -216,13 +223,20 @@ impl ParsedQuery {
                 [one] => format!("count of {one}"),
                 several => format!("{} counts", several.len()),
             },
-            Question::Histogram { columns } => format!("histogram of {}", columns.join(", ")),
-            Question::Sums { columns } => format!("sums of {}", columns.join(", ")),
-            Question::Choice { column, aim: Aim::MostCommon, .. } => {
-                format!("most common value of {column}")
+            Question::Histogram { columns, predicate } => {
+                format!("histogram of {}{}", columns.join(", "), of_rows(predicate))
             }
-            Question::Choice { column, aim: Aim::Quantile(share), .. } => {
-                format!("quantile {share} of {column}")
+            Question::Sums { terms, predicate, counted } => {
+                let rows = counted.then(|| "rows".to_owned());
+                let all: Vec<String> =
+                    rows.into_iter().chain(terms.iter().map(ToString::to_string)).collect();
+                format!("sums of {}{}", all.join(", "), of_rows(predicate))
+            }
+            Question::Choice { column, predicate, aim: Aim::MostCommon, .. } => {
+                format!("most common value of {column}{}", of_rows(predicate))
+            }
+            Question::Choice { column, predicate, aim: Aim::Quantile(share), .. } => {
+                format!("quantile {share} of {column}{}", of_rows(predicate))
             }
             Question::Synthetic { columns, .. } => {
                 format!("synthetic database of {}", columns.join(", "))
@@ -238,6 +252,11 @@ impl ParsedQuery {
     }
 }
 
+/// The rows that a question is about, if not all are.
+fn of_rows(predicate: &str) -> String {
+    if predicate.is_empty() { String::new() } else { format!(" where {predicate}") }
+}
+
 fn price_in_words(price: Price) -> String {
     match price {
         Price::Pure(loss) => format!("epsilon {}", amount(loss.nanos())),
@@ -250,10 +269,11 @@ pub(super) fn answer(answer: Answer) -> ask_response::Answer {
     match answer {
         Answer::Numbers(numbers) => {
             let accuracy = numbers.iter().map(|number| number.accuracy).max().unwrap_or(0) as f64;
-            let number = |NoisyNumber { label, value, accuracy }| v1::Number {
+            let number = |NoisyNumber { label, value, accuracy, decimals }| v1::Number {
                 label,
                 value,
                 accuracy: Some(accuracy as f64),
+                decimals,
             };
             let numbers = numbers.into_iter().map(number).collect();
             ask_response::Answer::Numbers(v1::Numbers { numbers, accuracy })
@@ -335,11 +355,7 @@ fn session_price(request: &OpenSessionRequest) -> Result<Price, QueryError> {
 fn largest_rho(
     v1::ApproximateBudget { epsilon, delta }: v1::ApproximateBudget,
 ) -> Result<ConcentratedLoss, QueryError> {
-    let loss = PureLoss::new(epsilon)?;
-    let loss =
-        PrivacyLoss::new(loss.nanos() as f64 * 1e-9).map_err(|_| QueryError::Epsilon(epsilon))?;
-    let delta = Delta::new(delta).map_err(|_| QueryError::Delta(delta))?;
-    ConcentratedLoss::within(loss, delta)
+    ConcentratedLoss::within_numbers(epsilon, delta)
 }
 
 impl Planned {

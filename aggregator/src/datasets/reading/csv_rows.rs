@@ -89,7 +89,7 @@ pub(super) fn rows(
             continue;
         }
         let codes = schema.columns().iter().zip(&places).map(|(column, &place)| {
-            record.get(place).and_then(|value| column.code(&decoded(value)))
+            record.get(place).and_then(|value| column.read(&decoded(value)))
         });
         reading.push(line, codes, |place| record.get(place))?;
     }

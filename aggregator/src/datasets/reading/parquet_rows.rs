@@ -142,11 +142,11 @@ fn is_printable(field: &Field) -> bool {
 /// The code of a value, as of its text in CSV.
 fn code_of(column: &Column, field: &Field, unit: Option<Unit>) -> Option<u16> {
     match field {
-        Field::Null => column.code(""),
-        Field::Str(text) => column.code(text),
-        Field::Bool(value) => column.code(if *value { "true" } else { "false" }),
-        Field::ULong(value) => column.code_of_integer(i64::try_from(*value).ok()?),
-        other => column.code(&decoded(&text_of(other, unit)?)),
+        Field::Null => column.read(""),
+        Field::Str(text) => column.read(text),
+        Field::Bool(value) => column.read(if *value { "true" } else { "false" }),
+        Field::ULong(value) => column.read(&value.to_string()),
+        other => column.read(&decoded(&text_of(other, unit)?)),
     }
 }
 

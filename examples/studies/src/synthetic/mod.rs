@@ -114,7 +114,7 @@ pub fn from_csv(bytes: &[u8]) -> anyhow::Result<Rows> {
         let record = record?;
         let cells = schema.columns().iter().zip(&record);
         let code = |(column, text): (&Column, &str)| {
-            column.code(text).with_context(|| format!("{} can't be {text:?}", column.name()))
+            column.read(text).with_context(|| format!("{} can't be {text:?}", column.name()))
         };
         rows.push(&cells.map(code).collect::<anyhow::Result<Vec<u16>>>()?)?;
     }

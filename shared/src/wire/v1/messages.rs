@@ -1862,8 +1862,11 @@ pub struct RegisterDataSetRequest {
     #[prost(string, tag = "2")]
     pub file: ::prost::alloc::string::String,
     /// The columns and the values that they can have: `age:18..99` for integers,
-    /// `city:Bonn|Ulm` for names. Choose them before looking at the data: they are
-    /// public. A file with another value is refused.
+    /// `temp:-5..40:0.5` for numbers in steps, `city:Bonn|Ulm` for names; then `!` if
+    /// numbers beyond count as the nearer end, `?40` for what is read where a value is
+    /// missing, and `*` if the last name stands for every other one. Choose them
+    /// before looking at the data: they are public. A file with another value is
+    /// refused.
     #[prost(string, repeated, tag = "3")]
     pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// All that may ever be spent.
@@ -1998,7 +2001,7 @@ pub struct AskRequest {
     #[prost(bytes = "bytes", tag = "10")]
     pub question_id: ::prost::bytes::Bytes,
     /// What the answer may cost, and so how much noise it has.
-    #[prost(oneof = "ask_request::Price", tags = "2, 3")]
+    #[prost(oneof = "ask_request::Price", tags = "2, 3, 12")]
     pub price: ::core::option::Option<ask_request::Price>,
     #[prost(oneof = "ask_request::Question", tags = "5, 6, 7, 8, 9, 11")]
     pub question: ::core::option::Option<ask_request::Question>,
@@ -2011,9 +2014,13 @@ pub mod ask_request {
         /// Laplace noise, or a choice. 10^-9 to 32.
         #[prost(double, tag = "2")]
         Epsilon(f64),
-        /// Gaussian noise: counts, histograms, sums and synthetic tables only. 10^-9 to 512.
+        /// Gaussian noise. A choice or a synthetic database has the largest epsilon that costs no
+        /// more. From a budget of rho only. 10^-9 to 512.
         #[prost(double, tag = "3")]
         Rho(f64),
+        /// The largest rho that keeps (epsilon, delta)-differential privacy.
+        #[prost(message, tag = "12")]
+        Approximate(super::ApproximateBudget),
     }
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Question {
@@ -2035,7 +2042,9 @@ pub mod ask_request {
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Counts {
     /// Conditions on columns, all of which must hold: `age=30..39,city=Bonn|Ulm`,
-    /// or `*` for all rows. The price is shared by all: 1 to 10000.
+    /// or `*` for all rows. The price is shared by all: 1 to 10000. The noise follows
+    /// the most counts that one row can change: 2 for any number of disjoint
+    /// predicates.
     #[prost(string, repeated, tag = "1")]
     pub predicates: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -2044,13 +2053,38 @@ pub struct Counts {
 pub struct Histogram {
     #[prost(string, repeated, tag = "1")]
     pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The rows that count, as in Counts. Empty: all.
+    #[prost(string, tag = "2")]
+    pub predicate: ::prost::alloc::string::String,
 }
-/// The sum of each column; of integers only. Each has an equal part of the price,
-/// and noise as wide as its own range of values.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+/// Sums of columns of integers. Each has an equal part of the price, and noise as
+/// wide as the range of what one row adds.
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Sums {
+    /// The values of these columns as they are, before `terms`.
     #[prost(string, repeated, tag = "1")]
     pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The rows that are added up, as in Counts. Empty: all.
+    #[prost(string, tag = "2")]
+    pub predicate: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "3")]
+    pub terms: ::prost::alloc::vec::Vec<Term>,
+    /// Whether the number of these rows is asked for too; it comes first. For all rows it is
+    /// public, and takes no part of the price.
+    #[prost(bool, tag = "4")]
+    pub counted: bool,
+}
+/// What a sum adds up: the values of a column less a number, or the squares of that.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Term {
+    #[prost(string, tag = "1")]
+    pub column: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub squared: bool,
+    /// Taken from each value, in units of the last decimal of the column. It is public: choose it
+    /// before you look at the data.
+    #[prost(sint64, tag = "3")]
+    pub about: i64,
 }
 /// One value of a column.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2063,6 +2097,9 @@ pub struct Choice {
     /// have. None: all weigh the same.
     #[prost(uint32, repeated, tag = "5")]
     pub weights: ::prost::alloc::vec::Vec<u32>,
+    /// The rows that count, as in Counts. Empty: all.
+    #[prost(string, tag = "6")]
+    pub predicate: ::prost::alloc::string::String,
     #[prost(oneof = "choice::Aim", tags = "2, 3")]
     pub aim: ::core::option::Option<choice::Aim>,
 }
@@ -2164,6 +2201,10 @@ pub struct Number {
     /// own accuracy. None from older servers: Numbers.accuracy holds for all.
     #[prost(double, optional, tag = "3")]
     pub accuracy: ::core::option::Option<f64>,
+    /// `value` and `accuracy` are in units of the last of so many decimals: 125 with
+    /// one decimal is 12.5.
+    #[prost(uint32, tag = "4")]
+    pub decimals: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Value {
@@ -2380,7 +2421,7 @@ pub enum Chooser {
     Unspecified = 0,
     /// By the exponential mechanism.
     Exponential = 1,
-    /// By report noisy max.
+    /// By report noisy max with exponential noise, which is permute-and-flip.
     NoisyMax = 2,
 }
 impl Chooser {

@@ -1,0 +1,556 @@
+//! Columns with known domains.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::QueryError;
+use super::quoting::{halves, name, parts, written};
+use super::spelling::{is_missing, truth};
+
+/// Maximum number of values of a column.
+pub const VALUES_MAX: usize = 1 << 16;
+
+/// Maximum number of decimals of the numbers of a column.
+const DECIMALS_MAX: u32 = 9;
+
+/// A column with its domain, which is public and must not be derived from the data.
+///
+/// | as text | values |
+/// |---|---|
+/// | `age:18..99` | whole numbers, both ends included |
+/// | `temp:-5..40:0.5` | numbers in steps of 0.5; what lies between two counts as the nearer one |
+/// | `age:18..99!` | what lies beyond the range counts as its nearer end |
+/// | `age:18..99?40` | 40 where the value is missing |
+/// | `city:Bonn\|Ulm` | names; one in quotes may have any character: `income:"<=50K"\|">50K"` |
+/// | `city:Bonn\|Ulm\|other*` | every other name counts as `other` |
+/// | `sex:female\|male\|NA` | a missing value is a value of its own |
+///
+/// True and false fit names that mean them and `flag:0..1`, however they are written. `NULL`, `NaN`, `NA`
+/// and an empty text stand for a missing value, however it is declared. A file with a value that has no
+/// place does not fit the column.
+///
+/// ```
+/// use bandana_mechanisms::queries::universe::Column;
+/// let age: Column = "age:18..99".parse()?;
+/// assert_eq!((age.name(), age.values()), ("age", 82));
+/// assert_eq!(age.code("20"), Some(2));
+/// assert_eq!(age.to_string(), "age:18..99");
+/// assert!("age:99..18".parse::<Column>().is_err());
+/// let price: Column = "price:0..10:0.25!".parse()?;
+/// assert_eq!(price.read("9.1").map(|code| price.value(code)), Some("9.00".to_owned()));
+/// assert_eq!(price.read("11").map(|code| price.value(code)), Some("10.00".to_owned()));
+/// # Ok::<(), bandana_mechanisms::queries::QueryError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    name: String,
+    domain: Domain,
+}
+
+/// The values of a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Domain {
+    Numbers(Numbers),
+    Names {
+        names: Vec<String>,
+        /// Whether the last one stands for every other name.
+        has_other: bool,
+    },
+}
+
+/// Numbers from a lowest one on, in steps, in units of the last decimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Numbers {
+    lowest: i64,
+    highest: i64,
+    step: i64,
+    decimals: u32,
+    /// Whether what lies beyond counts as the nearer end.
+    is_clamped: bool,
+    /// What is read where the value is missing.
+    missing: Option<i64>,
+}
+
+impl Numbers {
+    fn is_whole(&self) -> bool {
+        (self.step, self.decimals) == (1, 0)
+    }
+
+    fn values(&self) -> usize {
+        let steps = self.highest.abs_diff(self.lowest) / self.step.unsigned_abs().max(1);
+        usize::try_from(steps).unwrap_or(usize::MAX).saturating_add(1)
+    }
+
+    /// The index of a number of units, which may be beyond the range.
+    fn code(&self, units: i64) -> Option<u16> {
+        let is_within = (self.lowest..=self.highest).contains(&units);
+        let steps = units.abs_diff(self.lowest) / self.step.unsigned_abs().max(1);
+        u16::try_from(steps).ok().filter(|_| is_within)
+    }
+
+    /// The index of the step next to a number, within the range.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "at most 65,535 steps; a float beyond becomes the end"
+    )]
+    fn nearest(&self, number: f64) -> Option<u16> {
+        let units = number * power_of_ten(self.decimals) as f64;
+        let is_within = self.lowest as f64 <= units && units <= self.highest as f64;
+        let steps = ((units - self.lowest as f64) / self.step as f64).round().max(0.0);
+        let last = self.values() - 1;
+        (is_within || self.is_clamped)
+            .then(|| (steps.min(last as f64) as u64).min(last as u64) as u16)
+    }
+
+    /// The index of a text, without the blanks around it.
+    fn read(&self, text: &str, clamps: bool) -> Option<u16> {
+        let missing =
+            || self.missing.filter(|_| is_missing(text)).and_then(|units| self.code(units));
+        let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
+        if !self.is_whole() {
+            let of = Self { is_clamped: self.is_clamped && clamps, ..*self };
+            return number().and_then(|number| of.nearest(number)).or_else(missing);
+        }
+        let is_truth = (self.lowest, self.highest) == (0, 1);
+        let as_truth = || truth(text).filter(|_| is_truth).map(i64::from);
+        let code = whole_number(text).or_else(as_truth).and_then(|number| self.code(number));
+        let clamped = || {
+            let number =
+                number().filter(|number| self.is_clamped && clamps && number.fract() == 0.0);
+            number.and_then(|number| self.nearest(number))
+        };
+        code.or_else(clamped).or_else(missing)
+    }
+
+    fn value(&self, code: u16) -> String {
+        decimal(self.lowest + i64::from(code) * self.step, self.decimals)
+    }
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |units| decimal(units, self.decimals);
+        write!(f, "{}..{}", text(self.lowest), text(self.highest))?;
+        if !self.is_whole() {
+            write!(f, ":{}", text(self.step))?;
+        }
+        f.write_str(if self.is_clamped { "!" } else { "" })?;
+        self.missing.map_or(Ok(()), |missing| write!(f, "?{}", text(missing)))
+    }
+}
+
+impl Column {
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number of values in the domain.
+    pub fn values(&self) -> usize {
+        match &self.domain {
+            Domain::Numbers(numbers) => numbers.values(),
+            Domain::Names { names, .. } => names.len(),
+        }
+    }
+
+    /// The lowest and the highest value, for a column of numbers, in units of the last decimal: see
+    /// [`Self::decimals`].
+    pub fn range(&self) -> Option<(i64, i64)> {
+        match self.domain {
+            Domain::Numbers(Numbers { lowest, highest, .. }) => Some((lowest, highest)),
+            Domain::Names { .. } => None,
+        }
+    }
+
+    /// The number at an index of the domain, in units of the last decimal.
+    pub fn units(&self, code: u16) -> Option<i64> {
+        match self.domain {
+            Domain::Numbers(numbers) => Some(numbers.lowest + i64::from(code) * numbers.step),
+            Domain::Names { .. } => None,
+        }
+    }
+
+    /// The decimals of the numbers, 0 to 9: units are as small as the last of them.
+    pub fn decimals(&self) -> u32 {
+        match self.domain {
+            Domain::Numbers(Numbers { decimals, .. }) => decimals,
+            Domain::Names { .. } => 0,
+        }
+    }
+
+    /// Whether numbers beyond the range count as its ends.
+    pub fn is_clamped(&self) -> bool {
+        matches!(self.domain, Domain::Numbers(Numbers { is_clamped: true, .. }))
+    }
+
+    /// The index of a value that is read from a file, without the blanks around it. `None`: it has no place
+    /// in the domain.
+    ///
+    /// A whole number may be written as a fraction, such as 18.0.
+    pub fn read(&self, value: &str) -> Option<u16> {
+        let text = value.trim();
+        match &self.domain {
+            Domain::Numbers(numbers) => numbers.read(text, true),
+            Domain::Names { names, has_other } => {
+                let last = u16::try_from(names.len() - 1).ok();
+                named(names, value).or_else(|| last.filter(|_| *has_other))
+            }
+        }
+    }
+
+    /// The index of a value that is in the domain, as [`Self::read`] without what stands for others.
+    pub fn code(&self, value: &str) -> Option<u16> {
+        match &self.domain {
+            Domain::Numbers(numbers) => numbers.read(value.trim(), false),
+            Domain::Names { names, .. } => named(names, value),
+        }
+    }
+
+    /// The value at an index of the domain, as text.
+    pub fn value(&self, code: u16) -> String {
+        match &self.domain {
+            Domain::Numbers(numbers) => numbers.value(code),
+            Domain::Names { names, .. } => {
+                names.get(usize::from(code)).cloned().unwrap_or_default()
+            }
+        }
+    }
+
+    /// The domain, for error messages.
+    pub(super) fn describe(&self) -> String {
+        match &self.domain {
+            Domain::Numbers(numbers) => {
+                let Numbers { lowest, highest, step, decimals, .. } = *numbers;
+                let text = |units| decimal(units, decimals);
+                let (lowest, highest) = (text(lowest), text(highest));
+                if numbers.is_whole() {
+                    format!("it has integers {lowest}..{highest}")
+                } else {
+                    format!("it has numbers {lowest}..{highest} in steps of {}", text(step))
+                }
+            }
+            Domain::Names { names, .. } => format!("it has {}", names.join(", ")),
+        }
+    }
+}
+
+/// The index of the name that a text is, or means.
+fn named(names: &[String], value: &str) -> Option<u16> {
+    let text = value.trim();
+    let named = |wanted: &str| names.iter().position(|name| name == wanted);
+    // Of two that mean the same, neither is meant.
+    let only = |is_meant: &dyn Fn(&str) -> bool| {
+        let mut all = names.iter().enumerate().filter(|(_, name)| is_meant(name));
+        all.next().filter(|_| all.next().is_none()).map(|(place, _)| place)
+    };
+    let same = || match truth_or_number(text) {
+        Some(wanted) => only(&|name| truth_or_number(name) == Some(wanted)),
+        None if is_missing(text) => only(&is_missing),
+        None => None,
+    };
+    let place = named(value).or_else(|| named(text)).or_else(same)?;
+    u16::try_from(place).ok()
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", written(&self.name))?;
+        match &self.domain {
+            Domain::Numbers(numbers) => write!(f, "{numbers}"),
+            Domain::Names { names, has_other } => {
+                let names: Vec<_> = names.iter().map(|name| written(name)).collect();
+                write!(f, "{}{}", names.join("|"), if *has_other { "*" } else { "" })
+            }
+        }
+    }
+}
+
+impl std::str::FromStr for Column {
+    type Err = QueryError;
+
+    fn from_str(text: &str) -> Result<Self, QueryError> {
+        let wrong = |what| QueryError::Domain { column: text.to_owned(), what };
+        let (column, values) = halves(text, ':').ok_or_else(|| {
+            wrong("write NAME:LOWEST..HIGHEST for integers, or NAME:ONE|ANOTHER for names")
+        })?;
+        let column = name(column).filter(|name| name.trim() == *name).ok_or_else(|| {
+            wrong(
+                "its name must not be empty, begin or end with a blank, nor have any of = , | : * in it; \
+                 put a name with one of these in quotes",
+            )
+        })?;
+        let domain = match numbers(values) {
+            Some(numbers) => Domain::Numbers(numbers.map_err(wrong)?),
+            None => names(values).map_err(wrong)?,
+        };
+        let column = Self { name: column.into_owned(), domain };
+        if column.values() > VALUES_MAX {
+            return Err(wrong(
+                "it has more than 65536 values; for numbers give a step, such as 0..1000000:100",
+            ));
+        }
+        Ok(column)
+    }
+}
+
+fn names(values: &str) -> Result<Domain, &'static str> {
+    let (values, has_other) = match values.strip_suffix('*') {
+        Some(rest) if !rest.ends_with('|') => (rest, true),
+        _ => (values, false),
+    };
+    let names: Option<Vec<String>> =
+        parts(values, '|').map(|part| name(part).map(Into::into)).collect();
+    let names = names.ok_or(
+        "a value is empty, or has one of = , : * in it; put a value with one of these in quotes",
+    )?;
+    let distinct: BTreeSet<_> = names.iter().collect();
+    if distinct.len() < names.len() {
+        return Err("a value is given twice");
+    }
+    Ok(Domain::Names { names, has_other })
+}
+
+/// A range of numbers: `LOWEST..HIGHEST`, then what there is of `:STEP`, `!` and `?MISSING`. `None`: it
+/// does not look like one.
+fn numbers(text: &str) -> Option<Result<Numbers, &'static str>> {
+    let (low, rest) = text.split_once("..")?;
+    let (rest, missing) = match rest.split_once('?') {
+        Some((rest, missing)) => (rest, Some(Units::of(missing)?)),
+        None => (rest, None),
+    };
+    let (rest, is_clamped) = rest.strip_suffix('!').map_or((rest, false), |rest| (rest, true));
+    let (high, step) = match rest.split_once(':') {
+        Some((high, step)) => (high, Some(Units::of(step)?)),
+        None => (rest, None),
+    };
+    let (low, high) = (Units::of(low)?, Units::of(high)?);
+    let fractions =
+        [Some(low), Some(high), missing].into_iter().flatten().any(|one| one.decimals > 0);
+    if step.is_none() && fractions {
+        return None;
+    }
+    Some(checked((low, high), step.unwrap_or(Units { count: 1, decimals: 0 }), missing, is_clamped))
+}
+
+fn checked(
+    (low, high): (Units, Units),
+    step: Units,
+    missing: Option<Units>,
+    is_clamped: bool,
+) -> Result<Numbers, &'static str> {
+    let all = [Some(low), Some(high), Some(step), missing];
+    let decimals = all.into_iter().flatten().map(|one| one.decimals).max().unwrap_or(0);
+    let too_large = "its numbers are too large, or have more than nine decimals";
+    if decimals > DECIMALS_MAX {
+        return Err(too_large);
+    }
+    let units =
+        |one: Units| one.count.checked_mul(power_of_ten(decimals - one.decimals)).ok_or(too_large);
+    let (lowest, highest, step) = (units(low)?, units(high)?, units(step)?);
+    let missing = missing.map(units).transpose()?;
+    if lowest > highest {
+        return Err("its lowest value is above its highest");
+    }
+    if step <= 0 {
+        return Err("its step is not above 0");
+    }
+    // Nearer to 0 than a number of 64 bits, so that differences and steps are exact as floating point.
+    let is_small = |units: i64| decimals == 0 && step == 1 || units.unsigned_abs() < 1 << 52;
+    if !is_small(lowest) || !is_small(highest) {
+        return Err(too_large);
+    }
+    if !highest.abs_diff(lowest).is_multiple_of(step.unsigned_abs()) {
+        return Err("its highest value is no whole number of steps above its lowest");
+    }
+    if missing.is_some_and(|missing| !(lowest..=highest).contains(&missing)) {
+        return Err("what is read where a value is missing is outside of its range");
+    }
+    if missing.is_some_and(|m| !m.abs_diff(lowest).is_multiple_of(step.unsigned_abs())) {
+        return Err("what is read where a value is missing is none of its values");
+    }
+    Ok(Numbers { lowest, highest, step, decimals, is_clamped, missing })
+}
+
+/// A decimal number, exactly.
+#[derive(Clone, Copy)]
+struct Units {
+    count: i64,
+    decimals: u32,
+}
+
+impl Units {
+    fn of(text: &str) -> Option<Self> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let has_digits = fraction.chars().all(|c| c.is_ascii_digit());
+        if !has_digits || text.ends_with('.') {
+            return None;
+        }
+        let digits = format!("{}{fraction}", if whole == "-" { "-0" } else { whole });
+        Some(Self { count: digits.parse().ok()?, decimals: u32::try_from(fraction.len()).ok()? })
+    }
+}
+
+fn power_of_ten(decimals: u32) -> i64 {
+    10_i64.checked_pow(decimals).unwrap_or(i64::MAX)
+}
+
+/// A number of units of the last of so many decimals, as text.
+///
+/// ```
+/// use bandana_mechanisms::queries::universe::decimal;
+/// assert_eq!([decimal(-5, 1), decimal(1250, 2), decimal(7, 0)], ["-0.5", "12.50", "7"]);
+/// ```
+pub fn decimal(units: i64, decimals: u32) -> String {
+    let one = power_of_ten(decimals).unsigned_abs();
+    let (whole, rest) = (units.unsigned_abs() / one, units.unsigned_abs() % one);
+    let sign = if units < 0 { "-" } else { "" };
+    let width = usize::try_from(decimals).unwrap_or(0);
+    if decimals == 0 { format!("{sign}{whole}") } else { format!("{sign}{whole}.{rest:0width$}") }
+}
+
+/// A whole number, also as floating point where that is exact.
+fn whole_number(text: &str) -> Option<i64> {
+    text.parse().ok().or_else(|| {
+        let number: f64 = text.parse().ok()?;
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^53")]
+        let whole = number as i64;
+        (number.fract() == 0.0 && number.abs() <= 2_f64.powi(53)).then_some(whole)
+    })
+}
+
+/// True and false, where 1 and 0 may stand for them.
+fn truth_or_number(text: &str) -> Option<bool> {
+    match text {
+        "1" => Some(true),
+        "0" => Some(false),
+        _ => truth(text),
+    }
+}
+
+/// Refuses what is likely meant otherwise than it would be read.
+pub(super) fn check_declared(text: &str) -> Result<(), QueryError> {
+    let wrong = |what| Err(QueryError::Domain { column: text.to_owned(), what });
+    // What is no column at all has a message of its own.
+    let Some((column, values)) = halves(text, ':') else { return Ok(()) };
+    if column.trim().parse::<f64>().is_ok() {
+        return wrong(
+            "its name is a number, so it may be a value of a row; give the file a first line with names",
+        );
+    }
+    if numbers(values).is_some() {
+        return Ok(());
+    }
+    if parts(values, '|').any(|part| !part.starts_with('"') && part.contains("..")) {
+        return wrong(
+            "a range has two whole numbers, such as 18..99, or numbers with a step, such as \
+             -5..40:0.5; then ! if values beyond it count as its ends, and ?40 to read 40 where a \
+             value is missing; no blanks; put a name with .. in quotes",
+        );
+    }
+    let is_of_range = |c: char| c.is_ascii_digit() || " .-+–—:".contains(c);
+    let is_single = parts(values, '|').count() == 1;
+    let has_digits = values.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    if is_single && has_digits && values.chars().all(is_of_range) {
+        return wrong("for a range of whole numbers write LOWEST..HIGHEST, such as 18..99");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queries::universe::Schema;
+
+    fn column(text: &str) -> Column {
+        let column: Column = text.parse().unwrap();
+        assert_eq!(column.to_string(), text);
+        column
+    }
+
+    #[test]
+    fn a_value_is_found_however_it_is_written() {
+        let age = column("age:18..99?40");
+        let found = ["18", " 18 ", "+18", "018", "18.0", "1.8e1", "", "NA", "NaN", "null"];
+        let codes = found.map(|text| age.code(text));
+        assert_eq!(codes[..6], [Some(0); 6]);
+        assert_eq!(codes[6..], [Some(22); 4]);
+        assert_eq!(column("age:18..99").code("NA"), None);
+        assert_eq!(["17", "18.5", "inf", "eighteen"].map(|text| age.read(text)), [None; 4]);
+        assert_eq!(column("visits:0..9").code("yes"), None);
+        let flag = column("flag:0..1");
+        let found = ["True", "f", "1", "2"].map(|text| flag.code(text));
+        assert_eq!(found, [Some(1), Some(0), Some(1), None]);
+
+        let ill = column("ill:no|yes|NA");
+        let found = ["no", "FALSE", "f", "0", "Yes", "true", "t", "1", "", "NaN", "unknown"];
+        let expected = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2].map(Some);
+        assert_eq!(found.map(|text| ill.read(text))[..10], expected);
+        assert_eq!(ill.read("unknown"), None);
+        // What two names could mean is neither.
+        assert_eq!(column("ill:yes|true|no").code("t"), None);
+        assert_eq!(column("sex:female|male").code(""), None);
+    }
+
+    #[test]
+    fn what_lies_beyond_is_declared_or_refused() {
+        let age = column("age:18..99!?40");
+        let read = ["17", "-1e300", "100", "9223372036854775808", "NA", "50"];
+        assert_eq!(read.map(|text| age.read(text)), [0, 0, 81, 81, 22, 32].map(Some));
+        // A fraction is none of these numbers, wherever it lies, and a predicate means what it says.
+        assert_eq!(["17.5", "120.5", "inf", "x"].map(|text| age.read(text)), [None; 4]);
+        assert_eq!(["17", "100"].map(|text| age.code(text)), [None; 2]);
+
+        let city = column("city:Bonn|\"the rest*\"*");
+        let read = ["Bonn", "Ulm", " Bonn ", "", "the rest*"];
+        assert_eq!(read.map(|text| city.read(text)), [0, 1, 0, 1, 1].map(Some));
+        assert_eq!(["Ulm", "the rest*"].map(|text| city.code(text)), [None, Some(1)]);
+        let known = column("sex:f|m|NA|other*");
+        assert_eq!(["", "x", "f"].map(|text| known.read(text)), [2, 3, 0].map(Some));
+    }
+
+    #[test]
+    fn numbers_in_steps_count_as_the_nearest_one() {
+        let temp = column("temp:-5.0..40.0:0.5?0.0");
+        assert_eq!((temp.values(), temp.range(), temp.decimals()), (91, Some((-50, 400)), 1));
+        for (text, value) in [
+            ("-5", "-5.0"),
+            ("39.74", "39.5"),
+            ("39.76", "40.0"),
+            ("1e1", "10.0"),
+            ("0.1", "0.0"),
+            ("NaN", "0.0"),
+        ] {
+            assert_eq!(temp.read(text).map(|code| temp.value(code)), Some(value.into()), "{text}");
+        }
+        assert_eq!(["-5.1", "40.1", "inf", "x"].map(|text| temp.read(text)), [None; 4]);
+        let hundreds: Column = "income:0..1000000:100!".parse().unwrap();
+        assert_eq!(hundreds.values(), 10_001);
+        let read = ["49", "51", "1e9", "-1e9"].map(|text| hundreds.read(text).unwrap());
+        assert_eq!(read.map(|code| hundreds.value(code)), ["0", "100", "1000000", "0"]);
+        assert_eq!(hundreds.units(3), Some(300));
+        assert!(temp.describe().ends_with("-5.0..40.0 in steps of 0.5"));
+        let all = (0..91_u16).map(|code| temp.code(&temp.value(code)));
+        assert!(all.eq((0..91).map(Some)));
+    }
+
+    #[test]
+    fn what_is_read_for_nothing_is_within_the_range() {
+        for wrong in [
+            "age:18..99?17",
+            "age:18..99?100",
+            "temp:0..1:0.3",
+            "temp:0..1:0",
+            "temp:0..1:0.5?0.2",
+            "temp:0..1:0.0000000001",
+            "temp:0..9007199254740993:4503599627370496.5",
+        ] {
+            assert!(wrong.parse::<Column>().is_err(), "{wrong}");
+        }
+        for wrong in
+            ["age:18..99?", "age:18..99?x", "price:0.5..9.5", "age:20.. 30", "a:0..1:", "a:0..1:x"]
+        {
+            assert!(Schema::declared(&[wrong]).is_err(), "{wrong}");
+        }
+    }
+}
