@@ -287,7 +287,7 @@ impl std::str::FromStr for Column {
         let column = Self { name: column.into_owned(), domain };
         if column.values() > VALUES_MAX {
             return Err(wrong(
-                "it has more than 65536 values; for numbers give a step, such as 0..1000000:100",
+                "it has more than 65536 values; give numbers a larger step, such as 0..1000000:100",
             ));
         }
         Ok(column)

@@ -1,0 +1,465 @@
+"""Private answers about data sets of a Bandana server.
+
+>>> from bandana_queries import Client, between
+>>> client = Client(url)                               # the server's address for operators
+>>> people = client.register(
+...     "people", "people.csv", ["age:18..99", "city:Bonn|Ulm", "ill:no|yes"], rho=0.5
+... )
+>>> ill = people.count({"ill": "yes", "age": between(18, 59)}, rho=0.01)
+>>> ill.low <= ill.value <= ill.high
+True
+>>> people.budget.left
+0.49
+
+Nothing here sees a row. The server answers with noise, and takes the price of each answer from the budget
+of the data set before the answer leaves.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterable, Mapping, Sequence
+
+from ._answers import Budget, Choice, Histogram, Number, Table, quotient, square
+from ._calls import Calls, QueryError, message
+from ._predicates import Between, Where, between, predicate
+
+__all__ = [
+    "Between",
+    "Budget",
+    "Choice",
+    "Client",
+    "DataSet",
+    "Debit",
+    "Histogram",
+    "Number",
+    "QueryError",
+    "Session",
+    "Table",
+    "Where",
+    "between",
+    "predicate",
+]
+
+NANOS = 1_000_000_000
+
+
+def _price(epsilon: float | None, delta: float | None, rho: float | None) -> dict[str, Any]:
+    """The fields of a price or a budget."""
+    if rho is not None and epsilon is None and delta is None:
+        return {"rho": rho}
+    if epsilon is not None and rho is None and delta is None:
+        return {"epsilon": epsilon}
+    if epsilon is not None and rho is None:
+        return {"approximate": message("ApproximateBudget", epsilon=epsilon, delta=delta)}
+    raise TypeError("give epsilon=..., or epsilon=... and delta=..., or rho=...")
+
+
+@dataclass(frozen=True)
+class Debit:
+    """What was taken from a budget, and what for."""
+
+    number: int
+    unix_seconds: int
+    caller: str
+    purpose: str
+    price: float
+
+
+class Client:
+    """A server, at its address for operators: ``url``, or what ``BANDANA_OPERATOR_URL`` has, or
+    ``http://127.0.0.1:7302``.
+
+    ``token`` is a token with the role ``analyst`` or ``custodian``, if the server asks for one; or what
+    ``BANDANA_OPERATOR_TOKEN`` has. ``ca`` is a
+    file with the certificates that may have signed the server's; ``None``: those of the system.
+    ``certificate`` is a certificate to show, and its key. A call may take ``timeout`` seconds.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        ca: str | Path | None = None,
+        certificate: tuple[str | Path, str | Path] | None = None,
+        timeout: float = 120.0,
+    ) -> None:
+        pair = (Path(certificate[0]), Path(certificate[1])) if certificate else None
+        url = url or os.environ.get("BANDANA_OPERATOR_URL", "http://127.0.0.1:7302")
+        token = token or os.environ.get("BANDANA_OPERATOR_TOKEN")
+        self._calls = Calls(url, token, Path(ca) if ca else None, pair, timeout)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._calls.close()
+
+    def register(
+        self,
+        name: str,
+        file: str,
+        columns: Sequence[str],
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        rho: float | None = None,
+    ) -> DataSet:
+        """Gives a file of the server's directory a budget, for good.
+
+        Columns and their values are public: choose them before you look at the data. They are written as for
+        ``bandana query register``: ``"age:18..99"``, ``"temp:-5..40:0.5"``, ``"city:Bonn|Ulm"``.
+        """
+        if isinstance(columns, str):
+            raise TypeError("columns: give a list of texts")
+        fields = _price(epsilon, delta, rho)
+        self._calls.call(
+            "RegisterDataSet",
+            message("RegisterDataSetRequest", name=name, file=file, columns=list(columns), **fields),
+        )
+        return DataSet(self._calls, name)
+
+    def dataset(self, name: str) -> DataSet:
+        """A data set that is registered."""
+        found = DataSet(self._calls, name)
+        found._described()
+        return found
+
+    def datasets(self) -> list[DataSet]:
+        """All data sets that are registered."""
+        return [DataSet(self._calls, one.name) for one in _all(self._calls)]
+
+    def session(self, name: str) -> Session:
+        """A session that was opened before."""
+        return Session(self._calls, name)
+
+
+def _all(calls: Calls) -> Iterable[Any]:
+    token = ""
+    while True:
+        page = calls.call("ListDataSets", message("ListDataSetsRequest", page_token=token))
+        yield from page.data_sets
+        token = page.next_page_token
+        if not token:
+            return
+
+
+class DataSet:
+    """A data set, and what may be asked about it. Make one by :class:`Client`.
+
+    A price is ``epsilon``, or ``rho`` from a budget of rho, or ``epsilon`` with ``delta``: the largest rho
+    that keeps both. ``beta`` is the probability that an answer is off by more than it says. ``where`` are
+    conditions on columns, all of which must hold: ``{"city": ["Bonn", "Ulm"], "age": between(30, 39)}``.
+    ``question_id`` repeats a question whose answer was lost, at no further price: see :class:`QueryError`.
+    """
+
+    def __init__(self, calls: Calls, name: str) -> None:
+        self._calls = calls
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<DataSet {self.name}>"
+
+    def _described(self) -> Any:
+        for one in _all(self._calls):
+            if one.name == self.name:
+                return one
+        raise QueryError(f"there is no data set {self.name!r}; client.datasets() has all", "NOT_FOUND")
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns and their values, as they were registered."""
+        return list(self._described().columns)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, which is public."""
+        return int(self._described().rows)
+
+    @property
+    def budget(self) -> Budget:
+        """The budget, and what was spent of it."""
+        one = self._described()
+        measure = "epsilon" if one.measure == 1 else "rho"
+        return Budget(measure, one.budget_nanos / NANOS, one.spent_nanos / NANOS)
+
+    def count(self, where: Where = None, **price: Any) -> Number:
+        """The number of rows that meet the conditions."""
+        return self.counts([where], **price)[0]
+
+    def counts(self, wheres: Iterable[Where], **price: Any) -> list[Number]:
+        """The number of rows that meet each of several conditions, for one price.
+
+        The noise follows the most counts that one row can change: for bins that do not overlap, it does not
+        grow with their number.
+        """
+        predicates = [predicate(where) or "*" for where in wheres]
+        return self._numbers(price, counts=message("Counts", predicates=predicates))
+
+    def histogram(self, *columns: str, where: Where = None, **price: Any) -> Histogram:
+        """The number of rows with each combination of values of these columns."""
+        asked = message("Histogram", columns=columns, predicate=predicate(where))
+        numbers = self._numbers(price, histogram=asked)
+        declared = [_Column(self._column(column)) for column in columns]
+        cells: list[tuple[str, ...]] = [()]
+        for column in declared:
+            cells = [(*cell, value) for cell in cells for value in column.values()]
+        return Histogram(tuple(columns), tuple(zip(cells, numbers, strict=True)))
+
+    def sum(self, column: str, *, squares: bool = False, where: Where = None, **price: Any) -> Number:
+        """The sum of a column of numbers, or of their squares."""
+        term = message("Term", column=column, squared=squares)
+        sums = message("Sums", terms=[term], predicate=predicate(where))
+        return self._numbers(price, sums=sums)[0]
+
+    def mean(self, column: str, *, where: Where = None, **price: Any) -> Number:
+        """The mean of a column of numbers."""
+        mean, _ = self._moments(column, where, False, price)
+        return mean
+
+    def variance(self, column: str, *, where: Where = None, **price: Any) -> Number:
+        """The variance of a column of numbers: the mean square of the distances from the mean."""
+        _, variance = self._moments(column, where, True, price)
+        return variance
+
+    def _moments(
+        self, column: str, where: Where, squares: bool, price: Mapping[str, Any]
+    ) -> tuple[Number, Number]:
+        declared = _Column(self._column(column))
+        low, high = declared.range()
+        about = (declared.units(low) + declared.units(high)) // 2
+        terms = [message("Term", column=column, about=about)]
+        if squares:
+            terms.append(message("Term", column=column, about=about, squared=True))
+        sums = message("Sums", terms=terms, predicate=predicate(where), counted=True)
+        rows, first, *more = self._numbers(price, sums=sums)
+        middle = about / declared.unit
+        distance = quotient(first, rows, low - middle, high - middle)
+        mean = Number(
+            distance.value + middle, distance.low + middle, distance.high + middle, f"mean of {column}"
+        )
+        half = ((high - low) / 2) ** 2
+        if not more:
+            return mean, Number(0.0, 0.0, half)
+        second = Number(more[0].value, max(0.0, more[0].low), max(0.0, more[0].high))
+        squared, of_mean = quotient(second, rows, 0.0, float("inf")), square(distance)
+        ends = squared.value - of_mean.value, squared.low - of_mean.high, squared.high - of_mean.low
+        value, least, most = (min(max(end, 0.0), half) for end in ends)
+        return mean, Number(value, least, most, f"variance of {column}")
+
+    def quantile(
+        self, column: str, share: float, *, where: Where = None, noisy_max: bool = False, **price: Any
+    ) -> Choice:
+        """A value near the one that this share of the rows is at or below. ``share=0.5``: the median."""
+        return self._choice(column, {"quantile": share}, where, noisy_max, price)
+
+    def most_common(
+        self, column: str, *, where: Where = None, noisy_max: bool = False, **price: Any
+    ) -> Choice:
+        """A value that about as many rows have as have the most common one."""
+        aim = {"most_common": message("MostCommon")}
+        return self._choice(column, aim, where, noisy_max, price)
+
+    def _choice(
+        self,
+        column: str,
+        aim: Mapping[str, Any],
+        where: Where,
+        noisy_max: bool,
+        price: Mapping[str, Any],
+    ) -> Choice:
+        chooser = 2 if noisy_max else 1
+        asked = message("Choice", column=column, chooser=chooser, predicate=predicate(where), **aim)
+        value = self._ask(price, choice=asked).value
+        return Choice(value.value, value.shortfall)
+
+    def synthetic_table(
+        self, rows: int, *, columns: Sequence[str] = (), ways: int = 2, **price: Any
+    ) -> Table:
+        """A table of rows that belong to nobody, whose pairs of columns are as in the data.
+
+        It is paid with rho. You may ask anything about it at no further price.
+        """
+        asked = message("SyntheticTable", columns=list(columns), ways=ways, rows=rows)
+        table = self._ask(price, synthetic_table=asked).table
+        made: dict[str, list[Any]] = {}
+        for text, codes in zip(table.columns, table.values, strict=True):
+            column = _Column(text)
+            made[column.name] = column.of_codes(codes.codes)
+
+        def share(number: Any) -> Number:
+            return Number(number.value, number.value - number.accuracy, number.value + number.accuracy)
+
+        return Table(made, share(table.largest), share(table.mean))
+
+    def session(
+        self,
+        name: str,
+        *,
+        queries: int,
+        columns: Sequence[str] = (),
+        epsilon: float | None = None,
+        delta: float | None = None,
+        rho: float | None = None,
+        beta: float = 0.05,
+    ) -> Session:
+        """Opens a session that answers so many counts for one price. It outlives this program."""
+        fields = _price(epsilon, delta, rho)
+        promise = message("SessionPromise", queries=queries, beta=beta)
+        request = message(
+            "OpenSessionRequest",
+            session=name,
+            data_set=self.name,
+            columns=list(columns),
+            promise=promise,
+            **fields,
+        )
+        opened = self._calls.call("OpenSession", request)
+        return Session(self._calls, name, opened.accuracy)
+
+    def debits(self, limit: int = 100) -> list[Debit]:
+        """What was taken from the budget, the newest first. An analyst sees what it took itself."""
+        request = message("ListDebitsRequest", data_set=self.name, limit=limit)
+        return [
+            Debit(one.number, one.unix_seconds, one.caller, one.purpose, one.price_nanos / NANOS)
+            for one in self._calls.call("ListDebits", request).debits
+        ]
+
+    def withdraw(self) -> None:
+        """Ends the data set for good, with what is left of its budget."""
+        self._calls.call("WithdrawDataSet", message("WithdrawDataSetRequest", name=self.name))
+
+    def _column(self, name: str) -> str:
+        for text in self._described().columns:
+            if _Column(text).name == name:
+                return str(text)
+        raise QueryError(f"there is no column {name!r} in {self.name!r}", "INVALID_ARGUMENT")
+
+    def _ask(self, price: Mapping[str, Any], **question: Any) -> Any:
+        known = {"epsilon", "delta", "rho", "beta", "question_id"}
+        if unknown := set(price) - known:
+            raise TypeError(f"unknown: {', '.join(sorted(unknown))}; a price has {', '.join(sorted(known))}")
+        fields = _price(*(price.get(name) for name in ("epsilon", "delta", "rho")))
+        request = message(
+            "AskRequest", data_set=self.name, beta=price.get("beta", 0.05), **fields, **question
+        )
+        return self._calls.ask("Ask", request, price.get("question_id"))
+
+    def _numbers(self, price: Mapping[str, Any], **question: Any) -> list[Number]:
+        answer = self._ask(price, **question).numbers
+
+        def number(one: Any) -> Number:
+            unit = 10**one.decimals
+            value, accuracy = one.value, int(one.accuracy)
+            if unit == 1:
+                return Number(value, value - accuracy, value + accuracy, one.label)
+            return Number(value / unit, (value - accuracy) / unit, (value + accuracy) / unit, one.label)
+
+        return [number(one) for one in answer.numbers]
+
+
+class Session:
+    """A session of a data set: it answers counts at no further price.
+
+    ``with`` ends nothing at the server: open the session again by :meth:`Client.session`.
+    """
+
+    def __init__(self, calls: Calls, name: str, accuracy: float | None = None) -> None:
+        self._calls = calls
+        self.name = name
+        self.accuracy = accuracy
+        """By how many rows no answer is off, with the probability that was asked for. ``None``: it was
+        opened before."""
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __repr__(self) -> str:
+        return f"<Session {self.name}>"
+
+    def count(self, where: Where = None, *, question_id: str | None = None) -> float:
+        """The number of rows that meet the conditions, about."""
+        asked = message("AskSessionRequest", session=self.name, predicate=predicate(where) or "*")
+        return float(self._calls.ask("AskSession", asked, question_id).answer)
+
+
+class _Column:
+    """A column, as the server writes it."""
+
+    def __init__(self, text: str) -> None:
+        self.name, at = _read_name(text, 0)
+        values = text[at + 1 :]
+        self._names: list[str] = []
+        self.unit = 1
+        if not values.startswith('"') and ".." in values:
+            values = values.split("?")[0].removesuffix("!")
+            values, _, step = values.partition(":")
+            self._low, _, self._high = values.partition("..")
+            self._step = step or "1"
+            self.unit = 10 ** max(len(part.partition(".")[2]) for part in (self._low, self._step))
+            return
+        at = 0
+        while at < len(values):
+            name, at = _read_name(values, at)
+            self._names.append(name)
+            at += 1
+
+    @property
+    def is_numbers(self) -> bool:
+        """Whether it has numbers."""
+        return not self._names
+
+    def units(self, value: float) -> int:
+        """A number in units of the last decimal."""
+        return round(value * self.unit)
+
+    def range(self) -> tuple[float, float]:
+        """The lowest and the highest number."""
+        if not self.is_numbers:
+            raise QueryError(f"the column {self.name!r} has no numbers", "INVALID_ARGUMENT")
+        return float(self._low), float(self._high)
+
+    def values(self) -> list[str]:
+        """All values, as text."""
+        if not self.is_numbers:
+            return self._names
+        low, high = self.range()
+        number = (self.units(high) - self.units(low)) // self.units(float(self._step)) + 1
+        return [self._text(code) for code in range(number)]
+
+    def of_codes(self, codes: Iterable[int]) -> list[Any]:
+        """The values with these indices."""
+        if not self.is_numbers:
+            return [self._names[code] for code in codes]
+        kind = int if self.unit == 1 else float
+        return [kind(self._text(code)) for code in codes]
+
+    def _text(self, code: int) -> str:
+        units = self.units(float(self._low)) + code * self.units(float(self._step))
+        return str(units) if self.unit == 1 else f"{units / self.unit:.{len(str(self.unit)) - 1}f}"
+
+
+def _read_name(text: str, at: int) -> tuple[str, int]:
+    """A name that begins here, and where it ends. A name in quotes may have any character."""
+    if text.startswith('"', at):
+        name, at = "", at + 1
+        while text[at] != '"' or text.startswith('""', at):
+            name += text[at]
+            at += 2 if text[at] == '"' else 1
+        at += 1
+    else:
+        end = min((found for mark in ":|" if (found := text.find(mark, at)) >= 0), default=len(text))
+        name, at = text[at:end].removesuffix("*"), end
+    if text.startswith("*", at):
+        at += 1
+    return name, at

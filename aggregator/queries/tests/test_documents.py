@@ -1,0 +1,68 @@
+"""The notebook runs and draws its pictures; the examples of pages and docstrings run as they stand."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shutil
+from pathlib import Path
+
+import nbformat
+import palmerpenguins
+import pytest
+from conftest import Server
+from nbclient import NotebookClient
+
+import bandana_queries
+from bandana_queries import _predicates
+
+PACKAGE = Path(__file__).parents[1]
+PEOPLE = "age,city,ill\n" + "".join(
+    f"{18 + i * 7 % 82},{'Bonn' if i % 3 else 'Ulm'},{'no' if i % 11 else 'yes'}\n" for i in range(5000)
+)
+
+
+@pytest.fixture()
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """A server of its own at the address that programs ask by default."""
+    server = Server(tmp_path)
+    (server.files / "people.csv").write_text(PEOPLE)
+    monkeypatch.setenv("BANDANA_OPERATOR_URL", server.url)
+    return server
+
+
+def test_the_notebook_runs_and_draws_its_pictures(fresh: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MPLBACKEND", raising=False)
+    shutil.copy(Path(palmerpenguins.__file__).parent / "data" / "penguins.csv", fresh.files)
+    notebook = nbformat.read(PACKAGE / "examples" / "queries.ipynb", as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs or cell.execution_count for cell in cells), "commit it without outputs"
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    outputs = [output for cell in cells for output in cell.outputs]
+    pictures = [one.data["image/png"] for one in outputs if "image/png" in one.get("data", {})]
+    assert len(pictures) == 2 and all(len(picture) > 5_000 for picture in pictures)
+    assert any("<progress" in one.data.get("text/html", "") for one in outputs if "data" in one)
+    fresh.stop()
+
+
+def test_the_examples_of_pages_run(fresh: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "queries.md"]
+    for place, page in enumerate(pages):
+        if place == 1:
+            # One content has one budget.
+            fresh_rows = PEOPLE.splitlines(keepends=True)
+            (fresh.files / "people.csv").write_text("".join(fresh_rows[:-1]))
+        examples = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+        assert examples, f"{page} has no example"
+        for example in examples:
+            text = example.replace('"people"', f'"people-{place}"')
+            exec(compile(text, str(page), "exec"), {"__name__": "__main__"})
+        assert "(" in capsys.readouterr().out
+    fresh.stop()
+
+
+def test_the_examples_of_docstrings_run(fresh: Server) -> None:
+    for module in (bandana_queries, _predicates):
+        found = doctest.testmod(module, extraglobs={"url": fresh.url})
+        assert found.attempted > 0 and found.failed == 0
+    fresh.stop()
