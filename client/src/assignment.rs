@@ -16,7 +16,8 @@ use crate::reward::Reward;
 use crate::sign::Sign;
 use crate::time::{CLOCK_SLACK, Timestamp};
 
-/// Identifies an assignment within its installation, also after a restart.
+/// Identifies an assignment, also after a restart. Two installations hardly ever give the same one, so that
+/// one of another installation is not found.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -45,8 +46,8 @@ impl AssignmentId {
     }
 
     /// The number, for an app that stores it across restarts. The upper half is the number of the
-    /// client's start, counting from 1. The lower half is the number of the assignment within that
-    /// start. No number is used twice, whether or not its assignment reports. If the process was
+    /// client's start, counting from a random one. The lower half is the number of the assignment within
+    /// that start. Neither is ever sent. No number is used twice, whether or not its assignment reports. If the process was
     /// killed shortly after an id was given, that id may have no assignment after the restart.
     pub fn get(self) -> u64 {
         self.0
@@ -189,9 +190,21 @@ impl fmt::Display for Unreported {
 #[cfg(feature = "storage")]
 pub(crate) fn epoch_after(last_assignment: u64) -> u64 {
     let step = u64::from(getrandom::u32().unwrap_or_default() & 0xffff);
-    let epoch = (last_assignment >> 32).saturating_add(1 + step).min(u64::from(u32::MAX));
-    (epoch << 32).max(last_assignment)
+    let last = last_assignment >> 32;
+    let epoch = if last < FIRST_EPOCH { first_epoch() } else { last.saturating_add(1 + step) };
+    (epoch.min(u64::from(u32::MAX)) << 32).max(last_assignment)
 }
+
+/// The upper half of the ids of an installation's first start: a random one, so that two installations
+/// hardly give the same id. Half of all numbers are left for further starts.
+#[cfg(feature = "storage")]
+pub(crate) fn first_epoch() -> u64 {
+    FIRST_EPOCH + u64::from(getrandom::u32().unwrap_or_default() >> 2)
+}
+
+/// Starts below this number are of earlier versions, which counted from 1.
+#[cfg(feature = "storage")]
+pub(crate) const FIRST_EPOCH: u64 = 1 << 20;
 
 /// The upper half of ids that no start with a storage gives, and hardly another start without one.
 pub(crate) fn random_epoch() -> u64 {

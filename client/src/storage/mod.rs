@@ -39,7 +39,7 @@ use std::io;
 
 use bandana_shared::stored::{self, StoredError};
 
-use crate::assignment::random_epoch;
+use crate::assignment::{FIRST_EPOCH, first_epoch, random_epoch};
 use crate::core::{Content, State, Write};
 use crate::core::{StoredChanges, StoredDone, StoredLedger, StoredStarts, StoredState};
 use crate::ledger::Ledger;
@@ -140,7 +140,8 @@ impl Storage {
         let stored = self.read_file(STARTS)?;
         let stored = stored.and_then(|bytes| stored::from_bytes::<StoredStarts>(&bytes).ok());
         let last = (last_assignment >> 32).max(stored.map_or(0, |starts| starts.0));
-        let next = last.saturating_add(1).min(u64::from(u32::MAX));
+        let next = if last < FIRST_EPOCH { first_epoch() } else { last.saturating_add(1) };
+        let next = next.min(u64::from(u32::MAX));
         let bytes = stored::to_bytes(&StoredStarts(next))?;
         let written = replace(&mut *self.files, STARTS_NEW, STARTS, &bytes);
         let epoch = match written {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bandana_client::{Bandana, FetchTask, Task, Unreported};
+use bandana_client::{AssignmentId, Bandana, FetchTask, Task, Unreported};
 use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::identity::{ArmIndex, ExperimentId};
 
@@ -36,6 +36,30 @@ fn a_page_shown_a_hundred_times_costs_one_report_also_over_restarts() -> Result<
     assert_eq!(bandana.status().spent.lifetime.get(), 2_000_000_000);
     clock.forward(600 + 3600);
     assert_eq!(serve(&mut tasks, &clock)?.len(), 2);
+    Ok(())
+}
+
+#[test]
+fn the_id_of_an_assignment_is_found_in_its_own_installation_only() -> Result<(), Failure> {
+    let directories = [tempfile::tempdir()?, tempfile::tempdir()?];
+    let clock = Hands::new();
+    let mut ids = BTreeSet::new();
+    for _start in 0..3 {
+        let [(one, mut its_tasks), (other, mut other_tasks)] = [
+            started(directories[0].path(), &clock, 100)?,
+            started(directories[1].path(), &clock, 100)?,
+        ];
+        for (its, others) in [(&one, &other), (&other, &one)] {
+            let (id, _) = chosen(its)?;
+            let id = AssignmentId::new(id);
+            assert!(its.assignment(id).is_some() && others.assignment(id).is_none());
+            ids.insert(id);
+        }
+        its_tasks.write();
+        other_tasks.write();
+        clock.forward(1000);
+    }
+    assert_eq!(ids.len(), 6, "{ids:?}");
     Ok(())
 }
 

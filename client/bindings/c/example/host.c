@@ -183,6 +183,15 @@ static void call(host *host, const bandana_step *step) {
   curl_easy_cleanup(curl);
 }
 
+// Tells what is new. An app writes it to its own log.
+static void tell(host *host) {
+  bool is_warning = false;
+  for (char *line; (line = bandana_log_line(host->client, &is_warning)) != NULL;) {
+    fprintf(stderr, "bandana: %s%s\n", is_warning ? "warning: " : "", line);
+    bandana_text_free(line);
+  }
+}
+
 static void *run(void *context) {
   host *host = context;
   for (;;) {
@@ -195,6 +204,7 @@ static void *run(void *context) {
     }
     bandana_step *step = bandana_next_step(host->client);
     bandana_step_kind kind = bandana_step_kind_of(step);
+    tell(host);
     int64_t wait = kind == BANDANA_STEP_KIND_WAIT ? (int64_t)bandana_step_milliseconds(step) : -1;
     if (kind == BANDANA_STEP_KIND_CALL) {
       call(host, step);

@@ -275,6 +275,15 @@ bandana_status bandana_status_of(const bandana_client *client);
 // As for `bandana_reward`.
 char *bandana_trouble(const bandana_client *client);
 
+// The next line for developers, to be freed by `bandana_text_free`; NULL: nothing is new. Lines tell of first
+// policies, refusals, uploads and the store. Nothing in them depends on a reward or an arm. Take them after
+// each step. `is_warning`, unless it is NULL, becomes whether something is in the way.
+//
+// # Safety
+// As for `bandana_reward`; `is_warning` is NULL, or leads to a bool that may be written.
+char *bandana_log_line(const bandana_client *client,
+                       bool *is_warning);
+
 // The last refusal of an experiment since the start, in words, with what to do about it, to be freed by
 // `bandana_text_free`; NULL: none.
 //

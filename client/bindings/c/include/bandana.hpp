@@ -10,6 +10,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace bandana {
 
@@ -113,6 +114,15 @@ public:
   }
   std::optional<std::string> last_error() const {
     return detail::optional(detail::text(bandana_last_error(client_.get())).get());
+  }
+  // The next line for developers, and whether something is in the way; nothing: nothing is new.
+  std::optional<std::pair<std::string, bool>> log_line() const {
+    bool is_warning = false;
+    detail::text line(bandana_log_line(client_.get(), &is_warning));
+    if (line == nullptr) {
+      return std::nullopt;
+    }
+    return std::make_pair(std::string(line.get()), is_warning);
   }
   bool opt_out() const { return bandana_opt_out(client_.get()); }
   bool opt_in() const { return bandana_opt_in(client_.get()); }

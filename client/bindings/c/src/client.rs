@@ -268,6 +268,29 @@ pub unsafe extern "C" fn bandana_trouble(client: *const bandana_client) -> *mut 
     })
 }
 
+/// The next line for developers, to be freed by `bandana_text_free`; NULL: nothing is new. Lines tell of first
+/// policies, refusals, uploads and the store. Nothing in them depends on a reward or an arm. Take them after
+/// each step. `is_warning`, unless it is NULL, becomes whether something is in the way.
+///
+/// # Safety
+/// As for `bandana_reward`; `is_warning` is NULL, or leads to a bool that may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bandana_log_line(
+    client: *const bandana_client,
+    is_warning: *mut bool,
+) -> *mut c_char {
+    // SAFETY: as the caller promises.
+    let client = unsafe { self::client(client) };
+    contain(std::ptr::null_mut(), || {
+        let Some(line) = client.and_then(Bandana::log_line) else { return std::ptr::null_mut() };
+        // SAFETY: as the caller promises.
+        if let Some(is_warning) = unsafe { is_warning.as_mut() } {
+            *is_warning = line.is_warning;
+        }
+        text(&line.text).into_raw()
+    })
+}
+
 /// The last refusal of an experiment since the start, in words, with what to do about it, to be freed by
 /// `bandana_text_free`; NULL: none.
 ///

@@ -9,6 +9,7 @@
 //! takes a function that is called when there may be work. See `bandana_client::Tasks`.
 
 mod configuration;
+mod log;
 mod records;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +23,8 @@ use bandana_client::{
 pub use configuration::{
     Configuration, LogTerms, Metric, RefusalTerms, RewardTerms, Segment, SetupError, Store,
 };
-pub use records::{Call, Choice, Header, Slot, Standing, Status, Step, Write};
+use log::Log;
+pub use records::{Call, Choice, Header, LogLine, Slot, Standing, Status, Step, Write};
 
 /// The wait before the next step when the system has no randomness.
 const NO_RANDOMNESS_WAIT: Duration = Duration::from_secs(10);
@@ -37,6 +39,7 @@ pub struct Bandana {
     is_closed: AtomicBool,
     /// `None`: closed.
     tasks: Mutex<Option<Tasks>>,
+    log: Mutex<Log>,
     clock: Arc<dyn Clock>,
 }
 
@@ -88,6 +91,7 @@ impl Bandana {
             handle,
             is_closed: AtomicBool::new(false),
             tasks: Mutex::new(Some(tasks)),
+            log: Mutex::default(),
             clock,
         })
     }
@@ -105,7 +109,13 @@ impl Bandana {
     pub fn join(&self, experiment: &str) -> Result<(), SetupError> {
         let handle = self.handle().ok_or(SetupError::Closed)?;
         match handle.experiment(experiment) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                // In a copy of the process somebody could hold it who is not there.
+                if let Ok(mut log) = self.log.try_lock() {
+                    log.joined(experiment);
+                }
+                Ok(())
+            }
             Err(error) => Err(SetupError::Experiment { message: error.to_string() }),
         }
     }
@@ -229,6 +239,16 @@ impl Bandana {
             last_refusal: status.last_refusal.as_ref().map(told),
             last_error: status.last_error.as_ref().map(told),
         }
+    }
+
+    /// The next line for developers: a first policy, a refusal, uploads, what is wrong with the store. Take
+    /// lines after each step until there is none. Nothing in them depends on a reward or an arm.
+    pub fn log_line(&self) -> Option<LogLine> {
+        let mut log = lock(&self.log);
+        log.take().or_else(|| {
+            log.look(&self.status(), |experiment| self.is_ready(experiment));
+            log.take()
+        })
     }
 
     /// Opts the user out: nothing is fetched, kept or sent from now on, and what waited is erased.

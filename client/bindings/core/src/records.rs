@@ -40,6 +40,29 @@ pub enum Standing {
     Closed,
 }
 
+impl std::fmt::Display for Standing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::On => "reports are made",
+            Self::OptedOut => "the user has opted out, or has not consented",
+            Self::ClockDisagrees => "the device's clock does not agree with the server's day",
+            Self::Forked => "the process is a copy of the one that has the client",
+            Self::StorageUnusable => "the store can't be used",
+            Self::StorageFailing => "the last write failed, and is made again",
+            Self::Closed => "the client was closed",
+        })
+    }
+}
+
+/// A line for developers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// Whether something is in the way.
+    pub is_warning: bool,
+    /// What has changed, in words. Nothing in it depends on a reward or an arm.
+    pub text: String,
+}
+
 /// How a client stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {

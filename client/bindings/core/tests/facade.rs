@@ -132,6 +132,33 @@ fn a_reload_keeps_arm_reward_and_budget() -> Result<(), Failure> {
 }
 
 #[test]
+fn developers_are_told_what_is_new_once() -> Result<(), Failure> {
+    let mut kept = Kept::default();
+    let bandana = start(&kept)?;
+    let told = |bandana: &Bandana| -> Vec<(bool, String)> {
+        std::iter::from_fn(|| bandana.log_line()).map(|line| (line.is_warning, line.text)).collect()
+    };
+    bandana.join(NAME)?;
+    assert_eq!(told(&bandana), [(false, "reports are made".to_owned())]);
+    let fetch = call(&bandana, &mut kept)?;
+    bandana.answered(fetch.id, 200, Some("text/html"), None, b"no answer of a server");
+    let wrong = told(&bandana);
+    assert!(matches!(&wrong[..], [(true, text)] if text.contains(NAME)), "{wrong:?}");
+    assert_eq!(told(&bandana), []);
+    bandana.wake();
+    let fetch = call(&bandana, &mut kept)?;
+    bandana.answered(fetch.id, 200, Some("application/proto"), None, &experiment()?);
+    let first = format!("experiment {NAME} has its first policy");
+    assert!(told(&bandana).contains(&(false, first)));
+    let shown = bandana.choose(NAME);
+    bandana.reward(shown.assignment.ok_or("no arm")?, 1.0);
+    assert_eq!(told(&bandana), [], "neither an arm nor a reward is told");
+    bandana.close();
+    assert_eq!(told(&bandana), [(false, "the client was closed".to_owned())]);
+    Ok(())
+}
+
+#[test]
 fn what_is_closed_gives_defaults_and_no_step() -> Result<(), Failure> {
     let told = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&told);

@@ -661,6 +661,11 @@ public protocol CoreProtocol: AnyObject, Sendable {
     func labels(experiment: String)  -> [String]
     
     /**
+     * The next line for developers; none: nothing is new. Nothing in it depends on a reward or an arm.
+     */
+    func logLine()  -> LogLine?
+    
+    /**
      * Adds a value of a metric to an assignment. Returns whether its window lasts.
      */
     func measure(assignment: UInt64, metric: String, value: Double)  -> Bool
@@ -883,6 +888,18 @@ open func labels(experiment: String) -> [String]  {
     uniffi_bandana_ffi_fn_method_core_labels(
             self.uniffiCloneHandle(),
         FfiConverterString.lower(experiment),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * The next line for developers; none: nothing is new. Nothing in it depends on a reward or an arm.
+     */
+open func logLine() -> LogLine?  {
+    return try!  FfiConverterOptionTypeLogLine.lift(try! rustCall() {
+        uniffiCallStatus in
+    uniffi_bandana_ffi_fn_method_core_log_line(
+            self.uniffiCloneHandle(),uniffiCallStatus
     )
 })
 }
@@ -1379,6 +1396,60 @@ public func FfiConverterTypeHeader_lift(_ buf: RustBuffer) throws -> Header {
 #endif
 public func FfiConverterTypeHeader_lower(_ value: Header) -> RustBuffer {
     return FfiConverterTypeHeader.lower(value)
+}
+
+
+public struct LogLine: Equatable, Hashable {
+    public var isWarning: Bool
+    public var text: String
+
+    // Default memberwise initializers are never public by default, so we
+    // declare one manually.
+    public init(isWarning: Bool, text: String) {
+        self.isWarning = isWarning
+        self.text = text
+    }
+
+    
+
+    
+}
+
+#if compiler(>=6)
+extension LogLine: Sendable {}
+#endif
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeLogLine: FfiConverterRustBuffer {
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> LogLine {
+        return
+            try LogLine(
+                isWarning: FfiConverterBool.read(from: &buf), 
+                text: FfiConverterString.read(from: &buf)
+        )
+    }
+
+    public static func write(_ value: LogLine, into buf: inout [UInt8]) {
+        FfiConverterBool.write(value.isWarning, into: &buf)
+        FfiConverterString.write(value.text, into: &buf)
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeLogLine_lift(_ buf: RustBuffer) throws -> LogLine {
+    return try FfiConverterTypeLogLine.lift(buf)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeLogLine_lower(_ value: LogLine) -> RustBuffer {
+    return FfiConverterTypeLogLine.lower(value)
 }
 
 
@@ -2438,6 +2509,30 @@ fileprivate struct FfiConverterOptionData: FfiConverterRustBuffer {
 #if swift(>=5.8)
 @_documentation(visibility: private)
 #endif
+fileprivate struct FfiConverterOptionTypeLogLine: FfiConverterRustBuffer {
+    typealias SwiftType = LogLine?
+
+    public static func write(_ value: SwiftType, into buf: inout [UInt8]) {
+        guard let value = value else {
+            writeInt(&buf, Int8(0))
+            return
+        }
+        writeInt(&buf, Int8(1))
+        FfiConverterTypeLogLine.write(value, into: &buf)
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> SwiftType {
+        switch try readInt(&buf) as Int8 {
+        case 0: return nil
+        case 1: return try FfiConverterTypeLogLine.read(from: &buf)
+        default: throw UniffiInternalError.unexpectedOptionalTag
+        }
+    }
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
 fileprivate struct FfiConverterOptionTypeLogTerms: FfiConverterRustBuffer {
     typealias SwiftType = LogTerms?
 
@@ -2641,6 +2736,9 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_bandana_ffi_checksum_method_core_labels() != 27563) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_bandana_ffi_checksum_method_core_log_line() != 53050) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_bandana_ffi_checksum_method_core_measure() != 51077) {

@@ -293,6 +293,11 @@ void uniffi_bandana_ffi_fn_method_core_join(uint64_t ptr, RustBuffer experiment,
 RustBuffer uniffi_bandana_ffi_fn_method_core_labels(uint64_t ptr, RustBuffer experiment, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_LOG_LINE
+#define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_LOG_LINE
+RustBuffer uniffi_bandana_ffi_fn_method_core_log_line(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_MEASURE
 #define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_FN_METHOD_CORE_MEASURE
 int8_t uniffi_bandana_ffi_fn_method_core_measure(uint64_t ptr, uint64_t assignment, RustBuffer metric, double value, RustCallStatus *_Nonnull out_status
@@ -652,6 +657,12 @@ uint16_t uniffi_bandana_ffi_checksum_method_core_join(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_LABELS
 #define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_LABELS
 uint16_t uniffi_bandana_ffi_checksum_method_core_labels(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_LOG_LINE
+#define UNIFFI_FFIDEF_UNIFFI_BANDANA_FFI_CHECKSUM_METHOD_CORE_LOG_LINE
+uint16_t uniffi_bandana_ffi_checksum_method_core_log_line(void
     
 );
 #endif

@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bandana_bindings::{
-    Call, Choice, Configuration, Header, LogTerms, Metric, RefusalTerms, RewardTerms, Segment,
-    SetupError, Slot, Standing, Status, Step, Store, Write,
+    Call, Choice, Configuration, Header, LogLine, LogTerms, Metric, RefusalTerms, RewardTerms,
+    Segment, SetupError, Slot, Standing, Status, Step, Store, Write,
 };
 
 uniffi::setup_scaffolding!("bandana_core");
@@ -124,6 +124,12 @@ pub struct Status {
     pub rewards_refused: u64,
     pub last_refusal: Option<String>,
     pub last_error: Option<String>,
+}
+
+#[uniffi::remote(Record)]
+pub struct LogLine {
+    pub is_warning: bool,
+    pub text: String,
 }
 
 #[uniffi::remote(Enum)]
@@ -281,6 +287,11 @@ impl Core {
     /// How the client stands.
     pub fn status(&self) -> Status {
         self.client.status()
+    }
+
+    /// The next line for developers; none: nothing is new. Nothing in it depends on a reward or an arm.
+    pub fn log_line(&self) -> Option<LogLine> {
+        self.client.log_line()
     }
 
     /// Opts the user out. Returns whether that is stored.

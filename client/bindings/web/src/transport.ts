@@ -73,6 +73,8 @@ const byFetch =
         cache: "no-store",
         redirect: "error",
         referrerPolicy: "no-referrer",
+        // A report that is under way when the page is left arrives all the same.
+        keepalive: true,
         signal,
       });
       return {

@@ -10,7 +10,7 @@ import time
 import weakref
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import Any, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from . import _core, _threads
 from ._core import SetupError, Status
@@ -406,12 +406,11 @@ def _close(core: _core.Core, process: int) -> None:
 
 def _carry_out(core: _core.Core, transport: Transport) -> None:
     """Takes the steps of a client until it is closed."""
-    told: Dict[str, Optional[str]] = {}
     while True:
         step = core.next_step()
+        _tell(core)
         if isinstance(step, _core.Step.CALL):
             _call(core, step[0], transport)
-            _tell(core, told)
         elif isinstance(step, _core.Step.WAIT):
             core.wait_for_work(min(step.milliseconds, _WAIT_MAX_MS))
         elif isinstance(step, _core.Step.DONE):
@@ -420,14 +419,10 @@ def _carry_out(core: _core.Core, transport: Transport) -> None:
             return
 
 
-def _tell(core: _core.Core, told: Dict[str, Optional[str]]) -> None:
-    """Logs what is in the way, once. Nothing here depends on what users are shown or how they react."""
-    status = core.status()
-    for what in ("trouble", "last_refusal", "last_error"):
-        text: Optional[str] = getattr(status, what)
-        if text is not None and text not in told.values():
-            _log.warning("%s", text)
-        told[what] = text
+def _tell(core: _core.Core) -> None:
+    """Logs what is new, once. Nothing here depends on what users are shown or how they react."""
+    while (line := core.log_line()) is not None:
+        _log.log(logging.WARNING if line.is_warning else logging.INFO, "%s", line.text)
 
 
 def _call(core: _core.Core, call: _core.Call, transport: Transport) -> None:

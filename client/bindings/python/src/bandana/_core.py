@@ -538,6 +538,8 @@ def _uniffi_check_api_checksums(lib):
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_labels() != 27563:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
+    if lib.uniffi_bandana_ffi_checksum_method_core_log_line() != 53050:
+        raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_measure() != 51077:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_next_step() != 6771:
@@ -614,6 +616,9 @@ _UniffiLib.uniffi_bandana_ffi_checksum_method_core_join.restype = ctypes.c_uint1
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_labels.argtypes = (
 )
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_labels.restype = ctypes.c_uint16
+_UniffiLib.uniffi_bandana_ffi_checksum_method_core_log_line.argtypes = (
+)
+_UniffiLib.uniffi_bandana_ffi_checksum_method_core_log_line.restype = ctypes.c_uint16
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_measure.argtypes = (
 )
 _UniffiLib.uniffi_bandana_ffi_checksum_method_core_measure.restype = ctypes.c_uint16
@@ -698,6 +703,11 @@ _UniffiLib.uniffi_bandana_ffi_fn_method_core_labels.argtypes = (
     ctypes.POINTER(_UniffiRustCallStatus),
 )
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_labels.restype = _UniffiRustBuffer
+_UniffiLib.uniffi_bandana_ffi_fn_method_core_log_line.argtypes = (
+    ctypes.c_uint64,
+    ctypes.POINTER(_UniffiRustCallStatus),
+)
+_UniffiLib.uniffi_bandana_ffi_fn_method_core_log_line.restype = _UniffiRustBuffer
 _UniffiLib.uniffi_bandana_ffi_fn_method_core_measure.argtypes = (
     ctypes.c_uint64,
     ctypes.c_uint64,
@@ -1866,6 +1876,42 @@ class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
         _UniffiFfiConverterSequenceTypeMetric.write(value.metrics, buf)
         _UniffiFfiConverterOptionalTypeRefusalTerms.write(value.refusals, buf)
 
+@dataclass
+class LogLine:
+    def __init__(self, *, is_warning:bool, text:str):
+        self.is_warning = is_warning
+        self.text = text
+        
+        
+
+    
+    def __str__(self):
+        return "LogLine(is_warning={}, text={})".format(self.is_warning, self.text)
+    def __eq__(self, other):
+        if self.is_warning != other.is_warning:
+            return False
+        if self.text != other.text:
+            return False
+        return True
+
+class _UniffiFfiConverterTypeLogLine(_UniffiConverterRustBuffer):
+    @staticmethod
+    def read(buf):
+        return LogLine(
+            is_warning=_UniffiFfiConverterBoolean.read(buf),
+            text=_UniffiFfiConverterString.read(buf),
+        )
+
+    @staticmethod
+    def check_lower(value):
+        _UniffiFfiConverterBoolean.check_lower(value.is_warning)
+        _UniffiFfiConverterString.check_lower(value.text)
+
+    @staticmethod
+    def write(value, buf):
+        _UniffiFfiConverterBoolean.write(value.is_warning, buf)
+        _UniffiFfiConverterString.write(value.text, buf)
+
 
 
 
@@ -2532,6 +2578,31 @@ class _UniffiFfiConverterUInt16(_UniffiConverterPrimitiveInt):
     def write(value, buf):
         buf.write_u16(value)
 
+class _UniffiFfiConverterOptionalTypeLogLine(_UniffiConverterRustBuffer):
+    @classmethod
+    def check_lower(cls, value):
+        if value is not None:
+            _UniffiFfiConverterTypeLogLine.check_lower(value)
+
+    @classmethod
+    def write(cls, value, buf):
+        if value is None:
+            buf.write_u8(0)
+            return
+
+        buf.write_u8(1)
+        _UniffiFfiConverterTypeLogLine.write(value, buf)
+
+    @classmethod
+    def read(cls, buf):
+        flag = buf.read_u8()
+        if flag == 0:
+            return None
+        elif flag == 1:
+            return _UniffiFfiConverterTypeLogLine.read(buf)
+        else:
+            raise InternalError("Unexpected flag byte for optional type")
+
 class _UniffiFfiConverterOptionalTypeWrite(_UniffiConverterRustBuffer):
     @classmethod
     def check_lower(cls, value):
@@ -2599,6 +2670,11 @@ class CoreProtocol(typing.Protocol):
     def labels(self, experiment: str) -> typing.List[str]:
         """
         The labels of the arms in play; none before there is a policy.
+"""
+        raise NotImplementedError
+    def log_line(self, ) -> typing.Optional[LogLine]:
+        """
+        The next line for developers; none: nothing is new. Nothing in it depends on a reward or an arm.
 """
         raise NotImplementedError
     def measure(self, assignment: int,metric: str,value: float) -> bool:
@@ -2846,6 +2922,21 @@ class Core(CoreProtocol):
         _uniffi_ffi_result = _uniffi_rust_call_with_error(
             _uniffi_error_converter,
             _UniffiLib.uniffi_bandana_ffi_fn_method_core_labels,
+            *_uniffi_lowered_args,
+        )
+        return _uniffi_lift_return(_uniffi_ffi_result)
+    def log_line(self, ) -> typing.Optional[LogLine]:
+        """
+        The next line for developers; none: nothing is new. Nothing in it depends on a reward or an arm.
+"""
+        _uniffi_lowered_args = (
+            self._uniffi_clone_handle(),
+        )
+        _uniffi_lift_return = _UniffiFfiConverterOptionalTypeLogLine.lift
+        _uniffi_error_converter = None
+        _uniffi_ffi_result = _uniffi_rust_call_with_error(
+            _uniffi_error_converter,
+            _UniffiLib.uniffi_bandana_ffi_fn_method_core_log_line,
             *_uniffi_lowered_args,
         )
         return _uniffi_lift_return(_uniffi_ffi_result)
@@ -3106,6 +3197,7 @@ __all__ = [
     "Metric",
     "RefusalTerms",
     "Configuration",
+    "LogLine",
     "Status",
     "Write",
     "Core",

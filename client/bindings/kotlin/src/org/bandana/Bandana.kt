@@ -1,6 +1,8 @@
 package org.bandana
 
 import java.io.File
+import java.util.logging.Level
+import java.util.logging.Logger
 import org.bandana.core.Call
 import org.bandana.core.Configuration
 import org.bandana.core.Core
@@ -213,7 +215,9 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
 
     private fun carryOut() {
         while (true) {
-            when (val step = core.nextStep()) {
+            val step = core.nextStep()
+            tell()
+            when (step) {
                 is Step.Call -> call(step.v1)
                 is Step.Wait -> core.waitForWork(step.milliseconds.coerceAtMost(DAY_MS))
                 is Step.Done -> core.waitForWork(DAY_MS)
@@ -221,6 +225,13 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
                 is Step.Write -> core.written(step.v1.number, false)
                 is Step.Closed -> return
             }
+        }
+    }
+
+    /** Logs what is new. Nothing here depends on what users are shown or how they react. */
+    private fun tell() {
+        generateSequence { core.logLine() }.forEach {
+            LOG.log(if (it.isWarning) Level.WARNING else Level.INFO, it.text)
         }
     }
 
@@ -240,5 +251,6 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
 
     private companion object {
         val DAY_MS = 86_400_000UL
+        val LOG: Logger = Logger.getLogger("bandana")
     }
 }

@@ -689,6 +689,8 @@ internal object IntegrityCheckingUniffiLib {
     ): Int
     external fun uniffi_bandana_ffi_checksum_method_core_labels(
     ): Int
+    external fun uniffi_bandana_ffi_checksum_method_core_log_line(
+    ): Int
     external fun uniffi_bandana_ffi_checksum_method_core_measure(
     ): Int
     external fun uniffi_bandana_ffi_checksum_method_core_next_step(
@@ -754,6 +756,8 @@ internal object UniffiLib {
     external fun uniffi_bandana_ffi_fn_method_core_join(`ptr`: Long,`experiment`: RustBuffer.ByValue,uniffi_out_err: UniffiRustCallStatus, 
     ): Unit
     external fun uniffi_bandana_ffi_fn_method_core_labels(`ptr`: Long,`experiment`: RustBuffer.ByValue,uniffi_out_err: UniffiRustCallStatus, 
+    ): RustBuffer.ByValue
+    external fun uniffi_bandana_ffi_fn_method_core_log_line(`ptr`: Long,uniffi_out_err: UniffiRustCallStatus, 
     ): RustBuffer.ByValue
     external fun uniffi_bandana_ffi_fn_method_core_measure(`ptr`: Long,`assignment`: Long,`metric`: RustBuffer.ByValue,`value`: Double,uniffi_out_err: UniffiRustCallStatus, 
     ): Byte
@@ -917,6 +921,9 @@ private fun uniffiCheckApiChecksums(lib: IntegrityCheckingUniffiLib) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
     if ((lib.uniffi_bandana_ffi_checksum_method_core_labels() and 0xFFFF) != 27563) {
+        throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
+    }
+    if ((lib.uniffi_bandana_ffi_checksum_method_core_log_line() and 0xFFFF) != 53050) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
     if ((lib.uniffi_bandana_ffi_checksum_method_core_measure() and 0xFFFF) != 51077) {
@@ -1450,6 +1457,11 @@ public interface CoreInterface {
     fun `labels`(`experiment`: kotlin.String): List<kotlin.String>
     
     /**
+     * The next line for developers; none: nothing is new. Nothing in it depends on a reward or an arm.
+     */
+    fun `logLine`(): LogLine?
+    
+    /**
      * Adds a value of a metric to an assignment. Returns whether its window lasts.
      */
     fun `measure`(`assignment`: kotlin.ULong, `metric`: kotlin.String, `value`: kotlin.Double): kotlin.Boolean
@@ -1734,6 +1746,22 @@ open class Core: Disposable, AutoCloseable, CoreInterface
         it,
         
         FfiConverterString.lower(`experiment`),_status)
+}
+    }
+    )
+    }
+    
+
+    
+    /**
+     * The next line for developers; none: nothing is new. Nothing in it depends on a reward or an arm.
+     */override fun `logLine`(): LogLine? {
+            return FfiConverterOptionalTypeLogLine.lift(
+    callWithHandle {
+    uniffiRustCall() { _status ->
+    UniffiLib.uniffi_bandana_ffi_fn_method_core_log_line(
+        it,
+        _status)
 }
     }
     )
@@ -2243,6 +2271,44 @@ public object FfiConverterTypeHeader: FfiConverterRustBuffer<Header> {
     override fun write(value: Header, buf: ByteBuffer) {
             FfiConverterString.write(value.`name`, buf)
             FfiConverterString.write(value.`value`, buf)
+    }
+}
+
+
+
+data class LogLine (
+    var `isWarning`: kotlin.Boolean
+    , 
+    var `text`: kotlin.String
+    
+){
+    
+
+    
+
+    
+    companion object
+}
+
+/**
+ * @suppress
+ */
+public object FfiConverterTypeLogLine: FfiConverterRustBuffer<LogLine> {
+    override fun read(buf: ByteBuffer): LogLine {
+        return LogLine(
+            FfiConverterBoolean.read(buf),
+            FfiConverterString.read(buf),
+        )
+    }
+
+    override fun allocationSize(value: LogLine) = (
+            FfiConverterBoolean.allocationSize(value.`isWarning`) +
+            FfiConverterString.allocationSize(value.`text`)
+    )
+
+    override fun write(value: LogLine, buf: ByteBuffer) {
+            FfiConverterBoolean.write(value.`isWarning`, buf)
+            FfiConverterString.write(value.`text`, buf)
     }
 }
 
@@ -3190,6 +3256,38 @@ public object FfiConverterOptionalByteArray: FfiConverterRustBuffer<kotlin.ByteA
         } else {
             buf.put(1)
             FfiConverterByteArray.write(value, buf)
+        }
+    }
+}
+
+
+
+
+/**
+ * @suppress
+ */
+public object FfiConverterOptionalTypeLogLine: FfiConverterRustBuffer<LogLine?> {
+    override fun read(buf: ByteBuffer): LogLine? {
+        if (buf.get().toInt() == 0) {
+            return null
+        }
+        return FfiConverterTypeLogLine.read(buf)
+    }
+
+    override fun allocationSize(value: LogLine?): ULong {
+        if (value == null) {
+            return 1UL
+        } else {
+            return 1UL + FfiConverterTypeLogLine.allocationSize(value)
+        }
+    }
+
+    override fun write(value: LogLine?, buf: ByteBuffer) {
+        if (value == null) {
+            buf.put(0)
+        } else {
+            buf.put(1)
+            FfiConverterTypeLogLine.write(value, buf)
         }
     }
 }
