@@ -476,7 +476,7 @@ mod tests {
             with_rate(3, 5.0, 0.05, 0.02),
             plan(3, 2.0, 0.2).for_verdicts(4),
         ];
-        for (seed, plan) in (1..).zip(settings) {
+        let judged = |(seed, plan): (u64, Plan)| {
             let forecast = plan.forecast().unwrap();
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let mut run = || users_of_even_traffic(&plan, 4 * forecast.users, &mut rng);
@@ -487,7 +487,13 @@ mod tests {
                 let ratio = planned as f64 / seen as f64;
                 assert!((0.85..1.15).contains(&ratio), "{plan:?} {forecast:?} {median} {most}");
             }
-        }
+        };
+        // Side by side: each has a seed of its own.
+        std::thread::scope(|scope| {
+            for one in (1..).zip(settings) {
+                scope.spawn(move || judged(one));
+            }
+        });
     }
 
     /// The users of one run with even traffic until the rule stops, looking each time that their number

@@ -76,8 +76,21 @@ const WRONG_MAX: usize = 4;
 fn verdicts_are_right_where_sums_over_all_users_are_not() -> anyhow::Result<()> {
     let mut pooled = 0;
     for instance in VerdictInstance::all() {
-        let runs: Vec<VerdictRun> =
-            (0..RUNS).map(|seed| trial::run(&instance, seed)).collect::<anyhow::Result<_>>()?;
+        let (even, odd) = std::thread::scope(|scope| {
+            let of = |first| {
+                let instance = &instance;
+                let seeds = (first..RUNS).step_by(2);
+                scope.spawn(move || seeds.map(|seed| trial::run(instance, seed)).collect())
+            };
+            let (even, odd) = (of(0), of(1));
+            (even.join(), odd.join())
+        });
+        let mut runs: Vec<VerdictRun> = Vec::new();
+        for half in [even, odd] {
+            let half: anyhow::Result<Vec<VerdictRun>> =
+                half.map_err(|_| anyhow::anyhow!("a run has panicked"))?;
+            runs.extend(half?);
+        }
         let count = |of: fn(&VerdictRun) -> bool| runs.iter().filter(|run| of(run)).count();
         let wrong =
             [count(|run| run.is_wrong), count(|run| run.has_missed), count(|run| run.has_harm)];
