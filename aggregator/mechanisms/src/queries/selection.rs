@@ -1,5 +1,7 @@
 //! Predicates as text: conjunctions of conditions on columns.
 
+use std::collections::BTreeMap;
+
 use super::QueryError;
 use super::quoting::{halves, name, parts};
 use super::universe::{Column, Schema};
@@ -17,13 +19,48 @@ pub struct Selection {
 struct Condition {
     /// The index of the column in its schema.
     place: usize,
-    /// The codes that satisfy the condition, as inclusive ranges.
+    /// The codes that satisfy the condition, as inclusive ranges, in order and apart.
     ranges: Vec<(u16, u16)>,
 }
 
 impl Condition {
+    fn new(place: usize, mut ranges: Vec<(u16, u16)>) -> Self {
+        ranges.sort_unstable();
+        let mut apart: Vec<(u16, u16)> = Vec::new();
+        for (low, high) in ranges {
+            match apart.last_mut() {
+                Some((_, last)) if low <= last.saturating_add(1) => *last = high.max(*last),
+                _ => apart.push((low, high)),
+            }
+        }
+        Self { place, ranges: apart }
+    }
+
     fn has(&self, code: u16) -> bool {
-        self.ranges.iter().any(|&(low, high)| (low..=high).contains(&code))
+        let after = self.ranges.partition_point(|(low, _)| *low <= code);
+        let before = after.checked_sub(1).and_then(|place| self.ranges.get(place));
+        before.is_some_and(|(_, high)| code <= *high)
+    }
+
+    /// The codes that satisfy both.
+    fn and(&self, other: &Self) -> Self {
+        let mut both = Vec::new();
+        let (mut these, mut those) =
+            (self.ranges.iter().peekable(), other.ranges.iter().peekable());
+        while let (Some(&&(low, high)), Some(&&(other_low, other_high))) =
+            (these.peek(), those.peek())
+        {
+            let (begin, end) = (low.max(other_low), high.min(other_high));
+            if begin <= end {
+                both.push((begin, end));
+            }
+            if high < other_high {
+                these.next()
+            } else {
+                those.next()
+            };
+        }
+        Self { place: self.place, ranges: both }
     }
 }
 
@@ -42,10 +79,16 @@ impl Selection {
             let (column, values) = halves(part, '=').ok_or_else(wrong)?;
             let (place, column) = schema.find(&name(column.trim()).ok_or_else(wrong)?)?;
             let ranges = parts(values, '|').map(|value| range(column, value.trim()));
-            Ok(Condition { place, ranges: ranges.collect::<Result<_, _>>()? })
+            Ok(Condition::new(place, ranges.collect::<Result<_, _>>()?))
         };
-        let conditions = parts(text, ',').map(condition).collect::<Result<_, _>>()?;
-        Ok(Self { conditions })
+        // One for each column, so that the work for a row does not grow with the text.
+        let mut conditions = BTreeMap::<usize, Condition>::new();
+        for part in parts(text, ',') {
+            let found = condition(part)?;
+            let both = conditions.get(&found.place).map(|other| other.and(&found));
+            conditions.insert(found.place, both.unwrap_or(found));
+        }
+        Ok(Self { conditions: conditions.into_values().collect() })
     }
 
     /// Parses conditions, where an empty text selects all rows.
@@ -85,9 +128,10 @@ impl Selection {
 
     /// Whether a row satisfies all conditions, given the code of each column.
     pub fn holds(&self, code: impl Fn(usize) -> Option<u16>) -> bool {
-        self.conditions
-            .iter()
-            .all(|condition| code(condition.place).is_some_and(|code| condition.has(code)))
+        // All conditions are looked at, so that the time for a row does not follow from its values.
+        self.conditions.iter().fold(true, |all, condition| {
+            all & code(condition.place).is_some_and(|code| condition.has(code))
+        })
     }
 }
 
@@ -125,6 +169,9 @@ mod tests {
         assert_eq!(members("*"), [0, 1, 2, 3, 4, 5]);
         assert_eq!(members("age=19..20,city=Ulm"), [3, 5]);
         assert_eq!(members("age=18|20"), [0, 1, 4, 5]);
+        assert_eq!(members("age=20|18..19|18,city=Ulm"), [1, 3, 5]);
+        assert_eq!(members("age=18..19,city=Ulm,age=19|20"), [3]);
+        assert!(members("age=18,age=20").is_empty());
         assert_eq!(members("city=Bonn|Ulm , age=18"), [0, 1]);
         let odd = Schema::parse(&[r#""a:b":"<=50K"|">50K"|"a,b""#]).unwrap();
         let odd = odd.universe::<&str>(&[]).unwrap();

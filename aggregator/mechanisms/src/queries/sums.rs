@@ -1,5 +1,6 @@
 //! Sums of columns, of their powers, and of the rows that are added up.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use rand::Rng;
@@ -10,7 +11,7 @@ use super::price::{Price, of_each};
 use super::questions::{Answer, NoisyNumber, check_parts, signed};
 use super::rows::Rows;
 use super::selection::Selection;
-use super::universe::decimal;
+use super::universe::{Column, decimal};
 use crate::noise::{DiscreteGaussian, DiscreteLaplace, Ratio, STEPS_MAX};
 
 /// What a sum adds up: the values of a column of integers, or the squares of their distances from a
@@ -32,9 +33,10 @@ impl Term {
         Self { column: column.to_owned(), squared: false, about: 0 }
     }
 
-    fn of(&self, value: i128) -> i128 {
-        let distance = value - i128::from(self.about);
-        if self.squared { distance * distance } else { distance }
+    /// What a value adds; `None`: too much for 128 bits.
+    fn of(&self, value: i64) -> Option<i128> {
+        let distance = i128::from(value) - i128::from(self.about);
+        if self.squared { distance.checked_mul(distance) } else { Some(distance) }
     }
 }
 
@@ -50,15 +52,32 @@ impl fmt::Display for Term {
     }
 }
 
-/// The index of a column, and how much a row with each of its codes adds.
-type Added<'a> = (usize, Box<dyn Fn(u16) -> i128 + 'a>);
+/// Characters of a predicate that the label of a sum has. There may be many sums.
+const LABEL_MAX: usize = 200;
 
-/// One sum over the rows that meet a predicate: what each value adds, and how wide that is.
+/// The numbers of a column that a predicate admits, and their codes.
+struct Admitted {
+    codes: Vec<u16>,
+    units: Vec<i64>,
+}
+
+impl Admitted {
+    fn of(place: usize, column: &Column, selection: &Selection) -> Self {
+        let last = u16::try_from(column.values() - 1).unwrap_or(u16::MAX);
+        let codes: Vec<u16> = (0..=last).filter(|&code| selection.holds_of(place, code)).collect();
+        let units = codes.iter().filter_map(|&code| column.units(code)).collect();
+        Self { codes, units }
+    }
+}
+
+/// One sum over the rows that meet a predicate.
 struct Part<'a> {
     label: String,
     decimals: u32,
-    /// `None`: each row adds 1.
-    added: Option<Added<'a>>,
+    /// The column and what is added of it; `None`: each row adds 1.
+    added: Option<(usize, &'a Term)>,
+    /// What is taken from the number that each row adds, and added to the sum for all rows.
+    base: i128,
     /// The part of the sum that no row changes.
     public: i64,
     /// The most by which one row changes the sum.
@@ -82,15 +101,18 @@ pub(super) fn answer<R: Rng + ?Sized>(
 ) -> Result<Answer, QueryError> {
     check_parts(terms.len() + usize::from(counted))?;
     let selection = Selection::of_rows(predicate, rows.schema())?;
+    let mut admitted = BTreeMap::new();
     let mut parts = Vec::new();
     if counted {
         let is_public = selection.is_all();
         let public = if is_public { signed(rows.count()) } else { 0 };
         let (label, width) = ("rows".to_owned(), u64::from(!is_public));
-        parts.push(Part { label, decimals: 0, added: None, public, width });
+        parts.push(Part { label, decimals: 0, added: None, base: 0, public, width });
     }
     for term in terms {
-        parts.push(part(rows, term, (predicate, &selection))?);
+        let (place, column) = rows.schema().find(&term.column)?;
+        let all = admitted.entry(place).or_insert_with(|| Admitted::of(place, column, &selection));
+        parts.push(part(rows.count(), term, (place, column), (predicate, &selection), all)?);
     }
     let noisy = parts.iter().filter(|part| part.width > 0).count() as u64;
     if noisy == 0 {
@@ -101,45 +123,56 @@ pub(super) fn answer<R: Rng + ?Sized>(
         .iter()
         .map(|part| (part.width > 0).then(|| SumNoise::new(part.width, noisy, price)).transpose())
         .collect::<Result<_, _>>()?;
+    // Each column is read once.
+    let mut frequencies = BTreeMap::new();
     let mut numbers = Vec::new();
     for (part, noise) in parts.into_iter().zip(noises) {
-        let Part { label, decimals, added, public, .. } = part;
+        let Part { decimals, public, .. } = part;
         numbers.push(match noise {
-            None => NoisyNumber { label, value: public, accuracy: 0, decimals },
+            None => NoisyNumber { label: part.label, value: public, accuracy: 0, decimals },
             Some(noise) => {
-                let exact = above_public(rows, added, &selection);
+                let exact = match part.added {
+                    None => signed(rows.selected(&selection)),
+                    Some((place, term)) => {
+                        let counts = frequencies
+                            .entry(place)
+                            .or_insert_with(|| rows.frequencies(place, &selection));
+                        admitted
+                            .get(&place)
+                            .map_or(0, |all| above_public(all, counts, term, part.base))
+                    }
+                };
                 let value = public.saturating_add(noise.release(exact, rng));
-                NoisyNumber { label, value, accuracy: noise.quantile(each), decimals }
+                NoisyNumber { label: part.label, value, accuracy: noise.quantile(each), decimals }
             }
         });
     }
     Ok(Answer::Numbers(numbers))
 }
 
-/// What a sum has beyond its public part.
-fn above_public(rows: &Rows, added: Option<Added<'_>>, selection: &Selection) -> i64 {
-    let Some((place, added)) = added else { return signed(rows.selected(selection)) };
-    let frequencies = rows.frequencies(place, selection);
-    let each =
-        frequencies.iter().zip(0..=u16::MAX).map(|(&rows, code)| i128::from(rows) * added(code));
+/// What a sum has beyond its public part, from the number of rows with each code.
+fn above_public(admitted: &Admitted, counts: &[i64], term: &Term, base: i128) -> i64 {
+    let each = admitted.codes.iter().zip(&admitted.units).map(|(&code, &units)| {
+        let rows = counts.get(usize::from(code)).copied().unwrap_or_default();
+        i128::from(rows) * (term.of(units).unwrap_or_default() - base)
+    });
     // Within 2^62, as was checked.
     i64::try_from(each.sum::<i128>()).unwrap_or(i64::MAX)
 }
 
 fn part<'a>(
-    rows: &'a Rows,
+    rows: u64,
     term: &'a Term,
+    (place, column): (usize, &Column),
     (predicate, selection): (&str, &Selection),
+    admitted: &Admitted,
 ) -> Result<Part<'a>, QueryError> {
-    let (place, column) = rows.schema().find(&term.column)?;
     let not_numbers = || QueryError::NotNumbers { column: term.column.clone() };
-    column.range().ok_or_else(not_numbers)?;
-    let last = u16::try_from(column.values() - 1).unwrap_or(u16::MAX);
-    let codes = (0..=last).filter(|&code| selection.holds_of(place, code));
-    let of_code = move |code: u16| term.of(i128::from(column.units(code).unwrap_or_default()));
+    let (lowest, highest) = column.range().ok_or_else(not_numbers)?;
+    let too_large = || QueryError::SumTooLarge { column: term.column.clone(), rows };
     let mut range: Option<(i128, i128)> = None;
-    for code in codes {
-        let value = of_code(code);
+    for &units in &admitted.units {
+        let value = term.of(units).ok_or_else(too_large)?;
         range = Some(range.map_or((value, value), |(low, high)| (low.min(value), high.max(value))));
     }
     // No row can meet the predicate.
@@ -148,30 +181,27 @@ fn part<'a>(
     if !is_all {
         (low, high) = (low.min(0), high.max(0));
     }
-    let too_large = || QueryError::SumTooLarge { column: term.column.clone(), rows: rows.count() };
-    let largest = low.unsigned_abs().max(high.unsigned_abs());
-    let most = largest.checked_mul(u128::from(rows.count()).max(1)).ok_or_else(too_large)?;
+    // The sum, and what it has beyond its public part.
+    let largest = low.unsigned_abs().max(high.unsigned_abs()).max(high.abs_diff(low));
+    let most = largest.checked_mul(u128::from(rows).max(1)).ok_or_else(too_large)?;
     if most > u128::from(STEPS_MAX.unsigned_abs()) {
         return Err(too_large());
     }
     let base = if is_all { low } else { 0 };
-    let public = i64::try_from(base * i128::from(rows.count())).map_err(|_| too_large())?;
-    let width = u64::try_from(high - low).map_err(|_| too_large())?;
-    let clamped = match column.range().filter(|_| column.is_clamped()) {
-        Some((low, high)) => {
-            let text = |units| decimal(units, column.decimals());
-            format!(" clamped to {}..{}", text(low), text(high))
-        }
-        None => String::new(),
-    };
-    let of_rows = if is_all { String::new() } else { format!(" where {predicate}") };
-    Ok(Part {
-        label: format!("{term}{clamped}{of_rows}"),
-        decimals: column.decimals() * if term.squared { 2 } else { 1 },
-        added: Some((place, Box::new(move |code| of_code(code) - base))),
-        public,
-        width,
-    })
+    let public = i64::try_from(base * i128::from(rows)).map_err(|_| too_large())?;
+    let width = u64::try_from(high.abs_diff(low)).map_err(|_| too_large())?;
+    let mut label = term.to_string();
+    if column.is_clamped() {
+        let text = |units| decimal(units, column.decimals());
+        label += &format!(" clamped to {}..{}", text(lowest), text(highest));
+    }
+    if !is_all {
+        let kept: String = predicate.chars().take(LABEL_MAX).collect();
+        let more = if kept.len() < predicate.len() { "..." } else { "" };
+        label += &format!(" where {kept}{more}");
+    }
+    let decimals = column.decimals() * if term.squared { 2 } else { 1 };
+    Ok(Part { label, decimals, added: Some((place, term)), base, public, width })
 }
 
 /// The noise of one of several sums.
@@ -214,7 +244,11 @@ impl SumNoise {
 
 #[cfg(test)]
 mod tests {
+    use rand_chacha::ChaCha20Rng;
+    use rand_chacha::rand_core::SeedableRng as _;
+
     use super::*;
+    use crate::queries::price::PureLoss;
     use crate::queries::universe::Schema;
 
     /// All data sets of this many rows.
@@ -240,22 +274,21 @@ mod tests {
             for (squared, about) in [(false, 0), (true, 0), (false, 2), (true, 2), (true, -7)] {
                 let term = Term { column: "a".to_owned(), squared, about };
                 let all = data_sets(&schema, 2);
-                let part_of =
-                    |place: usize| part(&all[place], &term, (predicate, &selection)).unwrap();
-                let sums: Vec<i128> = all
-                    .iter()
-                    .enumerate()
-                    .map(|(place, rows)| {
-                        let part = part_of(place);
-                        let above = above_public(rows, part.added, &selection);
-                        i128::from(part.public) + i128::from(above)
-                    })
-                    .collect();
+                let column = &schema.columns()[0];
+                let admitted = Admitted::of(0, column, &selection);
+                let of = (predicate, &selection);
+                let part = part(2, &term, (0, column), of, &admitted).unwrap();
+                let sum = |rows: &Rows| {
+                    let counts = rows.frequencies(0, &selection);
+                    let above = above_public(&admitted, &counts, &term, part.base);
+                    i128::from(part.public) + i128::from(above)
+                };
+                let sums: Vec<i128> = all.iter().map(sum).collect();
                 let mut most = 0;
                 for (rows, sum) in all.iter().zip(&sums) {
                     let added = |row: usize| {
                         let code = rows.codes(0)[row];
-                        let value = term.of(i128::from(code) - 2);
+                        let value = term.of(i64::from(code) - 2).unwrap();
                         let holds = selection.holds(|place| Some(rows.codes(place)[row]));
                         if holds { value } else { 0 }
                     };
@@ -268,9 +301,38 @@ mod tests {
                         }
                     }
                 }
-                let width = u128::from(part_of(0).width);
-                assert_eq!(most, width, "{term} where {predicate:?}");
+                assert_eq!(most, u128::from(part.width), "{term} where {predicate:?}");
             }
+        }
+    }
+
+    #[test]
+    fn sums_that_do_not_fit_are_refused_whatever_is_taken_from_them() {
+        let column = format!("a:{}..{}", i64::MAX - 9, i64::MAX);
+        let schema = Schema::parse(&[&column, "b:-4..4"]).unwrap();
+        let mut rows = Rows::new(schema);
+        rows.push(&[0, 8]).unwrap();
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let price = Price::Pure(PureLoss::new(1.0).unwrap());
+        let mut ask = |column: &str, squared, about| {
+            let term = Term { column: column.to_owned(), squared, about };
+            answer(&rows, (&[term], "", false), price, 0.05, &mut rng)
+        };
+        for (column, squared, about) in [
+            ("a", false, 0),
+            ("a", true, i64::MIN),
+            ("a", false, i64::MIN),
+            ("b", true, i64::MIN),
+            ("b", false, i64::MAX),
+            ("b", true, 1 << 40),
+        ] {
+            let refused = QueryError::SumTooLarge { column: column.to_owned(), rows: 1 };
+            assert_eq!(ask(column, squared, about), Err(refused), "{column} {squared} {about}");
+        }
+        for (column, squared, about) in
+            [("a", true, i64::MAX - 5), ("b", true, 1 << 29), ("b", false, 1 << 60)]
+        {
+            assert!(ask(column, squared, about).is_ok(), "{column} {squared} {about}");
         }
     }
 }
