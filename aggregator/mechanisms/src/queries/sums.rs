@@ -190,16 +190,20 @@ fn part<'a>(
     let base = if is_all { low } else { 0 };
     let public = i64::try_from(base * i128::from(rows)).map_err(|_| too_large())?;
     let width = u64::try_from(high.abs_diff(low)).map_err(|_| too_large())?;
-    let mut label = term.to_string();
-    if column.is_clamped() {
+    let clamped = if column.is_clamped() {
         let text = |units| decimal(units, column.decimals());
-        label += &format!(" clamped to {}..{}", text(lowest), text(highest));
-    }
-    if !is_all {
+        format!(" clamped to {}..{}", text(lowest), text(highest))
+    } else {
+        String::new()
+    };
+    let of_rows = if is_all {
+        String::new()
+    } else {
         let kept: String = predicate.chars().take(LABEL_MAX).collect();
         let more = if kept.len() < predicate.len() { "..." } else { "" };
-        label += &format!(" where {kept}{more}");
-    }
+        format!(" where {kept}{more}")
+    };
+    let label = format!("{term}{clamped}{of_rows}");
     let decimals = column.decimals() * if term.squared { 2 } else { 1 };
     Ok(Part { label, decimals, added: Some((place, term)), base, public, width })
 }
