@@ -96,6 +96,14 @@ typedef struct {
   double high;
 } bandana_metric;
 
+// An experiment whose arm the app gives, for developers and tests.
+typedef struct {
+  // The name of the experiment.
+  const char *experiment;
+  // The label of the arm.
+  const char *arm;
+} bandana_forced_arm;
+
 // The settings of a client. Begin with `bandana_default_settings`.
 typedef struct {
   // Whether the user consents. Without, nothing is fetched or sent, and nothing about the user is
@@ -166,6 +174,11 @@ typedef struct {
   const char *refusals_experiment;
   // The largest epsilon of a report about refusals. Default: 0.5.
   double refusals_epsilon_max;
+  // Experiments whose arm is given, for developers and tests: the arm is shown, and nothing about the
+  // experiment is fetched or reported. NULL, the default: none.
+  const bandana_forced_arm *forced;
+  // How many they are.
+  size_t forced_size;
   // Called with `context` when there may be a step to take; NULL, the default: nobody is told. It may
   // only schedule, comes on any thread, and never because of a reward. It must not call the
   // client. Once `bandana_close` has returned no call is under way, and none comes.

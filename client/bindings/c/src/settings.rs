@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null;
 
 use bandana_bindings::{
-    Configuration, LogTerms, Metric, RefusalTerms, RewardTerms, Segment, Store,
+    Configuration, ForcedArm, LogTerms, Metric, RefusalTerms, RewardTerms, Segment, Store,
 };
 
 use crate::text::{array, bytes, read};
@@ -44,6 +44,16 @@ pub struct bandana_metric {
     pub low: f64,
     /// The largest bounded value.
     pub high: f64,
+}
+
+/// An experiment whose arm the app gives, for developers and tests.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct bandana_forced_arm {
+    /// The name of the experiment.
+    pub experiment: *const c_char,
+    /// The label of the arm.
+    pub arm: *const c_char,
 }
 
 /// The settings of a client. Begin with `bandana_default_settings`.
@@ -118,6 +128,11 @@ pub struct bandana_settings {
     pub refusals_experiment: *const c_char,
     /// The largest epsilon of a report about refusals. Default: 0.5.
     pub refusals_epsilon_max: f64,
+    /// Experiments whose arm is given, for developers and tests: the arm is shown, and nothing about the
+    /// experiment is fetched or reported. NULL, the default: none.
+    pub forced: *const bandana_forced_arm,
+    /// How many they are.
+    pub forced_size: usize,
     /// Called with `context` when there may be a step to take; NULL, the default: nobody is told. It may
     /// only schedule, comes on any thread, and never because of a reward. It must not call the
     /// client. Once `bandana_close` has returned no call is under way, and none comes.
@@ -160,6 +175,8 @@ pub extern "C" fn bandana_default_settings() -> bandana_settings {
         metrics_size: 0,
         refusals_experiment: null(),
         refusals_epsilon_max: 0.5,
+        forced: null(),
+        forced_size: 0,
         on_work: None,
         context: std::ptr::null_mut(),
     }
@@ -191,6 +208,22 @@ unsafe fn segments(settings: &bandana_settings) -> Result<Vec<Segment>, String> 
         |from: &bandana_segment| Ok(Segment { name: text(from.name)?, value: text(from.value)? });
     let segments: Result<_, String> = segments.iter().map(segment).collect();
     segments.map_err(|why| format!("segments: {why}"))
+}
+
+/// The forced arms from C.
+///
+/// # Safety
+/// As for [`configuration`].
+unsafe fn forced(settings: &bandana_settings) -> Result<Vec<ForcedArm>, String> {
+    // SAFETY: as the caller promises.
+    let text = |pointer| unsafe { read(pointer) }.map(Option::unwrap_or_default);
+    // SAFETY: as the caller promises.
+    let all = unsafe { array(settings.forced, settings.forced_size) };
+    let one = |from: &bandana_forced_arm| {
+        Ok(ForcedArm { experiment: text(from.experiment)?, arm: text(from.arm)? })
+    };
+    let all: Result<_, String> = all.iter().map(one).collect();
+    all.map_err(|why| format!("forced: {why}"))
 }
 
 /// The metrics from C.
@@ -260,6 +293,8 @@ pub(crate) unsafe fn configuration(settings: &bandana_settings) -> Result<Config
         },
         // SAFETY: as the caller promises.
         segments: unsafe { segments(settings) }?,
+        // SAFETY: as above.
+        forced: unsafe { forced(settings) }?,
         // SAFETY: as the caller promises.
         metrics: unsafe { metrics(settings) }?,
         refusals: given(settings.refusals_experiment)?.map(|experiment| RefusalTerms {

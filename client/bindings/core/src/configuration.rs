@@ -81,6 +81,18 @@ pub struct Configuration {
     /// The experiment to which the installation tells, by randomized response, whether and why it refuses
     /// others; `None`: it tells nobody.
     pub refusals: Option<RefusalTerms>,
+    /// Experiments whose arm is given, for developers and tests: the arm is shown, and nothing about the
+    /// experiment is fetched or reported.
+    pub forced: Vec<ForcedArm>,
+}
+
+/// An experiment whose arm the app gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForcedArm {
+    /// The name of the experiment.
+    pub experiment: String,
+    /// The label of the arm.
+    pub arm: String,
 }
 
 impl Configuration {
@@ -104,6 +116,7 @@ impl Configuration {
             segments: Vec::new(),
             metrics: Vec::new(),
             refusals: None,
+            forced: Vec::new(),
         }
     }
 

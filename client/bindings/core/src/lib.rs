@@ -12,6 +12,7 @@ mod configuration;
 mod log;
 mod records;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,7 +22,8 @@ use bandana_client::{
     Reporting, SystemClock, Tasks, Trouble,
 };
 pub use configuration::{
-    Configuration, LogTerms, Metric, RefusalTerms, RewardTerms, Segment, SetupError, Store,
+    Configuration, ForcedArm, LogTerms, Metric, RefusalTerms, RewardTerms, Segment, SetupError,
+    Store,
 };
 use log::Log;
 pub use records::{Call, Choice, Header, LogLine, Slot, Standing, Status, Step, Write};
@@ -40,6 +42,8 @@ pub struct Bandana {
     /// `None`: closed.
     tasks: Mutex<Option<Tasks>>,
     log: Mutex<Log>,
+    /// The label of the arm that the app forces, by experiment.
+    forced: BTreeMap<String, String>,
     clock: Arc<dyn Clock>,
 }
 
@@ -85,6 +89,8 @@ impl Bandana {
         on_work: impl Fn() + Send + Sync + 'static,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, SetupError> {
+        let forced = configuration.forced.iter();
+        let forced = forced.map(|one| (one.experiment.clone(), one.arm.clone())).collect();
         let ready = configuration.into_builder()?;
         let (handle, tasks) = ready.on_work(on_work).clock(Arc::clone(&clock)).build();
         Ok(Self {
@@ -92,6 +98,7 @@ impl Bandana {
             is_closed: AtomicBool::new(false),
             tasks: Mutex::new(Some(tasks)),
             log: Mutex::default(),
+            forced,
             clock,
         })
     }
@@ -108,6 +115,9 @@ impl Bandana {
     /// [`SetupError::Closed`].
     pub fn join(&self, experiment: &str) -> Result<(), SetupError> {
         let handle = self.handle().ok_or(SetupError::Closed)?;
+        if self.forced.contains_key(experiment) {
+            return Ok(());
+        }
         match handle.experiment(experiment) {
             Ok(_) => {
                 // In a copy of the process somebody could hold it who is not there.
@@ -122,13 +132,15 @@ impl Bandana {
 
     /// Whether there is a policy, so that [`Self::choose`] gives arms.
     pub fn is_ready(&self, experiment: &str) -> bool {
-        let experiment = self.handle().and_then(|handle| handle.experiment(experiment).ok());
-        experiment.is_some_and(|experiment| experiment.is_ready())
+        self.why_not_ready(experiment).is_none()
     }
 
     /// Reason why [`Self::choose`] gives no arms, in words; `None`: it does.
     pub fn why_not_ready(&self, experiment: &str) -> Option<String> {
         let Some(handle) = self.handle() else { return Some(SetupError::Closed.to_string()) };
+        if self.forced.contains_key(experiment) {
+            return None;
+        }
         match handle.experiment(experiment) {
             Ok(experiment) => {
                 experiment.wait_until_ready(Duration::ZERO).err().map(|why| why.to_string())
@@ -139,6 +151,9 @@ impl Bandana {
 
     /// The labels of the arms in play; none before there is a policy.
     pub fn labels(&self, experiment: &str) -> Vec<String> {
+        if let Some(arm) = self.forced.get(experiment) {
+            return vec![arm.clone()];
+        }
         let experiment = self.handle().and_then(|handle| handle.experiment(experiment).ok());
         experiment.map(|experiment| experiment.labels()).unwrap_or_default()
     }
@@ -162,6 +177,10 @@ impl Bandana {
         let Some(handle) = self.handle() else {
             return Choice::of_default(SetupError::Closed.to_string());
         };
+        if let Some(arm) = self.forced.get(experiment) {
+            let reason = "the app's settings force this arm, so there is no report".to_owned();
+            return Choice { label: Some(arm.clone()), ..Choice::of_default(reason) };
+        }
         match handle.experiment(experiment) {
             Ok(experiment) => match way(&experiment) {
                 Chosen::Arm(assignment) => Choice {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bandana_bindings::{
-    Bandana, Call, Configuration, LogTerms, Metric, RefusalTerms, RewardTerms, Segment, SetupError,
-    Slot, Standing, Step, Store,
+    Bandana, Call, Configuration, ForcedArm, LogTerms, Metric, RefusalTerms, RewardTerms, Segment,
+    SetupError, Slot, Standing, Step, Store,
 };
 use bandana_client::{Clock as _, SystemClock};
 use bandana_shared::cells;
@@ -132,6 +132,29 @@ fn a_reload_keeps_arm_reward_and_budget() -> Result<(), Failure> {
 }
 
 #[test]
+fn a_forced_arm_is_shown_and_nothing_leaves() -> Result<(), Failure> {
+    let arm = ForcedArm { experiment: NAME.to_owned(), arm: "green".to_owned() };
+    let settings = Configuration { forced: vec![arm], ..Configuration::new(Store::Memory, true) };
+    let bandana = Bandana::start(settings, || {})?;
+    bandana.join(NAME)?;
+    assert_eq!(bandana.next_step(), Step::Done);
+    assert!(bandana.is_ready(NAME) && bandana.why_not_ready(NAME).is_none());
+    assert_eq!(bandana.labels(NAME), ["green"]);
+    for choice in [bandana.choose(NAME), bandana.draw(NAME)] {
+        assert_eq!(choice.label.as_deref(), Some("green"));
+        assert!(!choice.is_reported && choice.assignment.is_none());
+        assert!(choice.reason.is_some_and(|reason| reason.contains("force this arm")));
+    }
+    assert_eq!(bandana.next_step(), Step::Done);
+    bandana.join("another")?;
+    assert!(matches!(bandana.next_step(), Step::Call(_)), "the others go on");
+    assert!(bandana.status().lifetime_spent.abs() < 1e-9);
+    bandana.close();
+    assert!(bandana.choose(NAME).label.is_none());
+    Ok(())
+}
+
+#[test]
 fn developers_are_told_what_is_new_once() -> Result<(), Failure> {
     let mut kept = Kept::default();
     let bandana = start(&kept)?;
@@ -141,20 +164,23 @@ fn developers_are_told_what_is_new_once() -> Result<(), Failure> {
     bandana.join(NAME)?;
     assert_eq!(told(&bandana), [(false, "reports are made".to_owned())]);
     let fetch = call(&bandana, &mut kept)?;
-    bandana.answered(fetch.id, 200, Some("text/html"), None, b"no answer of a server");
-    let wrong = told(&bandana);
-    assert!(matches!(&wrong[..], [(true, text)] if text.contains(NAME)), "{wrong:?}");
-    assert_eq!(told(&bandana), []);
-    bandana.wake();
-    let fetch = call(&bandana, &mut kept)?;
     bandana.answered(fetch.id, 200, Some("application/proto"), None, &experiment()?);
     let first = format!("experiment {NAME} has its first policy");
-    assert!(told(&bandana).contains(&(false, first)));
+    assert_eq!(told(&bandana), [(false, first)]);
     let shown = bandana.choose(NAME);
     bandana.reward(shown.assignment.ok_or("no arm")?, 1.0);
     assert_eq!(told(&bandana), [], "neither an arm nor a reward is told");
     bandana.close();
     assert_eq!(told(&bandana), [(false, "the client was closed".to_owned())]);
+
+    let other = start(&Kept::default())?;
+    other.join(NAME)?;
+    told(&other);
+    let fetch = call(&other, &mut Kept::default())?;
+    other.answered(fetch.id, 200, Some("text/html"), None, b"no answer of a server");
+    let wrong = told(&other);
+    assert!(matches!(&wrong[..], [(true, text)] if text.contains(NAME)), "{wrong:?}");
+    assert_eq!(told(&other), []);
     Ok(())
 }
 

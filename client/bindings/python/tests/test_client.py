@@ -406,6 +406,19 @@ def test_an_app_with_greenlets_goes_on_beside_the_client(patch):
         assert server.calls
 
 
+def test_a_forced_arm_is_shown_and_nothing_leaves():
+    with Server(503) as server, start(server.url, forced={"x": "green"}) as app:
+        experiment = app.experiment("x")
+        choice = experiment.choose()
+        assert (choice.label, choice.is_reported, experiment.is_ready()) == ("green", False, True)
+        assert "force this arm" in choice.reason and not choice.reward(1)
+        app.wake()
+        assert app.status().fetches_failed == 0 and not server.calls
+    for wrong in ({"x": 5}, [("x", "green")]):
+        with pytest.raises(ValueError, match="forced"):
+            start(forced=wrong)
+
+
 def test_what_is_in_the_way_is_logged_once_and_calls_at_debug(caplog):
     caplog.set_level("DEBUG", logger="bandana")
     with Server(503, [("retry-after", "0")]) as server, start(server.url) as app:

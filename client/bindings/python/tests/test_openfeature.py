@@ -18,8 +18,11 @@ def _client():
     from bandana.openfeature import BandanaProvider
 
     with bandana.Bandana(nobody, consent=True, directory=None) as app:
-        provider = BandanaProvider(app, rewards={"purchase": ["button-colour"]})
-        api.set_provider(provider)
+        provider = BandanaProvider(
+            app, rewards={"purchase": ["button-colour"]}, ready_seconds=0.05
+        )
+        with pytest.raises(Exception, match="button-colour: no server has told"):
+            api.set_provider_and_wait(provider)
         yield api.get_client(), provider
     api.clear_providers()
 
@@ -72,6 +75,9 @@ class App:
         self.name = name
         return self
 
+    def wait_until_ready(self, patience):
+        assert patience > 9
+
     def labels(self):
         return [self.shown[self.name].label]
 
@@ -86,7 +92,7 @@ def test_an_arm_is_a_variant_and_an_event_its_reward():
     app = App(colour="green", checkout="on", items="12", price="0.5", other="red")
     rewards = {"purchase": ["colour", "checkout", "other"]}
     metrics = {"purchase": ["items"], "returned": ["colour", "other"]}
-    api.set_provider(BandanaProvider(app, rewards=rewards, metrics=metrics))
+    api.set_provider_and_wait(BandanaProvider(app, rewards=rewards, metrics=metrics))
     client = api.get_client()
     details = client.get_string_details("colour", "blue")
     assert (details.value, details.variant, details.reason) == ("green", "green", Reason.SPLIT)

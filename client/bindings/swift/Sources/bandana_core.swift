@@ -1252,10 +1252,11 @@ public struct Configuration: Equatable, Hashable {
     public var segments: [Segment]
     public var metrics: [Metric]
     public var refusals: RefusalTerms?
+    public var forced: [ForcedArm]
 
     // Default memberwise initializers are never public by default, so we
     // declare one manually.
-    public init(store: Store, rewards: RewardTerms, epsilonMax: Double, signers: [String], log: LogTerms?, windowBudget: Double, windowDays: UInt32, lifetimeBudget: Double, consent: Bool, appKey: String?, keepPendingRewards: Bool, leastReleaseDelaySeconds: UInt64?, reportOnceDays: UInt32?, segments: [Segment], metrics: [Metric], refusals: RefusalTerms?) {
+    public init(store: Store, rewards: RewardTerms, epsilonMax: Double, signers: [String], log: LogTerms?, windowBudget: Double, windowDays: UInt32, lifetimeBudget: Double, consent: Bool, appKey: String?, keepPendingRewards: Bool, leastReleaseDelaySeconds: UInt64?, reportOnceDays: UInt32?, segments: [Segment], metrics: [Metric], refusals: RefusalTerms?, forced: [ForcedArm]) {
         self.store = store
         self.rewards = rewards
         self.epsilonMax = epsilonMax
@@ -1272,6 +1273,7 @@ public struct Configuration: Equatable, Hashable {
         self.segments = segments
         self.metrics = metrics
         self.refusals = refusals
+        self.forced = forced
     }
 
     
@@ -1305,7 +1307,8 @@ public struct FfiConverterTypeConfiguration: FfiConverterRustBuffer {
                 reportOnceDays: FfiConverterOptionUInt32.read(from: &buf), 
                 segments: FfiConverterSequenceTypeSegment.read(from: &buf), 
                 metrics: FfiConverterSequenceTypeMetric.read(from: &buf), 
-                refusals: FfiConverterOptionTypeRefusalTerms.read(from: &buf)
+                refusals: FfiConverterOptionTypeRefusalTerms.read(from: &buf), 
+                forced: FfiConverterSequenceTypeForcedArm.read(from: &buf)
         )
     }
 
@@ -1326,6 +1329,7 @@ public struct FfiConverterTypeConfiguration: FfiConverterRustBuffer {
         FfiConverterSequenceTypeSegment.write(value.segments, into: &buf)
         FfiConverterSequenceTypeMetric.write(value.metrics, into: &buf)
         FfiConverterOptionTypeRefusalTerms.write(value.refusals, into: &buf)
+        FfiConverterSequenceTypeForcedArm.write(value.forced, into: &buf)
     }
 }
 
@@ -1342,6 +1346,60 @@ public func FfiConverterTypeConfiguration_lift(_ buf: RustBuffer) throws -> Conf
 #endif
 public func FfiConverterTypeConfiguration_lower(_ value: Configuration) -> RustBuffer {
     return FfiConverterTypeConfiguration.lower(value)
+}
+
+
+public struct ForcedArm: Equatable, Hashable {
+    public var experiment: String
+    public var arm: String
+
+    // Default memberwise initializers are never public by default, so we
+    // declare one manually.
+    public init(experiment: String, arm: String) {
+        self.experiment = experiment
+        self.arm = arm
+    }
+
+    
+
+    
+}
+
+#if compiler(>=6)
+extension ForcedArm: Sendable {}
+#endif
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeForcedArm: FfiConverterRustBuffer {
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> ForcedArm {
+        return
+            try ForcedArm(
+                experiment: FfiConverterString.read(from: &buf), 
+                arm: FfiConverterString.read(from: &buf)
+        )
+    }
+
+    public static func write(_ value: ForcedArm, into buf: inout [UInt8]) {
+        FfiConverterString.write(value.experiment, into: &buf)
+        FfiConverterString.write(value.arm, into: &buf)
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeForcedArm_lift(_ buf: RustBuffer) throws -> ForcedArm {
+    return try FfiConverterTypeForcedArm.lift(buf)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeForcedArm_lower(_ value: ForcedArm) -> RustBuffer {
+    return FfiConverterTypeForcedArm.lower(value)
 }
 
 
@@ -2622,6 +2680,31 @@ fileprivate struct FfiConverterSequenceString: FfiConverterRustBuffer {
         seq.reserveCapacity(Int(len))
         for _ in 0 ..< len {
             seq.append(try FfiConverterString.read(from: &buf))
+        }
+        return seq
+    }
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+fileprivate struct FfiConverterSequenceTypeForcedArm: FfiConverterRustBuffer {
+    typealias SwiftType = [ForcedArm]
+
+    public static func write(_ value: [ForcedArm], into buf: inout [UInt8]) {
+        let len = Int32(value.count)
+        writeInt(&buf, len)
+        for item in value {
+            FfiConverterTypeForcedArm.write(item, into: &buf)
+        }
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> [ForcedArm] {
+        let len: Int32 = try readInt(&buf)
+        var seq = [ForcedArm]()
+        seq.reserveCapacity(Int(len))
+        for _ in 0 ..< len {
+            seq.append(try FfiConverterTypeForcedArm.read(from: &buf))
         }
         return seq
     }

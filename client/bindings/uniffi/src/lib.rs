@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bandana_bindings::{
-    Call, Choice, Configuration, Header, LogLine, LogTerms, Metric, RefusalTerms, RewardTerms,
-    Segment, SetupError, Slot, Standing, Status, Step, Store, Write,
+    Call, Choice, Configuration, ForcedArm, Header, LogLine, LogTerms, Metric, RefusalTerms,
+    RewardTerms, Segment, SetupError, Slot, Standing, Status, Step, Store, Write,
 };
 
 uniffi::setup_scaffolding!("bandana_core");
@@ -31,6 +31,13 @@ pub struct Configuration {
     pub segments: Vec<Segment>,
     pub metrics: Vec<Metric>,
     pub refusals: Option<RefusalTerms>,
+    pub forced: Vec<ForcedArm>,
+}
+
+#[uniffi::remote(Record)]
+pub struct ForcedArm {
+    pub experiment: String,
+    pub arm: String,
 }
 
 #[uniffi::remote(Record)]

@@ -28,6 +28,9 @@ type Events = Readonly<Record<string, readonly string[]>>;
  *
  * `rewards` says for which experiments an event is a reward: its value, or 1; `metrics` for which it is
  * a value of the metric that has its name. Only arms that this provider has given are rewarded.
+ *
+ * The provider is ready when each of these experiments has an arm to give. `setProviderAndWait` waits for
+ * that, at most `readySeconds`, and throws with what is in the way.
  */
 export class BandanaProvider implements Provider {
   readonly metadata = { name: "bandana" };
@@ -36,14 +39,23 @@ export class BandanaProvider implements Provider {
   readonly #rewards: ReadonlyMap<string, readonly string[]>;
   readonly #metrics: ReadonlyMap<string, readonly string[]>;
   readonly #shown = new Map<string, Choice>();
+  readonly #experiments: readonly Experiment[];
+  readonly #readySeconds: number;
 
-  constructor(client: Bandana, { rewards, metrics = {} }: { rewards: Events; metrics?: Events }) {
+  constructor(
+    client: Bandana,
+    { rewards, metrics = {}, readySeconds = 10 }: { rewards: Events; metrics?: Events; readySeconds?: number },
+  ) {
     this.#client = client;
+    this.#readySeconds = readySeconds;
     this.#rewards = new Map(Object.entries(rewards));
     this.#metrics = new Map(Object.entries(metrics));
-    for (const name of [...this.#rewards.values(), ...this.#metrics.values()].flat()) {
-      client.experiment(name);
-    }
+    const names = new Set([...this.#rewards.values(), ...this.#metrics.values()].flat());
+    this.#experiments = [...names].map((name) => client.experiment(name));
+  }
+
+  async initialize(): Promise<void> {
+    await Promise.all(this.#experiments.map((experiment) => experiment.ready(this.#readySeconds)));
   }
 
   #resolve<T>(

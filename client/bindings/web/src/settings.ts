@@ -66,6 +66,11 @@ export interface Settings {
    */
   refusals?: { experiment: string; epsilonMax?: number };
   /**
+   * Experiments whose arm is given, by its label, for developers and tests: the arm is shown, and nothing
+   * about the experiment is fetched or reported.
+   */
+  forced?: Readonly<Record<string, string>>;
+  /**
    * Takes lines about policies, refusals, the store and uploads, never about rewards or arms; `null`: none.
    * The default is `console.debug` in a page; in Node, NODE_DEBUG=bandana shows them.
    */
@@ -96,6 +101,7 @@ const KINDS: Readonly<Record<keyof Settings, Kind>> = {
   segments: { is: "object", each: TEXT },
   metrics: { is: "object", each: REWARDS },
   refusals: { is: "object", of: { experiment: TEXT, epsilonMax: NUMBER } },
+  forced: { is: "object", each: TEXT },
   logger: { is: "function or null" },
 };
 
@@ -173,5 +179,6 @@ export function flat(settings: Settings): Record<string, unknown> {
     })),
     refusalsExperiment: settings.refusals?.experiment,
     refusalsEpsilonMax: settings.refusals?.epsilonMax ?? 0.5,
+    forced: Object.entries(settings.forced ?? {}).map(([name, value]) => ({ name, value })),
   };
 }

@@ -51,6 +51,7 @@ test("a setting that can't be used is named", async () => {
     [{ rewards: { kind: "many" } }, /rewards/],
     [{ segments: { Platform: "ios" } }, /segments/],
     [{ segments: { platform: 5 } }, /segments.platform: string/],
+    [{ forced: { x: 5 } }, /forced.x: string/],
     [{ operatorkey: "ab" }, /operatorkey: .*did you mean operatorKey/],
     [{ colour: "blue" }, /colour: no setting .*known are server/],
     [{ budget: { window: 1, days: 1, lifetime: 1, week: 1 } }, /budget.week: no setting/],
@@ -95,6 +96,22 @@ test("a transport that fails is no network, and the default is shown", async () 
   await app.close();
   assert.equal(app.status().standing, "closed");
   assert.equal(experiment.choose().label, null);
+});
+
+test("a forced arm is shown, and nothing leaves", async () => {
+  const calls = [];
+  const server = async (path) => {
+    calls.push(path);
+    throw new Error("no route");
+  };
+  const app = await start({ server, forced: { "button-colour": "green" } });
+  const experiment = app.experiment("button-colour");
+  await experiment.ready(0);
+  const choice = experiment.choose();
+  assert.deepEqual([choice.label, choice.reported, choice.reward(1)], ["green", false, false]);
+  assert.match(choice.reason, /force this arm/);
+  await app.close();
+  assert.deepEqual(calls, []);
 });
 
 test("no redirect is followed, no endless answer read, and nothing names the installation", async () => {
@@ -482,7 +499,8 @@ test("a store that fails holds reports back, and says so", async () => {
 
 test("a flag is an experiment, and an event its reward", async () => {
   const app = await start();
-  await OpenFeature.setProviderAndWait(new BandanaProvider(app, { rewards: { buy: ["colour"] } }));
+  const waiting = new BandanaProvider(app, { rewards: { buy: ["colour"] }, readySeconds: 0.05 });
+  await assert.rejects(OpenFeature.setProviderAndWait(waiting), /colour: no server has told/);
   const client = OpenFeature.getClient();
   const details = client.getStringDetails("colour", "blue");
   assert.deepEqual([details.value, details.reason], ["blue", "DEFAULT"]);
@@ -499,6 +517,7 @@ test("a flag is an experiment, and an event its reward", async () => {
   const shown = {
     experiment: (name) => ({
       labels: [arms[name]],
+      ready: async () => {},
       choose: () => {
         drawn.push(name);
         return {

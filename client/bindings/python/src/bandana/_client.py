@@ -254,7 +254,9 @@ class Bandana:
     reports; ``metrics`` what they may measure beside the rewards, :class:`Binary` or
     :class:`Bounded`. Whatever a server asks beyond that is refused. ``refusals`` names the
     experiment to which the installation tells, by randomized response, whether and why it refuses
-    others, at most ``refusals_epsilon_max`` for a report; ``None``: it tells nobody.
+    others, at most ``refusals_epsilon_max`` for a report; ``None``: it tells nobody. ``forced`` gives
+    experiments an arm, by its label, for developers and tests: the arm is shown, and nothing about the
+    experiment is fetched or reported.
 
     Raises :class:`SetupError` or :class:`ValueError` for settings that can't be used.
     """
@@ -278,6 +280,7 @@ class Bandana:
         metrics: Mapping[str, Union[Binary, Bounded]] = MappingProxyType({}),
         refusals: Optional[str] = None,
         refusals_epsilon_max: float = 0.5,
+        forced: Mapping[str, str] = MappingProxyType({}),
         ssl_context: Optional[ssl.SSLContext] = None,
         in_the_clear: bool = False,
     ) -> None:
@@ -318,6 +321,10 @@ class Bandana:
                 if refusals is None
                 else _core.RefusalTerms(experiment=refusals, epsilon_max=refusals_epsilon_max)
             ),
+            forced=[
+                _core.ForcedArm(experiment=name, arm=_text(arm, f"forced: {name}"))
+                for name, arm in _entries(forced, "forced")
+            ],
         )
         self._core = _core.Core.start(configuration)
         self._process = os.getpid()

@@ -1757,8 +1757,67 @@ class _UniffiFfiConverterOptionalTypeRefusalTerms(_UniffiConverterRustBuffer):
             raise InternalError("Unexpected flag byte for optional type")
 
 @dataclass
+class ForcedArm:
+    def __init__(self, *, experiment:str, arm:str):
+        self.experiment = experiment
+        self.arm = arm
+        
+        
+
+    
+    def __str__(self):
+        return "ForcedArm(experiment={}, arm={})".format(self.experiment, self.arm)
+    def __eq__(self, other):
+        if self.experiment != other.experiment:
+            return False
+        if self.arm != other.arm:
+            return False
+        return True
+
+class _UniffiFfiConverterTypeForcedArm(_UniffiConverterRustBuffer):
+    @staticmethod
+    def read(buf):
+        return ForcedArm(
+            experiment=_UniffiFfiConverterString.read(buf),
+            arm=_UniffiFfiConverterString.read(buf),
+        )
+
+    @staticmethod
+    def check_lower(value):
+        _UniffiFfiConverterString.check_lower(value.experiment)
+        _UniffiFfiConverterString.check_lower(value.arm)
+
+    @staticmethod
+    def write(value, buf):
+        _UniffiFfiConverterString.write(value.experiment, buf)
+        _UniffiFfiConverterString.write(value.arm, buf)
+
+class _UniffiFfiConverterSequenceTypeForcedArm(_UniffiConverterRustBuffer):
+    @classmethod
+    def check_lower(cls, value):
+        for item in value:
+            _UniffiFfiConverterTypeForcedArm.check_lower(item)
+
+    @classmethod
+    def write(cls, value, buf):
+        items = len(value)
+        buf.write_i32(items)
+        for item in value:
+            _UniffiFfiConverterTypeForcedArm.write(item, buf)
+
+    @classmethod
+    def read(cls, buf):
+        count = buf.read_i32()
+        if count < 0:
+            raise InternalError("Unexpected negative sequence length")
+
+        return [
+            _UniffiFfiConverterTypeForcedArm.read(buf) for i in range(count)
+        ]
+
+@dataclass
 class Configuration:
-    def __init__(self, *, store:Store, rewards:RewardTerms, epsilon_max:float, signers:typing.List[str], log:typing.Optional[LogTerms], window_budget:float, window_days:int, lifetime_budget:float, consent:bool, app_key:typing.Optional[str], keep_pending_rewards:bool, least_release_delay_seconds:typing.Optional[int], report_once_days:typing.Optional[int], segments:typing.List[Segment], metrics:typing.List[Metric], refusals:typing.Optional[RefusalTerms]):
+    def __init__(self, *, store:Store, rewards:RewardTerms, epsilon_max:float, signers:typing.List[str], log:typing.Optional[LogTerms], window_budget:float, window_days:int, lifetime_budget:float, consent:bool, app_key:typing.Optional[str], keep_pending_rewards:bool, least_release_delay_seconds:typing.Optional[int], report_once_days:typing.Optional[int], segments:typing.List[Segment], metrics:typing.List[Metric], refusals:typing.Optional[RefusalTerms], forced:typing.List[ForcedArm]):
         self.store = store
         self.rewards = rewards
         self.epsilon_max = epsilon_max
@@ -1775,12 +1834,13 @@ class Configuration:
         self.segments = segments
         self.metrics = metrics
         self.refusals = refusals
+        self.forced = forced
         
         
 
     
     def __str__(self):
-        return "Configuration(store={}, rewards={}, epsilon_max={}, signers={}, log={}, window_budget={}, window_days={}, lifetime_budget={}, consent={}, app_key={}, keep_pending_rewards={}, least_release_delay_seconds={}, report_once_days={}, segments={}, metrics={}, refusals={})".format(self.store, self.rewards, self.epsilon_max, self.signers, self.log, self.window_budget, self.window_days, self.lifetime_budget, self.consent, self.app_key, self.keep_pending_rewards, self.least_release_delay_seconds, self.report_once_days, self.segments, self.metrics, self.refusals)
+        return "Configuration(store={}, rewards={}, epsilon_max={}, signers={}, log={}, window_budget={}, window_days={}, lifetime_budget={}, consent={}, app_key={}, keep_pending_rewards={}, least_release_delay_seconds={}, report_once_days={}, segments={}, metrics={}, refusals={}, forced={})".format(self.store, self.rewards, self.epsilon_max, self.signers, self.log, self.window_budget, self.window_days, self.lifetime_budget, self.consent, self.app_key, self.keep_pending_rewards, self.least_release_delay_seconds, self.report_once_days, self.segments, self.metrics, self.refusals, self.forced)
     def __eq__(self, other):
         if self.store != other.store:
             return False
@@ -1814,6 +1874,8 @@ class Configuration:
             return False
         if self.refusals != other.refusals:
             return False
+        if self.forced != other.forced:
+            return False
         return True
 
 class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
@@ -1836,6 +1898,7 @@ class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
             segments=_UniffiFfiConverterSequenceTypeSegment.read(buf),
             metrics=_UniffiFfiConverterSequenceTypeMetric.read(buf),
             refusals=_UniffiFfiConverterOptionalTypeRefusalTerms.read(buf),
+            forced=_UniffiFfiConverterSequenceTypeForcedArm.read(buf),
         )
 
     @staticmethod
@@ -1856,6 +1919,7 @@ class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
         _UniffiFfiConverterSequenceTypeSegment.check_lower(value.segments)
         _UniffiFfiConverterSequenceTypeMetric.check_lower(value.metrics)
         _UniffiFfiConverterOptionalTypeRefusalTerms.check_lower(value.refusals)
+        _UniffiFfiConverterSequenceTypeForcedArm.check_lower(value.forced)
 
     @staticmethod
     def write(value, buf):
@@ -1875,6 +1939,7 @@ class _UniffiFfiConverterTypeConfiguration(_UniffiConverterRustBuffer):
         _UniffiFfiConverterSequenceTypeSegment.write(value.segments, buf)
         _UniffiFfiConverterSequenceTypeMetric.write(value.metrics, buf)
         _UniffiFfiConverterOptionalTypeRefusalTerms.write(value.refusals, buf)
+        _UniffiFfiConverterSequenceTypeForcedArm.write(value.forced, buf)
 
 @dataclass
 class LogLine:
@@ -3196,6 +3261,7 @@ __all__ = [
     "Segment",
     "Metric",
     "RefusalTerms",
+    "ForcedArm",
     "Configuration",
     "LogLine",
     "Status",

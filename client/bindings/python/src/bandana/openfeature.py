@@ -3,7 +3,7 @@
     from openfeature import api
     from bandana.openfeature import BandanaProvider
 
-    api.set_provider(BandanaProvider(app, rewards={"purchase": ["button-colour"]}))
+    api.set_provider_and_wait(BandanaProvider(app, rewards={"purchase": ["button-colour"]}))
     client = api.get_client()
     colour = client.get_string_value("button-colour", "blue")
     client.track("purchase")
@@ -15,6 +15,7 @@ The evaluation context is not looked at, and never leaves: arms are drawn by the
 from __future__ import annotations
 
 import threading
+import time
 from types import MappingProxyType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar, Union
 
@@ -43,6 +44,9 @@ class BandanaProvider(AbstractProvider):
     boolean one true for the labels ``true`` and ``on``, false for ``false`` and ``off``. ``rewards``
     says for which experiments an event is a reward: its value, or 1; ``metrics`` for which it is a
     value of the metric that has its name. Only arms that this provider has given are rewarded.
+
+    The provider is ready when each of these experiments has an arm to give.
+    ``set_provider_and_wait`` waits for that, at most ``ready_seconds``, and raises with what is in the way.
     """
 
     def __init__(
@@ -51,16 +55,23 @@ class BandanaProvider(AbstractProvider):
         *,
         rewards: Mapping[str, Sequence[str]],
         metrics: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        ready_seconds: float = 10.0,
     ) -> None:
         super().__init__()
+        self._ready_seconds = ready_seconds
         self._client = client
         self._rewards = {event: list(names) for event, names in rewards.items()}
         self._metrics = {event: list(names) for event, names in metrics.items()}
         self._shown: Dict[str, Choice] = {}
         self._lock = threading.Lock()
-        for names in (*self._rewards.values(), *self._metrics.values()):
-            for name in names:
-                client.experiment(name)
+        every = (*self._rewards.values(), *self._metrics.values())
+        names = {name: None for names in every for name in names}
+        self._experiments = [client.experiment(name) for name in names]
+
+    def initialize(self, evaluation_context: EvaluationContext) -> None:
+        end = time.monotonic() + self._ready_seconds
+        for experiment in self._experiments:
+            experiment.wait_until_ready(max(0.0, end - time.monotonic()))
 
     def get_metadata(self) -> Metadata:
         return Metadata(name="bandana")

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bandana_bindings::{
-    Bandana, Configuration, LogTerms, Metric, RefusalTerms, RewardTerms, Segment, Slot, Standing,
-    Step, Store,
+    Bandana, Configuration, ForcedArm, LogTerms, Metric, RefusalTerms, RewardTerms, Segment, Slot,
+    Standing, Step, Store,
 };
 use bandana_client::{Clock, Timestamp};
 use js_sys::{Array, Function, Reflect};
@@ -192,6 +192,14 @@ fn segments(settings: &JsValue) -> Result<Vec<Segment>, JsError> {
     elements(settings, "segments").iter().map(segment).collect()
 }
 
+fn forced(settings: &JsValue) -> Result<Vec<ForcedArm>, JsError> {
+    let forced = |from: &JsValue| {
+        let experiment = text(from, "forced", "name")?;
+        Ok(ForcedArm { experiment, arm: text(from, "forced", "value")? })
+    };
+    elements(settings, "forced").iter().map(forced).collect()
+}
+
 fn metrics(settings: &JsValue) -> Result<Vec<Metric>, JsError> {
     let metric = |from: &JsValue| {
         Ok(Metric { name: text(from, "metrics", "name")?, values: rewards(from, "metrics")? })
@@ -260,6 +268,7 @@ fn configuration(
             }
             None => None,
         },
+        forced: forced(settings)?,
     })
 }
 

@@ -6,6 +6,7 @@ import java.util.logging.Logger
 import org.bandana.core.Call
 import org.bandana.core.Configuration
 import org.bandana.core.Core
+import org.bandana.core.ForcedArm
 import org.bandana.core.LogTerms
 import org.bandana.core.Metric
 import org.bandana.core.RefusalTerms
@@ -78,6 +79,11 @@ data class Settings(
     val refusals: String? = null,
     /** The largest privacy loss of a report about refusals. */
     val refusalsEpsilonMax: Double = 0.5,
+    /**
+     * Experiments whose arm is given, by its label, for developers and tests: the arm is shown, and nothing
+     * about the experiment is fetched or reported.
+     */
+    val forced: Map<String, String> = emptyMap(),
 )
 
 /** What to show: an arm, or the app's own default. */
@@ -173,6 +179,7 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
             segments = settings.segments.map { (name, value) -> Segment(plain(name), plain(value)) },
             metrics = settings.metrics.map { (name, values) -> Metric(plain(name), values) },
             refusals = settings.refusals?.let { RefusalTerms(plain(it), settings.refusalsEpsilonMax) },
+            forced = settings.forced.map { (name, arm) -> ForcedArm(plain(name), plain(arm)) },
         )
         core = Core.start(configuration)
         Thread(::carryOut, "bandana").apply { isDaemon = true }.start()

@@ -2162,6 +2162,8 @@ data class Configuration (
     var `metrics`: List<Metric>
     , 
     var `refusals`: RefusalTerms?
+    , 
+    var `forced`: List<ForcedArm>
     
 ){
     
@@ -2194,6 +2196,7 @@ public object FfiConverterTypeConfiguration: FfiConverterRustBuffer<Configuratio
             FfiConverterSequenceTypeSegment.read(buf),
             FfiConverterSequenceTypeMetric.read(buf),
             FfiConverterOptionalTypeRefusalTerms.read(buf),
+            FfiConverterSequenceTypeForcedArm.read(buf),
         )
     }
 
@@ -2213,7 +2216,8 @@ public object FfiConverterTypeConfiguration: FfiConverterRustBuffer<Configuratio
             FfiConverterOptionalUInt.allocationSize(value.`reportOnceDays`) +
             FfiConverterSequenceTypeSegment.allocationSize(value.`segments`) +
             FfiConverterSequenceTypeMetric.allocationSize(value.`metrics`) +
-            FfiConverterOptionalTypeRefusalTerms.allocationSize(value.`refusals`)
+            FfiConverterOptionalTypeRefusalTerms.allocationSize(value.`refusals`) +
+            FfiConverterSequenceTypeForcedArm.allocationSize(value.`forced`)
     )
 
     override fun write(value: Configuration, buf: ByteBuffer) {
@@ -2233,6 +2237,45 @@ public object FfiConverterTypeConfiguration: FfiConverterRustBuffer<Configuratio
             FfiConverterSequenceTypeSegment.write(value.`segments`, buf)
             FfiConverterSequenceTypeMetric.write(value.`metrics`, buf)
             FfiConverterOptionalTypeRefusalTerms.write(value.`refusals`, buf)
+            FfiConverterSequenceTypeForcedArm.write(value.`forced`, buf)
+    }
+}
+
+
+
+data class ForcedArm (
+    var `experiment`: kotlin.String
+    , 
+    var `arm`: kotlin.String
+    
+){
+    
+
+    
+
+    
+    companion object
+}
+
+/**
+ * @suppress
+ */
+public object FfiConverterTypeForcedArm: FfiConverterRustBuffer<ForcedArm> {
+    override fun read(buf: ByteBuffer): ForcedArm {
+        return ForcedArm(
+            FfiConverterString.read(buf),
+            FfiConverterString.read(buf),
+        )
+    }
+
+    override fun allocationSize(value: ForcedArm) = (
+            FfiConverterString.allocationSize(value.`experiment`) +
+            FfiConverterString.allocationSize(value.`arm`)
+    )
+
+    override fun write(value: ForcedArm, buf: ByteBuffer) {
+            FfiConverterString.write(value.`experiment`, buf)
+            FfiConverterString.write(value.`arm`, buf)
     }
 }
 
@@ -3412,6 +3455,34 @@ public object FfiConverterSequenceString: FfiConverterRustBuffer<List<kotlin.Str
         buf.putInt(value.size)
         value.iterator().forEach {
             FfiConverterString.write(it, buf)
+        }
+    }
+}
+
+
+
+
+/**
+ * @suppress
+ */
+public object FfiConverterSequenceTypeForcedArm: FfiConverterRustBuffer<List<ForcedArm>> {
+    override fun read(buf: ByteBuffer): List<ForcedArm> {
+        val len = buf.getInt()
+        return List<ForcedArm>(len) {
+            FfiConverterTypeForcedArm.read(buf)
+        }
+    }
+
+    override fun allocationSize(value: List<ForcedArm>): ULong {
+        val sizeForLength = 4UL
+        val sizeForItems = value.map { FfiConverterTypeForcedArm.allocationSize(it) }.sum()
+        return sizeForLength + sizeForItems
+    }
+
+    override fun write(value: List<ForcedArm>, buf: ByteBuffer) {
+        buf.putInt(value.size)
+        value.iterator().forEach {
+            FfiConverterTypeForcedArm.write(it, buf)
         }
     }
 }
