@@ -9,10 +9,10 @@ use bandana_shared::curve::{Curve, Level};
 use bandana_shared::estimate::Estimand;
 use bandana_shared::rewards::{RewardRange, Rewards};
 use rand::{Rng, RngExt as _};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A distribution of rewards in [0, 1].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum RewardDistribution {
     /// 1 with this probability, otherwise 0.
     Bernoulli(f64),
@@ -97,7 +97,7 @@ fn counted_mean(values: &[(f64, u64)], of: impl Fn(f64) -> f64) -> f64 {
 }
 
 /// An arm of an instance.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SimulatedArm {
     /// Its name.
     pub label: String,
@@ -106,7 +106,7 @@ pub struct SimulatedArm {
 }
 
 /// A bandit problem with known answers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
     /// The arms, at least one.
     pub arms: Vec<SimulatedArm>,

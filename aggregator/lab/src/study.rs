@@ -42,6 +42,8 @@ pub struct Study {
     pub contestants: Vec<Arc<dyn Contestant>>,
     /// Number of trials of each learner on each channel.
     pub trials: usize,
+    /// Number of the first trial that is run, from 0. Those before it are left to others.
+    pub first_trial: usize,
     /// Settings of each trial.
     pub course: Course,
     /// The δ that the central loss of shuffled reports is stated with.
@@ -92,6 +94,7 @@ impl Study {
             epsilons: vec![privacy.epsilon],
             contestants,
             trials: 50,
+            first_trial: 0,
             course: Course::to(100_000),
             delta: Delta::new(1e-6).unwrap_or(Delta::ZERO),
             served: false,
@@ -170,7 +173,8 @@ impl Study {
         let kept = self.of_this_study(kept, &conditions);
         let is_kept = |place, trial| kept.contains_key(&(place, trial));
         let done = Mutex::new((Vec::new(), finished));
-        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let first = self.first_trial.saturating_mul(entries.len());
+        let (next, failed) = (AtomicUsize::new(first), AtomicBool::new(false));
         let work = || -> anyhow::Result<()> {
             // One trial of every entry, then the next one, so that an interrupted study has about
             // equally many of each.

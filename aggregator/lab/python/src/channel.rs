@@ -74,6 +74,9 @@ impl Channel {
     }
 }
 
+/// What a channel is made of again: mechanism, ε, curvature and levels.
+type Kept = (String, Option<f64>, Option<f64>, Option<u32>);
+
 /// Applies a function to each number, in the order of the indices.
 fn map(numbers: &Numbers<'_>, of: impl FnMut(f64) -> PyResult<f64>) -> PyResult<ArrayD<f64>> {
     let view = numbers.as_array();
@@ -127,6 +130,38 @@ impl Channel {
             _ => return wrong(format!("there is no mechanism {mechanism:?}: {NAMES}")),
         };
         Ok(Self::of(Privacy { mechanism: curve, epsilon: epsilon()? }))
+    }
+
+    /// What pickle writes: how to make the same channel elsewhere.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Kept)> {
+        let (epsilon, curvature, levels) = match slf.get().kind {
+            Kind::Reports(Privacy { mechanism, epsilon }) => (
+                Some(epsilon.get()),
+                match mechanism {
+                    Mechanism::Quadratic(curvature) => Some(curvature.get()),
+                    _ => None,
+                },
+                match mechanism {
+                    Mechanism::Kary(alphabet) => Some(alphabet.len().into()),
+                    _ => None,
+                },
+            ),
+            Kind::Laplace(epsilon) => (Some(epsilon.get()), None, None),
+            Kind::Open => (None, None, None),
+        };
+        let kept = (slf.get().name.clone(), epsilon, curvature, levels);
+        Ok((slf.get_type().getattr("_of")?, kept))
+    }
+
+    #[staticmethod]
+    #[pyo3(name = "_of")]
+    fn of_kept(
+        mechanism: &str,
+        epsilon: Option<f64>,
+        curvature: Option<f64>,
+        levels: Option<u32>,
+    ) -> PyResult<Self> {
+        Self::new(mechanism, epsilon, curvature, levels)
     }
 
     /// The name of the mechanism.

@@ -111,6 +111,19 @@ impl Instance {
         Ok(rewards.to_pyarray(py))
     }
 
+    /// What pickle writes: how to make the same instance elsewhere.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String, String))> {
+        let Self { name, arms } = slf.get();
+        let arms = serde_json::to_string(arms).map_err(value_error)?;
+        Ok((slf.get_type().getattr("_of")?, (name.clone(), arms)))
+    }
+
+    #[staticmethod]
+    fn _of(name: String, arms: &str) -> PyResult<Self> {
+        let arms: Arms = serde_json::from_str(arms).map_err(value_error)?;
+        Ok(Self { name, arms })
+    }
+
     fn __len__(&self) -> usize {
         self.arms.arms.len()
     }

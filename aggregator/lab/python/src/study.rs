@@ -173,18 +173,19 @@ fn host(work: &mut (dyn FnMut() + Send)) {
 ///
 /// `progress` is called with the numbers of finished and of all trials; when it returns `False` the
 /// study ends with the trials that are done. With a file, trials that it has are not run again, and
-/// others are added to it as they are done.
+/// others are added to it as they are done. Trials before the first one are left to others.
 #[pyfunction]
-#[pyo3(signature = (study, progress=None, file=None))]
+#[pyo3(signature = (study, progress=None, file=None, first=0))]
 #[expect(clippy::needless_pass_by_value, reason = "as PyO3 hands it over")]
 pub(crate) fn run_study(
     py: Python<'_>,
     study: Settings,
     progress: Option<Py<PyAny>>,
     file: Option<PathBuf>,
+    first: usize,
 ) -> PyResult<(Vec<u64>, Vec<LearnerResult>, bool)> {
     let failure = Arc::new(Failure::default());
-    let study = study.study(py, &failure)?;
+    let study = Study { first_trial: first, ..study.study(py, &failure)? };
     let total = study.trial_count();
     let told = Cell::new(0);
     let report = |done: usize| -> PyResult<()> {

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import pickle
 import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -416,6 +419,61 @@ def test_a_study_that_was_interrupted_goes_on_with_what_was_kept(tmp_path: Path)
     other = study("ldp-ts", seed=2).resume(file)
     np.testing.assert_array_equal(other.regret["ldp-ts"], study("ldp-ts", seed=2).run().regret["ldp-ts"])
     assert len(file.read_text().splitlines()) == 104
+
+
+def test_what_a_study_is_made_of_can_be_pickled(tmp_path: Path) -> None:
+    file = tmp_path / "arms.csv"
+    file.write_text("arm,label,reward,count\n0,a,0,3\n0,a,1,1\n1,b,0.3333333333333333,7\n")
+    instances = [lab.Instance.named(name) for name in lab.Instance.names()]
+    for one in [*instances, lab.Instance.from_csv(file), lab.Instance.bernoulli([0.1, 1 / 3], ["x", "y"])]:
+        again = pickle.loads(pickle.dumps(one))
+        assert (again.name, again.labels) == (one.name, one.labels)
+        np.testing.assert_array_equal(again.means, one.means)
+        np.testing.assert_array_equal(again.draw(0, 50), one.draw(0, 50))
+    for channel in [
+        lab.Channel("linear", 1 / 3),
+        lab.Channel("quadratic", 1.0, curvature=-0.1),
+        lab.Channel("k-level", 2.0, levels=5),
+        lab.Channel("laplace", 0.7),
+        lab.Channel("none"),
+    ]:
+        other = pickle.loads(pickle.dumps(channel))
+        assert (other.mechanism, other.epsilon, other.floor) == (channel.mechanism, channel.epsilon, channel.floor)
+        rewards = np.linspace(0, 1, 20)
+        np.testing.assert_array_equal(other.send(rewards), channel.send(rewards))
+
+
+def test_a_study_runs_on_workers_and_goes_on_after_an_interruption(tmp_path: Path) -> None:
+    from distributed import Client, LocalCluster
+
+    wanted = study("ldp-ts", "ldp-ucb", trials=70).run()
+
+    def check(found: lab.StudyResult) -> None:
+        assert not found.interrupted
+        for name in wanted:
+            np.testing.assert_array_equal(found.regret[name], wanted.regret[name])
+            np.testing.assert_array_equal(found[name].trials, wanted[name].trials)
+
+    cluster = LocalCluster(  # type: ignore[no-untyped-call]
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
+    )
+    with cluster, Client(cluster) as client:  # type: ignore[no-untyped-call]
+        told: list[tuple[int, int]] = []
+        check(study("ldp-ts", "ldp-ucb", trials=70).run(lambda *done: told.append(done), client=client))
+        assert told[0] == (2, 70) and told[-1] == (70, 70)
+        file = tmp_path / "trials.jsonl"
+        part = study("ldp-ts", "ldp-ucb", trials=70).resume(file, lambda done, _: done < 20, client=client)
+        assert part.interrupted
+        with file.open("a") as torn:
+            torn.write('{"learner":"ldp-ts')
+        kept = len(file.read_text().splitlines()) - 1
+        assert 40 <= kept < 140
+        check(study("ldp-ts", "ldp-ucb", trials=70).resume(file, client=client))
+        assert len(file.read_text().splitlines()) == 140
+        with pytest.raises(ValueError, match="horizon of 0"):
+            study("ldp-ts", horizon=0).run(client=client)
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        check(study("ldp-ts", "ldp-ucb", trials=70).run(client=pool))
 
 
 def test_trials_in_python_are_known_again_in_another_process(tmp_path: Path) -> None:

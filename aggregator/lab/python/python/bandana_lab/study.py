@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, SupportsFloat, SupportsIndex
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, SupportsFloat, SupportsIndex
 
 from bandana_lab._native import Channel, Instance, Random, Setting, run_study
 from bandana_lab.result import StudyResult
@@ -35,6 +37,17 @@ class Bandit(Protocol):
 
     def draw(self, arm: int, rng: Random, /) -> SupportsFloat:
         """Draw a reward of an arm, from 0 to 1."""
+
+
+class Pool(Protocol):
+    """Runs functions elsewhere: a ``dask.distributed.Client``, or an executor of ``concurrent.futures``."""
+
+    def submit(self, function: Callable[..., str], /, *args: Any) -> Any:
+        """Begins a call. What it returns has ``result()`` and ``cancel()``."""
+
+
+# Most parts of a study that runs elsewhere.
+PARTS = 64
 
 
 @dataclass
@@ -82,8 +95,16 @@ class Study:
     """What they do: ``"flip"`` reports zeros for the best arm and ones for all others, ``"stuff"`` ones
     for the worst arm, without being asked."""
 
-    def run(self, progress: Callable[[int, int], object] | bool | None = None) -> StudyResult:
+    def run(
+        self,
+        progress: Callable[[int, int], object] | bool | None = None,
+        *,
+        client: Pool | None = None,
+    ) -> StudyResult:
         """Run the study. Ctrl-C ends it with ``KeyboardInterrupt``.
+
+        With a ``client`` its workers run the trials, on one thread each: other processes or machines that
+        have this package. The result is the same, but for the times.
 
         ``progress`` is called with the numbers of finished and of all trials, and ends the study with
         the trials that are done by returning ``False``; ``True`` writes the numbers to ``stderr``.
@@ -91,12 +112,17 @@ class Study:
         Raises ``ValueError`` for settings that can't be, and whatever a learner or a bandit that is
         written in Python raises.
         """
-        return self._run(progress, None)
+        if client is None:
+            return self._run(progress, None)
+        with tempfile.TemporaryDirectory() as folder:
+            return self._run_elsewhere(client, progress, Path(folder) / "trials")
 
     def resume(
         self,
         file: str | os.PathLike[str],
         progress: Callable[[int, int], object] | bool | None = None,
+        *,
+        client: Pool | None = None,
     ) -> StudyResult:
         """Run the trials that a file does not have yet, and add each to it as it is done.
 
@@ -109,7 +135,41 @@ class Study:
         Raises ``OSError`` when the file can't be read or written, ``ValueError`` when it holds something
         else than trials, and what :meth:`run` raises.
         """
-        return self._run(progress, file)
+        if client is None:
+            return self._run(progress, file)
+        return self._run_elsewhere(client, progress, Path(file))
+
+    def _run_elsewhere(
+        self,
+        client: Pool,
+        progress: Callable[[int, int], object] | bool | None,
+        file: Path,
+    ) -> StudyResult:
+        tell = progress if callable(progress) else _tell if progress else None
+        kept = file.read_text() if file.exists() else ""
+        whole = kept[: kept.rfind("\n") + 1]
+        # A line that an interruption has cut off.
+        if kept[len(whole) :].startswith('{"learner"'):
+            file.write_text(kept := whole)
+        size = -(-self.trials // PARTS)
+        alone = replace(self, threads=1)
+        parts = [
+            client.submit(_part, alone, first, min(first + size, self.trials), kept)
+            for first in range(0, self.trials, size)
+        ]
+        done = 0
+        try:
+            for part in parts:
+                made = part.result()
+                with file.open("a") as trials:
+                    trials.write(made)
+                done = min(done + size, self.trials)
+                if tell is not None and tell(done, self.trials) is False:
+                    return self._run(lambda *_: False, file)
+        finally:
+            for part in parts:
+                part.cancel()
+        return self._run(None, file)
 
     def _run(
         self,
@@ -119,6 +179,16 @@ class Study:
         tell = progress if callable(progress) else _tell if progress else None
         checkpoints, results, interrupted = run_study(self, tell, file)
         return StudyResult(checkpoints, results, interrupted)
+
+
+def _part(study: Study, first: int, last: int, kept: str) -> str:
+    """Runs some trials of a study, and returns what a file of trials has of them then."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trials"
+        file.write_text(kept)
+        run_study(replace(study, trials=last), None, file, first)
+        known = set(kept.splitlines())
+        return "".join(f"{line}\n" for line in file.read_text().splitlines() if line not in known)
 
 
 def _tell(done: int, total: int) -> None:
