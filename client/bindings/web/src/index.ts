@@ -115,6 +115,12 @@ export class Experiment {
   }
 
   /**
+   * Calls `listener` whenever {@link choose} begins to give arms, or ceases to, and never because of a
+   * reward. Returns what ends that. It may be passed on alone, as to React's `useSyncExternalStore`.
+   */
+  readonly onChange = (listener: () => void): (() => void) => this.#client.watch(this.name, listener);
+
+  /**
    * The arm to show: that of the assignment whose attribution window lasts, also after a reload, or else
    * a new one. At once, offline too; never throws.
    */
@@ -175,6 +181,7 @@ export class Bandana {
   readonly #store: Store | null;
   readonly #log: Log;
   readonly #experiments = new Set<string>();
+  readonly #watched = new Map<string, { isReady: boolean; listeners: Set<() => void> }>();
   readonly #end = new AbortController();
   #core: Core;
   /** Why the store is not used, or not yet. */
@@ -458,6 +465,33 @@ export class Bandana {
     return counts;
   }
 
+  /** @internal Calls a listener whenever an experiment begins or ceases to have arms. */
+  watch(name: string, listener: () => void): () => void {
+    const known = this.#watched.get(name);
+    const one = known ?? { isReady: this.whyNotReady(name) === null, listeners: new Set() };
+    this.#watched.set(name, one);
+    // The same function may be given twice.
+    const own = () => listener();
+    one.listeners.add(own);
+    return () => void one.listeners.delete(own);
+  }
+
+  #changed(): void {
+    for (const [name, one] of this.#watched) {
+      const isReady = this.whyNotReady(name) === null;
+      if (isReady !== one.isReady) {
+        one.isReady = isReady;
+        for (const listener of one.listeners) {
+          try {
+            listener();
+          } catch (error) {
+            this.#log.tell("listener", inWords(error));
+          }
+        }
+      }
+    }
+  }
+
   /** How the client stands. */
   status(): Status {
     const status = this.#core.status();
@@ -551,6 +585,7 @@ export class Bandana {
       await this.#sums;
       this.#core.end();
       this.#end.abort();
+      this.#changed();
       // The lock is given back by what listens to the signal.
       await new Promise((resolve) => setTimeout(resolve, 0));
     })();
@@ -615,8 +650,9 @@ export class Bandana {
     this.#tell();
   }
 
-  /** Tells the log what is new. */
+  /** Tells listeners and the log what is new. */
   #tell(): void {
+    this.#changed();
     if (this.#closed === undefined && this.#log.isUsed) {
       this.#log.status(this.status());
       for (const name of this.#experiments) {

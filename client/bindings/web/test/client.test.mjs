@@ -110,8 +110,16 @@ test("a forced arm is shown, and nothing leaves", async () => {
   const choice = experiment.choose();
   assert.deepEqual([choice.label, choice.reported, choice.reward(1)], ["green", false, false]);
   assert.match(choice.reason, /force this arm/);
+  const told = [];
+  const { onChange } = experiment;
+  const end = onChange(() => told.push("ended"));
+  onChange(() => {
+    throw new Error("a bug of the app's");
+  });
+  onChange(() => told.push(experiment.choose().label));
+  end();
   await app.close();
-  assert.deepEqual(calls, []);
+  assert.deepEqual([calls, told], [[], [null]]);
 });
 
 test("no redirect is followed, no endless answer read, and nothing names the installation", async () => {
@@ -187,6 +195,10 @@ test("a process that has died gives its directory free", async () => {
     const then = new Date(Date.now() - age * 1000);
     await utimes(lock, then, then);
     const app = await start({ store: new DirectoryStore(path) });
+    // A start waits for a store for a moment only.
+    if (standing === "on") {
+      await until(() => app.status().standing === "on");
+    }
     assert.equal(app.status().standing, standing, JSON.stringify([number, owner]));
     await app.close();
   }
