@@ -136,7 +136,7 @@ impl<N: NoiseSource> Core<N> {
     pub(super) fn fetch_again(&mut self, task: &FetchTask) {
         // The client gave it up, so nobody has withheld an answer.
         let was_withheld = self.has_asked;
-        self.end_fetch(task);
+        self.end_fetch(task, Timestamp::default());
         self.has_asked = was_withheld;
         if let Some(enrolled) = self.enrolled.get_mut(&task.experiment_id) {
             (enrolled.wanted, enrolled.not_before) = (true, None);
@@ -187,7 +187,7 @@ impl<N: NoiseSource> Core<N> {
     ) -> Result<(), ClientError> {
         let experiment_id = &task.experiment_id;
         let was_withheld = self.has_asked;
-        let asked = self.end_fetch(task);
+        let asked = self.end_fetch(task, now);
         if self.is_opted_out() {
             return Err(ClientError::OptedOut);
         }
@@ -322,7 +322,7 @@ impl<N: NoiseSource> Core<N> {
         retry_after: Option<Duration>,
         now: Timestamp,
     ) -> Result<(), ClientError> {
-        self.end_fetch(task);
+        self.end_fetch(task, now);
         self.statistics.fetches_failed += 1;
         let experiment_id = &task.experiment_id;
         let error = || ClientError::NotEnrolled { experiment_id: experiment_id.clone() };
@@ -350,7 +350,7 @@ impl<N: NoiseSource> Core<N> {
         task: &FetchTask,
         now: Timestamp,
     ) -> Result<(), ClientError> {
-        self.end_fetch(task);
+        self.end_fetch(task, now);
         self.statistics.fetches_failed += 1;
         self.server.answered();
         self.ask_later(&task.experiment_id, now)
@@ -375,15 +375,15 @@ impl<N: NoiseSource> Core<N> {
         task: &FetchTask,
         now: Timestamp,
     ) -> Result<(), ClientError> {
-        self.end_fetch(task);
+        self.end_fetch(task, now);
         self.statistics.answers_refused += 1;
         self.server.answered();
         self.ask_later(&task.experiment_id, now)
     }
 
     /// Notes the result of a fetch, and returns the debits that its day is for.
-    fn end_fetch(&mut self, task: &FetchTask) -> Debit {
-        self.server.ended();
+    fn end_fetch(&mut self, task: &FetchTask, now: Timestamp) -> Debit {
+        self.server.ended(now);
         self.has_asked = true;
         let enrolled = self.enrolled.get_mut(&task.experiment_id);
         enrolled.map_or(Debit::ZERO, |enrolled| enrolled.end(task.number))

@@ -38,7 +38,7 @@ impl<N: NoiseSource> Core<N> {
     pub fn next_task(&mut self, now: Timestamp) -> Result<Task, ClientError> {
         let task = if self.is_opted_out() { Task::Done } else { self.due_task(now)? };
         if matches!(task, Task::Fetch(_) | Task::Upload(_) | Task::Shuffled(_)) {
-            self.server.called();
+            self.server.called(now);
         }
         Ok(task)
     }
@@ -153,7 +153,7 @@ impl<N: NoiseSource> Core<N> {
         outcome: &UploadOutcome,
         now: Timestamp,
     ) -> Result<(), ClientError> {
-        self.server.ended();
+        self.server.ended(now);
         let Some(id) = self.state.outbox.find(id) else {
             return Ok(());
         };
@@ -209,7 +209,7 @@ impl<N: NoiseSource> Core<N> {
     /// the server.
     #[cfg(feature = "grpc")]
     pub(crate) fn interrupt(&mut self, task: &Task) {
-        self.server.ended();
+        self.server.given_up();
         let upload = match task {
             Task::Upload(task) => task.id(),
             Task::Shuffled(task) => task.id(),

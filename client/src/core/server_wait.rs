@@ -20,10 +20,15 @@ pub(super) struct ServerWait {
     gathered: bool,
     /// A call was handed out and has no outcome yet.
     calling: bool,
+    /// When the last call was handed out, until one ends.
+    called_at: Option<Timestamp>,
     /// The last call that failed was an upload: a fetch is next, if one is due, since a server may
     /// answer one kind of call and not the other.
     fetch_next: bool,
 }
+
+/// Time from which on a call gathers what falls due meanwhile, as a wait does.
+const LONG_CALL: Duration = Duration::from_secs(1);
 
 /// Wait when there is no randomness for another one.
 const NO_RANDOMNESS_WAIT: Duration = Duration::from_secs(10);
@@ -35,13 +40,21 @@ impl ServerWait {
     }
 
     /// Notes that a call is handed out.
-    pub(super) fn called(&mut self) {
-        self.calling = true;
+    pub(super) fn called(&mut self, now: Timestamp) {
+        (self.calling, self.called_at) = (true, Some(now));
     }
 
-    /// Notes the end of a call, whatever it was.
-    pub(super) fn ended(&mut self) {
+    /// Notes the end of a call, whatever it was. A server can make a call as long as a wait, and accept it.
+    pub(super) fn ended(&mut self, now: Timestamp) {
         self.calling = false;
+        let called_at = self.called_at.take();
+        self.gathered |= called_at.is_some_and(|at| now.since(at) >= LONG_CALL);
+    }
+
+    /// Notes that a call was given up: the way to the server has changed.
+    #[cfg(feature = "grpc")]
+    pub(super) fn given_up(&mut self) {
+        (self.calling, self.called_at) = (false, None);
     }
 
     /// Notes an answer.

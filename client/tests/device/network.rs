@@ -212,6 +212,47 @@ fn what_a_wait_has_gathered_leaves_at_times_of_its_own() -> Result<(), Failure> 
     Ok(())
 }
 
+/// A server accepts each upload after `length`. How many of 24 reports that fall due over ten minutes leave
+/// the moment that another one is accepted.
+fn chained(length: Duration) -> Result<usize, Failure> {
+    let specification = timed(1, 600, false)?;
+    let mut client = client(&specification)?;
+    let (mut now, mut left, mut answered, mut chained) = (at(40_000), 0, None, 0);
+    for _ in 0..24 {
+        if let Task::Fetch(task) = client.next_task(now)? {
+            client.on_fetched(&task, answer(specification.clone(), 10)?, now)?;
+        }
+        client.draw(&id()?, now)?;
+        now = now.after(Duration::from_secs(3));
+    }
+    while left < 24 {
+        match client.next_task(now)? {
+            Task::Upload(task) => {
+                chained += usize::from(answered == Some(now));
+                now = now.after(length);
+                client.on_upload_result(task.id(), &UploadOutcome::Accepted, now)?;
+                (left, answered) = (left + 1, Some(now));
+            }
+            Task::Fetch(task) => {
+                let fetched = Fetched { day: now.day(), ..answer(specification.clone(), 10)? };
+                client.on_fetched(&task, fetched, now)?;
+            }
+            Task::Wait(_) | Task::Done | Task::Shuffled(_) => {
+                now = now.after(Duration::from_millis(500));
+            }
+        }
+    }
+    Ok(chained)
+}
+
+#[test]
+fn what_a_slow_answer_has_gathered_leaves_at_times_of_its_own() -> Result<(), Failure> {
+    // Without that, about 18 leave right after the answer to the one before.
+    let slow = chained(Duration::from_secs(28))?;
+    assert!(slow <= 8, "{slow} of 24 leave the moment that another one is answered");
+    Ok(())
+}
+
 #[test]
 fn a_server_can_ask_for_few_different_waits() -> Result<(), Failure> {
     for asked in [1_u64, 59, 61, 599, 601, 3000, 3601, 1 << 40] {
