@@ -133,6 +133,7 @@ fn study(arguments: &Arguments) -> anyhow::Result<Study> {
     ensure!((0.0..=1.0).contains(&arguments.dishonest), "--dishonest is a share, 0 to 1");
     let delta = Delta::new(arguments.delta)?;
     Ok(Study {
+        first_trial: 0,
         name: arguments.instance.clone(),
         mechanisms: arguments.mechanism.iter().map(mechanism).collect::<anyhow::Result<_>>()?,
         epsilons: epsilons(arguments, delta)?,
