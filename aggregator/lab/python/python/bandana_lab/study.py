@@ -165,7 +165,9 @@ class Study:
                     trials.write(made)
                 done = min(done + size, self.trials)
                 if tell is not None and tell(done, self.trials) is False:
-                    return self._run(lambda *_: False, file)
+                    # From after the last trial on there is none to run.
+                    checkpoints, results, _ = run_study(self, None, file, self.trials)
+                    return StudyResult(checkpoints, results, True)
         finally:
             for part in parts:
                 part.cancel()
