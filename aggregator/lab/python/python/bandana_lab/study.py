@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,7 +44,7 @@ class Pool(Protocol):
     """Runs functions elsewhere: a ``dask.distributed.Client``, or an executor of ``concurrent.futures``."""
 
     def submit(self, function: Callable[..., str], /, *args: Any) -> Any:
-        """Begins a call. What it returns has ``result()`` and ``cancel()``."""
+        """Begins a call. What it returns has ``result()``, ``done()`` and ``cancel()``."""
 
 
 # Most parts of a study that runs elsewhere.
@@ -153,8 +154,10 @@ class Study:
             file.write_text(kept := whole)
         size = -(-self.trials // PARTS)
         alone = replace(self, threads=1)
+        # dask takes calls with the same arguments for one, also such as are being cancelled.
+        this = uuid.uuid4().hex
         parts = [
-            client.submit(_part, alone, first, min(first + size, self.trials), kept)
+            client.submit(_part, alone, first, min(first + size, self.trials), kept, this)
             for first in range(0, self.trials, size)
         ]
         done = 0
@@ -170,7 +173,8 @@ class Study:
                     return StudyResult(checkpoints, results, True)
         finally:
             for part in parts:
-                part.cancel()
+                if not part.done():
+                    part.cancel()
         return self._run(None, file)
 
     def _run(
@@ -183,7 +187,7 @@ class Study:
         return StudyResult(checkpoints, results, interrupted)
 
 
-def _part(study: Study, first: int, last: int, kept: str) -> str:
+def _part(study: Study, first: int, last: int, kept: str, _run: str) -> str:
     """Runs some trials of a study, and returns what a file of trials has of them then."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trials"
