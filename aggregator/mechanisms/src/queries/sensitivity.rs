@@ -10,7 +10,37 @@ type Holding = Vec<u64>;
 
 /// Maximum number of steps, each over one word of bits or one condition. It depends on the question alone,
 /// and is a part of a second.
-const STEPS_MAX: usize = 1 << 26;
+const STEPS_MAX: usize = 1 << 24;
+
+/// Maximum number of words of bits that are kept at a time: 16 MiB, and as much again for their places.
+const WORDS_MAX: usize = 1 << 21;
+
+/// What is left of the work and of the memory for a question.
+struct Room {
+    steps: usize,
+    words: usize,
+}
+
+impl Room {
+    fn step(&mut self, wanted: usize) -> Option<()> {
+        self.steps = self.steps.checked_sub(wanted)?;
+        Some(())
+    }
+
+    /// Adds to a set what is not there yet.
+    fn keep(&mut self, set: &mut BTreeSet<Holding>, one: Holding) -> Option<()> {
+        if !set.contains(&one) {
+            self.words = self.words.checked_sub(one.len())?;
+            set.insert(one);
+        }
+        Some(())
+    }
+
+    /// Gives back the memory of a set.
+    fn drop(&mut self, set: &BTreeSet<Holding>) {
+        self.words += set.iter().map(Vec::len).sum::<usize>();
+    }
+}
 
 /// By how many counts a changed row moves all counts together, at most: the sum of the changes of all
 /// counts, and also the square of their Euclidean distance, since each changes by at most 1.
@@ -24,40 +54,39 @@ const STEPS_MAX: usize = 1 << 26;
 /// is too much work, some columns are taken for unknown, and it is twice the largest number of predicates
 /// that can hold at once, or the number of predicates.
 pub(super) fn of_counts(selections: &[Selection], schema: &Schema) -> u64 {
-    let mut steps = STEPS_MAX;
     let most = selections.len();
-    let bound = distance(selections, schema, &mut steps).unwrap_or(most);
+    let room = Room { steps: STEPS_MAX, words: WORDS_MAX };
+    let bound = distance(selections, schema, room).unwrap_or(most);
     // One predicate that holds for every row would have no sensitivity.
     bound.clamp(1, most.max(1)) as u64
 }
 
-fn distance(selections: &[Selection], schema: &Schema, steps: &mut usize) -> Option<usize> {
+fn distance(selections: &[Selection], schema: &Schema, mut room: Room) -> Option<usize> {
     let words = selections.len().div_ceil(64);
     let mut columns = Vec::new();
     let mut is_exact = true;
     for (place, column) in schema.columns().iter().enumerate() {
         if selections.iter().any(|selection| selection.names(place)) {
-            match classes(selections, (place, column.values()), steps) {
+            match classes(selections, (place, column.values()), &mut room) {
                 Some(classes) => columns.push(classes),
                 None => is_exact = false,
             }
         }
     }
     columns.sort_by_key(BTreeSet::len);
-    let mut all = BTreeSet::from([full(selections.len())]);
+    let mut columns = columns.into_iter();
+    let mut all = columns.next().unwrap_or_else(|| BTreeSet::from([full(selections.len())]));
     for classes in columns {
-        if take(steps, all.len() * classes.len() * words).is_none() {
+        let Some(both) = combined(&all, &classes, words, &mut room) else {
             is_exact = false;
             continue;
-        }
-        let both = |one: &Holding, other: &Holding| -> Holding {
-            one.iter().zip(other).map(|(one, other)| one & other).collect()
         };
-        all =
-            all.iter().flat_map(|one| classes.iter().map(move |other| both(one, other))).collect();
+        room.drop(&all);
+        room.drop(&classes);
+        all = both;
     }
     let pairs = all.len() * all.len() / 2;
-    if is_exact && take(steps, pairs * words).is_some() {
+    if is_exact && room.step(pairs * words).is_some() {
         let differing = |one: &Holding, other: &Holding| -> usize {
             one.iter().zip(other).map(|(one, other)| (one ^ other).count_ones() as usize).sum()
         };
@@ -68,17 +97,38 @@ fn distance(selections: &[Selection], schema: &Schema, steps: &mut usize) -> Opt
     all.iter().map(held).max().map(|depth| 2 * depth)
 }
 
+/// What holds of two columns together: each outcome once. `None`: too much work, or memory.
+fn combined(
+    some: &BTreeSet<Holding>,
+    others: &BTreeSet<Holding>,
+    words: usize,
+    room: &mut Room,
+) -> Option<BTreeSet<Holding>> {
+    room.step(some.len() * others.len() * words)?;
+    let mut all = BTreeSet::new();
+    for one in some {
+        for other in others {
+            let both = one.iter().zip(other).map(|(one, other)| one & other).collect();
+            if room.keep(&mut all, both).is_none() {
+                room.drop(&all);
+                return None;
+            }
+        }
+    }
+    Some(all)
+}
+
 /// What the conditions on a column say of each of its values: each outcome once. `None`: too much work.
 fn classes(
     selections: &[Selection],
     (place, values): (usize, usize),
-    steps: &mut usize,
+    room: &mut Room,
 ) -> Option<BTreeSet<Holding>> {
     // Where predicates begin or end to hold, and which: between two such values nothing changes.
     let mut changes = BTreeMap::from([(0, (0..selections.len()).collect::<BTreeSet<_>>())]);
     for (number, selection) in selections.iter().enumerate() {
         for (low, high) in selection.ranges(place) {
-            take(steps, 1)?;
+            room.step(1)?;
             for value in [usize::from(low), usize::from(high) + 1] {
                 changes.entry(value).or_default().insert(number);
             }
@@ -90,12 +140,15 @@ fn classes(
         let code = u16::try_from(*value).ok()?;
         for &number in changed {
             let (selection, bit) = (selections.get(number)?, 1 << (number % 64));
-            take(steps, selection.ranges(place).count() + 1)?;
+            room.step(selection.ranges(place).count() + 1)?;
             let word = holding.get_mut(number / 64)?;
             *word = if selection.holds_of(place, code) { *word | bit } else { *word & !bit };
         }
-        take(steps, holding.len())?;
-        classes.insert(holding.clone());
+        room.step(holding.len())?;
+        if room.keep(&mut classes, holding.clone()).is_none() {
+            room.drop(&classes);
+            return None;
+        }
     }
     Some(classes)
 }
@@ -107,11 +160,6 @@ fn full(number: usize) -> Holding {
         rest => (1 << rest) - 1,
     };
     (0..number.div_ceil(64)).map(word).collect()
-}
-
-fn take(steps: &mut usize, wanted: usize) -> Option<()> {
-    *steps = steps.checked_sub(wanted)?;
-    Some(())
 }
 
 #[cfg(test)]
@@ -178,8 +226,10 @@ mod tests {
             let selections = parsed(&texts, &schema);
             assert_eq!(of_counts(&selections, &schema), most.max(1) as u64, "{texts:?}");
             // With less work it may be more, never less.
-            for mut steps in [0, 10, 40, 100, 300] {
-                let bound = distance(&selections, &schema, &mut steps);
+            for (steps, words) in
+                [(0, 99), (10, 99), (40, 99), (100, 99), (300, 99), (999, 5), (999, 9)]
+            {
+                let bound = distance(&selections, &schema, Room { steps, words });
                 assert!(bound.is_none_or(|bound| bound >= most), "{texts:?}: {bound:?}");
             }
         }
@@ -197,5 +247,24 @@ mod tests {
             single[..5000].iter().copied().chain(other.iter().map(String::as_str)).collect();
         let bound = of_counts(&parsed(&both, &schema), &schema);
         assert!((4..=10_000).contains(&bound), "{bound}");
+    }
+
+    #[test]
+    fn predicates_that_tell_all_values_apart_take_little_memory() {
+        // Each of 60 predicates has half of the values of both columns: a bit of a number of 8,000.
+        let schema = Schema::parse(&["a:0..7999", "b:0..7999"]).unwrap();
+        let half = |bit: u32| {
+            let has = |value: &u32| value.wrapping_mul(2_654_435_761) >> (31 - bit % 30) & 1 == 1;
+            (0..8000).filter(has).map(|value| value.to_string()).collect::<Vec<_>>().join("|")
+        };
+        let texts: Vec<String> = (0..60).map(|bit| format!("a={0},b={0}", half(bit))).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let selections = parsed(&texts, &schema);
+        let mut room = Room { steps: usize::MAX, words: WORDS_MAX };
+        let classes = classes(&selections, (0, 8000), &mut room).unwrap();
+        assert!(classes.len() > 7000);
+        assert!(combined(&classes, &classes, 1, &mut room).is_none(), "64 million of them");
+        assert_eq!(room.words, WORDS_MAX - classes.len(), "all is given back");
+        assert!(of_counts(&selections, &schema) <= 60);
     }
 }
