@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bandana_client::grpc::Transport;
 use bandana_client::{Acceptance, Bandana, Budget, Builder, Clock, Consent, Ready, Timestamp};
@@ -40,6 +40,22 @@ impl Clock for Hands {
     fn now(&self) -> Timestamp {
         Timestamp::from_unix_ms(self.0.load(Ordering::SeqCst) * 1000)
     }
+}
+
+/// Waits until `bandana` has read the answers to so many uploads since its start.
+///
+/// A recorder has an upload before the app has the answer. A clock that is moved in between makes
+/// the call a long one, and a long call gives what is due a new time.
+///
+/// # Errors
+/// When it has not read them within a minute.
+pub fn uploads_answered(bandana: &Bandana, uploads: u64) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while bandana.status().statistics.uploads_accepted < uploads {
+        anyhow::ensure!(Instant::now() < deadline, "no answer: {:?}", bandana.status());
+        std::thread::yield_now();
+    }
+    Ok(())
 }
 
 /// Two arms at epsilon 1, whose reports leave within 25 seconds.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use bandana_client::grpc::Transport;
-use bandana_tests::driven_app::{Hands, app, recorder};
+use bandana_tests::driven_app::{Hands, app, recorder, uploads_answered};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
@@ -97,6 +97,7 @@ fn times(keeps: bool, is_late: bool, directory: &Path) -> anyhow::Result<[Vec<Du
         bandana.wake();
         arrival(sent + 1)?;
         times[usize::from(is_rewarded)].push(begin.elapsed());
+        uploads_answered(&bandana, u64::try_from(sent)? + 1)?;
     }
     Ok(times)
 }

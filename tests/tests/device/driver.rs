@@ -16,7 +16,7 @@ use bandana_client::{Bandana, Clock, FetchTask, Timestamp};
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::upload::Upload;
 use bandana_shared::wire::v1::{UploadRequest, UploadStatus};
-use bandana_tests::driven_app::{Hands, START, app, recorder, serve};
+use bandana_tests::driven_app::{Hands, START, app, recorder, serve, uploads_answered};
 use bandana_tests::fake_server::{Answer, Recorder};
 use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
@@ -145,7 +145,7 @@ async fn a_writer_that_is_gone_holds_nothing_up() -> anyhow::Result<()> {
         experiment.draw().reward(1.0);
         clock.forward(100);
         bandana.wake();
-        tokio::time::timeout(PATIENCE, recorder.arrived(number)).await?;
+        uploads_answered(&bandana, number)?;
     }
     assert!(matches!(bandana.status().reporting, bandana_client::Reporting::On));
     bandana.opt_out()?;
