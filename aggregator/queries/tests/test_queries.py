@@ -185,3 +185,20 @@ def test_the_package_says_what_it_is(pytestconfig: pytest.Config) -> None:
     for name in bandana_queries.__all__:
         assert getattr(bandana_queries, name).__doc__ or name == "Where", name
     assert (Path(bandana_queries.__file__).parent / "py.typed").exists()
+
+
+def test_all_rows_of_a_person_cost_one_price(client: Client, server: Server) -> None:
+    lines = [f"{person % 500},{person % 7},a|b\n" for person in range(2_000)]
+    (server.files / "visits.csv").write_text("patient no,cost,kind\n" + "".join(lines))
+    columns: dict[str, str | list[str]] = {"patient no": "@3", "cost": "0..6", "kind": ["a|b", "<=c"]}
+    visits = client.register("visits", "visits.csv", columns, epsilon=32.0)
+    assert visits.columns == ["patient no@3", "cost:0..6", 'kind:"a|b"|"<=c"']
+    assert (visits.rows, visits.rows_of_each_person) == (1_500, 3)
+    count = visits.count({"kind": "a|b"}, epsilon=3.0, beta=1e-9)
+    assert count.low <= 1_500 <= count.high and count.high - count.low > 20
+    mean = visits.mean("cost", epsilon=9.0, beta=1e-9)
+    assert mean.low <= 3.0 <= mean.high and mean.high - mean.low < 1.0
+    assert visits.histogram("kind", epsilon=3.0).to_pandas()["rows"].sum() > 1_400
+    with pytest.raises(QueryError, match="there is no column 'patient no'"):
+        visits.mean("patient no", epsilon=1.0)
+    assert visits.budget.left == 17.0

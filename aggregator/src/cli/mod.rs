@@ -29,6 +29,7 @@ mod query;
 mod query_view;
 mod question_id;
 mod record;
+mod register;
 mod relay;
 mod seal;
 mod serve;

@@ -6,8 +6,8 @@ use bandana_mechanisms::queries::exponential::ExponentialMechanism;
 use bandana_mechanisms::queries::price::{ConcentratedLoss, Measure, Price, PureLoss};
 use bandana_shared::wire::v1::{
     self, AskRequest, AskResponse, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
-    ListDebitsRequest, OpenSessionRequest, RegisterDataSetRequest, WithdrawDataSetRequest,
-    ask_request, choice, open_session_request, register_data_set_request, synthetic,
+    ListDebitsRequest, OpenSessionRequest, WithdrawDataSetRequest, ask_request, choice,
+    open_session_request, synthetic,
 };
 use clap::{ArgGroup, Args, Subcommand};
 use tonic::{Response, Status};
@@ -18,6 +18,7 @@ use super::query_view::{
     AnswerView, DebitsView, PlanChoiceView, PlanView, SessionAnswerView, SessionView,
 };
 use super::question_id::Repeatable;
+use super::register::Register;
 use super::synthetic_table::SyntheticTable;
 use super::{say, say_json};
 use crate::operator_client::Curator;
@@ -138,37 +139,6 @@ pub(super) struct Withdraw {
     /// Name of the data set.
     #[arg(value_name = "NAME")]
     name: String,
-    #[command(flatten)]
-    server: Server,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Register {
-    /// Name of the data set: 1 to 64 lower-case letters, digits and hyphens.
-    #[arg(value_name = "NAME")]
-    name: String,
-    /// File in the server's directory of data sets. It is Parquet if its name ends in .parquet,
-    /// else CSV with headings.
-    #[arg(long, value_name = "FILE")]
-    file: String,
-    /// A column and its values: `age:18..99` for integers, `temp:-5..40:0.5` for numbers in steps,
-    /// `city:Bonn|Ulm` for names.
-    ///
-    /// `age:18..99!` counts what lies beyond as the nearer end, and `age:18..99?40` reads 40 where a
-    /// value is missing. `city:Bonn|Ulm|other*` counts every other name as `other`, and
-    /// `sex:female|male|NA` makes a missing value a value of its own. Put a name with any of = , | : *
-    /// in quotes: `income:"<=50K"|">50K"`.
-    #[arg(long = "column", value_name = "COLUMN", required = true)]
-    columns: Vec<String>,
-    /// The budget in epsilon. With --delta, the budget is the largest rho that keeps both.
-    #[arg(long, value_name = "NUMBER")]
-    epsilon: Option<f64>,
-    /// The delta of an approximate budget.
-    #[arg(long, value_name = "NUMBER", requires = "epsilon")]
-    delta: Option<f64>,
-    /// The budget in rho of zero-concentrated differential privacy.
-    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["epsilon", "delta"])]
-    rho: Option<f64>,
     #[command(flatten)]
     server: Server,
 }
@@ -390,7 +360,7 @@ pub(super) struct PlanChoice {
 
 pub(super) fn run(query: Query) -> anyhow::Result<()> {
     match query {
-        Query::Register(register) => self::register(register),
+        Query::Register(register) => register.tell(),
         Query::Withdraw(Withdraw { name, server }) => {
             let request = WithdrawDataSetRequest { name };
             let call = async |mut curator: Curator| curator.withdraw_data_set(request).await;
@@ -486,7 +456,7 @@ impl Server {
         }
     }
 
-    fn call<T>(
+    pub(super) fn call<T>(
         &self,
         call: impl AsyncFnOnce(Curator) -> Result<Response<T>, Status>,
     ) -> anyhow::Result<T> {
@@ -519,23 +489,6 @@ impl Ask {
             repeatable.ask(ask).await
         })
     }
-}
-
-fn register(register: Register) -> anyhow::Result<()> {
-    use register_data_set_request::Budget;
-
-    let Register { name, file, columns, epsilon, delta, rho, server } = register;
-    let budget = match (epsilon, delta, rho) {
-        (Some(epsilon), Some(delta), _) => {
-            Some(Budget::Approximate(v1::ApproximateBudget { epsilon, delta }))
-        }
-        (Some(epsilon), None, _) => Some(Budget::Epsilon(epsilon)),
-        (None, _, rho) => rho.map(Budget::Rho),
-    };
-    let request = RegisterDataSetRequest { name, file, columns, budget };
-    let answer = server.call(async |mut curator| curator.register_data_set(request).await)?;
-    let view = DataSetsView { data_sets: vec![answer.into()] };
-    server.show(&view, DataSetsView::describe)
 }
 
 fn ask(

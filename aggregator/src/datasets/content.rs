@@ -192,9 +192,7 @@ impl FormHasher {
                 None => append(b'n', b"", &mut self.row),
             }
         }
-        let digest: [u8; 32] = Sha256::digest(&self.row).into();
-        let half = digest.first_chunk().copied().unwrap_or_default();
-        self.rows.push(u128::from_be_bytes(half));
+        self.rows.push(first_half(&self.row));
     }
 
     fn finish(mut self) -> [u8; 32] {
@@ -206,6 +204,19 @@ impl FormHasher {
         }
         digest.finalize().into()
     }
+}
+
+/// Whose row it is, given the value that says so: the same however it is written.
+pub fn person(value: &[u8]) -> u128 {
+    let mut canonical = Vec::new();
+    append_value(Form::Second, value, &mut canonical);
+    first_half(&canonical)
+}
+
+/// The SHA-256 digest, truncated to 128 bits.
+fn first_half(bytes: &[u8]) -> u128 {
+    let digest: [u8; 32] = Sha256::digest(bytes).into();
+    u128::from_be_bytes(digest.first_chunk().copied().unwrap_or_default())
 }
 
 /// A heading without case, blanks and punctuation; as it is if nothing else is in it.

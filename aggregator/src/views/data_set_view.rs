@@ -18,6 +18,8 @@ pub(crate) struct DataSetView {
     name: String,
     file: String,
     rows: u64,
+    /// The most rows that are kept of each person; 0: rows are nobody's.
+    rows_of_each_person: u32,
     columns: Vec<String>,
     measure: &'static str,
     budget_nanos: u64,
@@ -38,11 +40,22 @@ impl From<v1::DataSet> for DataSetView {
             name: data_set.name,
             file: data_set.file,
             rows: data_set.rows,
+            rows_of_each_person: data_set.rows_of_each_person,
             columns: data_set.columns,
             budget_nanos: data_set.budget_nanos,
             spent_nanos: data_set.spent_nanos,
             unix_seconds: data_set.unix_seconds,
             withdrawn: data_set.withdrawn,
+        }
+    }
+}
+
+impl DataSetView {
+    /// How much is in it, as far as that is public.
+    pub(crate) fn size(&self) -> String {
+        match u64::from(self.rows_of_each_person) {
+            0 => self.rows.to_string(),
+            each => format!("{} people x {each}", self.rows / each),
         }
     }
 }
@@ -62,7 +75,7 @@ impl DataSetsView {
             let left = amount(set.budget_nanos.saturating_sub(set.spent_nanos));
             table.push([
                 visible(&set.name),
-                set.rows.to_string(),
+                set.size(),
                 amount(set.budget_nanos),
                 if set.withdrawn { "withdrawn".to_owned() } else { left },
                 set.measure.to_owned(),

@@ -10,6 +10,9 @@ use super::spelling::{is_missing, truth};
 /// Maximum number of values of a column.
 pub const VALUES_MAX: usize = 1 << 16;
 
+/// Maximum number of rows of each person.
+const ROWS_OF_ONE_MAX: u32 = 1000;
+
 /// Maximum number of decimals of the numbers of a column.
 const DECIMALS_MAX: u32 = 9;
 
@@ -24,6 +27,7 @@ const DECIMALS_MAX: u32 = 9;
 /// | `city:Bonn\|Ulm` | names; one in quotes may have any character: `income:"<=50K"\|">50K"` |
 /// | `city:Bonn\|Ulm\|other*` | every other name counts as `other` |
 /// | `sex:female\|male\|NA` | a missing value is a value of its own |
+/// | `patient@3` | whose row it is; at most 3 rows of each are kept, drawn at random |
 ///
 /// True and false fit names that mean them and `flag:0..1`, however they are written. `NULL`, `NaN`, `NA`
 /// and an empty text stand for a missing value, however it is declared. A file with a value that has no
@@ -55,6 +59,10 @@ enum Domain {
         names: Vec<String>,
         /// Whether the last one stands for every other name.
         has_other: bool,
+    },
+    /// Whether a place for a row of somebody has one, 0 or 1. So many places everybody has.
+    People {
+        rows_of_each: u32,
     },
 }
 
@@ -151,6 +159,7 @@ impl Column {
         match &self.domain {
             Domain::Numbers(numbers) => numbers.values(),
             Domain::Names { names, .. } => names.len(),
+            Domain::People { .. } => 2,
         }
     }
 
@@ -159,7 +168,7 @@ impl Column {
     pub fn range(&self) -> Option<(i64, i64)> {
         match self.domain {
             Domain::Numbers(Numbers { lowest, highest, .. }) => Some((lowest, highest)),
-            Domain::Names { .. } => None,
+            Domain::Names { .. } | Domain::People { .. } => None,
         }
     }
 
@@ -167,7 +176,7 @@ impl Column {
     pub fn units(&self, code: u16) -> Option<i64> {
         match self.domain {
             Domain::Numbers(numbers) => Some(numbers.lowest + i64::from(code) * numbers.step),
-            Domain::Names { .. } => None,
+            Domain::Names { .. } | Domain::People { .. } => None,
         }
     }
 
@@ -175,13 +184,21 @@ impl Column {
     pub fn decimals(&self) -> u32 {
         match self.domain {
             Domain::Numbers(Numbers { decimals, .. }) => decimals,
-            Domain::Names { .. } => 0,
+            Domain::Names { .. } | Domain::People { .. } => 0,
         }
     }
 
     /// Whether numbers beyond the range count as its ends.
     pub fn is_clamped(&self) -> bool {
         matches!(self.domain, Domain::Numbers(Numbers { is_clamped: true, .. }))
+    }
+
+    /// For the column that says whose row it is: how many rows of each person are kept at most.
+    pub fn rows_of_each(&self) -> Option<u32> {
+        match self.domain {
+            Domain::People { rows_of_each } => Some(rows_of_each),
+            _ => None,
+        }
     }
 
     /// The index of a value that is read from a file, without the blanks around it. `None`: it has no place
@@ -196,6 +213,7 @@ impl Column {
                 let last = u16::try_from(names.len() - 1).ok();
                 named(names, value).or_else(|| last.filter(|_| *has_other))
             }
+            Domain::People { .. } => (!is_missing(text)).then_some(1),
         }
     }
 
@@ -204,6 +222,7 @@ impl Column {
         match &self.domain {
             Domain::Numbers(numbers) => numbers.read(value.trim(), false),
             Domain::Names { names, .. } => named(names, value),
+            Domain::People { .. } => None,
         }
     }
 
@@ -214,6 +233,7 @@ impl Column {
             Domain::Names { names, .. } => {
                 names.get(usize::from(code)).cloned().unwrap_or_default()
             }
+            Domain::People { .. } => String::new(),
         }
     }
 
@@ -231,6 +251,7 @@ impl Column {
                 }
             }
             Domain::Names { names, .. } => format!("it has {}", names.join(", ")),
+            Domain::People { .. } => "it says whose row it is".to_owned(),
         }
     }
 }
@@ -255,13 +276,14 @@ fn named(names: &[String], value: &str) -> Option<u16> {
 
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", written(&self.name))?;
+        let name = written(&self.name);
         match &self.domain {
-            Domain::Numbers(numbers) => write!(f, "{numbers}"),
+            Domain::Numbers(numbers) => write!(f, "{name}:{numbers}"),
             Domain::Names { names, has_other } => {
                 let names: Vec<_> = names.iter().map(|name| written(name)).collect();
-                write!(f, "{}{}", names.join("|"), if *has_other { "*" } else { "" })
+                write!(f, "{name}:{}{}", names.join("|"), if *has_other { "*" } else { "" })
             }
+            Domain::People { rows_of_each } => write!(f, "{name}@{rows_of_each}"),
         }
     }
 }
@@ -271,19 +293,27 @@ impl std::str::FromStr for Column {
 
     fn from_str(text: &str) -> Result<Self, QueryError> {
         let wrong = |what| QueryError::Domain { column: text.to_owned(), what };
-        let (column, values) = halves(text, ':').ok_or_else(|| {
-            wrong("write NAME:LOWEST..HIGHEST for integers, or NAME:ONE|ANOTHER for names")
-        })?;
+        let (column, domain) = if let Some((column, values)) = halves(text, ':') {
+            let domain = match numbers(values) {
+                Some(numbers) => Domain::Numbers(numbers.map_err(wrong)?),
+                None => names(values).map_err(wrong)?,
+            };
+            (column, domain)
+        } else {
+            let (column, rows) = text.rsplit_once('@').ok_or_else(|| {
+                wrong(
+                    "write NAME:LOWEST..HIGHEST for integers, NAME:ONE|ANOTHER for names, or NAME@3 for \
+                     the column that says whose row it is",
+                )
+            })?;
+            (column, people(rows).map_err(wrong)?)
+        };
         let column = name(column).filter(|name| name.trim() == *name).ok_or_else(|| {
             wrong(
                 "its name must not be empty, begin or end with a blank, nor have any of = , | : * in it; \
                  put a name with one of these in quotes",
             )
         })?;
-        let domain = match numbers(values) {
-            Some(numbers) => Domain::Numbers(numbers.map_err(wrong)?),
-            None => names(values).map_err(wrong)?,
-        };
         let column = Self { name: column.into_owned(), domain };
         if column.values() > VALUES_MAX {
             return Err(wrong(
@@ -292,6 +322,13 @@ impl std::str::FromStr for Column {
         }
         Ok(column)
     }
+}
+
+fn people(rows: &str) -> Result<Domain, &'static str> {
+    let rows = rows.parse().ok().filter(|rows| (1..=ROWS_OF_ONE_MAX).contains(rows));
+    let rows_of_each =
+        rows.ok_or("after @ comes how many rows of each person are kept at most, 1 to 1000")?;
+    Ok(Domain::People { rows_of_each })
 }
 
 fn names(values: &str) -> Result<Domain, &'static str> {

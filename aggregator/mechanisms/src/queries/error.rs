@@ -50,6 +50,20 @@ pub enum QueryError {
         /// The number of parts.
         parts: u64,
     },
+    /// A price split among too many rows of a person.
+    #[error(
+        "the price is too small for data with {rows} rows of each person; a billionth is the least for one"
+    )]
+    PriceOfRows {
+        /// The rows.
+        rows: u32,
+    },
+    /// Synthetic data from data with several rows of each person.
+    #[error(
+        "rows of people are not made up: ask for counts, histograms, sums, means, choices or sessions of a \
+         data set that says whose row it is"
+    )]
+    RowsOfPeople,
     /// A parameter of the noise that can't be represented.
     #[error(transparent)]
     Noise(#[from] RatioError),

@@ -254,6 +254,19 @@ impl Price {
         }
     }
 
+    /// What each of several rows may cost, so that all cost no more: a part of ε, and the square of a part of
+    /// ρ, rounded down. `None`: less than a billionth.
+    pub(super) fn of_each_row(self, rows: u32) -> Option<Self> {
+        let rows = u64::from(rows.max(1));
+        Some(match self {
+            Self::Pure(loss) => Self::Pure(loss.part(1, rows).ok()?),
+            Self::Concentrated(ConcentratedLoss(nanos)) => {
+                let part = nanos / rows.checked_mul(rows)?;
+                Self::Concentrated(Some(ConcentratedLoss(part)).filter(|_| part > 0)?)
+            }
+        })
+    }
+
     /// ρ, for mechanisms that have no other price.
     pub(super) fn concentrated(self, what: &'static str) -> Result<ConcentratedLoss, QueryError> {
         match self {

@@ -213,7 +213,11 @@ pub fn answer<R: Rng + ?Sized>(
     rng: &mut R,
 ) -> Result<Answer, QueryError> {
     check_beta(beta)?;
+    let price = rows.schema().price_of_row(price)?;
     match question {
+        Question::Synthetic { .. } | Question::Table { .. } if rows.schema().people().is_some() => {
+            Err(QueryError::RowsOfPeople)
+        }
         Question::Counts { predicates } => counts(rows, predicates, price, beta, rng),
         Question::Histogram { columns, predicate } => {
             histogram(rows, (columns, predicate), price, beta, rng)

@@ -42,7 +42,7 @@ pub(super) fn name(part: &str) -> Option<Cow<'_, str>> {
 }
 
 /// A name as it is read back, in quotes where they are needed.
-pub(super) fn written(name: &str) -> Cow<'_, str> {
+pub fn written(name: &str) -> Cow<'_, str> {
     let is_plain = !name.contains(RESERVED) && !name.starts_with('"') && name.trim() == name;
     // A name with dots could be taken for a range.
     if is_plain && !name.contains("..") {

@@ -2,12 +2,19 @@
 
 use std::fmt;
 
+use rand::SeedableRng as _;
+use rand::seq::index::sample;
+use rand_chacha::ChaCha20Rng;
+
 use super::QueryError;
 use super::selection::Selection;
 use super::universe::{Column, Schema, Universe};
 
 /// Maximum number of rows of a data set.
 pub const ROWS_MAX: usize = 1 << 27;
+
+/// Maximum number of values where people have places for rows.
+const CODES_MAX: usize = 1 << 31;
 
 /// Rows, stored as two bytes per value. `Debug` does not show them.
 #[derive(Clone)]
@@ -16,6 +23,8 @@ pub struct Rows {
     /// The codes of each column.
     codes: Vec<Vec<u16>>,
     count: usize,
+    /// How many rows there were before some were left out.
+    read: usize,
 }
 
 impl fmt::Debug for Rows {
@@ -28,7 +37,7 @@ impl Rows {
     /// An empty set of rows.
     pub fn new(schema: Schema) -> Self {
         let codes = vec![Vec::new(); schema.columns().len()];
-        Self { schema, codes, count: 0 }
+        Self { schema, codes, count: 0, read: 0 }
     }
 
     /// Appends a row: a code for each column.
@@ -43,12 +52,55 @@ impl Rows {
             column.push(code);
         }
         self.count += 1;
+        self.read += 1;
         Ok(())
     }
 
-    /// The number of rows, which is public.
+    /// The rows with as many places for each person, given whose row each is: what is beyond, is left out, and
+    /// what is missing, is a place without a row. Which rows of somebody are left out is drawn at random, from
+    /// nothing but whose they are and how many. So the rows of one person change the places of that person
+    /// alone, and the number of places is the number of people, times so many.
+    ///
+    /// # Errors
+    /// [`QueryError::TooManyRows`].
+    pub fn of_people(self, people: &[u128]) -> Result<Self, QueryError> {
+        let Some((_, places)) = self.schema.people() else { return Ok(self) };
+        let places = places as usize;
+        let mut order: Vec<(u128, usize)> = people.iter().copied().zip(0..self.count).collect();
+        order.sort_unstable();
+        let people = order.chunk_by(|(one, _), (other, _)| one == other).count();
+        let most = CODES_MAX / self.codes.len().max(1);
+        if people.saturating_mul(places) > most {
+            return Err(QueryError::TooManyRows { most });
+        }
+        let mut kept = Self::new(self.schema.clone());
+        let nothing = vec![0; self.codes.len()];
+        for of_one in order.chunk_by(|(one, _), (other, _)| one == other) {
+            let person = of_one.first().map_or(0, |(person, _)| *person);
+            let mut seed = [0; 32];
+            seed[..16].copy_from_slice(&person.to_be_bytes());
+            let mut random = ChaCha20Rng::from_seed(seed);
+            let drawn = sample(&mut random, of_one.len(), of_one.len().min(places));
+            for (_, row) in drawn.into_iter().filter_map(|place| of_one.get(place)) {
+                let codes: Vec<u16> =
+                    self.codes.iter().filter_map(|codes| codes.get(*row).copied()).collect();
+                kept.push(&codes)?;
+            }
+            for _ in of_one.len()..places {
+                kept.push(&nothing)?;
+            }
+        }
+        Ok(Self { read: self.read, ..kept })
+    }
+
+    /// The number of rows, or of places for rows of people, which is public.
     pub fn count(&self) -> u64 {
         self.count as u64
+    }
+
+    /// The number of rows that were read.
+    pub fn read(&self) -> u64 {
+        self.read as u64
     }
 
     /// The codes of the column with this index, by row.

@@ -72,7 +72,7 @@ impl Selection {
     /// value outside its column's domain.
     pub fn parse(text: &str, schema: &Schema) -> Result<Self, QueryError> {
         if text.trim() == "*" {
-            return Ok(Self::all());
+            return Ok(Self::all_of(schema));
         }
         let condition = |part: &str| -> Result<Condition, QueryError> {
             let wrong = || QueryError::Predicate { text: text.to_owned() };
@@ -82,7 +82,9 @@ impl Selection {
             Ok(Condition::new(place, ranges.collect::<Result<_, _>>()?))
         };
         // One for each column, so that the work for a row does not grow with the text.
-        let mut conditions = BTreeMap::<usize, Condition>::new();
+        let of_people = Self::all_of(schema).conditions.into_iter();
+        let mut conditions: BTreeMap<usize, Condition> =
+            of_people.map(|condition| (condition.place, condition)).collect();
         for part in parts(text, ',') {
             let found = condition(part)?;
             let both = conditions.get(&found.place).map(|other| other.and(&found));
@@ -96,15 +98,21 @@ impl Selection {
     /// # Errors
     /// As [`Self::parse`].
     pub(super) fn of_rows(text: &str, schema: &Schema) -> Result<Self, QueryError> {
-        if text.is_empty() { Ok(Self::all()) } else { Self::parse(text, schema) }
+        if text.is_empty() { Ok(Self::all_of(schema)) } else { Self::parse(text, schema) }
     }
 
-    /// All rows.
+    /// All places for rows.
     pub(super) fn all() -> Self {
         Self { conditions: Vec::new() }
     }
 
-    /// Whether all rows satisfy it, since it has no condition.
+    /// All rows. Where people have places for rows, these are the places that have one.
+    fn all_of(schema: &Schema) -> Self {
+        let has_one = |(place, _)| Condition::new(place, vec![(1, 1)]);
+        Self { conditions: schema.people().map(has_one).into_iter().collect() }
+    }
+
+    /// Whether every place for a row satisfies it, since it has no condition.
     pub(super) fn is_all(&self) -> bool {
         self.conditions.is_empty()
     }

@@ -196,7 +196,7 @@ fn part<'a>(
     } else {
         String::new()
     };
-    let of_rows = if is_all {
+    let of_rows = if predicate.is_empty() {
         String::new()
     } else {
         let kept: String = predicate.chars().take(LABEL_MAX).collect();

@@ -4,6 +4,8 @@ use super::QueryError;
 use super::cells::{CellSet, check_cells};
 use super::column::check_declared;
 pub use super::column::{Column, VALUES_MAX, decimal};
+use super::price::Price;
+pub use super::quoting::written as quoted;
 use super::selection::Selection;
 
 /// Maximum number of columns of a data set.
@@ -28,8 +30,13 @@ impl Schema {
             if place >= COLUMNS_MAX {
                 return Err(domain("there are more than 256 columns"));
             }
-            if columns.iter().take(place).any(|other| other.name() == column.name()) {
+            let mut before = columns.iter().take(place);
+            if before.clone().any(|other| other.name() == column.name()) {
                 return Err(domain("there are two columns of this name"));
+            }
+            let is_of_people = |column: &Column| column.rows_of_each().is_some();
+            if is_of_people(column) && before.any(is_of_people) {
+                return Err(domain("another column says already whose row it is"));
             }
         }
         Ok(Self(columns))
@@ -41,7 +48,11 @@ impl Schema {
     /// As [`Self::new`], and for an invalid column.
     pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, QueryError> {
         let columns = texts.iter().map(|text| text.as_ref().parse()).collect::<Result<_, _>>()?;
-        Self::new(columns)
+        let schema = Self::new(columns)?;
+        if schema.asked().next().is_none() {
+            return Err(QueryError::EmptyUniverse);
+        }
+        Ok(schema)
     }
 
     /// Parses columns that a person declares, and refuses what is likely meant otherwise.
@@ -68,17 +79,39 @@ impl Schema {
         &self.0
     }
 
+    /// The columns that can be asked about, and their indices.
+    fn asked(&self) -> impl Iterator<Item = (usize, &Column)> {
+        self.0.iter().enumerate().filter(|(_, column)| column.rows_of_each().is_none())
+    }
+
+    /// The index of the column that says whose row it is, if there is one, and how many rows of each person
+    /// are kept at most.
+    pub fn people(&self) -> Option<(usize, u32)> {
+        let of = |(place, column): (usize, &Column)| Some((place, column.rows_of_each()?));
+        self.0.iter().enumerate().find_map(of)
+    }
+
+    /// What may be spent on each row, so that all rows of a person cost no more than this price. A change of
+    /// k rows is a change of one row after another: k times the ε, and k² times the ρ.
+    ///
+    /// # Errors
+    /// [`QueryError::PriceOfRows`], if less than a billionth is left.
+    pub fn price_of_row(&self, price: Price) -> Result<Price, QueryError> {
+        let rows = self.people().map_or(1, |(_, rows)| rows);
+        price.of_each_row(rows).ok_or(QueryError::PriceOfRows { rows })
+    }
+
     /// The column with this name, and its index.
     ///
     /// # Errors
     /// [`QueryError::NoColumn`].
     pub fn find(&self, name: &str) -> Result<(usize, &Column), QueryError> {
-        let found = self.0.iter().enumerate().find(|(_, column)| column.name() == name);
+        let found = self.asked().find(|(_, column)| column.name() == name);
         found.ok_or_else(|| QueryError::NoColumn { column: name.to_owned(), known: self.names() })
     }
 
     fn names(&self) -> String {
-        self.0.iter().map(Column::name).collect::<Vec<_>>().join(", ")
+        self.asked().map(|(_, column)| column.name()).collect::<Vec<_>>().join(", ")
     }
 
     /// The universe of these columns; of all columns if `names` is empty.
@@ -87,11 +120,25 @@ impl Schema {
     /// [`QueryError::NoColumn`], and [`QueryError::TooManyCells`] beyond the limit of a histogram.
     pub fn universe<S: AsRef<str>>(&self, names: &[S]) -> Result<Universe, QueryError> {
         let places: Vec<usize> = if names.is_empty() {
-            (0..self.0.len()).collect()
+            self.asked().map(|(place, _)| place).collect()
         } else {
             let place = |name: &S| self.find(name.as_ref()).map(|(place, _)| place);
             names.iter().map(place).collect::<Result<_, _>>()?
         };
+        self.of_places(places)
+    }
+
+    /// As [`Self::universe`], with a cell for every place for a row, also where nobody has one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn universe_of_places<S: AsRef<str>>(&self, names: &[S]) -> Result<Universe, QueryError> {
+        let mut places = self.universe(names)?.places;
+        places.extend(self.people().map(|(place, _)| place));
+        self.of_places(places)
+    }
+
+    fn of_places(&self, places: Vec<usize>) -> Result<Universe, QueryError> {
         let columns: Vec<Column> =
             places.iter().filter_map(|&place| self.0.get(place).cloned()).collect();
         let schema = Self::new(columns)?;
@@ -120,6 +167,11 @@ impl Universe {
     /// The columns.
     pub fn schema(&self) -> &Schema {
         &self.schema
+    }
+
+    /// The names of the columns that can be asked about.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.schema.asked().map(|(_, column)| column.name())
     }
 
     /// The indices of the columns in the data set.

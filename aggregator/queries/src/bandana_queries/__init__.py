@@ -24,7 +24,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from ._answers import Budget, Choice, Histogram, Number, Table, quotient, square
 from ._calls import Calls, QueryError, message
-from ._predicates import Between, Where, between, predicate
+from ._predicates import Between, Where, between, predicate, written
 
 __all__ = [
     "Between",
@@ -106,7 +106,7 @@ class Client:
         self,
         name: str,
         file: str,
-        columns: Sequence[str],
+        columns: Sequence[str] | Mapping[str, str | Sequence[str]],
         *,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -115,10 +115,15 @@ class Client:
         """Gives a file of the server's directory a budget, for good.
 
         Columns and their values are public: choose them before you look at the data. They are written as for
-        ``bandana query register``: ``"age:18..99"``, ``"temp:-5..40:0.5"``, ``"city:Bonn|Ulm"``.
+        ``bandana query register``: ``"age:18..99"``, ``"temp:-5..40:0.5"``, ``"city:Bonn|Ulm"``; or as a
+        dictionary, ``{"age": "18..99", "city": ["Bonn", "Ulm"], "patient": "@3"}``, where names in a list
+        may have any character. ``"patient@3"`` says whose row it is: at most 3 rows of each person are kept,
+        and prices are for all rows of a person.
         """
         if isinstance(columns, str):
             raise TypeError("columns: give a list of texts")
+        if isinstance(columns, Mapping):
+            columns = [_declared(name, values) for name, values in columns.items()]
         fields = _price(epsilon, delta, rho)
         self._calls.call(
             "RegisterDataSet",
@@ -180,8 +185,14 @@ class DataSet:
 
     @property
     def rows(self) -> int:
-        """The number of rows, which is public."""
+        """The number of rows, which is public. If a column says whose they are: the number of people, times
+        :attr:`rows_of_each_person`."""
         return int(self._described().rows)
+
+    @property
+    def rows_of_each_person(self) -> int:
+        """The most rows that are kept of each person; 0: rows are nobody's."""
+        return int(self._described().rows_of_each_person)
 
     @property
     def budget(self) -> Budget:
@@ -338,6 +349,7 @@ class DataSet:
 
     def _column(self, name: str) -> str:
         for text in self._described().columns:
+            # The name of the one that says whose row it is ends with its number of rows.
             if _Column(text).name == name:
                 return str(text)
         raise QueryError(f"there is no column {name!r} in {self.name!r}", "INVALID_ARGUMENT")
@@ -447,6 +459,12 @@ class _Column:
     def _text(self, code: int) -> str:
         units = self.units(float(self._low)) + code * self.units(float(self._step))
         return str(units) if self.unit == 1 else f"{units / self.unit:.{len(str(self.unit)) - 1}f}"
+
+
+def _declared(name: str, values: str | Sequence[str]) -> str:
+    if isinstance(values, str):
+        return written(name) + (values if values.startswith("@") else f":{values}")
+    return f"{written(name)}:{'|'.join(written(value) for value in values)}"
 
 
 def _read_name(text: str, at: int) -> tuple[str, int]:

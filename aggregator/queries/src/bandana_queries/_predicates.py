@@ -31,7 +31,8 @@ def between(low: int | float, high: int | float) -> Between:
     return Between(low, high)
 
 
-def _name(name: str) -> str:
+def written(name: str) -> str:
+    """A name as the server reads it, in quotes where they are needed."""
     is_plain = not RESERVED & set(name) and not name.startswith('"') and name.strip() == name
     return name if is_plain and ".." not in name else '"' + name.replace('"', '""') + '"'
 
@@ -42,7 +43,7 @@ def _value(value: object) -> str:
     if isinstance(value, (int, float)):
         return str(value)
     if isinstance(value, str):
-        return _name(value)
+        return written(value)
     raise TypeError(f"{value!r} is no value: give a number or a text")
 
 
@@ -73,4 +74,4 @@ def predicate(where: Where) -> str:
         return ""
     if isinstance(where, str):
         return where
-    return ",".join(f"{_name(column)}={_values(values)}" for column, values in where.items())
+    return ",".join(f"{written(column)}={_values(values)}" for column, values in where.items())

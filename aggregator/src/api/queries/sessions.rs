@@ -185,7 +185,7 @@ impl LoadedSession {
         let data_set = inner.record(&record.data_set)?;
         let rows = inner.rows(&data_set)?;
         let columns: Vec<&str> = record.columns.lines().collect();
-        let universe = rows.schema().universe(&columns).map_err(refuse)?;
+        let universe = rows.schema().universe_of_places(&columns).map_err(refuse)?;
         let stored: StoredPlan = serde_json::from_str(&record.plan)
             .map_err(|error| internal("the session's plan can't be read", error))?;
         let (plan, secret) = stored.with(record.threshold_noise);

@@ -6,7 +6,7 @@ use bandana_mechanisms::queries::price::{ConcentratedLoss, LossShape, Measure, P
 use bandana_mechanisms::queries::questions::{
     Aim, Answer, Chooser, Class, NoisyNumber, Question, Size, Term,
 };
-use bandana_mechanisms::queries::universe::{Column, Schema};
+use bandana_mechanisms::queries::universe::Schema;
 use bandana_mechanisms::queries::weights::{Promise, SessionPlan};
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::wire::v1::{
@@ -64,9 +64,8 @@ pub(super) fn register(
         .and_then(|()| file.rows_and_content(&schema))
         .map_err(|error| uncached(&super::dataset_cache::DatasetCacheError::Read(error)))?;
     let known = inner.reader.data_sets(None).map_err(unreadable)?;
-    let counted = rows.count();
     for record in known {
-        check_earlier(&record, &content, counted, (&key, inner))?;
+        check_earlier(&record, &content, rows.read(), (&key, inner))?;
     }
     let columns: Vec<String> = schema.columns().iter().map(ToString::to_string).collect();
     Ok(DataSetRecord {
@@ -74,7 +73,7 @@ pub(super) fn register(
         file: request.file,
         fingerprint: key.of_file(&file.digest()),
         content: Some(key.of_content(&content)),
-        rows: counted,
+        rows: rows.count(),
         columns: columns.join("\n"),
         measure,
         budget,
@@ -121,10 +120,12 @@ fn check_earlier(
 
 /// A data set for the wire that was not withdrawn.
 pub(super) fn data_set(record: DataSetRecord) -> v1::DataSet {
+    let rows_of_each_person = rows_of_each(&record);
     v1::DataSet {
         name: record.name.to_string(),
         file: record.file,
         rows: record.rows,
+        rows_of_each_person,
         columns: record.columns.lines().map(str::to_owned).collect(),
         measure: measure(record.measure).into(),
         budget_nanos: record.budget,
@@ -132,6 +133,12 @@ pub(super) fn data_set(record: DataSetRecord) -> v1::DataSet {
         unix_seconds: record.at.get(),
         withdrawn: false,
     }
+}
+
+/// How many places for rows everybody has; 0: rows are nobody's.
+fn rows_of_each(record: &DataSetRecord) -> u32 {
+    let schema = Schema::parse(&record.columns.lines().collect::<Vec<_>>());
+    schema.ok().and_then(|schema| schema.people()).map_or(0, |(_, rows)| rows)
 }
 
 /// A debit for the wire.
@@ -323,20 +330,21 @@ pub(super) fn plan(
     use open_session_request::Plan;
 
     let schema = Schema::parse(&record.columns.lines().collect::<Vec<_>>())?;
-    let universe = schema.universe(&request.columns)?;
+    let universe = schema.universe_of_places(&request.columns)?;
     let cells = universe.cells();
     let price = session_price(request)?;
+    let of_row = schema.price_of_row(price)?;
     let (plan, accuracy) = match request.plan {
         Some(Plan::Promise(v1::SessionPromise { queries, beta })) => {
             let beta = if beta == 0.0 { BETA } else { beta };
-            SessionPlan::promised(price, Promise { rows: record.rows, cells, queries, beta })?
+            SessionPlan::promised(of_row, Promise { rows: record.rows, cells, queries, beta })?
         }
         Some(Plan::Choice(v1::SessionChoice { updates, threshold })) => {
-            (SessionPlan::chosen(price, updates, threshold)?, 0.0)
+            (SessionPlan::chosen(of_row, updates, threshold)?, 0.0)
         }
         None => return Err(QueryError::Session("say what to promise, or choose the updates")),
     };
-    let columns: Vec<&str> = universe.schema().columns().iter().map(Column::name).collect();
+    let columns: Vec<&str> = universe.names().collect();
     Ok(Planned { plan, columns: columns.join("\n"), price, cells, accuracy })
 }
 

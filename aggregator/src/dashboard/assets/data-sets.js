@@ -35,13 +35,13 @@ export async function dataSets({ main, signal, ready }) {
   ready();
 }
 
-function row({ name, file, rows, columns, measure, budget_nanos: budget, spent_nanos: spent, unix_seconds: at }) {
+function row({ name, file, rows, rows_of_each_person: each, columns, measure, budget_nanos: budget, spent_nanos: spent, unix_seconds: at }) {
   const left = Math.max(0, budget - spent);
   const share = budget > 0 ? left / budget : 0;
   const amount = (nanos) => `${MEASURES[measure] ?? measure} ${nanos / NANOS}`;
   return element("tr", {},
     element("th", { scope: "row", class: "wraps" }, element("bdi", {}, visible(name))),
-    numberCell(rows, count(rows)),
+    numberCell(rows, each ? `${count(rows / each)} people × ${each}` : count(rows)),
     numberCell(budget, amount(budget)),
     numberCell(spent, amount(spent)),
     numberCell(left, amount(left)),

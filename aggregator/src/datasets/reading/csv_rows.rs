@@ -77,7 +77,7 @@ pub(super) fn rows(
     let headings = headings(&mut reader)?;
     let names: Vec<&[u8]> = headings.iter().collect();
     let places = columns_in(schema, &headings)?;
-    let mut reading = Reading::new(schema, &names, content);
+    let mut reading = Reading::new(schema, (&names, &places), content);
     let mut record = csv::ByteRecord::new();
     loop {
         let line = reader.position().line();

@@ -13,7 +13,7 @@ use bandana_mechanisms::queries::universe::{Column, Schema};
 
 pub use error::ReadError;
 
-use super::content::{ContentDigests, ContentHasher, Numbering};
+use super::content::{ContentDigests, ContentHasher, Numbering, person};
 use super::data_file::DataFile;
 
 impl DataFile {
@@ -80,14 +80,23 @@ struct Reading {
     /// The first malformed line.
     broken: Option<u64>,
     content: Option<ContentHasher>,
+    /// Where the file has the column that says whose row it is, and whose each row is.
+    of_people: Option<(usize, Vec<u128>)>,
 }
 
 impl Reading {
-    fn new<N: AsRef<[u8]>>(schema: &Schema, headings: &[N], content: Option<&Numbering>) -> Self {
+    /// Begins with a file of these headings, where declared columns are at these places.
+    fn new<N: AsRef<[u8]>>(
+        schema: &Schema,
+        (headings, places): (&[N], &[usize]),
+        content: Option<&Numbering>,
+    ) -> Self {
         let rows = Rows::new(schema.clone());
         let misfits = vec![None; schema.columns().len()];
         let content = content.map(|numbering| ContentHasher::new(headings, numbering));
-        Self { rows, codes: Vec::new(), misfits, broken: None, content }
+        let place = schema.people().and_then(|(column, _)| places.get(column).copied());
+        let of_people = place.map(|place| (place, Vec::new()));
+        Self { rows, codes: Vec::new(), misfits, broken: None, content, of_people }
     }
 
     /// Adds a row, given the code of each declared column and the text at each index.
@@ -104,6 +113,9 @@ impl Reading {
             }
             self.codes.push(code.unwrap_or_default());
         }
+        if let Some((place, people)) = &mut self.of_people {
+            people.push(person(text(*place).as_ref().map(AsRef::as_ref).unwrap_or_default()));
+        }
         if let Some(content) = &mut self.content {
             content.push(text);
         }
@@ -119,7 +131,8 @@ impl Reading {
         if let Some(line) = self.broken {
             return Err(ReadError::Line { line });
         }
-        Ok((self.rows, self.content.map(ContentHasher::finish)))
+        let people = self.of_people.map(|(_, people)| people).unwrap_or_default();
+        Ok((self.rows.of_people(&people)?, self.content.map(ContentHasher::finish)))
     }
 }
 

@@ -1906,6 +1906,7 @@ pub struct DataSet {
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub file: ::prost::alloc::string::String,
+    /// The rows; if they are people's, the people times the most rows of each.
     #[prost(uint64, tag = "4")]
     pub rows: u64,
     /// As in RegisterDataSetRequest.
@@ -1924,6 +1925,9 @@ pub struct DataSet {
     /// Nothing is answered about it any more.
     #[prost(bool, tag = "10")]
     pub withdrawn: bool,
+    /// The most rows that are kept of each person; 0: rows are nobody's.
+    #[prost(uint32, tag = "11")]
+    pub rows_of_each_person: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WithdrawDataSetRequest {
