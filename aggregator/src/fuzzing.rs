@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::task::yield_now;
 use tower::Layer as _;
 
-use crate::api::{CuratorService, Exports, OperatorService, TrustedService};
+use crate::api::{CuratorService, DataSetSettings, Exports, OperatorService, TrustedService};
 use crate::auth::Authorization;
 use crate::clock::{Clock, SystemClock};
 use crate::configuration::{Configuration, Given, Origin, STORE_SETTINGS};
@@ -103,8 +103,9 @@ impl PagesInMemory {
         let (known, time) = (Arc::clone(&registry), Arc::clone(&clock));
         let trusted = TrustedService::new(known, &ingest, disclosures, time, budget.clone());
         let exports = Exports::new(reader.clone(), budget.clone());
+        let data_sets = DataSetSettings { directory: None, analyst_percent: 100 };
         let (queue, rows, time) = (ingest.clone(), reader.clone(), Arc::clone(&clock));
-        let curator = CuratorService::new(queue, rows, time, None);
+        let curator = CuratorService::new(queue, rows, time, data_sets);
         let operator =
             OperatorService::new(registry, ingest, reader, exports, Arc::clone(&clock), ending);
         dashboard_state.open(OperatorServices { operator, trusted, curator });

@@ -25,6 +25,7 @@ pub use settings::{SECTIONS, SETTINGS, STORE_SETTINGS};
 pub use store::{Store, StorePlace};
 
 use crate::admission::CallLimits;
+use crate::api::DataSetSettings;
 use crate::gateway::GatewayFiles;
 use crate::http::Origins;
 use crate::server::ServerSettings;
@@ -43,8 +44,8 @@ pub struct Configuration {
     pub devices: Devices,
     /// The service for operators.
     pub operators: Operators,
-    /// Directory of the curator's data sets.
-    pub data_sets: Option<PathBuf>,
+    /// Data sets.
+    pub data_sets: DataSetSettings,
     /// The public log. None: the server keeps none.
     pub log: Option<LogSettings>,
     /// Telemetry: log, metrics and traces.
@@ -136,7 +137,10 @@ impl Configuration {
                 tls: tls::operators(effective)?,
                 tokens_file: effective.optional(&settings::OPERATORS_TOKENS_FILE)?,
             },
-            data_sets: effective.optional(&settings::DATA_SETS_DIRECTORY)?,
+            data_sets: DataSetSettings {
+                directory: effective.optional(&settings::DATA_SETS_DIRECTORY)?,
+                analyst_percent: effective.value(&settings::ANALYST_PERCENT)?,
+            },
             log: log::settings(effective)?,
             telemetry: TelemetrySettings {
                 format: effective.value(&settings::LOG_FORMAT)?,

@@ -20,7 +20,7 @@ pub static SECTIONS: [(&str, &str); 8] = [
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 45] = [
+pub static SETTINGS: [&Setting; 46] = [
     &DATA_DIR,
     &STORE_URL,
     &STORE_CA,
@@ -42,6 +42,7 @@ pub static SETTINGS: [&Setting; 45] = [
     &OPERATORS_TLS_KEY,
     &OPERATORS_CLIENT_CA,
     &DATA_SETS_DIRECTORY,
+    &ANALYST_PERCENT,
     &log::KEY_FILE,
     &log::WITNESSES_FILE,
     &log::QUORUM,
@@ -321,6 +322,18 @@ pub(super) static DATA_SETS_DIRECTORY: Setting = Setting {
     fallback: Fallback::Unset("data-sets"),
     doc: "Directory with the files of data sets, CSV or Parquet. Only the server reads them. Every \
           replica needs the same files.",
+};
+
+pub(super) static ANALYST_PERCENT: Setting = Setting {
+    section: "curator",
+    key: "analyst_percent",
+    environment: "BANDANA_ANALYST_PERCENT",
+    flag: "analyst-percent",
+    placeholder: "PERCENT",
+    kind: Kind::Integer(1..=100),
+    fallback: Fallback::Default("100"),
+    doc: "The part of each data set's budget that one analyst may spend. It counts by the name of the \
+          analyst's token. Custodians may spend all.",
 };
 
 pub(super) static LOG_FORMAT: Setting = Setting {

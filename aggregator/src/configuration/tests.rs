@@ -71,6 +71,7 @@ listen = \"127.0.0.1:7302\" # default
 
 [curator]
 # directory # not set
+analyst_percent = 100 # default
 
 [log]
 # key_file # not set

@@ -8,7 +8,6 @@ pub(crate) mod startup;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use tokio::time::Instant;
 use self::ports::{EarlyServices, Parts};
 use self::startup::{Core, LoadedStore};
 use crate::admission::{CallLimits, DeviceGates, Shares, shares};
+use crate::api::DataSetSettings;
 use crate::auth::{AppKeys, Authorization, Reloader, TokenKind, Tokens};
 use crate::clock::Clock;
 use crate::dashboard::DashboardState;
@@ -62,7 +62,7 @@ pub struct Server {
     connections: ConnectionLimits,
     calls: CallLimits,
     cors_origins: Option<Origins>,
-    data_sets: Option<PathBuf>,
+    data_sets: DataSetSettings,
     drain_deadline: Duration,
 }
 

@@ -1,6 +1,5 @@
 //! The services of both ports, and their answers before the store is open.
 
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -23,8 +22,9 @@ use crate::admission::{
     BATCH_BYTES_MAX, CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX,
 };
 use crate::api::{
-    BatchesService, Connect, CuratorService, DeviceServer, DeviceService, Exports, GatewayService,
-    LogService, OperatorService, ReadinessGate, TrustedService, gateway_route, with_reflection,
+    BatchesService, Connect, CuratorService, DataSetSettings, DeviceServer, DeviceService, Exports,
+    GatewayService, LogService, OperatorService, ReadinessGate, TrustedService, gateway_route,
+    with_reflection,
 };
 use crate::auth::{Authorization, OperatorGate};
 use crate::clock::Clock;
@@ -73,8 +73,7 @@ pub(crate) struct Parts {
     pub(crate) disclosures: DisclosureWriterHandle,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ending: ShutdownSignal,
-    /// The directory of data sets.
-    pub(crate) data_sets: Option<PathBuf>,
+    pub(crate) data_sets: DataSetSettings,
     pub(crate) dashboard_state: DashboardState,
     /// The budget for the memory of encoded answers to devices.
     pub(crate) budget: Budget,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::admission::CallLimits;
+use crate::api::DataSetSettings;
 use crate::gateway::GatewayFiles;
 use crate::http::Origins;
 use crate::store::{EmbeddedSettings, PostgresSettings, Presence};
@@ -42,8 +43,8 @@ pub struct ServerSettings {
     pub log: Option<LogSettings>,
     /// File of operators' tokens. None: operators need no token.
     pub operator_tokens: Option<PathBuf>,
-    /// Directory of the curator's data sets. None: there are none.
-    pub data_sets: Option<PathBuf>,
+    /// Data sets.
+    pub data_sets: DataSetSettings,
     /// Maximum time from the signal to the end.
     pub drain_deadline: Duration,
 }

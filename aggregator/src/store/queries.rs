@@ -83,6 +83,9 @@ pub struct Debit {
     pub purpose: String,
     /// The price, in billionths.
     pub price: u64,
+    /// The most that the caller may have spent of this budget with this debit, in billionths. It is for the
+    /// change alone: `None` for a debit that was read.
+    pub caller_most: Option<u64>,
 }
 
 /// A debit with its number.
@@ -262,6 +265,22 @@ pub enum CuratorRefusal {
         /// The whole budget, in billionths.
         budget: u64,
     },
+    /// The caller's part of the budget does not suffice.
+    #[error(
+        "your part of the budget of {data_set} does not suffice: this costs {}, and {} of {} is left to you; \
+         nothing was spent. Who registers data sets can pay for the question", amount(*price),
+         amount(*left), amount(*most)
+    )]
+    PartExhausted {
+        /// The data set.
+        data_set: CuratorName,
+        /// The price, in billionths.
+        price: u64,
+        /// What the caller may still spend, in billionths.
+        left: u64,
+        /// What the caller may spend in all, in billionths.
+        most: u64,
+    },
     /// The name of a new session is taken.
     #[error("a session named {0} exists already; choose another name")]
     SessionExists(CuratorName),
@@ -299,6 +318,19 @@ pub(super) fn verify(
             amount(debited)
         ));
     }
+}
+
+/// Checks what a caller has spent of a budget against the most that it may spend.
+pub(crate) fn check_part(
+    data_set: &CuratorName,
+    price: u64,
+    (spent, most): (u64, u64),
+) -> Result<(), CuratorRefusal> {
+    let left = most.saturating_sub(spent);
+    if price <= left {
+        return Ok(());
+    }
+    Err(CuratorRefusal::PartExhausted { data_set: data_set.clone(), price, left, most })
 }
 
 /// The refusal of a price that exceeds the rest of the budget.

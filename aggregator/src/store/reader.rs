@@ -219,6 +219,17 @@ impl StoreReader {
         )
     }
 
+    /// What this caller has spent of the budget of a data set, in billionths.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store can't be read or understood.
+    pub fn spent_by(&self, of: (&CuratorName, &str)) -> Result<u64, StoreError> {
+        self.read(
+            |connection| embedded::spent_by(connection, of),
+            |link| postgres::spent_by(link, of),
+        )
+    }
+
     /// A session of the curator.
     ///
     /// # Errors

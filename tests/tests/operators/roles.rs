@@ -119,6 +119,10 @@ struct Guarded {
 
 impl Guarded {
     async fn start() -> anyhow::Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    async fn start_with(more: &[&str]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("sets"))?;
         std::fs::write(folder.path().join("sets/people.csv"), "age\n20\n30\n40\n")?;
@@ -128,7 +132,8 @@ impl Guarded {
         }
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (sets, file) = (path("sets"), path("tokens"));
-        let arguments = ["--operator-tokens-file", &file, "--data-sets", &sets];
+        let arguments =
+            [&["--operator-tokens-file", &*file, "--data-sets", &*sets][..], more].concat();
         let server = WatchedServer::start(PROGRAM, &folder.path().join("data"), &arguments).await?;
         Ok(Self { folder, tokens, server })
     }
@@ -278,6 +283,39 @@ fn count(epsilon: f64) -> AskRequest {
     }
 }
 
+fn registration() -> RegisterDataSetRequest {
+    RegisterDataSetRequest {
+        name: "people".to_owned(),
+        file: "people.csv".to_owned(),
+        columns: vec!["age:0..99".to_owned()],
+        budget: Some(register_data_set_request::Budget::Epsilon(10.0)),
+    }
+}
+
+#[tokio::test]
+async fn an_analyst_spends_a_part_of_a_budget_and_a_custodian_all() -> anyhow::Result<()> {
+    let guarded = Guarded::start_with(&["--analyst-percent", "15"]).await?;
+    let ben = new_token(guarded.folder.path(), "ben", "analyst").await?;
+    let both = new_token(guarded.folder.path(), "both", "custodian,analyst").await?;
+    let mut server = guarded.server;
+    server.reload().await?;
+    let mut curator = CuratorClient::connect(format!("http://{}", server.operator)).await?;
+    curator.register_data_set(with(registration(), &both)?).await?;
+    let analyst = &guarded.tokens[2];
+    curator.ask(with(count(1.25), analyst)?).await?;
+    let refused = curator.ask(with(count(0.5), analyst)?).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("0.25 of 1.5 is left to you"), "{refused}");
+    // What others spend takes nothing of that part.
+    curator.ask(with(count(1.5), &ben)?).await?;
+    curator.ask(with(count(3.0), &both)?).await?;
+    curator.ask(with(count(0.25), analyst)?).await?;
+    assert!(curator.ask(with(count(0.001), analyst)?).await.is_err());
+    let refused = curator.ask(with(count(5.0), &both)?).await.unwrap_err();
+    assert!(refused.message().contains("4 of 10 is left;"), "{refused}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn an_analyst_sees_its_own_debits_and_a_custodian_all() -> anyhow::Result<()> {
     let guarded = Guarded::start().await?;
@@ -286,13 +324,7 @@ async fn an_analyst_sees_its_own_debits_and_a_custodian_all() -> anyhow::Result<
     let mut server = guarded.server;
     server.reload().await?;
     let mut curator = CuratorClient::connect(format!("http://{}", server.operator)).await?;
-    let registration = RegisterDataSetRequest {
-        name: "people".to_owned(),
-        file: "people.csv".to_owned(),
-        columns: vec!["age:0..99".to_owned()],
-        budget: Some(register_data_set_request::Budget::Epsilon(10.0)),
-    };
-    curator.register_data_set(with(registration, &both)?).await?;
+    curator.register_data_set(with(registration(), &both)?).await?;
     let analyst = &guarded.tokens[2];
     for (token, epsilon) in [(analyst, 0.25), (&ben, 0.5), (analyst, 1.0), (&both, 2.0)] {
         curator.ask(with(count(epsilon), token)?).await?;

@@ -71,6 +71,7 @@ pub(crate) fn debit(data_set: &str, price: u64) -> anyhow::Result<Debit> {
         caller: "anna".to_owned(),
         purpose: format!("a count for {price}"),
         price,
+        caller_most: None,
     })
 }
 
@@ -129,6 +130,22 @@ fn budgets(place: &Place) -> anyhow::Result<()> {
     ensure!(reader.debits((&people, Some(&caller)), None, 10)? == debits);
     ensure!(reader.debits((&people, Some("nobody")), None, 10)?.is_empty());
     ensure!(refusal(store.curate(&CuratorChange::Debit(debit("people", 1)?, None))).is_ok());
+
+    // Of a budget of 5, each caller may spend 3.
+    let part = |caller: &str, price| -> anyhow::Result<CuratorChange> {
+        let (caller, caller_most) = (caller.to_owned(), Some(3));
+        Ok(CuratorChange::Debit(Debit { caller, caller_most, ..debit("others", price)? }, None))
+    };
+    store.curate(&part("anna", 2)?)?;
+    let refused =
+        CuratorRefusal::PartExhausted { data_set: name("others")?, price: 2, left: 1, most: 3 };
+    ensure!(refusal(store.curate(&part("anna", 2)?))? == refused);
+    store.curate(&part("anna", 1)?)?;
+    store.curate(&part("ben", 2)?)?;
+    ensure!(matches!(refusal(store.curate(&part("ben", 1)?))?, CuratorRefusal::Exhausted { .. }));
+    for (caller, spent) in [("anna", 3), ("ben", 2), ("eve", 0)] {
+        ensure!(reader.spent_by((&name("others")?, caller))? == spent, "{caller}");
+    }
     Ok(store.close()?)
 }
 

@@ -33,7 +33,7 @@ use super::{GOING_DOWN, internal, unfinished, unreadable};
 use crate::auth::Caller;
 use crate::clock::Clock;
 use crate::ingest::{ExperimentChangeError, Ingest};
-use crate::store::queries::amount;
+use crate::store::queries::{amount, check_part};
 use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, SessionRecord,
     StoreError, StoreReader, StoreRefusal,
@@ -71,6 +71,15 @@ const ATTEMPTS: usize = 200;
 const DEBITS: u32 = 100;
 const DEBITS_MAX: u32 = 1000;
 
+/// Settings of data sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataSetSettings {
+    /// The directory of their files. `None`: no data sets can be registered.
+    pub directory: Option<PathBuf>,
+    /// The part of each budget that one analyst may spend, in percent.
+    pub analyst_percent: u32,
+}
+
 /// The service that analysts and owners of data sets call.
 #[derive(Clone, Debug)]
 pub struct CuratorService(Arc<Inner>);
@@ -81,23 +90,41 @@ struct Inner {
     reader: StoreReader,
     clock: Arc<dyn Clock>,
     data_sets_cache: DatasetCache,
+    analyst_percent: u32,
     sessions: Sessions,
     questions: QueryPermits,
     lists: QueryPermits,
 }
 
 impl CuratorService {
-    /// The service over the data sets of a directory. None: no data sets can be registered.
+    /// The service over data sets.
     pub fn new(
         ingest: Ingest,
         reader: StoreReader,
         clock: Arc<dyn Clock>,
-        directory: Option<PathBuf>,
+        settings: DataSetSettings,
     ) -> Self {
+        let DataSetSettings { directory, analyst_percent } = settings;
         let (data_sets_cache, sessions) = (DatasetCache::new(directory), Sessions::default());
         let questions = QueryPermits::new(QUESTIONS_AT_ONCE, QUESTIONS_OF_EACH);
         let lists = QueryPermits::new(LISTS_AT_ONCE, LISTS_OF_EACH);
-        Self(Arc::new(Inner { ingest, reader, clock, data_sets_cache, sessions, questions, lists }))
+        Self(Arc::new(Inner {
+            ingest,
+            reader,
+            clock,
+            data_sets_cache,
+            analyst_percent,
+            sessions,
+            questions,
+            lists,
+        }))
+    }
+
+    /// The part of each budget that a caller may spend, in percent; `None`: all of it. Who registers data
+    /// sets may spend all.
+    fn part_of(&self, caller: &Caller) -> Option<u32> {
+        let percent = self.0.analyst_percent;
+        (percent < 100 && !caller.sees_all_debits()).then_some(percent)
     }
 
     /// Runs `work` on a thread that may block.
@@ -181,7 +208,7 @@ impl CuratorService {
         caller: &Caller,
         request: AskRequest,
     ) -> Result<Option<AskResponse>, Status> {
-        let (at, named) = (self.now(), caller.to_string());
+        let (at, named, part) = (self.now(), caller.to_string(), self.part_of(caller));
         let question = KeptQuestion::to_data_set(&request, &data_set, named.clone())?;
         let asked = wire::ParsedQuery::new(request).map_err(refuse)?;
         let (of, known) = (data_set.clone(), question.clone());
@@ -196,14 +223,14 @@ impl CuratorService {
                 let price = asked.question.charge(asked.price, record.measure).map_err(refuse)?;
                 inner.check_in_use(&record)?;
                 check_least(record.measure, price)?;
-                check_budget(&record, price)?;
+                let caller_most = inner.check_budget(&record, price, (&named, part))?;
                 let rows = inner.rows(&record)?;
                 let mut rng = generator()?;
                 let answer =
                     questions::answer(&rows, &asked.question, asked.price, asked.beta, &mut rng);
                 let answer = Some(wire::answer(answer.map_err(refuse)?));
                 let purpose = shortened(&asked.purpose());
-                let debit = Debit { data_set: of, at, caller: named, purpose, price };
+                let debit = Debit { data_set: of, at, caller: named, purpose, price, caller_most };
                 Ok((AskResponse { answer, price_nanos: price, kept: false }, Some(debit)))
             })
             .await?;
@@ -236,6 +263,29 @@ impl Inner {
         let found = self.reader.data_sets(Some(name)).map_err(unreadable)?;
         let none = || Status::not_found(CuratorRefusal::NoDataSet(name.clone()).to_string());
         found.into_iter().next().ok_or_else(none)
+    }
+
+    /// An early check that a price is affordable; the debit decides. Returns the most that the caller may have
+    /// spent afterwards, if it may spend a part of a budget only, in percent.
+    fn check_budget(
+        &self,
+        record: &DataSetRecord,
+        price: u64,
+        (caller, part): (&str, Option<u32>),
+    ) -> Result<Option<u64>, Status> {
+        let (budget, left) = (record.budget, record.budget.saturating_sub(record.spent));
+        let data_set = record.name.clone();
+        let refused = |refusal: CuratorRefusal| Status::failed_precondition(refusal.to_string());
+        if price > left {
+            return Err(refused(CuratorRefusal::Exhausted { data_set, price, left, budget }));
+        }
+        // Budgets are below 2^40.
+        let most = part.map(|percent| budget.saturating_mul(u64::from(percent)) / 100);
+        if let Some(most) = most {
+            let spent = self.reader.spent_by((&record.name, caller)).map_err(unreadable)?;
+            check_part(&record.name, price, (spent, most)).map_err(refused)?;
+        }
+        Ok(most)
     }
 
     /// The data set's rows.
@@ -272,17 +322,6 @@ fn check_least(measure: Measure, price: u64) -> Result<(), Status> {
         amount(least),
         amount(price)
     )))
-}
-
-/// An early check that a price is affordable; the debit decides.
-fn check_budget(record: &DataSetRecord, price: u64) -> Result<(), Status> {
-    let (budget, left) = (record.budget, record.budget.saturating_sub(record.spent));
-    if price <= left {
-        return Ok(());
-    }
-    let data_set = record.name.clone();
-    let refusal = CuratorRefusal::Exhausted { data_set, price, left, budget };
-    Err(Status::failed_precondition(refusal.to_string()))
 }
 
 fn generator() -> Result<impl rand::Rng, Status> {
@@ -331,7 +370,9 @@ fn decline(error: &ExperimentChangeError) -> Status {
                 CuratorRefusal::NoDataSet(_) | CuratorRefusal::NoSession(_) => {
                     Status::not_found(message)
                 }
-                CuratorRefusal::Exhausted { .. } => Status::failed_precondition(message),
+                CuratorRefusal::Exhausted { .. } | CuratorRefusal::PartExhausted { .. } => {
+                    Status::failed_precondition(message)
+                }
                 CuratorRefusal::SessionMoved | CuratorRefusal::Answered => Status::aborted(message),
             }
         }
@@ -458,6 +499,7 @@ impl Curator for CuratorService {
         let request = request.into_inner();
         let (session, data_set) = (name(request.session.clone())?, name(request.data_set.clone())?);
         let (opened, at, named) = (session.clone(), self.now(), caller.to_string());
+        let part = self.part_of(&caller);
         let place = self.0.questions.take(&caller).await?;
         let (debit, record, answer) = self
             .work(place, move |inner| {
@@ -467,10 +509,17 @@ impl Curator for CuratorService {
                 inner.rows(&of)?;
                 let price = plan.price(of.measure).map_err(refuse)?;
                 check_least(of.measure, price)?;
-                check_budget(&of, price)?;
+                let caller_most = inner.check_budget(&of, price, (&named, part))?;
                 let secret = SessionSecret::draw(&plan.plan, &mut generator()?).map_err(refuse)?;
                 let purpose = shortened(&format!("session {opened}, {}", plan.words()));
-                let debit = Debit { data_set: data_set.clone(), at, caller: named, purpose, price };
+                let debit = Debit {
+                    data_set: data_set.clone(),
+                    at,
+                    caller: named,
+                    purpose,
+                    price,
+                    caller_most,
+                };
                 let (stored, threshold_noise) = StoredPlan::of(plan.plan, secret);
                 let record = SessionRecord {
                     name: opened,

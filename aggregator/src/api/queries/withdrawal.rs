@@ -39,8 +39,14 @@ impl CuratorService {
             }
             let price = record.budget.saturating_sub(record.spent);
             let (named, purpose) = (caller.to_string(), WITHDRAWN.to_owned());
-            let debit =
-                Debit { data_set: data_set.clone(), at, caller: named.clone(), purpose, price };
+            let debit = Debit {
+                data_set: data_set.clone(),
+                at,
+                caller: named.clone(),
+                purpose,
+                price,
+                caller_most: None,
+            };
             let entry = AuditEntry {
                 at,
                 caller: named,

@@ -46,7 +46,7 @@ pub(crate) use lock::DirectoryLock;
 pub(crate) use locked_database::{LockedDatabase, data_version};
 pub(super) use log::{epochs, last_epoch};
 pub(super) use queries::{
-    data_sets, data_sets_after, debits, fingerprint_key, rounds, session, updates,
+    data_sets, data_sets_after, debits, fingerprint_key, rounds, session, spent_by, updates,
 };
 pub use seen::SeenIds;
 pub use shares::IdShares;

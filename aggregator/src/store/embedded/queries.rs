@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use super::sqlite::{committing, reading};
 use super::{SqliteStore, answers, audit};
 use crate::datasets::fingerprint::{Fingerprint, FingerprintKey};
-use crate::store::queries::exhausted;
+use crate::store::queries::{check_part, exhausted};
 use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, DebitRecord, SessionRecord,
     SessionRound, SessionUpdate, StoreError, damaged,
@@ -102,7 +102,7 @@ fn bind(
 }
 
 fn debit(transaction: &Transaction<'_>, entry: &Debit) -> Result<(), StoreError> {
-    let Debit { data_set, at, caller, purpose, price } = entry;
+    let Debit { data_set, at, caller, purpose, price, caller_most } = entry;
     let query = "SELECT budget, spent FROM intact_curator_data_set WHERE name = ?";
     let found = transaction
         .query_row(query, [data_set.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -112,6 +112,10 @@ fn debit(transaction: &Transaction<'_>, entry: &Debit) -> Result<(), StoreError>
         found.ok_or_else(|| CuratorRefusal::NoDataSet(data_set.clone()))?;
     if *price > budget.saturating_sub(spent) {
         return Err(exhausted(data_set, *price, budget, spent));
+    }
+    if let Some(most) = caller_most {
+        let spent = spent_by(transaction, (data_set, caller))?;
+        check_part(data_set, *price, (spent, *most))?;
     }
     let update = "UPDATE curator_data_set SET spent = spent + ? WHERE name = ?";
     transaction.execute(update, params![price, data_set.as_str()]).map_err(committing)?;
@@ -245,11 +249,22 @@ pub(in crate::store) fn debits(
                     caller: row.get(2)?,
                     purpose: row.get(3)?,
                     price: row.get(4)?,
+                    caller_most: None,
                 },
             })
         })
         .map_err(reading)?;
     rows.collect::<Result<_, _>>().map_err(reading)
+}
+
+/// What a caller has spent of a budget.
+pub(in crate::store) fn spent_by(
+    connection: &Connection,
+    (name, caller): (&CuratorName, &str),
+) -> Result<u64, StoreError> {
+    let select = "SELECT COALESCE(sum(price), 0) FROM intact_curator_debit
+        WHERE data_set = ? AND caller = ?";
+    connection.query_row(select, [name.as_str(), caller], |row| row.get(0)).map_err(reading)
 }
 
 /// The session of this name.

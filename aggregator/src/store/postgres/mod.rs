@@ -502,6 +502,14 @@ pub(super) fn debits(
     link.run("reading", async |session| queries::debits(&session.client, of, before, limit).await)
 }
 
+/// What a caller has spent of a budget.
+pub(super) fn spent_by(
+    link: &mut PgConnection,
+    of: (&CuratorName, &str),
+) -> Result<u64, StoreError> {
+    link.run("reading", async |session| queries::spent_by(&session.client, of).await)
+}
+
 /// A session of the curator.
 pub(super) fn session(
     link: &mut PgConnection,

@@ -9,7 +9,7 @@ use tokio_postgres::{GenericClient, Row, Transaction};
 use super::changes::signed;
 use super::{answers, audit};
 use crate::datasets::fingerprint::{Fingerprint, FingerprintKey};
-use crate::store::queries::exhausted;
+use crate::store::queries::{check_part, exhausted};
 use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, DebitRecord, SessionRecord,
     SessionRound, SessionUpdate, StoreError, damaged, postgres,
@@ -100,7 +100,7 @@ async fn bind(
 
 async fn debit(client: &impl GenericClient, entry: &Debit) -> Result<(), StoreError> {
     let failed = postgres("committing");
-    let Debit { data_set, at, caller, purpose, price } = entry;
+    let Debit { data_set, at, caller, purpose, price, caller_most } = entry;
     let query = "SELECT budget, spent FROM curator_data_set WHERE name = $1 FOR NO KEY UPDATE";
     let name = data_set.as_str();
     let found = client.query_opt(query, &[&name]).await.map_err(failed)?;
@@ -108,6 +108,11 @@ async fn debit(client: &impl GenericClient, entry: &Debit) -> Result<(), StoreEr
     let (budget, spent) = (unsigned(found.get(0))?, unsigned(found.get(1))?);
     if *price > budget.saturating_sub(spent) {
         return Err(exhausted(data_set, *price, budget, spent));
+    }
+    if let Some(most) = caller_most {
+        // The data set is locked, so nobody else's debit comes between.
+        let spent = spent_by(client, (data_set, caller)).await?;
+        check_part(data_set, *price, (spent, *most))?;
     }
     let (price, at) = (signed(*price), signed(at.get()));
     let update = "UPDATE curator_data_set SET spent = spent + $2 WHERE name = $1";
@@ -242,10 +247,22 @@ pub(super) async fn debits(
             caller: row.get(2),
             purpose: row.get(3),
             price: unsigned(row.get(4))?,
+            caller_most: None,
         };
         Ok(DebitRecord { number: unsigned(row.get(0))?, debit })
     };
     rows.map_err(postgres("reading"))?.iter().map(record).collect()
+}
+
+/// What a caller has spent of a budget.
+pub(super) async fn spent_by(
+    client: &impl GenericClient,
+    (name, caller): (&CuratorName, &str),
+) -> Result<u64, StoreError> {
+    let select = "SELECT COALESCE(sum(price), 0)::bigint FROM intact_curator_debit
+        WHERE data_set = $1 AND caller = $2";
+    let row = client.query_one(select, &[&name.as_str(), &caller]).await;
+    unsigned(row.map_err(postgres("reading"))?.get(0))
 }
 
 /// The session of this name.

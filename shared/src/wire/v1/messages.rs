@@ -1864,9 +1864,10 @@ pub struct RegisterDataSetRequest {
     /// The columns and the values that they can have: `age:18..99` for integers,
     /// `temp:-5..40:0.5` for numbers in steps, `city:Bonn|Ulm` for names; then `!` if
     /// numbers beyond count as the nearer end, `?40` for what is read where a value is
-    /// missing, and `*` if the last name stands for every other one. Choose them
-    /// before looking at the data: they are public. A file with another value is
-    /// refused.
+    /// missing, and `*` if the last name stands for every other one. `patient@3` says
+    /// whose row it is: at most 3 of each person's are kept, and prices are for all of
+    /// them. Choose columns before looking at the data: they are public. A file with
+    /// another value is refused.
     #[prost(string, repeated, tag = "3")]
     pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// All that may ever be spent.
