@@ -26,6 +26,7 @@ use tonic::{Code, Status};
 use tower::Service as _;
 
 use super::addresses::Addresses;
+use super::delay::RandomDelay;
 use crate::clock::Clock;
 use crate::memory::{Budget, received};
 use crate::outgoing::Outgoing;
@@ -67,7 +68,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 pub(super) struct Forwarder {
     connections: Arc<[Outgoing; CONNECTIONS]>,
     next: Arc<AtomicUsize>,
-    delay_max: Duration,
+    delay: RandomDelay,
     clock: Arc<dyn Clock>,
     budget: Budget,
     /// The last question for the gateway's keys, and when it was asked. All who wait for its answer
@@ -80,7 +81,7 @@ pub(super) struct Forwarder {
 impl Forwarder {
     pub(super) fn new(
         gateway: &Endpoint,
-        delay_max: Duration,
+        delay: RandomDelay,
         clock: Arc<dyn Clock>,
         budget: Budget,
     ) -> Self {
@@ -94,7 +95,7 @@ impl Forwarder {
         Self {
             connections: Arc::new(connections),
             next: Arc::default(),
-            delay_max,
+            delay,
             clock,
             budget,
             keys: Arc::default(),
@@ -110,14 +111,6 @@ impl Forwarder {
     fn connection(&self) -> Outgoing {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         self.connections[turn % CONNECTIONS].clone()
-    }
-
-    /// Waits for a random part of the longest delay; without randomness for all of it.
-    async fn wait(&self) {
-        // 53 bits, which a float holds exactly.
-        #[expect(clippy::cast_precision_loss, reason = "53 bits")]
-        let part = getrandom::u64().map_or(1.0, |word| (word >> 11) as f64 / (1_u64 << 53) as f64);
-        tokio::time::sleep(self.delay_max.mul_f64(part)).await;
     }
 
     /// The gateway's answer.
@@ -178,7 +171,7 @@ pub(super) async fn answer(
         addresses.pass(address).map_err(Refused::Rate)?;
         let sealed = received(request.into_body(), SEALED_REQUEST_BYTES_MAX, |_| true).await;
         let sealed = sealed.map_err(|_| Refused::NotReceived)?;
-        forwarder.wait().await;
+        forwarder.delay.wait().await;
         let answer = tokio::time::timeout(ANSWER_TIME, forwarder.send(sealed)).await;
         answer.unwrap_or(Err(Refused::Gateway))
     };
@@ -266,6 +259,7 @@ impl Keys {
         }
         let forwarder = self.forwarder.clone();
         let asked: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
+            forwarder.delay.wait().await;
             let keys = forwarder.ask_for_keys().await;
             keys.map_err(|code| (forwarder.clock.monotonic(), code))
         });
@@ -314,13 +308,30 @@ mod tests {
     use crate::clock::ManualClock;
 
     #[tokio::test(start_paused = true)]
+    async fn a_device_that_asks_for_keys_makes_the_gateway_hear_of_it_later() {
+        let gateway = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", gateway.local_addr().unwrap());
+        let endpoint = Endpoint::from_shared(url).unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at_day(Day::new(20_000)));
+        let addresses = Addresses::new(None, &clock);
+        // The first second is one of ten years with a probability of 3e-9.
+        let delay = RandomDelay(Duration::from_hours(10 * 365 * 24));
+        let forwarder = Forwarder::new(&endpoint, delay, clock, Budget::new(0));
+        let keys = forwarder.keys(&addresses);
+        let told = tokio::time::timeout(Duration::from_secs(1), keys.get()).await;
+        assert!(told.is_err(), "{told:?}");
+        assert!(gateway.accept().now_or_never().is_none(), "the gateway was called at once");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn all_who_wait_for_keys_share_one_failure() {
         let gateway = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", gateway.local_addr().unwrap());
         let endpoint = Endpoint::from_shared(url).unwrap();
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at_day(Day::new(20_000)));
         let addresses = Addresses::new(None, &clock);
-        let forwarder = Forwarder::new(&endpoint, Duration::ZERO, clock, Budget::new(0));
+        let at_once = RandomDelay(Duration::ZERO);
+        let forwarder = Forwarder::new(&endpoint, at_once, clock, Budget::new(0));
         let keys = forwarder.keys(&addresses);
         let began = tokio::time::Instant::now();
         let waiting = std::iter::repeat_with(|| {

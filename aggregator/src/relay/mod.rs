@@ -4,6 +4,7 @@
 //! header, from its own address, after a random time. It may also shuffle reports.
 
 mod addresses;
+mod delay;
 mod forward;
 mod shuffle;
 mod witness;
@@ -33,6 +34,7 @@ use crate::transparency::witness::{Witness, WitnessError, WitnessSettings};
 use crate::transport::{ConnectionLimits, Listener};
 
 use addresses::Addresses;
+use delay::RandomDelay;
 use forward::Forwarder;
 use shuffle::Shuffle;
 pub use shuffle::{ShuffleError, ShuffleLimits, ShuffleSettings};
@@ -50,7 +52,8 @@ pub struct RelaySettings {
     pub tls: Option<TlsFiles>,
     /// The aggregator's service for devices.
     pub gateway: Endpoint,
-    /// The longest time for which a request is held; each is held for a random part of it.
+    /// The longest time for which a request is held; each is held for a random part of it, and so is what
+    /// the relay itself asks and hands on.
     pub delay_max: Duration,
     /// Requests of one address. None: as many as come.
     pub rate: Option<Rate>,
@@ -91,11 +94,11 @@ impl Relay {
         let tls = settings.tls.map(Tls::open).transpose()?.map(Arc::new);
         let addresses = Addresses::new(settings.rate, clock);
         let Shares { devices, calls, .. } = shares(settings.connections, settings.memory);
-        let (gateway, delay_max) = (&settings.gateway, settings.delay_max);
-        let forwarder = Forwarder::new(gateway, delay_max, Arc::clone(clock), calls.clone());
+        let (gateway, delay) = (&settings.gateway, RandomDelay(settings.delay_max));
+        let forwarder = Forwarder::new(gateway, delay, Arc::clone(clock), calls.clone());
         let shuffle = settings.shuffle;
         let keys = forwarder.keys(&addresses);
-        let open = |settings| Shuffle::open(settings, &addresses, keys, clock);
+        let open = |settings| Shuffle::open(settings, &addresses, keys, (delay, clock));
         let shuffle = shuffle.map(open).transpose()?;
         let open = |settings| Witness::open(settings, Arc::clone(clock)).map(Arc::new);
         let witness = settings.witness.map(open).transpose()?;

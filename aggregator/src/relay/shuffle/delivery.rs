@@ -17,6 +17,7 @@ use super::known::{Experiments, quoted};
 use super::store::Batch;
 use crate::clock::Clock;
 use crate::operator_client::BatchesClient;
+use crate::relay::delay::RandomDelay;
 
 /// The first and the longest wait after a failure of the aggregator; each further one doubles it.
 const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
@@ -33,6 +34,7 @@ pub(super) struct Delivery {
     keeper: Keeper,
     experiments: Experiments,
     aggregator: BatchesClient,
+    delay: RandomDelay,
     clock: Arc<dyn Clock>,
     replay_window_days: u32,
     /// Batches that wait by themselves, by key: until when, and for how long.
@@ -58,14 +60,14 @@ enum Handed {
 
 impl Delivery {
     pub(super) fn new(
-        keeper: Keeper,
-        experiments: Experiments,
+        (keeper, experiments): (Keeper, Experiments),
         aggregator: BatchesClient,
+        delay: RandomDelay,
         clock: Arc<dyn Clock>,
         replay_window_days: u32,
     ) -> Self {
         let waiting = HashMap::new();
-        Self { keeper, experiments, aggregator, clock, replay_window_days, waiting }
+        Self { keeper, experiments, aggregator, delay, clock, replay_window_days, waiting }
     }
 
     /// Delivers until the keeper has ended.
@@ -84,7 +86,8 @@ impl Delivery {
                         }
                     };
                     tokio::select! {
-                        () = self.keeper.filled.notified() => {}
+                        // The aggregator does not learn when the last report of a batch came.
+                        () = self.keeper.filled.notified() => self.delay.wait().await,
                         () = due => {}
                     }
                 }

@@ -13,6 +13,7 @@ use tonic::{Code, Status};
 
 use crate::clock::Clock;
 use crate::operator_client::BatchesClient;
+use crate::relay::delay::RandomDelay;
 use crate::telemetry::Lines;
 
 /// Most digests that are remembered as unknown, and for how long: strangers make them up.
@@ -42,6 +43,7 @@ pub(super) struct Running {
 #[derive(Clone, Debug)]
 pub(super) struct Experiments {
     aggregator: BatchesClient,
+    delay: RandomDelay,
     clock: Arc<dyn Clock>,
     /// Experiments; they are fewer than the aggregator has.
     known: Arc<Mutex<HashMap<Digest, Known>>>,
@@ -51,9 +53,13 @@ pub(super) struct Experiments {
 }
 
 impl Experiments {
-    pub(super) fn new(aggregator: BatchesClient, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(
+        aggregator: BatchesClient,
+        delay: RandomDelay,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let lines = Arc::new(Lines::new(&clock));
-        Self { aggregator, clock, known: Arc::default(), unknown: Arc::default(), lines }
+        Self { aggregator, delay, clock, known: Arc::default(), unknown: Arc::default(), lines }
     }
 
     /// The experiment with this digest. None: the aggregator has no such shuffled experiment.
@@ -69,6 +75,7 @@ impl Experiments {
         if asked.is_some_and(|asked| now.saturating_sub(asked) < UNKNOWN_TIME) {
             return Ok(None);
         }
+        self.delay.wait().await;
         self.ask(digest).await
     }
 

@@ -20,6 +20,7 @@ use bandana_shared::wire::v1::shuffler_server::ShufflerServer;
 use thiserror::Error;
 
 use super::addresses::Addresses;
+use super::delay::RandomDelay;
 use super::forward::Keys;
 use crate::clock::Clock;
 use crate::gateway::{GatewayKey, GatewayKeyError, Opener, OpenerError};
@@ -57,6 +58,7 @@ pub struct ShuffleSettings {
 pub(super) struct Shuffle {
     service: ShufflerService,
     aggregator: BatchesClient,
+    delay: RandomDelay,
     limits: ShuffleLimits,
     ended: Ended,
 }
@@ -67,7 +69,7 @@ impl Shuffle {
         settings: ShuffleSettings,
         addresses: &Addresses,
         keys: Keys,
-        clock: &Arc<dyn Clock>,
+        (delay, clock): (RandomDelay, &Arc<dyn Clock>),
     ) -> Result<Self, ShuffleError> {
         let ShuffleSettings { directory, presence, key, limits, aggregator } = settings;
         let key = GatewayKey::read(&key)?;
@@ -81,12 +83,12 @@ impl Shuffle {
             addresses: addresses.clone(),
             opener,
             origins,
-            experiments: Experiments::new(aggregator.clone(), Arc::clone(clock)),
+            experiments: Experiments::new(aggregator.clone(), delay, Arc::clone(clock)),
             keeper,
             gateways: GatewayDigests::new(keys),
             clock: Arc::clone(clock),
         };
-        Ok(Self { service, aggregator, limits, ended })
+        Ok(Self { service, aggregator, delay, limits, ended })
     }
 
     /// The service for devices.
@@ -96,10 +98,11 @@ impl Shuffle {
 
     /// Hands on batches until the store fails.
     pub(super) async fn run(self) -> Result<(), ShuffleError> {
-        let Self { service, aggregator, limits, ended } = self;
+        let Self { service, aggregator, delay, limits, ended } = self;
         let ShufflerService { keeper, experiments, clock, .. } = service;
         let days = limits.replay_window_days;
-        let delivery = Delivery::new(keeper.clone(), experiments.clone(), aggregator, clock, days);
+        let of = (keeper.clone(), experiments.clone());
+        let delivery = Delivery::new(of, aggregator, delay, clock, days);
         let handing_on = async {
             tokio::join!(delivery.run(), watch_ends(keeper, experiments));
             // They have seen the end of the thread before this has.
