@@ -71,7 +71,11 @@ impl From<Option<v1::NoisyShare>> for ShareView {
 
 impl std::fmt::Display for ShareView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.2} % +- {:.2}", 100.0 * self.value, 100.0 * self.accuracy)
+        let Self { value, accuracy } = self;
+        // Noise can bring a share out of its range.
+        let percent = |share: f64| 100.0 * share.clamp(0.0, 1.0);
+        let [value, low, high] = [*value, value - accuracy, value + accuracy].map(percent);
+        write!(f, "{value:.2} % ({low:.2} to {high:.2})")
     }
 }
 
@@ -81,7 +85,7 @@ impl TableView {
         let when = if *kept { " before, for this table" } else { "" };
         format!(
             "{}: {rows} rows\nof {marginals} marginals, the worst is off by {largest} of the rows, the \
-             mean by {mean}, a combination of values by at most {cell}; with probability {}\nlearned \
+             mean by {mean}, one combination of values by at most {cell}; with probability {}\nlearned \
              {} marginals; paid{when}: {}\n",
             self.file.display(),
             1.0 - beta,
