@@ -1,14 +1,14 @@
 //! A picture of a simulation: traffic per arm, and regret over time.
 
-use plotters::coord::types::{RangedCoordf64, RangedCoordu64};
-use plotters::prelude::*;
-
-use crate::simulation::Progress;
 use bandana_lab::instance::Instance;
 use bandana_lab::instance::largest;
 use bandana_studies::picture::{
     Area, Legend, OTHERS, Palette, PictureFile, Sign, count_label, shortened,
 };
+use plotters::coord::types::{RangedCoordf64, RangedCoordu64};
+use plotters::prelude::*;
+
+use crate::simulation::Progress;
 
 /// Number of arms with a colour and a legend entry: those played most.
 const NAMED_ARMS: usize = 6;

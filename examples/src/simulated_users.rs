@@ -15,6 +15,8 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::operator_client::{TlsSource, TokenSource};
 use bandana_client::grpc::AppKey;
+use bandana_lab::instance::Instance;
+use bandana_lab::instance::largest;
 use bandana_learners::Learner;
 use bandana_shared::alphabet::Alphabet;
 use bandana_shared::curve::{Curvature, Mechanism};
@@ -23,6 +25,7 @@ use bandana_shared::gateway::GatewayKeys;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::rewards::RewardKind;
 use bandana_shared::shuffling::BatchSize;
+use bandana_studies::picture::PictureFile;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -36,9 +39,6 @@ use crate::relay_process::{AT_ONCE, RelayProcess, ShuffleFlags, gateway_key};
 use crate::report::Report;
 use crate::simulation::{self, Connections, Outcome, Progress, Server, Settings};
 use crate::stop::Stop;
-use bandana_lab::instance::Instance;
-use bandana_lab::instance::largest;
-use bandana_studies::picture::PictureFile;
 
 /// Simulate users of a real aggregator, over real gRPC.
 #[derive(Debug, Parser)]

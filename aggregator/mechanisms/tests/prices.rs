@@ -2,12 +2,13 @@
 //!
 //! Outcomes of small instances are enumerated, with the exact probabilities of the definition.
 
-use crate::renyi::rho;
 use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::exponential::ExponentialMechanism;
 use bandana_mechanisms::queries::noisy_max::NoisyMax;
 use bandana_mechanisms::queries::price::{LossShape, Measure, Price, PureLoss};
 use bandana_mechanisms::queries::questions::{Aim, Chooser, Class, Question, Size};
+
+use crate::renyi::rho;
 
 fn charge(epsilon: f64, shape: LossShape) -> Result<f64, QueryError> {
     let price = Price::Pure(PureLoss::new(epsilon)?);

@@ -3,10 +3,11 @@
 //! Divergences are computed from exact probabilities of worst cases; draws have fixed seeds and a
 //! significance of about 10^-6.
 
-use crate::renyi::rho;
 use bandana_mechanisms::queries::threshold::{AboveThreshold, RunKey};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
+
+use crate::renyi::rho;
 
 /// P(a run ends with each query), and last P(it does not end), for queries of these weights.
 fn law(weights: &[f64]) -> Vec<f64> {

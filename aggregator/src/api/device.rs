@@ -1,6 +1,5 @@
 //! The device service: specifications, policies, uploads.
 
-use crate::explain::explain;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use super::{find, unanswered, unknown, unknown_cell};
 use crate::admission::Admission;
 use crate::auth::AppShare;
 use crate::clock::Clock;
+use crate::explain::explain;
 use crate::ingest::{Ingest, IngestError};
 use crate::memory::{Budget, HeldCall, Shared};
 use crate::pushback::exhausted;

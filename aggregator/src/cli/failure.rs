@@ -1,6 +1,5 @@
 //! Failures of commands, each with an exit code that scripts can act on.
 
-use crate::views::failure::Failure;
 use std::error::Error as _;
 
 use tonic::Code;
@@ -9,6 +8,7 @@ use crate::ingest::WriterError;
 use crate::operator_client::ConnectError;
 use crate::server::ServerError;
 use crate::store::{BackupError, DatabaseError, OpenError, StoreError, WatermarkError};
+use crate::views::failure::Failure;
 
 /// Help text on exit codes.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 success, 1 failure, 2 wrong command line, 3 no \

@@ -6,10 +6,11 @@
 
 use std::fmt;
 
-use super::content::ContentDigests;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use zeroize::Zeroizing;
+
+use super::content::ContentDigests;
 
 /// The key of a store: 32 random bytes.
 #[derive(Clone)]

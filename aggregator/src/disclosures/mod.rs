@@ -19,9 +19,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
+use bandana_zcdp::state::{NoiseKey, ReleaseError};
 use tokio::sync::mpsc;
-
-pub use handle::{Creation, DisclosureWriterHandle, Step};
 
 use self::handle::{Answer, Command};
 use self::sharing::Sharing;
@@ -37,7 +36,8 @@ use crate::trusted::TrustedMetrics;
 use crate::trusted::{
     Disclosure, DisclosureContext, DisclosureVerdict, GroupDecision, TrustedExperiment, plan,
 };
-use bandana_zcdp::state::{NoiseKey, ReleaseError};
+
+pub use handle::{Creation, DisclosureWriterHandle, Step};
 
 /// Maximum number of attempts after collisions with another replica.
 const ATTEMPTS: usize = 50;

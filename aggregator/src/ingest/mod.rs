@@ -10,6 +10,11 @@ mod metrics;
 mod room;
 mod writer;
 
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bandana_learners::LearnerConfig;
+use bandana_learners::LearnerError;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
@@ -17,22 +22,17 @@ use bandana_shared::wire::v1::SetRecordRequest;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use harm::HarmWatch;
-pub use metrics::IngestMetrics;
-pub(crate) use writer::Today;
-pub use writer::{Writer, WriterError};
-
+use crate::registry::{Experiment, Revision};
 use crate::store::{
     CuratorChange, EpochToAdd, ExperimentState, OpenFiles, RecordError, StoreError, StoreRefusal,
     Transition, TrustedChange, WrittenRecord,
 };
-use bandana_learners::LearnerConfig;
-use bandana_learners::LearnerError;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
-
-use crate::registry::{Experiment, Revision};
 use crate::store::{ValidUpload, Verdict};
+
+pub use harm::HarmWatch;
+pub use metrics::IngestMetrics;
+pub(crate) use writer::Today;
+pub use writer::{Writer, WriterError};
 
 /// Most waiting uploads. Further callers are told to come back.
 pub(crate) const QUEUE_MAX: usize = 8192;

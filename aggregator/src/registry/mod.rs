@@ -11,20 +11,20 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
+use bandana_learners::LearnerError;
 use bandana_shared::identity::{Digest, ExperimentId};
 use bandana_shared::participation::Layer;
 use bandana_shared::specification::Specification;
 
-pub use elsewhere::ReplicaUnavailable;
-pub(crate) use elsewhere::{FollowerHandle, FollowerQuestion};
-use experiment::lists;
-pub(crate) use experiment::shares;
-pub use experiment::{Experiment, PublishedExperiment};
-
 use crate::clock::Clock;
 use crate::store::{ExperimentKey, ExperimentRecord, overlaps};
 use crate::trusted::TrustedExperiments;
-use bandana_learners::LearnerError;
+use experiment::lists;
+
+pub use elsewhere::ReplicaUnavailable;
+pub(crate) use elsewhere::{FollowerHandle, FollowerQuestion};
+pub(crate) use experiment::shares;
+pub use experiment::{Experiment, PublishedExperiment};
 
 /// All experiments, by name and by the digest of every revision.
 #[derive(Debug)]

@@ -20,11 +20,18 @@ mod verification;
 
 use std::fmt::Debug;
 
+use bandana_learners::LearnerConfig;
+use bandana_learners::guardrails::Guardrails;
+use bandana_learners::history::History;
+use bandana_learners::window::{Days, Memory};
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
+
+use error::postgres;
+use group::{StoredDeltas, revision_and_arm, stored_arm};
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
 pub(crate) use daily_tallies::over_revisions;
@@ -37,10 +44,8 @@ pub use embedded::{
 pub(crate) use embedded::{DirectoryLock, LockedDatabase, OpenFiles, acknowledged};
 pub(crate) use embedded::{committing, data_version, opening, reading, sync_directory};
 pub(crate) use error::damaged;
-use error::postgres;
 pub use error::{DamageError, DatabaseError, OpenError, Outcome, StoreError, StoreRefusal};
 pub use group::{Delta, GroupRow};
-use group::{StoredDeltas, revision_and_arm, stored_arm};
 pub(crate) use layers::overlaps;
 pub use log::{EpochToAdd, StoredEpoch};
 pub(crate) use postgres::{
@@ -62,11 +67,6 @@ pub use trusted::{
 };
 pub use upload::{UploadTarget, ValidUpload, Verdict};
 pub use verification::{Check, Finding, Verification};
-
-use bandana_learners::LearnerConfig;
-use bandana_learners::guardrails::Guardrails;
-use bandana_learners::history::History;
-use bandana_learners::window::{Days, Memory};
 
 /// The storage behind a writer. Whatever a method has done when it returns without an error is
 /// durable.

@@ -1,6 +1,5 @@
 //! A connection, with TLS or without.
 
-use crate::peer::{Peer, PeerState};
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -18,6 +17,7 @@ use super::listener::ConnectionLimits;
 use super::permit::ConnectionPermit;
 use super::protocol::{Ahead, Protocol};
 use crate::peer::Calling;
+use crate::peer::{Peer, PeerState};
 use crate::shutdown::ShutdownSignal;
 
 /// A connection. It closes itself when the peer is silent for too long, does not begin in time, or

@@ -1,6 +1,6 @@
 //! The engine decides about a group of disclosures to an experiment, without side effects.
 //!
-//! Pure and synchronous, as [`ingest::plan`](crate::store::decide) is: the disclosure writer
+//! Pure and synchronous, as [`store::decide`](crate::store::decide) is: the disclosure writer
 //! carries the decision out.
 
 use std::collections::HashSet;

@@ -1,5 +1,7 @@
 //! The report on refusals.
 
+use std::sync::Arc;
+
 use bandana_client::{Acceptance, Bandana, FetchTask, Fetched, Task, Tasks, UploadOutcome};
 use bandana_shared::alphabet::Symbol;
 use bandana_shared::curve::Mechanism;
@@ -12,7 +14,6 @@ use bandana_shared::tally::Tally;
 use bandana_shared::upload::PackedReports;
 use bandana_shared::wire::v1;
 use prost::Message as _;
-use std::sync::Arc;
 
 use super::{Failure, Hands, NAME, acceptance, builder_accepting, fetched, specification};
 

@@ -1,5 +1,6 @@
 //! Attackers with network access to a server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bandana_shared::identity::Day;
@@ -11,7 +12,6 @@ use prost::Message as _;
 use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
-use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::figures::{Figures, Group};

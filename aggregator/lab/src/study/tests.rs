@@ -1,13 +1,14 @@
 //! Tests of studies.
 
-use super::*;
-use crate::instance::Instance;
-use crate::standard::StandardLearner;
-use crate::trial::Attack;
 use bandana_shared::accounting::guarantee::Guarantee;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::accounting::shuffling::largest_local_loss;
 use bandana_shared::alphabet::Alphabet;
+
+use super::*;
+use crate::instance::Instance;
+use crate::standard::StandardLearner;
+use crate::trial::Attack;
 
 fn study(learners: &[StandardLearner], horizon: u64, trials: usize) -> Study {
     let privacy = Privacy { mechanism: Mechanism::Linear, epsilon: Epsilon::new(2.0).unwrap() };

@@ -1,5 +1,6 @@
 //! Kept answers: a question that is repeated with the same id gets the same answer.
 
+use bandana_shared::identity::UnixSeconds;
 use bandana_shared::wire::v1::{AskRequest, AskResponse, AskSessionRequest, AskSessionResponse};
 use prost::Message;
 use sha2::{Digest as _, Sha256};
@@ -7,7 +8,6 @@ use tonic::Status;
 
 use super::{Inner, internal, unreadable};
 use crate::store::{AnswerToKeep, CuratorName, KeptAnswer, QuestionKey, QuestionScope};
-use bandana_shared::identity::UnixSeconds;
 
 /// A question with an id.
 #[derive(Clone, Debug)]

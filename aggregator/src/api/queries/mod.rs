@@ -13,11 +13,16 @@ mod sessions;
 mod wire;
 mod withdrawal;
 
-use crate::explain::explain;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_mechanisms::noise::secure_generator;
+use bandana_mechanisms::queries::QueryError;
+use bandana_mechanisms::queries::price::Measure;
+use bandana_mechanisms::queries::questions;
+use bandana_mechanisms::queries::rows::Rows;
+use bandana_mechanisms::queries::weights::SessionSecret;
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::wire::v1::curator_server::Curator;
 use bandana_shared::wire::v1::{
@@ -32,18 +37,13 @@ use super::pages::{Page, READ_AT_ONCE, read_newest};
 use super::{GOING_DOWN, internal, unfinished, unreadable};
 use crate::auth::Caller;
 use crate::clock::Clock;
+use crate::explain::explain;
 use crate::ingest::{ExperimentChangeError, Ingest};
 use crate::store::queries::{amount, check_part};
 use crate::store::{
     CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit, Outcome, SessionRecord,
     StoreError, StoreReader, StoreRefusal,
 };
-use bandana_mechanisms::noise::secure_generator;
-use bandana_mechanisms::queries::QueryError;
-use bandana_mechanisms::queries::price::Measure;
-use bandana_mechanisms::queries::questions;
-use bandana_mechanisms::queries::rows::Rows;
-use bandana_mechanisms::queries::weights::SessionSecret;
 use dataset_cache::{DatasetCache, DatasetCacheError};
 use kept::KeptQuestion;
 use permits::{QueryPermit, QueryPermits};

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
+use bandana_lab::outcome::Summary;
 use bandana_shared::epsilon::Epsilon;
 use serde::Serialize;
 
 use super::trial::Regrets;
 use super::{ContextStudy, ContextualArms};
-use bandana_lab::outcome::Summary;
 
 /// A study's result.
 #[derive(Clone, Debug, Serialize)]

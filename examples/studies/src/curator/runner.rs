@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use bandana_lab::on_threads;
+use bandana_lab::outcome::{Summary, paired_ratio};
 use bandana_zcdp::Protection;
 
 use super::algorithm::Algorithm;
 use super::outcome::{CuratorOutcome, Row};
 use super::trial::{self, Course};
-use bandana_lab::on_threads;
-use bandana_lab::outcome::{Summary, paired_ratio};
 
 /// Settings of a study.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bandana_lab::generator;
 use bandana_zcdp::adac_gope::AdacGope;
 use bandana_zcdp::adac_oful::{AdacOful, OfulSettings};
 use bandana_zcdp::adac_ucb::{AdacUcb, UcbSettings};
@@ -14,7 +15,6 @@ use rand_distr::{Binomial, Distribution as _, Gamma, StandardNormal};
 
 use super::algorithm::{Algorithm, Finite, Setting, gope};
 use super::rewards::Rewards;
-use bandana_lab::generator;
 
 /// Number of steps between two checks of the stop flag.
 const PATIENCE: u64 = 1 << 12;

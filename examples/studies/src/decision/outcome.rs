@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::trial::Run;
 use serde::Serialize;
+
+use super::trial::Run;
 
 /// A study's result.
 #[derive(Clone, Debug, Serialize)]

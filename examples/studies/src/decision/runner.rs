@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::outcome::{DecisionOutcome, Row};
-use super::trial::{self, Run, Setting};
 use bandana_lab::instance::{Instance, largest};
 use bandana_lab::{Contestant, on_threads};
+
+use super::outcome::{DecisionOutcome, Row};
+use super::trial::{self, Run, Setting};
 
 /// Settings of a study.
 #[derive(Clone, Debug)]

@@ -1,10 +1,10 @@
 //! Regret against time, as a picture.
 
+use bandana_lab::{Row, StudyOutcome};
 use plotters::prelude::*;
 
 use crate::picture::{Area, Legend, Palette, PictureFile, Sign, log_label, shortened};
 use crate::program::Outcome;
-use bandana_lab::{Row, StudyOutcome};
 
 const PANEL: (u32, u32) = (500, 400);
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use bandana_lab::outcome::Summary;
 use serde::Serialize;
 
 use super::{Pooling, SegmentedArms, SegmentsStudy};
-use bandana_lab::outcome::Summary;
 
 /// A study's result.
 #[derive(Clone, Debug, Serialize)]

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bandana_lab::instance::Instance;
+use bandana_lab::{Contestant, Privacy, Setting};
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curve, Level, Mechanism};
 use bandana_shared::epsilon::Epsilon;
@@ -10,8 +12,6 @@ use rand::seq::SliceRandom as _;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 
 use super::Assignment;
-use bandana_lab::instance::Instance;
-use bandana_lab::{Contestant, Privacy, Setting};
 
 /// The settings of a trial.
 pub(super) struct Course<'i> {

@@ -31,8 +31,9 @@ use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_tests::fake_server::Recorder;
-use network::{Answers, Network};
 use tokio::time::Instant;
+
+use network::{Answers, Network};
 
 /// Maximum time for an app to have what it waits for.
 const PATIENCE: Duration = Duration::from_mins(20);
