@@ -18,11 +18,12 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Endpoint, Uri};
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 use super::connection::{block_on, experiment_id};
 use super::{say, say_json};
 use crate::auth::APP_KEY_HEADER;
+use crate::central::shuffled;
 use crate::clock::{Clock as _, SystemClock};
 use crate::explain::explain;
 use crate::operator_client::{ConnectError, PATIENCE, TlsSource, Wait};
@@ -96,6 +97,10 @@ pub(super) struct Doctor {
     /// The app accepts reports that a relay shuffles.
     #[arg(long)]
     shuffled: bool,
+    /// The largest central epsilon that the app accepts of a batch, at a delta of 10^-6, if a tenth of the
+    /// batch works with the aggregator.
+    #[arg(long, value_name = "NUMBER", requires = "shuffled")]
+    central_epsilon: Option<f64>,
     /// A segmentation that the app agrees to, with its value: NAME=VALUE, such as platform=ios.
     /// Repeat the flag for each.
     #[arg(long = "segment", value_name = "SEGMENT")]
@@ -161,7 +166,10 @@ pub(super) fn run(doctor: &Doctor) -> anyhow::Result<()> {
     match answer {
         Ok(answer) => doctor.examine(&answer, terms, &mut view),
         Err(status) => {
-            let says = format!("the server answers {:?}: {}", status.code(), status.message());
+            let mut says = format!("the server answers {:?}: {}", status.code(), status.message());
+            if status.code() == Code::Unimplemented {
+                says += ". If this is a relay, ask the server behind it: doctor looks at no relay";
+            }
             view.note("server", false, says);
         }
     }
@@ -379,11 +387,31 @@ impl Doctor {
 
     fn examine_shuffling(&self, specification: &Specification, view: &mut DoctorView) {
         match (specification.batch(), self.shuffled) {
-            (Some(batch), shuffled) => view.note(
+            (Some(batch), false) => view.note(
                 "shuffling",
-                shuffled,
-                format!("a relay shuffles {} reports; the app must accept that", batch.get()),
+                false,
+                format!(
+                    "a relay shuffles {} reports; if the app accepts that, add --shuffled",
+                    batch.get()
+                ),
             ),
+            (Some(batch), true) => {
+                let central = shuffled(specification).map(|it| it.central_epsilon_with_colluders);
+                let most = self.central_epsilon;
+                let compared = match (central, most) {
+                    (None, _) => "no central epsilon can be proved".to_owned(),
+                    (Some(central), Some(most)) => {
+                        format!("central epsilon {central:.3}; the app accepts up to {most}")
+                    }
+                    (Some(central), None) => format!(
+                        "central epsilon {central:.3}; not compared with what the app accepts: give that by \
+                         --central-epsilon"
+                    ),
+                };
+                let good = central.is_some_and(|central| most.is_none_or(|most| central <= most));
+                let batch = batch.get();
+                view.note("shuffling", good, format!("batches of {batch} reports: {compared}"));
+            }
             (None, true) => {
                 view.note(
                     "shuffling",

@@ -31,7 +31,6 @@ use crate::clock::Clock;
 use crate::memory::{Budget, received};
 use crate::outgoing::Outgoing;
 use crate::peer::Peer;
-use crate::pushback::exhausted;
 
 /// Connections to the gateway, which share the requests: a server limits each.
 const CONNECTIONS: usize = 4;
@@ -103,9 +102,9 @@ impl Forwarder {
         }
     }
 
-    /// The service of the gateway's keys, for devices at these rates.
-    pub(super) fn keys(&self, addresses: &Addresses) -> Keys {
-        Keys { forwarder: self.clone(), addresses: addresses.clone() }
+    /// The service of the gateway's keys, for devices.
+    pub(super) fn keys(&self) -> Keys {
+        Keys { forwarder: self.clone() }
     }
 
     fn connection(&self) -> Outgoing {
@@ -224,7 +223,6 @@ type AskedKeys =
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     forwarder: Forwarder,
-    addresses: Addresses,
 }
 
 impl Keys {
@@ -291,10 +289,8 @@ impl Forwarder {
 impl Gateway for Keys {
     async fn get_gateway_keys(
         &self,
-        request: tonic::Request<GetGatewayKeysRequest>,
+        _: tonic::Request<GetGatewayKeysRequest>,
     ) -> Result<tonic::Response<GatewayKeys>, Status> {
-        let address = request.extensions().get::<Peer>().and_then(|peer| peer.address);
-        self.addresses.pass(address).map_err(|wait| exhausted("come again later", wait))?;
         self.get().await.map(tonic::Response::new)
     }
 }
@@ -313,11 +309,10 @@ mod tests {
         let url = format!("http://{}", gateway.local_addr().unwrap());
         let endpoint = Endpoint::from_shared(url).unwrap();
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at_day(Day::new(20_000)));
-        let addresses = Addresses::new(None, &clock);
         // The first second is one of ten years with a probability of 3e-9.
         let delay = RandomDelay(Duration::from_hours(10 * 365 * 24));
         let forwarder = Forwarder::new(&endpoint, delay, clock, Budget::new(0));
-        let keys = forwarder.keys(&addresses);
+        let keys = forwarder.keys();
         let told = tokio::time::timeout(Duration::from_secs(1), keys.get()).await;
         assert!(told.is_err(), "{told:?}");
         assert!(gateway.accept().now_or_never().is_none(), "the gateway was called at once");
@@ -329,10 +324,9 @@ mod tests {
         let url = format!("http://{}", gateway.local_addr().unwrap());
         let endpoint = Endpoint::from_shared(url).unwrap();
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at_day(Day::new(20_000)));
-        let addresses = Addresses::new(None, &clock);
         let at_once = RandomDelay(Duration::ZERO);
         let forwarder = Forwarder::new(&endpoint, at_once, clock, Budget::new(0));
-        let keys = forwarder.keys(&addresses);
+        let keys = forwarder.keys();
         let began = tokio::time::Instant::now();
         let waiting = std::iter::repeat_with(|| {
             let keys = keys.clone();

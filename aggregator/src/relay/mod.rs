@@ -14,9 +14,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body as PageBody;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::routing::post;
 use bandana_shared::gateway::PATH;
 use bandana_shared::wire::v1::gateway_server::GatewayServer;
+use http::Response;
 use thiserror::Error;
 use tonic::service::Routes;
 use tonic::transport::Endpoint;
@@ -27,6 +31,8 @@ use crate::api::{Connect, unknown_service};
 use crate::clock::Clock;
 use crate::http::{Http1Server, Http2Server, OneHost};
 use crate::memory::{HeldMetrics, HoldingLayer};
+use crate::peer::Peer;
+use crate::pushback::exhausted;
 use crate::rate::Rate;
 use crate::shutdown::shutdown_signal;
 use crate::tls::{Tls, TlsError, TlsFiles};
@@ -97,8 +103,8 @@ impl Relay {
         let (gateway, delay) = (&settings.gateway, RandomDelay(settings.delay_max));
         let forwarder = Forwarder::new(gateway, delay, Arc::clone(clock), calls.clone());
         let shuffle = settings.shuffle;
-        let keys = forwarder.keys(&addresses);
-        let open = |settings| Shuffle::open(settings, &addresses, keys, (delay, clock));
+        let keys = forwarder.keys();
+        let open = |settings| Shuffle::open(settings, keys, (delay, clock));
         let shuffle = shuffle.map(open).transpose()?;
         let open = |settings| Witness::open(settings, Arc::clone(clock)).map(Arc::new);
         let witness = settings.witness.map(open).transpose()?;
@@ -139,7 +145,7 @@ impl Relay {
         let Self { listener, connections, holding, addresses, forwarder, .. } = self;
         let Self { shuffle, witness, drain_deadline, .. } = self;
         let (notifier, ending) = shutdown_signal();
-        let keys = GatewayServer::new(forwarder.keys(&addresses));
+        let keys = GatewayServer::new(forwarder.keys());
         let rates = addresses.clone();
         let sealed = move |request| {
             let (rates, forwarder) = (rates.clone(), forwarder.clone());
@@ -149,7 +155,9 @@ impl Relay {
         if let Some(shuffle) = &shuffle {
             routes = routes.add_service(shuffle.service());
         }
-        let mut routes = routes.into_axum_router().route(PATH, post(sealed));
+        let in_rate = from_fn_with_state(addresses.clone(), in_rate);
+        let calls = routes.into_axum_router().route_layer(in_rate);
+        let mut routes = calls.route(PATH, post(sealed));
         if let Some(witness) = witness {
             routes = routes.merge(witness::route(witness, addresses.clone()));
         }
@@ -183,6 +191,20 @@ impl Relay {
             tracing::warn!(seconds, "requests were still under way; devices send theirs again");
         }
         Ok(())
+    }
+}
+
+/// Refuses a call of an address that has had its share. That is before the body is read: a call counts also
+/// when it never arrives.
+async fn in_rate(
+    State(addresses): State<Addresses>,
+    request: Request,
+    next: Next,
+) -> Response<PageBody> {
+    let address = request.extensions().get::<Peer>().and_then(|peer| peer.address);
+    match addresses.pass(address) {
+        Ok(()) => next.run(request).await,
+        Err(wait) => exhausted("come again later", wait).into_http(),
     }
 }
 

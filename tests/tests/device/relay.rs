@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use bandana_client::grpc::{AppKey, Transport, TransportError};
@@ -29,8 +30,10 @@ use bhttp::{Message, Mode};
 use ohttp::ClientRequest;
 use prost::Message as _;
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
+use tokio::task::JoinSet;
 use tonic::Code;
 use tonic::codegen::http;
 
@@ -140,6 +143,31 @@ async fn a_relay_that_is_over_its_rate_or_alone_keeps_reports() -> anyhow::Resul
     aggregator.kill().await?;
     assert_eq!(code(transport.fetch(&question("relayed")?).await)?, Code::Unavailable);
     relay.stop().await
+}
+
+#[tokio::test]
+async fn a_call_that_never_arrives_counts_in_the_rate_of_its_address() -> anyhow::Result<()> {
+    let slow = ["--requests-per-second-per-address", "1", "--burst-seconds", "1"];
+    let relayed = Relayed::start(&[], &[&AT_ONCE[..2], &slow].concat()).await?;
+    let relay = address(&relayed.relay.url)?;
+    let mut calls = JoinSet::new();
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(relay).await?;
+        let head = "POST /bandana.v1.Gateway/GetGatewayKeys HTTP/1.1\r\nhost: relay\r\n\
+                    content-type: application/proto\r\ncontent-length: 50\r\n\r\nabc";
+        stream.write_all(head.as_bytes()).await?;
+        calls.spawn(async move {
+            let mut begin = [0; 12];
+            stream.read_exact(&mut begin).await.map(|_| begin)
+        });
+    }
+    // The first answer is to one that is over the rate, and not to one that took too long.
+    let first = tokio::time::timeout(Duration::from_secs(30), calls.join_next())
+        .await?
+        .context("no call")??;
+    assert_eq!(String::from_utf8_lossy(&first?), "HTTP/1.1 429");
+    drop(calls);
+    relayed.stop().await
 }
 
 #[tokio::test]

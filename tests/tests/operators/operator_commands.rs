@@ -509,6 +509,24 @@ async fn the_doctor_tells_whether_devices_take_part_and_why_not() -> anyhow::Res
         let bad = findings.filter(|one| one["good"] == false).map(|one| &one["check"]);
         assert_eq!(bad.collect::<Vec<_>>(), [check], "{view}");
     }
+    // What a batch is worth is compared with what the app accepts.
+    let create = "experiment create pair --epsilon 1 --arm a --arm b --attribution-window-seconds 60 \
+                  --shuffle-batch 2";
+    printed(&url, &create.split_whitespace().collect::<Vec<_>>()).await?;
+    for (rest, good, says) in [
+        (&[][..], false, "add --shuffled"),
+        (&["--shuffled"], true, "not compared"),
+        (&["--shuffled", "--central-epsilon", "0.25"], false, "accepts up to 0.25"),
+        (&["--shuffled", "--central-epsilon", "1"], true, "accepts up to 1"),
+    ] {
+        let words = ["doctor", "pair", "--server", &server, "--json"];
+        let found = bandana(&url, &[&words[..], rest].concat()).await?;
+        let view: Value = serde_json::from_slice(&found.stdout)?;
+        let mut findings = view["findings"].as_array().context("findings")?.iter();
+        let shuffling = findings.find(|one| one["check"] == "shuffling").context("shuffling")?;
+        assert_eq!(shuffling["good"], good, "{shuffling}");
+        assert!(shuffling["says"].as_str().context("words")?.contains(says), "{shuffling}");
+    }
     // An experiment that nobody made, and a server that is not there.
     let absent = bandana(&url, &["doctor", "absent", "--server", &server]).await?;
     assert_eq!(absent.status.code(), Some(4));

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use bandana_shared::wire::v1::shuffler_server::ShufflerServer;
 use thiserror::Error;
 
-use super::addresses::Addresses;
 use super::delay::RandomDelay;
 use super::forward::Keys;
 use crate::clock::Clock;
@@ -67,7 +66,6 @@ impl Shuffle {
     /// Opens the store. Must be called within a runtime.
     pub(super) fn open(
         settings: ShuffleSettings,
-        addresses: &Addresses,
         keys: Keys,
         (delay, clock): (RandomDelay, &Arc<dyn Clock>),
     ) -> Result<Self, ShuffleError> {
@@ -80,7 +78,6 @@ impl Shuffle {
             error => ShuffleError::Store(error),
         })?;
         let service = ShufflerService {
-            addresses: addresses.clone(),
             opener,
             origins,
             experiments: Experiments::new(aggregator.clone(), delay, Arc::clone(clock)),

@@ -19,7 +19,6 @@ use crate::clock::Clock;
 use crate::gateway::{OpenError, Opener};
 use crate::peer::Peer;
 use crate::pushback::exhausted;
-use crate::relay::addresses::Addresses;
 use crate::store::Verdict;
 
 /// The delay asked of a device while there is no room.
@@ -34,7 +33,6 @@ const SHARE_WAIT: Duration = Duration::from_mins(10);
 /// The service that devices call.
 #[derive(Clone, Debug)]
 pub(crate) struct ShufflerService {
-    pub(super) addresses: Addresses,
     pub(super) opener: Opener,
     pub(super) origins: Origins,
     pub(super) experiments: Experiments,
@@ -98,7 +96,6 @@ impl Shuffler for ShufflerService {
         request: Request<SubmitShuffledRequest>,
     ) -> Result<Response<UploadResponse>, Status> {
         let address = request.extensions().get::<Peer>().and_then(|peer| peer.address);
-        self.addresses.pass(address).map_err(|wait| exhausted("come again later", wait))?;
         let sealed = request.into_inner().envelope;
         if sealed.len() != Envelope::SEALED_BYTES {
             return Err(not_for_this_relay());
