@@ -206,11 +206,19 @@ impl FormHasher {
     }
 }
 
-/// Whose row it is, given the value that says so: the same however it is written.
+/// Whose row it is, given the value that says so: a text, or a whole number of any length, which formats
+/// write with or without a fraction of zeros.
 pub fn person(value: &[u8]) -> u128 {
-    let mut canonical = Vec::new();
-    append_value(Form::Second, value, &mut canonical);
-    first_half(&canonical)
+    let text = decoded(value);
+    let text = text.trim();
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = whole.strip_prefix(['-', '+']).unwrap_or(whole);
+    let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_whole || fraction.bytes().any(|byte| byte != b'0') {
+        return first_half(text.as_bytes());
+    }
+    let sign = if whole.starts_with('-') { "-" } else { "" };
+    first_half(format!("{sign}{}", digits.trim_start_matches('0')).as_bytes())
 }
 
 /// The SHA-256 digest, truncated to 128 bits.
@@ -356,6 +364,37 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn people_are_told_apart_exactly_and_whole_numbers_however_they_are_written() {
+        let of = |text: &str| person(text.as_bytes());
+        for same in ["7", " 7", "7.0", "+7", "007", "7."] {
+            assert_eq!(of(same), of("7"), "{same}");
+        }
+        // Others would be one as floating point of 64 bits, as instants, or as true and false.
+        let apart = [
+            "7",
+            "-7",
+            "7.5",
+            "7e0",
+            "12e999",
+            "99e999",
+            "yes",
+            "true",
+            "1",
+            "a7",
+            "A7",
+            "9007199254740992",
+            "9007199254740993",
+            "20000000000000000000001",
+            "2020-01-02",
+            "2020-01-02T00:00:00Z",
+            "é",
+        ];
+        let people: std::collections::BTreeSet<u128> = apart.map(of).into();
+        assert_eq!(people.len(), apart.len());
+        assert_eq!(person(b"\xe9"), of("é"));
+    }
 
     fn digest(headings: &[&str], rows: &[Vec<String>]) -> [u8; 32] {
         let mut numbering = Numbering::new(headings.len());

@@ -57,14 +57,14 @@ fn csv(rows: impl Iterator<Item = (String, usize, &'static str, f64)>) -> anyhow
 }
 
 /// A server with a directory of data sets.
-struct Server {
-    process: AggregatorProcess,
-    curator: CuratorClient<Channel>,
+pub(super) struct Server {
+    pub(super) process: AggregatorProcess,
+    pub(super) curator: CuratorClient<Channel>,
     folder: TempDir,
 }
 
 impl Server {
-    async fn start() -> anyhow::Result<Self> {
+    pub(super) async fn start() -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("sets"))?;
         std::fs::write(folder.path().join("sets/people.csv"), csv(people())?)?;
@@ -87,7 +87,7 @@ impl Server {
         Self::open(self.folder, None).await
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join("sets").join(name)
     }
 
@@ -106,7 +106,7 @@ impl Server {
         Ok(self.curator.register_data_set(request).await?.into_inner())
     }
 
-    async fn refused(
+    pub(super) async fn refused(
         &mut self,
         name: &str,
         file: &str,
@@ -531,81 +531,5 @@ async fn only_files_of_the_directory_itself_are_read() -> anyhow::Result<()> {
     let mut server = Server::open(server.folder, Some("/dev".as_ref())).await?;
     let status = server.refused("device", "null", &COLUMNS).await?;
     ensure!(status.message().contains("is no regular file"), "{status}");
-    server.process.stop().await
-}
-
-#[tokio::test]
-async fn all_rows_of_a_person_cost_one_price_and_the_content_stays_the_same() -> anyhow::Result<()>
-{
-    let mut server = Server::start().await?;
-    // Ten people with three rows each, however their numbers are written, and five with one.
-    let mut visits = "patient,age,city\n".to_owned();
-    for visit in 0..3 {
-        for person in 0..10 {
-            let written = [format!("{person}"), format!(" {person}.0 "), format!("{person}e0")];
-            writeln!(visits, "{},{},Ulm", written[visit], 30 + person)?;
-        }
-    }
-    (0..5).try_for_each(|one| writeln!(visits, "p{one},20,Bonn"))?;
-    std::fs::write(server.file("visits.csv"), &visits)?;
-    std::fs::write(server.file("gaps.csv"), visits.replace("p4,", ","))?;
-    let columns = ["age:18..99", "city:Bonn|Ulm", "patient@2"];
-    let refused = server.refused("gaps", "gaps.csv", &columns).await?;
-    assert!(refused.message().contains("column \"patient\" has something"), "{refused}");
-
-    let request = RegisterDataSetRequest {
-        name: "visits".to_owned(),
-        file: "visits.csv".to_owned(),
-        columns: columns.map(str::to_owned).to_vec(),
-        budget: Some(register_data_set_request::Budget::Rho(500.0)),
-    };
-    let registered = server.curator.register_data_set(request).await?.into_inner();
-    assert_eq!((registered.rows, registered.rows_of_each_person), (2 * 15, 2));
-    assert_eq!(registered.columns, columns);
-    let refused = server.refused("again", "visits.csv", &["age:18..99"]).await?;
-    assert_eq!(refused.code(), Code::AlreadyExists);
-
-    // A quarter of the rho is for each row: noise that is 0 but for a probability of 2e-9.
-    let ask = |question| AskRequest {
-        data_set: "visits".to_owned(),
-        price: Some(ask_request::Price::Rho(40.0)),
-        question: Some(question),
-        ..AskRequest::default()
-    };
-    let counts = v1::Counts { predicates: vec!["*".to_owned(), "city=Ulm".to_owned()] };
-    let asked = ask(ask_request::Question::Counts(counts));
-    let answer = server.curator.ask(asked).await?.into_inner();
-    assert_eq!(answer.price_nanos, 40_000_000_000);
-    let Some(v1::ask_response::Answer::Numbers(numbers)) = answer.answer else {
-        anyhow::bail!("no numbers");
-    };
-    let values: Vec<i64> = numbers.numbers.iter().map(|number| number.value).collect();
-    assert_eq!(values, [2 * 10 + 5, 2 * 10], "two of three rows are kept");
-    let made = v1::SyntheticTable { columns: Vec::new(), ways: 2, rows: 10 };
-    let refused = server.curator.ask(ask(ask_request::Question::SyntheticTable(made))).await;
-    let refused = refused.err().context("people were made up")?;
-    assert!(refused.message().contains("are not made up"), "{refused}");
-
-    let request = v1::OpenSessionRequest {
-        session: "habits".to_owned(),
-        data_set: "visits".to_owned(),
-        price: Some(v1::open_session_request::Price::Rho(400.0)),
-        plan: Some(v1::open_session_request::Plan::Promise(v1::SessionPromise {
-            queries: 3,
-            beta: 0.0,
-        })),
-        columns: vec!["city".to_owned()],
-    };
-    let opened = server.curator.open_session(request).await?.into_inner();
-    assert_eq!((opened.price_nanos, opened.cells), (400_000_000_000, 4));
-    for (predicate, expected) in [("*", 25.0), ("city=Ulm", 20.0), ("city=Bonn", 5.0)] {
-        let request = v1::AskSessionRequest {
-            session: "habits".to_owned(),
-            predicate: predicate.to_owned(),
-            ..v1::AskSessionRequest::default()
-        };
-        let answer = server.curator.ask_session(request).await?.into_inner().answer;
-        ensure!((answer - expected).abs() < 2.0, "{predicate}: {answer}");
-    }
     server.process.stop().await
 }

@@ -13,6 +13,7 @@ mod large_answers;
 mod lifecycle;
 mod lists;
 mod operator_commands;
+mod people;
 mod queries;
 mod records;
 mod roles;
