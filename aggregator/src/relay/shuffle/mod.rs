@@ -34,6 +34,9 @@ use origins::Origins;
 use service::ShufflerService;
 pub use store::ShuffleLimits;
 
+#[cfg(test)]
+mod tests;
+
 /// Most bytes of a message from a device.
 const REQUEST_BYTES_MAX: usize = 1024;
 
