@@ -26,6 +26,7 @@ mod mean;
 mod parquet_file;
 mod plan;
 mod query;
+mod query_plan;
 mod query_view;
 mod question_id;
 mod record;

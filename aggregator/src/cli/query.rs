@@ -1,9 +1,5 @@
 //! `bandana query`.
 
-use bandana_mechanisms::queries::QueryError;
-use bandana_mechanisms::queries::counting;
-use bandana_mechanisms::queries::exponential::ExponentialMechanism;
-use bandana_mechanisms::queries::price::{ConcentratedLoss, Measure, Price, PureLoss};
 use bandana_shared::wire::v1::{
     self, AskRequest, AskResponse, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
     ListDebitsRequest, OpenSessionRequest, WithdrawDataSetRequest, ask_request, choice,
@@ -14,9 +10,8 @@ use tonic::{Response, Status};
 
 use super::connection::{Connection, block_on};
 use super::mean::Mean;
-use super::query_view::{
-    AnswerView, DebitsView, PlanChoiceView, PlanView, SessionAnswerView, SessionView,
-};
+use super::query_plan::{Plan, PlanChoice};
+use super::query_view::{AnswerView, DebitsView, SessionAnswerView, SessionView};
 use super::question_id::Repeatable;
 use super::register::Register;
 use super::synthetic_table::SyntheticTable;
@@ -109,14 +104,14 @@ pub(super) struct Cost {
     /// Price in epsilon, for Laplace noise and for choices. With --delta, you pay the largest rho
     /// that keeps both.
     #[arg(long, value_name = "NUMBER", conflicts_with = "rho", required_unless_present = "rho")]
-    epsilon: Option<f64>,
+    pub(super) epsilon: Option<f64>,
     /// The delta of an approximate price.
     #[arg(long, value_name = "NUMBER", requires = "epsilon")]
-    delta: Option<f64>,
+    pub(super) delta: Option<f64>,
     /// Price in rho, from a budget of rho: for Gaussian noise, or for the choice with the largest
     /// epsilon that costs no more.
     #[arg(long, value_name = "NUMBER")]
-    rho: Option<f64>,
+    pub(super) rho: Option<f64>,
     /// Probability that an answer is less accurate than it states.
     #[arg(long, value_name = "NUMBER", default_value_t = 0.05)]
     pub(super) beta: f64,
@@ -324,40 +319,6 @@ pub(super) struct Ask {
     server: Server,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct Plan {
-    /// Number of counts: tell how accurate they are.
-    #[arg(long, value_name = "NUMBER")]
-    queries: Option<u64>,
-    /// Number of rows: tell how many counts can be off by no more.
-    #[arg(long, value_name = "ROWS")]
-    alpha_rows: Option<f64>,
-    #[command(flatten)]
-    cost: Cost,
-    /// Print a JSON object for programs.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct PlanChoice {
-    /// Number of values to choose from.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
-    candidates: u64,
-    /// Price in epsilon: tell how far a choice at this price falls short.
-    #[arg(long, value_name = "NUMBER")]
-    epsilon: Option<f64>,
-    /// Number of rows: tell at what price a choice falls short by no more, on average.
-    #[arg(long, value_name = "ROWS")]
-    mean_rows: Option<f64>,
-    /// Probability that a choice is worse than the bound beside the mean says.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0.05)]
-    beta: f64,
-    /// Print a JSON object for programs.
-    #[arg(long)]
-    json: bool,
-}
-
 pub(super) fn run(query: Query) -> anyhow::Result<()> {
     match query {
         Query::Register(register) => register.tell(),
@@ -415,8 +376,8 @@ pub(super) fn run(query: Query) -> anyhow::Result<()> {
             let answer = ask.answer()?;
             ask.server.show(&SessionAnswerView::from(answer), |view, _| view.describe())
         }
-        Query::Plan(wanted) => plan(&wanted),
-        Query::PlanChoice(wanted) => plan_choice(&wanted),
+        Query::Plan(wanted) => wanted.tell(),
+        Query::PlanChoice(wanted) => wanted.tell(),
     }
 }
 
@@ -547,57 +508,4 @@ fn open(open: Open) -> anyhow::Result<()> {
     let request = OpenSessionRequest { session, data_set, columns, price, plan };
     let answer = server.call(async |mut curator| curator.open_session(request).await)?;
     server.show(&SessionView::from(answer), |view, _| view.describe())
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "for errors that are mapped")]
-fn incomplete(error: QueryError) -> Failure {
-    Failure::Incomplete(error.to_string())
-}
-
-fn plan_choice(wanted: &PlanChoice) -> anyhow::Result<()> {
-    let PlanChoice { candidates, epsilon, mean_rows, beta, json } = *wanted;
-    let share = 1.0 / candidates as f64;
-    let mechanism = match (epsilon, mean_rows) {
-        (Some(epsilon), _) => {
-            PureLoss::new(epsilon).and_then(|loss| ExponentialMechanism::new(1, loss))
-        }
-        (None, most) => ExponentialMechanism::for_mean_shortfall(1, share, 0, most.unwrap_or(0.0)),
-    };
-    let mechanism = mechanism.map_err(incomplete)?;
-    let price = Price::Pure(mechanism.loss());
-    let rho = price.nanos(Measure::Concentrated, ExponentialMechanism::LOSS).map_err(incomplete)?;
-    let view = PlanChoiceView {
-        candidates,
-        epsilon_nanos: mechanism.loss().nanos(),
-        rho_nanos: rho,
-        mean_rows: mechanism.mean_shortfall(share, 0).map_err(incomplete)?,
-        shortfall_rows: mechanism.shortfall(candidates, beta).map_err(incomplete)?,
-        beta,
-    };
-    if json { say_json(&view) } else { say(&view.describe()) }
-}
-
-fn plan(wanted: &Plan) -> anyhow::Result<()> {
-    let Cost { epsilon, delta, rho, beta } = wanted.cost;
-    let price = match (epsilon, delta) {
-        (Some(epsilon), Some(delta)) => {
-            ConcentratedLoss::within_numbers(epsilon, delta).map(Price::Concentrated)
-        }
-        (Some(epsilon), None) => PureLoss::new(epsilon).map(Price::Pure),
-        (None, _) => ConcentratedLoss::new(rho.unwrap_or(0.0)).map(Price::Concentrated),
-    };
-    let price = price.map_err(incomplete)?;
-    let queries = match (wanted.queries, wanted.alpha_rows) {
-        (Some(queries), _) => queries,
-        (None, alpha) => {
-            counting::queries_within(alpha.unwrap_or(0.0), price, beta).map_err(incomplete)?
-        }
-    };
-    let accuracy = if queries == 0 && wanted.queries.is_none() {
-        None
-    } else {
-        Some(counting::accuracy(queries, price, beta).map_err(incomplete)? as f64)
-    };
-    let view = PlanView { queries, accuracy_rows: accuracy, beta };
-    if wanted.json { say_json(&view) } else { say(&view.describe()) }
 }
