@@ -13,8 +13,7 @@ mod writer;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bandana_learners::LearnerConfig;
-use bandana_learners::LearnerError;
+use bandana_learners::{LearnerConfig, LearnerError};
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
@@ -25,9 +24,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::registry::{Experiment, Revision};
 use crate::store::{
     CuratorChange, EpochToAdd, ExperimentState, OpenFiles, RecordError, StoreError, StoreRefusal,
-    Transition, TrustedChange, WrittenRecord,
+    Transition, TrustedChange, ValidUpload, Verdict, WrittenRecord,
 };
-use crate::store::{ValidUpload, Verdict};
 
 pub use harm::HarmWatch;
 pub use metrics::IngestMetrics;

@@ -283,24 +283,28 @@ fn count(epsilon: f64) -> AskRequest {
     }
 }
 
-fn registration() -> RegisterDataSetRequest {
-    RegisterDataSetRequest {
+/// A server with a data set of a budget of 10, a second analyst, and one who is an analyst and a custodian.
+async fn with_people(
+    more: &[&str],
+) -> anyhow::Result<(Guarded, CuratorClient<Channel>, [String; 2])> {
+    let mut guarded = Guarded::start_with(more).await?;
+    let ben = new_token(guarded.folder.path(), "ben", "analyst").await?;
+    let both = new_token(guarded.folder.path(), "both", "custodian,analyst").await?;
+    guarded.server.reload().await?;
+    let mut curator = CuratorClient::connect(format!("http://{}", guarded.server.operator)).await?;
+    let registration = RegisterDataSetRequest {
         name: "people".to_owned(),
         file: "people.csv".to_owned(),
         columns: vec!["age:0..99".to_owned()],
         budget: Some(register_data_set_request::Budget::Epsilon(10.0)),
-    }
+    };
+    curator.register_data_set(with(registration, &both)?).await?;
+    Ok((guarded, curator, [ben, both]))
 }
 
 #[tokio::test]
 async fn an_analyst_spends_a_part_of_a_budget_and_a_custodian_all() -> anyhow::Result<()> {
-    let guarded = Guarded::start_with(&["--analyst-percent", "15"]).await?;
-    let ben = new_token(guarded.folder.path(), "ben", "analyst").await?;
-    let both = new_token(guarded.folder.path(), "both", "custodian,analyst").await?;
-    let mut server = guarded.server;
-    server.reload().await?;
-    let mut curator = CuratorClient::connect(format!("http://{}", server.operator)).await?;
-    curator.register_data_set(with(registration(), &both)?).await?;
+    let (guarded, mut curator, [ben, both]) = with_people(&["--analyst-percent", "15"]).await?;
     let analyst = &guarded.tokens[2];
     curator.ask(with(count(1.25), analyst)?).await?;
     let refused = curator.ask(with(count(0.5), analyst)?).await.unwrap_err();
@@ -318,13 +322,7 @@ async fn an_analyst_spends_a_part_of_a_budget_and_a_custodian_all() -> anyhow::R
 
 #[tokio::test]
 async fn an_analyst_sees_its_own_debits_and_a_custodian_all() -> anyhow::Result<()> {
-    let guarded = Guarded::start().await?;
-    let ben = new_token(guarded.folder.path(), "ben", "analyst").await?;
-    let both = new_token(guarded.folder.path(), "both", "custodian,analyst").await?;
-    let mut server = guarded.server;
-    server.reload().await?;
-    let mut curator = CuratorClient::connect(format!("http://{}", server.operator)).await?;
-    curator.register_data_set(with(registration(), &both)?).await?;
+    let (guarded, mut curator, [ben, both]) = with_people(&[]).await?;
     let analyst = &guarded.tokens[2];
     for (token, epsilon) in [(analyst, 0.25), (&ben, 0.5), (analyst, 1.0), (&both, 2.0)] {
         curator.ask(with(count(epsilon), token)?).await?;

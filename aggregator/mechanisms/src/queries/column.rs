@@ -60,7 +60,7 @@ enum Domain {
         /// Whether the last one stands for every other name.
         has_other: bool,
     },
-    /// Whether a place for a row of somebody has one, 0 or 1. So many places everybody has.
+    /// Whether there is a row at a place for one, 0 or 1. Everybody has so many places.
     People {
         rows_of_each: u32,
     },

@@ -223,7 +223,8 @@ impl CuratorService {
                 let price = asked.question.charge(asked.price, record.measure).map_err(refuse)?;
                 inner.check_in_use(&record)?;
                 check_least(record.measure, price)?;
-                let caller_most = inner.check_budget(&record, price, (&named, part))?;
+                check_budget(&record, price)?;
+                let caller_most = inner.check_part(&record, price, (&named, part))?;
                 let rows = inner.rows(&record)?;
                 let mut rng = generator()?;
                 let answer =
@@ -265,27 +266,21 @@ impl Inner {
         found.into_iter().next().ok_or_else(none)
     }
 
-    /// An early check that a price is affordable; the debit decides. Returns the most that the caller may have
-    /// spent afterwards, if it may spend a part of a budget only, in percent.
-    fn check_budget(
+    /// An early check that the caller may pay so much; the debit decides. Returns the most that the caller may
+    /// have spent afterwards, if it may spend a part of a budget only, in percent.
+    fn check_part(
         &self,
         record: &DataSetRecord,
         price: u64,
         (caller, part): (&str, Option<u32>),
     ) -> Result<Option<u64>, Status> {
-        let (budget, left) = (record.budget, record.budget.saturating_sub(record.spent));
-        let data_set = record.name.clone();
-        let refused = |refusal: CuratorRefusal| Status::failed_precondition(refusal.to_string());
-        if price > left {
-            return Err(refused(CuratorRefusal::Exhausted { data_set, price, left, budget }));
-        }
+        let Some(percent) = part else { return Ok(None) };
         // Budgets are below 2^40.
-        let most = part.map(|percent| budget.saturating_mul(u64::from(percent)) / 100);
-        if let Some(most) = most {
-            let spent = self.reader.spent_by((&record.name, caller)).map_err(unreadable)?;
-            check_part(&record.name, price, (spent, most)).map_err(refused)?;
-        }
-        Ok(most)
+        let most = record.budget.saturating_mul(u64::from(percent)) / 100;
+        let spent = self.reader.spent_by((&record.name, caller)).map_err(unreadable)?;
+        check_part(&record.name, price, (spent, most))
+            .map_err(|refusal| Status::failed_precondition(refusal.to_string()))?;
+        Ok(Some(most))
     }
 
     /// The data set's rows.
@@ -322,6 +317,17 @@ fn check_least(measure: Measure, price: u64) -> Result<(), Status> {
         amount(least),
         amount(price)
     )))
+}
+
+/// An early check that a price is affordable; the debit decides.
+fn check_budget(record: &DataSetRecord, price: u64) -> Result<(), Status> {
+    let (budget, left) = (record.budget, record.budget.saturating_sub(record.spent));
+    if price <= left {
+        return Ok(());
+    }
+    let data_set = record.name.clone();
+    let refusal = CuratorRefusal::Exhausted { data_set, price, left, budget };
+    Err(Status::failed_precondition(refusal.to_string()))
 }
 
 fn generator() -> Result<impl rand::Rng, Status> {
@@ -499,7 +505,6 @@ impl Curator for CuratorService {
         let request = request.into_inner();
         let (session, data_set) = (name(request.session.clone())?, name(request.data_set.clone())?);
         let (opened, at, named) = (session.clone(), self.now(), caller.to_string());
-        let part = self.part_of(&caller);
         let place = self.0.questions.take(&caller).await?;
         let (debit, record, answer) = self
             .work(place, move |inner| {
@@ -509,7 +514,7 @@ impl Curator for CuratorService {
                 inner.rows(&of)?;
                 let price = plan.price(of.measure).map_err(refuse)?;
                 check_least(of.measure, price)?;
-                let caller_most = inner.check_budget(&of, price, (&named, part))?;
+                check_budget(&of, price)?;
                 let secret = SessionSecret::draw(&plan.plan, &mut generator()?).map_err(refuse)?;
                 let purpose = shortened(&format!("session {opened}, {}", plan.words()));
                 let debit = Debit {
@@ -518,7 +523,8 @@ impl Curator for CuratorService {
                     caller: named,
                     purpose,
                     price,
-                    caller_most,
+                    // Custodians open sessions.
+                    caller_most: None,
                 };
                 let (stored, threshold_noise) = StoredPlan::of(plan.plan, secret);
                 let record = SessionRecord {

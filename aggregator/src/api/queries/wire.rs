@@ -398,6 +398,38 @@ mod tests {
     use prost::Message as _;
 
     #[test]
+    fn all_rows_of_a_person_share_the_price_of_a_session() {
+        let planned = |columns: &str, rho| {
+            let record = DataSetRecord {
+                name: crate::store::CuratorName::new("visits").unwrap(),
+                file: "visits.csv".to_owned(),
+                fingerprint: crate::datasets::fingerprint::Fingerprint::from_bytes([0; 32]),
+                content: None,
+                rows: 3000,
+                columns: columns.to_owned(),
+                measure: Measure::Concentrated,
+                budget: 1_000_000_000,
+                spent: 0,
+                at: UnixSeconds::new(0),
+            };
+            let request = OpenSessionRequest {
+                price: Some(open_session_request::Price::Rho(rho)),
+                plan: Some(open_session_request::Plan::Choice(v1::SessionChoice {
+                    updates: 20,
+                    threshold: 300,
+                })),
+                ..Default::default()
+            };
+            let planned = plan(&request, &record).unwrap();
+            (planned.plan, planned.price(record.measure).unwrap(), planned.columns)
+        };
+        let (of_people, price, columns) = planned("age:0..9\nwho@3", 0.9);
+        let (plain, ..) = planned("age:0..9", 0.1);
+        assert_eq!(of_people, plain);
+        assert_eq!((price, columns.as_str()), (900_000_000, "age"));
+    }
+
+    #[test]
     fn sessions_of_earlier_clients_have_the_price_that_they_had() {
         // Field 4, a double, as it was before there was another price.
         let bytes = [&[0x21][..], &0.5_f64.to_le_bytes()].concat();
