@@ -2,8 +2,8 @@
 //! that records everything. The records of users who all had one reward, and of users who all had
 //! another, may differ in the private bit only, and there by at most epsilon.
 //!
-//! Each statistical check fails by chance with a probability of 1e-6 at most; there are
-//! about 40 of them.
+//! Each statistical check fails by chance with a probability of 2e-9 at most; there are
+//! about 700 of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,11 +26,11 @@ use prost::Message as _;
 const EPSILON: f64 = 1.0;
 
 /// Number of users of each reward, and of those who share a client.
-const USERS: u64 = 3000;
-const USERS_PER_CLIENT: u64 = 1000;
+const USERS: u64 = 4500;
+const USERS_PER_CLIENT: u64 = 1500;
 
-/// Quantile of the normal distribution that is exceeded with a probability of 5e-7.
-const QUANTILE: f64 = 4.892;
+/// Quantile of the normal distribution that is exceeded with a probability of 1e-9.
+const QUANTILE: f64 = 5.998;
 
 const WINDOW_SECONDS: u32 = 60;
 const DELAY_SECONDS: u32 = 100;
@@ -41,7 +41,7 @@ const STEP_SECONDS: usize = 10;
 /// An observer's records of the users of one reward.
 #[derive(Debug, Default)]
 struct Records {
-    /// Number of uploads in each step of the clock.
+    /// Number of uploads in each step of the clock, by its end.
     times: BTreeMap<u64, u64>,
     /// Lengths of the messages.
     lengths: BTreeMap<usize, u64>,
@@ -124,8 +124,10 @@ async fn record(
                 client.reward(assignment.id(), Reward::new(reward)?, start)?;
             }
         }
-        for second in (0..300).step_by(STEP_SECONDS) {
-            let now = start.after(Duration::from_secs(second));
+        for second in (STEP_SECONDS as u64..300).step_by(STEP_SECONDS) {
+            // Reports of one client in one slot of time leave together. A step has whole slots: what
+            // leaves as a slot begins is of the step that begins with it.
+            let now = start.after(Duration::from_secs(second) - Duration::from_millis(1));
             let before = recorder.uploads().len();
             carry_out(&mut client, &mut transport, now).await?;
             let came = (recorder.uploads().len() - before) as u64;
@@ -218,7 +220,7 @@ async fn rewards_differ_in_the_private_bit_and_in_nothing_else() -> anyhow::Resu
         for records in [&low, &high] {
             assert_eq!(records.lengths.values().sum::<u64>(), USERS, "one report for each");
             assert_eq!((records.lengths.len(), records.rest.len()), (1, 1), "{records:?}");
-            let early = records.times.iter().filter(|(time, _)| **time < 60);
+            let early = records.times.iter().filter(|(time, _)| **time <= u64::from(WINDOW_SECONDS));
             assert_eq!(early.map(|(_, count)| count).sum::<u64>(), 0, "{:?}", records.times);
         }
         assert_eq!(compare(&low, &high), [""; 0], "{mechanism:?}");
