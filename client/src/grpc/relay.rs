@@ -79,8 +79,8 @@ impl Gateway {
         if let Some(held) = self.held().filter(|held| now < held.until) {
             return Ok(held.keys);
         }
-        let answer = GatewayClient::new(relay).get_gateway_keys(GetGatewayKeysRequest {}).await?;
-        let message = answer.into_inner();
+        let asked = GatewayClient::new(relay).get_gateway_keys(GetGatewayKeysRequest {}).await;
+        let message = asked.map_err(keyless)?.into_inner();
         let refused = |what: String| Status::failed_precondition(what);
         let keys = GatewayKeys::new(&message.key_configurations);
         let keys = keys.map_err(|error| refused(error.to_string()))?;
@@ -246,6 +246,16 @@ fn answered<A: Message + Default>(answer: &[u8]) -> Result<A, Status> {
         return Err(with_wait(refused, &headers));
     }
     A::decode(answer.content()).map_err(|_| Status::internal("the answer can't be decoded"))
+}
+
+/// The status of a call for which there are no keys, whatever code the relay gives as a reason: the
+/// aggregator has not heard of the call.
+fn keyless(status: Status) -> Status {
+    let words = format!("the relay gives no keys of the gateway: {}", status.message());
+    let mut keyless = Status::unavailable(words);
+    *keyless.metadata_mut() = status.metadata().clone();
+    keyless.set_source(Arc::new(status));
+    keyless
 }
 
 /// The status of a call about which the aggregator has said nothing.

@@ -18,7 +18,7 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status};
 
-use super::relay::{address, program, question};
+use super::relay::{address, program, question, refused};
 
 /// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -86,8 +86,8 @@ async fn a_relay_whose_connections_went_silent_makes_new_ones() -> anyhow::Resul
     aggregator.stop().await
 }
 
-/// A gateway with this many bytes of keys.
-struct Keys(usize);
+/// A gateway with this many bytes of keys, or one that refuses to give any.
+struct Keys(Result<usize, Code>);
 
 #[tonic::async_trait]
 impl Gateway for Keys {
@@ -95,7 +95,8 @@ impl Gateway for Keys {
         &self,
         _: Request<GetGatewayKeysRequest>,
     ) -> Result<Response<GatewayKeys>, Status> {
-        let key_configurations = vec![7; self.0].into();
+        let bytes = self.0.map_err(|code| Status::new(code, "no keys"))?;
+        let key_configurations = vec![7; bytes].into();
         Ok(Response::new(GatewayKeys { key_configurations, ..Default::default() }))
     }
 }
@@ -105,7 +106,7 @@ async fn a_relay_hands_on_no_more_than_keys_and_no_oftener_than_it_may() -> anyh
     for (bytes, expected) in [(1000, None), (3_900_000, Some(Code::Unavailable))] {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let gateway = format!("http://{}", listener.local_addr()?);
-        let server = Server::builder().add_service(GatewayServer::new(Keys(bytes)));
+        let server = Server::builder().add_service(GatewayServer::new(Keys(Ok(bytes))));
         let serving = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
         let once = ["--delay-seconds", "0", "--requests-per-second-per-address", "1"];
         let once = [&once[..], &["--burst-seconds", "1"]].concat();
@@ -119,6 +120,23 @@ async fn a_relay_hands_on_no_more_than_keys_and_no_oftener_than_it_may() -> anyh
         ensure!(told[0] == expected, "{bytes} bytes: {told:?}");
         ensure!(told.contains(&Some(Code::ResourceExhausted)), "{bytes} bytes: {told:?}");
         relay.stop().await?;
+        serving.abort();
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refusal_of_keys_says_nothing_about_the_call() -> anyhow::Result<()> {
+    for code in [Code::NotFound, Code::InvalidArgument, Code::PermissionDenied, Code::Unimplemented]
+    {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let relay = format!("http://{}", listener.local_addr()?);
+        let server = Server::builder().add_service(GatewayServer::new(Keys(Err(code))));
+        let serving = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        let mut transport = Transport::to(&relay)?.through_relay_unsigned();
+        let told = refused(transport.fetch(&question("relayed")?).await)?;
+        // With these codes an aggregator says that there is no such experiment, or none for this app.
+        ensure!(told == Code::Unavailable, "{code:?} was told as {told:?}");
         serving.abort();
     }
     Ok(())

@@ -220,7 +220,8 @@ async fn rewards_differ_in_the_private_bit_and_in_nothing_else() -> anyhow::Resu
         for records in [&low, &high] {
             assert_eq!(records.lengths.values().sum::<u64>(), USERS, "one report for each");
             assert_eq!((records.lengths.len(), records.rest.len()), (1, 1), "{records:?}");
-            let early = records.times.iter().filter(|(time, _)| **time <= u64::from(WINDOW_SECONDS));
+            let early =
+                records.times.iter().filter(|(time, _)| **time <= u64::from(WINDOW_SECONDS));
             assert_eq!(early.map(|(_, count)| count).sum::<u64>(), 0, "{:?}", records.times);
         }
         assert_eq!(compare(&low, &high), [""; 0], "{mechanism:?}");
