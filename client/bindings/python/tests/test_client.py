@@ -171,6 +171,32 @@ def test_a_signal_in_the_middle_of_a_call_holds_nothing_up():
             signal.signal(signal.SIGALRM, before)
 
 
+def test_an_asyncio_app_goes_on_while_it_waits_for_an_arm():
+    async def app():
+        turns = 0
+
+        async def others():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(others())
+        async with start() as client:
+            experiment = client.experiment("button-colour")
+            with pytest.raises(bandana.NotReady, match="button-colour"):
+                await experiment.ready(0.1)
+            waited = turns
+            assert experiment.choose().label is None
+        other.cancel()
+        assert waited > 10
+        assert turns > waited, "the end held the other task up"
+        with pytest.raises(bandana.SetupError, match="closed"):
+            client.experiment("button-colour")
+
+    asyncio.run(app())
+
+
 def test_a_reward_that_is_no_number_raises_nothing():
     with start() as app:
         choice = app.experiment("button-colour").choose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import os
@@ -10,7 +11,7 @@ import time
 import weakref
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Any, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from . import _core, _threads
 from ._core import SetupError, Status
@@ -218,11 +219,20 @@ class Experiment:
 
         Raises :class:`NotReady` after that time, with what is in the way.
         """
+        for _ in self._glances(patience):
+            time.sleep(_GLANCE)
+
+    async def ready(self, patience: float) -> None:
+        """:meth:`wait_until_ready` for ``asyncio``: other tasks go on meanwhile."""
+        for _ in self._glances(patience):
+            await asyncio.sleep(_GLANCE)
+
+    def _glances(self, patience: float) -> Iterator[None]:
         end = time.monotonic() + patience
         while (why := self._core.why_not_ready(self.name)) is not None:
             if time.monotonic() >= end:
                 raise NotReady(f"{self.name}: {why}")
-            time.sleep(_GLANCE)
+            yield
 
     def choose(self) -> Choice:
         """The arm to show: that of the assignment whose attribution window lasts, also after a
@@ -385,6 +395,18 @@ class Bandana:
         _trace: Optional[TracebackType],
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> Bandana:
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: Optional[Type[BaseException]],
+        _error: Optional[BaseException],
+        _trace: Optional[TracebackType],
+    ) -> None:
+        # It waits for a disk: other tasks go on.
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
 
 
 def _add(
