@@ -12,14 +12,15 @@ use crate::acceptance::{Acceptance, Accepted};
 use crate::assignment::Unreported;
 use crate::day::is_older;
 use crate::debit::Debit;
-use crate::noise::{NoiseSource, uniform_up_to};
+use crate::noise::{EntropyError, NoiseSource, uniform_up_to};
 use crate::outbox::is_due;
 use crate::refusal::Refusal;
 use crate::shuffled::Certified;
 use crate::time::Timestamp;
 
-/// Longest time from a choice by a stale policy to the fetch of a new one. The time is random, so
-/// that the fetch does not reveal when the arm was shown.
+/// Longest time from a choice by a stale policy to the fetch of a new one, and from a report that fills a
+/// window to the fetch of the day. The time is random, so that the fetch does not reveal when the arm was
+/// shown, nor whose report it was.
 const REFRESH_DELAY_MAX: Duration = Duration::from_mins(5);
 
 /// Time before the expiry of its signatures at which an experiment is fetched anew.
@@ -41,7 +42,7 @@ pub(super) struct Enrolled {
     pub(super) certified: Option<Certified>,
     /// Whether a fetch is due.
     pub(super) wanted: bool,
-    /// Time of the fetch that was scheduled when an arm was drawn by a stale policy.
+    /// Time of a fetch that need not be at once.
     pub(super) refresh_at: Option<Timestamp>,
     pub(super) failures: u32,
     /// Fetches without a result, the earliest first: the number of each, and the debits that were
@@ -90,6 +91,20 @@ impl Enrolled {
         for (_, asked) in &mut self.asked {
             *asked = asked.saturating_sub(settled);
         }
+    }
+
+    /// Has it fetched at a random time, unless a fetch is to come.
+    pub(super) fn refresh_later(
+        &mut self,
+        now: Timestamp,
+        noise: &mut impl NoiseSource,
+    ) -> Result<(), EntropyError> {
+        if !self.wanted && self.refresh_at.is_none() {
+            let delay_ms_max = u64::try_from(REFRESH_DELAY_MAX.as_millis()).unwrap_or(u64::MAX);
+            let delay = uniform_up_to(delay_ms_max, || noise.jitter())?;
+            self.refresh_at = Some(now.after(Duration::from_millis(delay)));
+        }
+        Ok(())
     }
 
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
@@ -240,20 +255,21 @@ impl<N: NoiseSource> Core<N> {
     ) -> Result<(&CachedExperiment, &Acceptance, Debit), ClientError> {
         let not_enrolled = || ClientError::NotEnrolled { experiment_id: experiment_id.clone() };
         let enrolled = self.enrolled.get_mut(experiment_id).ok_or_else(not_enrolled)?;
-        let acceptance = enrolled.acceptance.as_ref().ok_or_else(not_enrolled)?;
+        if enrolled.acceptance.is_none() {
+            return Err(not_enrolled());
+        }
         let no_policy = || ClientError::NoPolicy { experiment_id: experiment_id.clone() };
         let Accepted { until, price } = enrolled.accepted.ok_or_else(no_policy)?;
         let held = self.state.cached.get(experiment_id).ok_or_else(no_policy)?;
         let time = self.state.ledger.time(now);
         let old = held.is_stale(now) || time.after(RENEWAL) >= until;
-        if old && !enrolled.wanted && enrolled.refresh_at.is_none() {
-            let delay_ms_max = u64::try_from(REFRESH_DELAY_MAX.as_millis()).unwrap_or(u64::MAX);
-            let delay = uniform_up_to(delay_ms_max, || self.noise.jitter())?;
-            enrolled.refresh_at = Some(now.after(Duration::from_millis(delay)));
+        if old {
+            enrolled.refresh_later(now, &mut self.noise)?;
         }
         if time >= until {
             return Err(ClientError::SignaturesExpired { experiment_id: experiment_id.clone() });
         }
+        let acceptance = enrolled.acceptance.as_ref().ok_or_else(not_enrolled)?;
         Ok((held, acceptance, price))
     }
 

@@ -143,14 +143,6 @@ impl<N: NoiseSource> Core<N> {
         }
     }
 
-    /// Has an experiment fetched with the next task.
-    pub(super) fn want(&mut self, experiment_id: &ExperimentId) {
-        let enrolled = self.enrolled.get_mut(experiment_id);
-        if let Some(enrolled) = enrolled.filter(|one| one.acceptance.is_some()) {
-            enrolled.wanted = true;
-        }
-    }
-
     /// The earliest time of a fetch.
     pub(super) fn next_fetch(&self) -> Option<Timestamp> {
         let wanted = self.enrolled.values().filter(|enrolled| enrolled.wanted);

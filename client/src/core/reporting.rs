@@ -7,7 +7,7 @@ use bandana_shared::identity::{ExperimentId, StoreId, UploadId};
 use super::{Change, ClientError, Core, Task, relay_of};
 use crate::assignment::AssignmentId;
 use crate::budget::Exhausted;
-use crate::noise::NoiseSource;
+use crate::noise::{EntropyError, NoiseSource};
 use crate::outbox::{Outgoing, UploadOutcome};
 use crate::time::Timestamp;
 
@@ -184,13 +184,13 @@ impl<N: NoiseSource> Core<N> {
             }
             return Ok(());
         }
+        self.hear_soon(id, now)?;
         let counter = match outcome {
             UploadOutcome::Accepted => &mut self.statistics.uploads_accepted,
             UploadOutcome::Duplicate => &mut self.statistics.uploads_duplicate,
             _ => &mut self.statistics.uploads_refused,
         };
         *counter += 1;
-        self.hear_soon(id);
         let disowned = match outcome {
             UploadOutcome::UnknownSpecification { store: Some(store), .. } => {
                 let parcel = self.state.outbox.parcels.get(&id);
@@ -223,13 +223,20 @@ impl<N: NoiseSource> Core<N> {
 
     /// Fetches the day again after the last report, when the window has no room for another one:
     /// the window of what was sent begins with the next day that is heard.
-    fn hear_soon(&mut self, id: AssignmentId) {
-        let Some(parcel) = self.state.outbox.parcels.get(&id) else { return };
+    ///
+    /// # Privacy
+    /// At a random time: a fetch right after an upload would tell that both are of one device, and that
+    /// its window is full.
+    fn hear_soon(&mut self, id: AssignmentId, now: Timestamp) -> Result<(), EntropyError> {
+        let Some(parcel) = self.state.outbox.parcels.get(&id) else { return Ok(()) };
         let admitted = self.state.ledger.admits(parcel.price, &self.budget);
         let mut sealed = self.state.outbox.parcels.iter().filter(|(_, one)| one.sealed.is_some());
         let is_full = admitted.is_err_and(Exhausted::is_of_window);
-        if is_full && sealed.all(|(other, _)| *other == id) {
-            self.want(&parcel.experiment_id.clone());
+        let is_last = is_full && sealed.all(|(other, _)| *other == id);
+        let enrolled = self.enrolled.get_mut(&parcel.experiment_id).filter(|_| is_last);
+        match enrolled.filter(|enrolled| enrolled.acceptance.is_some()) {
+            Some(enrolled) => enrolled.refresh_later(now, &mut self.noise),
+            None => Ok(()),
         }
     }
 

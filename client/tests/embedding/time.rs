@@ -22,10 +22,13 @@ fn reporting(bandana: &Bandana, draws: u32) -> Result<usize, Failure> {
     Ok(whys.collect::<Result<Vec<_>, _>>()?.iter().filter(|why| why.is_none()).count())
 }
 
-/// Lets two hours pass, by when all that was drawn is due, and returns the number of uploads.
+/// Lets two hours pass, by when all that was drawn is due, and returns the number of uploads. If they
+/// fill the window, the day is heard within five minutes after them.
 fn sent(tasks: &mut Tasks, clock: &Hands) -> Result<usize, Failure> {
     clock.forward(7200);
-    Ok(serve(tasks, clock)?.len())
+    let sent = serve(tasks, clock)?.len();
+    clock.forward(300);
+    Ok(sent + serve(tasks, clock)?.len())
 }
 
 /// Starts with a cap of five reports in seven days.

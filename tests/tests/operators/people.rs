@@ -85,3 +85,46 @@ async fn all_rows_of_a_person_cost_one_price_and_the_content_stays_the_same() ->
     }
     server.process.stop().await
 }
+
+#[tokio::test]
+async fn a_file_of_people_that_is_written_otherwise_is_not_answered() -> anyhow::Result<()> {
+    let mut server = Server::start().await?;
+    // One person with twenty rows, in ways that the content holds for one and people for twenty.
+    let (mut once, mut spread) = ("patient,ill\n".to_owned(), "patient,ill\n".to_owned());
+    for zeros in 0..20 {
+        writeln!(once, "7,yes")?;
+        writeln!(spread, "7{}e-{zeros},yes", "0".repeat(zeros))?;
+    }
+    std::fs::write(server.file("visits.csv"), &once)?;
+    let columns = ["ill:no|yes", "patient@1"];
+    let request = RegisterDataSetRequest {
+        name: "visits".to_owned(),
+        file: "visits.csv".to_owned(),
+        columns: columns.map(str::to_owned).to_vec(),
+        budget: Some(register_data_set_request::Budget::Rho(500.0)),
+    };
+    assert_eq!(server.curator.register_data_set(request).await?.into_inner().rows, 1);
+    let counts = v1::Counts { predicates: vec!["ill=yes".to_owned()] };
+    let asked = AskRequest {
+        data_set: "visits".to_owned(),
+        price: Some(ask_request::Price::Rho(40.0)),
+        question: Some(ask_request::Question::Counts(counts)),
+        ..AskRequest::default()
+    };
+    server.curator.ask(asked.clone()).await?;
+
+    std::fs::write(server.file("visits.csv"), &spread)?;
+    let refused = server.refused("others", "visits.csv", &columns).await?;
+    assert_eq!(
+        refused.code(),
+        Code::AlreadyExists,
+        "it is the content that has a budget: {refused}"
+    );
+    let refused =
+        server.curator.ask(asked.clone()).await.err().context("twenty rows of one person")?;
+    assert!(refused.message().contains("is not the one that was registered"), "{refused}");
+
+    std::fs::write(server.file("visits.csv"), &once)?;
+    server.curator.ask(asked).await?;
+    server.process.stop().await
+}

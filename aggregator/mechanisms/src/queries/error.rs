@@ -22,7 +22,9 @@ pub enum QueryError {
     #[error("beta is {0}; it must be a number above 0 and below 1")]
     Beta(f64),
     /// An error bound out of range.
-    #[error("alpha is {0}; it must be a number above 0 and below 1, as a share of the rows")]
+    #[error(
+        "the share of the rows (alpha, or that of a quantile) is {0}; it must be a number above 0 and below 1"
+    )]
     Alpha(f64),
     /// The parts (ε, δ) of a guarantee are too small for any ρ.
     #[error("no rho of 0.000000001 or more keeps within epsilon {epsilon} and delta {delta}")]

@@ -56,6 +56,11 @@ impl DatasetCache {
             file.rows(&schema).map_err(DatasetCacheError::Read)?
         } else {
             let changed = || DatasetCacheError::Changed { file: record.file.clone() };
+            // Values that a content holds for one may be two people, or two be one person: rows of
+            // somebody, and the number of people, would be others.
+            if schema.people().is_some() {
+                return Err(changed());
+            }
             // Errors of a different file are not revealed.
             let (rows, content) = file.rows_and_content(&schema).map_err(|_| changed())?;
             let codes = [key.of_content(&content), key.of_earlier_content(&content)];
