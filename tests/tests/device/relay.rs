@@ -97,7 +97,7 @@ pub(super) fn question(id: &str) -> anyhow::Result<FetchTask> {
     Ok(FetchTask::new(ExperimentId::new(id)?))
 }
 
-pub(super) fn refused<T: std::fmt::Debug>(
+pub(super) fn code_of<T: std::fmt::Debug>(
     outcome: Result<T, TransportError>,
 ) -> anyhow::Result<Code> {
     match outcome {
@@ -115,13 +115,13 @@ async fn what_the_aggregator_says_comes_back_through_the_relay() -> anyhow::Resu
         Transport::to(&relayed.aggregator.device_url)?.fetch(&question("relayed")?).await?;
     assert_eq!(fetched.specification, direct.specification);
     assert_eq!((fetched.day, fetched.store), (direct.day, direct.store));
-    assert_eq!(refused(transport.fetch(&question("nobody")?).await)?, Code::NotFound);
+    assert_eq!(code_of(transport.fetch(&question("nobody")?).await)?, Code::NotFound);
 
     let counted = User::new(1, &relayed.experiment, &mut transport).await?;
     assert_eq!((counted.report(&mut transport).await?, relayed.reports().await?), (1, 1));
     // The aggregator itself is not asked for keys by devices, and answers no calls in disguise.
     let mut confused = Transport::to(&relayed.relay.url)?;
-    assert_eq!(refused(confused.fetch(&question("relayed")?).await)?, Code::Unimplemented);
+    assert_eq!(code_of(confused.fetch(&question("relayed")?).await)?, Code::Unimplemented);
     relayed.stop().await
 }
 
@@ -143,7 +143,7 @@ async fn a_relay_that_is_over_its_rate_or_alone_keeps_reports() -> anyhow::Resul
     assert!(refused > 0, "three requests at once, at one in a second");
     let Relayed { aggregator, relay, .. } = relayed;
     aggregator.kill().await?;
-    assert_eq!(refused(transport.fetch(&question("relayed")?).await)?, Code::Unavailable);
+    assert_eq!(code_of(transport.fetch(&question("relayed")?).await)?, Code::Unavailable);
     relay.stop().await
 }
 
@@ -179,7 +179,7 @@ async fn an_app_key_goes_with_what_is_sealed() -> anyhow::Result<()> {
     let key = run(&["app-key", "new", "--name", "shop", "--file", &file]).await?;
     let relayed = Relayed::start(&["--app-keys-file", &file], &AT_ONCE).await?;
     let fetched = relayed.transport()?.fetch(&question("relayed")?).await;
-    assert_eq!(refused(fetched)?, Code::Unauthenticated);
+    assert_eq!(code_of(fetched)?, Code::Unauthenticated);
     let mut transport = relayed.transport()?.with_app_key(AppKey::new(key.trim())?);
     transport.fetch(&question("relayed")?).await?;
     relayed.stop().await
@@ -215,7 +215,7 @@ async fn keys_are_taken_when_they_are_signed_as_the_app_demands() -> anyhow::Res
     };
     let mut transport = through(&unsigned, operator)?;
     let refused = transport.fetch(&question("relayed")?).await;
-    assert_eq!(refused(refused)?, Code::FailedPrecondition);
+    assert_eq!(code_of(refused)?, Code::FailedPrecondition);
     unsigned.stop().await?;
 
     // A server that has signatures of another gateway's keys does not start.

@@ -18,7 +18,7 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status};
 
-use super::relay::{address, program, question, refused};
+use super::relay::{address, code_of, program, question};
 
 /// Timeout of every step.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -134,7 +134,7 @@ async fn a_refusal_of_keys_says_nothing_about_the_call() -> anyhow::Result<()> {
         let server = Server::builder().add_service(GatewayServer::new(Keys(Err(code))));
         let serving = tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
         let mut transport = Transport::to(&relay)?.through_relay_unsigned();
-        let told = refused(transport.fetch(&question("relayed")?).await)?;
+        let told = code_of(transport.fetch(&question("relayed")?).await)?;
         // With these codes an aggregator says that there is no such experiment, or none for this app.
         ensure!(told == Code::Unavailable, "{code:?} was told as {told:?}");
         serving.abort();

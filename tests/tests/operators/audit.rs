@@ -127,7 +127,7 @@ async fn record(
         for second in (STEP_SECONDS as u64..300).step_by(STEP_SECONDS) {
             // Reports of one client in one slot of time leave together. A step has whole slots: what
             // leaves as a slot begins is of the step that begins with it.
-            let now = start.after(Duration::from_secs(second) - Duration::from_millis(1));
+            let now = start.after(Duration::from_millis(second * 1000 - 1));
             let before = recorder.uploads().len();
             carry_out(&mut client, &mut transport, now).await?;
             let came = (recorder.uploads().len() - before) as u64;

@@ -372,7 +372,12 @@ export class Bandana {
       addEventListener("pagehide", () => void this.#write(), { signal });
       document.addEventListener(
         "visibilitychange",
-        () => document.visibilityState === "visible" && this.wake(),
+        () => {
+          if (document.visibilityState === "visible") {
+            this.#others()?.here();
+            this.wake();
+          }
+        },
         { signal },
       );
     }

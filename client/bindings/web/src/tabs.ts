@@ -21,6 +21,7 @@ interface Page {
 type Message =
   | "in"
   | "out"
+  | "here"
   | { ask: string }
   | { told: string; choice: Told }
   | { add: bigint; metric: string | null; value: number };
@@ -65,6 +66,12 @@ export class Tabs {
   /** Tells the user's choice. */
   wish(wish: "in" | "out"): void {
     this.#send(wish);
+  }
+
+  /** Tells that this page is shown. A page that a browser keeps for its back button ends by that, and its store
+   * is free. */
+  here(): void {
+    this.#send("here");
   }
 
   /** Asks the page that has the store what to show, and gives what {@link told} does. */
