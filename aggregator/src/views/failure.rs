@@ -1,5 +1,7 @@
 //! Failures of operators' requests: incomplete input, or a server's refusal.
 
+use std::error::Error as _;
+
 use thiserror::Error;
 use tonic::{Code, Status};
 
@@ -17,9 +19,25 @@ pub(crate) enum Failure {
     /// A store is damaged.
     #[error("{0}")]
     Damaged(String),
-    /// The server answered with an error.
-    #[error("the server declined ({:?}): {}{}", _0.code(), visible(_0.message()), hint(_0.code()))]
+    /// The server answered with an error, or the connection broke before it did.
+    #[error("{}", declined(_0))]
     Declined(Box<Status>),
+}
+
+fn declined(status: &Status) -> String {
+    // A status from the server has no source; one from a broken connection has.
+    let Some(mut cause) = status.source() else {
+        let (code, says) = (status.code(), visible(status.message()));
+        return format!("the server declined ({code:?}): {says}{}", hint(code));
+    };
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    format!(
+        "there was no answer: {}; see whether the address is right, and begins with https:// if the port \
+         has TLS",
+        visible(&cause.to_string())
+    )
 }
 
 /// The hint on an error code.
