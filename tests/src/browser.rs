@@ -19,7 +19,7 @@ use crate::suite::Requirement;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Timeout for pages, in milliseconds.
-const PATIENCE_OF_PAGES: u64 = 30_000;
+const PATIENCE_OF_PAGES: u64 = 55_000;
 
 /// Arguments that confine the browser to this host, and let it run as any user.
 const ARGUMENTS: [&str; 11] = [
