@@ -5,7 +5,7 @@
 //! disk can hold a write up for longer than they last, so a pause begins once the file of rewards
 //! has what the test waits for, and the test is a program of its own, with none beside it.
 
-use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -70,7 +70,13 @@ fn times(keeps: bool, is_late: bool, directory: &Path) -> anyhow::Result<[Vec<Du
         })
     };
     experiment.wait_until_ready(Duration::from_mins(1))?;
-    let mut other = tempfile::tempfile()?;
+    // Another app of the device, which writes into a file of fixed size, as the client does.
+    let file = tempfile::tempfile()?;
+    let other_app = || {
+        file.write_all_at(&[7; 4096], 0)?;
+        file.sync_data()
+    };
+    other_app()?;
     let mut random = ChaCha8Rng::seed_from_u64(1);
     let mut times = [Vec::new(), Vec::new()];
     while times.iter().any(|times| times.len() < uploads(keeps)) {
@@ -84,12 +90,8 @@ fn times(keeps: bool, is_late: bool, directory: &Path) -> anyhow::Result<[Vec<Du
             std::thread::sleep(PAUSE);
             if is_rewarded {
                 choice.reward(1.0);
-                rewards_when(directory, |content| !keeps || content != drawn)?;
-            } else if keeps {
-                // Another app writes: how lately the disk was used is no matter of the client's.
-                other.write_all(b"another app")?;
-                other.sync_data()?;
             }
+            rewards_when(directory, |content| !is_rewarded || content != drawn)?;
         } else {
             if is_rewarded {
                 choice.reward(1.0);
@@ -97,12 +99,11 @@ fn times(keeps: bool, is_late: bool, directory: &Path) -> anyhow::Result<[Vec<Du
             rewards_when(directory, |content| !is_erased(content))?;
         }
         std::thread::sleep(PAUSE);
-        // In minutes the disk and the client's thread are used otherwise. Here a reward of milliseconds ago
-        // would have left both awake, and its report would come sooner.
-        other.write_all(b"another app")?;
-        other.sync_data()?;
+        // A reward of milliseconds ago, which stand for minutes, leaves threads and caches awake, and the
+        // report would come some microseconds sooner. So the last use of both is the same.
+        other_app()?;
         bandana.wake();
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(5 * PAUSE);
         let sent = recorder.uploads().len();
         clock.forward(26);
         let begin = Instant::now();

@@ -339,11 +339,11 @@ fn bad_questions_are_refused_with_what_to_do() {
         (Question::sums(&["city"]), pure, "has no numbers"),
         (Question::histogram(Vec::new()), pure, "there is no query"),
         (choice("city", Aim::Quantile(0.5)), pure, "has no numbers"),
-        (choice("age", Aim::Quantile(1.5)), pure, "of a quantile) is 1.5"),
+        (choice("age", Aim::Quantile(1.5)), pure, "the quantile is 1.5"),
         (choice("size", Aim::MostCommon), rho, "there is no column"),
         (synthetic(&["age"], Size::Rows(3)), pure, "two values each"),
         (synthetic(&["a"], Size::Rows(0)), pure, "no rows"),
-        (synthetic(&["a"], Size::ForError(0.0)), pure, "of a quantile) is 0"),
+        (synthetic(&["a"], Size::ForError(0.0)), pure, "alpha is 0"),
         (synthetic(&[], Size::Rows(3)), pure, "the universe is empty"),
     ] {
         let error = ask(&rows, &question, price).unwrap_err().to_string();

@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 
+use anyhow::Chain;
 use thiserror::Error;
 use tonic::{Code, Status};
 
@@ -26,16 +27,13 @@ pub(crate) enum Failure {
 
 fn declined(status: &Status) -> String {
     // A status from the server has no source; one from a broken connection has.
-    let Some(mut cause) = status.source() else {
+    let Some(cause) = status.source().and_then(|source| Chain::new(source).last()) else {
         let (code, says) = (status.code(), visible(status.message()));
         return format!("the server declined ({code:?}): {says}{}", hint(code));
     };
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
     format!(
-        "there was no answer: {}; see whether the address is right, and begins with https:// if the port \
-         has TLS",
+        "there was no answer: {}; see whether the server is up and its address right, which begins with \
+         https:// if the port has TLS",
         visible(&cause.to_string())
     )
 }

@@ -254,10 +254,8 @@ impl<N: NoiseSource> Core<N> {
         now: Timestamp,
     ) -> Result<(&CachedExperiment, &Acceptance, Debit), ClientError> {
         let not_enrolled = || ClientError::NotEnrolled { experiment_id: experiment_id.clone() };
-        let enrolled = self.enrolled.get_mut(experiment_id).ok_or_else(not_enrolled)?;
-        if enrolled.acceptance.is_none() {
-            return Err(not_enrolled());
-        }
+        let enrolled = self.enrolled.get_mut(experiment_id);
+        let enrolled = enrolled.filter(|one| one.acceptance.is_some()).ok_or_else(not_enrolled)?;
         let no_policy = || ClientError::NoPolicy { experiment_id: experiment_id.clone() };
         let Accepted { until, price } = enrolled.accepted.ok_or_else(no_policy)?;
         let held = self.state.cached.get(experiment_id).ok_or_else(no_policy)?;

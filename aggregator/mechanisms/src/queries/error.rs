@@ -22,10 +22,11 @@ pub enum QueryError {
     #[error("beta is {0}; it must be a number above 0 and below 1")]
     Beta(f64),
     /// An error bound out of range.
-    #[error(
-        "the share of the rows (alpha, or that of a quantile) is {0}; it must be a number above 0 and below 1"
-    )]
+    #[error("alpha is {0}; it must be a number above 0 and below 1, as a share of the rows")]
     Alpha(f64),
+    /// A share of the rows that no quantile has.
+    #[error("the quantile is {0}; it must be a number from 0 to 1, as a share of the rows")]
+    Quantile(f64),
     /// The parts (ε, δ) of a guarantee are too small for any ρ.
     #[error("no rho of 0.000000001 or more keeps within epsilon {epsilon} and delta {delta}")]
     NoRho {

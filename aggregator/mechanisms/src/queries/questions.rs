@@ -328,7 +328,7 @@ fn choice<R: Rng + ?Sized>(
                 return Err(QueryError::NotNumbers { column: name.to_owned() });
             }
             if !(0.0..=1.0).contains(&share) {
-                return Err(QueryError::Alpha(share));
+                return Err(QueryError::Quantile(share));
             }
             if selection.is_all() {
                 (ranks(&frequencies, wanted_rank(rows.count(), share)), 1)
