@@ -54,3 +54,22 @@ impl From<Status> for Failure {
         Self::Declined(Box::new(status))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Error;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_breaks_is_no_word_of_the_server() {
+        let mut status = Status::unknown("transport error");
+        let said = Failure::from(status.clone()).to_string();
+        assert_eq!(said, "the server declined (Unknown): transport error");
+        status.set_source(Arc::new(Error::other(Error::other("broken\u{1b} pipe"))));
+        let said = Failure::from(status).to_string();
+        assert!(said.starts_with("there was no answer: broken"), "{said}");
+        assert!(said.contains("https://") && !said.contains('\u{1b}'), "{said}");
+    }
+}
