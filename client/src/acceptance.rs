@@ -321,9 +321,9 @@ impl Acceptance {
         self
     }
 
-    /// Accepts experiments that measure this metric beside the rewards. Its values have this kind
-    /// and range. Without this call, an app takes part in no experiment with such a metric. An
-    /// experiment does not need to have the metric.
+    /// Accepts experiments that measure this metric in addition to the rewards. Its values have
+    /// this kind and range. Without this call, an app takes part in no experiment with such a
+    /// metric. Experiments without the metric are accepted too.
     ///
     /// # Privacy
     /// A metric costs nothing more: an assignment reports its rewards or one metric, once.
@@ -363,7 +363,7 @@ impl Acceptance {
 
     /// Accepts an experiment that chooses arms by a private context of exactly these features, in
     /// this order: see [`crate::Core::choose_in_context`]. Without this call, an app takes part in
-    /// no such experiment. An experiment does not need to have a private context. **This is
+    /// no such experiment. Experiments without a private context are accepted too. **This is
     /// research**: `docs/private-contexts.md` says what was proved and measured, and when not to
     /// use it.
     ///

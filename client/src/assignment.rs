@@ -16,8 +16,8 @@ use crate::reward::Reward;
 use crate::sign::Sign;
 use crate::time::{CLOCK_SLACK, Timestamp};
 
-/// Identifies an assignment, also after a restart. Two installations hardly ever give the same one, so that
-/// one of another installation is not found.
+/// Identifies an assignment, also after a restart. Two installations hardly ever give the same id,
+/// so an id of another installation is not found.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -45,10 +45,11 @@ impl AssignmentId {
         Self(number)
     }
 
-    /// The number, for an app that stores it across restarts. The upper half is the number of the
-    /// client's start, counting from a random one. The lower half is the number of the assignment within
-    /// that start. Neither is ever sent. No number is used twice, whether or not its assignment reports. If the process was
-    /// killed shortly after an id was given, that id may have no assignment after the restart.
+    /// The number, for an app that stores it across restarts. Its upper half is the number of the
+    /// client's start, counting from a random one. The lower half is the number of the assignment
+    /// within that start. Neither is ever sent. No number is used twice, whether or not its
+    /// assignment reports. An id that was given shortly before the process was killed may have no
+    /// assignment after the restart.
     pub fn get(self) -> u64 {
         self.0
     }
@@ -81,7 +82,7 @@ impl Chosen {
         self.id
     }
 
-    /// The experiment.
+    /// The id of the experiment.
     pub fn experiment_id(&self) -> &ExperimentId {
         &self.experiment_id
     }
@@ -139,8 +140,8 @@ pub enum Unreported {
     CentralWindowSpent,
     /// The price exceeds the rest of the central account of the installation.
     CentralLifetimeSpent,
-    /// The client keeps no more unsent reports and open assignments: the limit is 1500 for one
-    /// experiment and 10 000 in all.
+    /// The client has no room for another report: it keeps at most 1500 unsent reports and open
+    /// assignments of one experiment, and 10 000 in all.
     OutboxFull,
     /// The installation reports the experiment once in a period, and has already done so in this
     /// one.

@@ -4,8 +4,8 @@ use bandana_shared::accounting::delta_units::DeltaUnits;
 use bandana_shared::accounting::guarantee::Guarantee;
 use bandana_shared::accounting::nano_nats::NanoNats;
 
-/// An amount in the central account, as ε and δ. It is what an aggregator learns that sees shuffled
-/// reports only in their batches.
+/// An amount in the central account, as ε and δ. It is the privacy loss to an aggregator that sees
+/// shuffled reports only in their batches.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -18,8 +18,8 @@ use bandana_shared::accounting::nano_nats::NanoNats;
 /// ```
 ///
 /// # Privacy
-/// The amount holds under two conditions: the relays that shuffle don't collude with the
-/// aggregator, and at most the share of the users in a batch that the app assumes colludes with it.
+/// The amount holds under two conditions. The relays that shuffle don't collude with the
+/// aggregator. Of the users in a batch, at most the share that the app assumes colludes with it.
 /// See [`crate::Shuffled`]. Otherwise the local account holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

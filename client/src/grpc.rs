@@ -170,10 +170,10 @@ impl Transport {
     }
 
     /// Calls through the relay at this transport's address, by Oblivious HTTP. The relay learns the
-    /// device's address, but not what the device says. The aggregator learns what is said, but not
-    /// by whom. All of `signers` must have signed the keys of the aggregator's gateway. So devices
-    /// can't be told apart by the keys that they were given. Disclosures of rewards do not go
-    /// through relays.
+    /// device's address, but not what the device says. The aggregator learns what the device says,
+    /// but not which device says it. All of `signers` must have signed the keys of the aggregator's
+    /// gateway. So devices can't be told apart by the keys that they were given. Disclosures of
+    /// rewards do not go through relays.
     ///
     /// ```
     /// use bandana_client::{Signers, grpc::Transport};
@@ -188,8 +188,8 @@ impl Transport {
     ///
     /// # Privacy
     /// Different parties must run relay and aggregator. Together they know as much as an aggregator
-    /// that is called directly. Only the random time for which a relay holds a call separates the
-    /// time of the call from its content. A relay that shuffles opens the envelopes of shuffled
+    /// that is called directly. A relay holds each call for a random time. Nothing else separates
+    /// the time of the call from its content. A relay that shuffles opens the envelopes of shuffled
     /// reports. So it learns experiment, arm and day of each report, but not its bit: see
     /// [`crate::Shuffled`].
     #[cfg(feature = "relay")]

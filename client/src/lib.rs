@@ -16,13 +16,13 @@
 //! | what was decided before a crash or a restart | yes | bits are never drawn twice, and what was spent is never forgotten |
 //! | that the app is used, that it takes part in an experiment, which arm it showed | no | the server sees one report for each assignment, of an arm |
 //! | when an arm was shown | partly | a report reveals it up to the experiment's random release delay, and to the day; a fetch of a newer policy comes up to five minutes after a choice by a stale one |
-//! | that two calls come from one device, by what they say | partly | a fetch says the name of an experiment and nothing else; an upload has a random name, a connection of its own, and one bit of the day that a server can choose. By a policy that a server made for one fetch, the arm of an upload tells which |
-//! | the same, by when they come | no | reports of a device whose release times fall in one short slot leave together, so that a radio wakes once |
+//! | that two calls come from one device, by their content | partly | a fetch says the name of an experiment and nothing else; an upload has a random name, a connection of its own, and one bit of the day that a server can choose. If a server makes a policy for one fetch only, the arm of an upload can tell which fetch that was |
+//! | the same, by the times of the calls | no | reports of a device whose release times fall in one short slot leave together, so that a radio wakes once |
 //! | which app reports | no | an app key, if there is one, goes with every call. It does not distinguish devices as long as all installations of the app share it |
 //! | the network address | no | use a proxy or a mix network if it matters |
 //! | the time of the next start | partly | an upload that fell due while the app was closed leaves at its next start |
-//! | an installation that is made anew, or restored from a backup | no | it has forgotten what it spent; keep the directory out of backups |
-//! | an installation whose host has the storage, and loses it | no | the same, and the client can't notice; browsers delete what a page stores, so give a small lifetime budget |
+//! | an app that is installed again, or restored from a backup | no | it has forgotten what it spent; keep the directory out of backups |
+//! | an installation whose host keeps the storage, and loses it | no | the same, and the client can't notice; browsers delete what a page stores, so give a small lifetime budget |
 //!
 //! The guarantee is stated for ideal randomness. The randomness comes from the operating system. If
 //! that fails, there is an error, and never weaker noise.
@@ -71,10 +71,10 @@
 //!
 //! # The life of an assignment
 //!
-//! 1. [`Experiment::choose`] gives the assignment whose attribution window lasts. Without one, it
-//!    draws an arm by the policy last received, offline too. It debits the budget and draws the
-//!    release time: the end of the experiment's attribution window plus a random delay. If the budget
-//!    has no room, the arm is drawn all the same, and that assignment never reports
+//! 1. [`Experiment::choose`] gives the open assignment, as long as its attribution window lasts.
+//!    Otherwise it draws an arm by the policy last received, offline too. It debits the budget and
+//!    draws the release time: the end of the experiment's attribution window plus a random delay.
+//!    If the budget has no room, the arm is drawn all the same, and that assignment never reports
 //!    ([`Assignment::unreported`]).
 //! 2. Off the caller's thread, the assignment is written to the state, where it survives the end of
 //!    the process.
@@ -149,10 +149,10 @@
 //! *Why can an arm come without a report?* All experiments share the budget of the installation. An
 //! arm without a report is still better than none.
 //!
-//! *The clock was set ahead and back again.* No window of the budget follows it. A report counts in
-//! every window until it has arrived and the server has told its day after that. While the clock
-//! agrees neither with the server's day nor with the time that has passed since the server told it,
-//! arms come without reports.
+//! *The clock was set ahead and back again.* No window of the budget depends on that clock. A
+//! report counts in every window until it has arrived and the server has told its day after that.
+//! While the clock agrees neither with the server's day nor with the time that has passed since the
+//! server told it, arms come without reports.
 //!
 //! *The network changed, or the app was in the background?* Call [`Bandana::wake`]. The client has no
 //! connection between calls and no timer but the one of the next due time.
@@ -183,13 +183,13 @@
 //!
 //! # Features
 //!
-//! `grpc` (on): transport and driver. `messages`: calls as bytes, for hosts with plain HTTP; part of
-//! `grpc`. `storage` (on): the directory, and storage by the host. `tls`: `https`, with
-//! the system's roots or given ones. `relay`: calls through a relay, and reports that it shuffles:
-//! without it, experiments of shuffled reports are refused. `simulation`: clients with seeded noise, which
-//! take part only in experiments that are marked as simulations. `trusted`: experiments in
-//! which users disclose rewards to the server, another world; see its module. Without any of
-//! them there are neither tokio, tonic nor prost.
+//! `grpc` (on): transport and driver. `messages` (part of `grpc`): calls as bytes, for hosts with
+//! plain HTTP. `storage` (on): the directory, and storage by the host. `tls`: `https`, with the
+//! system's roots or given ones. `relay`: calls through a relay, and reports that it shuffles.
+//! Without it, the client refuses experiments of shuffled reports. `simulation`: clients with
+//! seeded noise, which take part only in experiments that are marked as simulations. `trusted`:
+//! experiments in which users disclose rewards to the server. Other rules hold there: see its
+//! module. Without any of these features the crate depends on none of tokio, tonic and prost.
 
 mod acceptance;
 #[cfg(feature = "messages")]

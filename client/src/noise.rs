@@ -70,7 +70,7 @@ pub trait NoiseSource: sealed::Sealed {
     }
 }
 
-/// The operating system's randomness, for devices. It is read anew for every word, so neither a
+/// The operating system's randomness, for devices. It is read again for every word, so neither a
 /// fork nor a snapshot of a virtual machine can repeat it.
 ///
 /// ```

@@ -126,7 +126,7 @@ pub enum Refusal {
     /// The specification lacks a valid signature by a key that the app pins.
     #[error(transparent)]
     Signature(#[from] SignatureRefusal),
-    /// The public log that the app pins does not say this to all devices: see
+    /// The public log that the app pins does not show that all devices get this answer: see
     /// [`crate::Acceptance::witnessed`].
     #[error(transparent)]
     Log(#[from] ViewError),
@@ -170,7 +170,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The reason, as coarse as it is told to an operator.
+    /// The coarse reason that the report on refusals can tell an operator.
     ///
     /// ```
     /// use bandana_client::Refusal;

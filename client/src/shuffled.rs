@@ -11,7 +11,8 @@ use bandana_shared::specification::Specification;
 
 use crate::debit::Debit;
 
-/// The relay that an app believes, and what it accepts of the reports that this relay shuffles.
+/// The relay that an app believes, and the least privacy that the app accepts of its shuffled
+/// reports.
 ///
 /// ```
 /// use bandana_client::Shuffled;
@@ -31,19 +32,22 @@ use crate::debit::Debit;
 /// ```
 ///
 /// # Privacy
-/// An aggregator that sees a report only in its batch learns this little of the reward as long as
-/// - the relay does not collude with it: it shuffles, hands on full batches only, and tells nobody
-///   who sent which report;
-/// - and at most [`Self::colluders`] of a thousand users in a batch do. Whoever makes up users
-///   breaks that, and so do signers who sign a specification or a gateway's key for few devices:
-///   batches of those few can be filled with anything.
+/// An aggregator that sees a report only in its batch learns no more of the reward than these terms
+/// say, under two conditions:
+/// - The relay does not collude with it. The relay shuffles, hands on full batches only, and tells
+///   nobody who sent which report.
+/// - At most [`Self::colluders`] of a thousand users in a batch collude with it. Made-up users
+///   break that. So do signers who sign a specification or a gateway's key for few devices: batches
+///   of those few can be filled with anything.
 ///
-/// Reports of an installation for one arm may lie in one batch together, so each costs more than the one
-/// before, and from the seventeenth on its local ε: what m in one batch certify, beyond the m - 1 before.
+/// Several reports of an installation for one arm may lie in one batch. So the m-th costs what m
+/// reports in one batch certify, less what m - 1 certify. Each costs more than the one before. From
+/// the seventeenth on, each costs its local ε.
 ///
-/// If either fails, the ε of the experiment holds, the same as for reports that nobody shuffles. A
-/// relay that does not collude sees who reports, when, and for which arm. It can't read the bit,
-/// which is sealed for the aggregator, as long as the aggregator's key is genuine: have it signed.
+/// If either condition fails, the ε of the experiment still holds, as for reports that nobody
+/// shuffles. A relay that does not collude sees who reports, when, and for which arm. As long as
+/// the aggregator's key is genuine, it can't read the bit, which is sealed for the aggregator. So
+/// have that key signed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shuffled {
     relay: GatewayKeys,
@@ -75,15 +79,16 @@ impl Shuffled {
     /// ```
     ///
     /// # Privacy
-    /// `delta` is the price of each report in the central account of the [`crate::Budget`], whatever
-    /// the experiment: choose it far below one in the number of users, and so that its sum over the
-    /// reports of a user is.
+    /// `delta` is the price of each report in the central account of the [`crate::Budget`],
+    /// whatever the experiment. Choose it so small that its sum over the reports of one user is far
+    /// below 1 / (number of users).
     pub fn by(relay: GatewayKeys, epsilon_max: PrivacyLoss, delta: Delta) -> Self {
         let colluders = Permille::new(COLLUDERS).unwrap_or_default();
         Self { relay, epsilon_max, delta, colluders }
     }
 
-    /// The same terms, for so many of a thousand users in a batch who collude with the aggregator.
+    /// The same terms, with this assumed share of the users in a batch who collude with the
+    /// aggregator, in thousandths.
     ///
     /// ```
     /// use bandana_client::Shuffled;
@@ -116,7 +121,7 @@ impl Shuffled {
         self.colluders
     }
 
-    /// The largest central ε that the app accepts of a report, the first one for an arm.
+    /// The largest central ε, in nats, that the app accepts of the first report for an arm.
     pub fn epsilon_max(&self) -> PrivacyLoss {
         self.epsilon_max
     }

@@ -6,8 +6,8 @@ use bandana_shared::gateway::GatewayKeys;
 use bandana_shared::identity::{Day, UploadId};
 use bandana_shared::shuffling::{BatchSize, ShuffledReport};
 
-/// An upload of a report that a relay shuffles. With the feature `relay` it can be sealed
-/// (`seal`), and nothing else: no host gets to see the report.
+/// An upload of a report that a relay shuffles. With the feature `relay`, a host can seal it
+/// (`seal`). It can do nothing else with it, and never sees the report.
 ///
 /// ```
 /// use bandana_client::{Task, UploadOutcome};
@@ -27,7 +27,7 @@ use bandana_shared::shuffling::{BatchSize, ShuffledReport};
 /// ```
 ///
 /// # Privacy
-/// Of the reward it holds only the private bit, which is not printed.
+/// The task holds only the private bit of the reward, and does not print it.
 #[derive(Clone)]
 pub struct ShuffledTask {
     id: UploadId,
@@ -79,9 +79,9 @@ mod sealing {
 
     impl ShuffledTask {
         /// Seals the report for the aggregator, and seals the result for the relay that the app
-        /// believes. Each call seals anew, and all results have the same length. Send one of them
-        /// to the relay, by `Shuffler/SubmitShuffled`, and tell [`crate::Core::on_upload_result`]
-        /// what the relay answered.
+        /// believes. Each call makes another seal, and all results have the same length. Send one
+        /// of them to the relay, by `Shuffler/SubmitShuffled`, and tell
+        /// [`crate::Core::on_upload_result`] what the relay answered.
         ///
         /// ```
         #[doc = include_str!("example.txt")]

@@ -77,8 +77,8 @@ impl Signers {
         std::iter::once(&self.first).chain(&self.others).copied().collect()
     }
 
-    /// Checks that every key has signed `content`. Returns the first moment at which that no longer
-    /// holds. `content` must be judged anew then. Signatures by other keys are ignored.
+    /// Checks that every key has signed `content`. Returns the time at which that no longer holds.
+    /// Judge `content` again then. Signatures by other keys are ignored.
     ///
     /// ```
     #[doc = include_str!("example.txt")]

@@ -43,31 +43,32 @@
 //! | not asked: the budget has no room in this window | waits |
 //! | paused, a day in the future, no verdict | sent again, with the same bytes |
 //!
-//! A disclosure has no day before it is first sent. Then it gets the server's day, if that is
-//! within one of the device's own, and keeps it: by its name and day together it counts once.
+//! A disclosure gets the server's day when it is first sent, if that day is within one of the
+//! device's own. It keeps this day, and counts once by its name and day together.
 //!
 //! # Privacy
-//! ρ is the price of one reward. A person's k rewards to one experiment cost k² ρ together: ten
-//! rewards cost a hundred times as much as one, since somebody who compares the experiment with
-//! and without that person sees ten rewards change at once. So [`Disclosures`] has a ledger in its
-//! directory: for each experiment, k and the largest ρ that it ever asked for; and before a reward
-//! leaves it is counted there, durably, and refused if the sum of the costs of all experiments
-//! would exceed a cap of the [`RhoBudget`], of a window of days or of a lifetime.
+//! ρ is the price of one reward. If a person discloses k rewards to one experiment, they cost k² ρ
+//! together. Ten rewards cost a hundred times as much as one: between the experiment with that
+//! person and without, ten rewards change at once. So [`Disclosures`] keeps a ledger in its
+//! directory. For each experiment it holds k, and the largest ρ that the experiment ever asked for.
+//! A reward is counted there durably before it leaves. It is refused if the sum of the costs of all
+//! experiments would exceed a cap of the [`RhoBudget`], for a window of days or for the lifetime.
 //!
-//! What is not certain counts: a reward that was debited and lost, or that the server refused.
-//! Sent again under its name, a reward costs nothing more, whatever became of the first attempt.
-//! The server has no say: an experiment is known by its id, and no other digest, price, state or
-//! answer takes a reward back. Two servers that serve one id count as one experiment.
-//! In a window, a reward is on the server's day, as last heard, when it is first sent. One that lies
-//! about its day, together with the device's clock, can begin a new window, and never a new life.
+//! A reward that was debited counts, even if it was lost or the server refused it. A reward that is
+//! sent again under its name costs nothing more, whatever became of the first attempt. The server
+//! can't change this: an experiment is known by its id, and no other digest, price, state or answer
+//! takes a reward back. Two servers that serve one id count as one experiment. In a window, a
+//! reward counts on the server's day, as last heard, when it is first sent. A false day of the
+//! server, together with a false clock of the device, can begin a new window, but never a new
+//! lifetime.
 //!
-//! The caps hold for who can see everything that the server publishes, not for the server, nor for
-//! one that does not do what it says. The server, and anyone who reads the traffic where there is no
-//! TLS, sees rewards, addresses and times. Raw rewards are stored on the device's disk in
-//! [`Disclosures::keep`]'s file only. The directory's other files, `rho` and `rho.installed`, hold
-//! ids of experiments, counts, days and random names. The client detects that `rho` was lost or
-//! damaged, and then discloses nothing; not that it was replaced by an older one, nor that the
-//! whole directory was deleted.
+//! The caps hold against anybody who sees everything that the server publishes. They do not hold
+//! against the server, nor if the server does not do what it says. The server, and anyone who reads
+//! the traffic where there is no TLS, sees rewards, addresses and times. Raw rewards are stored on
+//! the device's disk in [`Disclosures::keep`]'s file only. The directory's other files, `rho` and
+//! `rho.installed`, hold ids of experiments, counts, days and random names. The client detects a
+//! lost or damaged `rho`, and then discloses nothing. It does not detect that `rho` was replaced by
+//! an older one, or that the whole directory was deleted.
 
 mod agreement;
 mod budget;

@@ -419,9 +419,9 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// Adds a value of a metric to an assignment, as [`Self::reward`] adds a reward. An assignment
-    /// reports its rewards or one metric. Which of them was drawn together with the arm, and the
-    /// others change nothing. A metric that the experiment does not have is ignored. So an app may
-    /// tell more metrics than any experiment measures.
+    /// reports either its rewards or one metric. The device drew which of them together with the
+    /// arm, and values of the others change nothing. A metric that the experiment does not have is
+    /// ignored. So an app may tell more metrics than any experiment measures.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -433,7 +433,7 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     ///
     /// # Privacy
-    /// The same as for [`Self::reward`]: there is one report, whatever it is about.
+    /// The same as for [`Self::reward`]: there is one report, of the rewards or of one metric.
     ///
     /// # Errors
     /// The same as for [`Self::reward`], whether or not this metric is the one that is reported.

@@ -29,7 +29,7 @@ impl<N: NoiseSource> Core<N> {
     }
 
     /// Takes part again in the experiments that the client was enrolled in. The spent budget still
-    /// counts. Each experiment is fetched anew.
+    /// counts. Each experiment is fetched again.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

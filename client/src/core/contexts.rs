@@ -73,8 +73,8 @@ impl<N: NoiseSource> Core<N> {
     /// If an assignment does not explore, nothing about it leaves the device, and nothing is
     /// written to the device's disk. If it explores, all that leaves, and when, is independent of
     /// the context, except for one bit. That bit costs ε for context and reward together. This
-    /// holds whatever a server sends. Make the call in every context alike: whether an app asks for
-    /// an arm at all is not hidden.
+    /// holds whatever a server sends. Make the call in every context alike, because it is not
+    /// hidden whether an app asks for an arm.
     ///
     /// # Errors
     /// [`ClientError::Context`] for another number of features. Otherwise as for [`Self::draw`].

@@ -197,8 +197,8 @@ impl<N: NoiseSource> Core<N> {
         self.enrolled.get(experiment_id).is_some_and(|enrolled| enrolled.acceptance.is_some())
     }
 
-    /// The reason why the client refused the last answer about an experiment, or what it holds of
-    /// the experiment, if it did.
+    /// The reason why the client refused the last answer about an experiment, or the specification
+    /// and policy that it held. `None` if it refused nothing.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

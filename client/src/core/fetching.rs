@@ -1,4 +1,4 @@
-//! Fetches of experiments from a server, and what becomes of their answers.
+//! Fetches of experiments from a server, and the handling of their answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,20 +43,21 @@ use crate::time::Timestamp;
 /// ```
 ///
 /// # Privacy
-/// Reveals to a server that a device takes part, and when it fetches; it has nothing that a server
-/// chose, so a server recognises nobody by it. Reveals nothing about rewards.
+/// A fetch reveals to a server that a device takes part, and when it fetches. It contains nothing
+/// that a server chose, so a server can't recognise a device by it. It reveals nothing about
+/// rewards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FetchTask {
-    /// The experiment, which is all that is sent.
+    /// The id of the experiment. Nothing else is sent.
     pub experiment_id: ExperimentId,
     /// Distinguishes the fetches of a client; it is not sent. 0: no client handed it out.
     number: u64,
 }
 
 impl FetchTask {
-    /// A fetch that no client asked for: its answer is adopted, and dates no report, since nobody
-    /// knows when it was given.
+    /// A fetch that no client asked for. The client adopts its answer, but dates no report by it,
+    /// since nobody knows when the server gave it.
     ///
     /// ```
     /// # use bandana_client::FetchTask;
@@ -91,12 +92,14 @@ pub struct Fetched {
     pub signatures: Vec<Signature>,
     /// The policy.
     pub policy: Policy,
-    /// The server's day (UTC): within a day of the device's own it allows uploads for an hour.
+    /// The server's day (UTC). If it is within a day of the device's own, it allows uploads for an
+    /// hour.
     pub day: Day,
-    /// The id of the server's store; `None`: the server is too old to send it. The client keeps it
-    /// beside the specification, compares it, and never sends it.
+    /// The id of the server's store, or `None` if the server is too old to send it. The client
+    /// keeps it with the specification, compares it, and never sends it.
     pub store: Option<StoreId>,
-    /// How specification, policy and store stand in the server's log; `None`: it keeps none.
+    /// The proof that the server's log contains specification, policy and store, or `None` if the
+    /// server keeps no log.
     pub view: Option<View>,
 }
 
@@ -287,9 +290,9 @@ impl<N: NoiseSource> Core<N> {
         Ok(())
     }
 
-    /// Records that no answer came, or one that asks for a pause: of `retry_after`, at most an hour.
-    /// The client makes no further call before that and a random wait are over. The bound of that
-    /// wait doubles with every failure, from one second to one hour.
+    /// Records that no answer came, or one that asks for a pause of `retry_after`, which counts up
+    /// to one hour. The client makes no further call before the pause and a random wait are over.
+    /// The bound of that wait doubles with every failure, from one second to one hour.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -323,9 +326,9 @@ impl<N: NoiseSource> Core<N> {
         Ok(self.server.failed(false, retry_after, now, &mut self.noise)?)
     }
 
-    /// Records that a server has answered, but not with the experiment: it does not know it, or has
-    /// refused the fetch. The client fetches this experiment again after a random wait whose bound
-    /// doubles with every failure, from one second to one hour.
+    /// Records that a server answered without the experiment: it does not know the experiment, or
+    /// has refused the fetch. The client fetches this experiment again after a random wait whose
+    /// bound doubles with every failure, from one second to one hour.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

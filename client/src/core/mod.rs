@@ -406,8 +406,8 @@ impl<N: NoiseSource> Core<N> {
 
     /// Ends the wait for the server within a second, because the way to the server may be another
     /// one now. Call it when the network has changed or the app comes to the foreground, and never
-    /// because the user reacted. Some calls end a wait, and some come while a call to the server is
-    /// under way. Of these, one in ten seconds counts.
+    /// because the user reacted. Calls that end a wait, or that come while a call to the server is
+    /// under way, count at most once in ten seconds.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

@@ -1,4 +1,4 @@
-//! Calls for a host that has plain HTTP: bytes to post, and what the answers mean.
+//! Calls for a host that has plain HTTP: bytes to post, and the readers of their answers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -147,7 +147,7 @@ impl CallId {
     }
 }
 
-/// What a host is to do next.
+/// The next step of a host.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]

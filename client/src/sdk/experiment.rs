@@ -144,8 +144,8 @@ impl Experiment {
     }
 
     /// Draws an arm, and fixes at once whether and when it will be reported. It draws also while
-    /// the window of another assignment lasts. Use it for what is chosen anew each time, such as
-    /// the order of one list. Never waits.
+    /// the window of another assignment lasts. Use it where each choice is a new one, such as the
+    /// order of one list. Never waits.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -442,7 +442,7 @@ impl Assignment {
         self.chosen.id()
     }
 
-    /// The experiment.
+    /// The id of the experiment.
     pub fn experiment_id(&self) -> &ExperimentId {
         self.chosen.experiment_id()
     }
@@ -490,10 +490,10 @@ impl Assignment {
         self.add(None, reward);
     }
 
-    /// Adds a value of a metric that the experiment measures beside its rewards, while the
-    /// attribution window lasts. An assignment reports its rewards or one metric. Which of them was
-    /// drawn together with the arm. So tell the values of all metrics. A metric that the experiment
-    /// does not have is ignored.
+    /// Adds a value of a metric that the experiment measures in addition to its rewards, while the
+    /// attribution window lasts. An assignment reports either its rewards or one metric. The device
+    /// drew which of them together with the arm. So tell the values of all metrics. A metric that
+    /// the experiment does not have is ignored.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

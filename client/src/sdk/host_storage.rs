@@ -1,4 +1,4 @@
-//! Storage by the host: what a start reads, and the writes that it makes.
+//! Storage by the host: the bytes that a start reads, and the writes that the host makes.
 
 use bandana_shared::stored::{self, StoredError};
 
@@ -7,7 +7,7 @@ use crate::assignment::epoch_after;
 use crate::core::{PendingRewards, State, StoredState};
 use crate::storage::{Restored, StorageError, padded_rewards, unpadded_rewards};
 
-/// What a host has kept of an installation: the last bytes of each slot that were written.
+/// The stored bytes of an installation: for each slot, the last bytes that the host wrote.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Kept {
     }
 }
 
-/// A place in a host's store. Each write replaces it as a whole.
+/// A named slot in a host's store. Each write replaces it as a whole.
 ///
 /// ```
 /// use bandana_client::Slot;
@@ -112,12 +112,12 @@ impl HostWrite {
         self.number
     }
 
-    /// The place.
+    /// The slot to write.
     pub fn slot(&self) -> Slot {
         self.slot
     }
 
-    /// What the slot is to hold. If sums of rewards are to be erased, there are no bytes.
+    /// The new content of the slot. It is empty if sums of rewards are to be erased.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -160,10 +160,11 @@ pub(super) fn restore(kept: &Kept, keeps_rewards: bool) -> Result<Restored, Stor
 }
 
 impl Tasks {
-    /// The next write of a host that has the storage ([`crate::Builder::host_storage`]). Reports
-    /// wait until everything that they follow from is written. So ask whenever there may be work,
-    /// before and after each task, and after a reward. Until a reward is written, it is lost if the
-    /// process ends. At most one write is under way for each slot.
+    /// Returns the next write, for a host that keeps the storage
+    /// ([`crate::Builder::host_storage`]). A report waits until everything that it depends on is
+    /// written. So ask whenever there may be work, before and after each task, and after a reward.
+    /// Until a reward is written, it is lost if the process ends. At most one write is under way
+    /// for each slot.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -212,9 +213,9 @@ impl Tasks {
         Some(HostWrite { number: self.writes.last, slot: Slot::Rewards, bytes })
     }
 
-    /// Records the end of a write: whether it would survive a power cut. A write that failed is
-    /// made again, with all that has changed since. The number is ignored unless it is that of the
-    /// last write of its slot.
+    /// Records the result of a write. `is_durable` says whether it would survive a power cut. A
+    /// failed write is made again, with all later changes. A `number` other than that of the last
+    /// write of its slot is ignored.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -242,7 +243,7 @@ impl Tasks {
         }
     }
 
-    /// Whether nothing is to be written, or being written.
+    /// Whether all writes are done: none waits, and none is under way.
     pub fn is_written(&self) -> bool {
         self.shared.is_written()
     }

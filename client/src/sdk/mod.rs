@@ -88,7 +88,7 @@ impl Drop for EndsDriver {
 }
 
 impl Bandana {
-    /// Begins to build a client.
+    /// Begins to build a client. The next step sets the connection to the aggregator.
     ///
     /// ```
     /// use bandana_client::Bandana;
@@ -126,7 +126,7 @@ impl Bandana {
         }
     }
 
-    /// Returns an earlier assignment if it still takes rewards, also one from before a restart. An
+    /// Returns an earlier assignment if it still takes rewards. It may be from before a restart. An
     /// assignment that never reports is not found.
     ///
     /// ```
@@ -145,7 +145,7 @@ impl Bandana {
         Some(Assignment::new(self.clone(), assigned))
     }
 
-    /// The state of the client.
+    /// Returns the state of the client: reporting, budget, counts and the last troubles.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -431,7 +431,7 @@ pub enum Reporting {
     /// The user has opted out, or has not consented yet.
     OptedOut,
     /// The device's clock was moved, so assignments make no reports. They make reports again once
-    /// the clock agrees with the server's day. You can only set the clock right.
+    /// the clock agrees with the server's day. The only remedy is to set the clock right.
     ClockDisagrees,
     /// The client was shut down, or its background work has ended. Arms are drawn without reports
     /// until the app starts it again.

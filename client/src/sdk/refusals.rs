@@ -1,4 +1,5 @@
-//! The report on refusals: why an installation takes no part, told privately if the app agrees.
+//! The report on refusals: an installation privately reports why it takes no part, if the app
+//! agrees.
 
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::refusals::RefusalReason;
@@ -9,10 +10,10 @@ use crate::refusal::Refusal;
 use crate::reward::Reward;
 
 impl<T> Builder<Ready<T>> {
-    /// Takes part in an experiment about refusals (`bandana experiment create NAME --refusals`): its
-    /// reports say, by k-ary randomized response, whether and why the installation refuses one of the
-    /// other experiments. Without this an operator sees no reports, and not why. The rewards are
-    /// [`bandana_shared::refusals::rewards`].
+    /// Takes part in an experiment about refusals (`bandana experiment create NAME --refusals`).
+    /// Its reports say, by k-ary randomized response, whether and why the installation refuses one
+    /// of the other experiments. Otherwise an operator sees that reports are missing, but not why.
+    /// The rewards are [`bandana_shared::refusals::rewards`].
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -29,11 +30,12 @@ impl<T> Builder<Ready<T>> {
     /// ```
     ///
     /// # Privacy
-    /// A report of its own, debited like any other. It is drawn when the app chooses an arm of any
-    /// experiment, whatever comes of that, and never since something was refused or asked for again;
-    /// what is refused changes the odds of one symbol. Which experiment it was is not told. Whoever
-    /// sees all calls of one installation needs no report: who refuses asks again, and sends no reports.
-    /// An installation whose budget is spent makes none, and one that refuses spends less elsewhere.
+    /// This is a separate report, debited like any other. It is drawn when the app chooses an arm
+    /// of any experiment, whatever comes of that choice. It is never drawn because something was
+    /// refused or fetched again. A refusal changes only the odds of one symbol. The report does not
+    /// name the refused experiment. Whoever sees all calls of one installation needs no report: an
+    /// installation that refuses fetches again, and sends no reports. An installation whose budget
+    /// is spent makes none, and one that refuses spends less elsewhere.
     pub fn report_refusals(mut self, id: ExperimentId, acceptance: Acceptance) -> Self {
         let settings = &mut self.step.settings;
         settings.acceptances.by_id.insert(id.clone(), acceptance);

@@ -169,7 +169,7 @@ impl Tasks {
         told
     }
 
-    /// Records that a server answered, but not with the experiment. The server does not know it, or
+    /// Records that a server answered without the experiment: it does not know the experiment, or
     /// has refused the fetch.
     ///
     /// ```
@@ -248,7 +248,7 @@ impl Tasks {
     }
 
     /// Makes the pending writes, for hosts that are about to be stopped. Blocks on the disk.
-    /// [`crate::Status::reporting`] tells a failure.
+    /// [`crate::Status::reporting`] reports a failure.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

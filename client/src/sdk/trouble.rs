@@ -1,9 +1,9 @@
 //! Troubles of a client, with what to do about each, and its log.
 //!
 //! # Privacy
-//! Neither has a reward, an arm, a report or the name of an upload: what is said of an upload is
-//! that there was one, which does not depend on rewards. What a server says of an upload is left
-//! out, since it may name the arm.
+//! Neither contains a reward, an arm, a report or the name of an upload. Of an upload they say only
+//! that there was one, which does not depend on rewards. They leave out what a server says of an
+//! upload, since it may name the arm.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::outbox::UploadOutcome;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
 
-/// Something that went wrong, and what to do about it.
+/// A trouble of a client, with advice what to do about it.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -38,7 +38,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// When it happened.
+    /// The time of the trouble.
     pub fn at(&self) -> Timestamp {
         self.at
     }
@@ -48,12 +48,12 @@ impl Trouble {
         self.experiment.as_ref()
     }
 
-    /// What went wrong.
+    /// The trouble in words.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// What to do about it.
+    /// The advice in words: what to do about the trouble.
     pub fn advice(&self) -> &'static str {
         self.advice
     }

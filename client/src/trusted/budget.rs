@@ -109,7 +109,7 @@ impl RhoBudget {
 #[error("a budget's window has 1 to {max} days; got {0}", max = Budget::WINDOW_DAYS_MAX)]
 pub struct RhoBudgetError(u32);
 
-/// What the rewards of one person have cost so far, and what is left, in billionths of ρ.
+/// The cost of one person's rewards so far, and the rest of the budget, in billionths of ρ.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -151,7 +151,7 @@ pub struct RhoSpent {
     pub rewards: u64,
 }
 
-/// What one person has disclosed to one experiment.
+/// The rewards that one person has disclosed to one experiment, and their cost.
 ///
 /// ```
 #[doc = include_str!("example.txt")]
@@ -175,11 +175,11 @@ pub struct RhoSpent {
 pub struct SpentOnExperiment {
     /// k: rewards that were disclosed to it, or may have been, since the installation.
     pub rewards: u64,
-    /// Those of the window that ends on the server's day as last heard.
+    /// The rewards of the window that ends on the server's day as last heard.
     pub rewards_in_window: u64,
     /// The largest ρ of a reward that it has asked for, in billionths.
     pub price: NanoNats,
-    /// What its rewards cost together, k² times the price.
+    /// The cost of its rewards together, in billionths of ρ: k² times the price.
     pub lifetime: NanoNats,
 }
 
@@ -241,13 +241,13 @@ impl fmt::Display for RhoExhausted {
 }
 
 impl RhoExhausted {
-    /// What the disclosure would add to the cost of all, in billionths of ρ: (2k - 1) ρ for the
-    /// k-th reward of an experiment that always asks for the same ρ.
+    /// The amount that the disclosure would add to the cost of all, in billionths of ρ: (2k - 1) ρ
+    /// for the k-th reward of an experiment that always asks for the same ρ.
     pub fn needed(&self) -> NanoNats {
         self.needed
     }
 
-    /// What is left under the cap, in billionths of ρ.
+    /// The rest under the cap, in billionths of ρ.
     pub fn left(&self) -> NanoNats {
         self.left
     }

@@ -25,7 +25,8 @@ use super::rho_ledger::Counted;
 pub struct DisclosedReward(f64);
 
 impl DisclosedReward {
-    /// Wraps a finite number. Whether it is in the experiment's range is checked when you send it.
+    /// Wraps a finite number. When you send it, the client checks that it is in the experiment's
+    /// range.
     ///
     /// ```
     /// use bandana_client::trusted::DisclosedReward;

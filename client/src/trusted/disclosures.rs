@@ -1,4 +1,4 @@
-//! Disclosures that are stored on the disk until the server's verdict, beside the ledger of ρ.
+//! Disclosures that are stored on the disk until the server's verdict, and the ledger of ρ.
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
@@ -66,12 +66,12 @@ pub(super) const WAITING_DAYS_MAX: u32 = 60;
 /// # Privacy
 /// The device stores raw rewards of trusted experiments in one place only: the file `disclosures`.
 /// On Unix, only its owner can read it. A raw reward is erased after the server's verdict, by
-/// [`Self::withdraw`], or after 60 days without a verdict. Only days count that a server has sent
-/// and that are within one of the device's own, from the first one on. So a wrong clock erases
-/// nothing. A disclosure for a server that never answers again stays until the app withdraws or
-/// erases it. Disk blocks that were freed may still be readable on the medium. `CACHEDIR.TAG` tells
-/// backup programs to leave the directory out: a disclosure that is restored from a backup may
-/// count, and cost, once more.
+/// [`Self::withdraw`], or after 60 days without a verdict. The 60 days are counted in days that a
+/// server has sent and that are within one of the device's own, from the first such day on. So a
+/// wrong clock erases nothing. A disclosure for a server that never answers again stays until the
+/// app withdraws or erases it. Disk blocks that were freed may still be readable on the medium.
+/// `CACHEDIR.TAG` tells backup programs to leave the directory out: a disclosure that is restored
+/// from a backup may count, and cost, once more.
 #[derive(Clone)]
 pub struct Disclosures(Arc<Inner>);
 

@@ -115,9 +115,9 @@ pub enum TrustedError {
 }
 
 impl TrustedError {
-    /// Whether sending a disclosure again is of no use. That does not mean that it never counted:
-    /// an answer to an earlier attempt may have been lost. Only a disclosure without a day, for
-    /// which no attempt was made, certainly did not count.
+    /// Whether it is of no use to send the disclosure again. That does not mean that it never
+    /// counted: an answer to an earlier attempt may have been lost. Only a disclosure without a
+    /// day, for which no attempt was made, certainly did not count.
     ///
     /// ```
     /// use bandana_client::trusted::TrustedError;

@@ -42,9 +42,9 @@ impl<T> Builder<Ready<T>> {
     /// power cut, or a kill in the middle of a write, may lose them. The default is `true`.
     ///
     /// With `false`, no raw reward is ever stored on a disk. An assignment that was open when the
-    /// app ended then reports only later rewards, or the default reward. So if an app ends before
-    /// its attribution windows do, it measures less than is true. The setting has no effect on a
-    /// client in memory: its open assignments report nothing once it has ended.
+    /// app ended then reports only later rewards, or the default reward. So an app that ends before
+    /// its attribution windows measures too few rewards. The setting has no effect on a client in
+    /// memory: its open assignments report nothing once it has ended.
     ///
     /// ```
     #[doc = include_str!("../../example.txt")]
@@ -110,7 +110,7 @@ impl<T> Builder<Ready<T>> {
 }
 
 impl Builder<Ready<HostTransport>> {
-    /// Sends this key with every call that [`Tasks::next_call`] gives.
+    /// Sends this key with every call that [`Tasks::next_call`] returns.
     ///
     /// ```
     #[doc = include_str!("../../example.txt")]
@@ -133,10 +133,10 @@ impl Builder<Ready<HostTransport>> {
         self
     }
 
-    /// Sets a function that the client calls when there may be work. An arm was drawn, an
-    /// experiment was named, the user opted in or out, or the app woke the client. The function is
-    /// called once until the next [`Tasks::next_task`] or [`Tasks::next_call`], on the thread of
-    /// whoever made the work.
+    /// Sets a function that the client calls when there may be work: an arm was drawn, an
+    /// experiment was named, the user opted in or out, or the app woke the client. The client calls
+    /// it once, and not again before the next [`Tasks::next_task`] or [`Tasks::next_call`]. It runs
+    /// on the thread that made the work.
     ///
     /// The function may only schedule: wake a thread, post an event, set a timer. It must not call
     /// the client. It should hold no [`Bandana`], which would keep the client alive. Once the
