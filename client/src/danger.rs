@@ -28,7 +28,7 @@ use crate::storage::{Directory, Storage, StorageError};
 ///
 /// # Privacy
 /// The spent budget starts again from zero. An installation that is reset n times may lose n + 1
-/// times its caps, like one that is installed anew. A user's opt-out is kept. Do not call it for
+/// times its caps, like one that is installed again. A user's opt-out is kept. Do not call it for
 /// temporary failures. If another process has locked the directory, or it can't be read for the
 /// moment, the next start tries it again.
 ///

@@ -1,4 +1,4 @@
-//! Base64 with padding (RFC 4648, section 4), as notes and their keys are written.
+//! Base64 with padding (RFC 4648, section 4), the encoding of notes and their keys.
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 

@@ -25,9 +25,9 @@ pub use segmentation::{Segmentation, Segmentations};
 pub struct Measurement {
     /// The segmentations, whose values divide the installations.
     pub segmentations: Segmentations,
-    /// The metrics beside the rewards, at most [`METRICS_MAX`].
+    /// The metrics in addition to the rewards, at most [`METRICS_MAX`].
     pub metrics: Vec<Metric>,
-    /// The share of the installations that are held out, below the whole. Each installation draws
+    /// The share of the installations that are held out, less than all. Each installation draws
     /// once whether it is held out. If it is, it gets an arm by even weights, and says in its
     /// reports that it was held out.
     pub holdout: Millionths,
@@ -42,7 +42,7 @@ impl Default for Measurement {
 }
 
 impl Measurement {
-    /// No segments, no metric beside the rewards, nobody held out, and no private context.
+    /// No segments, no further metrics, nobody held out, and no private context.
     pub const REWARDS_ONLY: Self = Self {
         segmentations: Segmentations::NONE,
         metrics: Vec::new(),
@@ -84,7 +84,7 @@ impl Measurement {
         Err(ContextError::Combination { with, instead: "make two experiments of it" })
     }
 
-    /// The cells with so many arms.
+    /// The cells of an experiment with this number of arms.
     pub fn cells(&self, arms: usize) -> Cells {
         let segments = self.segmentations.segments();
         let groups = if self.holdout == Millionths::NONE { 1 } else { 2 };
@@ -92,8 +92,8 @@ impl Measurement {
         Cells { arms, segments, groups, metrics: self.metrics.len() + 1, coordinates }
     }
 
-    /// The number of lists in the weights of a policy beside those for all installations: one for
-    /// each segment, or one for each coordinate of a private context.
+    /// The number of lists in the weights of a policy after the one for all installations. There is
+    /// one for each segment, or one for each coordinate of a private context.
     pub fn lists(&self) -> usize {
         let segments =
             if self.segmentations.is_empty() { 0 } else { self.segmentations.segments() };
@@ -164,19 +164,19 @@ pub enum CellsError {
          or a digit", max = NAME_CHARS_MAX
     )]
     Name(String),
-    /// Text that names no segmentation.
+    /// The text is not a segmentation.
     #[error("{0:?} is not a segmentation; give NAME=VALUE,VALUE, such as platform=ios,android")]
     SegmentationForm(String),
-    /// Text that names no metric.
+    /// The text is not a metric.
     #[error(
         "{0:?} is not a metric; give NAME:SHARE, NAME:SHARE:LOW..HIGH, and a limit as \
          :at-most=MEAN or :at-least=MEAN, such as returned:0.1:at-most=0.3"
     )]
     MetricForm(String),
-    /// A second range, or a second limit.
+    /// The text has two ranges or two limits.
     #[error("{0:?} has two ranges or two limits; give one of each at most")]
     TwoOfAKind(String),
-    /// A metric that is called as what it is beside.
+    /// A metric has the name that stands for the rewards.
     #[error("a metric beside the rewards can't be named \"rewards\"; give it another name")]
     Rewards,
     /// Too few or too many values.
@@ -202,7 +202,7 @@ pub enum CellsError {
          {max} are possible", max = SEGMENTS_MAX
     )]
     Segments(usize),
-    /// Metrics are numbers.
+    /// A metric has categories as its values, and they must be numbers.
     #[error("metric {metric:?} is a number or a yes or no; categories can only be the rewards")]
     Categories {
         /// The metric's name.
@@ -243,13 +243,13 @@ pub enum CellsError {
         /// The numbers of what makes them.
         cells: Cells,
     },
-    /// Reports have no room for it.
+    /// Metrics need reports that are bits.
     #[error(
         "only experiments whose reports are bits have metrics, and k-ary randomized response sends \
          symbols; take another mechanism, or no metrics"
     )]
     MetricsNeedBits,
-    /// The private context is not valid, or does not go with the rest.
+    /// The private context is not valid, or can't be combined with the rest.
     #[error(transparent)]
     Context(#[from] ContextError),
 }

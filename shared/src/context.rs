@@ -32,8 +32,8 @@ pub struct Feature {
 }
 
 impl Feature {
-    /// A feature that is true in about this share of the assignments, above 0 and below 1, as is known
-    /// from elsewhere. Its name follows the rule of experiments' ids.
+    /// A feature that is true in about `true_share` of the assignments, above 0 and below 1. You
+    /// know that share from elsewhere. Its name follows the rule of experiments' ids.
     ///
     /// # Errors
     /// [`ContextError::Name`]; [`ContextError::TrueShare`].
@@ -53,7 +53,7 @@ impl Feature {
         &self.name
     }
 
-    /// The share of the assignments, about, in which it is true. Only a learner uses it.
+    /// The approximate share of the assignments in which it is true. Only a learner uses it.
     pub fn true_share(&self) -> Millionths {
         self.true_share
     }
@@ -166,7 +166,8 @@ impl PrivateContext {
         usize::try_from(scaled >> 32).unwrap_or_default()
     }
 
-    /// Whether a coordinate of a context is 1, and not -1. Coordinates that the context lacks are.
+    /// Whether a coordinate of a context is 1, and not -1. Coordinates that the context lacks count
+    /// as 1.
     pub fn is_positive(coordinate: usize, context: &[bool]) -> bool {
         coordinate.checked_sub(1).and_then(|feature| context.get(feature)).copied().unwrap_or(true)
     }
@@ -221,7 +222,7 @@ pub enum ContextError {
          letter or a digit", max = NAME_CHARS_MAX
     )]
     Name(String),
-    /// The feature would never be true, or always.
+    /// The feature would be true never, or always.
     #[error(
         "feature {0:?} needs a share of the assignments in which it is true, above 0 and below 1, \
          such as weekend=0.29; without one it is 0.5"
@@ -236,7 +237,7 @@ pub enum ContextError {
          more"
     )]
     Exploration,
-    /// Another part of the experiment that a private context does not go with.
+    /// A private context can't be combined with another part of the experiment.
     #[error("a private context does not go with {with}; {instead}")]
     Combination {
         /// The other part.

@@ -28,8 +28,8 @@ pub const REQUEST_BYTES_MIN: usize = 512;
 /// The greatest length of a request, in bytes, before it is sealed.
 pub const REQUEST_BYTES_MAX: usize = 32 * 1024;
 
-/// The least length of an answer, in bytes, before it is sealed. Those to a fetch of few arms and to
-/// an upload have this length, so that their sizes do not tell them apart.
+/// The least length of an answer, in bytes, before it is sealed. Answers to a fetch of few arms and
+/// to an upload have this length, so their sizes do not distinguish them.
 pub const ANSWER_BYTES_MIN: usize = 2048;
 
 /// Bytes that sealing adds to a request: header, encapsulated key and tag.
@@ -41,8 +41,8 @@ pub const SEALED_REQUEST_BYTES_MAX: usize = REQUEST_BYTES_MAX + SEALING_BYTES;
 /// Bytes that sealing adds to an answer: a nonce and a tag.
 pub const ANSWER_SEALING_BYTES: usize = 32 + 16;
 
-/// Adds zeros until the length is `least`, or 4, 16, 64... times as much. Zeros after a binary HTTP
-/// message are padding (RFC 9292, section 3.8).
+/// Pads a message with zeros to `least` bytes, or to 4, 16, 64... times as many if it is longer.
+/// Zeros after a binary HTTP message are padding (RFC 9292, section 3.8).
 ///
 /// ```
 /// use bandana_shared::gateway::pad;
@@ -67,9 +67,9 @@ const BEFORE_ID: [u8; 2] = [0, 41];
 const BEFORE_KEY: [u8; 2] = [0, 0x20];
 const AFTER_KEY: [u8; 6] = [0, 4, 0, 1, 0, 3];
 
-/// The public key of a gateway, in the format `application/ohttp-keys` (RFC 9458, section 3): one
-/// configuration with the only algorithms that devices take. A relay that shuffles has one of the
-/// same form.
+/// The public key of a gateway, in the format `application/ohttp-keys` (RFC 9458, section 3). It is
+/// one configuration, with the only algorithms that devices accept. A relay that shuffles has a key
+/// of the same form.
 ///
 /// The text form has 86 hexadecimal digits.
 ///
@@ -89,8 +89,8 @@ impl GatewayKeys {
     /// Checks the form of a key configuration.
     ///
     /// # Errors
-    /// [`GatewayKeysError`] when there is none or more than one, with other algorithms, or a key of
-    /// zeros.
+    /// [`GatewayKeysError`] unless there is exactly one configuration, with these algorithms and a
+    /// key other than zeros.
     pub fn new(configurations: &[u8]) -> Result<Self, GatewayKeysError> {
         let rest = configurations.strip_prefix(&BEFORE_ID).and_then(<[u8]>::split_first);
         let key = rest.and_then(|(_, rest)| rest.strip_prefix(&BEFORE_KEY));
@@ -107,8 +107,8 @@ impl GatewayKeys {
         &self.0
     }
 
-    /// A digest of the configuration, by which a relay that shuffles tells apart what was sealed for
-    /// different keys.
+    /// The digest of the configuration, 16 bytes. A relay that shuffles uses it to separate reports
+    /// that were sealed for different keys.
     pub fn digest(&self) -> [u8; 16] {
         let hash = Sha256::new_with_prefix(DIGEST_DOMAIN).chain_update(&self.0).finalize();
         let mut digest = [0; 16];
@@ -116,7 +116,7 @@ impl GatewayKeys {
         digest
     }
 
-    /// Whether the public key is that of `other`, whatever the identifiers are.
+    /// Whether `other` has the same public key. Identifiers may differ.
     pub fn has_key_of(&self, other: &Self) -> bool {
         let key = |keys: &Self| keys.0.get(KEY).map(<[u8]>::to_vec);
         key(self) == key(other)

@@ -57,7 +57,8 @@ pub(crate) fn is_name(name: &str, chars_max: usize) -> bool {
 pub struct ArmIndex(u16);
 
 /// The index of a cell in its specification, below [`ARMS_MAX`]; see
-/// [`Cells`](crate::cells::Cells). That of an arm in an experiment whose cells are its arms.
+/// [`Cells`](crate::cells::Cells). In an experiment with one cell for each arm, it is the index of
+/// the arm.
 pub type CellIndex = ArmIndex;
 
 impl ArmIndex {

@@ -86,8 +86,8 @@ impl Interval {
         self.low <= x && x <= self.high
     }
 
-    /// Both ends clamped to `low..=high`. A confidence interval for a number that is known to lie
-    /// in that range keeps its level.
+    /// Both ends clamped to `low..=high`. A confidence interval keeps its level if its number is
+    /// known to lie in that range.
     #[must_use]
     pub fn clamped(self, low: f64, high: f64) -> Self {
         Self { low: self.low.clamp(low, high), high: self.high.clamp(low, high) }
@@ -101,8 +101,8 @@ impl Interval {
     }
 }
 
-/// Wilson's score interval for the private mean, for a sample whose size is fixed in advance and
-/// that is evaluated once (Wilson 1927).
+/// Wilson's score interval for the private mean (Wilson 1927). It is valid for a sample whose size
+/// is fixed in advance and that you evaluate once.
 ///
 /// `z` is the normal quantile of the two-sided level: 1.96 for 95%. Adaptive allocation and
 /// repeated looks break its level; [`crate::confidence`] has intervals that remain valid. Without

@@ -4,7 +4,7 @@
 /// Thompson weights take milliseconds to compute.
 pub const ARMS_MAX: usize = 1024;
 
-/// Largest number of weights of a policy: of all arms, and of all arms in each segment.
+/// Largest number of weights of a policy: one for each arm, and one for each arm in each segment.
 pub const WEIGHTS_MAX: usize = 2 * ARMS_MAX;
 
 /// Largest size of an arm's label, in bytes.
@@ -13,31 +13,32 @@ pub const LABEL_BYTES_MAX: usize = 128;
 /// Largest number of characters of an experiment's id.
 pub const EXPERIMENT_ID_CHARS_MAX: usize = 64;
 
-/// Largest number of characters of a layer's name, as of an experiment's id.
+/// Largest number of characters of a layer's name, the same as of an experiment's id.
 pub const LAYER_NAME_CHARS_MAX: usize = EXPERIMENT_ID_CHARS_MAX;
 
-/// Largest number of characters of the name of a metric or a segmentation, as of an experiment's id.
+/// Largest number of characters of the name of a metric or a segmentation, the same as of an
+/// experiment's id.
 pub const NAME_CHARS_MAX: usize = EXPERIMENT_ID_CHARS_MAX;
 
-/// Largest number of values of a segmentation: each divides the reports of an arm.
+/// Largest number of values of a segmentation. Each divides the reports of an arm further.
 pub const VALUES_MAX: usize = 16;
 
-/// Largest number of segmentations of an experiment: what each says of a user is public.
+/// Largest number of segmentations of an experiment. Each makes a property of a user public.
 pub const SEGMENTATIONS_MAX: usize = 8;
 
-/// Largest number of segments, which are the combinations of the segmentations' values: a report says
-/// at most eight bits of its user's segment.
+/// Largest number of segments. A segment is a combination of the segmentations' values, so a report
+/// tells at most eight bits of its user's segment.
 pub const SEGMENTS_MAX: usize = 256;
 
-/// Largest number of metrics beside the rewards: each takes reports from the others.
+/// Largest number of metrics in addition to the rewards. Each takes reports from the others.
 pub const METRICS_MAX: usize = 15;
 
-/// Largest number of features of a private context: a report is about one of them, or about none, so
-/// each takes reports from the others.
+/// Largest number of features of a private context. A report is about at most one of them, so each
+/// takes reports from the others.
 pub const FEATURES_MAX: usize = 15;
 
-/// Longest period in which an installation reports once, in days: ten years. One that never ends is
-/// asked for by 0.
+/// Longest period in which an installation reports once, in days: ten years. 0 stands for a period
+/// that never ends.
 pub const REPORT_DAYS_MAX: u32 = 3650;
 
 /// Largest number of reports in one upload: 2 KiB of bits, 8 KiB of symbols. Larger batches gain

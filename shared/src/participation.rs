@@ -220,8 +220,8 @@ impl std::str::FromStr for Layer {
 /// Who takes part, and how long each installation keeps its arm.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Participation {
-    /// How long an installation keeps its arm. If `None`, an arm is drawn anew for each assignment,
-    /// and every assignment can report.
+    /// How long an installation keeps its arm. If `None`, each assignment draws its own arm, and
+    /// every assignment can report.
     pub sticky: Option<Sticky>,
     /// The part of a layer that takes part. If `None`, everybody who is enrolled takes part.
     pub layer: Option<Layer>,
@@ -232,7 +232,7 @@ pub struct Participation {
 }
 
 impl Participation {
-    /// Everyone takes part, and each installation draws an arm anew for each assignment.
+    /// Everyone takes part, and each assignment draws its own arm.
     pub const EVERYONE: Self = Self { sticky: None, layer: None, enrolment: Millionths::ALL };
 
     /// Checks the parts.
@@ -279,7 +279,7 @@ pub enum ParticipationError {
          letter or a digit", max = LAYER_NAME_CHARS_MAX
     )]
     LayerName(String),
-    /// Text that names no part of a layer.
+    /// The text is not a part of a layer.
     #[error("{0:?} is not a part of a layer; give NAME:FROM-TO, such as checkout:0-0.5")]
     LayerForm(String),
     /// A part without positions.
@@ -293,7 +293,7 @@ pub enum ParticipationError {
     /// An experiment for nobody.
     #[error("nobody would be enrolled; give an enrolment share above 0")]
     NobodyEnrolled,
-    /// Too long a period.
+    /// The period is too long.
     #[error("a period between reports has at most {max} days, or 0 for one report ever; got {0}",
         max = REPORT_DAYS_MAX)]
     ReportDays(u32),

@@ -60,7 +60,8 @@ impl Weights {
         Ok(Self { arms, cumulative })
     }
 
-    /// The same weights for all installations, and these for those of each segment.
+    /// The same weights for all installations, with these weights for the installations of each
+    /// segment.
     ///
     /// ```
     /// use bandana_shared::policy::Weights;
@@ -228,7 +229,8 @@ impl Weights {
         ArmIndex::new(arm).unwrap_or_else(|_| unreachable!("weights have at most ARMS_MAX arms"))
     }
 
-    /// The arm for a uniformly random number, evenly from those with a weight in a segment.
+    /// The arm for a uniformly random number, drawn evenly from the arms with a weight in a
+    /// segment.
     ///
     /// ```
     /// use bandana_shared::policy::Weights;

@@ -33,7 +33,7 @@ pub enum RefusalReason {
     Timing,
     /// No valid signature by the keys that the app pins, or another specification than it pins.
     Signatures,
-    /// Reports are shuffled where the app wants none of it, or not where it does.
+    /// Reports are shuffled, or not shuffled, against the app's terms.
     Shuffling,
     /// A change that no revision may make, a policy that fits no specification, or anything else.
     Server,

@@ -19,7 +19,7 @@ pub enum RewardKind {
     Categorical,
 }
 
-/// What a device does with a reward outside the range.
+/// The treatment of a reward outside the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutOfRange {
     /// Refuses the reward, with an error to the app.

@@ -40,9 +40,9 @@ impl BatchSize {
         self.0
     }
 
-    /// What a batch of this channel's bits certifies, rounded up, while `colluders` of a thousand
-    /// people who report collude with the observer. It is `None` if the channel sends no bits, or
-    /// if nobody in the batch is honest.
+    /// The certificate of a batch of this channel's bits, while `colluders` of a thousand people
+    /// who report collude with the observer. Their number is rounded up. `None` if the channel
+    /// sends no bits, or if nobody in the batch is honest.
     pub fn certificate(self, channel: Channel, colluders: Permille) -> Option<Shuffling> {
         let Channel::Bit(floor) = channel else { return None };
         Shuffling::new(floor, self.0 - colluders.of(self.0)).ok()
@@ -86,7 +86,8 @@ impl Permille {
     }
 }
 
-/// What a device seals for the aggregator: one private bit, and what it is about.
+/// The content that a device seals for the aggregator: one private bit, with its specification and
+/// arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShuffledReport {
     /// The digest of the specification.
@@ -126,7 +127,8 @@ impl ShuffledReport {
     }
 }
 
-/// What a device seals for the relay: a sealed report, and all that the relay needs to know of it.
+/// The content that a device seals for the relay: a sealed report, and all that the relay needs to
+/// know about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// The upload's id. Together with `day` it makes the report count once.
@@ -137,7 +139,7 @@ pub struct Envelope {
     pub digest: Digest,
     /// The arm, or the cell in an experiment with segments or metrics.
     pub arm: ArmIndex,
-    /// The reports of a batch, as the specification has it.
+    /// The number of reports of a batch, as in the specification.
     pub batch: BatchSize,
     /// The digest of the aggregator's keys that the report is sealed for: all of a batch are the
     /// same, so that a key for few devices hides none of them.

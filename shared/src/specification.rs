@@ -103,7 +103,7 @@ pub struct SpecificationParts {
     pub revision: Revision,
     /// Whether the users are simulated.
     pub simulation: bool,
-    /// Privacy loss bound of one report.
+    /// Privacy loss bound of one report, in nats.
     pub epsilon: Epsilon,
     /// The channel's floor, as claimed: see [`Floor::verify`] and [`KaryChannel::verify`].
     pub floor: u64,
@@ -120,7 +120,7 @@ pub struct SpecificationParts {
     pub batch: Option<BatchSize>,
     /// Who takes part, and how long each installation keeps its arm.
     pub participation: Participation,
-    /// The segments of installations, and the metrics beside the rewards.
+    /// The segments of installations, and the further metrics.
     pub measurement: Measurement,
 }
 
@@ -221,7 +221,7 @@ impl Specification {
         })
     }
 
-    /// The same experiment, for these installations.
+    /// The same experiment, with this declaration of who takes part.
     ///
     /// # Errors
     /// [`SpecificationError::Participation`] when nobody would take part.
@@ -322,7 +322,7 @@ impl Specification {
         self.parts.simulation
     }
 
-    /// Privacy loss bound of one report.
+    /// Privacy loss bound of one report, in nats.
     pub fn epsilon(&self) -> Epsilon {
         self.parts.epsilon
     }
@@ -379,7 +379,7 @@ impl Specification {
         self.parts.batch
     }
 
-    /// Whether what a device sends later may tell which policy it took. That is so if the device
+    /// Whether later messages of a device may tell which policy it took. That is so if the device
     /// keeps its arm, or if its reports are shuffled in a batch that others fill.
     pub fn may_tell_policy(&self) -> bool {
         self.participation().sticky.is_some() || self.batch().is_some()
@@ -390,7 +390,7 @@ impl Specification {
         &self.parts.participation
     }
 
-    /// The segments of installations, and the metrics beside the rewards.
+    /// The segments of installations, and the further metrics.
     pub fn measurement(&self) -> &Measurement {
         &self.parts.measurement
     }
@@ -410,7 +410,7 @@ impl Specification {
         self.parts.measurement.metrics.get(metric.checked_sub(1)?)
     }
 
-    /// The kind and range of what reports of a metric are about; 0 stands for the rewards.
+    /// The kind and range of the values of a metric; 0 stands for the rewards.
     pub fn values_of(&self, metric: usize) -> Rewards {
         self.metric(metric).map_or(self.parts.rewards, Metric::values)
     }
@@ -559,7 +559,7 @@ pub enum SpecificationError {
         /// The number of categories of the rewards.
         categories: Alphabet,
     },
-    /// Batches are of bits only: no certificate of shuffled symbols is known here.
+    /// Only bits can be shuffled: Bandana has no certificate for shuffled symbols.
     #[error(
         "only bits are shuffled, and k-ary randomized response sends symbols; take another mechanism, or no batches"
     )]

@@ -117,7 +117,7 @@ impl Tally {
             .filter(|(_, count)| *count > 0)
     }
 
-    /// What is left of these reports without others that are among them.
+    /// The tally without `others`, which must be among these reports.
     ///
     /// ```
     /// use bandana_shared::tally::Tally;

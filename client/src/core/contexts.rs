@@ -37,7 +37,7 @@ impl<N: NoiseSource> Core<N> {
     /// on the context, and makes one report. Or it takes the arm with the greatest score in the
     /// context, which never reports ([`crate::Unreported::NotExploring`]). While the window of an
     /// assignment lasts, its arm is shown in other contexts too. [`Self::draw_in_context`] chooses
-    /// anew. In an experiment without a private context, the call is the same as [`Self::choose`].
+    /// again. In an experiment without a private context, the call is the same as [`Self::choose`].
     ///
     /// ```
     #[doc = include_str!("../example.txt")]

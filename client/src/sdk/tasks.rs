@@ -120,7 +120,7 @@ impl Tasks {
     /// use bandana_client::{Clock as _, Task};
     /// # let (bandana, mut tasks, clock) = started()?;
     /// bandana.opt_out()?;
-    /// bandana.opt_in()?; // and everything has to be heard anew
+    /// bandana.opt_in()?; // and everything has to be heard again
     /// let Task::Fetch(task) = tasks.next_task()? else { return Err("no question".into()) };
     /// tasks.on_fetched(&task, answer(clock.now())?)?;
     /// assert!(bandana.experiment("button-colour")?.choose().assignment().is_some());

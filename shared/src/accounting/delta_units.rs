@@ -24,11 +24,11 @@ const PER_ONE: f64 = (1_u128 << 64) as f64;
 impl DeltaUnits {
     /// Pure differential privacy.
     pub const ZERO: Self = Self(0);
-    /// The largest number of units, which no cap admits and which as a cap is none: a sum of so many
-    /// is no promise.
+    /// The largest number of units. A sum of so many is no promise: no cap admits it, and as a cap
+    /// it means no cap.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// So many units.
+    /// A δ of this many units of 2^-64.
     pub const fn new(units: u64) -> Self {
         Self(units)
     }

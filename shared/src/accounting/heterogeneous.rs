@@ -7,8 +7,8 @@ use crate::accounting::optimal::OptimalComposition;
 use crate::accounting::{advanced, basic};
 use crate::epsilon::Epsilon;
 
-/// A loss ε for which mechanisms with these losses, fixed in advance, are (ε,
-/// `delta`)-differentially private together, rounded up.
+/// An ε, rounded up, with which mechanisms of these losses together are (ε, `delta`)-differentially
+/// private. The losses must be fixed in advance.
 ///
 /// The exact value is #P-complete to compute (Murtagh and Vadhan 2016). This is the least of four
 /// valid bounds: basic composition; advanced composition; zero-concentrated privacy; and the exact

@@ -5,7 +5,7 @@
 //! - [`basic`], [`advanced`], [`optimal`], [`heterogeneous`]: composition of
 //!   mechanisms that are each purely ε-differentially private.
 //! - [`gaussian`], [`concentrated`], [`renyi`]: mechanisms without pure differential privacy.
-//! - [`shuffling`]: reports that are seen only among others.
+//! - [`shuffling`]: reports that an observer sees only among others.
 //! - [`planner`]: the number and size of reports that fit a budget.
 //!
 //! A ledger admits by basic composition in integers. The other modules are for planning and for

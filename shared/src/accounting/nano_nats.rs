@@ -40,8 +40,9 @@ impl NanoNats {
         self.0
     }
 
-    /// The whole nano-nats that `nats` is written for: those of which it is the nearest floating-point
-    /// number, as 0.2 is of 200 000 000, though it is a little more; `None`: there are none.
+    /// The whole number of nano-nats whose nearest floating-point number is `nats`, or `None` if
+    /// there is none. For 0.2 it is 200 000 000, although the number 0.2 is a little more than a
+    /// fifth.
     ///
     /// ```
     /// use bandana_shared::accounting::nano_nats::NanoNats;
@@ -61,8 +62,8 @@ impl NanoNats {
         (is_exact && nano_nats / Self::PER_NAT as f64 == nats).then_some(Self(nano_nats as u64))
     }
 
-    /// The price of one report by its ε alone, rounded up: 954 to 32 000 000 000. What a report of an
-    /// experiment costs is in [`crate::specification::Specification::price`].
+    /// The price of one report by its ε alone, rounded up: 954 to 32 000 000 000. For a report of
+    /// an experiment, see [`crate::specification::Specification::price`].
     pub fn from_epsilon(epsilon: Epsilon) -> Self {
         Self(ceiling_of_nats(epsilon.get()).unwrap_or(u64::MAX))
     }
@@ -75,8 +76,8 @@ impl NanoNats {
         ceiling_of_nats(loss.get()).map(Self).ok_or(NanoNatsError(loss.get()))
     }
 
-    /// A cap in whole nano-nats: those of [`Self::of_decimal`], or else rounded down, and at most
-    /// [`Self::MAX`].
+    /// A cap in whole nano-nats: [`Self::of_decimal`] of the loss, or the loss rounded down where
+    /// that is `None`. It is at most [`Self::MAX`].
     ///
     /// ```
     /// use bandana_shared::accounting::{loss::PrivacyLoss, nano_nats::NanoNats};

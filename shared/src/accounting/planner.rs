@@ -25,8 +25,8 @@ pub enum Accountant {
     Basic,
     /// [`advanced::sharp`], with the budget's δ as slack.
     Advanced,
-    /// [`OptimalComposition`], and beyond its number of rounds the better of the other two. Admits
-    /// everything that one of them admits.
+    /// [`OptimalComposition`], and beyond its number of rounds the better of the other two. It
+    /// admits everything that either of them admits.
     Optimal,
 }
 

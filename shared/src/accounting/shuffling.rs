@@ -31,8 +31,8 @@
 //! is too large are split in two, down to single k.
 //!
 //! # Collusion
-//! The bits of people who collude with the observer are known and can be subtracted. All functions
-//! here take the number of *honest* reports: B less the colluders that are to be withstood.
+//! The observer knows the bits of people who collude, and can subtract them. All functions here
+//! take the number of *honest* reports: B less the assumed number of colluders.
 //!
 //! # Several reports of one person
 //! In different batches their guarantees compose ([`crate::accounting::guarantee`]). In one batch
@@ -82,7 +82,7 @@ const CUTS: (f64, f64) = (1.0 / (1_u64 << 60) as f64, f64::MIN_POSITIVE * 1e36);
 /// A range of k is not split to lower δ by less than this fraction, 2^-36.
 const FINE_ENOUGH: f64 = 1.0 / (1_u64 << 36) as f64;
 
-/// Shuffled private bits: as many as there are honest people in a batch, one from each.
+/// A batch of shuffled private bits, one from each honest person.
 ///
 /// ```
 /// use bandana_shared::accounting::delta::Delta;
@@ -102,11 +102,11 @@ pub struct Shuffling {
     own: u32,
 }
 
-/// The most reports of one person in a batch that are certified together.
+/// Largest number of reports of one person in a batch that are certified together.
 pub const OWN_MAX: u32 = 16;
 
 impl Shuffling {
-    /// 1 to [`REPORTS_MAX`] honest reports of a channel with this floor.
+    /// A batch of `reports` honest reports of a channel with this floor: 1 to [`REPORTS_MAX`].
     ///
     /// # Errors
     /// [`ShufflingError`] for any other number.
@@ -118,8 +118,8 @@ impl Shuffling {
         }
     }
 
-    /// The same batch, of which `own` reports are of one person, who is protected as a whole. None: not
-    /// 1 to [`OWN_MAX`], or more than there are.
+    /// The same batch, with `own` reports of one person, who is protected as a whole. `None` unless
+    /// `own` is 1 to [`OWN_MAX`] and at most the number of reports.
     ///
     /// ```
     /// use bandana_shared::accounting::{delta::Delta, loss::PrivacyLoss, shuffling::Shuffling};
@@ -140,8 +140,8 @@ impl Shuffling {
     ///
     /// # Privacy
     /// Protects the reward of one person against an observer who sees all tallies of full batches
-    /// and controls all reports of a batch but the honest ones. Who sees a report before it is
-    /// shuffled is held off by the local loss only.
+    /// and controls all reports of a batch but the honest ones. Against an observer who sees a
+    /// report before it is shuffled, only the local loss protects.
     pub fn delta(self, loss: PrivacyLoss) -> Delta {
         let Some(payoff) = self.payoff(loss) else { return Delta::ZERO };
         // All others at 1 - t are one of the cases, so δ is not below it. It tells what is
@@ -207,7 +207,7 @@ impl Shuffling {
         PrivacyLoss::at_most(needed)
     }
 
-    /// Whether a report is shown to be this private.
+    /// Whether a report is shown to have this guarantee.
     pub fn admits(self, central: Guarantee) -> bool {
         let Some(payoff) = self.payoff(central.loss()) else { return true };
         let delta = central.delta().get();
@@ -341,10 +341,10 @@ impl<J: FnMut(&Ones, bool) -> Verdict> Search<J> {
     }
 }
 
-/// The greatest local ε of a channel whose bits, shuffled among `reports` honest ones, are shown to
-/// have the `central` guarantee: that of the floor [`Floor::for_epsilon`] computes for it. Rounded
-/// down by at most 1e-12; `None` if `central` has a loss below [`Epsilon::MIN`] that no channel
-/// meets.
+/// The greatest local ε at which bits, shuffled in a batch of `reports` honest ones, are shown to
+/// have the `central` guarantee. The channel has the floor of [`Floor::for_epsilon`] for that ε.
+/// The result is rounded down by at most 1e-12. `None` if `central` has a loss below
+/// [`Epsilon::MIN`] that no channel meets.
 ///
 /// # Errors
 /// [`ShufflingError`] for a number of reports out of 1 to [`REPORTS_MAX`].
@@ -393,7 +393,7 @@ pub fn largest_local_loss(
 ///
 /// ln(1 + (e^ε0 - 1)/(e^ε0 + 1) (8 sqrt(e^ε0 ln(4/δ)/n) + 8 e^ε0/n))
 ///
-/// `None` where it does not hold: unless `ε0 <= ln(n/(16 ln(2/δ)))`.
+/// `None` unless `ε0 <= ln(n/(16 ln(2/δ)))`, since it does not hold otherwise.
 pub fn clones(local: Epsilon, reports: u32, delta: Delta) -> Option<PrivacyLoss> {
     let (n, growth) = (f64::from(reports), exp_up(local.get()));
     if mul_up(mul_up(16.0, growth), log_multiple(1.0, delta)) > n {
@@ -413,7 +413,7 @@ pub fn clones(local: Epsilon, reports: u32, delta: Delta) -> Option<PrivacyLoss>
 ///
 /// ln(1 + (e^ε0 - 1) (4 sqrt(2 ln(4/δ)/((e^ε0 + 1) n)) + 4/n))
 ///
-/// `None` where it does not hold: unless `ε0 <= ln(n/(8 ln(2/δ)) - 1)`.
+/// `None` unless `ε0 <= ln(n/(8 ln(2/δ)) - 1)`, since it does not hold otherwise.
 pub fn stronger_clones(local: Epsilon, reports: u32, delta: Delta) -> Option<PrivacyLoss> {
     let (n, growth) = (count_up(reports.into()), exp_up(local.get()));
     if mul_up(mul_up(8.0, add_up(growth, 1.0)), log_multiple(1.0, delta)) > n {

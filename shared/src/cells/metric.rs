@@ -1,4 +1,4 @@
-//! A metric: something that is measured beside the rewards.
+//! A metric: a quantity that is measured in addition to the rewards.
 
 use std::fmt;
 
@@ -36,11 +36,11 @@ impl fmt::Display for Limit {
 /// The name that no metric has: it stands for the rewards.
 const REWARDS: &str = "rewards";
 
-/// Something that is measured beside the rewards, by the mechanism of the experiment's bits and a
-/// linear curve.
+/// A quantity that is measured in addition to the rewards, by the mechanism of the experiment's
+/// bits and a linear curve.
 ///
 /// An assignment reports either its rewards or one metric. The device draws which of them before
-/// there is any value. It then reports that one at the full ε.
+/// there is any value, and reports it at the full ε.
 ///
 /// ```
 /// use bandana_shared::cells::{Limit, Metric};
@@ -109,7 +109,7 @@ impl Metric {
         &self.name
     }
 
-    /// The kind and range of its values, and the one of an assignment without any.
+    /// The kind and range of its values, and the value that counts for an assignment without any.
     pub fn values(&self) -> Rewards {
         self.values
     }

@@ -8,9 +8,9 @@ use crate::tally::Tally;
 /// The numbers of arms, segments, groups and metrics of an experiment, or of arms and coordinates.
 ///
 /// The index of a cell is `((arm * segments + segment) * groups + group) * metrics + metric`, so
-/// that arms can be added. Group 1 are the installations that are held out, if any are; metric 0
-/// are the rewards. With a [private context](crate::context::PrivateContext) it is `arm * coordinates + coordinate`;
-/// the rewards are counted under coordinate 0, the constant.
+/// that arms can be added. Group 1 is the held-out installations, if there are any. Metric 0 is the
+/// rewards. With a [private context](crate::context::PrivateContext), cells have the index `arm *
+/// coordinates + coordinate`, and the rewards are counted under coordinate 0, the constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cells {
     pub(super) arms: usize,
@@ -28,16 +28,16 @@ pub struct Cell {
     pub arm: ArmIndex,
     /// The segment, from 0; 0 without segments.
     pub segment: usize,
-    /// Whether the installations are those that are held out.
+    /// Whether the cell is that of the held-out installations.
     pub is_held_out: bool,
     /// The metric, from 1; 0 stands for the rewards.
     pub metric: usize,
-    /// The coordinate of a private context; 0 is the constant, and without a context.
+    /// The coordinate of a private context. It is 0 for the constant, and without a context.
     pub coordinate: usize,
 }
 
 impl Cell {
-    /// The cell of the rewards of an arm, where nothing else tells cells apart.
+    /// The cell of an arm's rewards, in an experiment with one cell for each arm.
     pub const fn of(arm: ArmIndex) -> Self {
         Self { arm, segment: 0, is_held_out: false, metric: 0, coordinate: 0 }
     }
@@ -106,8 +106,8 @@ impl Cells {
         Some(Cell { arm, segment, is_held_out, metric, coordinate })
     }
 
-    /// The number of reports of each arm that was drawn by the weights of a policy, of all metrics
-    /// in all segments, or of all coordinates: all reports but those of the installations that are
+    /// The number of reports on each arm whose arm was drawn by the weights of a policy. It counts
+    /// all metrics in all segments, or all coordinates. It leaves out the installations that are
     /// held out.
     pub fn reports_of_arms(self, tallies: &[Tally]) -> Vec<u64> {
         let mut reports = vec![0; self.arms];
@@ -121,9 +121,9 @@ impl Cells {
         reports
     }
 
-    /// The tally of each arm: of one metric, in one segment or, with `None`, in all of them, whoever
-    /// is held out or not; with a private context, of the constant. Cells that `tallies` lacks are
-    /// empty.
+    /// The tally of each arm for one metric, in one segment or, with `None`, in all segments.
+    /// Held-out installations are included. With a private context, it is the tally of the
+    /// constant. Cells that `tallies` lacks are empty.
     pub fn of_arms(self, tallies: &[Tally], metric: usize, segment: Option<usize>) -> Vec<Tally> {
         self.sums(tallies, metric, (segment, None))
     }
@@ -155,8 +155,8 @@ impl Cells {
         (0..self.arms).map(of_arm).collect()
     }
 
-    /// The tally of each arm: of one coordinate of a private context. Cells that `tallies` lacks are
-    /// empty.
+    /// The tally of each arm for one coordinate of a private context. Cells that `tallies` lacks
+    /// are empty.
     pub fn of_coordinate(self, tallies: &[Tally], coordinate: usize) -> Vec<Tally> {
         let place = |arm: usize| arm * self.coordinates + coordinate;
         (0..self.arms).map(|arm| tallies.get(place(arm)).copied().unwrap_or_default()).collect()

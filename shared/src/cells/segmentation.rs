@@ -7,7 +7,7 @@ use crate::limits::{LABEL_BYTES_MAX, SEGMENTATIONS_MAX, SEGMENTS_MAX, VALUES_MAX
 
 /// A public property of installations, such as the platform, and the values that it can have.
 ///
-/// A device tells which value it has to whoever sees its reports. So an app must agree to each
+/// Whoever sees a device's reports learns which value it has. So an app must agree to each
 /// segmentation by its name.
 ///
 /// ```

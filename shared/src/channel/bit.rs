@@ -104,9 +104,9 @@ impl Floor {
     }
 }
 
-/// `P(1)` of one report, as a number of `2^-128`.
+/// `P(1)` of one report, in units of `2^-128`.
 ///
-/// Computed from a raw reward, and as secret as the reward.
+/// It is computed from a raw reward, and is as secret as the reward.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Threshold {
     whole: u64,

@@ -16,7 +16,7 @@ const EPSILON_BITS: u32 = 58;
 /// up to 32.
 const STEPS: u8 = 100;
 
-/// A number that is at most `e^ε - 1`, and less by no more than `2^-58` of it: `mantissa 2^-shift`.
+/// A lower bound of `e^ε - 1`, too small by at most a relative `2^-58`: `mantissa 2^-shift`.
 ///
 /// ```
 /// use bandana_shared::{channel::Growth, epsilon::Epsilon};

@@ -103,7 +103,8 @@ impl KaryChannel {
         Symbol::of_checked(((steps >> 53) + above) as u8)
     }
 
-    /// The symbol of a category, by its number. Of any other reward it is some symbol.
+    /// The symbol of a category, given by its number. For any other reward it is an arbitrary
+    /// symbol.
     ///
     /// # Privacy
     /// The symbol is as secret as the reward. No branch depends on it.
@@ -121,7 +122,7 @@ impl KaryChannel {
     ///
     /// # Privacy
     /// No branch depends on the true symbol, nor on whether it is sent. The number of the other
-    /// symbol is counted, since the time of a division would depend on it.
+    /// symbol is found by counting, since the time of a division would depend on it.
     #[inline]
     pub fn answer(self, truth: Symbol, word: u64) -> Symbol {
         let others = self.alphabet.len() - 1;

@@ -1,9 +1,10 @@
 //! Strata: users among whom the arms were in play together, and blocks of strata with the same traffic.
 //!
-//! A mean over all users weighs each stratum by its share of all assignments, which no arm can change.
-//! Strata in which two arms got the same shares of the traffic are put together for that pair: given
-//! the shares, which arm a user got tells nothing of the user (Rosenbaum and Rubin 1983). So the number
-//! of blocks, which an interval pays for, is that of different shares, and not of days and segments.
+//! A mean over all users weighs each stratum by its share of all assignments, which no arm can
+//! change. Strata in which two arms got the same shares of the traffic are put together for that
+//! pair: given the shares, which arm a user got tells nothing of the user (Rosenbaum and Rubin
+//! 1983). An interval gets wider with the number of blocks. There are as many blocks as different
+//! shares, and not as many as days and segments.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The verdict which arm is best, and differences of arms, over all users of an experiment.
+//! Verdicts which arm is best, and differences of arms, over all users of an experiment.
 
 use super::contrast::{Block, Contrast};
 use super::strata::{Blocks, Strata};
@@ -11,8 +11,8 @@ use crate::tally::Tally;
 /// evaluate it.
 ///
 /// `tallies` are the tallies of bits of the arms to compare. All arms were present from the start,
-/// and arms were always drawn alike for all users. For all other cases use [`Comparison`]. `None`:
-/// no verdict yet.
+/// and arms were always drawn alike for all users. For all other cases use [`Comparison`]. Returns
+/// `None` while there is no verdict.
 ///
 /// A verdict is false if it names an arm *i* although some arm *j* has the same mean or a larger
 /// one. Such a verdict must pass the test of the pair of *i* and *j*. These pairs can change as
@@ -36,16 +36,16 @@ pub fn best_active_arm(
 
 /// The comparison of the arms of an experiment.
 ///
-/// The mean of an arm is that over all users, whatever traffic the arm got. It is taken over the
-/// strata, each with its share of all assignments. A difference of two arms is one within strata. A
-/// stratum where only one of two arms was ever played says nothing about the pair.
+/// The mean of an arm is its mean over all users, whatever traffic the arm got. It weights each
+/// stratum by its share of all assignments. Two arms are compared within strata. A stratum where
+/// only one of the two was ever played says nothing about the pair.
 ///
 /// The part of α of a pair is fixed before the pair's first report, and stays. So a verdict holds
-/// whichever arms are retired or added, and whenever: no test starts again. Three quarters of α are
-/// divided equally among the pairs of the first arms. The rest is for added arms. That takes 2% to
-/// 5% more reports than without the possibility of adding arms. Parts that do not depend on
-/// `initial` would take 20% or more. With probability at least 1 - α the intervals of all pairs
-/// hold, at whatever times and whichever pairs you look at.
+/// whenever arms are retired or added: no test starts again. Three quarters of α are divided
+/// equally among the pairs of the first arms. The rest is for added arms. That takes 2% to 5% more
+/// reports than without the possibility of adding arms. Parts that do not depend on `initial` would
+/// take 20% or more. With probability at least 1 - α the intervals of all pairs hold, whenever you
+/// look and at whichever pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison<'a> {
     /// The users, and the reports on each arm.
@@ -56,7 +56,7 @@ pub struct Comparison<'a> {
     pub initial: usize,
     /// The error level of all comparisons together.
     pub alpha: ErrorLevel,
-    /// What each arm costs, on the scale of 0..=1 of what is reported, before it is debiased. Arms
+    /// The cost of each arm, on the scale 0..=1 of the reports before they are debiased. Arms
     /// beyond the end cost nothing. Arms are compared by their means less these costs. The costs
     /// are known, so bounds hold as without them.
     pub costs: &'a [f64],
@@ -67,9 +67,9 @@ pub struct Comparison<'a> {
 pub struct Mean {
     /// The mean.
     pub mean: f64,
-    /// An interval for it that holds at all times at once.
+    /// An interval for the mean, which holds at all times at once.
     pub interval: Interval,
-    /// The share of the users that it speaks for.
+    /// The share of the users that it covers, 0 to 1.
     pub coverage: f64,
 }
 
@@ -82,9 +82,9 @@ pub struct Lead {
     pub rival: usize,
     /// The difference of the two means, each scaled to 0..=1, before it is debiased.
     pub difference: f64,
-    /// An interval for it.
+    /// An interval for the difference.
     pub interval: Interval,
-    /// The share of the users that it speaks for.
+    /// The share of the users that it covers, 0 to 1.
     pub coverage: f64,
 }
 
@@ -93,17 +93,17 @@ pub struct Lead {
 pub struct Difference {
     /// The arm.
     pub arm: usize,
-    /// Its mean less that of the other, each scaled to 0..=1, before it is debiased.
+    /// Its mean less that of the other arm, each scaled to 0..=1, before it is debiased.
     pub difference: f64,
-    /// An interval for it.
+    /// An interval for the difference.
     pub interval: Interval,
-    /// The difference as a share of the other's mean above the given zero; `None` unless that mean is
-    /// above it. With costs both are less what the arm costs.
+    /// The difference as a share of the other arm's mean above the given zero, or `None` unless
+    /// that mean is above it. If arms have costs, they are subtracted from both means.
     pub relative: Option<f64>,
-    /// An interval for that, which holds whenever [`Self::interval`] does; `None` unless the other's
-    /// mean is above zero for certain.
+    /// An interval for [`Self::relative`], which holds whenever [`Self::interval`] does. `None`
+    /// unless the other arm's mean is certainly above zero.
     pub relative_interval: Option<Interval>,
-    /// The share of the users that it speaks for.
+    /// The share of the users that it covers, 0 to 1.
     pub coverage: f64,
 }
 
@@ -118,7 +118,7 @@ pub fn mean_over_all(strata: &Strata, arm: usize, alpha: ErrorLevel) -> Option<M
     Some(Mean { mean: blocks.estimate(), interval, coverage: blocks.coverage })
 }
 
-/// The users that [`mean_over_all`] speaks for, as a share of all, and that mean without an interval.
+/// The share of the users that [`mean_over_all`] covers, 0 to 1, and that mean without an interval.
 pub fn estimate_over_all(strata: &Strata, arm: usize) -> Option<(f64, f64)> {
     let blocks = strata.blocks(arm, None);
     (!blocks.parts.is_empty()).then(|| (blocks.estimate(), blocks.coverage))
@@ -260,13 +260,12 @@ impl Comparison<'_> {
         })
     }
 
-    /// The differences of all other active arms from the arm `control`, in their order, where there
-    /// are users who tell of both. `zero` is the scaled mean that stands for a mean of 0, for
-    /// differences as a share; `None`: there are to be none.
+    /// The differences of all other active arms from the arm `control`, in the order of the arms.
+    /// Arms without users to compare them on are left out. `zero` is the scaled mean that stands
+    /// for a mean of 0. With `None`, there are no differences as a share.
     ///
-    /// With probability at least 1 - α the intervals of all pairs hold. That is so at whatever
-    /// times, and with whichever arm as the control, also one that you choose after a look at the
-    /// reports.
+    /// With probability at least 1 - α the intervals of all pairs hold, at all times and for every
+    /// control. You may choose the control after a look at the reports.
     pub fn differences_from(&self, control: usize, zero: Option<f64>) -> Vec<Difference> {
         let against = |arm: usize| {
             let pair = self.pair(arm, control)?;
@@ -292,9 +291,9 @@ impl Comparison<'_> {
         self.contenders().filter(|arm| *arm != control).filter_map(against).collect()
     }
 
-    /// Further reports of all arms until [`Self::best`] has a verdict, if means stay as they are and
-    /// each arm has its share of `shares` in every block, to within a hundredth. 0 with a verdict; `None` if there
-    /// will be none.
+    /// The number of further reports of all arms until [`Self::best`] has a verdict, to within a
+    /// hundredth. It assumes that means stay as they are, and that each arm gets its share of
+    /// `shares` in every block. 0 if there is a verdict, and `None` if there will be none.
     pub fn reports_left(&self, shares: &[f64]) -> Option<u64> {
         let leader = self.leader()?;
         let share = |arm: usize| shares.get(arm).copied().unwrap_or(0.0);
@@ -370,8 +369,8 @@ fn pair_share(initial: usize, later: usize) -> f64 {
     (1.0 - INITIAL_SHARE) / (added * (added + 1.0) * later.max(1) as f64)
 }
 
-/// The share of an error level for an arm, of which the first `initial` were there from the start. Over
-/// all arms that are ever added the shares sum to at most 1.
+/// The share of an error level for an arm. The first `initial` arms were there from the start. The
+/// shares of all arms that are ever added sum to at most 1.
 pub fn arm_share(initial: usize, arm: usize) -> f64 {
     if arm < initial {
         return INITIAL_SHARE / initial as f64;

@@ -6,14 +6,14 @@ use crate::channel::{Channel, Floor, KaryChannel};
 use crate::epsilon::Epsilon;
 
 impl Specification {
-    /// The price of a report, in whole nano-nats: what ε is written for, if the channel loses no more,
-    /// and else ε rounded up. 0.2 nats cost 200 000 000 nano-nats, though the floating-point number
-    /// 0.2 is a little more than a fifth: the floor, which [`Floor::for_epsilon`] rounds to the private
-    /// side, keeps the loss below it.
+    /// The price of a report, in whole nano-nats. It is [`NanoNats::of_decimal`] of ε if the
+    /// channel loses no more, and otherwise ε rounded up. So 0.2 nats cost 200 000 000 nano-nats,
+    /// although the floating-point number 0.2 is a little more than a fifth. The floor keeps the
+    /// loss below that, since [`Floor::for_epsilon`] rounds it to the private side.
     ///
     /// # Privacy
-    /// The loss of the channel is at most the price: in integers, its floor is verified against the
-    /// next floating-point number below ε, which is below what ε is written for.
+    /// The loss of the channel is at most the price. If ε is not rounded up, the floor is verified
+    /// in integers against the next floating-point number below ε, which is below the price.
     ///
     /// ```
     /// # use bandana_shared::curve::Mechanism;

@@ -1,7 +1,7 @@
-//! Epochs: what a log says at one time, one value for each subject.
+//! Epochs: the values that a log states at one time, one for each subject.
 //!
-//! The values stand in a binary tree over the digits of the subjects' keys. A tree has one place for
-//! each key, so that a root has one value for each subject: it can't say two things about one.
+//! The values are in a binary tree over the binary digits of the subjects' keys. A tree has one
+//! place for each key. So a root fixes one value for each subject, and can't state two.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use crate::identity::{ExperimentId, StoreId, UnixSeconds};
 use crate::policy::Policy;
 use crate::specification::Specification;
 
-/// Most nodes beside the way to a value: two keys have as many digits in common with a probability
-/// of 2^-64.
+/// Largest number of sibling hashes on the path to a value. Two keys share as many leading digits
+/// with a probability of 2^-64.
 pub const SIBLINGS_MAX: usize = 64;
 
 /// The place of a value that nobody has.
 const NOTHING: Hash = [0; 32];
 
-/// What a log says something about.
+/// A subject of a log's statements.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// An experiment: its specification and policy.
@@ -30,7 +30,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The key of the subject's place.
+    /// The key of the subject's place in the tree.
     pub fn key(&self) -> Hash {
         let hash = Sha256::new_with_prefix(b"bandana.v1.log-subject\0");
         match self {
@@ -47,7 +47,7 @@ pub fn specification_hash(specification: &Specification) -> Hash {
     Sha256::digest(specification.canonical_bytes()).into()
 }
 
-/// The value for an experiment: all that a server can choose of what a device keeps.
+/// The value for an experiment: a hash of everything that a device keeps and a server can choose.
 ///
 /// `specification` is its [`specification_hash`].
 pub fn experiment_value(specification: &Hash, policy: &Policy, store: StoreId) -> Hash {
@@ -93,18 +93,18 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// These values, by the keys of their subjects, at this time.
+    /// An epoch at this time with these values. Each comes after the key of its subject.
     pub fn new(time: UnixSeconds, values: impl IntoIterator<Item = (Hash, Hash)>) -> Self {
         Self { time, values: values.into_iter().collect() }
     }
 
-    /// The entry of the log, whose [`leaf_hash`] is the leaf.
+    /// The entry of this epoch in the log. Its [`leaf_hash`] is the leaf.
     pub fn entry(&self) -> Hash {
         let all: Vec<Place<'_>> = self.values.iter().collect();
         entry(self.time, &root(&all, 0))
     }
 
-    /// The nodes beside the way from a key's value to the root, from the value on.
+    /// The sibling hashes on the path from a key's value to the epoch's root, in this order.
     pub fn siblings(&self, key: &Hash) -> Vec<Hash> {
         let mut all: Vec<Place<'_>> = self.values.iter().collect();
         let mut siblings = Vec::new();
@@ -120,8 +120,8 @@ impl Epoch {
     }
 }
 
-/// The entry of the log that says this value of this key at this time; `None`: there are too many
-/// nodes beside its way.
+/// The log's entry for an epoch at this time in which this key has this value, or `None` for more
+/// than [`SIBLINGS_MAX`] sibling hashes.
 pub fn epoch_entry(time: UnixSeconds, key: &Hash, value: &Hash, siblings: &[Hash]) -> Option<Hash> {
     if siblings.len() > SIBLINGS_MAX {
         return None;

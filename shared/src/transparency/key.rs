@@ -1,5 +1,5 @@
-//! Names and keys of logs and witnesses, and what they sign (C2SP signed-note, tlog-checkpoint and
-//! tlog-cosignature).
+//! Names and keys of logs and witnesses, and the texts that they sign (C2SP signed-note,
+//! tlog-checkpoint and tlog-cosignature).
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,12 +16,12 @@ use crate::signing::PublicKey;
 /// Most bytes of a name.
 const NAME_BYTES_MAX: usize = 100;
 
-/// Who signs with a key.
+/// The kind of signer that has a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// A log, its own checkpoints.
+    /// A log, which signs its own checkpoints.
     Log,
-    /// A witness, the checkpoints of logs.
+    /// A witness, which cosigns the checkpoints of logs.
     Witness,
 }
 
@@ -35,7 +35,7 @@ impl Role {
     }
 }
 
-/// The name of a log or witness with its public key, as an app pins them.
+/// The name and public key of a log or witness. An app pins them.
 ///
 /// The text form is the verifier key of C2SP signed-note: `NAME+ID+KEY`, with an id of eight
 /// hexadecimal digits and a key in Base64.
@@ -58,11 +58,12 @@ pub struct NoteKey {
 }
 
 impl NoteKey {
-    /// A key with its name: an address without its scheme, such as `bandana.example/log`.
+    /// A key with its name. The name is an address without its scheme, such as
+    /// `bandana.example/log`.
     ///
     /// # Errors
-    /// [`NoteKeyError::Name`] for a name that is empty, has more than 100 bytes, a blank, a control
-    /// character or a plus sign.
+    /// [`NoteKeyError::Name`] for a name that is empty, has more than 100 bytes, or contains a
+    /// blank, a control character or a plus sign.
     pub fn new(name: impl Into<String>, role: Role, key: PublicKey) -> Result<Self, NoteKeyError> {
         let name = name.into();
         let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '+';
@@ -78,12 +79,12 @@ impl NoteKey {
         &self.name
     }
 
-    /// Who signs with it.
+    /// The kind of signer: a log or a witness.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// The id of the key, by which a signature names it.
+    /// The id of the key. A signature names its key by this id.
     pub fn id(&self) -> [u8; 4] {
         let hash = Sha256::new_with_prefix(&self.name)
             .chain_update([b'\n', self.role.number()])
@@ -92,19 +93,19 @@ impl NoteKey {
         [hash[0], hash[1], hash[2], hash[3]]
     }
 
-    /// Whether these are the bytes of a signature of this text: for a log.
+    /// Whether this log has signed the text. `false` if the key is that of a witness.
     pub fn has_signed(&self, text: &str, signature: &[u8; 64]) -> bool {
         self.role == Role::Log && self.key.has_signed(text.as_bytes(), signature)
     }
 
-    /// Whether this is a cosignature of this text: for a witness.
+    /// Whether this witness has cosigned the text. `false` if the key is that of a log.
     pub fn has_cosigned(&self, text: &str, cosignature: &Cosignature) -> bool {
         self.role == Role::Witness
             && self.id() == cosignature.key_id
             && self.key.has_signed(&cosigned(text, cosignature.time), &cosignature.signature)
     }
 
-    /// The line of a note with this signature.
+    /// The line of a note that holds this signature.
     pub fn line(&self, signature: &[u8]) -> String {
         let signature = base64::encode(&[&self.id(), signature].concat());
         format!("\u{2014} {} {signature}\n", self.name)
@@ -138,7 +139,7 @@ impl fmt::Display for NoteKey {
     }
 }
 
-/// A text that is no name with a key.
+/// A text that is not a name with a key.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoteKeyError {
@@ -147,23 +148,23 @@ pub enum NoteKeyError {
         "a key of a log or witness is written NAME+ID+KEY, as `bandana log-key` printed it; copy it again"
     )]
     Form,
-    /// The name can't be one.
+    /// The name breaks the rule of [`NoteKey::new`].
     #[error(
         "the name of a log or witness has 1 to 100 bytes, without blanks and plus signs, such as \
          bandana.example/log"
     )]
     Name,
-    /// The id is not that of name and key.
+    /// The id does not belong to this name and key.
     #[error("the name, the id and the key do not fit together; copy all of NAME+ID+KEY again")]
     Id,
-    /// A kind of signature that Bandana does not know.
+    /// Bandana does not know this kind of signature.
     #[error(
         "the key is for signatures of the kind {0}; Bandana takes Ed25519 of logs (1) and witnesses (4)"
     )]
     Algorithm(u8),
 }
 
-/// What a log says of itself: how many leaves its tree has, and its root.
+/// The state of a log: the number of leaves of its tree, and the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The name of the log.
@@ -181,7 +182,8 @@ impl Checkpoint {
         format!("{origin}\n{size}\n{}\n", base64::encode(root))
     }
 
-    /// The checkpoint with this text, which has no further lines.
+    /// Reads a checkpoint from its text, or returns `None` for any other text. Further lines are
+    /// not allowed.
     pub fn from_text(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let (origin, size, root) = (lines.next()?, lines.next()?, lines.next()?);
@@ -192,19 +194,20 @@ impl Checkpoint {
     }
 }
 
-/// A witness's signature of a checkpoint: that it knew no later one at this time.
+/// A witness's signature of a checkpoint. It states that the witness knew no later one at this
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cosignature {
-    /// See [`NoteKey::id`].
+    /// The id of the witness's key: see [`NoteKey::id`].
     pub key_id: [u8; 4],
-    /// When it signed.
+    /// The time of signing, by the witness's clock.
     pub time: UnixSeconds,
     /// The signature.
     pub signature: [u8; 64],
 }
 
 impl Cosignature {
-    /// The bytes after the id of the key in the line of a note.
+    /// The bytes that follow the key's id in a line of a note: time, then signature.
     pub fn content(&self) -> Vec<u8> {
         [&self.time.get().to_be_bytes(), &self.signature[..]].concat()
     }
@@ -222,12 +225,12 @@ fn cosigned(text: &str, time: UnixSeconds) -> Vec<u8> {
     format!("cosignature/v1\ntime {}\n{text}", time.get()).into_bytes()
 }
 
-/// A hash as a line of a proof has it, in Base64.
+/// Writes a hash in Base64, the form of a line of a proof.
 pub fn write_hash(hash: &Hash) -> String {
     base64::encode(hash)
 }
 
-/// The hash that [`write_hash`] wrote.
+/// Reads a hash that [`write_hash`] wrote, or returns `None` for any other text.
 pub fn read_hash(line: &str) -> Option<Hash> {
     base64::decode(line)?.try_into().ok()
 }
@@ -249,27 +252,27 @@ struct Line {
 }
 
 impl Note {
-    /// Reads a note.
+    /// Reads a note, or returns `None` if the text is no note or has no signature line.
     pub fn parse(note: &str) -> Option<Self> {
         let (text, lines) = note.rsplit_once("\n\n")?;
         let signatures = signatures(lines)?;
         (!signatures.is_empty()).then(|| Self { text: format!("{text}\n"), signatures })
     }
 
-    /// The signature of a log, if its key has signed the text.
+    /// The signature of a log, or `None` if its key has not signed the text.
     pub fn signature(&self, key: &NoteKey) -> Option<[u8; 64]> {
         let of_key = self.of(key).filter_map(|signature| signature.try_into().ok());
         { of_key }.find(|signature| key.has_signed(&self.text, signature))
     }
 
-    /// The latest cosignature of a witness.
+    /// The latest valid cosignature of a witness, or `None` if there is none.
     pub fn cosignature(&self, key: &NoteKey) -> Option<Cosignature> {
         let read = |content| Cosignature::from_content(key.id(), content);
         let valid = self.of(key).filter_map(read).filter(|one| key.has_cosigned(&self.text, one));
         valid.max_by_key(|one| one.time)
     }
 
-    /// Adds lines with signatures. `None`: one of them is no such line.
+    /// Adds signature lines. Returns `None` if one of `lines` is not a signature line.
     #[must_use]
     pub fn with(mut self, lines: &str) -> Option<Self> {
         self.signatures.extend(signatures(lines)?);
@@ -336,7 +339,7 @@ mod signing {
             Cosignature { key_id: self.public.id(), time, signature }
         }
 
-        /// The signed note of a checkpoint: for a log.
+        /// Signs a checkpoint with the key of a log, and returns the note.
         pub fn note(&self, checkpoint: &Checkpoint) -> String {
             let text = checkpoint.text();
             format!("{text}\n{}", self.public.line(&self.sign(&text)))

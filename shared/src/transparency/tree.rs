@@ -1,4 +1,4 @@
-//! The Merkle tree of RFC 6962, as a log grows it and a device checks it.
+//! The Merkle tree of RFC 6962: a log appends to it, and a device checks it.
 
 use sha2::{Digest as _, Sha256};
 
@@ -15,19 +15,18 @@ pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
     Sha256::new_with_prefix([1]).chain_update(left).chain_update(right).finalize().into()
 }
 
-/// The root of a tree of `size` leaves, the last of which is `leaf`. `path` has the nodes beside the
-/// way from the leaf to the root. `None`: a leaf in this place has another number of them.
+/// The root of a tree of `size` leaves, the last of which is `leaf`. `path` has the sibling hashes
+/// on the path from the leaf to the root. `None` if that path has another number of siblings.
 ///
-/// The nodes beside the last leaf are all to the left of the way, and there is one for each 1 among
-/// the binary digits of its place.
+/// All siblings of the last leaf's path are on its left. There is one for each 1 among the binary
+/// digits of the leaf's index, `size - 1`.
 pub fn root_with_last(leaf: Hash, size: u64, path: &[Hash]) -> Option<Hash> {
     let nodes = size.checked_sub(1)?.count_ones();
     (usize::try_from(nodes) == Ok(path.len()))
         .then(|| path.iter().fold(leaf, |root, left| node_hash(left, &root)))
 }
 
-/// A tree, as the roots of the largest perfect trees that it is made of: all that is needed to make
-/// it grow.
+/// A tree, stored as the roots of the largest perfect trees in it. That is enough to append leaves.
 ///
 /// ```
 /// use bandana_shared::transparency::{Frontier, leaf_hash, root_with_last};
@@ -48,8 +47,8 @@ pub struct Frontier {
 }
 
 impl Frontier {
-    /// A tree of this size with these roots, from left to right. `None`: there is another number of
-    /// them in a tree of this size.
+    /// The tree of this size with these roots, from left to right. `None` if a tree of this size
+    /// has another number of roots.
     pub fn new(size: u64, roots: Vec<Hash>) -> Option<Self> {
         let fits = usize::try_from(size.count_ones()) == Ok(roots.len());
         fits.then_some(Self { size, roots })
@@ -65,7 +64,7 @@ impl Frontier {
         &self.roots
     }
 
-    /// Adds a leaf, by its hash.
+    /// Appends a leaf, given by its hash.
     pub fn push(&mut self, leaf: Hash) {
         let mut root = leaf;
         // As in adding 1 to a binary number: each 1 at its end is carried.
@@ -78,7 +77,7 @@ impl Frontier {
         self.size += 1;
     }
 
-    /// The root of the tree; of an empty one the hash of nothing.
+    /// The root of the tree. For an empty tree it is the SHA-256 of no bytes.
     pub fn root(&self) -> Hash {
         let from_right = self.roots.iter().rev().copied();
         from_right
@@ -86,14 +85,14 @@ impl Frontier {
             .unwrap_or_else(|| Sha256::digest([]).into())
     }
 
-    /// The nodes beside the way from the leaf that comes next to the root that the tree has then:
+    /// The sibling hashes on the path from the next leaf to the root of the tree with that leaf:
     /// see [`root_with_last`].
     pub fn path(&self) -> Vec<Hash> {
         self.roots.iter().rev().copied().collect()
     }
 
-    /// The proof that the tree with these leaves after those of this one has these at its beginning
-    /// (RFC 6962, section 2.1.2). Empty if this tree is empty, or no leaf follows.
+    /// The proof that this tree is the beginning of the tree with the leaf hashes `later` appended
+    /// (RFC 6962, section 2.1.2). It is empty if this tree or `later` is empty.
     pub fn consistency(&self, later: &[Hash]) -> Vec<Hash> {
         let mut proof = Vec::new();
         let size = self.size + later.len() as u64;

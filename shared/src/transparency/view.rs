@@ -1,4 +1,4 @@
-//! Views: how a value stands in a log, and the check that a device makes of one.
+//! Views: the proof that a log contains a value, and the check that a device makes.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use crate::identity::{StoreId, UnixSeconds};
 use crate::policy::Policy;
 use crate::specification::Specification;
 
-/// Most witnesses that an app pins, and most cosignatures that a device looks at.
+/// Largest number of witnesses that an app pins, and of cosignatures that a device reads.
 pub const WITNESSES_MAX: usize = 8;
 
-/// How a value stands in the last epoch of a log, with the signatures of log and witnesses. It is the
-/// same for all devices.
+/// The proof that a value is in the last epoch of a log, with the signatures of log and witnesses.
+/// It is the same for all devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// The number of epochs. The one of the value is the last.
+    /// The number of epochs in the log. The value is in the last one.
     pub size: u64,
-    /// The nodes beside the way from the epoch to the root, from the epoch on.
+    /// The sibling hashes on the path from the epoch to the log's root, in this order.
     pub path: Vec<Hash>,
     /// The time of the epoch, by the server's clock.
     pub time: UnixSeconds,
-    /// The nodes beside the way from the value to its epoch, from the value on.
+    /// The sibling hashes on the path from the value to its epoch's root, in this order.
     pub siblings: Vec<Hash>,
     /// The log's signature of its checkpoint.
     pub log_signature: [u8; 64],
@@ -51,20 +51,21 @@ pub struct Witnessed {
 }
 
 impl Witnessed {
-    /// The age that a cosignature may have, unless the app says otherwise. A device's clock may be
-    /// off by as much.
+    /// The default largest age of a cosignature, one hour. A device's clock may be off by as much.
     pub const FRESHNESS: Duration = Duration::from_hours(1);
 
-    /// The same for experiments whose installations keep their arms, or whose reports are shuffled: what
-    /// such a device sends later may say which view it took.
+    /// The largest age for experiments whose installations keep their arms, or whose reports are
+    /// shuffled: ten minutes. Later messages of such a device may tell which view it took.
     pub const FRESHNESS_OF_KEPT: Duration = Duration::from_mins(10);
 
-    /// Believes this log if `quorum` of these witnesses have seen it: more than half of them. Two logs
-    /// then need `2 quorum - witnesses` who lie: of three, one for a quorum of 2, and all for 3.
+    /// Believes this log if `quorum` of these witnesses have seen it. The quorum is more than half
+    /// of them. To show two different logs, a server needs `2 quorum - witnesses` witnesses that
+    /// lie. Of three, that is one for a quorum of 2, and all for a quorum of 3.
     ///
     /// # Errors
-    /// [`WitnessedError`] for a key in the wrong place, a witness twice, more than
-    /// [`WITNESSES_MAX`] of them, or a quorum that is not more than half of them, or more than there are.
+    /// [`WitnessedError`] for a key in the wrong place, for a witness that occurs twice, for more
+    /// than [`WITNESSES_MAX`] witnesses, and for a quorum that is not more than half of the
+    /// witnesses or exceeds their number.
     pub fn new(
         log: NoteKey,
         witnesses: Vec<NoteKey>,
@@ -88,11 +89,13 @@ impl Witnessed {
         Ok(Self { log, witnesses, quorum, freshness: Self::FRESHNESS })
     }
 
-    /// Takes cosignatures of this age, and of a time that is so far ahead: 10 minutes to 7 days.
+    /// Accepts cosignatures up to this age, or as far ahead of the device's clock. Values are
+    /// clamped to 10 minutes to 7 days.
     ///
     /// # Privacy
-    /// Within it a server chooses which of the views that all could have seen a device sees. Of views
-    /// a minute apart there are 60 in an hour. [`Self::FRESHNESS_OF_KEPT`] stays as it is.
+    /// Within this time, a server chooses which view a device sees, of those that all devices could
+    /// have seen. If views are a minute apart, there are 60 in an hour. [`Self::FRESHNESS_OF_KEPT`]
+    /// stays as it is.
     #[must_use]
     pub fn fresh_for(self, freshness: Duration) -> Self {
         Self {
@@ -112,8 +115,8 @@ impl Witnessed {
         &self.log
     }
 
-    /// [`Self::check`] of what a server says of an experiment. Where what a device sends later may tell
-    /// which view it took, [`Self::FRESHNESS_OF_KEPT`] holds.
+    /// [`Self::check`] for a server's answer about an experiment. If later messages of the device
+    /// may tell which view it took, [`Self::FRESHNESS_OF_KEPT`] is the largest age.
     ///
     /// # Errors
     /// [`ViewError`] with the first reason against it.
@@ -131,10 +134,11 @@ impl Witnessed {
         pinned.check(view, (&subject, &value), known, now)
     }
 
-    /// Checks that the last epoch of the log, as enough witnesses have seen it, says this value of this
-    /// subject. Returns the number of epochs.
+    /// Checks that the last epoch of the log has this value for this subject, and that enough
+    /// witnesses have seen it. Returns the number of epochs.
     ///
-    /// `known` is the number that was seen before: a device goes back behind no epoch.
+    /// `known` is the number of epochs that the device has seen before. It refuses a log with
+    /// fewer.
     ///
     /// # Errors
     /// [`ViewError`] with the first reason against it.
@@ -204,25 +208,25 @@ pub enum WitnessedError {
     },
 }
 
-/// Why a device does not use what a server says.
+/// The reason why a device does not use a server's answer.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ViewError {
-    /// The answer names no log.
+    /// The answer has no view of a log.
     #[error(
         "the server keeps no public log, and this app takes only what one says; see docs/transparency.md"
     )]
     Missing,
-    /// The nodes are too many or too few.
+    /// The view has too many or too few hashes.
     #[error("the proof that the public log says this is malformed")]
     Form,
-    /// The log that the app pins did not sign that it says this.
+    /// The log that the app pins did not sign this value.
     #[error(
         "the log that this app pins does not say this; the server shows another log, or made this \
          for one device"
     )]
     Other,
-    /// Too few witnesses have seen it lately.
+    /// Too few witnesses have seen the log lately.
     #[error(
         "{seen} of the witnesses that this app pins have lately seen what the log says here, and \
          {quorum} must have; also check the clock"

@@ -83,7 +83,7 @@ pub mod v1 {
 }
 
 /// The descriptors of `bandana.v1`, with the comments of `proto/`: an encoded
-/// `google.protobuf.FileDescriptorSet`, generated and committed beside [`v1`].
+/// `google.protobuf.FileDescriptorSet`, generated and committed together with [`v1`].
 #[cfg(feature = "services")]
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("bandana.v1.binpb");
 

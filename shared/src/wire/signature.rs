@@ -38,8 +38,8 @@ pub fn experiment_with_signatures(
 }
 
 /// The signatures received with a specification or the keys of a gateway, unverified. Malformed
-/// ones are left out, since no key made them. So are all after the first [`SIGNATURES_MAX`]: reading
-/// a key takes time, and any party can send many.
+/// ones are left out, since no key made them. Signatures after the first [`SIGNATURES_MAX`] are
+/// left out too: reading a key takes time, and any party can send many.
 pub fn signatures(messages: &[v1::SpecificationSignature]) -> Vec<Signature> {
     let first = messages.iter().take(SIGNATURES_MAX);
     first.filter_map(|signature| Signature::try_from(signature).ok()).collect()
