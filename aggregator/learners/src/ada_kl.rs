@@ -31,7 +31,8 @@ use super::input::Evidence;
 
 pub use sampler::AdaKlSampler;
 
-/// The scale is uniform between 0 and `1.5 - 0.35 s^2`, s the contrast of the channel.
+/// The largest scale c of Rand-AdaKL, `1.5 - 0.35 s^2`, with s the contrast of the channel. The
+/// scale is uniform between 0 and this.
 ///
 /// This is measured, not derived. Regret grows with the range, by up to a quarter from 1
 /// to 1.5. With a smaller range, too many trials settle on a wrong arm for a long time, and

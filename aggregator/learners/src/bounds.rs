@@ -1,8 +1,8 @@
 //! Bounds on regret from the literature, as functions.
 //!
 //! The bounds hold asymptotically, or up to constants that are not explicit. So they serve for
-//! plots beside measured curves, and a run can't violate one. At horizons up to `10^6`, Thompson
-//! sampling stays well *below* the lower bound.
+//! plots together with measured curves, and no run can violate them. At horizons up to `10^6`,
+//! Thompson sampling stays well *below* the lower bound.
 
 use bandana_shared::channel::Floor;
 

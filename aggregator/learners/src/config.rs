@@ -16,7 +16,7 @@ use super::{Evidence, Learner, LearnerError, LearnerInput, contexts, features, h
 /// Minimum number of new reports that triggers a new policy.
 const REPORTS_PER_POLICY_MIN: u64 = 100;
 
-/// The configuration of an experiment's learner, beside its specification.
+/// The configuration of an experiment's learner, in addition to the specification.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearnerConfig {
     /// The learner. In an experiment with batches, its weights are rounded to few different ones.
@@ -36,10 +36,10 @@ impl LearnerConfig {
         Self { learner, floor_weight: 0.0, memory, guardrails }
     }
 
-    /// The weights of the arms of a specification, given the pending selections of each arm; for all
-    /// installations, and for each [segment](segments). The first `initial_arms` arms were there from
-    /// the start. Arms that do [harm] get none. With a private context, the arms have the same, and
-    /// what is learnt are the [scores](contexts).
+    /// Computes the weights of the arms of a specification, for all installations and for each
+    /// [segment](segments). `pending` has the pending selections of each arm. The first
+    /// `initial_arms` arms were there from the start. Arms that do [harm] get no weight. With a
+    /// private context, the arms get equal weights, and the learner computes [scores](contexts).
     ///
     /// # Errors
     /// [`LearnerError`], as for [`Learner::weights`].
@@ -53,7 +53,7 @@ impl LearnerConfig {
         self.weigh_on(specification, (initial_arms, &ArmTerms::default()), snapshot, pending)
     }
 
-    /// The same with the priors and the costs of the arms.
+    /// Like [`Self::weigh`], with the priors and the costs of the arms.
     ///
     /// # Errors
     /// [`LearnerError`], as for [`Learner::weights`].

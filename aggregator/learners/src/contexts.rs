@@ -10,19 +10,19 @@
 //! theta[a][h] = (m[a][h] - u_h m[a][0]) / (1 - u_h^2)
 //! ```
 //!
-//! and the mean in a context is `m[a][0]` plus the sum of `theta[a][h] (x_h - u_h)`. If features are not
-//! independent, it is the score of a model that takes them for that, as naive Bayes does; if the means
-//! are wrong, too. Only the joint distribution of the features would tell more, and no report says two
-//! of them.
+//! and the mean in a context is `m[a][0]` plus the sum of `theta[a][h] (x_h - u_h)`. If features
+//! are not independent, or the means are wrong, it is the score of a model that assumes that they
+//! are, as naive Bayes does. Only the joint distribution of the features would tell more, and no
+//! report is about two of them.
 //!
 //! # Shrinkage
-//! Only differences between arms matter. Those of a coordinate have a mean of 0 and a variance. For the
-//! features together it is estimated by the method of moments (DerSimonian and Laird, "Meta-analysis
-//! in clinical trials", 1986), and one standard error is taken off: features that matter no more than
-//! chance does have the score 0, and the arm with the greatest mean is chosen whatever the context. For
-//! the constant, one standard error is added, so that there is always an order. A score is the
-//! posterior mean for this variance, which is empirical Bayes. The standard errors count that the
-//! coefficients of an arm share the error of its constant.
+//! Only differences between arms matter. Those of a coordinate have a mean of 0 and a variance. For
+//! the features together, the variance is estimated by the method of moments (DerSimonian and
+//! Laird, "Meta-analysis in clinical trials", 1986), and one standard error is subtracted. So
+//! features that matter no more than chance have the score 0, and the arm with the greatest mean is
+//! chosen in every context. For the constant, one standard error is added, so that there is always
+//! an order. A score is the posterior mean for this variance, which is empirical Bayes. The
+//! standard errors include that the coefficients of an arm share the error of its constant.
 //!
 //! Scores are computed by additions, multiplications, divisions and square roots only, which every
 //! machine rounds in the same way.
@@ -140,11 +140,12 @@ impl Spread {
     }
 }
 
-/// The scores of the arms for each coordinate, from the evidence on each arm in each coordinate. Arms
-/// that are not active have a score of 0 and change nothing. Those of each coordinate sum to 0.
+/// The scores of the arms for each coordinate, from the evidence on each arm in each coordinate.
+/// Arms that are not active have a score of 0 and change nothing. The scores of each coordinate sum
+/// to 0.
 ///
-/// `means` has the mean of each coordinate, strictly between -1 and 1 but for the constant, and
-/// `contrast` is that of the channel of the bits.
+/// `means` has the mean of each coordinate, strictly between -1 and 1 except for the constant.
+/// `contrast` is the contrast of the channel of the bits.
 pub fn scores(
     coordinates: &[Vec<Evidence>],
     means: &[f64],

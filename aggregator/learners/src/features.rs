@@ -1,33 +1,35 @@
-//! Features: the evidence on an arm in one segment, with what a linear model tells from the others.
+//! Features: the evidence on an arm in one segment, combined with the others by a linear model.
 //!
-//! Segments are the combinations of the values of several public features. Most of many segments have
-//! few reports, so each is also predicted from those that share some of its values.
+//! Segments are the combinations of the values of several public features. If there are many
+//! segments, most have few reports. So each is also predicted from those that share some of its
+//! values.
 //!
 //! # The model
 //! The private mean of arm a in segment x is `levels of the values in x + level of a + effects of
-//! these values on a + deviation`. The levels of values are the same for all arms, and so change
-//! nothing about their order. The effects are independent with a mean of 0 and one variance, and so
-//! are the deviations: what no sum over features explains. If both variances are 0, features don't
-//! matter; if that of the deviations is large, each segment is on its own.
+//! these values on a + deviation`. The levels of values are the same for all arms, so they do not
+//! change the order of the arms. The effects are independent, with mean 0 and one variance. So are
+//! the deviations, which are the part that no sum over features explains. If both variances are 0,
+//! features don't matter. If the variance of the deviations is large, each segment is on its own.
 //!
-//! Levels are fitted by weighted least squares, effects by their posterior given the variances, which
-//! is that of linear Thompson sampling (Agrawal and Goyal, "Thompson sampling for contextual bandits
-//! with linear payoffs", 2013) with one model for each arm.
+//! Levels are fitted by weighted least squares. Effects are fitted by their posterior given the
+//! variances. This is linear Thompson sampling (Agrawal and Goyal, "Thompson sampling for
+//! contextual bandits with linear payoffs", 2013) with one model for each arm.
 //!
 //! # Which of them matter
-//! - **Deviations.** Each of a few sizes is a hypothesis. The reports weigh them by their evidence: the
-//!   probability that a hypothesis gives to the means of the cells, with effects of a few sizes alike
-//!   (Bayesian model averaging; Hoeting, Madigan, Raftery and Volinsky, 1999). That there are none needs
-//!   much evidence: a linear model that is taken for true too soon never tries what would contradict it.
-//!   Until it is known, the disagreement of the hypotheses is part of the variance.
-//! - **Effects.** A feature has effects on an arm if their evidence says so, beside those of the other
-//!   features; otherwise they are left out. Those that are there have a wide prior, since one as narrow
-//!   as the effects seem makes the learner greedy.
+//! - **Deviations.** Each of a few sizes is a hypothesis. Its weight is its evidence: the
+//!   probability that it gives to the means of the cells, averaged evenly over a few sizes of
+//!   effects (Bayesian model averaging; Hoeting, Madigan, Raftery and Volinsky, 1999). The
+//!   hypothesis of no deviations needs much evidence, because a learner that believes a linear
+//!   model too soon never tries what would contradict it. Until the size is known, the disagreement
+//!   of the hypotheses is part of the variance.
+//! - **Effects.** A feature has effects on an arm if the evidence says so, given the effects of the
+//!   other features. Otherwise they are left out. Effects that are kept have a wide prior, since a
+//!   prior as narrow as the effects seem makes the learner greedy.
 //!
-//! The evidence of cells is not changed by the traffic that their reports have led to.
+//! The evidence of cells does not depend on the traffic that earlier reports have led to.
 //!
-//! The prior of an arm in a segment is a Beta law, so that with the segment's own reports it has the
-//! mean and the variance of the mixture.
+//! The prior of an arm in a segment is a Beta law. Together with the segment's own reports, it has
+//! the mean and the variance of the mixture.
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
@@ -91,8 +93,9 @@ struct Levels {
     values: Vec<f64>,
 }
 
-/// Replaces the evidence of each segment's arms by one that includes what the other segments tell.
-/// The outer slice has the segments, all with as many arms; the last feature changes fastest.
+/// Replaces the evidence of each segment's arms by one that includes the other segments. The outer
+/// slice has one entry for each segment, all with the same number of arms. `sizes` has the number
+/// of values of each feature. The value of the last feature changes fastest.
 ///
 /// # Panics
 /// When there are not as many segments as combinations of values.

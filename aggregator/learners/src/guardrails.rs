@@ -21,7 +21,7 @@ use std::fmt;
 use bandana_shared::tally::Tally;
 use thiserror::Error;
 
-/// Limits on a learner's decisions, beside the floor weight.
+/// Limits on a learner's decisions, in addition to the floor weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Guardrails {
     /// Reports that an arm must have before the learner decides about its traffic. With 0 there is
@@ -47,10 +47,10 @@ impl Guardrails {
         }
     }
 
-    /// Which arms are in their burn-in, as one flag per arm. `active` has one flag per arm too:
-    /// whether it is in play. The first `initial` arms leave the burn-in together, when all of them
-    /// that are in play have enough reports. Each later arm leaves on its own. Reports of all days
-    /// count, also those beyond the learner's memory.
+    /// Returns one flag for each arm: whether it is in its burn-in. `active` has one flag for each
+    /// arm: whether it is in play. The first `initial` arms leave the burn-in together, when all of
+    /// them that are in play have enough reports. Each later arm leaves on its own. Reports of all
+    /// days count, also those beyond the learner's memory.
     pub fn burning_in(self, tallies: &[Tally], active: &[bool], initial: usize) -> Vec<bool> {
         let lacks = |arm: usize| {
             let reports = tallies.get(arm).map_or(0, |tally| tally.reports());

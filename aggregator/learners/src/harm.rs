@@ -1,4 +1,4 @@
-//! Harm is what an arm does whose guardrail metric is certainly beyond its limit.
+//! Harm: an arm does harm if its guardrail metric is certainly beyond the limit.
 //!
 //! Whether an arm does harm follows from the tallies alone, so replicas and restarts agree. An arm
 //! that does harm gets no traffic, unless all arms in play do harm. Then there is nothing better,
@@ -11,17 +11,17 @@ use bandana_shared::specification::Specification;
 
 use super::snapshot::TallySnapshot;
 
-/// The probability, at most, that an experiment ever finds harm where there is none.
+/// Largest probability that an experiment ever finds harm where there is none.
 pub const HARM_ALPHA: f64 = 0.05;
 
-/// Which arms do harm by the metric with this number, from 1 up, as one flag for each. The first
-/// `initial_arms` were there from the start.
+/// Returns one flag for each arm: whether it does harm by the metric with this number, from 1 up.
+/// The first `initial_arms` were there from the start.
 ///
-/// The mean of a guardrail metric is that over all users, whatever traffic the arm got. It has an interval
-/// that holds at all times with a probability of `1 - share * HARM_ALPHA / limits`. The shares of
-/// all arms that are ever added sum to at most 1, and an arm keeps its share, so none of the intervals
-/// ever misses with one of `1 - HARM_ALPHA`, however often they are looked at and whichever arms are
-/// added. An arm does harm if its interval lies beyond the limit.
+/// The mean of a guardrail metric is its mean over all users, whatever traffic the arm got. It has
+/// an interval that holds at all times with a probability of `1 - share * HARM_ALPHA / limits`. The
+/// shares of all arms that are ever added sum to at most 1, and an arm keeps its share. So all
+/// intervals hold together with a probability of `1 - HARM_ALPHA`, however often you look and
+/// whichever arms are added. An arm does harm if its interval lies beyond the limit.
 pub fn harmful(
     specification: &Specification,
     initial_arms: usize,
@@ -57,8 +57,8 @@ pub fn harmful(
     (0..arms).map(harms).collect()
 }
 
-/// The arms in play that do harm, each with the number of a metric beyond whose limit it is, by metrics
-/// and then by arms.
+/// The arms in play that do harm: pairs of an arm and the number of the metric that is beyond its
+/// limit, sorted by metric and then by arm.
 pub fn beyond_limits(
     specification: &Specification,
     initial_arms: usize,
@@ -75,8 +75,8 @@ pub fn beyond_limits(
     (1..specification.cells().metrics()).filter(limited).flat_map(of_metric).collect()
 }
 
-/// Which arms the learner may give traffic, as one flag for each arm. These are the arms in play
-/// that do no harm. If each arm in play does harm, it is all of them.
+/// Returns one flag for each arm: whether the learner may give it traffic. It may for the arms in
+/// play that do no harm. If all arms in play do harm, it may for all of them.
 pub fn allowed(
     specification: &Specification,
     initial_arms: usize,

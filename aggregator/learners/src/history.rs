@@ -14,8 +14,8 @@ use bandana_shared::tally::Tally;
 
 use super::window::Days;
 
-/// The tallies of the cells, by day and by the revision that the uploads named. `None`: reports of a
-/// store that did not keep the revision yet.
+/// The tallies of the cells, by day and by the revision that the uploads named. The revision is
+/// `None` for reports of a store that did not keep it yet.
 ///
 /// A clone shares the tallies until one of the two is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,8 +115,8 @@ impl History {
         self.0.is_empty()
     }
 
-    /// The strata of the users who report a metric, or their rewards for 0: by day, revision and
-    /// segment, of the segments for which `is_in` holds.
+    /// The strata of the users who report the metric with this number, where 0 stands for the
+    /// rewards. There is one stratum for each day, revision and segment for which `is_in` holds.
     pub fn strata(
         &self,
         (cells, alphabet): (Cells, Alphabet),
@@ -134,8 +134,8 @@ impl History {
         })
     }
 
-    /// The strata of the users who report their rewards, with those who are not held out and those who
-    /// are as two arms.
+    /// The strata of the users who report their rewards, with two arms: users who are not held out,
+    /// and users who are.
     pub fn strata_of_groups(&self, cells: Cells, alphabet: Alphabet) -> Strata {
         let segments: Vec<usize> = (0..cells.segments()).collect();
         self.strata_of(alphabet, &segments, |segment| {

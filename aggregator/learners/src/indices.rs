@@ -1,7 +1,7 @@
 //! Index rules: each arm has an index, and the arm with the largest is played.
 //!
-//! Each takes the mean of an arm's private bits, or of its rewards where there is no privacy, and
-//! the number of them; the index depends on these two and on the time t only, the number of all
+//! Each rule takes the mean of an arm's private bits, or of its rewards where there is no privacy,
+//! and their number. The index depends only on these two and on the time t, the number of all
 //! reports of the arms in play plus one. Arms without reports come before all others.
 
 use super::divergence::upper;
@@ -27,8 +27,8 @@ pub fn ucb1_exploration(time: f64) -> f64 {
     2.0 * libm::log(time.max(1.0))
 }
 
-/// Whether `mean + sqrt(exploration / reports)` can exceed `best`, without a root or a quotient: most
-/// arms of an index rule need neither. It is also true where rounding leaves it open.
+/// Whether `mean + sqrt(exploration / reports)` can exceed `best`, without a root or a quotient:
+/// most arms of an index rule need neither. It returns `true` also where rounding leaves it open.
 pub fn may_exceed(best: f64, mean: f64, reports: f64, exploration: f64) -> bool {
     const SLACK: f64 = 1e-9;
     let gap = best - mean;
@@ -52,10 +52,9 @@ pub fn kl_ucb_exploration(time: f64) -> f64 {
     (log + 3.0 * libm::log(log.max(1.0))).max(0.0)
 }
 
-/// IMED of Honda and Takemura, "Non-asymptotic analysis of a new bandit algorithm
-/// for semi-bounded rewards" (2015), for Bernoulli laws: the smallest
-/// `n kl(mean, best) + ln n` is played, so this is its negative. `best` is the
-/// largest mean of all arms.
+/// IMED of Honda and Takemura, "Non-asymptotic analysis of a new bandit algorithm for semi-bounded
+/// rewards" (2015), for Bernoulli laws: the arm with the smallest `n kl(mean, best) + ln n` is
+/// played, so this index is its negative. `best` is the largest mean of all arms.
 pub fn imed(mean: f64, reports: f64, best: f64) -> f64 {
     -(reports * super::divergence::kl(mean, best) + libm::log(reports))
 }
@@ -78,7 +77,7 @@ pub fn moss_anytime_exploration(log: f64) -> f64 {
 /// for Bandit Problems" (2012), with c = 0 as in their experiments: the quantile
 /// `1 - 1/t` of the posterior under the uniform prior.
 ///
-/// In log-odds, which have the order of the means.
+/// The result is in log-odds, which have the order of the means.
 pub fn bayes_ucb(arm: Evidence, time: f64) -> f64 {
     Posterior::of(arm).upper_quantile(1.0 / time.max(1.0))
 }

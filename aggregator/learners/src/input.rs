@@ -64,7 +64,7 @@ impl Evidence {
         Self { pending: count(pending), ..self }
     }
 
-    /// Adds a prior: so many reports with this mean, and with the variance that the evidence has.
+    /// Adds a prior: this number of reports with this mean, and with the variance of the evidence.
     #[must_use]
     pub fn with_prior(self, mean: f64, reports: f64) -> Self {
         let reports = count(reports);
@@ -136,8 +136,8 @@ impl Evidence {
     }
 
     /// The equivalent number of bits, with the same mean and as much information about it. With n
-    /// reports of variance v it is n m (1 - m)/v, and never fewer than n. It is for learners that
-    /// use bits only.
+    /// reports of mean m and variance v it is n m (1 - m)/v, and never fewer than n. It is for
+    /// learners that use bits only.
     #[must_use]
     pub fn as_bits(self) -> Self {
         let Some(variance) = self.variance() else { return self };

@@ -7,7 +7,7 @@
 //! All arms of an experiment share one channel with an increasing curve, which keeps their order.
 //! The learners therefore work on the private means, the shares of ones, and never debias them.
 //! Reports of k-ary randomized response have private means too, between those of the first and the
-//! last symbol, and a variance below that of bits with the same mean, so they carry more
+//! last symbol. Their variance is below that of bits with the same mean, so they carry more
 //! information.
 //!
 //! A policy serves many choices, until reports lead to a new policy and devices have received it.
@@ -136,39 +136,40 @@ pub enum Learner {
     ///
     /// For a linear curve this is the exact Bayesian posterior. It differs little from LDP-TS.
     TruncatedTs,
-    /// Rand-AdaKL, a rule of this project without a proven regret bound: the index of an arm is the
-    /// largest q with `N kl(p, q) <= c max(0, ln(t/H))`, where p is its private mean, N its reports
+    /// Rand-AdaKL, a rule of this project without a proven regret bound. The index of an arm is the
+    /// largest q with `N kl(p, q) <= c max(0, ln(t/H))`. Here p is its private mean, N its reports
     /// including pending ones, t all of them plus one, and H the sum of `min(N, sqrt(N N'))` over
-    /// the N' of all arms, itself included. The scale c is uniform between 0 and [`scale_max`], one
-    /// for all arms; the weight of an arm is the probability that its index is the largest,
-    /// exactly. Arms without selections come first and, before the first report, those with the
-    /// fewest selections. For a policy that serves many selections, the weights are averaged over
-    /// the sequence that the rule would pass through during these.
+    /// the N' of all arms, itself included. The scale c is uniform between 0 and [`scale_max`], and
+    /// the same for all arms. The weight of an arm is the exact probability that its index is the
+    /// largest. Arms without selections come first. Before the first report, those with the fewest
+    /// selections do. For a policy that serves many selections, the weights are averaged over the
+    /// sequence that the rule would pass through meanwhile.
     ///
     /// It combines the confidence level of Lattimore, "Refining the Confidence Level for Optimistic
     /// Bandit Strategies" (2018), the divergence of Garivier and Cappé (2011), and the shared
     /// random scale of Vaswani, Mehrabian, Durand and Kveton, "Old Dog Learns New Tricks:
     /// Randomized UCB for Bandit Problems" (2020).
     ///
-    /// Its mean regret was mostly below that of LDP-TS, but not on every tested instance, and its
-    /// 99th percentile was not below everywhere, so it is not the default.
+    /// Its mean regret was below that of LDP-TS on most tested instances, but not on all. Its 99th
+    /// percentile was not below on all either. So it is not the default.
     /// `docs/studies/regret-study.md` has the figures.
     ///
-    /// For reports with more than two symbols the variance v is known too. With the first symbol at
-    /// 0 and the last one at 1, `kl` is then that of the law on 1 and a lower number with the mean
-    /// p and this v, of which 1 becomes more likely: for bits, this is the same. Two such indices may
-    /// cross twice, and a lead on less than a 128th of the scales may then be missed.
+    /// For reports with more than two symbols the variance v is known too. The first symbol is at 0
+    /// and the last one at 1. Then `kl` is the divergence of the law on 1 and a lower number with
+    /// mean p and variance v, of which 1 becomes more likely. For bits this is the same. Two such
+    /// indices may cross twice, so a lead on less than a 128th of the scales may be missed.
     RandAdaKl,
     /// Top-two Thompson sampling (Russo, "Simple Bayesian Algorithms for Best-Arm Identification",
-    /// 2020, arXiv 1602.08448), for a verdict which arm is best rather than for rewards: in half of
-    /// the rounds the arm that is best in a sample of the posterior of [`Self::LdpTs`], in the
-    /// other half the best of the next sample in which another arm is. With p the probabilities of
-    /// being best, the weight of an arm is `p_a (1/2 + 1/2 sum over b != a of p_b / (1 - p_b))`.
+    /// 2020, arXiv 1602.08448), for a verdict which arm is best rather than for rewards. In half of
+    /// the rounds it plays the arm that is best in a sample of the posterior of [`Self::LdpTs`]. In
+    /// the other half it samples again until another arm is best, and plays that. With p the
+    /// probabilities of being best, the weight of an arm is `p_a (1/2 + 1/2 sum over b != a of p_b
+    /// / (1 - p_b))`.
     ///
-    /// The best arm gets half of the traffic in the long run, however certain it is, and the others
-    /// such shares that all are told from it at the same time, which is the fastest for these
-    /// halves. Two arms always get the same. The weights are exact to within `1e-6`, with the
-    /// conditional probabilities of arms far behind as precise as those of others.
+    /// The best arm gets half of the traffic in the long run, however certain it is. The others get
+    /// such shares that all are distinguished from it at the same time, which is the fastest for
+    /// these halves. Two arms always get the same. The weights are exact to within `1e-6`. The
+    /// conditional probabilities of arms far behind are as precise as those of others.
     TopTwo,
     /// The same share for every arm in play. It is for comparing arms with equal certainty, and for
     /// categories, whose arms have no order.
@@ -198,7 +199,7 @@ impl Learner {
         }
     }
 
-    /// Weighs the arms.
+    /// Computes the weights of the arms.
     ///
     /// An arm that is not active weighs exactly 0 and does not influence the others. Every active
     /// arm has at least the input's `floor_weight`, up to the rounding of [`Weights`], which is

@@ -71,8 +71,8 @@ impl Plan {
     /// Maximum number of users in a forecast.
     pub const USERS_MAX: u64 = 1 << 50;
 
-    /// A plan with equal traffic for all arms. `gap` is that of the mean rewards, scaled to 0..=1.
-    /// It is for rewards of two values, or with a linear curve.
+    /// A plan with equal traffic for all arms. `gap` is the difference of the mean rewards, scaled
+    /// to 0..=1. It is for rewards of two values, or with a linear curve.
     ///
     /// # Errors
     /// [`PlanError`] for fewer than two arms or too many, and for a gap out of 0..=1.
@@ -99,8 +99,8 @@ impl Plan {
         }
     }
 
-    /// A plan for so many verdicts at once, such as one for each segment. All of them together are
-    /// right with the confidence of this plan.
+    /// A plan for this number of verdicts at once, such as one for each segment. All of them
+    /// together are right with the confidence of this plan.
     #[must_use]
     pub fn for_verdicts(self, verdicts: u32) -> Self {
         let alpha = ErrorLevel::new(self.alpha.get() / f64::from(verdicts.max(1)));
@@ -120,12 +120,12 @@ impl Plan {
         }
     }
 
-    /// Computes the forecast. The observed gap over a rival is taken for a Brownian motion with drift.
-    /// Where it crosses the boundary of the stopping rule of
-    /// [`best_arm`](bandana_shared::confidence::best_arm), which the rule itself tells, is known
-    /// for a line (Bachelier and Lévy: inverse Gaussian times), and the tangent of the boundary is taken
-    /// for it. So it counts that one looks after every report. All rivals must be crossed, and they share
-    /// the luck of the best arm.
+    /// Computes the forecast. It takes the observed gap over a rival for a Brownian motion with
+    /// drift. This motion must cross the boundary of the stopping rule of
+    /// [`best_arm`](bandana_shared::confidence::best_arm). The crossing time of a line is known
+    /// (Bachelier and Lévy: inverse Gaussian), so the forecast takes the tangent of the boundary.
+    /// It counts that you look after every report. The gap over every rival must cross, and all
+    /// share the luck of the best arm.
     ///
     /// # Errors
     /// [`PlanError::TooMany`] beyond [`Self::USERS_MAX`] users.
@@ -150,13 +150,12 @@ impl Plan {
     /// The users until the verdict under [`Learner::TopTwo`](crate::Learner::TopTwo), whatever
     /// floor weight this plan has.
     ///
-    /// The learner gives half of the traffic to the best arm, and to every rival as much as makes
-    /// the evidence against all of them equal: one that looks closer by chance gets more, and the
-    /// others need not wait for it with as many users each. So the rivals' luck is spread over the
-    /// quantiles of its law here, and the forecast has the sum of what they need, where that of
-    /// [`Self::forecast`] has the largest times their number. Simulated runs took about a tenth
-    /// more where it is a few thousand users, and were within 3% of it where it is a hundred
-    /// thousand or more.
+    /// The learner gives half of the traffic to the best arm. It gives each rival as much as makes
+    /// the evidence against all of them equal. A rival that looks closer by chance gets more, and
+    /// the others do not need as many users. So this forecast spreads the rivals' luck over the
+    /// quantiles of its law, and sums the users that they need. [`Self::forecast`] takes the
+    /// largest of these times their number. Simulated runs took about a tenth more users than a
+    /// forecast of a few thousand, and were within 3% of one of a hundred thousand or more.
     ///
     /// # Errors
     /// [`PlanError::TooMany`] beyond [`Self::USERS_MAX`] users.

@@ -1,10 +1,11 @@
-//! Segments: the evidence on an arm in one segment, with what the other segments tell of it.
+//! Segments: the evidence on an arm in one segment, combined with the other segments.
 //!
 //! # The model
 //! The private mean of arm a in segment s is `level of a + level of s + deviation`. The level of a
-//! segment is the same for all arms, and so changes nothing about their order. The deviations are
-//! independent with a mean of 0 and one variance, the heterogeneity. If it is 0, segments don't matter
-//! and the reports of all of them count for each; if it is large, each is on its own.
+//! segment is the same for all arms, so it does not change the order of the arms. The deviations
+//! are independent, with mean 0 and one variance, the heterogeneity. If it is 0, segments don't
+//! matter, and the reports of all segments count for each. If it is large, each segment is on its
+//! own.
 //!
 //! The levels are fitted by weighted least squares. The heterogeneity is estimated from the residuals,
 //! with approximate degrees of freedom. This is empirical Bayes: the prior of an arm in a segment is a
@@ -25,7 +26,7 @@ struct Levels {
 }
 
 /// Replaces the evidence of each segment's arms by one that includes the prior from the other
-/// segments. The outer slice has the segments, all with as many arms.
+/// segments. The outer slice has one entry for each segment, all with the same number of arms.
 pub fn shrink(segments: &mut [Vec<Evidence>]) {
     let cells = cells(segments);
     let arms = segments.first().map_or(0, Vec::len);

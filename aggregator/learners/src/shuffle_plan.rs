@@ -1,21 +1,21 @@
 //! Plans for shuffled reports: the size of a batch and the loss of a report that cost the least
 //! regret.
 //!
-//! A larger batch hides a report among more others, so that it may be less noisy for the same
-//! central loss. But an arm's first batch is spent before anything is known about it. With K arms, a
-//! gap g between the best arm and all others, T users, and a batch of B reports, the regret is
+//! A larger batch hides a report among more others, so the report may be less noisy for the same
+//! central loss. But an arm's first batch is spent before anything is known about it. With K arms,
+//! a gap g between the best arm and all others, T users, and a batch of B reports, the regret is
 //! estimated as
 //!
 //! (K - 1) g (B + n/2), at most (K - 1) g T/K,
 //!
-//! where `n = ln T/kl(q, q*)` is how often, by the channel's lower bound at the local loss that B
-//! allows, each worse arm must be played. The first term is what is spent before anything is known:
-//! a batch of every worse arm. The second is what Thompson sampling needs at practical horizons, a
-//! third to two thirds of the bound. In the study of shuffled reports the sum is 1 to 2.1 times the
-//! regret that was measured, and the B of its least value within a factor of three of the best.
+//! where `n = ln T/kl(q, q*)` is the number of times that each worse arm must be played, by the
+//! channel's lower bound at the local loss that B allows. The first term is the cost before
+//! anything is known: a batch of every worse arm. The second is the cost of Thompson sampling at
+//! practical horizons, a third to two thirds of the bound. In the study of shuffled reports the sum
+//! is 1 to 2.1 times the measured regret. Its best B is within a factor of three of the true best.
 //!
-//! The number of arms makes both terms dearer alike. What makes the best batch small is a large gap,
-//! and few users for each arm: a batch must be full long before T/K.
+//! The number of arms raises both terms alike. The best batch is small if the gap is large, or if
+//! there are few users for each arm: a batch must be full long before T/K.
 //!
 //! The other arms of a real experiment are not equal. Filling a batch of a much worse arm costs more
 //! than g, and dropping it takes fewer reports. So `g` should be a typical gap, not the least.
@@ -47,7 +47,7 @@ pub struct ShufflePlan {
     colluders: Permille,
 }
 
-/// A size of batches, and what follows from it.
+/// A size of batches, with the losses and the estimated regret.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchChoice {
     /// Reports of one arm that are shuffled and seen together. 1 is no shuffling.
@@ -56,8 +56,8 @@ pub struct BatchChoice {
     pub local: Epsilon,
     /// Loss of a report after shuffling, with the plan's δ. It is at most the wanted loss.
     pub central: PrivacyLoss,
-    /// Users until the first batch of every arm is full, if each arm gets as many: arms times
-    /// reports.
+    /// Users until the first batch of every arm is full, if each arm gets the same number: arms
+    /// times reports.
     pub first_batches: u64,
     /// Estimated regret over all users, in rewards scaled to 0..=1.
     pub regret: f64,
@@ -65,7 +65,7 @@ pub struct BatchChoice {
 
 impl ShufflePlan {
     /// A plan for this number of users, whose reports are to have the `central` guarantee against
-    /// everyone but the shuffler. `gap` is that of the mean rewards, scaled to 0..=1.
+    /// everyone but the shuffler. `gap` is the difference of the mean rewards, scaled to 0..=1.
     ///
     /// # Errors
     /// [`PlanError`] for fewer than two arms or too many, for a gap out of 0..=1, and for fewer
@@ -93,8 +93,8 @@ impl ShufflePlan {
         Ok(Self { arms, gap, users, central, colluders: Permille::ZERO })
     }
 
-    /// The same plan, if this many of the users collude with whoever sees the batches. Their
-    /// reports hide nobody's.
+    /// The same plan, if this share of the users, in thousandths, collude with whoever sees the
+    /// batches. Their reports hide nobody's.
     #[must_use]
     pub fn with_colluders(self, colluders: Permille) -> Self {
         Self { colluders, ..self }
@@ -121,7 +121,7 @@ impl ShufflePlan {
         Ok(best)
     }
 
-    /// What follows from batches of this size.
+    /// The losses and the estimated regret with batches of this size.
     ///
     /// # Errors
     /// [`PlanError::Central`] when no channel is as private as that, and [`PlanError::Batch`] for a

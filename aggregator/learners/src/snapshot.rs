@@ -15,7 +15,7 @@ pub struct TallySnapshot {
     pub tallies: Vec<Tally>,
     /// Tallies by day, for the days within the memory, as [`Memory::prune`] leaves them.
     pub days: Days,
-    /// Tallies by day and revision. Empty: all users are taken as one stratum for each segment.
+    /// Tallies by day and revision. If it is empty, all users of a segment are one stratum.
     pub history: History,
 }
 
@@ -25,8 +25,8 @@ impl TallySnapshot {
         self.tallies.iter().copied().sum::<Tally>().reports()
     }
 
-    /// The strata of the users who report a metric, or their rewards for 0, in the segments for which
-    /// `is_in` holds.
+    /// The strata of the users who report the metric with this number, where 0 stands for the
+    /// rewards, in the segments for which `is_in` holds.
     pub fn strata(
         &self,
         specification: &Specification,
@@ -44,8 +44,8 @@ impl TallySnapshot {
         Strata::new((0..cells.segments()).filter(|one| is_in(*one)).map(of_segment))
     }
 
-    /// The strata of the users who report their rewards, with those who are not held out and those who
-    /// are as two arms.
+    /// The strata of the users who report their rewards, with two arms: users who are not held out,
+    /// and users who are.
     pub fn strata_of_groups(&self, specification: &Specification) -> Strata {
         let (cells, alphabet) = (specification.cells(), specification.channel().alphabet());
         if !self.history.is_empty() {
@@ -56,8 +56,8 @@ impl TallySnapshot {
         Strata::of_tallies(&[of_group(false), of_group(true)], alphabet)
     }
 
-    /// Takes over the cells of a newer snapshot of which `is_enough` of the number of reports that are
-    /// new, and those that have lost some.
+    /// Takes over cells of a newer snapshot: those for whose number of new reports `is_enough`
+    /// holds, and those that have lost reports.
     pub fn advance(&mut self, newer: &Self, is_enough: impl Fn(u64) -> bool) {
         self.tallies.resize(newer.tallies.len(), Tally::EMPTY);
         self.days.retain(|day, _| newer.days.contains_key(day));
@@ -86,7 +86,7 @@ impl TallySnapshot {
         memory.prune(&mut self.days);
     }
 
-    /// Adds all reports of another snapshot, but for its days.
+    /// Adds all reports of another snapshot, except its days.
     pub fn extend(&mut self, other: &Self) {
         let cells = self.tallies.len().max(other.tallies.len());
         self.tallies.resize(cells, Tally::EMPTY);

@@ -1,18 +1,18 @@
-//! Terms: what is known of the arms beforehand, and what they cost.
+//! Terms: prior knowledge of the arms, and their costs.
 //!
 //! Both are for the learner alone: no estimate, interval or verdict counts a prior.
 //!
 //! # Priors
-//! A prior is a mean reward and its worth, the number of private reports that tell as much. The learner
-//! begins as if it had a share of so many reports with that mean, the discount, since users and app may
-//! have changed since. Segments share it evenly. A learner that forgets days forgets the prior as if it
-//! were of the day before the first.
+//! A prior is a mean reward and its worth, the number of private reports that tell as much. The
+//! learner begins as if it had a share of these reports, with that mean. The share is the discount,
+//! since users and app may have changed. Segments divide the prior evenly. A learner that forgets
+//! days forgets the prior as if it were of the day before the first.
 //!
 //! # Costs
-//! A cost is taken from each reward of its arm, in the unit of the rewards: the learner weighs net
-//! rewards. Only differences between costs matter, so the arms that cost least stay as they are. The
-//! evidence of another arm is replaced by one with the posterior's mean lower by the difference, as a
-//! private mean, and with its variance.
+//! A cost is subtracted from each reward of its arm, in the unit of the rewards. So the learner
+//! weighs net rewards. Only differences between costs matter, so the arms that cost least stay as
+//! they are. For any other arm, the difference, as a private mean, is subtracted from the
+//! posterior's mean. The evidence is replaced by one with that mean and the posterior's variance.
 
 use bandana_shared::channel::Channel;
 use bandana_shared::rewards::RewardRange;
@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use super::input::Evidence;
 
-/// A mean reward that was known beforehand.
+/// A mean reward that is known beforehand, and its worth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prior {
     /// The arm's mean reward, in the unit of the rewards.
@@ -29,7 +29,7 @@ pub struct Prior {
     pub worth: f64,
 }
 
-/// What is known of the arms, and what they cost.
+/// The priors and the costs of the arms.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ArmTerms {
     /// The prior of each arm; the arms beyond the end have none.
@@ -41,7 +41,7 @@ pub struct ArmTerms {
 }
 
 impl ArmTerms {
-    /// The share of its worth that a prior counts, unless another one is asked for.
+    /// The default discount: the share of its worth that a prior counts.
     pub const DISCOUNT: f64 = 0.5;
 
     /// The largest worth of a prior.
@@ -50,8 +50,9 @@ impl ArmTerms {
     /// Checks the terms of arms whose rewards are in a range.
     ///
     /// # Errors
-    /// [`TermsError`] for a mean outside the range, a worth or discount that is no share of reports, or
-    /// a cost that is negative or above the width of the range.
+    /// [`TermsError`] for a mean outside the range, a worth outside 0 to [`Self::WORTH_MAX`], a
+    /// discount that is not above 0 and at most 1, or a cost that is negative or above the width of
+    /// the range.
     pub fn new(
         priors: Vec<Option<Prior>>,
         discount: f64,
@@ -79,7 +80,7 @@ impl ArmTerms {
         Ok(Self { priors, discount, costs })
     }
 
-    /// Whether nothing is known and nothing costs.
+    /// Whether there are no priors and no costs.
     pub fn is_empty(&self) -> bool {
         self.priors.iter().all(Option::is_none) && self.costs.iter().all(|cost| *cost == 0.0)
     }
@@ -89,7 +90,7 @@ impl ArmTerms {
         self.priors.get(arm).copied().flatten()
     }
 
-    /// The share of their worth that priors count.
+    /// The share of their worth that priors count, above 0 and at most 1.
     pub fn discount(&self) -> f64 {
         self.discount
     }
@@ -99,8 +100,8 @@ impl ArmTerms {
         self.costs.get(arm).copied().unwrap_or_default()
     }
 
-    /// Adds the priors to the evidence of the arms, each with this share of what it counts, and takes
-    /// the costs from it. `active` says which arms are in play.
+    /// Adds the priors to the evidence of the arms, each multiplied by `share`, and subtracts the
+    /// costs. `active` says which arms are in play.
     pub fn apply(
         &self,
         evidence: &mut [Evidence],
@@ -146,7 +147,7 @@ pub enum TermsError {
         /// The largest reward.
         high: f64,
     },
-    /// A worth that is no number of reports.
+    /// A worth that is not a number of reports, or too large.
     #[error(
         "the prior of arm {arm} has the worth {worth}; it must be a number of reports from 0 to \
          {:e}",
@@ -158,7 +159,7 @@ pub enum TermsError {
         /// Its worth.
         worth: f64,
     },
-    /// A discount that is no share.
+    /// A discount that is not a share above 0.
     #[error("the prior discount is {discount}; it must be above 0 and at most 1")]
     Discount {
         /// The share.

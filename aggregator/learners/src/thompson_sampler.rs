@@ -26,11 +26,11 @@ const REPORTS_PER_LEVEL: f64 = 32.0;
 /// A Beta variable is X/(X + Y) for two Gamma variables, whose constants are kept
 /// between draws. Arms are compared by their odds X/Y, which needs no division.
 ///
-/// Most arms need no sample. There is a level, two standard deviations below the best mean. An arm
-/// that will hardly reach it has a coin, by which it draws from the tail beyond it; all coins are one
-/// uniform number. If an arm's sample is beyond the level, the others below can't win; if none is,
-/// they are sampled, given that they are below. The law of the draw depends neither on the level nor on
-/// when it moves.
+/// Most arms need no sample. There is a level, two standard deviations below the best mean. For an
+/// arm that will hardly reach it, a coin decides whether to draw from the tail beyond it. One
+/// uniform number serves for all coins. If an arm's sample is beyond the level, the arms below
+/// can't win. If none is, they are sampled, given that they are below. The law of the draw depends
+/// neither on the level nor on when it moves.
 ///
 /// ```
 /// use bandana_learners::{Evidence, ThompsonSampler};

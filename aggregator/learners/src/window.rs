@@ -109,8 +109,8 @@ impl Memory {
         (0..arms).map(arm).collect()
     }
 
-    /// Drops the days without weight. Those of an unlimited memory are all kept: the newest
-    /// [`Self::DAYS_APART`] apart, and the earlier ones as one, under the first of them.
+    /// Drops the days without weight. An unlimited memory keeps all: the newest
+    /// [`Self::DAYS_APART`] apart, and the earlier ones added up under the first of them.
     pub fn prune(self, days: &mut Days) {
         if self.is_everything() {
             while days.len() > Self::DAYS_APART + 1 {

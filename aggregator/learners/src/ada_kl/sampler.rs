@@ -32,8 +32,8 @@ pub struct AdaKlSampler {
 }
 
 impl AdaKlSampler {
-    /// A sampler for arms without reports, all of them active. The scale is uniform
-    /// between 0 and `scale_max`; [`scale_max`](crate::scale_max) is that of the learner.
+    /// A sampler for arms without reports, all of them active. The scale is uniform between 0 and
+    /// `scale_max`. The learner uses [`scale_max`](crate::scale_max).
     pub fn new(arms: usize, scale_max: f64) -> Self {
         let zeros = vec![0.0; arms];
         Self {
@@ -108,8 +108,8 @@ impl AdaKlSampler {
         scale * libm::log(self.time / rivalry).max(0.0) / self.arms[place].selections()
     }
 
-    /// The probability of each arm to be drawn next. Meant for many draws in a row: it costs much
-    /// more than one.
+    /// The probability of each arm to be drawn next. It costs much more than one draw, so it is for
+    /// many draws in a row.
     pub fn shares(&self) -> Vec<f64> {
         shares(&self.arms, self.scale_max)
     }
