@@ -5,6 +5,7 @@ mod interval;
 mod intervals;
 mod loss_distribution;
 mod noise;
+mod partition;
 mod people;
 mod prices;
 mod queries;

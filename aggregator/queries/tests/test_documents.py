@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import doctest
+import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import nbformat
@@ -58,6 +60,21 @@ def test_the_examples_of_pages_run(fresh: Server, capsys: pytest.CaptureFixture[
             text = example.replace('"people"', f'"people-{place}"')
             exec(compile(text, str(page), "exec"), {"__name__": "__main__"})
         assert "(" in capsys.readouterr().out
+    fresh.stop()
+
+
+def test_the_names_of_the_page_are_found(fresh: Server, tmp_path: Path) -> None:
+    lines = [f"{'tea' if i % 3 else 'coffee'},{i % 500}\n" for i in range(3_000)] + ["saffron,400\n"]
+    (fresh.files / "orders.csv").write_text("product,price\n" + "".join(lines))
+    page = (PACKAGE.parents[1] / "docs" / "queries.md").read_text()
+    [commands] = [block for block in re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S) if "--find" in block]
+    program = shutil.which(os.environ.get("BANDANA_PROGRAM", "bandana"))
+    assert program is not None
+    (tmp_path / "bandana").symlink_to(Path(program).resolve())
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    subprocess.run(["sh", "-e", "-c", commands], check=True, env={**os.environ, "PATH": path}, timeout=60)
+    orders = bandana_queries.Client().dataset("orders")
+    assert orders.columns[0] == "product:coffee|tea|other*"
     fresh.stop()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import Server
 
-from bandana_queries import Budget, Client, DataSet, QueryError, between, predicate
+from bandana_queries import Find, Budget, Client, DataSet, QueryError, between, predicate
 
 ROWS = 4_000
 
@@ -202,3 +202,21 @@ def test_all_rows_of_a_person_cost_one_price(client: Client, server: Server) -> 
     with pytest.raises(QueryError, match="there is no column 'patient no'"):
         visits.mean("patient no", epsilon=1.0)
     assert visits.budget.left == 17.0
+
+
+def test_names_that_nobody_knows_are_found(client: Client, server: Server) -> None:
+    lines = [f"{'Main, St' if i % 2 else 'Quay'},{i % 10}\n" for i in range(2_000)] + ["Secret Lane,3\n"]
+    (server.files / "streets.csv").write_text("street,age\n" + "".join(lines))
+    columns = ["street:other*", "age:0..9"]
+    with pytest.raises(TypeError, match="list of columns"):
+        client.register("streets", "streets.csv", columns, rho=1, find=Find("street", delta=1e-9, rho=0.1))
+    with pytest.raises(TypeError, match="give epsilon"):
+        client.register("streets", "streets.csv", columns, rho=1, find=Find(["street"], delta=1e-9))
+    find = Find(["street"], delta=1e-9, rho=0.1)
+    streets = client.register("streets", "streets.csv", columns, rho=1, find=find)
+    assert streets.columns == ['street:"Main, St"|Quay|other*', "age:0..9"]
+    assert streets.budget.left == 0.9
+    count = streets.count({"street": "Quay"}, rho=0.5)
+    assert count.low <= 1_000 <= count.high
+    [debit] = [one for one in streets.debits() if one.purpose.startswith("names of street")]
+    assert "at delta 1e-9" in debit.purpose

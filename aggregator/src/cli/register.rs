@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use bandana_mechanisms::queries::universe::quoted;
-use bandana_shared::wire::v1::{self, RegisterDataSetRequest, register_data_set_request};
+use bandana_shared::wire::v1::{
+    self, RegisterDataSetRequest, partition_selection, register_data_set_request,
+};
 use clap::{Args, ValueHint};
 use toml::{Table, Value};
 
@@ -46,14 +48,49 @@ pub(super) struct Register {
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["epsilon", "delta"])]
     rho: Option<f64>,
     #[command(flatten)]
+    find: Find,
+    #[command(flatten)]
     server: Server,
+}
+
+/// A search for names.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Names that nobody knows before")]
+#[group(skip)]
+struct Find {
+    /// A column whose names are to be found, such as `street:other*`. Repeat the flag for each.
+    ///
+    /// Rows of each name are counted with noise. Names with many rows become values of the column, and every
+    /// other counts as `other`. Columns share price and delta.
+    #[arg(long, value_name = "NAME", requires = "find_delta")]
+    find: Vec<String>,
+    /// Price of the search in epsilon, taken from the budget at once.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "find_rho", requires = "find")]
+    find_epsilon: Option<f64>,
+    /// Price of the search in rho, taken from a budget of rho at once.
+    #[arg(long, value_name = "NUMBER", requires = "find")]
+    find_rho: Option<f64>,
+    /// Probability that a name is told which only one person has: at most 0.001. A budget of
+    /// --epsilon and --delta contains it.
+    #[arg(long, value_name = "NUMBER", requires = "find")]
+    find_delta: Option<f64>,
+}
+
+impl Find {
+    fn wanted(self) -> Option<v1::PartitionSelection> {
+        let Self { find: columns, find_epsilon, find_rho, find_delta } = self;
+        let price = find_epsilon.map(partition_selection::Price::Epsilon);
+        let price = price.or_else(|| find_rho.map(partition_selection::Price::Rho));
+        let delta = find_delta.filter(|_| !columns.is_empty())?;
+        Some(v1::PartitionSelection { columns, price, delta })
+    }
 }
 
 impl Register {
     pub(super) fn tell(self) -> anyhow::Result<()> {
         use register_data_set_request::Budget;
 
-        let Self { name, file, mut columns, schema, epsilon, delta, rho, server } = self;
+        let Self { name, file, mut columns, schema, epsilon, delta, rho, find, server } = self;
         if let Some(schema) = schema {
             columns.extend(self::columns(&schema)?);
         }
@@ -64,7 +101,7 @@ impl Register {
             (Some(epsilon), None, _) => Some(Budget::Epsilon(epsilon)),
             (None, _, rho) => rho.map(Budget::Rho),
         };
-        let request = RegisterDataSetRequest { name, file, columns, budget };
+        let request = RegisterDataSetRequest { name, file, columns, budget, find: find.wanted() };
         let answer = server.call(async |mut curator| curator.register_data_set(request).await)?;
         let view = DataSetsView { data_sets: vec![answer.into()] };
         server.show(&view, DataSetsView::describe)

@@ -208,8 +208,8 @@ pub(super) const KEPT_BYTES_MAX: i64 = 16 << 20;
 /// A durable change for the curator.
 #[derive(Clone, Debug)]
 pub enum CuratorChange {
-    /// Add a data set, with an entry in the audit log.
-    Register(Box<DataSetRecord>, AuditEntry),
+    /// Add a data set, debit its budget for the names that were found in it, with an entry in the audit log.
+    Register(Box<DataSetRecord>, Option<Debit>, AuditEntry),
     /// Note in the audit log that the registration of a data set was refused.
     Refuse(AuditEntry),
     /// Set the content fingerprint of a data set that an earlier version registered.

@@ -42,6 +42,7 @@ pub async fn tour(operator_url: &str) -> anyhow::Result<Vec<Stop>> {
         file: FILE.to_owned(),
         columns: columns(),
         budget: Some(register_data_set_request::Budget::Epsilon(BUDGET)),
+        find: None,
     };
     curator.register_data_set(register).await?;
     let mut stops = Vec::new();

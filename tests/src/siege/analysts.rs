@@ -68,6 +68,7 @@ pub(super) fn registration(name: &str) -> RegisterDataSetRequest {
         file: format!("{name}.csv"),
         columns: ["x:0..8", "y:0..8"].map(str::to_owned).to_vec(),
         budget: Some(register_data_set_request::Budget::Epsilon(BUDGET)),
+        find: None,
     }
 }
 

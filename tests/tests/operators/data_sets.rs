@@ -82,7 +82,7 @@ impl Server {
         Ok(Self { process, curator, folder })
     }
 
-    async fn kill_and_restart(self) -> anyhow::Result<Self> {
+    pub(super) async fn kill_and_restart(self) -> anyhow::Result<Self> {
         self.process.kill().await?;
         Self::open(self.folder, None).await
     }
@@ -102,6 +102,7 @@ impl Server {
             file: file.to_owned(),
             columns: columns.iter().map(|column| (*column).to_owned()).collect(),
             budget: Some(register_data_set_request::Budget::Epsilon(1.0)),
+            find: None,
         };
         Ok(self.curator.register_data_set(request).await?.into_inner())
     }
@@ -428,7 +429,7 @@ async fn a_data_set_of_an_earlier_version_is_compared_as_today() -> anyhow::Resu
         experiment: ExperimentId::new("first")?,
         detail: String::new(),
     };
-    store.curate(&CuratorChange::Register(Box::new(record), entry))?;
+    store.curate(&CuratorChange::Register(Box::new(record), None, entry))?;
     Box::new(store).close()?;
 
     let mut server = Server::open(server.folder, None).await?;

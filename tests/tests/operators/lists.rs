@@ -372,6 +372,7 @@ async fn data_sets_are_listed_in_pages() -> anyhow::Result<()> {
             file: "people.csv".to_owned(),
             columns: vec!["age:0..99".to_owned()],
             budget: Some(register_data_set_request::Budget::Epsilon(1.0)),
+            find: None,
         };
         let registered = curator.register_data_set(request).await?.into_inner();
         sizes.insert(registered.name.clone(), registered.encoded_len());

@@ -7,6 +7,7 @@ mod data_sets;
 mod experiments;
 mod exports;
 mod forged;
+mod found_names;
 mod guardrails;
 mod harm;
 mod large_answers;

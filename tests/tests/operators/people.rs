@@ -34,6 +34,7 @@ async fn all_rows_of_a_person_cost_one_price_and_the_content_stays_the_same() ->
         file: "visits.csv".to_owned(),
         columns: columns.map(str::to_owned).to_vec(),
         budget: Some(register_data_set_request::Budget::Rho(500.0)),
+        find: None,
     };
     let registered = server.curator.register_data_set(request).await?.into_inner();
     assert_eq!((registered.rows, registered.rows_of_each_person), (2 * 15, 2));
@@ -102,6 +103,7 @@ async fn a_file_of_people_that_is_written_otherwise_is_not_answered() -> anyhow:
         file: "visits.csv".to_owned(),
         columns: columns.map(str::to_owned).to_vec(),
         budget: Some(register_data_set_request::Budget::Rho(500.0)),
+        find: None,
     };
     assert_eq!(server.curator.register_data_set(request).await?.into_inner().rows, 1);
     let counts = v1::Counts { predicates: vec!["ill=yes".to_owned()] };

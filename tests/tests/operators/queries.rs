@@ -107,6 +107,7 @@ fn registration(file: &str, columns: &[&str]) -> RegisterDataSetRequest {
         file: file.to_owned(),
         columns: columns.iter().map(|column| (*column).to_owned()).collect(),
         budget: Some(register_data_set_request::Budget::Epsilon(1.0)),
+        find: None,
     }
 }
 

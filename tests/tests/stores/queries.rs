@@ -61,7 +61,7 @@ fn content(text: &str) -> Fingerprint {
 
 fn registration(record: DataSetRecord) -> anyhow::Result<CuratorChange> {
     let entry = entry(record.name.as_str(), AuditAction::RegisterDataSet)?;
-    Ok(CuratorChange::Register(Box::new(record), entry))
+    Ok(CuratorChange::Register(Box::new(record), None, entry))
 }
 
 pub(crate) fn debit(data_set: &str, price: u64) -> anyhow::Result<Debit> {

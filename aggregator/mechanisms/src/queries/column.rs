@@ -1,6 +1,6 @@
 //! Columns with known domains.
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::fmt;
 
 use super::QueryError;
@@ -26,6 +26,7 @@ const DECIMALS_MAX: u32 = 9;
 /// | `age:18..99?40` | 40 where the value is missing |
 /// | `city:Bonn\|Ulm` | names; one in quotes may have any character: `income:"<=50K"\|">50K"` |
 /// | `city:Bonn\|Ulm\|other*` | every other name counts as `other` |
+/// | `street:other*` | every name counts as `other`, until names are found: see [`Self::with_names`] |
 /// | `sex:female\|male\|NA` | a missing value is a value of its own |
 /// | `patient@3` | whose row it is; at most 3 rows of each are kept, drawn at random |
 ///
@@ -55,15 +56,47 @@ pub struct Column {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Domain {
     Numbers(Numbers),
-    Names {
-        names: Vec<String>,
-        /// Whether the last one stands for every other name.
-        has_other: bool,
-    },
+    Names(Names),
     /// Whether there is a row at a place for one, 0 or 1. Everybody has so many places.
     People {
         rows_of_each: u32,
     },
+}
+
+/// Names, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Names {
+    all: Vec<String>,
+    places: HashMap<String, u16>,
+    /// Whether the last one stands for every other name.
+    has_other: bool,
+}
+
+impl Names {
+    fn new(all: Vec<String>, has_other: bool) -> Result<Self, &'static str> {
+        let places: HashMap<_, _> = all.iter().cloned().zip(0..=u16::MAX).collect();
+        if places.len() < all.len().min(VALUES_MAX) {
+            return Err("a value is given twice");
+        }
+        Ok(Self { all, places, has_other })
+    }
+
+    /// The index of the name that a text is, or means.
+    fn named(&self, value: &str) -> Option<u16> {
+        let text = value.trim();
+        // Of two that mean the same, neither is meant.
+        let only = |is_meant: &dyn Fn(&str) -> bool| {
+            let mut all = self.all.iter().zip(0..=u16::MAX).filter(|(name, _)| is_meant(name));
+            all.next().filter(|_| all.next().is_none()).map(|(_, place)| place)
+        };
+        let same = || match truth_or_number(text) {
+            Some(wanted) => only(&|name| truth_or_number(name) == Some(wanted)),
+            None if is_missing(text) => only(&is_missing),
+            None => None,
+        };
+        let named = |wanted| self.places.get(wanted).copied();
+        named(value).or_else(|| named(text)).or_else(same)
+    }
 }
 
 /// Numbers from a lowest one on, in steps, in units of the last decimal.
@@ -158,7 +191,7 @@ impl Column {
     pub fn values(&self) -> usize {
         match &self.domain {
             Domain::Numbers(numbers) => numbers.values(),
-            Domain::Names { names, .. } => names.len(),
+            Domain::Names(names) => names.all.len(),
             Domain::People { .. } => 2,
         }
     }
@@ -168,7 +201,7 @@ impl Column {
     pub fn range(&self) -> Option<(i64, i64)> {
         match self.domain {
             Domain::Numbers(Numbers { lowest, highest, .. }) => Some((lowest, highest)),
-            Domain::Names { .. } | Domain::People { .. } => None,
+            Domain::Names(_) | Domain::People { .. } => None,
         }
     }
 
@@ -176,7 +209,7 @@ impl Column {
     pub fn units(&self, code: u16) -> Option<i64> {
         match self.domain {
             Domain::Numbers(numbers) => Some(numbers.lowest + i64::from(code) * numbers.step),
-            Domain::Names { .. } | Domain::People { .. } => None,
+            Domain::Names(_) | Domain::People { .. } => None,
         }
     }
 
@@ -184,7 +217,7 @@ impl Column {
     pub fn decimals(&self) -> u32 {
         match self.domain {
             Domain::Numbers(Numbers { decimals, .. }) => decimals,
-            Domain::Names { .. } | Domain::People { .. } => 0,
+            Domain::Names(_) | Domain::People { .. } => 0,
         }
     }
 
@@ -201,6 +234,41 @@ impl Column {
         }
     }
 
+    /// The column with more names, before the one that stands for every other. A name that it has already is
+    /// left out.
+    ///
+    /// # Errors
+    /// [`QueryError::Domain`], if no name stands for every other, or there are too many.
+    ///
+    /// ```
+    /// use bandana_mechanisms::queries::universe::Column;
+    /// let street: Column = "street:other*".parse()?;
+    /// let found = ["Main St", "other", "a|b"].map(str::to_owned);
+    /// assert_eq!(street.with_names(found)?.to_string(), r#"street:Main St|"a|b"|other*"#);
+    /// assert!("street:Main St".parse::<Column>()?.with_names(["x".to_owned()]).is_err());
+    /// # Ok::<(), bandana_mechanisms::queries::QueryError>(())
+    /// ```
+    pub fn with_names(
+        &self,
+        found: impl IntoIterator<Item = String>,
+    ) -> Result<Self, QueryError> {
+        let wrong = |what| QueryError::Domain { column: self.name.clone(), what };
+        let none_for_others =
+            "no name of it stands for every other; declare it with one that does, such as street:other*";
+        let Domain::Names(Names { all, places, has_other: true }) = &self.domain else {
+            return Err(wrong(none_for_others));
+        };
+        let mut names = all.clone();
+        let other = names.pop();
+        names.extend(found.into_iter().filter(|name| !places.contains_key(name)));
+        names.extend(other);
+        if names.len() > VALUES_MAX {
+            return Err(wrong("it has more than 65536 names"));
+        }
+        let domain = Names::new(names, true).map(Domain::Names).map_err(wrong)?;
+        Ok(Self { name: self.name.clone(), domain })
+    }
+
     /// The index of a value that is read from a file, without the blanks around it. `None`: it has no place
     /// in the domain.
     ///
@@ -209,9 +277,9 @@ impl Column {
         let text = value.trim();
         match &self.domain {
             Domain::Numbers(numbers) => numbers.read(text, true),
-            Domain::Names { names, has_other } => {
-                let last = u16::try_from(names.len() - 1).ok();
-                named(names, value).or_else(|| last.filter(|_| *has_other))
+            Domain::Names(names) => {
+                let last = u16::try_from(names.all.len() - 1).ok();
+                names.named(value).or_else(|| last.filter(|_| names.has_other))
             }
             Domain::People { .. } => (!is_missing(text)).then_some(1),
         }
@@ -221,7 +289,7 @@ impl Column {
     pub fn code(&self, value: &str) -> Option<u16> {
         match &self.domain {
             Domain::Numbers(numbers) => numbers.read(value.trim(), false),
-            Domain::Names { names, .. } => named(names, value),
+            Domain::Names(names) => names.named(value),
             Domain::People { .. } => None,
         }
     }
@@ -230,8 +298,8 @@ impl Column {
     pub fn value(&self, code: u16) -> String {
         match &self.domain {
             Domain::Numbers(numbers) => numbers.value(code),
-            Domain::Names { names, .. } => {
-                names.get(usize::from(code)).cloned().unwrap_or_default()
+            Domain::Names(names) => {
+                names.all.get(usize::from(code)).cloned().unwrap_or_default()
             }
             Domain::People { .. } => String::new(),
         }
@@ -250,28 +318,10 @@ impl Column {
                     format!("it has numbers {lowest}..{highest} in steps of {}", text(step))
                 }
             }
-            Domain::Names { names, .. } => format!("it has {}", names.join(", ")),
+            Domain::Names(names) => format!("it has {}", names.all.join(", ")),
             Domain::People { .. } => "it says whose row it is".to_owned(),
         }
     }
-}
-
-/// The index of the name that a text is, or means.
-fn named(names: &[String], value: &str) -> Option<u16> {
-    let text = value.trim();
-    let named = |wanted: &str| names.iter().position(|name| name == wanted);
-    // Of two that mean the same, neither is meant.
-    let only = |is_meant: &dyn Fn(&str) -> bool| {
-        let mut all = names.iter().enumerate().filter(|(_, name)| is_meant(name));
-        all.next().filter(|_| all.next().is_none()).map(|(place, _)| place)
-    };
-    let same = || match truth_or_number(text) {
-        Some(wanted) => only(&|name| truth_or_number(name) == Some(wanted)),
-        None if is_missing(text) => only(&is_missing),
-        None => None,
-    };
-    let place = named(value).or_else(|| named(text)).or_else(same)?;
-    u16::try_from(place).ok()
 }
 
 impl fmt::Display for Column {
@@ -279,8 +329,8 @@ impl fmt::Display for Column {
         let name = written(&self.name);
         match &self.domain {
             Domain::Numbers(numbers) => write!(f, "{name}:{numbers}"),
-            Domain::Names { names, has_other } => {
-                let names: Vec<_> = names.iter().map(|name| written(name)).collect();
+            Domain::Names(Names { all, has_other, .. }) => {
+                let names: Vec<_> = all.iter().map(|name| written(name)).collect();
                 write!(f, "{name}:{}{}", names.join("|"), if *has_other { "*" } else { "" })
             }
             Domain::People { rows_of_each } => write!(f, "{name}@{rows_of_each}"),
@@ -341,11 +391,7 @@ fn names(values: &str) -> Result<Domain, &'static str> {
     let names = names.ok_or(
         "a value is empty, or has one of = , : * in it; put a value with one of these in quotes",
     )?;
-    let distinct: BTreeSet<_> = names.iter().collect();
-    if distinct.len() < names.len() {
-        return Err("a value is given twice");
-    }
-    Ok(Domain::Names { names, has_other })
+    Names::new(names, has_other).map(Domain::Names)
 }
 
 /// A range of numbers: `LOWEST..HIGHEST`, then what there is of `:STEP`, `!` and `?MISSING`. `None`: it

@@ -18,6 +18,9 @@ pub enum QueryError {
     /// A δ out of range.
     #[error("delta is {0}; it must be a number above 0 and below 1")]
     Delta(f64),
+    /// A δ of a search for names out of range.
+    #[error("delta is {0}; to find names, it must be above 0 and at most 0.001")]
+    SelectionDelta(f64),
     /// A probability of failure out of range.
     #[error("beta is {0}; it must be a number above 0 and below 1")]
     Beta(f64),

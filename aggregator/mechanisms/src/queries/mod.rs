@@ -15,6 +15,7 @@
 //!   [`threshold`]: the comparisons of its sessions under ρ.
 //! - [`universe`], [`rows`], [`selection`], [`spelling`]: data sets and predicates.
 //! - [`loss_distribution`]: what releases lose together, closer than through ρ.
+//! - [`partition`]: the names of a column that nobody knows before.
 //! - [`moments`]: means and variances from noisy sums.
 //! - [`questions`]: one type each for questions and answers, over all mechanisms.
 //!
@@ -36,6 +37,7 @@ pub mod loss_distribution;
 pub mod marginals;
 pub mod moments;
 pub mod noisy_max;
+pub mod partition;
 pub mod price;
 pub mod questions;
 mod quoting;

@@ -267,6 +267,21 @@ impl Price {
         })
     }
 
+    /// What each of so many releases may cost, so that all cost no more, rounded down.
+    ///
+    /// # Errors
+    /// [`QueryError::TooManyParts`] for less than a billionth, and for no release.
+    pub fn part(self, parts: u32) -> Result<Self, QueryError> {
+        let parts = u64::from(parts);
+        match self {
+            Self::Pure(loss) => loss.part(1, parts).map(Self::Pure),
+            Self::Concentrated(ConcentratedLoss(nanos)) => match nanos.checked_div(parts) {
+                Some(part @ 1..) => Ok(Self::Concentrated(ConcentratedLoss(part))),
+                _ => Err(QueryError::TooManyParts { parts }),
+            },
+        }
+    }
+
     /// ρ, for mechanisms that have no other price.
     pub(super) fn concentrated(self, what: &'static str) -> Result<ConcentratedLoss, QueryError> {
         match self {

@@ -56,15 +56,35 @@ impl Rows {
         Ok(())
     }
 
-    /// The rows with as many places for each person, given whose row each is: what is beyond, is left out, and
-    /// what is missing, is a place without a row. Which rows of somebody are left out is drawn at random, from
-    /// nothing but whose they are and how many. So the rows of one person change the places of that person
-    /// alone, and the number of places is the number of people, times so many.
+    /// The rows with as many places for each person, given whose row each is: see [`Self::places_of_people`].
     ///
     /// # Errors
     /// [`QueryError::TooManyRows`].
     pub fn of_people(self, people: &[u128]) -> Result<Self, QueryError> {
-        let Some((_, places)) = self.schema.people() else { return Ok(self) };
+        let Some(places) = self.places_of_people(people)? else { return Ok(self) };
+        let mut kept = Self::new(self.schema.clone());
+        let nothing = vec![0; self.codes.len()];
+        for place in places {
+            let code = |codes: &Vec<u16>| place.and_then(|row| codes.get(row).copied());
+            let codes: Option<Vec<u16>> = self.codes.iter().map(code).collect();
+            kept.push(codes.as_ref().unwrap_or(&nothing))?;
+        }
+        Ok(Self { read: self.read, ..kept })
+    }
+
+    /// The row at each place, where each person has as many places as the schema says, given whose row each
+    /// is. Rows beyond are left out, and a place that lacks a row has none. Which rows of somebody are
+    /// left out is drawn at random, from nothing but whose they are and how many. So the rows of one person
+    /// change the places of that person alone, and the number of places is the number of people, times so
+    /// many. `None`: rows are nobody's.
+    ///
+    /// # Errors
+    /// [`QueryError::TooManyRows`].
+    pub fn places_of_people(
+        &self,
+        people: &[u128],
+    ) -> Result<Option<Vec<Option<usize>>>, QueryError> {
+        let Some((_, places)) = self.schema.people() else { return Ok(None) };
         let places = places as usize;
         let mut order: Vec<(u128, usize)> = people.iter().copied().zip(0..self.count).collect();
         order.sort_unstable();
@@ -73,24 +93,17 @@ impl Rows {
         if people.saturating_mul(places) > most {
             return Err(QueryError::TooManyRows { most });
         }
-        let mut kept = Self::new(self.schema.clone());
-        let nothing = vec![0; self.codes.len()];
+        let mut kept = Vec::with_capacity(people * places);
         for of_one in order.chunk_by(|(one, _), (other, _)| one == other) {
             let person = of_one.first().map_or(0, |(person, _)| *person);
             let mut seed = [0; 32];
             seed[..16].copy_from_slice(&person.to_be_bytes());
             let mut random = ChaCha20Rng::from_seed(seed);
             let drawn = sample(&mut random, of_one.len(), of_one.len().min(places));
-            for (_, row) in drawn.into_iter().filter_map(|place| of_one.get(place)) {
-                let codes: Vec<u16> =
-                    self.codes.iter().filter_map(|codes| codes.get(*row).copied()).collect();
-                kept.push(&codes)?;
-            }
-            for _ in of_one.len()..places {
-                kept.push(&nothing)?;
-            }
+            kept.extend(drawn.into_iter().map(|place| of_one.get(place).map(|(_, row)| *row)));
+            kept.extend((of_one.len()..places).map(|_| None));
         }
-        Ok(Self { read: self.read, ..kept })
+        Ok(Some(kept))
     }
 
     /// The number of rows, or of places for rows of people, which is public.

@@ -33,6 +33,7 @@ __all__ = [
     "Client",
     "DataSet",
     "Debit",
+    "Find",
     "Histogram",
     "Number",
     "QueryError",
@@ -55,6 +56,29 @@ def _price(epsilon: float | None, delta: float | None, rho: float | None) -> dic
     if epsilon is not None and rho is None:
         return {"approximate": message("ApproximateBudget", epsilon=epsilon, delta=delta)}
     raise TypeError("give epsilon=..., or epsilon=... and delta=..., or rho=...")
+
+
+@dataclass(frozen=True)
+class Find:
+    """A search for the names of columns such as ``"street:other*"``, paid from the budget at once.
+
+    Rows of each name are counted with noise, at a price of ``epsilon`` or ``rho``. Names with many rows become
+    values of the column for good, and every other counts as the last one, here ``other``. ``delta`` is the
+    probability that a name is told which only one person has, at most .001. Columns share price and delta.
+    """
+
+    columns: Sequence[str]
+    delta: float
+    epsilon: float | None = None
+    rho: float | None = None
+
+    def _message(self) -> Any:
+        if isinstance(self.columns, str):
+            raise TypeError("find: give a list of columns")
+        if (self.epsilon is None) == (self.rho is None):
+            raise TypeError("find: give epsilon=..., or rho=...")
+        price = _price(self.epsilon, None, self.rho)
+        return message("PartitionSelection", columns=list(self.columns), delta=self.delta, **price)
 
 
 @dataclass(frozen=True)
@@ -111,6 +135,7 @@ class Client:
         epsilon: float | None = None,
         delta: float | None = None,
         rho: float | None = None,
+        find: Find | None = None,
     ) -> DataSet:
         """Gives a file of the server's directory a budget, for good.
 
@@ -118,13 +143,16 @@ class Client:
         ``bandana query register``: ``"age:18..99"``, ``"temp:-5..40:0.5"``, ``"city:Bonn|Ulm"``; or as a
         dictionary, ``{"age": "18..99", "city": ["Bonn", "Ulm"], "patient": "@3"}``, where names in a list
         may have any character. ``"patient@3"`` says whose row it is: at most 3 rows of each person are kept,
-        and prices are for all rows of a person.
+        and prices are for all rows of a person. Names that nobody knows before are found with ``find``: see
+        :class:`Find`.
         """
         if isinstance(columns, str):
             raise TypeError("columns: give a list of texts")
         if isinstance(columns, Mapping):
             columns = [_declared(name, values) for name, values in columns.items()]
         fields = _price(epsilon, delta, rho)
+        if find is not None:
+            fields["find"] = find._message()
         self._calls.call(
             "RegisterDataSet",
             message("RegisterDataSetRequest", name=name, file=file, columns=list(columns), **fields),

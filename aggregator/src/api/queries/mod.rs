@@ -9,6 +9,7 @@ mod dataset_cache;
 mod kept;
 mod permits;
 mod registration;
+mod search;
 mod sessions;
 mod wire;
 mod withdrawal;

@@ -10,7 +10,8 @@ use crate::explain::explain;
 use crate::ingest::ExperimentChangeError;
 use crate::store::queries::amount;
 use crate::store::{
-    AuditAction, AuditEntry, CuratorChange, CuratorRefusal, DataSetRecord, StoreError, StoreRefusal,
+    AuditAction, AuditEntry, CuratorChange, CuratorRefusal, DataSetRecord, Debit, StoreError,
+    StoreRefusal,
 };
 
 impl CuratorService {
@@ -50,21 +51,28 @@ impl CuratorService {
     ) -> Result<DataSetRecord, Status> {
         self.bind_earlier(caller).await?;
         let place = self.0.questions.take(caller).await?;
-        let record = self.work(place, move |inner| wire::register(request, at, inner)).await?;
+        let columns = request.columns.join(" ");
+        let (record, cost) =
+            self.work(place, move |inner| wire::register(request, at, inner)).await?;
         let measure = match record.measure {
             bandana_mechanisms::queries::price::Measure::Pure => "epsilon",
             bandana_mechanisms::queries::price::Measure::Concentrated => "rho",
         };
-        let columns = record.columns.replace('\n', " ");
-        let detail = format!(
+        let mut detail = format!(
             "{measure} {}, file {:?}, {} rows, columns {columns}",
             amount(record.budget),
             record.file,
             record.rows
         );
+        let debit = cost.map(|(price, purpose)| {
+            detail = format!("{detail}, {purpose}");
+            let (data_set, caller) = (record.name.clone(), caller.to_string());
+            Debit { data_set, at, caller, purpose, price, caller_most: None }
+        });
+        let spent = debit.as_ref().map_or(0, |debit| debit.price);
         let entry = AuditEntry { action: AuditAction::RegisterDataSet, detail, ..entry };
-        self.commit(CuratorChange::Register(Box::new(record.clone()), entry)).await?;
-        Ok(record)
+        self.commit(CuratorChange::Register(Box::new(record.clone()), debit, entry)).await?;
+        Ok(DataSetRecord { spent, ..record })
     }
 
     /// Adds content fingerprints to data sets that an earlier version registered, which had none,

@@ -16,6 +16,7 @@ use bandana_shared::wire::v1::{
 use tonic::Status;
 
 use super::dataset_cache::is_same_file;
+use super::search::Search;
 use super::{Inner, measure, name, refuse, uncached, unreadable};
 use crate::datasets::content::ContentDigests;
 use crate::datasets::fingerprint::FingerprintKey;
@@ -29,28 +30,28 @@ const BETA: f64 = 0.05;
 /// The number of columns of the marginals of a synthetic table when none is given.
 const WAYS: u32 = 2;
 
+/// A new data set, and what the names that were found in it cost, with the purpose in words.
+pub(super) type NewDataSet = (DataSetRecord, Option<(u64, String)>);
+
 /// Reads the file of a new data set.
 pub(super) fn register(
     request: RegisterDataSetRequest,
     at: UnixSeconds,
     inner: &Inner,
-) -> Result<DataSetRecord, Status> {
-    use register_data_set_request::Budget;
-
+) -> Result<NewDataSet, Status> {
     let name = name(request.name)?;
     let schema = Schema::declared(&request.columns).map_err(refuse)?;
-    let (measure, budget) = match request.budget {
-        Some(Budget::Epsilon(epsilon)) => {
-            (Measure::Pure, PureLoss::new(epsilon).map_err(refuse)?.nanos())
-        }
-        Some(Budget::Rho(rho)) => {
-            (Measure::Concentrated, ConcentratedLoss::new(rho).map_err(refuse)?.nanos())
-        }
-        Some(Budget::Approximate(both)) => {
-            (Measure::Concentrated, largest_rho(both).map_err(refuse)?.nanos())
-        }
-        None => return Err(Status::invalid_argument("the field `budget` must be set")),
-    };
+    let wanted = request.find.filter(|wanted| !wanted.columns.is_empty());
+    let delta = wanted.as_ref().map_or(0.0, |wanted| wanted.delta);
+    let (measure, budget) = budget(request.budget, delta)?;
+    let search =
+        wanted.map(|wanted| Search::new(&wanted, &schema, measure)).transpose()?;
+    if let Some(Search { price, .. }) = search
+        && price > budget
+    {
+        let refusal = CuratorRefusal::Exhausted { data_set: name, price, left: budget, budget };
+        return Err(Status::failed_precondition(refusal.to_string()));
+    }
     let file = inner.data_sets_cache.open(&request.file).map_err(|error| uncached(&error))?;
     let key = inner.reader.fingerprint_key().map_err(unreadable)?;
     let earlier = inner.reader.data_sets(None).map_err(unreadable)?;
@@ -59,16 +60,24 @@ pub(super) fn register(
         let refusal = CuratorRefusal::ContentRegistered(same.name);
         return Err(Status::already_exists(refusal.to_string()));
     }
-    let (rows, content) = file
+    let counted = search.as_ref().map_or(&[][..], |search| &search.columns);
+    let (rows, content, names) = file
         .check_headings(&schema)
-        .and_then(|()| file.rows_and_content(&schema))
+        .and_then(|()| file.with_names(&schema, counted))
         .map_err(|error| uncached(&super::dataset_cache::DatasetCacheError::Read(error)))?;
     let known = inner.reader.data_sets(None).map_err(unreadable)?;
     for record in known {
         check_earlier(&record, &content, rows.read(), (&key, inner))?;
     }
+    let (schema, cost) = match search {
+        None => (schema, None),
+        Some(search) => {
+            let cost = (search.price, search.purpose(&schema)?);
+            (search.run(schema, &names)?, Some(cost))
+        }
+    };
     let columns: Vec<String> = schema.columns().iter().map(ToString::to_string).collect();
-    Ok(DataSetRecord {
+    let record = DataSetRecord {
         name,
         file: request.file,
         fingerprint: key.of_file(&file.digest()),
@@ -79,6 +88,37 @@ pub(super) fn register(
         budget,
         spent: 0,
         at,
+    };
+    Ok((record, cost))
+}
+
+/// The budget of a new data set in billionths, where finding names takes this part of its delta.
+fn budget(
+    budget: Option<register_data_set_request::Budget>,
+    finding: f64,
+) -> Result<(Measure, u64), Status> {
+    use register_data_set_request::Budget;
+
+    Ok(match budget {
+        Some(Budget::Epsilon(epsilon)) => {
+            (Measure::Pure, PureLoss::new(epsilon).map_err(refuse)?.nanos())
+        }
+        Some(Budget::Rho(rho)) => {
+            (Measure::Concentrated, ConcentratedLoss::new(rho).map_err(refuse)?.nanos())
+        }
+        Some(Budget::Approximate(both)) => {
+            if finding > 0.0 && finding >= both.delta {
+                return Err(Status::invalid_argument(format!(
+                    "finding names takes delta {finding:e}, and the budget has {:e}; take less than that",
+                    both.delta
+                )));
+            }
+            // Rounded down.
+            let delta = if finding > 0.0 { (both.delta - finding).next_down() } else { both.delta };
+            let both = v1::ApproximateBudget { delta, ..both };
+            (Measure::Concentrated, largest_rho(both).map_err(refuse)?.nanos())
+        }
+        None => return Err(Status::invalid_argument("the field `budget` must be set")),
     })
 }
 

@@ -72,12 +72,13 @@ pub(super) fn rows(
     file: &DataFile,
     schema: &Schema,
     content: Option<&Numbering>,
+    counted: &[usize],
 ) -> Result<Read, ReadError> {
     let mut reader = reader(file, schema);
     let headings = headings(&mut reader)?;
     let names: Vec<&[u8]> = headings.iter().collect();
     let places = columns_in(schema, &headings)?;
-    let mut reading = Reading::new(schema, (&names, &places), content);
+    let mut reading = Reading::new(schema, (&names, &places), content, counted);
     let mut record = csv::ByteRecord::new();
     loop {
         let line = reader.position().line();

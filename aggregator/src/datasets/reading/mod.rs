@@ -2,6 +2,7 @@
 
 mod csv_rows;
 mod error;
+mod names;
 #[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
 mod parquet_rows;
 
@@ -12,6 +13,8 @@ use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::universe::{Column, Schema};
 
 pub use error::ReadError;
+pub use names::NameCounts;
+use names::NamesOfRows;
 
 use super::content::{ContentDigests, ContentHasher, Numbering, person};
 use super::data_file::DataFile;
@@ -22,7 +25,7 @@ impl DataFile {
     /// # Errors
     /// [`ReadError`].
     pub fn rows(&self, schema: &Schema) -> Result<Rows, ReadError> {
-        self.read_rows(schema, None).map(|(rows, _)| rows)
+        self.read_rows(schema, None, &[]).map(|read| read.rows)
     }
 
     /// The rows over the columns of a schema, and the digests of the content over all columns.
@@ -30,14 +33,27 @@ impl DataFile {
     /// # Errors
     /// [`ReadError`].
     pub fn rows_and_content(&self, schema: &Schema) -> Result<(Rows, ContentDigests), ReadError> {
+        self.with_names(schema, &[]).map(|(rows, content, _)| (rows, content))
+    }
+
+    /// As [`Self::rows_and_content`], and for each of these columns of the schema, by index, how many rows have
+    /// each name, of those that are kept.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn with_names(
+        &self,
+        schema: &Schema,
+        counted: &[usize],
+    ) -> Result<(Rows, ContentDigests, Vec<NameCounts>), ReadError> {
         let numbering = if self.is_parquet {
             of_parquet(|| parquet_rows::numbering(self))?
         } else {
             csv_rows::numbering(self, schema)?
         };
-        let (rows, content) = self.read_rows(schema, Some(&numbering))?;
+        let Read { rows, content, names } = self.read_rows(schema, Some(&numbering), counted)?;
         // It was asked for.
-        Ok((rows, content.ok_or(QueryError::NoRows)?))
+        Ok((rows, content.ok_or(QueryError::NoRows)?, names))
     }
 
     /// Checks that column names are distinct. If two columns shared a name, their order would
@@ -54,21 +70,32 @@ impl DataFile {
         csv_rows::check_headings(self, schema)
     }
 
-    fn read_rows(&self, schema: &Schema, content: Option<&Numbering>) -> Result<Read, ReadError> {
-        let (rows, content) = if self.is_parquet {
-            of_parquet(|| parquet_rows::rows(self, schema, content))?
+    fn read_rows(
+        &self,
+        schema: &Schema,
+        content: Option<&Numbering>,
+        counted: &[usize],
+    ) -> Result<Read, ReadError> {
+        let read = if self.is_parquet {
+            of_parquet(|| parquet_rows::rows(self, schema, content, counted))?
         } else {
-            csv_rows::rows(self, schema, content)?
+            csv_rows::rows(self, schema, content, counted)?
         };
-        if rows.count() == 0 {
+        if read.rows.count() == 0 {
             return Err(QueryError::NoRows.into());
         }
-        Ok((rows, content))
+        Ok(read)
     }
 }
 
-/// The rows of a file, and on request the digests of its content.
-type Read = (Rows, Option<ContentDigests>);
+/// What was read of a file.
+struct Read {
+    rows: Rows,
+    /// On request.
+    content: Option<ContentDigests>,
+    /// Of each column whose names are counted.
+    names: Vec<NameCounts>,
+}
 
 /// The state of reading a file. The file is read to its end even after a misfit, so that the time
 /// until a refusal does not reveal the position.
@@ -82,6 +109,8 @@ struct Reading {
     content: Option<ContentHasher>,
     /// Where the file has the column that says whose row it is, and whose each row is.
     of_people: Option<(usize, Vec<u128>)>,
+    /// Where the file has the columns whose names are counted, and the names of the rows.
+    names: Vec<(usize, NamesOfRows)>,
 }
 
 impl Reading {
@@ -90,13 +119,16 @@ impl Reading {
         schema: &Schema,
         (headings, places): (&[N], &[usize]),
         content: Option<&Numbering>,
+        counted: &[usize],
     ) -> Self {
         let rows = Rows::new(schema.clone());
         let misfits = vec![None; schema.columns().len()];
         let content = content.map(|numbering| ContentHasher::new(headings, numbering));
         let place = schema.people().and_then(|(column, _)| places.get(column).copied());
         let of_people = place.map(|place| (place, Vec::new()));
-        Self { rows, codes: Vec::new(), misfits, broken: None, content, of_people }
+        let counted = counted.iter().filter_map(|column| places.get(*column));
+        let names = counted.map(|place| (*place, NamesOfRows::default())).collect();
+        Self { rows, codes: Vec::new(), misfits, broken: None, content, of_people, names }
     }
 
     /// Adds a row, given the code of each declared column and the text at each index.
@@ -116,6 +148,9 @@ impl Reading {
         if let Some((place, people)) = &mut self.of_people {
             people.push(person(text(*place).as_ref().map(AsRef::as_ref).unwrap_or_default()));
         }
+        for (place, names) in &mut self.names {
+            names.push(text(*place).as_ref().map(AsRef::as_ref).unwrap_or_default());
+        }
         if let Some(content) = &mut self.content {
             content.push(text);
         }
@@ -132,7 +167,16 @@ impl Reading {
             return Err(ReadError::Line { line });
         }
         let people = self.of_people.map(|(_, people)| people).unwrap_or_default();
-        Ok((self.rows.of_people(&people)?, self.content.map(ContentHasher::finish)))
+        let places = match self.names.as_slice() {
+            [] => None,
+            _ => self.rows.places_of_people(&people)?,
+        };
+        let names = self.names.into_iter().map(|(_, names)| names.count(places.as_deref()));
+        Ok(Read {
+            names: names.collect(),
+            rows: self.rows.of_people(&people)?,
+            content: self.content.map(ContentHasher::finish),
+        })
     }
 }
 

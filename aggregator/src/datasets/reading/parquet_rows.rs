@@ -38,13 +38,14 @@ pub(super) fn rows(
     file: &DataFile,
     schema: &Schema,
     content: Option<&Numbering>,
+    counted: &[usize],
 ) -> Result<Read, ReadError> {
     let reader = SerializedFileReader::new(file.bytes.clone())?;
     let root = reader.metadata().file_metadata().schema_descr().root_schema();
     let names: Vec<&str> = root.get_fields().iter().map(|field| field.name()).collect();
     let places = places(schema, |name| names.iter().position(|n| *n == name))?;
     let units: Vec<_> = root.get_fields().iter().map(|field| Unit::of(field)).collect();
-    let mut reading = Reading::new(schema, (&names, &places), content);
+    let mut reading = Reading::new(schema, (&names, &places), content, counted);
     for (row, line) in reader.get_row_iter(None)?.zip(1_u64..) {
         let row = row?;
         let fields: Vec<_> = row.get_column_iter().map(|(_, field)| field).collect();

@@ -21,8 +21,9 @@ impl SqliteStore {
     pub fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
         let transaction = self.connection.transaction().map_err(committing)?;
         match change {
-            CuratorChange::Register(record, entry) => {
+            CuratorChange::Register(record, found, entry) => {
                 register(&transaction, record)?;
+                found.as_ref().map_or(Ok(()), |found| debit(&transaction, found))?;
                 audit::append(&transaction, entry).map_err(committing)?;
             }
             CuratorChange::Refuse(entry) => {

@@ -21,8 +21,11 @@ pub(super) async fn curate(
     change: &CuratorChange,
 ) -> Result<(), StoreError> {
     match change {
-        CuratorChange::Register(record, entry) => {
+        CuratorChange::Register(record, found, entry) => {
             register(transaction, record).await?;
+            if let Some(found) = found {
+                debit(transaction, found).await?;
+            }
             audit::append(transaction, entry).await?;
         }
         CuratorChange::Refuse(entry) => audit::append(transaction, entry).await?,
