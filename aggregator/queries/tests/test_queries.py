@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import Server
 
-from bandana_queries import Find, Budget, Client, DataSet, QueryError, between, predicate
+from bandana_queries import Budget, Client, DataSet, Find, QueryError, between, predicate
 
 ROWS = 4_000
 

@@ -24,6 +24,7 @@ pub(crate) fn add(suite: &mut Suite) {
         the_unit_starts_what_there_is_and_waits_for_its_end,
     );
     suite.add("packaging::the_unit_is_understood_and_shut_in", the_unit_is_understood_and_shut_in);
+    suite.add("packaging::the_backup_unit_backs_up", the_backup_unit_backs_up);
     suite.add("packaging::the_image_is_of_what_there_is", the_image_is_of_what_there_is);
     suite.add(
         "packaging::the_replicas_of_the_compose_file_find_what_they_need",
@@ -138,25 +139,61 @@ fn the_unit_starts_what_there_is_and_waits_for_its_end() -> anyhow::Result<()> {
 
 fn the_unit_is_understood_and_shut_in() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let path = folder.path().join("bandana.service");
-    // Where the program is not installed, the unit names an existing one.
-    std::fs::write(
-        &path,
-        packaging("bandana.service")?.replace("/usr/local/bin/bandana", PROGRAM),
-    )?;
-    let path = path.to_str().context("a path in UTF-8")?;
-    let verify = ["verify", "--man=no", "--recursive-errors=no", path];
-    let output = systemd_analyze(&verify)?;
-    // Unknown settings cause warnings only. Other units of this host may be faulty.
-    let said = String::from_utf8(output.stderr)?;
-    let of_this = said.lines().filter(|line| line.contains("bandana.service"));
-    assert_eq!(of_this.collect::<Vec<_>>(), Vec::<&str>::new());
-    ensure!(output.status.success(), "{said}");
-
+    let path = understood(folder.path(), &["bandana.service"])?;
     let threshold = format!("--threshold={EXPOSURE}");
-    let security = ["security", "--offline=true", "--no-pager", &threshold, path];
+    let security = ["security", "--offline=true", "--no-pager", &threshold, &path];
     let output = systemd_analyze(&security)?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    Ok(())
+}
+
+/// The path of the first of these units in a folder, once systemd understands all of them.
+fn understood(folder: &Path, units: &[&str]) -> anyhow::Result<String> {
+    let mut verify = ["verify", "--man=no", "--recursive-errors=no"].map(str::to_owned).to_vec();
+    for unit in units {
+        let path = folder.join(unit);
+        // Where the program is not installed, the unit names an existing one.
+        std::fs::write(&path, packaging(unit)?.replace("/usr/local/bin/bandana", PROGRAM))?;
+        verify.push(path.to_str().context("a path in UTF-8")?.to_owned());
+    }
+    let output = systemd_analyze(&verify.iter().map(String::as_str).collect::<Vec<_>>())?;
+    // Unknown settings cause warnings only. Other units of this host may be faulty.
+    let said = String::from_utf8(output.stderr)?;
+    let of_these = said.lines().filter(|line| units.iter().any(|unit| line.contains(unit)));
+    assert_eq!(of_these.collect::<Vec<_>>(), Vec::<&str>::new());
+    ensure!(output.status.success(), "{said}");
+    verify.into_iter().nth(3).context("no unit")
+}
+
+fn the_backup_unit_backs_up() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    understood(folder.path(), &["bandana-backup.service", "bandana-backup.timer"])?;
+
+    let (store, copies) = (folder.path().join("store"), folder.path().join("copies"));
+    std::fs::create_dir(&copies)?;
+    let mut made = Command::new(PROGRAM);
+    ensure!(made.args(["init", "--data-dir"]).arg(&store).clean_environment().status()?.success());
+    let old = copies.join("2026-01-01-030000.sqlite3");
+    std::fs::write(&old, "")?;
+    let forty_days = std::time::Duration::from_secs(40 * 86_400);
+    let long_ago = std::time::SystemTime::now().checked_sub(forty_days).context("no such time")?;
+    std::fs::File::options().write(true).open(&old)?.set_modified(long_ago)?;
+
+    let unit = packaging("bandana-backup.service")?;
+    for line in values(&unit, "ExecStart=").chain(values(&unit, "ExecStartPost=")) {
+        // Without globbing, as systemd runs them.
+        let line = line.replace("$$", "$").replace("%%", "%").replace("/usr/local/bin/bandana", PROGRAM);
+        let line = line.replace("/var/backups/bandana", copies.to_str().context("UTF-8")?);
+        let line = line.replace("/var/lib/bandana", store.to_str().context("UTF-8")?);
+        let mut run = Command::new("sh");
+        let output = run.args(["-fc", &line]).clean_environment().output()?;
+        ensure!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let left: Vec<_> = std::fs::read_dir(&copies)?.collect::<Result<_, _>>()?;
+    let [copy] = &left[..] else { anyhow::bail!("not one copy, but {left:?}") };
+    ensure!(copy.file_name().to_string_lossy().starts_with("20") && copy.path() != old);
+    let mut verify = Command::new(PROGRAM);
+    ensure!(verify.arg("verify").arg(copy.path()).clean_environment().status()?.success());
     Ok(())
 }
 
