@@ -276,7 +276,7 @@ impl PendingReport {
             (Sealed::Shuffled { id, day }, Some(batch)) => {
                 let relay = relays(&self.experiment_id)?.clone();
                 let bit = self.report.get().get() != 0;
-                let report = ShuffledReport { digest: self.digest, arm: self.cell, bit };
+                let report = ShuffledReport { digest: self.digest, cell: self.cell, bit };
                 Some(Outgoing::Shuffled(ShuffledTask::new((*id, *day), report, batch, relay)))
             }
             (Sealed::Direct(_), Some(_)) | (Sealed::Shuffled { .. }, None) => None,

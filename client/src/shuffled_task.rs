@@ -139,7 +139,7 @@ mod sealing {
                 id: self.id,
                 day: *day,
                 digest: report.digest,
-                arm: report.arm,
+                cell: report.cell,
                 batch: *batch,
                 keys: aggregator.digest(),
                 report: sealed.try_into().map_err(|_| SealError::Key)?,

@@ -4,13 +4,13 @@
 use bandana_client::trusted::{DisclosedReward, Disclosure, TrustedError, TrustedExperiment};
 use bandana_client::{Budget, Client, OsNoise, Privatizer, Reward, SeededNoise, SimulatedClient};
 use bandana_shared::alphabet::Alphabet;
-use bandana_shared::identity::ArmIndex;
+use bandana_shared::identity::CellIndex;
 use bandana_shared::upload::PackedReports;
 
 fn store<T: serde::Serialize>(_: T) {}
 
 #[expect(clippy::needless_pass_by_value, reason = "a program of `compile_fail` takes it so")]
-fn report(arm: ArmIndex, reward: Reward, privatizer: &Privatizer) -> PackedReports {
+fn report(arm: CellIndex, reward: Reward, privatizer: &Privatizer) -> PackedReports {
     let report = privatizer.privatize(&reward, &mut OsNoise).expect("noise");
     PackedReports::pack_symbols(vec![(arm, report.get())], Alphabet::BITS).expect("one report")
 }

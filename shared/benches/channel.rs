@@ -9,7 +9,7 @@ use std::hint::black_box;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::{Curvature, Curve, Mechanism};
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, Day, Digest, UploadId};
+use bandana_shared::identity::{CellIndex, Day, Digest, UploadId};
 use bandana_shared::rewards::RewardRange;
 use bandana_shared::upload::{PackedReports, Upload};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
@@ -35,8 +35,8 @@ fn epsilon() -> Epsilon {
     Epsilon::new(1.0).unwrap_or_else(|_| unreachable!("1 is in range"))
 }
 
-fn arm(index: usize) -> ArmIndex {
-    ArmIndex::new(index % ARMS).unwrap_or_else(|_| unreachable!("20 arms are few"))
+fn arm(index: usize) -> CellIndex {
+    CellIndex::new(index % ARMS).unwrap_or_else(|_| unreachable!("20 arms are few"))
 }
 
 fn upload_id(random: &mut ChaCha20Rng) -> UploadId {
@@ -136,7 +136,7 @@ fn reward_to_upload(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn reports(count: usize) -> Vec<(ArmIndex, bool)> {
+fn reports(count: usize) -> Vec<(CellIndex, bool)> {
     let mut random = random();
     (0..count).map(|_| (arm(random.random_range(0..ARMS)), random.random())).collect()
 }

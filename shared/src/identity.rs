@@ -52,46 +52,58 @@ pub(crate) fn is_name(name: &str, chars_max: usize) -> bool {
         && bytes.iter().all(|b| plain(b) || b"._-".contains(b))
 }
 
-/// The index of an arm in its specification, below [`ARMS_MAX`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ArmIndex(u16);
+/// An index below [`ARMS_MAX`], of a kind that no other index is taken for.
+macro_rules! index {
+    ($(#[$documentation:meta])* $name:ident) => {
+        $(#[$documentation])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u16);
 
-/// The index of a cell in its specification, below [`ARMS_MAX`]; see
-/// [`Cells`](crate::cells::Cells). In an experiment with one cell for each arm, it is the index of
-/// the arm.
-pub type CellIndex = ArmIndex;
+        impl $name {
+            /// The number of them that an experiment can have.
+            pub const LIMIT: usize = ARMS_MAX;
 
-impl ArmIndex {
-    /// The number of arms or cells that an experiment can have.
-    pub const LIMIT: usize = ARMS_MAX;
+            /// Checks the range that the protocol allows. Whether the specification has this index is for
+            /// the caller to check.
+            ///
+            /// # Errors
+            /// [`IdentityError::Index`] when `index` is not below [`ARMS_MAX`].
+            pub fn new(index: usize) -> Result<Self, IdentityError> {
+                match u16::try_from(index) {
+                    Ok(small) if index < ARMS_MAX => Ok(Self(small)),
+                    _ => Err(IdentityError::Index(index)),
+                }
+            }
 
-    /// Checks the range that the protocol allows. Whether the specification has the arm is for its
-    /// owner to check.
-    ///
-    /// # Errors
-    /// [`IdentityError::ArmIndex`] when `index` is not below [`ARMS_MAX`].
-    pub fn new(index: usize) -> Result<Self, IdentityError> {
-        match u16::try_from(index) {
-            Ok(small) if index < ARMS_MAX => Ok(Self(small)),
-            _ => Err(IdentityError::ArmIndex(index)),
+            /// The index, for use with slices.
+            pub fn get(self) -> usize {
+                usize::from(self.0)
+            }
+
+            /// The index as sent on the wire.
+            pub fn to_u32(self) -> u32 {
+                u32::from(self.0)
+            }
         }
-    }
 
-    /// The index, for use with slices.
-    pub fn get(self) -> usize {
-        usize::from(self.0)
-    }
-
-    /// The index as sent on the wire.
-    pub fn to_u32(self) -> u32 {
-        u32::from(self.0)
-    }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
 }
 
-impl fmt::Display for ArmIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+index! {
+    /// The index of an arm in its specification, below [`ARMS_MAX`].
+    ArmIndex
+}
+
+index! {
+    /// The index of a cell in its specification, below [`ARMS_MAX`]. A cell is what reports are counted for:
+    /// an arm in a segment, for a metric; see [`Cells`](crate::cells::Cells). Where each arm has one cell, the
+    /// two indices are the same number.
+    CellIndex
 }
 
 /// Whole days since 1970-01-01 (UTC), by the server's clock.
@@ -280,9 +292,9 @@ pub enum IdentityError {
          with a letter or a digit", max = EXPERIMENT_ID_CHARS_MAX
     )]
     ExperimentId(String),
-    /// See [`ArmIndex`].
-    #[error("arm {0} is beyond the {max} arms that an experiment can have", max = ARMS_MAX)]
-    ArmIndex(usize),
+    /// See [`ArmIndex`] and [`CellIndex`].
+    #[error("index {0} is beyond the {max} arms or cells that an experiment can have", max = ARMS_MAX)]
+    Index(usize),
     /// See [`Revision`].
     #[error("revision 0 does not exist; revisions start at 1")]
     Revision,

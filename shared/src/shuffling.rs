@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::accounting::shuffling::{REPORTS_MAX, Shuffling};
 use crate::channel::Channel;
 use crate::gateway::SEALING_BYTES;
-use crate::identity::{ArmIndex, Day, Digest, UploadId};
+use crate::identity::{CellIndex, Day, Digest, UploadId};
 
 /// The number of reports for one arm that a relay hands on together: 2 to 16,384.
 ///
@@ -93,7 +93,7 @@ pub struct ShuffledReport {
     /// The digest of the specification.
     pub digest: Digest,
     /// The arm, or the cell in an experiment with segments or metrics.
-    pub arm: ArmIndex,
+    pub cell: CellIndex,
     /// The private bit.
     pub bit: bool,
 }
@@ -108,7 +108,7 @@ impl ShuffledReport {
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..16].copy_from_slice(self.digest.as_bytes());
-        bytes[16..20].copy_from_slice(&self.arm.to_u32().to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.cell.to_u32().to_be_bytes());
         bytes[20] = self.bit.into();
         bytes
     }
@@ -117,13 +117,13 @@ impl ShuffledReport {
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
         let (digest, rest) = bytes.split_first_chunk()?;
-        let (arm, bit) = rest.split_first_chunk()?;
+        let (cell, bit) = rest.split_first_chunk()?;
         let bit = match bit {
             [0] => false,
             [1] => true,
             _ => return None,
         };
-        Some(Self { digest: Digest::new(*digest), arm: arm_index(*arm)?, bit })
+        Some(Self { digest: Digest::new(*digest), cell: cell_index(*cell)?, bit })
     }
 }
 
@@ -138,7 +138,7 @@ pub struct Envelope {
     /// The digest of the specification.
     pub digest: Digest,
     /// The arm, or the cell in an experiment with segments or metrics.
-    pub arm: ArmIndex,
+    pub cell: CellIndex,
     /// The number of reports of a batch, as in the specification.
     pub batch: BatchSize,
     /// The digest of the aggregator's keys that the report is sealed for: all of a batch are the
@@ -160,7 +160,7 @@ impl Envelope {
         bytes.extend(self.id.as_bytes());
         bytes.extend(self.day.get().to_be_bytes());
         bytes.extend(self.digest.as_bytes());
-        bytes.extend(self.arm.to_u32().to_be_bytes());
+        bytes.extend(self.cell.to_u32().to_be_bytes());
         bytes.extend(self.batch.get().to_be_bytes());
         bytes.extend(self.keys);
         bytes.extend(self.report);
@@ -172,14 +172,14 @@ impl Envelope {
         let (id, rest) = bytes.split_first_chunk()?;
         let (day, rest) = rest.split_first_chunk()?;
         let (digest, rest) = rest.split_first_chunk()?;
-        let (arm, rest) = rest.split_first_chunk()?;
+        let (cell, rest) = rest.split_first_chunk()?;
         let (batch, rest) = rest.split_first_chunk()?;
         let (keys, report) = rest.split_first_chunk()?;
         Some(Self {
             id: UploadId::new(*id),
             day: Day::new(u32::from_be_bytes(*day)),
             digest: Digest::new(*digest),
-            arm: arm_index(*arm)?,
+            cell: cell_index(*cell)?,
             batch: BatchSize::new(u32::from_be_bytes(*batch)).ok()?,
             keys: *keys,
             report: report.try_into().ok()?,
@@ -187,8 +187,8 @@ impl Envelope {
     }
 }
 
-fn arm_index(bytes: [u8; 4]) -> Option<ArmIndex> {
-    ArmIndex::new(usize::try_from(u32::from_be_bytes(bytes)).ok()?).ok()
+fn cell_index(bytes: [u8; 4]) -> Option<CellIndex> {
+    CellIndex::new(usize::try_from(u32::from_be_bytes(bytes)).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_nothing_else() {
-        let arm = ArmIndex::new(1023).unwrap();
-        let report = ShuffledReport { digest: Digest::new([7; 16]), arm, bit: true };
+        let cell = CellIndex::new(1023).unwrap();
+        let report = ShuffledReport { digest: Digest::new([7; 16]), cell, bit: true };
         let bytes = report.to_bytes();
         assert_eq!(ShuffledReport::from_bytes(&bytes), Some(report));
         let other = |place: usize, byte: u8| {

@@ -4,17 +4,17 @@ use thiserror::Error;
 
 use crate::alphabet::{Alphabet, Symbol};
 use crate::canonical::Writer;
-use crate::identity::{ArmIndex, Day, Digest, UploadId};
+use crate::identity::{CellIndex, Day, Digest, UploadId};
 use crate::limits::REPORTS_PER_UPLOAD_MAX;
 use crate::tally::Tally;
 
-/// Private reports sorted by arm: a packed run of symbols for each arm. The symbols are bits unless
+/// Private reports sorted by cell: a packed run of symbols for each cell. The symbols are bits unless
 /// another alphabet is given.
 ///
 /// ```
-/// use bandana_shared::identity::ArmIndex;
+/// use bandana_shared::identity::CellIndex;
 /// use bandana_shared::upload::PackedReports;
-/// let (first, third) = (ArmIndex::new(0)?, ArmIndex::new(2)?);
+/// let (first, third) = (CellIndex::new(0)?, CellIndex::new(2)?);
 /// let reports = PackedReports::pack(vec![(third, true), (first, false), (third, false)])?;
 /// let tallies: Vec<_> = reports.tallies().collect();
 /// assert_eq!(tallies[1].0, third);
@@ -23,8 +23,8 @@ use crate::tally::Tally;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackedReports {
-    /// Strictly ascending arms, each with its number of reports, at least 1.
-    runs: Vec<(ArmIndex, u32)>,
+    /// Strictly ascending cells, each with its number of reports, at least 1.
+    runs: Vec<(CellIndex, u32)>,
     alphabet: Alphabet,
     /// [`Alphabet::bits_per_symbol`] bits for each report, the first reports in the least
     /// significant bits. Eight bits, four pairs or two nibbles to a byte.
@@ -33,16 +33,16 @@ pub struct PackedReports {
 
 impl PackedReports {
     /// A single report.
-    pub fn single(arm: ArmIndex, bit: bool) -> Self {
-        Self { runs: vec![(arm, 1)], alphabet: Alphabet::BITS, bits: vec![u8::from(bit)] }
+    pub fn single(cell: CellIndex, bit: bool) -> Self {
+        Self { runs: vec![(cell, 1)], alphabet: Alphabet::BITS, bits: vec![u8::from(bit)] }
     }
 
-    /// Sorts and packs reports. Their order within an arm is kept.
+    /// Sorts and packs reports. Their order within a cell is kept.
     ///
     /// # Errors
     /// [`UploadError::ReportCount`] for no reports, and for more than [`REPORTS_PER_UPLOAD_MAX`].
-    pub fn pack(reports: Vec<(ArmIndex, bool)>) -> Result<Self, UploadError> {
-        let reports = reports.into_iter().map(|(arm, bit)| (arm, Symbol::from(bit)));
+    pub fn pack(reports: Vec<(CellIndex, bool)>) -> Result<Self, UploadError> {
+        let reports = reports.into_iter().map(|(cell, bit)| (cell, Symbol::from(bit)));
         Self::pack_symbols(reports.collect(), Alphabet::BITS)
     }
 
@@ -51,28 +51,28 @@ impl PackedReports {
     /// # Errors
     /// As [`Self::pack`], and [`UploadError::UnknownSymbol`].
     pub fn pack_symbols(
-        mut reports: Vec<(ArmIndex, Symbol)>,
+        mut reports: Vec<(CellIndex, Symbol)>,
         alphabet: Alphabet,
     ) -> Result<Self, UploadError> {
         check_count(reports.len() as u64)?;
-        reports.sort_by_key(|&(arm, _)| arm);
-        let mut runs: Vec<(ArmIndex, u32)> = Vec::new();
+        reports.sort_by_key(|&(cell, _)| cell);
+        let mut runs: Vec<(CellIndex, u32)> = Vec::new();
         let width = alphabet.bits_per_symbol();
         let mut bits = vec![0; (reports.len() * width).div_ceil(8)];
-        for (place, (arm, symbol)) in reports.into_iter().enumerate() {
+        for (place, (cell, symbol)) in reports.into_iter().enumerate() {
             if !alphabet.contains(symbol) {
                 return Err(UploadError::UnknownSymbol { symbol: symbol.get(), alphabet });
             }
             match runs.last_mut() {
-                Some((last, count)) if *last == arm => *count += 1,
-                _ => runs.push((arm, 1)),
+                Some((last, count)) if *last == cell => *count += 1,
+                _ => runs.push((cell, 1)),
             }
             bits[place * width / 8] |= symbol.get() << (place * width % 8);
         }
         Ok(Self { runs, alphabet, bits })
     }
 
-    /// Checks runs and bits from another party: flattened pairs of arm and number of reports, and
+    /// Checks runs and bits from another party: flattened pairs of cell and number of reports, and
     /// the bits in their order.
     ///
     /// # Errors
@@ -133,19 +133,19 @@ impl PackedReports {
         self.runs.is_empty()
     }
 
-    /// The largest arm index.
-    pub fn last_arm(&self) -> Option<ArmIndex> {
-        self.runs.last().map(|&(arm, _)| arm)
+    /// The largest index of a cell.
+    pub fn last_cell(&self) -> Option<CellIndex> {
+        self.runs.last().map(|&(cell, _)| cell)
     }
 
-    /// The tally of each arm that occurs, in ascending order of the arms.
-    pub fn tallies(&self) -> impl Iterator<Item = (ArmIndex, Tally)> + '_ {
+    /// The tally of each cell that occurs, in ascending order of the cells.
+    pub fn tallies(&self) -> impl Iterator<Item = (CellIndex, Tally)> + '_ {
         let mut start = 0;
-        self.runs.iter().map(move |&(arm, count)| {
+        self.runs.iter().map(move |&(cell, count)| {
             let end = start + count as usize;
             let tally = self.tally(start, end);
             start = end;
-            (arm, tally)
+            (cell, tally)
         })
     }
 
@@ -198,22 +198,22 @@ fn low_mask(count: usize) -> u8 {
     (1 << count) - 1
 }
 
-/// Checks flattened pairs of arm and number of reports.
-fn check_runs(runs: &[u32]) -> Result<Vec<(ArmIndex, u32)>, UploadError> {
+/// Checks flattened pairs of cell and number of reports.
+fn check_runs(runs: &[u32]) -> Result<Vec<(CellIndex, u32)>, UploadError> {
     let (pairs, []) = runs.as_chunks::<2>() else {
         return Err(UploadError::OddRuns);
     };
     check_count(pairs.iter().map(|&[_, count]| u64::from(count)).sum())?;
-    let mut checked: Vec<(ArmIndex, u32)> = Vec::with_capacity(pairs.len());
-    for &[arm, count] in pairs {
-        let arm = ArmIndex::new(arm as usize).map_err(|_| UploadError::UnknownArm { arm })?;
+    let mut checked: Vec<(CellIndex, u32)> = Vec::with_capacity(pairs.len());
+    for &[cell, count] in pairs {
+        let cell = CellIndex::new(cell as usize).map_err(|_| UploadError::UnknownCell { cell })?;
         if count == 0 {
-            return Err(UploadError::EmptyRun { arm });
+            return Err(UploadError::EmptyRun { cell });
         }
-        if checked.last().is_some_and(|&(last, _)| last >= arm) {
-            return Err(UploadError::UnsortedRuns { arm });
+        if checked.last().is_some_and(|&(last, _)| last >= cell) {
+            return Err(UploadError::UnsortedRuns { cell });
         }
-        checked.push((arm, count));
+        checked.push((cell, count));
     }
     Ok(checked)
 }
@@ -252,10 +252,10 @@ impl Upload {
     /// symbol.
     pub fn encode_single_into(
         (id, digest, day): (UploadId, Digest, Day),
-        (arm, symbol): (ArmIndex, impl Into<Symbol>),
+        (cell, symbol): (CellIndex, impl Into<Symbol>),
         buffer: &mut Vec<u8>,
     ) {
-        encode((&id, &digest, day), &[(arm, 1)], &[symbol.into().get()], buffer);
+        encode((&id, &digest, day), &[(cell, 1)], &[symbol.into().get()], buffer);
     }
 
     /// The canonical encoding of `bandana.v1.UploadRequest`.
@@ -266,15 +266,15 @@ impl Upload {
     }
 }
 
-/// Runs as sent on the wire: arms and numbers of reports in turn.
-fn flatten(runs: &[(ArmIndex, u32)]) -> impl Iterator<Item = u32> + Clone + '_ {
-    runs.iter().flat_map(|&(arm, count)| [arm.to_u32(), count])
+/// Runs as sent on the wire: cells and numbers of reports in turn.
+fn flatten(runs: &[(CellIndex, u32)]) -> impl Iterator<Item = u32> + Clone + '_ {
+    runs.iter().flat_map(|&(cell, count)| [cell.to_u32(), count])
 }
 
 /// Appends the canonical encoding of `bandana.v1.UploadRequest`.
 fn encode(
     (id, digest, day): (&UploadId, &Digest, Day),
-    runs: &[(ArmIndex, u32)],
+    runs: &[(CellIndex, u32)],
     bits: &[u8],
     buffer: &mut Vec<u8>,
 ) {
@@ -302,26 +302,26 @@ pub enum UploadError {
         /// The number of reports.
         reports: u64,
     },
-    /// The experiment does not have the arm.
-    #[error("arm {arm} is not one of the specification's arms")]
-    UnknownArm {
+    /// The experiment does not have the cell.
+    #[error("cell {cell} is not one of the specification's cells")]
+    UnknownCell {
         /// The index.
-        arm: u32,
+        cell: u32,
     },
     /// The runs have an odd number of entries.
-    #[error("runs must be pairs of an arm and a number of reports")]
+    #[error("runs must be pairs of a cell and a number of reports")]
     OddRuns,
     /// A run has no reports.
-    #[error("the run of arm {arm} has no reports; leave it out")]
+    #[error("the run of cell {cell} has no reports; leave it out")]
     EmptyRun {
-        /// The arm.
-        arm: ArmIndex,
+        /// The cell.
+        cell: CellIndex,
     },
-    /// The runs are out of order, or two have the same arm.
-    #[error("the run of arm {arm} is out of order; arms must be strictly ascending")]
+    /// The runs are out of order, or two have the same cell.
+    #[error("the run of cell {cell} is out of order; cells must be strictly ascending")]
     UnsortedRuns {
-        /// The arm.
-        arm: ArmIndex,
+        /// The cell.
+        cell: CellIndex,
     },
     /// Bits and runs differ in length.
     #[error("{reports} reports need {expected} bytes of bits; got {bytes}")]

@@ -29,7 +29,7 @@ fn experiment_ids_follow_their_rule() {
 fn numbers_and_names_of_fixed_length_are_checked() {
     assert_eq!(ArmIndex::new(ARMS_MAX - 1).unwrap().get(), ARMS_MAX - 1);
     for index in [ARMS_MAX, 65_536, 65_537, usize::MAX] {
-        assert_eq!(ArmIndex::new(index), Err(IdentityError::ArmIndex(index)));
+        assert_eq!(ArmIndex::new(index), Err(IdentityError::Index(index)));
     }
     assert_eq!(Revision::new(0), Err(IdentityError::Revision));
     assert_eq!(Revision::new(u32::MAX).unwrap().next().get(), u32::MAX);

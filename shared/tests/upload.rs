@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bandana_shared::alphabet::{Alphabet, Symbol};
-use bandana_shared::identity::{ArmIndex, Day, Digest, IdentityError, UploadId};
+use bandana_shared::identity::{CellIndex, Day, Digest, IdentityError, UploadId};
 use bandana_shared::limits::{ARMS_MAX, REPORTS_PER_UPLOAD_MAX, UPLOAD_BYTES_MAX};
 use bandana_shared::tally::Tally;
 use bandana_shared::upload::{PackedReports, Upload, UploadError};
@@ -18,11 +18,11 @@ use prost::Message as _;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 
-fn arm(index: usize) -> ArmIndex {
-    ArmIndex::new(index).unwrap()
+fn arm(index: usize) -> CellIndex {
+    CellIndex::new(index).unwrap()
 }
 
-fn reports() -> impl Strategy<Value = Vec<(ArmIndex, bool)>> {
+fn reports() -> impl Strategy<Value = Vec<(CellIndex, bool)>> {
     let arms = prop_oneof![0..3_usize, 0..ARMS_MAX, 120..140_usize];
     vec((arms.prop_map(arm), any::<bool>()), 1..300)
 }
@@ -73,12 +73,12 @@ proptest! {
     fn packed_reports_keep_every_bit_in_its_place(reports in reports()) {
         let packed = PackedReports::pack(reports.clone()).unwrap();
         // The model: a list of bits for each arm.
-        let mut model: BTreeMap<ArmIndex, Vec<bool>> = BTreeMap::new();
+        let mut model: BTreeMap<CellIndex, Vec<bool>> = BTreeMap::new();
         for &(arm, bit) in &reports {
             model.entry(arm).or_default().push(bit);
         }
-        let tallies: BTreeMap<ArmIndex, Tally> = packed.tallies().collect();
-        let expected: BTreeMap<ArmIndex, Tally> = model
+        let tallies: BTreeMap<CellIndex, Tally> = packed.tallies().collect();
+        let expected: BTreeMap<CellIndex, Tally> = model
             .iter()
             .map(|(&arm, bits)| (arm, bits.iter().map(|&bit| Tally::of_bit(bit)).sum()))
             .collect();
@@ -93,7 +93,7 @@ proptest! {
             prop_assert_eq!(packed.bits()[place / 8] >> (place % 8) & 1 == 1, bit);
         }
         prop_assert_eq!(packed.len(), reports.len());
-        prop_assert_eq!(packed.last_arm(), model.keys().last().copied());
+        prop_assert_eq!(packed.last_cell(), model.keys().last().copied());
         prop_assert_eq!(PackedReports::from_packed(&runs, packed.bits()), Ok(packed));
     }
 }
@@ -122,7 +122,7 @@ proptest! {
 }
 
 /// Reports of an alphabet: symbols are taken modulo their number.
-fn symbols() -> impl Strategy<Value = (Alphabet, Vec<(ArmIndex, Symbol)>)> {
+fn symbols() -> impl Strategy<Value = (Alphabet, Vec<(CellIndex, Symbol)>)> {
     let arms = prop_oneof![0..3_usize, 0..ARMS_MAX];
     let reports = vec((arms.prop_map(arm), any::<u8>()), 1..200);
     (Alphabet::MIN..=Alphabet::MAX, reports).prop_map(|(symbols, reports)| {
@@ -143,7 +143,7 @@ proptest! {
     #[test]
     fn packed_symbols_travel_and_add_up((alphabet, reports) in symbols()) {
         let packed = PackedReports::pack_symbols(reports.clone(), alphabet).unwrap();
-        let mut model: BTreeMap<ArmIndex, Tally> = BTreeMap::new();
+        let mut model: BTreeMap<CellIndex, Tally> = BTreeMap::new();
         for (arm, symbol) in &reports {
             *model.entry(*arm).or_default() += Tally::of_symbol(*symbol);
         }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bandana_aggregator::store::{Delta, GroupRow, SeenIds, SqliteStore};
 use bandana_examples::load::syncs_per_second;
 use bandana_examples::process_usage::processor_time;
-use bandana_shared::identity::{ArmIndex, UploadId};
+use bandana_shared::identity::{CellIndex, UploadId};
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1::device_client::DeviceClient;
 use bandana_shared::wire::v1::{self, SelectArmRequest, UploadRequest, UploadStatus};
@@ -196,7 +196,7 @@ fn start_after_kill() -> anyhow::Result<()> {
         let ids = (0..GROUP).map(|n| UploadId::new(id(group * GROUP + n).to_be_bytes()));
         let mut ids: Vec<_> = ids.collect();
         ids.sort_unstable();
-        let deltas = vec![Delta { experiment, revision: None, arm: ArmIndex::new(0)?, tally }];
+        let deltas = vec![Delta { experiment, revision: None, cell: CellIndex::new(0)?, tally }];
         store.commit_group(&[GroupRow { day, ids, deltas }])?;
     }
     drop(store);

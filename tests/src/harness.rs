@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use bandana_examples::aggregator_process::AggregatorProcess;
-use bandana_shared::identity::{ArmIndex, Day, UploadId};
+use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::specification::Specification;
 use bandana_shared::upload::{PackedReports, Upload};
 use bandana_shared::wire::v1::device_client::DeviceClient;
@@ -190,7 +190,7 @@ pub fn upload(
     day: Day,
     reports: &[(usize, bool)],
 ) -> anyhow::Result<UploadRequest> {
-    let report = |&(arm, bit): &(usize, bool)| Ok((ArmIndex::new(arm)?, bit));
+    let report = |&(arm, bit): &(usize, bool)| Ok((CellIndex::new(arm)?, bit));
     let reports: Vec<_> = reports.iter().map(report).collect::<anyhow::Result<_>>()?;
     let upload = Upload {
         id: UploadId::new(number.to_be_bytes()),

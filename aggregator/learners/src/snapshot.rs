@@ -1,7 +1,7 @@
 //! The committed tallies of an experiment, as learners and verdicts see them.
 
 use bandana_shared::confidence::{Count, Strata};
-use bandana_shared::identity::{ArmIndex, Day, Revision};
+use bandana_shared::identity::{CellIndex, Day, Revision};
 use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 
@@ -66,7 +66,7 @@ impl TallySnapshot {
                 continue;
             }
             *own = *next;
-            if let Ok(index) = ArmIndex::new(cell) {
+            if let Ok(index) = CellIndex::new(cell) {
                 self.history.replace(index, &newer.history);
             }
             for (day, tallies) in &newer.days {
@@ -100,21 +100,21 @@ impl TallySnapshot {
     pub fn add(
         &mut self,
         memory: Memory,
-        (day, revision, arm, tally): (Day, Option<Revision>, ArmIndex, Tally),
+        (day, revision, cell, tally): (Day, Option<Revision>, CellIndex, Tally),
     ) {
-        add_to(&mut self.tallies, arm, tally);
-        self.history.add(day, revision, arm, tally);
+        add_to(&mut self.tallies, cell, tally);
+        self.history.add(day, revision, cell, tally);
         let is_new = !self.days.contains_key(&day);
-        add_to(self.days.entry(day).or_default(), arm, tally);
+        add_to(self.days.entry(day).or_default(), cell, tally);
         if is_new {
             memory.prune(&mut self.days);
         }
     }
 }
 
-fn add_to(tallies: &mut Vec<Tally>, arm: ArmIndex, tally: Tally) {
-    if tallies.len() <= arm.get() {
-        tallies.resize(arm.get() + 1, Tally::EMPTY);
+fn add_to(tallies: &mut Vec<Tally>, cell: CellIndex, tally: Tally) {
+    if tallies.len() <= cell.get() {
+        tallies.resize(cell.get() + 1, Tally::EMPTY);
     }
-    tallies[arm.get()] += tally;
+    tallies[cell.get()] += tally;
 }

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use bandana_shared::identity::{ArmIndex, Day, Digest, UploadId};
+use bandana_shared::identity::{CellIndex, Day, Digest, UploadId};
 use bandana_shared::shuffling::ShuffledReport;
 use bandana_shared::tally::Tally;
 use bandana_shared::wire::v1::batches_server::Batches;
@@ -91,20 +91,20 @@ impl BatchesService {
                 size.get()
             ));
         }
-        let arm = usize::try_from(batch.arm).ok().and_then(|arm| ArmIndex::new(arm).ok());
+        let cell = usize::try_from(batch.arm).ok().and_then(|cell| CellIndex::new(cell).ok());
         let cells = specification.cells().len();
-        let Some(arm) = arm.filter(|arm| arm.get() < cells) else {
+        let Some(cell) = cell.filter(|cell| cell.get() < cells) else {
             let message = super::unknown_cell(batch.arm, &specification);
             return Ok(Err((UploadStatus::UnknownArm, message)));
         };
         let is_known = opener.has(&batch.keys);
-        let tally = tally(opener, &batch.reports, (digest, arm), is_known).await?;
+        let tally = tally(opener, &batch.reports, (digest, cell), is_known).await?;
         if tally == Tally::EMPTY {
             return malformed(
                 "none of the reports is about the experiment and arm of the batch".to_owned(),
             );
         }
-        let (day, tallies) = (Day::new(batch.day), vec![(arm, tally)]);
+        let (day, tallies) = (Day::new(batch.day), vec![(cell, tally)]);
         let revision = specification.revision();
         Ok(Ok(ValidUpload { id, day, experiment, revision, tallies, app: None }))
     }
@@ -126,7 +126,7 @@ async fn open(opener: &Opener, report: Bytes) -> Result<Opened, OpenError> {
 async fn tally(
     opener: &Opener,
     reports: &Bytes,
-    about: (Digest, ArmIndex),
+    about: (Digest, CellIndex),
     is_known: bool,
 ) -> Result<Tally, Status> {
     let starts = (0..reports.len()).step_by(ShuffledReport::SEALED_BYTES);
@@ -161,7 +161,7 @@ async fn tally(
             Err(OpenError::Failed) => return Err(Status::unavailable("the gateway failed")),
         };
         if let Some(ShuffledReport { bit, .. }) =
-            report.filter(|report| (report.digest, report.arm) == about)
+            report.filter(|report| (report.digest, report.cell) == about)
         {
             tally += Tally::of_bit(bit);
         }

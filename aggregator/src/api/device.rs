@@ -267,7 +267,7 @@ impl DeviceService {
                 return Ok(Err((status, message)));
             }
         };
-        Ok(match upload.reports.last_arm() {
+        Ok(match upload.reports.last_cell() {
             Some(cell) if cell.get() >= revision.specification.cells().len() => {
                 let message = unknown_cell(cell.to_u32(), &revision.specification);
                 Err((UploadStatus::UnknownArm, message))
@@ -309,7 +309,7 @@ fn refuse(error: &UploadError) -> (UploadStatus, String) {
         UploadError::ReportCount { reports } if *reports > REPORTS_PER_UPLOAD_MAX as u64 => {
             UploadStatus::TooManyReports
         }
-        UploadError::UnknownArm { .. } => UploadStatus::UnknownArm,
+        UploadError::UnknownCell { .. } => UploadStatus::UnknownArm,
         _ => UploadStatus::Malformed,
     };
     (status, explain(error))

@@ -120,12 +120,12 @@ fn no_room() -> Status {
 }
 
 fn message(row: RevisionTally, channel: Channel) -> v1::DailyTally {
-    let RevisionTally { revision, daily: DailyTally { day, arm, tally } } = row;
+    let RevisionTally { revision, daily: DailyTally { day, cell, tally } } = row;
     let (ones, symbols) = match channel {
         Channel::Bit(_) => (tally.ones(), Vec::new()),
         Channel::Kary(channel) => (0, tally.counts(channel.alphabet()).collect()),
     };
-    let (day, arm, reports) = (day.get(), arm.to_u32(), tally.reports());
+    let (day, arm, reports) = (day.get(), cell.to_u32(), tally.reports());
     let revision = revision.map_or(0, Revision::get);
     v1::DailyTally { day, arm, reports, ones, symbols, revision }
 }

@@ -346,7 +346,7 @@ impl Writer {
             }
             let own = committed.deltas.iter().filter(|(_, delta)| delta.experiment == key);
             let mut own =
-                own.map(|(day, delta)| (*day, delta.revision, delta.arm, delta.tally)).peekable();
+                own.map(|(day, delta)| (*day, delta.revision, delta.cell, delta.tally)).peekable();
             if own.peek().is_some() && experiment.add(own) {
                 // The policy thread ends after the writer.
                 self.due.send(experiment).ok();

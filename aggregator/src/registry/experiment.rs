@@ -10,7 +10,7 @@ use bandana_learners::LearnerError;
 use bandana_learners::pending::PendingEstimator;
 use bandana_learners::terms::ArmTerms;
 use bandana_learners::{TallySnapshot, reports_until_policy};
-use bandana_shared::identity::{ArmIndex, Day, ExperimentId, Revision};
+use bandana_shared::identity::{ArmIndex, CellIndex, Day, ExperimentId, Revision};
 use bandana_shared::limits::ARMS_MAX;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::shuffling::BatchSize;
@@ -331,7 +331,7 @@ impl Experiment {
     /// a new one due: 1% of the policy's reports, and at least [`REPORTS_PER_POLICY_MIN`].
     pub(crate) fn add(
         &self,
-        deltas: impl Iterator<Item = (Day, Option<Revision>, ArmIndex, Tally)>,
+        deltas: impl Iterator<Item = (Day, Option<Revision>, CellIndex, Tally)>,
     ) -> bool {
         let mut counted = self.counted();
         for delta in deltas {

@@ -298,7 +298,7 @@ mod tests {
     use bandana_learners::{Learner, LearnerConfig};
     use bandana_shared::curve::Mechanism;
     use bandana_shared::epsilon::Epsilon;
-    use bandana_shared::identity::{ArmIndex, Day};
+    use bandana_shared::identity::{CellIndex, Day};
     use bandana_shared::rewards::Rewards;
     use bandana_shared::shuffling::BatchSize;
     use bandana_shared::specification::{Arm, ReleaseTiming};
@@ -369,7 +369,7 @@ mod tests {
             let delta = (
                 Day::new(1),
                 None,
-                ArmIndex::new(arm).unwrap(),
+                CellIndex::new(arm).unwrap(),
                 Tally::new(BATCH.into(), ones).unwrap(),
             );
             experiment.add([delta].into_iter());

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use bandana_shared::identity::{ArmIndex, Day, Revision};
+use bandana_shared::identity::{CellIndex, Day, Revision};
 use bandana_shared::tally::Tally;
 
-/// The tally of one arm for one day.
+/// The tally of one cell for one day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DailyTally {
     /// The day that the uploads carried.
     pub day: Day,
-    /// The arm.
-    pub arm: ArmIndex,
+    /// The cell.
+    pub cell: CellIndex,
     /// The tally of that day's reports.
     pub tally: Tally,
 }
 
-/// The tally of one arm for one day and one revision.
+/// The tally of one cell for one day and one revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevisionTally {
     /// The revision that the uploads named; none where the store did not keep it yet.
@@ -25,15 +25,15 @@ pub struct RevisionTally {
     pub daily: DailyTally,
 }
 
-/// The sums over all revisions, by day and then by arm.
+/// The sums over all revisions, by day and then by cell.
 pub(crate) fn over_revisions(rows: Vec<RevisionTally>) -> Vec<RevisionTally> {
-    let mut sums: BTreeMap<(Day, ArmIndex), Tally> = BTreeMap::new();
-    for RevisionTally { daily: DailyTally { day, arm, tally }, .. } in rows {
-        *sums.entry((day, arm)).or_default() += tally;
+    let mut sums: BTreeMap<(Day, CellIndex), Tally> = BTreeMap::new();
+    for RevisionTally { daily: DailyTally { day, cell, tally }, .. } in rows {
+        *sums.entry((day, cell)).or_default() += tally;
     }
-    let sum = |((day, arm), tally)| RevisionTally {
+    let sum = |((day, cell), tally)| RevisionTally {
         revision: None,
-        daily: DailyTally { day, arm, tally },
+        daily: DailyTally { day, cell, tally },
     };
     sums.into_iter().map(sum).collect()
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use bandana_shared::identity::{ArmIndex, Day, Revision, UploadId};
+use bandana_shared::identity::{CellIndex, Day, Revision, UploadId};
 use bandana_shared::tally::Tally;
 
 use super::{ValidUpload, Verdict};
@@ -103,23 +103,23 @@ fn judge(upload: &ValidUpload, state: &DedupState<'_>, fresh: &Fresh) -> Verdict
 #[derive(Default)]
 struct DayGroup {
     ids: Vec<UploadId>,
-    sums: BTreeMap<(ExperimentKey, Revision, ArmIndex), Tally>,
+    sums: BTreeMap<(ExperimentKey, Revision, CellIndex), Tally>,
 }
 
 impl DayGroup {
     fn add(&mut self, upload: &ValidUpload) {
         self.ids.push(upload.id);
-        for &(arm, tally) in &upload.tallies {
-            let place = (upload.experiment.key(), upload.revision, arm);
+        for &(cell, tally) in &upload.tallies {
+            let place = (upload.experiment.key(), upload.revision, cell);
             *self.sums.entry(place).or_default() += tally;
         }
     }
 
     fn into_row(mut self, day: Day) -> GroupRow {
         self.ids.sort_unstable();
-        let delta = |((experiment, revision, arm), tally)| {
+        let delta = |((experiment, revision, cell), tally)| {
             let revision = Some(revision);
-            Delta { experiment, revision, arm, tally }
+            Delta { experiment, revision, cell, tally }
         };
         GroupRow { day, ids: self.ids, deltas: self.sums.into_iter().map(delta).collect() }
     }

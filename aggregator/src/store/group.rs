@@ -1,22 +1,22 @@
 //! Groups: the rows that a commit of uploads adds.
 
 use bandana_shared::alphabet::Symbol;
-use bandana_shared::identity::{ArmIndex, Day, Revision, UploadId};
+use bandana_shared::identity::{CellIndex, Day, Revision, UploadId};
 use bandana_shared::stored::{Older, Stored, StoredError};
 use bandana_shared::tally::Tally;
 use serde::{Deserialize, Serialize};
 
 use super::{ExperimentKey, StoreError, damaged};
 
-/// The addition of one committed upload, or of a group of them, to one arm's tally.
+/// The addition of one committed upload, or of a group of them, to one cell's tally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delta {
     /// The experiment.
     pub experiment: ExperimentKey,
     /// The revision that the uploads named; none in groups of a store that did not keep it yet.
     pub revision: Option<Revision>,
-    /// The arm.
-    pub arm: ArmIndex,
+    /// The cell.
+    pub cell: CellIndex,
     /// The tally to add.
     pub tally: Tally,
 }
@@ -28,22 +28,22 @@ pub struct GroupRow {
     pub day: Day,
     /// The ids of the uploads, sorted, so that their order reveals nothing.
     pub ids: Vec<UploadId>,
-    /// The sum of the uploads' deltas, with at most one entry for an experiment's arm.
+    /// The sum of the uploads' deltas, with at most one entry for an experiment's cell.
     pub deltas: Vec<Delta>,
 }
 
 /// The number of a cell and a revision in the columns called `arm`: the index of the cell, plus 65,536
 /// times the revision. Stores that did not keep the revision have the index alone.
-pub(super) fn stored_arm(revision: Option<Revision>, arm: ArmIndex) -> u32 {
+pub(super) fn stored_arm(revision: Option<Revision>, cell: CellIndex) -> u32 {
     let revision = revision.map_or(0, Revision::get).min(REVISION_MAX);
-    revision << ARM_BITS | arm.to_u32()
+    revision << ARM_BITS | cell.to_u32()
 }
 
 /// The revision and the index in a number of [`stored_arm`].
-pub(super) fn revision_and_arm(stored: u32) -> Result<(Option<Revision>, ArmIndex), StoreError> {
+pub(super) fn revision_and_cell(stored: u32) -> Result<(Option<Revision>, CellIndex), StoreError> {
     let index = (stored & ((1 << ARM_BITS) - 1)) as usize;
-    let arm = ArmIndex::new(index).map_err(|error| damaged(error.to_string()))?;
-    Ok((Revision::new(stored >> ARM_BITS).ok(), arm))
+    let cell = CellIndex::new(index).map_err(|error| damaged(error.to_string()))?;
+    Ok((Revision::new(stored >> ARM_BITS).ok(), cell))
 }
 
 /// The bits of the index, and the last revision that has a number of its own: PostgreSQL's integers
@@ -75,15 +75,15 @@ impl Stored for StoredDeltas {
 
 impl StoredDeltas {
     pub(super) fn new(deltas: &[Delta]) -> Self {
-        let delta = |Delta { experiment, revision, arm, tally }: &Delta| {
+        let delta = |Delta { experiment, revision, cell, tally }: &Delta| {
             let beyond = tally.beyond_bits().map(|(symbol, count)| (symbol.get(), count));
-            let arm = stored_arm(*revision, *arm);
+            let arm = stored_arm(*revision, *cell);
             (experiment.0, arm, tally.reports(), tally.ones(), beyond.collect())
         };
         Self(deltas.iter().map(delta).collect())
     }
 
-    /// The experiment, the arm and the tally to add.
+    /// The experiment, the number of [`stored_arm`], and the tally to add.
     pub(super) fn tallies(self) -> Result<Vec<(i64, u32, Tally)>, StoreError> {
         let tally = |(experiment, arm, reports, ones, beyond): StoredDelta| {
             let beyond = beyond.into_iter().map(|(number, count)| {

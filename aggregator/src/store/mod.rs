@@ -31,7 +31,7 @@ use bandana_shared::specification::Specification;
 use bandana_shared::tally::Tally;
 
 use error::postgres;
-use group::{StoredDeltas, revision_and_arm, stored_arm};
+use group::{StoredDeltas, revision_and_cell, stored_arm};
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
 pub(crate) use daily_tallies::over_revisions;

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use bandana_shared::identity::{ArmIndex, Day, Revision, UploadId};
+use bandana_shared::identity::{CellIndex, Day, Revision, UploadId};
 use bandana_shared::tally::Tally;
 
 use super::{ExperimentKey, ExperimentState};
@@ -30,7 +30,7 @@ pub struct ValidUpload {
     /// The revision of the experiment that the digest names.
     pub revision: Revision,
     /// The tally of each arm that occurs, in ascending order of the arms.
-    pub tallies: Vec<(ArmIndex, Tally)>,
+    pub tallies: Vec<(CellIndex, Tally)>,
     /// The app that the upload came from. None: apps show no keys.
     pub app: Option<AppShare>,
 }

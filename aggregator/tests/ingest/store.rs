@@ -10,7 +10,7 @@ use bandana_aggregator::store::{
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
 use bandana_shared::alphabet::Symbol;
-use bandana_shared::identity::{ArmIndex, Day, UploadId};
+use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
 use rusqlite::Connection;
@@ -31,7 +31,7 @@ fn group(
 ) -> Result<GroupRow, Failure> {
     let delta = |&(experiment, arm, reports, ones): &(ExperimentKey, usize, u64, u64)| {
         let tally = Tally::new(reports, ones)?;
-        Ok(Delta { experiment, revision: None, arm: ArmIndex::new(arm)?, tally })
+        Ok(Delta { experiment, revision: None, cell: CellIndex::new(arm)?, tally })
     };
     Ok(GroupRow {
         day: Day::new(day),
@@ -173,7 +173,7 @@ fn what_reports_say_beyond_bits_has_tables_of_its_own() -> Result<(), Failure> {
     let of = |number| Symbol::new(number).ok_or("no symbol");
     let tally = Tally::with_symbols(9, [(of(1)?, 2), (of(2)?, 3), (of(15)?, 1)])?;
     let said = |day, id| -> Result<GroupRow, Failure> {
-        let delta = Delta { experiment: key, revision: None, arm: ArmIndex::new(1)?, tally };
+        let delta = Delta { experiment: key, revision: None, cell: CellIndex::new(1)?, tally };
         Ok(GroupRow { deltas: vec![delta], ..group(day, &[id], &[])? })
     };
     store.commit_group(&[said(7, 1)?, said(8, 2)?])?;
@@ -191,7 +191,7 @@ fn what_reports_say_beyond_bits_has_tables_of_its_own() -> Result<(), Failure> {
     assert_eq!(table(directory.path(), bits)?, [[7, 1, 18, 4], [8, 1, 9, 2]]);
     let reader = StoreReader::new(directory.path());
     let daily = reader.daily_tallies(key, &(Day::new(8)..=Day::new(8)))?;
-    assert_eq!(daily, [DailyTally { day: Day::new(8), arm: ArmIndex::new(1)?, tally }]);
+    assert_eq!(daily, [DailyTally { day: Day::new(8), cell: CellIndex::new(1)?, tally }]);
     let more = "UPDATE symbol_tally SET reports = 100 WHERE day = 8 AND symbol = 2";
     Connection::open(directory.path().join("bandana.sqlite3"))?.execute_batch(more)?;
     assert!(is_damage(store.experiments(), directory.path()));

@@ -10,7 +10,7 @@ use bandana_aggregator::store::{
 };
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
-use bandana_shared::identity::{ArmIndex, Day, UnixSeconds, UploadId};
+use bandana_shared::identity::{CellIndex, Day, UnixSeconds, UploadId};
 use bandana_shared::signing::SigningKey;
 use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
@@ -33,9 +33,9 @@ fn group(
     ids: std::ops::Range<u128>,
     tallies: &[(usize, u64, u64)],
 ) -> Result<GroupRow, Failure> {
-    let delta = |&(arm, reports, ones): &(usize, u64, u64)| {
-        let arm = ArmIndex::new(arm)?;
-        Ok(Delta { experiment, revision: None, arm, tally: Tally::new(reports, ones)? })
+    let delta = |&(cell, reports, ones): &(usize, u64, u64)| {
+        let cell = CellIndex::new(cell)?;
+        Ok(Delta { experiment, revision: None, cell, tally: Tally::new(reports, ones)? })
     };
     Ok(GroupRow {
         day: Day::new(day),

@@ -21,7 +21,7 @@ use bandana_aggregator::store::{
 use bandana_aggregator::store::{ValidUpload, Verdict};
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
-use bandana_shared::identity::{ArmIndex, Day, ExperimentId, Revision, UploadId};
+use bandana_shared::identity::{CellIndex, Day, ExperimentId, Revision, UploadId};
 use bandana_shared::tally::Tally;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
@@ -87,7 +87,7 @@ fn upload(
         day: Day::new(day),
         experiment: Arc::<Experiment>::clone(experiment),
         revision: Revision::FIRST,
-        tallies: vec![(ArmIndex::new(0)?, Tally::new(reports, reports)?)],
+        tallies: vec![(CellIndex::new(0)?, Tally::new(reports, reports)?)],
         app: None,
     })
 }

@@ -10,7 +10,7 @@ use bandana_shared::context::PrivateContext;
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{
-    ArmIndex, Day, ExperimentId, Revision, StoreId, UnixSeconds, UploadId,
+    ArmIndex, CellIndex, Day, ExperimentId, Revision, StoreId, UnixSeconds, UploadId,
 };
 use bandana_shared::participation::{Layer, Millionths, Participation, Sticky};
 use bandana_shared::policy::{Policy, Weights};
@@ -248,7 +248,7 @@ pub(super) fn draw(
         id: AssignmentId::new(id),
         digest: specification.digest(),
         experiment_id: specification.experiment_id().clone(),
-        cell: ArmIndex::new(1)?,
+        cell: CellIndex::new(1)?,
         chosen_at: at(100),
         rewards_until: at(60_100),
         release_at: at(61_000),

@@ -328,12 +328,12 @@ fn the_relay_opens_the_envelope_and_only_the_aggregator_the_report() -> Result<(
             let opened = Envelope::from_bytes(&opened).ok_or("no envelope")?;
             assert_eq!((opened.id, opened.day), (task.id(), at(1).day()));
             assert_eq!(opened.digest, specification.digest());
-            assert_eq!((opened.arm, opened.batch.get()), (chosen.arm(), BATCH));
+            assert_eq!((opened.cell.get(), opened.batch.get()), (chosen.arm().get(), BATCH));
             assert_eq!(relay.open(&opened.report), None, "the relay can't read the report");
             let report = aggregator.open(&opened.report).ok_or("the aggregator can't open it")?;
             let report = ShuffledReport::from_bytes(&report).ok_or("no report")?;
-            let (digest, arm, bit) = (specification.digest(), chosen.arm(), reward > 0.5);
-            assert_eq!(report, ShuffledReport { digest, arm, bit });
+            let (digest, cell, bit) = (specification.digest(), opened.cell, reward > 0.5);
+            assert_eq!(report, ShuffledReport { digest, cell, bit });
             sealed_before.push(envelope);
         }
         // A relay that says that its key is the aggregator's gets nothing.

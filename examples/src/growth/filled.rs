@@ -17,7 +17,7 @@ use bandana_learners::{Learner, LearnerConfig};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{
-    ArmIndex, Day, Digest, ExperimentId, Revision, UnixSeconds, UploadId,
+    CellIndex, Day, Digest, ExperimentId, Revision, UnixSeconds, UploadId,
 };
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
@@ -55,7 +55,7 @@ impl Filled {
     /// The upload with this number, to one experiment after the other.
     pub(super) fn upload(&self, number: u64) -> anyhow::Result<UploadRequest> {
         let place = usize::try_from(number)?;
-        let arm = ArmIndex::new(place / self.digests.len() % self.arms)?;
+        let arm = CellIndex::new(place / self.digests.len() % self.arms)?;
         let upload = Upload {
             id: id(number, self.load),
             digest: self.digests[place % self.digests.len()],
@@ -133,7 +133,7 @@ fn write(store: &mut dyn Store, size: Size) -> anyhow::Result<Filled> {
                 day: day.back(u32::try_from(number % u64::from(size.days))?),
                 experiment: Arc::<Experiment>::clone(&experiments[place % experiments.len()]),
                 revision: Revision::FIRST,
-                tallies: vec![(ArmIndex::new(place % size.arms)?, Tally::new(1, number % 2)?)],
+                tallies: vec![(CellIndex::new(place % size.arms)?, Tally::new(1, number % 2)?)],
                 app: None,
             })
         };

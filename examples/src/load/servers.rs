@@ -10,7 +10,7 @@ use bandana_shared::cells::Measurement;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, Day, ExperimentId, Revision, UploadId};
+use bandana_shared::identity::{CellIndex, Day, ExperimentId, Revision, UploadId};
 use bandana_shared::participation::Participation;
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification, SpecificationParts};
@@ -304,7 +304,7 @@ async fn uploads_of(
     for pattern in 0..PATTERNS {
         let report = |report: usize| {
             let number = pattern + report;
-            anyhow::Ok((ArmIndex::new(number % arms)?, number.is_multiple_of(3)))
+            anyhow::Ok((CellIndex::new(number % arms)?, number.is_multiple_of(3)))
         };
         let reports = (0..reports).map(report).collect::<anyhow::Result<_>>()?;
         let upload = Upload {

@@ -16,7 +16,7 @@ use bandana_learners::LearnerConfig;
 use bandana_shared::alphabet::{Alphabet, Symbol};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, Day, ExperimentId, Revision, UnixSeconds, UploadId};
+use bandana_shared::identity::{ArmIndex, CellIndex, Day, ExperimentId, Revision, UnixSeconds, UploadId};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
@@ -140,7 +140,7 @@ impl Upload {
         let tally = |&(arm, symbol, count): &(usize, u8, u64)| {
             let symbol = Symbol::new(symbol).expect("a symbol");
             let tally = Tally::with_symbols(count, [(symbol, count)]);
-            (ArmIndex::new(arm).expect("an arm"), tally.expect("so many reports"))
+            (CellIndex::new(arm).expect("a cell"), tally.expect("so many reports"))
         };
         ValidUpload {
             id: UploadId::new([self.id; 16]),
@@ -417,7 +417,7 @@ impl World {
             let all = Day::new(0)..=Day::new(u32::MAX);
             let daily = reader.daily_tallies(record.key, &all).expect("it is read");
             let daily = daily.iter().flat_map(|daily| {
-                let counts = counts((daily.arm.get(), &daily.tally));
+                let counts = counts((daily.cell.get(), &daily.tally));
                 counts.map(|((arm, symbol), count)| ((daily.day.get(), arm, symbol), count))
             });
             assert_eq!(daily.collect::<BTreeMap<_, _>>(), modelled.reports);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bandana_shared::alphabet::{Alphabet, Symbol};
-use bandana_shared::identity::{ArmIndex, UnixSeconds};
+use bandana_shared::identity::{CellIndex, UnixSeconds};
 use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
@@ -66,7 +66,7 @@ fn same_as_naive(reports: &PackedReports, alphabet: Alphabet) {
 pub fn packed(mut data: &[u8]) {
     let alphabet = alphabet(&mut data);
     let pair = |pair: &[u8]| {
-        let arm = ArmIndex::new(usize::from(pair[0])).ok()?;
+        let arm = CellIndex::new(usize::from(pair[0])).ok()?;
         Some((arm, Symbol::new(pair[1] % 16)?))
     };
     let reports: Vec<_> = data.chunks_exact(2).filter_map(pair).collect();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use bandana_shared::identity::{ArmIndex, Day, UploadId};
+use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::specification::Specification;
 use bandana_shared::upload::{PackedReports, Upload};
 use bandana_shared::wire::v1::{UploadRequest, UploadStatus};
@@ -107,7 +107,7 @@ fn next_upload(
     let count = random.random_range(1..=REPORTS_MAX);
     let reports: Vec<_> =
         (0..count).map(|_| (random.random_range(0..arms), random.random_bool(0.5))).collect();
-    let indexed = |&(arm, bit): &(usize, bool)| Ok((ArmIndex::new(arm)?, bit));
+    let indexed = |&(arm, bit): &(usize, bool)| Ok((CellIndex::new(arm)?, bit));
     let packed: Vec<_> = reports.iter().map(indexed).collect::<anyhow::Result<_>>()?;
     let upload = Upload {
         id: UploadId::new(random.random()),

@@ -7,7 +7,7 @@ use bandana_shared::channel::Floor;
 use bandana_shared::context::{Feature, PrivateContext};
 use bandana_shared::curve::{Curvature, Mechanism};
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, Day, Digest, ExperimentId, Revision, UploadId};
+use bandana_shared::identity::{CellIndex, Day, Digest, ExperimentId, Revision, UploadId};
 use bandana_shared::participation::{Layer, Millionths, Participation, Sticky};
 use bandana_shared::rewards::{OutOfRange, RewardKind, RewardRange, Rewards};
 use bandana_shared::shuffling::BatchSize;
@@ -442,7 +442,7 @@ fn upload_vector(
 ) -> anyhow::Result<UploadVector> {
     let pairs = reports
         .iter()
-        .map(|&(arm, symbol)| Ok((ArmIndex::new(usize::try_from(arm)?)?, symbol)))
+        .map(|&(arm, symbol)| Ok((CellIndex::new(usize::try_from(arm)?)?, symbol)))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let sixteen = |start: u64| {
         let [high, low] = [word(start), word(start + 1)].map(u128::from);

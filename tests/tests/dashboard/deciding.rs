@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use bandana_shared::alphabet::Symbol;
-use bandana_shared::identity::{ArmIndex, UploadId};
+use bandana_shared::identity::{CellIndex, UploadId};
 use bandana_shared::specification::Specification;
 use bandana_shared::upload::{PackedReports, Upload};
 use bandana_shared::wire::v1::{ExperimentName, UploadRequest, UploadStatus};
@@ -334,8 +334,8 @@ async fn all_symbols(aggregator: &mut Aggregator, id: &str) -> anyhow::Result<()
     let made = Specification::try_from(&status.specification.context("no specification")?)?;
     let alphabet = made.channel().alphabet();
     let of_cell =
-        |cell| alphabet.symbols().map(move |symbol: Symbol| Ok((ArmIndex::new(cell)?, symbol)));
-    let more = (0..20).map(|_| Ok((ArmIndex::new(0)?, Symbol::from(false))));
+        |cell| alphabet.symbols().map(move |symbol: Symbol| Ok((CellIndex::new(cell)?, symbol)));
+    let more = (0..20).map(|_| Ok((CellIndex::new(0)?, Symbol::from(false))));
     let reports = (0..made.cells().len()).flat_map(of_cell).chain(more);
     let reports = reports.collect::<anyhow::Result<Vec<_>>>()?;
     let upload = Upload {

@@ -3,7 +3,7 @@
 
 use anyhow::Context as _;
 use bandana_shared::alphabet::{Alphabet, Symbol};
-use bandana_shared::identity::{ArmIndex, UploadId};
+use bandana_shared::identity::{CellIndex, UploadId};
 use bandana_shared::specification::Specification;
 use bandana_shared::upload::{PackedReports, Upload};
 use bandana_shared::wire::v1::{ExperimentName, UploadRequest, UploadStatus};
@@ -140,7 +140,7 @@ async fn fill(
     (cell, reports, ones): (usize, usize, usize),
 ) -> anyhow::Result<()> {
     let day = aggregator.day(specification).await?;
-    let cell = ArmIndex::new(cell)?;
+    let cell = CellIndex::new(cell)?;
     let bits = (0..reports).map(|place| (cell, place < ones)).collect();
     let reports = PackedReports::pack(bits)?;
     let name = [u8::try_from(cell.get())?; 16];
@@ -317,7 +317,7 @@ fn all_symbols(
 ) -> anyhow::Result<UploadRequest> {
     let alphabet: Alphabet = specification.channel().alphabet();
     let of_arm =
-        |arm| alphabet.symbols().map(move |symbol: Symbol| Ok((ArmIndex::new(arm)?, symbol)));
+        |arm| alphabet.symbols().map(move |symbol: Symbol| Ok((CellIndex::new(arm)?, symbol)));
     let reports = (0..specification.arms().len()).flat_map(of_arm);
     let reports = reports.collect::<anyhow::Result<Vec<_>>>()?;
     let upload = Upload {

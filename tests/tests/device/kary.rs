@@ -9,7 +9,7 @@ use bandana_client::grpc::{Transport, run_until};
 use bandana_client::{Acceptance, Clock as _, Reward, SimulatedClient, SystemClock, Timestamp};
 use bandana_examples::environment::CleanEnvironment as _;
 use bandana_shared::alphabet::{Alphabet, Symbol};
-use bandana_shared::identity::{ArmIndex, Day, UploadId};
+use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::rewards::{RewardRange, Rewards};
 use bandana_shared::specification::Specification;
 use bandana_shared::upload::{PackedReports, Upload};
@@ -264,7 +264,7 @@ async fn uploads_with_symbols_that_there_are_not_are_refused() -> anyhow::Result
     let day = aggregator.day(&experiment).await?;
     let of = |number: u128, symbols: &[u8], alphabet| -> anyhow::Result<UploadRequest> {
         let report = |symbol: &u8| {
-            anyhow::Ok((ArmIndex::new(2)?, Symbol::new(*symbol).context("beyond all")?))
+            anyhow::Ok((CellIndex::new(2)?, Symbol::new(*symbol).context("beyond all")?))
         };
         let reports = symbols.iter().map(report).collect::<anyhow::Result<_>>()?;
         let (id, digest) = (UploadId::new(number.to_be_bytes()), experiment.digest());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, ensure};
 use bandana_aggregator::store::Verdict;
 use bandana_aggregator::store::{ExperimentRecord, ExperimentState};
-use bandana_shared::identity::{ArmIndex, Day, UploadId};
+use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::tally::Tally;
 
 use super::place::WINDOW;
@@ -20,7 +20,7 @@ pub(crate) type Sums = BTreeMap<(String, usize), (u64, u64)>;
 #[derive(Clone, Debug)]
 pub(crate) struct Content {
     pub(crate) experiment: String,
-    pub(crate) tallies: Vec<(ArmIndex, Tally)>,
+    pub(crate) tallies: Vec<(CellIndex, Tally)>,
 }
 
 /// Counted and acknowledged uploads, and the states of experiments.

@@ -7,7 +7,7 @@ use bandana_aggregator::clock::Clock as _;
 use bandana_aggregator::ingest::{ExperimentChange, ExperimentCommand, IngestError};
 use bandana_aggregator::store::{Committed, ExperimentRecord};
 use bandana_aggregator::store::{ValidUpload, Verdict};
-use bandana_shared::identity::{ArmIndex, Day, UploadId};
+use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::tally::Tally;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -101,7 +101,7 @@ impl World {
         for arm in arms {
             let reports = if is_gateway { self.random.random_range(1..1000) } else { 1 };
             let ones = self.random.random_range(0..=reports);
-            tallies.push((ArmIndex::new(arm)?, Tally::new(reports, ones)?));
+            tallies.push((CellIndex::new(arm)?, Tally::new(reports, ones)?));
         }
         self.model.make(key, Content { experiment: known.experiment.clone(), tallies });
         let made = Made { key, known };

@@ -6,7 +6,7 @@ use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
 use bandana_aggregator::store::{
     AuditAction, ExpectedState, ExperimentState, Outcome, Store, StoreError, StoreRefusal,
 };
-use bandana_shared::identity::{ArmIndex, Day, UnixSeconds};
+use bandana_shared::identity::{CellIndex, Day, UnixSeconds};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::signing::{Signature, SigningKey};
 use bandana_shared::specification::{Arm, Specification};
@@ -60,7 +60,7 @@ fn everything_comes_back(place: &Place) -> anyhow::Result<()> {
     store.set_state(second, ExperimentState::Paused, &pause)?;
     let one = experiment(&record)?;
     let mut third_arm = upload(&one, 2, 100, 7)?;
-    third_arm.tallies = vec![(ArmIndex::new(2)?, Tally::new(9, 4)?)];
+    third_arm.tallies = vec![(CellIndex::new(2)?, Tally::new(9, 4)?)];
     commit(&mut *store, &[upload(&one, 1, 100, 5)?, third_arm], 100)?;
     drop(store);
 

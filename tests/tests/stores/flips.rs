@@ -13,7 +13,7 @@ use bandana_aggregator::store::{
     TrustedChange, TrustedCommit, TrustedVersion, verify_file,
 };
 use bandana_shared::alphabet::Symbol;
-use bandana_shared::identity::{ArmIndex, Day, UnixSeconds, UploadId};
+use bandana_shared::identity::{CellIndex, Day, UnixSeconds, UploadId};
 use bandana_shared::signing::SigningKey;
 use bandana_shared::specification::Arm;
 use bandana_shared::tally::Tally;
@@ -49,7 +49,7 @@ fn name(text: &str) -> anyhow::Result<CuratorName> {
 fn symbols(upload: ValidUpload) -> anyhow::Result<ValidUpload> {
     let symbol = |number| Symbol::new(number).context("no symbol");
     let tally = Tally::with_symbols(9, [(symbol(1)?, 2), (symbol(2)?, 3), (symbol(15)?, 1)])?;
-    Ok(ValidUpload { tallies: vec![(ArmIndex::new(1)?, tally)], ..upload })
+    Ok(ValidUpload { tallies: vec![(CellIndex::new(1)?, tally)], ..upload })
 }
 
 /// A round of the session, which was an update.

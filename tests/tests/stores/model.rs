@@ -8,7 +8,7 @@ use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{AuditAction, ExperimentState, Store};
 use bandana_aggregator::store::{ValidUpload, Verdict};
 use bandana_shared::alphabet::Symbol;
-use bandana_shared::identity::{ArmIndex, Day};
+use bandana_shared::identity::{CellIndex, Day};
 use bandana_shared::tally::Tally;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -98,7 +98,7 @@ fn model(place: &Place) -> anyhow::Result<()> {
                 symbol.map(Tally::of_symbol).context("a symbol beyond 15")
             });
             let tally = said.sum::<anyhow::Result<Tally>>()?;
-            upload.tallies = vec![(ArmIndex::new(arm)?, tally)];
+            upload.tallies = vec![(CellIndex::new(arm)?, tally)];
             expected.push(model.verdict(&upload, id, place, today));
             group.push(upload);
         }

@@ -16,7 +16,7 @@ use bandana_learners::guardrails::Guardrails;
 use bandana_learners::window::Memory;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, Day, ExperimentId, Revision, UnixSeconds, UploadId};
+use bandana_shared::identity::{CellIndex, Day, ExperimentId, Revision, UnixSeconds, UploadId};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;
@@ -151,7 +151,7 @@ pub(crate) fn upload(
         day: Day::new(day),
         experiment: Arc::<Experiment>::clone(experiment),
         revision: Revision::FIRST,
-        tallies: vec![(ArmIndex::new(0)?, Tally::new(reports, reports)?)],
+        tallies: vec![(CellIndex::new(0)?, Tally::new(reports, reports)?)],
         app: None,
     })
 }

@@ -132,7 +132,7 @@ impl Delivery {
     /// Hands on a batch. The inner error is one of the aggregator, not of the batch.
     async fn hand_on(&mut self, batch: Batch) -> Result<Result<(), Status>, NotKept> {
         let reports = batch.reports.len() / ShuffledReport::SEALED_BYTES;
-        let (key, digest, arm, day) = (batch.key, batch.digest, batch.arm.get(), batch.day);
+        let (key, digest, arm, day) = (batch.key, batch.digest, batch.cell.get(), batch.day);
         match self.submit(&batch).await {
             Handed::Counted => {
                 tracing::info!(%digest, arm, reports, "the aggregator has a batch");
@@ -178,7 +178,7 @@ impl Delivery {
             batch_id: batch.id.as_bytes().to_vec().into(),
             digest: batch.digest.as_bytes().to_vec().into(),
             day: batch.day.get(),
-            arm: batch.arm.to_u32(),
+            arm: batch.cell.to_u32(),
             reports: batch.reports.clone().into(),
             keys: batch.keys.clone().into(),
         };

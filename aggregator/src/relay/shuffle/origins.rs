@@ -37,7 +37,7 @@ impl Origins {
         // All parts have a fixed length. HMAC takes keys of any.
         let code = <Hmac<Sha256>>::new_from_slice(&self.0[..]).map(|code| {
             let code = code.chain_update(envelope.digest.as_bytes()).chain_update(envelope.keys);
-            let code = code.chain_update(envelope.arm.to_u32().to_be_bytes()).chain_update(address);
+            let code = code.chain_update(envelope.cell.to_u32().to_be_bytes()).chain_update(address);
             code.finalize().into_bytes()
         });
         let code = code.unwrap_or_default();
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Origins {
 
 #[cfg(test)]
 mod tests {
-    use bandana_shared::identity::{ArmIndex, Day, Digest, UploadId};
+    use bandana_shared::identity::{CellIndex, Day, Digest, UploadId};
     use bandana_shared::shuffling::{BatchSize, ShuffledReport};
 
     use super::*;
@@ -61,11 +61,11 @@ mod tests {
     #[test]
     fn an_address_has_one_code_in_a_pile_and_another_elsewhere() {
         let origins = Origins::new(&GatewayKey::generate().unwrap());
-        let envelope = |id, arm| Envelope {
+        let envelope = |id, cell| Envelope {
             id: UploadId::new([id; 16]),
             day: Day::new(20_000),
             digest: Digest::new([1; 16]),
-            arm: ArmIndex::new(arm).unwrap(),
+            cell: CellIndex::new(cell).unwrap(),
             batch: BatchSize::new(3).unwrap(),
             keys: [8; 16],
             report: [id; ShuffledReport::SEALED_BYTES],

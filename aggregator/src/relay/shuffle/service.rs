@@ -49,7 +49,7 @@ impl ShufflerService {
         known: Option<&Known>,
         address: Option<IpAddr>,
     ) -> Result<(UploadStatus, String), Status> {
-        let Envelope { digest, arm, batch, .. } = envelope;
+        let Envelope { digest, cell, batch, .. } = envelope;
         let Some(known) = known else {
             let message = format!("the aggregator has no shuffled experiment of digest {digest}");
             return Ok((UploadStatus::UnknownSpecification, message));
@@ -57,8 +57,8 @@ impl ShufflerService {
         let Some(Running { cells, batch: expected }) = known.running else {
             return Ok((UploadStatus::Stopped, "the experiment has ended".to_owned()));
         };
-        if arm.get() >= cells {
-            let arm = arm.get();
+        if cell.get() >= cells {
+            let arm = cell.get();
             let message = format!("there is no arm {arm}; the specification has {cells} arms");
             return Ok((UploadStatus::UnknownArm, message));
         }

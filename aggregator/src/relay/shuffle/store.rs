@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use bandana_shared::identity::{ArmIndex, Day, Digest, UploadId};
+use bandana_shared::identity::{CellIndex, Day, Digest, UploadId};
 use bandana_shared::shuffling::{BatchSize, Envelope, ShuffledReport};
 use rand::seq::SliceRandom as _;
 use rand_chacha::ChaCha20Rng;
@@ -46,7 +46,7 @@ impl ShuffleLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pile {
     pub(super) digest: Digest,
-    pub(super) arm: ArmIndex,
+    pub(super) cell: CellIndex,
     pub(super) batch: BatchSize,
     /// The aggregator's keys that they are sealed for: whoever opens a batch sees which.
     pub(super) keys: [u8; 16],
@@ -59,7 +59,7 @@ pub(super) struct Batch {
     pub(super) id: UploadId,
     pub(super) digest: Digest,
     pub(super) day: Day,
-    pub(super) arm: ArmIndex,
+    pub(super) cell: CellIndex,
     /// The sealed reports, one after the other.
     pub(super) reports: Vec<u8>,
     /// The digest of the keys that they are sealed for; none of a batch that an earlier version filled.
@@ -188,7 +188,7 @@ impl ReportStore {
             return Ok(None);
         };
         let (id, digest, day) = (UploadId::new(id), Digest::new(digest), Day::new(day));
-        Ok(Some(Batch { key, id, digest, day, arm: arm_index(arm)?, reports, keys }))
+        Ok(Some(Batch { key, id, digest, day, cell: cell_index(arm)?, reports, keys }))
     }
 
     /// Forgets a batch that the aggregator has, or will never take.
@@ -253,7 +253,7 @@ impl Held {
             let numbers = || Ok((row.get(0)?, row.get(5)?));
             let (key, reports) = numbers().map_err(reading)?;
             let batch = BatchSize::new(batch).map_err(|error| damaged(error.to_string()))?;
-            let pile = Pile { digest: Digest::new(digest), arm: arm_index(arm)?, batch, keys };
+            let pile = Pile { digest: Digest::new(digest), cell: cell_index(arm)?, batch, keys };
             held.piles.insert(pile, (key, reports));
         }
         Ok(held)
@@ -284,7 +284,7 @@ impl Held {
         today: Day,
         limits: ShuffleLimits,
     ) -> Result<(Option<Verdict>, bool), StoreError> {
-        let Envelope { id, day, digest, arm, batch, keys, report } = envelope;
+        let Envelope { id, day, digest, cell, batch, keys, report } = envelope;
         let refused = |verdict| Ok((Some(verdict), false));
         if self.oldest > today {
             return refused(Verdict::ClockBehind);
@@ -307,7 +307,7 @@ impl Held {
         if self.ids >= limits.reports_max || self.reports >= limits.reports_max {
             return refused(Verdict::Full);
         }
-        let pile = Pile { digest: *digest, arm: *arm, batch: *batch, keys: *keys };
+        let pile = Pile { digest: *digest, cell: *cell, batch: *batch, keys: *keys };
         let known = self.piles.get(&pile).copied();
         let most = limits.most_of_address(*batch);
         if let Some((key, _)) = known.filter(|_| most < batch.get()) {
@@ -323,7 +323,7 @@ impl Held {
             known
         } else {
             let insert = "INSERT INTO pile (digest, arm, batch, keys) VALUES (?, ?, ?, ?)";
-            let values = params![digest.as_bytes(), arm.to_u32(), batch.get(), keys];
+            let values = params![digest.as_bytes(), cell.to_u32(), batch.get(), keys];
             execute(insert, values).map_err(committing)?;
             (transaction.last_insert_rowid(), 0)
         };
@@ -371,7 +371,7 @@ fn shuffle(
     random.fill_bytes(&mut id);
     let insert =
         "INSERT INTO batch (id, digest, day, arm, reports, keys) VALUES (?, ?, ?, ?, ?, ?)";
-    let (digest, arm, reports) = (pile.digest.as_bytes(), pile.arm.to_u32(), reports.concat());
+    let (digest, arm, reports) = (pile.digest.as_bytes(), pile.cell.to_u32(), reports.concat());
     let names = params![id, digest, today.get(), arm, reports, pile.keys];
     transaction.prepare_cached(insert).map_err(committing)?.execute(names).map_err(committing)?;
     let delete = "DELETE FROM report WHERE pile = ?";
@@ -379,9 +379,9 @@ fn shuffle(
     Ok(())
 }
 
-fn arm_index(arm: u32) -> Result<ArmIndex, StoreError> {
-    let arm = usize::try_from(arm).ok().and_then(|arm| ArmIndex::new(arm).ok());
-    arm.ok_or_else(|| damaged("an arm beyond the greatest".to_owned()))
+fn cell_index(cell: u32) -> Result<CellIndex, StoreError> {
+    let cell = usize::try_from(cell).ok().and_then(|cell| CellIndex::new(cell).ok());
+    cell.ok_or_else(|| damaged("a cell beyond the greatest".to_owned()))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use bandana_shared::identity::{ArmIndex, Day, Digest, UploadId};
+use bandana_shared::identity::{CellIndex, Day, Digest, UploadId};
 use bandana_shared::shuffling::{BatchSize, Envelope, ShuffledReport};
 use futures_util::FutureExt as _;
 use tokio::net::TcpListener;
@@ -63,7 +63,7 @@ async fn a_batch_is_handed_on_later_than_its_last_report_came() {
             id: UploadId::new([number; 16]),
             day: Day::new(20_000),
             digest: Digest::new([1; 16]),
-            arm: ArmIndex::new(0).expect("an arm"),
+            cell: CellIndex::new(0).expect("a cell"),
             batch: BatchSize::new(2).expect("a batch"),
             keys: [8; 16],
             report: [number; ShuffledReport::SEALED_BYTES],

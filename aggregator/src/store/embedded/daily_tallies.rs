@@ -2,12 +2,12 @@
 
 use std::ops::RangeInclusive;
 
-use bandana_shared::identity::{ArmIndex, Day, Revision};
+use bandana_shared::identity::{CellIndex, Day, Revision};
 use rusqlite::{Connection, Row, params};
 
 use super::sqlite::reading;
 use crate::store::counts::{CountRow, Counts};
-use crate::store::{DailyTally, ExperimentKey, RevisionTally, StoreError, revision_and_arm};
+use crate::store::{DailyTally, ExperimentKey, RevisionTally, StoreError, revision_and_cell};
 
 /// The days of these on which an experiment has tallies, and how many.
 pub(in crate::store) fn days_with_tallies(
@@ -24,7 +24,7 @@ pub(in crate::store) fn days_with_tallies(
     rows.collect::<Result<_, _>>().map_err(reading)
 }
 
-/// The tallies of an experiment on these days, by day, revision and arm.
+/// The tallies of an experiment on these days, by day, revision and cell.
 pub(in crate::store) fn daily_tallies(
     connection: &Connection,
     experiment: ExperimentKey,
@@ -38,17 +38,17 @@ pub(in crate::store) fn daily_tallies(
     let mut statement = connection.prepare_cached(query).map_err(reading)?;
     let values = params![experiment.0, days.start().get(), days.end().get()];
     let mut rows = statement.query(values).map_err(reading)?;
-    let mut counts: Counts<(Day, Option<Revision>, ArmIndex)> = Counts::new();
+    let mut counts: Counts<(Day, Option<Revision>, CellIndex)> = Counts::new();
     while let Some(row) = rows.next().map_err(reading)? {
         let day = Day::new(row.get(0).map_err(reading)?);
-        let (revision, arm) = revision_and_arm(row.get(1).map_err(reading)?)?;
+        let (revision, cell) = revision_and_cell(row.get(1).map_err(reading)?)?;
         let symbol = row.get(2).map_err(reading)?;
         let (reports, count) = (row.get(3).map_err(reading)?, row.get(4).map_err(reading)?);
-        counts.add((day, revision, arm), CountRow { symbol, reports, count })?;
+        counts.add((day, revision, cell), CountRow { symbol, reports, count })?;
     }
-    let daily = |((day, revision, arm), tally)| RevisionTally {
+    let daily = |((day, revision, cell), tally)| RevisionTally {
         revision,
-        daily: DailyTally { day, arm, tally },
+        daily: DailyTally { day, cell, tally },
     };
     Ok(counts.tallies()?.into_iter().map(daily).collect())
 }

@@ -103,7 +103,7 @@ impl SqliteStore {
         let mut history = History::default();
         let all = Day::new(0)..=Day::new(u32::MAX);
         for RevisionTally { revision, daily } in daily_tallies(&self.connection, key, &all)? {
-            let DailyTally { day, arm: cell, tally } = daily;
+            let DailyTally { day, cell, tally } = daily;
             let arm = cell.get();
             *sums.get_mut(arm).ok_or_else(|| damaged(format!("tally of arm {arm}")))? += tally;
             history.add(day, revision, cell, tally);

@@ -404,7 +404,7 @@ fn insert_group(transaction: &Transaction<'_>, row: &GroupRow) -> Result<(), Sto
 fn add_to_tally(transaction: &Transaction<'_>, day: Day, delta: &Delta) -> rusqlite::Result<()> {
     let upsert = "INSERT INTO tally (experiment, day, arm, reports, ones) VALUES (?, ?, ?, ?, ?)
         ON CONFLICT DO UPDATE SET reports = reports + excluded.reports, ones = ones + excluded.ones";
-    let arm = stored_arm(delta.revision, delta.arm);
+    let arm = stored_arm(delta.revision, delta.cell);
     let (reports, ones) = (delta.tally.reports(), delta.tally.ones());
     let values = params![delta.experiment.0, day.get(), arm, reports, ones];
     transaction.prepare_cached(upsert)?.execute(values)?;

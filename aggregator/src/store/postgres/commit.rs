@@ -159,8 +159,8 @@ impl Columns {
         self.experiments.insert(key);
         let ordinal = i64::try_from(self.days.len()).unwrap_or(i64::MAX);
         let count = |reports: u64| i64::try_from(reports).unwrap_or(i64::MAX);
-        for (arm, tally) in &arrival.tallies {
-            let arm = stored_arm(Some(arrival.revision), *arm);
+        for (cell, tally) in &arrival.tallies {
+            let arm = stored_arm(Some(arrival.revision), *cell);
             let arm = i32::try_from(arm).unwrap_or(i32::MAX);
             let (reports, ones) = (count(tally.reports()), count(tally.ones()));
             let sums = self.sums.entry((day, key, arm)).or_default();

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use bandana_learners::TallySnapshot;
 use bandana_learners::window::Memory;
-use bandana_shared::identity::{ArmIndex, Day, Digest, Revision, UnixSeconds};
+use bandana_shared::identity::{CellIndex, Day, Digest, Revision, UnixSeconds};
 use bandana_shared::policy::Weights;
 use bandana_shared::signing::{PublicKey, Signature};
 use bandana_shared::specification::Specification;
@@ -20,7 +20,7 @@ use crate::store::learner_config;
 use crate::store::served_policy;
 use crate::store::{
     DailyTally, ExperimentKey, ExperimentRecord, ExperimentState, RevisionTally, StoreError,
-    StoredPolicy, WrittenRecord, damaged, postgres, revision_and_arm,
+    StoredPolicy, WrittenRecord, damaged, postgres, revision_and_cell,
 };
 
 /// The tallies of experiments, with their history and without those of a limited memory.
@@ -157,15 +157,15 @@ pub(super) async fn tallies(
     }
     let mut all = Tallies::new();
     for ((experiment, of_day, stored), tally) in counts.tallies()? {
-        let (revision, arm) = arm(stored)?;
+        let (revision, cell) = cell(stored)?;
         let counted = all.entry(ExperimentKey(experiment)).or_default();
-        counted.add(Memory::Everything, (day(of_day)?, revision, arm, tally));
+        counted.add(Memory::Everything, (day(of_day)?, revision, cell, tally));
     }
     Ok(all)
 }
 
-fn arm(stored: i32) -> Result<(Option<Revision>, ArmIndex), StoreError> {
-    revision_and_arm(u32::try_from(stored).map_err(|error| damaged(error.to_string()))?)
+fn cell(stored: i32) -> Result<(Option<Revision>, CellIndex), StoreError> {
+    revision_and_cell(u32::try_from(stored).map_err(|error| damaged(error.to_string()))?)
 }
 
 /// Symbol, reports and count, starting at this column.
@@ -200,7 +200,7 @@ pub(super) async fn days_with_tallies(
     rows.map_err(postgres("reading"))?.iter().map(of).collect()
 }
 
-/// The tallies of an experiment on these days, by day, revision and arm.
+/// The tallies of an experiment on these days, by day, revision and cell.
 pub(super) async fn daily(
     client: &impl GenericClient,
     experiment: ExperimentKey,
@@ -217,8 +217,8 @@ pub(super) async fn daily(
         counts.add((row.get(0), row.get(1)), count_row(&row, 2)?)?;
     }
     let daily = |((number, stored), tally)| {
-        let (revision, arm) = arm(stored)?;
-        Ok(RevisionTally { revision, daily: DailyTally { day: day(number)?, arm, tally } })
+        let (revision, cell) = cell(stored)?;
+        Ok(RevisionTally { revision, daily: DailyTally { day: day(number)?, cell, tally } })
     };
     counts.tallies()?.into_iter().map(daily).collect()
 }

@@ -17,7 +17,7 @@ use super::trusted::trusted;
 use super::{PostgresSettings, REPLICAS_MAX, audit, checksums, schema};
 use crate::store::trusted::{verify as verify_trusted, verify_names};
 use crate::store::{
-    AuditQuery, DamageError, StoreError, Verification, postgres, queries, revision_and_arm,
+    AuditQuery, DamageError, StoreError, Verification, postgres, queries, revision_and_cell,
 };
 
 /// Entries of the audit log held in memory at the same time.
@@ -231,7 +231,7 @@ async fn tallies(
 
 /// The index of the cell in a stored number.
 fn index(stored: i32) -> Option<usize> {
-    let (_, arm) = revision_and_arm(u32::try_from(stored).ok()?).ok()?;
+    let (_, arm) = revision_and_cell(u32::try_from(stored).ok()?).ok()?;
     Some(arm.get())
 }
 

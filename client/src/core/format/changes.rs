@@ -15,7 +15,7 @@ use super::super::stored_specification::{
 };
 use super::super::{CachedExperiment, Change, Draw, State};
 use super::ledger::StoredDebit;
-use super::{StoredPolicy, StoredSignature, arm_index, last_day, signatures};
+use super::{StoredPolicy, StoredSignature, arm_index, cell_index, last_day, signatures};
 use crate::assignment::AssignmentId;
 use crate::debit::Debit;
 use crate::membership::Secret;
@@ -126,7 +126,7 @@ impl StoredDraw {
             id: AssignmentId::new(self.id),
             digest: Digest::new(self.digest),
             experiment_id: ExperimentId::new(self.experiment_id).ok()?,
-            cell: arm_index(self.arm)?,
+            cell: cell_index(self.arm)?,
             chosen_at: Timestamp::from_unix_ms(self.chosen_at_ms),
             rewards_until: Timestamp::from_unix_ms(self.rewards_until_ms),
             release_at: Timestamp::from_unix_ms(self.release_at_ms),

@@ -5,7 +5,7 @@ mod changes;
 mod ledger;
 mod state;
 
-use bandana_shared::identity::{ArmIndex, Day, UnixSeconds};
+use bandana_shared::identity::{ArmIndex, CellIndex, Day, UnixSeconds};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::signing::{PublicKey, Signature};
@@ -60,6 +60,10 @@ fn signatures(stored: Vec<StoredSignature>) -> Option<Vec<Signature>> {
 
 fn arm_index(arm: u32) -> Option<ArmIndex> {
     ArmIndex::new(usize::try_from(arm).ok()?).ok()
+}
+
+fn cell_index(cell: u32) -> Option<CellIndex> {
+    CellIndex::new(usize::try_from(cell).ok()?).ok()
 }
 
 /// The batch of this size, if any is: 0 stands for none. The outer `None`: there is no such batch.

@@ -18,7 +18,7 @@ use super::super::stored_specification::{
 };
 use super::super::{CachedExperiment, Pile, PileName, Piles, State};
 use super::ledger::{LedgerRecord, LedgerRecord1, LedgerRecord2, StoredDebit};
-use super::{StoredPolicy, StoredSignature, arm_index, batch_size, last_day, signatures};
+use super::{StoredPolicy, StoredSignature, arm_index, batch_size, cell_index, last_day, signatures};
 use crate::assignment::{AssignmentId, OpenAssignment};
 use crate::debit::Debit;
 use crate::membership::Secret;
@@ -424,7 +424,7 @@ impl StoredState {
         }
         for (open, price) in parts.open.into_iter().zip(shuffling.open) {
             let specification = find(open.specification)?;
-            let cell = arm_index(open.arm)?;
+            let cell = cell_index(open.arm)?;
             if cell.get() >= specification.cells().len() || open.id > parts.last_assignment {
                 return None;
             }
@@ -548,7 +548,7 @@ impl StoredParcel {
         let parcel = PendingReport {
             experiment_id: ExperimentId::new(self.experiment_id).ok()?,
             digest: Digest::new(self.digest),
-            cell: arm_index(self.arm)?,
+            cell: cell_index(self.arm)?,
             report: PrivateReport::restored(self.symbol)?,
             price,
             batch,

@@ -9,7 +9,7 @@ use bandana_shared::cells::Measurement;
 use bandana_shared::channel::Floor;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, ExperimentId, Revision, StoreId, UploadId};
+use bandana_shared::identity::{CellIndex, ExperimentId, Revision, StoreId, UploadId};
 use bandana_shared::participation::Participation;
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::rewards::{RewardRange, Rewards};
@@ -84,7 +84,7 @@ type Content = (UploadId, Vec<u8>);
 /// The content, arm and length of an upload to the aggregator itself.
 fn direct(task: &UploadTask) -> Result<(Content, usize, usize), Failure> {
     let sent = Upload::try_from(&UploadRequest::decode(task.bytes())?)?;
-    let arm = sent.reports.last_arm().map(ArmIndex::get).unwrap_or_default();
+    let arm = sent.reports.last_cell().map(CellIndex::get).unwrap_or_default();
     Ok(((task.id(), task.bytes().to_vec()), arm, task.bytes().len()))
 }
 

@@ -7,7 +7,7 @@ use bandana_client::{Acceptance, Shuffled};
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::gateway::GatewayKeys;
-use bandana_shared::identity::{ArmIndex, Digest, UploadId};
+use bandana_shared::identity::{CellIndex, Digest, UploadId};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::shuffling::{BatchSize, Envelope, ShuffledReport};
 use bandana_shared::wire::v1::batches_client::BatchesClient;
@@ -63,7 +63,7 @@ async fn what_a_relay_refuses() -> anyhow::Result<()> {
             Envelope { id: id(2), batch: BatchSize::new(BATCH - 1)?, ..good.clone() },
             UploadStatus::Malformed,
         ),
-        (Envelope { id: id(3), arm: ArmIndex::new(3)?, ..good.clone() }, UploadStatus::UnknownArm),
+        (Envelope { id: id(3), cell: CellIndex::new(3)?, ..good.clone() }, UploadStatus::UnknownArm),
         (
             Envelope { id: id(4), digest: Digest::new([7; 16]), ..good.clone() },
             UploadStatus::UnknownSpecification,
@@ -202,7 +202,7 @@ async fn reports_that_nobody_can_open_are_left_out_and_the_others_count() -> any
         shuffling.submit(&nonsense).await?;
     }
     // A report of another arm, in the pile of this one.
-    let moved = Envelope { arm: ArmIndex::new(1)?, ..shuffling.envelope(5, 2).await? };
+    let moved = Envelope { cell: CellIndex::new(1)?, ..shuffling.envelope(5, 2).await? };
     shuffling.submit(&moved).await?;
     shuffling.counts(1).await?;
     assert_eq!(shuffling.counted().await?, [0, 1, 0]);

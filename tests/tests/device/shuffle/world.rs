@@ -11,7 +11,7 @@ use bandana_examples::relay_process::{AT_ONCE, RelayProcess, ShuffleFlags, gatew
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::gateway::GatewayKeys;
-use bandana_shared::identity::{ArmIndex, Day, UploadId};
+use bandana_shared::identity::{CellIndex, Day, UploadId};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::shuffling::{BatchSize, Envelope, ShuffledReport};
 use bandana_shared::specification::Specification;
@@ -145,9 +145,9 @@ impl Shuffling {
     }
 
     /// An envelope with a sealed report.
-    pub(super) async fn envelope(&self, number: u8, arm: usize) -> anyhow::Result<Envelope> {
-        let (digest, arm) = (self.experiment.digest(), ArmIndex::new(arm)?);
-        let report = ShuffledReport { digest, arm, bit: true };
+    pub(super) async fn envelope(&self, number: u8, cell: usize) -> anyhow::Result<Envelope> {
+        let (digest, cell) = (self.experiment.digest(), CellIndex::new(cell)?);
+        let report = ShuffledReport { digest, cell, bit: true };
         let mut gateway = GatewayClient::connect(self.relay.url.clone()).await?;
         let keys = gateway.get_gateway_keys(GetGatewayKeysRequest {}).await?.into_inner();
         let keys = GatewayKeys::new(&keys.key_configurations)?;
@@ -159,7 +159,7 @@ impl Shuffling {
             id: UploadId::new([number; 16]),
             day,
             digest,
-            arm,
+            cell,
             batch: BatchSize::new(BATCH)?,
             keys: keys.digest(),
             report: sealed.try_into().map_err(|_| anyhow::anyhow!("another length"))?,

@@ -12,7 +12,7 @@ fn envelope(number: u8, arm: usize) -> Envelope {
         id: UploadId::new([number; 16]),
         day: TODAY,
         digest: Digest::new([1; 16]),
-        arm: ArmIndex::new(arm).unwrap(),
+        cell: CellIndex::new(arm).unwrap(),
         batch: BatchSize::new(3).unwrap(),
         keys: [8; 16],
         report: [number; ShuffledReport::SEALED_BYTES],

@@ -11,7 +11,7 @@ use rusqlite::{Connection, Row};
 use super::experiments::Known;
 use super::noted;
 use crate::store::verification::Finding;
-use crate::store::{StoreError, StoredDeltas, Verification, revision_and_arm};
+use crate::store::{StoreError, StoredDeltas, Verification, revision_and_cell};
 
 /// The key of a tally: experiment, day and arm.
 type TallyKey = (i64, u32, u32);
@@ -167,7 +167,7 @@ impl<'e> Uploads<'e> {
         verification: &mut Verification,
     ) {
         let (experiment, day) = (self.name(experiment), Day::new(day));
-        let arm = revision_and_arm(arm).map_or(arm, |(_, arm)| arm.to_u32());
+        let arm = revision_and_cell(arm).map_or(arm, |(_, arm)| arm.to_u32());
         let (found, expected) = (Box::new(found), Box::new(expected));
         verification.found(Finding::Difference { experiment, day, arm, found, expected });
     }
@@ -182,7 +182,7 @@ impl<'e> Uploads<'e> {
         let place = || format!("experiment {}, day {day}", self.name(experiment));
         match self.experiments.get(&experiment).map(|known| known.arms) {
             None => verification.say(format!("{}: {whose} has no such experiment", place())),
-            Some(arms) => match revision_and_arm(arm) {
+            Some(arms) => match revision_and_cell(arm) {
                 Ok((_, arm)) if arm.get() < arms => {}
                 _ => verification.say(format!("{}: {whose} has an arm {arm} of {arms}", place())),
             },
