@@ -19,7 +19,7 @@ from browser import PATIENCE, ROOT, Browser, Quiet
 
 HERE = pathlib.Path(__file__).resolve().parent
 POLICY = "script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' http://127.0.0.1:*"
-FAST = ["node", "commonjs", "exit", "esbuild", "webpack", "rollup", "vite", "vite-dev"]
+FAST = ["node", "commonjs", "exit", "react", "esbuild", "webpack", "rollup", "vite", "vite-dev"]
 DEEP = ["parcel", "next", "bun", "deno"]
 
 # What browsers of the list do not have, though this one does.
@@ -55,10 +55,10 @@ class Pages(Quiet):
         super().end_headers()
 
 
-def example(device):
-    """The example of the page, of an unsigned experiment on the server at this address."""
+def example(device, language="js"):
+    """An example of the page, of an unsigned experiment on the server at this address."""
     text = (ROOT / "docs/web.md").read_text(encoding="utf-8")
-    code = re.search(r"```js\n(.*?)```", text, re.DOTALL)[1]
+    code = re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)[1]
     code, found = re.subn(r'server: ".*?"', f'server: "http://{device}"', code)
     code, signed = re.subn(r"\n *operatorKey: .*", "", code)
     if found + signed != 2:
@@ -118,8 +118,14 @@ def project(folder, deep, device):
     print(f"the package has {(folder / archive).stat().st_size} bytes", flush=True)
     (folder / "main.js").write_text(example(device), encoding="utf-8")
     programs(folder, example(device))
+    # It is not to show its default.
+    component = example(device, "jsx").replace('?? "blue"', '?? "default"')
+    page = 'import { createRoot } from "react-dom/client";\n'
+    root = "createRoot(document.querySelector('main')).render(<StrictMode><App /></StrictMode>);\n"
+    component = f'import {{ StrictMode }} from "react";\n{page}{component}{root}'
+    (folder / "react.jsx").write_text(component, encoding="utf-8")
     (folder / "newer.js").write_text(NEWER, encoding="utf-8")
-    page = '<!doctype html><meta charset="utf-8"><button id="buy">Buy</button>\n'
+    page = '<!doctype html><meta charset="utf-8"><main><button id="buy">Buy</button></main>\n'
     module = '<script type="module" src="./main.js"></script>\n'
     (folder / "index.html").write_text(page + module, encoding="utf-8")
     for made in ("out", "state", "ended", ".next", "node_modules/.vite"):

@@ -1,4 +1,4 @@
-// Builds `main.js` into the folder `out/NAME`, by a bundler with the settings that it has by itself.
+// Builds `main.js`, or `react.jsx`, into the folder `out/NAME`, by a bundler with the settings that it has by itself.
 
 import { createRequire } from "node:module";
 
@@ -11,6 +11,12 @@ const builders = {
   async esbuild() {
     const esbuild = await load("esbuild");
     await esbuild.build({ entryPoints: ["main.js"], bundle: true, format: "esm", outfile: `${out}/main.js` });
+  },
+  async react() {
+    const esbuild = await load("esbuild");
+    const production = { "process.env.NODE_ENV": '"production"' };
+    const settings = { bundle: true, format: "esm", jsx: "automatic", define: production };
+    await esbuild.build({ entryPoints: ["react.jsx"], outfile: `${out}/main.js`, ...settings });
   },
   async webpack() {
     const { default: webpack } = await load("webpack");
