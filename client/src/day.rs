@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bandana_shared::identity::Day;
 
-use crate::time::{Moment, Timestamp};
+use crate::time::{ClockReading, Timestamp};
 
 /// Longest time for which a received day is used in uploads.
 const DAY_AGE_MAX: Duration = Duration::from_hours(1);
@@ -24,7 +24,7 @@ pub(crate) struct HeardDay(Option<Heard>);
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     day: Day,
-    at: Moment,
+    at: ClockReading,
 }
 
 impl HeardDay {
@@ -32,7 +32,7 @@ impl HeardDay {
     /// once one was accepted, with the time that has passed since. A machine that was halted as a
     /// whole knows of less time than has passed: what agrees with the device's clock only is accepted
     /// once in [`HALTED_AGE_MIN`].
-    pub(crate) fn hear(&mut self, day: Day, at: Moment) -> bool {
+    pub(crate) fn hear(&mut self, day: Day, at: ClockReading) -> bool {
         let passed = self.0.and_then(|heard| at.passed_since(heard.at));
         let fits = day.get().abs_diff(at.now.day().get()) <= DAY_DIFFERENCE_MAX
             && (self.days_at(at).is_none_or(|days| days.contains(&day.get()))
@@ -44,7 +44,7 @@ impl HeardDay {
     }
 
     /// The day, if it was received less than [`DAY_AGE_MAX`] ago.
-    pub(crate) fn get(self, at: Moment) -> Option<Day> {
+    pub(crate) fn get(self, at: ClockReading) -> Option<Day> {
         let Heard { day, at: heard_at } = self.0?;
         let is_old = match at.passed_since(heard_at) {
             Some(passed) => passed >= DAY_AGE_MAX,
@@ -55,12 +55,12 @@ impl HeardDay {
 
     /// Whether the device's clock is on one of the days that it can be by the last accepted day and
     /// the time that has passed since; `None`: that is not known.
-    pub(crate) fn agrees(self, at: Moment) -> Option<bool> {
+    pub(crate) fn agrees(self, at: ClockReading) -> Option<bool> {
         Some(self.days_at(at)?.contains(&at.now.day().get()))
     }
 
     /// The days that it can be, with room for servers and devices that differ.
-    fn days_at(self, at: Moment) -> Option<RangeInclusive<u32>> {
+    fn days_at(self, at: ClockReading) -> Option<RangeInclusive<u32>> {
         let Heard { day, at: heard_at } = self.0?;
         let passed = at.passed_since(heard_at)?.as_secs() / 86_400;
         let day = day.get().saturating_add(u32::try_from(passed).unwrap_or(u32::MAX));
@@ -82,8 +82,8 @@ mod tests {
 
     const NOON: u64 = 20_000 * 86_400_000 + 43_200_000;
 
-    fn wall(milliseconds: u64) -> Moment {
-        Moment { now: Timestamp::from_unix_ms(milliseconds), boot_time: None }
+    fn wall(milliseconds: u64) -> ClockReading {
+        ClockReading { now: Timestamp::from_unix_ms(milliseconds), boot_time: None }
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn neither_clock_nor_server_can_outrun_the_time_that_has_passed() {
-        let at = |day: u64, boot_hours: u64| Moment {
+        let at = |day: u64, boot_hours: u64| ClockReading {
             now: Timestamp::from_unix_ms(day * 86_400_000 + 43_200_000),
             boot_time: Some(Duration::from_hours(boot_hours)),
         };

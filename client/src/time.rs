@@ -114,13 +114,13 @@ pub trait Clock: Send + Sync {
 
 /// A reading of both clocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct ClockReading {
     pub(crate) now: Timestamp,
     /// The time since the device was started; `None`: it is not known.
     pub(crate) boot_time: Option<Duration>,
 }
 
-impl Moment {
+impl ClockReading {
     /// The device's own clocks.
     #[cfg(feature = "trusted")]
     pub(crate) fn of_system() -> Self {

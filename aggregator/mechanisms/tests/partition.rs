@@ -23,7 +23,13 @@ fn selection(row: Price, delta: f64, rows: u32) -> PartitionSelection {
 
 /// Prices of a row, and how many rows each person has.
 fn settings() -> [(Price, u32); 5] {
-    [(pure(0.5), 1), (pure(2.0), 1), (concentrated(0.05), 1), (pure(0.3), 3), (concentrated(0.1), 3)]
+    [
+        (pure(0.5), 1),
+        (pure(2.0), 1),
+        (concentrated(0.05), 1),
+        (pure(0.3), 3),
+        (concentrated(0.1), 3),
+    ]
 }
 
 /// How often of a million tries some name is told, where each of so many has a number of rows.
@@ -65,7 +71,9 @@ fn only_names_of_rows_are_told_with_their_noisy_counts_in_their_order() {
     let mut random = ChaCha20Rng::seed_from_u64(1);
     let told = selection(pure(1.0), 1e-9, 1).select(&counts, &mut random);
     assert_eq!(told.iter().map(|(name, _)| **name).collect::<Vec<_>>(), ["a", "d"]);
-    assert!(told.iter().zip([900, 400]).all(|((_, noisy), exact): (_, i64)| noisy.abs_diff(exact) < 60));
+    assert!(
+        told.iter().zip([900, 400]).all(|((_, noisy), exact): (_, i64)| noisy.abs_diff(exact) < 60)
+    );
 }
 
 #[test]

@@ -29,7 +29,7 @@ use crate::memory::{Budget, HeldCall, Shared};
 use crate::pushback::exhausted;
 use crate::random;
 use crate::registry::ReplicaUnavailable;
-use crate::registry::answers::Moment;
+use crate::registry::answers::RequestTime;
 use crate::registry::{Experiment, PublishedExperiment, Registry, Revision};
 use crate::shutdown::ShutdownSignal;
 use crate::store::ExperimentState;
@@ -408,13 +408,13 @@ impl DeviceService {
         let (experiment, serving) = self.find(request.experiment_id).await?;
         let now = UnixSeconds::new(self.0.clock.unix_seconds());
         let server_day = self.0.clock.day().get();
-        let moment = Moment { now, server_day, store_id: &self.0.store_id };
+        let time = RequestTime { now, server_day, store_id: &self.0.store_id };
         let (answers, budget) = (experiment.answers(), &self.0.budget);
         let Some(log) = self.0.log.get() else {
-            return Ok(answers.answer((&serving, None), moment, budget));
+            return Ok(answers.answer((&serving, None), time, budget));
         };
         let answer = |logged: &LoggedExperiment| {
-            answers.answer((&logged.experiment, Some(&logged.view)), moment, budget)
+            answers.answer((&logged.experiment, Some(&logged.view)), time, budget)
         };
         log.with(experiment.id(), answer).ok_or_else(|| Status::unavailable(NOT_SAID))
     }
@@ -484,7 +484,7 @@ mod tests {
         };
         assert!(pushback(turn_away(IngestError::QueueFull)) > 0);
         for verdict in [Verdict::Full, Verdict::FullForApp] {
-            // Noon, and a moment before the day ends.
+            // Noon, and a time before the day ends.
             for (now, least) in [(43_200, 3_000_000), (86_399, 60_000)] {
                 let wait = pushback(answer_to(verdict, now).unwrap_err());
                 assert!((least..least + 600_000).contains(&wait), "{wait}");

@@ -103,7 +103,7 @@ impl OperatorService {
     }
 
     /// Archives or unarchives an experiment.
-    async fn shelve(
+    async fn set_archived(
         &self,
         act: AuditedAction,
         request: Request<ExperimentName>,
@@ -189,14 +189,15 @@ impl Operator for OperatorService {
         &self,
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
-        self.shelve(AuditedAction::new("experiment archived", &request), request, true).await
+        self.set_archived(AuditedAction::new("experiment archived", &request), request, true).await
     }
 
     async fn unarchive_experiment(
         &self,
         request: Request<ExperimentName>,
     ) -> Result<Response<ExperimentStatus>, Status> {
-        self.shelve(AuditedAction::new("experiment unarchived", &request), request, false).await
+        self.set_archived(AuditedAction::new("experiment unarchived", &request), request, false)
+            .await
     }
 
     async fn delete_experiment(

@@ -90,7 +90,7 @@ impl Authorization {
         }
         let hash = TokenHash::of(presented);
         let (name, roles) = tokens.find(&hash)?;
-        let named = Some(Named { name, hash, roles, tokens: Arc::clone(tokens) });
+        let named = Some(TokenHolder { name, hash, roles, tokens: Arc::clone(tokens) });
         Some(Caller { named, certificate, access: Access::AnyRole })
     }
 }
@@ -103,7 +103,7 @@ fn denied() -> Status {
 /// The identity of a caller.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    named: Option<Named>,
+    named: Option<TokenHolder>,
     /// The client certificate (DER).
     certificate: Option<Arc<[u8]>>,
     /// The access under which the caller was admitted.
@@ -117,7 +117,7 @@ impl Default for Caller {
 }
 
 #[derive(Clone, Debug)]
-struct Named {
+struct TokenHolder {
     name: TokenName,
     hash: TokenHash,
     roles: Roles,
@@ -163,14 +163,14 @@ impl Caller {
     pub(crate) fn turned_away(&self) -> Option<Status> {
         let named = self.named.as_ref()?;
         let Some((_, roles)) = named.tokens.find(&named.hash) else { return Some(denied()) };
-        let named = Some(Named { roles, ..named.clone() });
+        let named = Some(TokenHolder { roles, ..named.clone() });
         Self { named, ..self.clone() }.admitted_to(self.access).err()
     }
 
     /// Returns when the caller's access is revoked.
     pub(crate) async fn revoked(self) {
         match self.named {
-            Some(Named { hash, tokens, .. }) => {
+            Some(TokenHolder { hash, tokens, .. }) => {
                 tokens.revoked(hash, move |roles| self.access.allows(roles)).await;
             }
             None => std::future::pending().await,

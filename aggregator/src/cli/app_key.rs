@@ -15,7 +15,7 @@ pub(super) enum AppKeyCommand {
     /// All installations of an app show the same key. Anybody who has the app can read the key out
     /// of it, so it proves nobody's identity. It lets you limit the uploads of one app, and refuse
     /// an app by revoking its key. A running server reads the changed file by itself.
-    New(Named),
+    New(KeyArgs),
     /// Print the names of the keys in a file of app keys.
     List {
         #[command(flatten)]
@@ -25,12 +25,12 @@ pub(super) enum AppKeyCommand {
     ///
     /// A running server reads the changed file at the next call, or on SIGHUP. It then refuses
     /// devices that show the key. They keep their reports and try again later.
-    Revoke(Named),
+    Revoke(KeyArgs),
 }
 
 /// A key of a file.
 #[derive(Debug, Args)]
-pub(super) struct Named {
+pub(super) struct KeyArgs {
     /// Name of the key, such as the app and its release. The server's log shows this name.
     #[arg(long, value_name = "NAME")]
     name: TokenName,
@@ -48,9 +48,9 @@ pub(super) struct AppKeysFile {
 
 pub(super) fn run(command: &AppKeyCommand) -> anyhow::Result<()> {
     match command {
-        AppKeyCommand::New(Named { name, file }) => file.open().add(name, None),
+        AppKeyCommand::New(KeyArgs { name, file }) => file.open().add(name, None),
         AppKeyCommand::List { file } => file.open().list(),
-        AppKeyCommand::Revoke(Named { name, file }) => file.open().remove(name),
+        AppKeyCommand::Revoke(KeyArgs { name, file }) => file.open().remove(name),
     }
 }
 

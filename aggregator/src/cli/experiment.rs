@@ -54,32 +54,32 @@ pub(super) enum Experiment {
         #[arg(long)]
         archived: bool,
         #[command(flatten)]
-        reach: Reach,
+        reach: ConnectionArgs,
     },
     /// Show an experiment, its terms and what its estimates mean.
     #[command(after_long_help = FIELDS)]
-    Show(Named),
+    Show(ExperimentArgs),
     /// Start a draft: devices see it from now on.
-    Start(Named),
+    Start(ExperimentArgs),
     /// Refuse uploads for now. Devices keep their reports, and still get arms.
     ///
     /// An upload keeps the day on which it was made. After a pause as long as the replay window (7
     /// days by default), the server refuses it as expired.
-    Pause(Named),
+    Pause(ExperimentArgs),
     /// Take uploads of a paused experiment again.
-    Resume(Named),
+    Resume(ExperimentArgs),
     /// End an experiment for good.
     Stop {
         #[command(flatten)]
-        named: Named,
+        named: ExperimentArgs,
         /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },
     /// Hide an ended experiment from lists. You can still read all of it.
-    Archive(Named),
+    Archive(ExperimentArgs),
     /// Show an archived experiment in lists again.
-    Unarchive(Named),
+    Unarchive(ExperimentArgs),
     /// Delete an experiment that has ended, with its revisions, signatures and tallies.
     ///
     /// Its entries in the audit log stay. You can't use its id again, since devices may still hold
@@ -87,7 +87,7 @@ pub(super) enum Experiment {
     /// {"experiment_id": ..., "deleted": true}.
     Delete {
         #[command(flatten)]
-        named: Named,
+        named: ExperimentArgs,
         /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
@@ -97,7 +97,7 @@ pub(super) enum Experiment {
     /// If the experiment is signed, sign the new revision too (`bandana sign`).
     AddArm {
         #[command(flatten)]
-        named: Named,
+        named: ExperimentArgs,
         /// Label of the arm.
         label: String,
     },
@@ -106,7 +106,7 @@ pub(super) enum Experiment {
     /// If the experiment is signed, sign the new revision too (`bandana sign`).
     RetireArm {
         #[command(flatten)]
-        named: Named,
+        named: ExperimentArgs,
         /// Label or index of the arm, as `bandana experiment show` has them.
         #[arg(required_unless_present = "index")]
         arm: Option<String>,
@@ -121,7 +121,7 @@ pub(super) enum Experiment {
     /// If the experiment is signed, sign the new revision too (`bandana sign`).
     Enrol {
         #[command(flatten)]
-        named: Named,
+        named: ExperimentArgs,
         /// The share that takes part from now on: above 0, at most 1.
         share: f64,
     },
@@ -131,7 +131,7 @@ pub(super) enum Experiment {
 
 /// Which server, and what to print.
 #[derive(Debug, Args)]
-pub(super) struct Reach {
+pub(super) struct ConnectionArgs {
     #[command(flatten)]
     pub(super) connection: Connection,
     /// Print a JSON object for programs.
@@ -141,12 +141,12 @@ pub(super) struct Reach {
 
 /// Which experiment.
 #[derive(Debug, Args)]
-pub(super) struct Named {
+pub(super) struct ExperimentArgs {
     /// Id of the experiment.
     #[arg(value_name = "ID", value_parser = experiment_id)]
     pub(super) experiment: ExperimentId,
     #[command(flatten)]
-    pub(super) reach: Reach,
+    pub(super) reach: ConnectionArgs,
 }
 
 /// Which experiment there is to be.
@@ -177,7 +177,7 @@ pub(super) struct Create {
     #[arg(long = "draft")]
     is_draft: bool,
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectionArgs,
 }
 
 pub(super) fn run(experiment: Experiment) -> anyhow::Result<()> {
@@ -252,7 +252,7 @@ type Answer = Result<Response<ExperimentStatus>, Status>;
 
 /// Makes one call about an experiment, and reads the answer.
 fn change(
-    named: &Named,
+    named: &ExperimentArgs,
     call: impl AsyncFnOnce(Client, ExperimentName) -> Answer,
 ) -> anyhow::Result<ExperimentView> {
     block_on(async {
@@ -263,7 +263,7 @@ fn change(
     })
 }
 
-impl Named {
+impl ExperimentArgs {
     /// The index of an arm given by label, if an arm in play has that label, or else by index.
     pub(super) fn find_arm(&self, text: &str) -> anyhow::Result<u32> {
         let status = block_on(async {
@@ -293,7 +293,7 @@ struct Deleted {
     deleted: bool,
 }
 
-impl Reach {
+impl ConnectionArgs {
     /// Prints that an experiment was deleted.
     pub(super) fn deleted(&self, id: &ExperimentId) -> anyhow::Result<()> {
         let view = Deleted { experiment_id: id.to_string(), deleted: true };
@@ -373,7 +373,7 @@ struct Listed {
     experiments: Vec<ExperimentView>,
 }
 
-async fn list_all(reach: &Reach, archived: bool) -> anyhow::Result<()> {
+async fn list_all(reach: &ConnectionArgs, archived: bool) -> anyhow::Result<()> {
     let mut client = reach.connection.connect().await?;
     if reach.json {
         let all = summary_view::all(&mut client, Extent::Full, archived).await?;
@@ -385,7 +385,7 @@ async fn list_all(reach: &Reach, archived: bool) -> anyhow::Result<()> {
     say(&summary_view::list(&views, terminal_columns()))
 }
 
-async fn delete(named: &Named) -> anyhow::Result<()> {
+async fn delete(named: &ExperimentArgs) -> anyhow::Result<()> {
     let mut client = named.reach.connection.connect().await?;
     let name = ExperimentName { experiment_id: named.experiment.to_string() };
     client.delete_experiment(name).await.map_err(Failure::from)?;

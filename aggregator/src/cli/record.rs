@@ -3,7 +3,7 @@
 use bandana_shared::wire::v1::{ArmCost, Decision, HarmAction, SetRecordRequest, Texts};
 use clap::{Args, ValueEnum};
 
-use super::experiment::Named;
+use super::experiment::ExperimentArgs;
 use crate::views::draft::terms::labelled_cost;
 use crate::views::failure::Failure;
 
@@ -15,7 +15,7 @@ use crate::views::failure::Failure;
 #[derive(Debug, Args)]
 pub(super) struct Record {
     #[command(flatten)]
-    named: Named,
+    named: ExperimentArgs,
     /// Title, on one line: at most 200 characters.
     #[arg(long)]
     title: Option<String>,

@@ -23,14 +23,14 @@ pub(super) enum TokenCommand {
     /// Remove a token from a tokens file.
     ///
     /// A running server reads the changed file at the next call, or on SIGHUP.
-    Revoke(Named),
+    Revoke(TokenArgs),
 }
 
 /// A new token.
 #[derive(Debug, Args)]
 pub(super) struct New {
     #[command(flatten)]
-    named: Named,
+    named: TokenArgs,
     /// What the token allows. Give several roles with commas between them, or repeat the flag.
     ///
     /// You can change the roles later in the tokens file, at the end of the token's line.
@@ -40,7 +40,7 @@ pub(super) struct New {
 
 /// A token of a file.
 #[derive(Debug, Args)]
-pub(super) struct Named {
+pub(super) struct TokenArgs {
     /// Name of the token, such as its owner's. The server's log shows this name.
     #[arg(long, value_name = "NAME")]
     name: TokenName,
@@ -58,12 +58,12 @@ pub(super) struct TokensFile {
 
 pub(super) fn run(command: &TokenCommand) -> anyhow::Result<()> {
     match command {
-        TokenCommand::New(New { named: Named { name, file }, roles }) => {
+        TokenCommand::New(New { named: TokenArgs { name, file }, roles }) => {
             let roles: Roles = roles.iter().copied().collect();
             file.open().add(name, Some(roles))
         }
         TokenCommand::List { file } => file.open().list(),
-        TokenCommand::Revoke(Named { name, file }) => file.open().remove(name),
+        TokenCommand::Revoke(TokenArgs { name, file }) => file.open().remove(name),
     }
 }
 

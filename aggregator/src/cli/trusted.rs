@@ -12,7 +12,7 @@ use tonic::{Response, Status};
 
 use super::connection::{Connection, block_on, experiment_id};
 use super::consent::{Consent, Prompt};
-use super::experiment::{DELETE, Named, Reach};
+use super::experiment::{ConnectionArgs, DELETE, ExperimentArgs};
 use super::export_file::ExportFile;
 use crate::operator_client::TrustedClient;
 use crate::views::failure::Failure;
@@ -51,44 +51,44 @@ pub(super) enum Trusted {
         #[arg(long)]
         archived: bool,
         #[command(flatten)]
-        reach: Reach,
+        reach: ConnectionArgs,
     },
     /// Show a trusted experiment, and what is protected.
     #[command(after_long_help = FIELDS)]
-    Show(Named),
+    Show(ExperimentArgs),
     /// Refuse rewards for now. Devices keep them, and the server still recommends what to play.
     ///
     /// A reward keeps the day on which it was disclosed. After a pause as long as the replay window
     /// (7 days by default), the server refuses it as expired.
-    Pause(Named),
+    Pause(ExperimentArgs),
     /// Take rewards of a paused experiment again.
-    Resume(Named),
+    Resume(ExperimentArgs),
     /// End a trusted experiment for good, and erase the rewards of which nothing was released.
     Stop {
         #[command(flatten)]
-        named: Named,
+        named: ExperimentArgs,
         /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },
     /// Hide an ended experiment from lists. You can still read what was released.
-    Archive(Named),
+    Archive(ExperimentArgs),
     /// Show an archived experiment in lists again.
-    Unarchive(Named),
+    Unarchive(ExperimentArgs),
     /// Delete an experiment that has ended, with all that was released of it.
     ///
     /// Its entries in the audit log stay. You can't use its id again. With --json:
     /// {"experiment_id": ..., "deleted": true}.
     Delete {
         #[command(flatten)]
-        named: Named,
+        named: ExperimentArgs,
         /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },
     /// Show what was released: statistics with their noise, and counts.
     #[command(after_long_help = released_view::FIELDS)]
-    Released(Named),
+    Released(ExperimentArgs),
     /// Write released statistics to a file.
     #[command(after_long_help = COLUMNS)]
     Export(Export),
@@ -100,7 +100,7 @@ pub(super) struct Create {
     #[command(flatten)]
     draft: TrustedDraft,
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectionArgs,
 }
 
 /// Which statistics go where.
@@ -173,7 +173,7 @@ fn create(wanted: Create) -> anyhow::Result<()> {
     wanted.reach.print(&view, |view| view.describe(terminal_columns()))
 }
 
-fn list_all(reach: &Reach, show_archived: bool) -> anyhow::Result<()> {
+fn list_all(reach: &ConnectionArgs, show_archived: bool) -> anyhow::Result<()> {
     let extent = if reach.is_json() { Extent::Full } else { Extent::Summary };
     let listed = block_on(async {
         let mut client = reach.connection.connect_trusted().await?;
@@ -196,7 +196,7 @@ fn list_all(reach: &Reach, show_archived: bool) -> anyhow::Result<()> {
     reach.print(&listed, |listed| list(&listed.experiments, terminal_columns()))
 }
 
-fn delete(named: &Named) -> anyhow::Result<()> {
+fn delete(named: &ExperimentArgs) -> anyhow::Result<()> {
     block_on(async {
         let mut client = named.reach.connection.connect_trusted().await?;
         let name = TrustedExperimentName { experiment_id: named.experiment.to_string() };
@@ -207,7 +207,7 @@ fn delete(named: &Named) -> anyhow::Result<()> {
 
 /// Makes one call about an experiment, and reads the answer.
 fn change(
-    named: &Named,
+    named: &ExperimentArgs,
     call: impl AsyncFnOnce(
         TrustedClient,
         TrustedExperimentName,
@@ -223,7 +223,7 @@ fn change(
 
 /// Makes a change, and prints the resulting state of the experiment.
 fn changed(
-    named: &Named,
+    named: &ExperimentArgs,
     call: impl AsyncFnOnce(
         TrustedClient,
         TrustedExperimentName,

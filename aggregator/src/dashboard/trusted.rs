@@ -46,7 +46,7 @@ struct Listed {
 
 /// Snapshot of a trusted experiment.
 #[derive(Debug, Serialize)]
-struct Moment {
+struct TrustedSnapshot {
     /// As `bandana trusted show --json` has it.
     experiment: TrustedView,
     /// As `bandana trusted released --json` has it.
@@ -102,7 +102,7 @@ async fn show(
     let released = service.get_released(call(&caller, name)).await?.into_inner();
     let experiment = view(&released.experiment.clone().unwrap_or_default())?;
     let released = ReleasedView::new(&experiment, released);
-    json(&Moment { experiment, released })
+    json(&TrustedSnapshot { experiment, released })
 }
 
 async fn pause(

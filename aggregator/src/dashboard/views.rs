@@ -38,7 +38,7 @@ pub(super) struct Listed {
 
 /// Snapshot of an experiment.
 #[derive(Debug, Serialize)]
-pub(super) struct Moment {
+pub(super) struct ExperimentSnapshot {
     /// As `bandana experiment show --json` has it.
     experiment: ExperimentView,
     /// As `bandana estimate --json` has them.
@@ -80,7 +80,7 @@ pub(super) fn experiment(status: &ExperimentStatus) -> Result<ExperimentView, Re
     ExperimentView::new(status).map_err(|error| unreadable(&error))
 }
 
-impl Moment {
+impl ExperimentSnapshot {
     pub(super) fn new(status: &ExperimentStatus, estimates: Estimates) -> Result<Self, Refusal> {
         let message = status.specification.clone().unwrap_or_default();
         let specification = Specification::try_from(&message);

@@ -15,7 +15,7 @@ use tonic::Status;
 use super::refusal::Refusal;
 use super::requests::call;
 use super::state::DashboardState;
-use super::views::Moment;
+use super::views::ExperimentSnapshot;
 use crate::api::OperatorService;
 use crate::auth::Caller;
 
@@ -48,10 +48,10 @@ pub(super) async fn moment(
     service: &OperatorService,
     caller: &Caller,
     estimates: Estimates,
-) -> Result<Moment, Refusal> {
+) -> Result<ExperimentSnapshot, Refusal> {
     let name = ExperimentName { experiment_id: estimates.experiment_id.clone() };
     let status = service.get_experiment_status(call(caller, name)).await?.into_inner();
-    Moment::new(&status, estimates)
+    ExperimentSnapshot::new(&status, estimates)
 }
 
 /// One line per item. An error ends the stream, as its last line.

@@ -28,7 +28,7 @@ impl DisclosureWriter {
         let to = from.next().map_err(|error| self.unmade(&id, &error))?;
         let (private, released) = encode(&next).map_err(|error| self.unmade(&id, &error))?;
         let commit = TrustedCommit { id, from, to, private, released, disclosures };
-        self.trust(&experiment.id, to, TrustedChange::Commit(commit))?;
+        self.apply_trusted_change(&experiment.id, to, TrustedChange::Commit(commit))?;
         self.registry.trusted().advance(experiment.with(to, next), from);
         Ok(())
     }
@@ -41,20 +41,24 @@ impl DisclosureWriter {
     ) -> Result<(), Setback> {
         let (id, from) = (experiment.id.clone(), experiment.version);
         let to = from.next().map_err(|error| self.unmade(&id, &error))?;
-        self.trust(&experiment.id, to, TrustedChange::Window { id, from, to, today, back })?;
+        self.apply_trusted_change(
+            &experiment.id,
+            to,
+            TrustedChange::Window { id, from, to, today, back },
+        )?;
         // The database may have an earlier day.
         self.reload(&experiment.id).map(drop).map_err(|_| Setback::Store)
     }
 
     /// Commits a change that results in a new version. If the outcome is unknown, asks the store
     /// whether it has that version.
-    fn trust(
+    fn apply_trusted_change(
         &self,
         id: &ExperimentId,
         to: TrustedVersion,
         change: TrustedChange,
     ) -> Result<(), Setback> {
-        let error = match self.ingest.trust(change) {
+        let error = match self.ingest.apply_trusted_change(change) {
             Ok(()) => return Ok(()),
             Err(ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Trusted(
                 refusal,
@@ -91,7 +95,7 @@ impl DisclosureWriter {
             Ok(found)
         };
         let found = self.reader.trusted(Some(id)).and_then(|found| show(found.into_iter().next()));
-        found.inspect_err(|error| self.complain(id, error, "it can't be read"))
+        found.inspect_err(|error| self.log_limited(id, error, "it can't be read"))
     }
 
     pub(super) fn look_up(
@@ -104,12 +108,12 @@ impl DisclosureWriter {
 
     /// Records that nothing was changed, and logs the reason.
     fn unmade(&self, id: &ExperimentId, error: &StoreError) -> Setback {
-        self.complain(id, error, "nothing was committed");
+        self.log_limited(id, error, "nothing was committed");
         Setback::Store
     }
 
     /// Logs an error, unless it is already in the log. Callers can cause any number of either kind.
-    fn complain(&self, id: &ExperimentId, error: &StoreError, what: &str) {
+    fn log_limited(&self, id: &ExperimentId, error: &StoreError, what: &str) {
         if matches!(error, StoreError::Database(DatabaseError::Silent)) {
             tracing::debug!(experiment = %id, "{what}: the database does not answer");
         } else if let Some(more) = self.failures.next() {
@@ -149,7 +153,7 @@ impl DisclosureWriter {
         let experiment = Arc::new(TrustedExperiment::try_from(&record)?);
         let entry = self.entry(&caller, AuditAction::Create, &id, plan.words());
         let change = TrustedChange::Create(record.clone(), entry);
-        if let Err(error) = self.ingest.trust(change) {
+        if let Err(error) = self.ingest.apply_trusted_change(change) {
             self.resolve(&id, version, error)?;
         }
         // The database may have an earlier day, and another replica may have changed the window
@@ -182,7 +186,8 @@ impl DisclosureWriter {
                 return Ok(Some(experiment));
             }
             let version = experiment.version.next()?;
-            match self.ingest.trust(self.change(caller, &experiment, *step, version)) {
+            match self.ingest.apply_trusted_change(self.change(caller, &experiment, *step, version))
+            {
                 Ok(()) => return Ok(Some(self.changed(&experiment, *step, to, version))),
                 Err(ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Trusted(
                     _,

@@ -26,12 +26,12 @@ use self::handle::{Answer, Command};
 use self::sharing::Sharing;
 use crate::clock::Clock;
 use crate::explain::explain;
-use crate::ingest::{Ingest, IngestError, QUEUE_MAX, Today};
+use crate::ingest::{DayGuard, Ingest, IngestError, QUEUE_MAX};
 use crate::registry::Registry;
 use crate::store::{
     DISCLOSURES_MAX, ExperimentState, Handover, StoreError, StoreReader, TrustedVersion,
 };
-use crate::telemetry::Lines;
+use crate::telemetry::LogLimit;
 use crate::trusted::TrustedMetrics;
 use crate::trusted::{
     Disclosure, DisclosureContext, DisclosureVerdict, GroupDecision, TrustedExperiment, plan,
@@ -54,7 +54,7 @@ pub struct DisclosureWriter {
     ingest: Ingest,
     reader: StoreReader,
     clock: Arc<dyn Clock>,
-    today: Today,
+    today: DayGuard,
     /// Length of the window of accepted days.
     window_days: u32,
     metrics: TrustedMetrics,
@@ -63,7 +63,7 @@ pub struct DisclosureWriter {
     /// None: there are no other replicas.
     sharing: Option<Sharing>,
     /// Rate limit of log lines that callers cause by retrying while the store is unusable.
-    failures: Lines,
+    failures: LogLimit,
 }
 
 /// The reason why a change was not committed.
@@ -129,8 +129,8 @@ impl DisclosureWriter {
     ) -> (Self, DisclosureWriterHandle) {
         let (queue, commands) = mpsc::channel(QUEUE_MAX);
         let metrics = ingest.metrics().trusted.clone();
-        let today = Today::new(Arc::clone(&clock));
-        let failures = Lines::new(&clock);
+        let today = DayGuard::new(Arc::clone(&clock));
+        let failures = LogLimit::new(&clock);
         let disclosures = Self {
             commands,
             registry,

@@ -26,7 +26,7 @@ use super::handle::Answer;
 use super::{DisclosureWriter, Group};
 use crate::explain::explain;
 use crate::ingest::{IngestError, QUEUE_MAX};
-use crate::store::{DISCLOSURES_MAX, Handover, Letter, OpenError, Slot, StoreError};
+use crate::store::{DISCLOSURES_MAX, Handover, HandoverMessage, OpenError, Slot, StoreError};
 use crate::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
 
 /// Interval of polling for messages of other replicas.
@@ -145,13 +145,13 @@ impl Stored for Handed {
 
 /// The outcomes of a batch as sent back.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct BatchOutcomes {
     replica: i64,
     number: i64,
     outcomes: Vec<u8>,
 }
 
-impl Stored for Told {
+impl Stored for BatchOutcomes {
     const MAGIC: [u8; 4] = *b"BDtl";
     const VERSION: u16 = 1;
 }
@@ -216,7 +216,7 @@ impl Sharing {
             return;
         }
         let is_led = self.way.is_led(id).unwrap_or_else(|error| {
-            complain(id, &error);
+            log_limited(id, &error);
             false
         });
         let role = if is_led { Role::hands_over(now) } else { Role::Alone { seen: now } };
@@ -228,7 +228,7 @@ impl Sharing {
         let next = match (self.way.lead(id), self.roles.remove(id)) {
             (Ok(true), Some(leads @ Role::Leads { .. })) => leads,
             (Ok(true), _) => {
-                self.way.sweep().inspect_err(|error| complain(id, error)).ok();
+                self.way.sweep().inspect_err(|error| log_limited(id, error)).ok();
                 Role::Leads { taken: Vec::new(), used: now }
             }
             (Ok(false), Some(Role::HandsOver { batches, backlog, .. })) => {
@@ -237,7 +237,7 @@ impl Sharing {
             (Ok(false), _) => Role::hands_over(now),
             // No leader is needed.
             (Err(error), role) => {
-                complain(id, &error);
+                log_limited(id, &error);
                 if let Some(role) = role {
                     self.roles.insert(id.clone(), role);
                 }
@@ -326,7 +326,7 @@ impl DisclosureWriter {
             let sent = stored::to_bytes(&handed).map_err(StoreError::from);
             if let Err(error) = sent.and_then(|bytes| way.hand_over(id, &(slot, bytes))) {
                 // The next poll returns them as unanswered.
-                complain(id, &error);
+                log_limited(id, &error);
             }
             self.metrics.handed_over(waiting.len());
             batches.push(Batch { slot, waiting, since: now });
@@ -340,25 +340,25 @@ impl DisclosureWriter {
         let Some(Sharing { way, roles, .. }) = &mut self.sharing else { return groups };
         roles.retain(|id, role| {
             let Role::Leads { taken, used } = role else { return true };
-            let told: Vec<Letter> = taken.drain(..).filter_map(Taken::told).collect();
-            let letters = match way.take(id, &told) {
-                Ok(Some(letters)) => letters,
+            let told: Vec<HandoverMessage> = taken.drain(..).filter_map(Taken::told).collect();
+            let messages = match way.take(id, &told) {
+                Ok(Some(messages)) => messages,
                 Ok(None) => {
                     *role = Role::hands_over(now);
                     return true;
                 }
                 Err(error) => {
-                    complain(id, &error);
+                    log_limited(id, &error);
                     return false;
                 }
             };
-            if !letters.is_empty() {
+            if !messages.is_empty() {
                 *used = now;
                 let Some(experiment) = self.registry.trusted().get(id) else { return false };
                 let group: &mut Group = groups.entry(id.clone()).or_default();
-                taken.extend(letters.into_iter().map(|letter| group.take(letter, &experiment)));
+                taken.extend(messages.into_iter().map(|letter| group.take(letter, &experiment)));
             } else if now.saturating_sub(*used) > IDLE {
-                way.resign(id).inspect_err(|error| complain(id, error)).ok();
+                way.resign(id).inspect_err(|error| log_limited(id, error)).ok();
                 return false;
             }
             true
@@ -392,12 +392,12 @@ impl DisclosureWriter {
         let Some(Role::HandsOver { batches, backlog, seen }) = roles.get_mut(id) else {
             return returned;
         };
-        let (letters, is_led) = way.collect_decisions(id).unwrap_or_else(|error| {
-            complain(id, &error);
+        let (messages, is_led) = way.collect_decisions(id).unwrap_or_else(|error| {
+            log_limited(id, &error);
             (Vec::new(), false)
         });
         let mut answers = Vec::new();
-        for (slot, told) in letters {
+        for (slot, told) in messages {
             let Some(place) = batches.iter().position(|batch| batch.slot == slot) else { continue };
             let Batch { waiting, .. } = batches.swap_remove(place);
             let outcomes = outcomes(slot, &told, waiting.len());
@@ -414,7 +414,7 @@ impl DisclosureWriter {
             *seen = now;
         } else {
             tracing::debug!(experiment = %id, is_led, is_late, "nobody takes disclosures over");
-            way.withdraw(id).inspect_err(|error| complain(id, error)).ok();
+            way.withdraw(id).inspect_err(|error| log_limited(id, error)).ok();
             returned.unheard.extend(batches.drain(..).flat_map(|batch| batch.waiting));
             returned.unheard.extend(backlog.drain(..));
             roles.remove(id);
@@ -430,14 +430,14 @@ impl DisclosureWriter {
         let Some(Sharing { way, roles, .. }) = &mut self.sharing else { return };
         let leads = |role: &Role| matches!(role, Role::Leads { .. });
         for (id, _) in roles.iter().filter(|(_, role)| leads(role)) {
-            way.resign(id).inspect_err(|error| complain(id, error)).ok();
+            way.resign(id).inspect_err(|error| log_limited(id, error)).ok();
         }
     }
 }
 
 impl Group {
     /// Adds the readable disclosures of another replica's batch.
-    fn take(&mut self, (slot, handed): Letter, experiment: &TrustedExperiment) -> Taken {
+    fn take(&mut self, (slot, handed): HandoverMessage, experiment: &TrustedExperiment) -> Taken {
         let read: Option<Handed> = stored::from_bytes(&handed).ok();
         let is_meant = |read: &Handed| {
             (read.replica, read.number) == (slot.replica, slot.number)
@@ -457,10 +457,10 @@ impl Group {
 }
 
 impl Taken {
-    fn told(self) -> Option<Letter> {
+    fn told(self) -> Option<HandoverMessage> {
         let Self { slot, outcomes } = self;
         let outcomes = outcomes.0.iter().map(|outcome| outcome.load(Ordering::Relaxed)).collect();
-        let told = Told { replica: slot.replica, number: slot.number, outcomes };
+        let told = BatchOutcomes { replica: slot.replica, number: slot.number, outcomes };
         stored::to_bytes(&told).ok().map(|told| (slot, told))
     }
 }
@@ -468,14 +468,15 @@ impl Taken {
 /// The reported outcomes of a batch of `most` disclosures; all undecided if the report is
 /// unreadable.
 fn outcomes(slot: Slot, told: &[u8], most: usize) -> Vec<u8> {
-    let told: Option<Told> = stored::from_bytes(told).ok();
-    let is_meant = |told: &Told| (told.replica, told.number) == (slot.replica, slot.number);
+    let told: Option<BatchOutcomes> = stored::from_bytes(told).ok();
+    let is_meant =
+        |told: &BatchOutcomes| (told.replica, told.number) == (slot.replica, slot.number);
     let outcomes = told.filter(is_meant).map(|told| told.outcomes);
     let outcomes = outcomes.filter(|outcomes| outcomes.len() == most);
     outcomes.unwrap_or_else(|| vec![UNDECIDED; most])
 }
 
 /// Logs a failed handover at debug: callers can cause any number, and the failure is harmless.
-fn complain(id: &ExperimentId, error: &StoreError) {
+fn log_limited(id: &ExperimentId, error: &StoreError) {
     tracing::debug!(experiment = %id, error = explain(error), "disclosures are not handed over");
 }

@@ -64,7 +64,7 @@ impl Writer {
             }
             Err(ExperimentChangeError::Store(error)) => {
                 if error.outcome() == Outcome::Unknown {
-                    self.complain(&error, "a change may not have been made");
+                    self.log_limited(&error, "a change may not have been made");
                 }
                 Ok(Err(error.into()))
             }
@@ -74,15 +74,15 @@ impl Writer {
 
     /// Makes a change for the curator. The outer error ends the writer, the inner one is for the
     /// caller.
-    pub(super) fn curate(
+    pub(super) fn apply_query_change(
         &mut self,
         change: &CuratorChange,
     ) -> Result<Result<(), ExperimentChangeError>, WriterError> {
-        match self.store.curate(change) {
+        match self.store.apply_query_change(change) {
             Err(error) if error.outcome() == Outcome::Fatal => Err(error.into()),
             Err(error) => {
                 if error.outcome() == Outcome::Unknown {
-                    self.complain(&error, in_doubt(change));
+                    self.log_limited(&error, in_doubt(change));
                 }
                 Ok(Err(error.into()))
             }
@@ -92,11 +92,12 @@ impl Writer {
 
     /// Makes a change of a trusted experiment. The outer error ends the writer, the inner one is
     /// for the caller.
-    pub(super) fn trust(
+    pub(super) fn apply_trusted_change(
         &mut self,
         change: &TrustedChange,
     ) -> Result<Result<(), ExperimentChangeError>, WriterError> {
-        Ok(for_caller(self.store.trust(change))?.map_err(ExperimentChangeError::from))
+        Ok(for_caller(self.store.apply_trusted_change(change))?
+            .map_err(ExperimentChangeError::from))
     }
 
     /// Adds an epoch to the public log. The outer error ends the writer, the inner one is for the

@@ -29,7 +29,7 @@ use crate::store::{
 
 pub use harm::HarmWatch;
 pub use metrics::IngestMetrics;
-pub(crate) use writer::Today;
+pub(crate) use writer::DayGuard;
 pub use writer::{Writer, WriterError};
 
 /// Most waiting uploads. Further callers are told to come back.
@@ -261,7 +261,10 @@ impl Ingest {
     ///
     /// # Errors
     /// [`ExperimentChangeError`]: the answer that the change pays for must not be sent.
-    pub async fn curate(&self, change: CuratorChange) -> Result<(), ExperimentChangeError> {
+    pub async fn apply_query_change(
+        &self,
+        change: CuratorChange,
+    ) -> Result<(), ExperimentChangeError> {
         let (answer, outcome) = oneshot::channel();
         let command = Command::Curate(change, answer);
         self.changes.send(command).await.map_err(|_| ExperimentChangeError::Ended)?;
@@ -283,7 +286,10 @@ impl Ingest {
     /// # Errors
     /// [`ExperimentChangeError`] with the reason why the change was not made, or is not known to
     /// be.
-    pub(crate) fn trust(&self, change: TrustedChange) -> Result<(), ExperimentChangeError> {
+    pub(crate) fn apply_trusted_change(
+        &self,
+        change: TrustedChange,
+    ) -> Result<(), ExperimentChangeError> {
         let (answer, outcome) = oneshot::channel();
         let command = Command::Trust(Box::new(change), answer);
         self.disclosures.blocking_send(command).map_err(|_| ExperimentChangeError::Ended)?;

@@ -19,7 +19,7 @@ use crate::ingest::IngestMetrics;
 use crate::registry::{Experiment, Registry};
 use crate::store::{Committed, DatabaseError, ExperimentKey, Outcome, Store, StoreError, Window};
 use crate::store::{ValidUpload, Verdict};
-use crate::telemetry::Lines;
+use crate::telemetry::LogLimit;
 
 /// Most commands taken from the queue at once, and so most uploads in a group.
 const GROUP_MAX: usize = 4096;
@@ -45,14 +45,14 @@ const BEHIND_MAX: Duration = Duration::from_hours(1);
 pub struct Writer {
     pub(super) store: Box<dyn Store>,
     pub(super) registry: Arc<Registry>,
-    today: Today,
+    today: DayGuard,
     commands: mpsc::Receiver<Command>,
     /// Experiments that are due for a new policy.
     due: std_mpsc::Sender<Arc<Experiment>>,
     room: Room,
     metrics: IngestMetrics,
     /// Limits log lines about failures, which callers repeat while the store is unusable.
-    failures: Lines,
+    failures: LogLimit,
 }
 
 /// The channel for the verdict of a waiting upload, or for those of several that came together.
@@ -109,7 +109,7 @@ impl Writer {
     ) -> Result<(Self, Ingest), WriterError> {
         registry.publish_all(store.load()?)?;
         registry.remember_deleted(&store.deleted()?);
-        let today = Today::new(clock);
+        let today = DayGuard::new(clock);
         let window = store.window(today.day);
         let Window { oldest, ids, .. } = window;
         let behind = today.behind(&window);
@@ -132,7 +132,7 @@ impl Writer {
         let mut room = Room::new();
         room.note(ids, ids_max);
         let (ingest, commands) = Ingest::channel(queue_max, metrics.clone());
-        let failures = Lines::new(&today.clock);
+        let failures = LogLimit::new(&today.clock);
         Ok((Self { store, registry, today, commands, due, room, metrics, failures }, ingest))
     }
 
@@ -148,11 +148,11 @@ impl Writer {
             store,
             commands,
             registry: Arc::clone(&self.registry),
-            today: Today::new(Arc::clone(&self.today.clock)),
+            today: DayGuard::new(Arc::clone(&self.today.clock)),
             due: self.due.clone(),
             room: Room::new(),
             metrics: self.metrics.clone(),
-            failures: Lines::new(&self.today.clock),
+            failures: LogLimit::new(&self.today.clock),
         })
     }
 
@@ -232,12 +232,12 @@ impl Writer {
                 }
                 Command::Curate(change, answer) => {
                     self.commit(std::mem::take(&mut group))?;
-                    let outcome = self.curate(&change)?;
+                    let outcome = self.apply_query_change(&change)?;
                     answer.send(outcome).ok();
                 }
                 Command::Trust(change, answer) => {
                     self.commit(std::mem::take(&mut group))?;
-                    let outcome = self.trust(&change)?;
+                    let outcome = self.apply_trusted_change(&change)?;
                     answer.send(outcome).ok();
                 }
                 Command::Log(addition, answer) => {
@@ -355,7 +355,7 @@ impl Writer {
     }
 
     /// Logs why the outcome of a change is unknown, or how many such lines were suppressed.
-    pub(super) fn complain(&self, error: &StoreError, what: &str) {
+    pub(super) fn log_limited(&self, error: &StoreError, what: &str) {
         if let Some(more) = self.failures.next() {
             tracing::error!(error = explain(error), more, "{what}");
         }
@@ -378,7 +378,7 @@ fn uploads_in(batch: &[Command]) -> usize {
 /// that jumps into the future would move the replay window with it, for good. Only a clock before
 /// the window is known to be wrong. Such a clock is not used, and is followed once it is right.
 #[derive(Debug)]
-pub(crate) struct Today {
+pub(crate) struct DayGuard {
     clock: Arc<dyn Clock>,
     start: (Day, Duration),
     day: Day,
@@ -386,7 +386,7 @@ pub(crate) struct Today {
     ahead: u32,
 }
 
-impl Today {
+impl DayGuard {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let day = clock.day();
         Self { start: (day, clock.monotonic()), clock, day, ahead: 0 }

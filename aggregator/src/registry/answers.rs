@@ -13,7 +13,7 @@ use crate::registry::PublishedExperiment;
 
 /// The time of a request, and the id of the store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment<'s> {
+pub(crate) struct RequestTime<'s> {
     pub(crate) now: UnixSeconds,
     pub(crate) server_day: u32,
     /// The store's id, constant while the server runs.
@@ -37,15 +37,15 @@ struct Encoded {
 }
 
 impl ExperimentAnswers {
-    /// The answer at this moment: whole, and the same for all devices. `view`: how it stands in the
+    /// The answer at this time: whole, and the same for all devices. `view`: how it stands in the
     /// log, if there is one. Another view comes with another `serving`.
     pub(crate) fn answer(
         &self,
         (serving, view): (&Arc<PublishedExperiment>, Option<&v1::View>),
-        moment: Moment<'_>,
+        time: RequestTime<'_>,
         budget: &Budget,
     ) -> Shared {
-        let Moment { now, server_day, .. } = moment;
+        let RequestTime { now, server_day, .. } = time;
         let signatures = unexpired(serving, now).count();
         let current = self.0.load();
         let is_current = |encoded: &Encoded| {
@@ -56,7 +56,7 @@ impl ExperimentAnswers {
         if let Some(current) = current.as_ref().filter(|encoded| is_current(encoded)) {
             return current.answer.clone();
         }
-        let answer = encode(serving, view, moment);
+        let answer = encode(serving, view, time);
         let (serving, is_logged) = (Arc::clone(serving), view.is_some());
         let newer = Encoded { serving, is_logged, server_day, signatures, answer: answer.clone() };
         if let Some(older) = self.0.swap(Some(Arc::new(newer))) {
@@ -66,13 +66,13 @@ impl ExperimentAnswers {
     }
 }
 
-fn encode(serving: &PublishedExperiment, view: Option<&v1::View>, moment: Moment<'_>) -> Shared {
-    let signatures = unexpired(serving, moment.now);
+fn encode(serving: &PublishedExperiment, view: Option<&v1::View>, time: RequestTime<'_>) -> Shared {
+    let signatures = unexpired(serving, time.now);
     Shared::of(&GetExperimentResponse {
         experiment: Some(experiment_with_signatures(&serving.specification, signatures)),
         policy: Some(v1::Policy::from(&*serving.policy)),
-        server_day: moment.server_day,
-        store_id: moment.store_id.clone(),
+        server_day: time.server_day,
+        store_id: time.store_id.clone(),
         view: view.cloned(),
     })
 }

@@ -414,7 +414,7 @@ impl Experiment {
 
     /// Replaces the tallies by fewer, since the store has lost reports. `known` is the number of
     /// reports before the store was queried; if it has grown since, the tallies stay.
-    pub(crate) fn take_back_counted(&self, known: u64, mut fewer: TallySnapshot) {
+    pub(crate) fn reduce_counted(&self, known: u64, mut fewer: TallySnapshot) {
         let mut counted = self.counted();
         if reports(&counted.tallies) == known {
             let cells = fewer.tallies.len().max(counted.tallies.len());

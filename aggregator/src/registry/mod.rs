@@ -2,8 +2,8 @@
 
 pub(crate) mod answers;
 mod drift;
-mod elsewhere;
 mod experiment;
+mod follower_handle;
 mod monitor;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,10 +21,10 @@ use crate::store::{ExperimentKey, ExperimentRecord, overlaps};
 use crate::trusted::TrustedExperiments;
 use experiment::lists;
 
-pub use elsewhere::ReplicaUnavailable;
-pub(crate) use elsewhere::{FollowerHandle, FollowerQuestion};
 pub(crate) use experiment::shares;
 pub use experiment::{Experiment, PublishedExperiment};
+pub use follower_handle::ReplicaUnavailable;
+pub(crate) use follower_handle::{FollowerHandle, FollowerQuestion};
 
 /// All experiments, by name and by the digest of every revision.
 #[derive(Debug)]

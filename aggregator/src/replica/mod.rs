@@ -18,8 +18,8 @@ use crate::ingest::HarmWatch;
 use crate::registry::{Experiment, PublishedExperiment, Registry};
 use crate::registry::{FollowerHandle, FollowerQuestion as Question};
 use crate::store::{
-    ChangeFeed, DatabaseError, ExperimentRecord, Outcome, PgConnection, PostgresSettings, Pulse,
-    Settled, StoreError, Target, Waits,
+    ChangeFeed, Connectivity, DatabaseError, ExperimentRecord, Outcome, PgConnection,
+    PostgresSettings, Settled, StoreError, Target, Waits,
 };
 
 /// The poll interval while the database answers quickly.
@@ -83,14 +83,14 @@ impl Follower {
         Self::of_target(Arc::new(Target::new(settings)?), None, registry, clock)
     }
 
-    /// As [`Self::new`], over a connection to this target that uses this pulse.
+    /// As [`Self::new`], over a connection to this target that uses this connectivity.
     pub(crate) fn of_target(
         target: Arc<Target>,
-        pulse: Option<Pulse>,
+        connectivity: Option<Connectivity>,
         registry: &Arc<Registry>,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, watch::Receiver<bool>), StoreError> {
-        let link = PgConnection::new(target, Waits::FOLLOWING)?.with_pulse(pulse);
+        let link = PgConnection::new(target, Waits::FOLLOWING)?.with_connectivity(connectivity);
         let random = getrandom::u64()
             .map_err(|source| StoreError::Database(DatabaseError::Entropy { source }))?;
         let (handle, questions) = FollowerHandle::channel();
@@ -272,7 +272,7 @@ impl Follower {
             // lost some.
             if heard.tallies.iter().map(|tally| tally.reports()).sum::<u64>() < reports {
                 self.settled = Settled::default();
-                experiment.take_back_counted(reports, heard);
+                experiment.reduce_counted(reports, heard);
             } else {
                 experiment.set_counted(heard);
             }
@@ -282,7 +282,7 @@ impl Follower {
             let stored = record.policy.as_ref().map(|stored| stored.policy.version);
             let served = known.get(&record.key).copied();
             if let Some(served) = served.filter(|served| stored.is_some_and(|s| s < *served)) {
-                self.overtake(&record, served)?;
+                self.supersede(&record, served)?;
             } else if let Err(error) = registry.publish(record) {
                 tracing::error!(error = explain(&error), "an experiment can't be run");
             }
@@ -292,14 +292,14 @@ impl Follower {
 
     /// Adapts to a database that is older than its earlier answers, after a failover to a lagging
     /// standby or a restored backup.
-    fn overtake(&mut self, record: &ExperimentRecord, served: u64) -> Result<(), StoreError> {
+    fn supersede(&mut self, record: &ExperimentRecord, served: u64) -> Result<(), StoreError> {
         let experiment = record.revisions.last().map(|newest| newest.experiment_id().as_str());
         tracing::error!(
             experiment,
             "the database has lost changes that it had committed; what it has now counts"
         );
         // The next poll returns it with a version that replicas take for a newer one.
-        self.link.overtake(record.key, served)
+        self.link.supersede(record.key, served)
     }
 
     /// Answers all callers that want a policy of the same experiment with one policy.

@@ -17,8 +17,8 @@ use crate::registry::{Experiment, Registry};
 use crate::replica::Follower;
 use crate::server::{ServerError, StoreSettings};
 use crate::store::{
-    EmbeddedStore, Handover, Heartbeat, OpenFiles, PostgresSettings, PostgresStore, Presence,
-    Pulse, Store, StoreError, StoreReader, Target, Waits,
+    Connectivity, EmbeddedStore, Handover, Heartbeat, OpenFiles, PostgresSettings, PostgresStore,
+    Presence, Store, StoreError, StoreReader, Target, Waits,
 };
 
 /// The store, loaded into memory.
@@ -66,7 +66,7 @@ struct Shared {
     stores: [Box<dyn Store>; 2],
     target: Arc<Target>,
     heartbeat: Heartbeat,
-    pulse: Pulse,
+    connectivity: Connectivity,
 }
 
 /// The parts of a running server.
@@ -135,13 +135,14 @@ impl LoadedStore {
         let mut writers = Vec::new();
         let policies = match shared {
             None => Policies::Own(experiments_due),
-            Some(Shared { stores, target, heartbeat, pulse }) => {
+            Some(Shared { stores, target, heartbeat, connectivity }) => {
                 writers.extend(writer.beside(&mut ingest, stores));
-                let answers = pulse.watch();
-                let handover = Handover::of_target(Arc::clone(&target), Some(pulse.clone()))?;
+                let answers = connectivity.watch();
+                let handover =
+                    Handover::of_target(Arc::clone(&target), Some(connectivity.clone()))?;
                 let handover = Box::new(handover);
                 let (follower, follows) =
-                    Follower::of_target(target, Some(pulse), &registry, Arc::clone(clock))?;
+                    Follower::of_target(target, Some(connectivity), &registry, Arc::clone(clock))?;
                 let (follower, heartbeat) = (Box::new(follower), Box::new(heartbeat));
                 Policies::Shared { follower, heartbeat, handover, reachable: [answers, follows] }
             }
@@ -271,8 +272,8 @@ fn open(
 /// of the store to expect.
 fn open_shared(presence: Presence, settings: &PostgresSettings) -> Result<Opened, StoreError> {
     let target = Arc::new(Target::new(settings)?);
-    let (heartbeat, pulse) = Heartbeat::new(Arc::clone(&target))?;
-    let pulsing = || Some(pulse.clone());
+    let (heartbeat, connectivity) = Heartbeat::new(Arc::clone(&target))?;
+    let pulsing = || Some(connectivity.clone());
     let store = PostgresStore::open_at(presence, settings, Arc::clone(&target), pulsing())?;
     let id = store.id();
     let reader = StoreReader::of_target(Arc::clone(&target), pulsing())?;
@@ -280,7 +281,7 @@ fn open_shared(presence: Presence, settings: &PostgresSettings) -> Result<Opened
         Ok(Box::new(PostgresStore::beside(id, settings, Arc::clone(&target), waits, pulsing())?))
     };
     let stores = [beside(Waits::CHANGES)?, beside(Waits::DISCLOSURES)?];
-    let shared = Some(Shared { stores, target, heartbeat, pulse });
+    let shared = Some(Shared { stores, target, heartbeat, connectivity });
     Ok(Opened { id, files: None, store: Box::new(store), reader, shared })
 }
 

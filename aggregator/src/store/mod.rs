@@ -49,7 +49,8 @@ pub use group::{Delta, GroupRow};
 pub(crate) use layers::overlaps;
 pub use log::{EpochToAdd, StoredEpoch};
 pub(crate) use postgres::{
-    ChangeFeed, Handover, Heartbeat, Letter, PgConnection, Pulse, Settled, Slot, Target, Waits,
+    ChangeFeed, Connectivity, Handover, HandoverMessage, Heartbeat, PgConnection, Settled, Slot,
+    Target, Waits,
 };
 pub use postgres::{
     DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore, seal_database, verify_database,
@@ -207,13 +208,13 @@ pub trait Store: Debug + Send {
     /// # Errors
     /// [`StoreError::Refused`]; for others see [`StoreError::outcome`]. A debit whose outcome is
     /// unknown must be taken as made, and pays for nothing.
-    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError>;
+    fn apply_query_change(&mut self, change: &CuratorChange) -> Result<(), StoreError>;
 
     /// Makes a change of a trusted experiment.
     ///
     /// # Errors
     /// [`StoreError::Refused`]; for others see [`StoreError::outcome`].
-    fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError>;
+    fn apply_trusted_change(&mut self, change: &TrustedChange) -> Result<(), StoreError>;
 
     /// Adds an epoch to the public log.
     ///

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::mpsc;
 
 use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
-use super::postgres::{self, PgConnection, Pulse, Target, Waits};
+use super::postgres::{self, Connectivity, PgConnection, Target, Waits};
 use super::{
     AuditQuery, AuditRecord, CuratorName, DailyTally, DamageError, DataSetRecord, DatabaseError,
     DebitRecord, ExperimentKey, KeptAnswer, PostgresSettings, QuestionKey, RevisionTally,
@@ -52,9 +52,12 @@ impl StoreReader {
         Self::of_target(Arc::new(Target::new(settings)?), None)
     }
 
-    /// As [`Self::of_postgres`], over connections to this target that use this pulse.
-    pub(crate) fn of_target(target: Arc<Target>, pulse: Option<Pulse>) -> Result<Self, StoreError> {
-        let link = PgConnection::new(target, Waits::READING)?.with_pulse(pulse);
+    /// As [`Self::of_postgres`], over connections to this target that use this connectivity.
+    pub(crate) fn of_target(
+        target: Arc<Target>,
+        connectivity: Option<Connectivity>,
+    ) -> Result<Self, StoreError> {
+        let link = PgConnection::new(target, Waits::READING)?.with_connectivity(connectivity);
         Ok(Self { place: StoreLocation::Postgres(Arc::new(Mutex::new(link))), damage: None })
     }
 

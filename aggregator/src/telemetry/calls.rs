@@ -12,7 +12,7 @@ use tower::{Layer, Service};
 
 use super::call::Call;
 pub use super::call::Port;
-use super::lines::Lines;
+use super::lines::LogLimit;
 use super::metrics::CallMetrics;
 use crate::clock::Clock;
 
@@ -26,13 +26,13 @@ pub(super) struct CallsOfPort {
     pub(super) port: Port,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: CallMetrics,
-    pub(super) failures: Lines,
+    pub(super) failures: LogLimit,
 }
 
 impl Calls {
     /// A layer that counts the calls of this port in `metrics`.
     pub fn new(port: Port, clock: Arc<dyn Clock>, metrics: CallMetrics) -> Self {
-        let failures = Lines::new(&clock);
+        let failures = LogLimit::new(&clock);
         Self(Arc::new(CallsOfPort { port, clock, metrics, failures }))
     }
 }

@@ -14,12 +14,12 @@ const BURST_SECONDS: u32 = 10;
 
 /// Rate limit of one kind of line.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct LogLimit {
     limiter: Option<Limiter>,
     dropped: AtomicU64,
 }
 
-impl Lines {
+impl LogLimit {
     pub(crate) fn new(clock: &Arc<dyn Clock>) -> Self {
         let rate = Rate::new(PER_SECOND, BURST_SECONDS);
         let limiter = rate.map(|rate| Limiter::new(rate, Arc::clone(clock)));
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn many_lines_become_few_and_none_is_forgotten() {
         let clock = Arc::new(ManualClock::at_day(Day::new(1)));
-        let lines = Lines::new(&(Arc::<ManualClock>::clone(&clock) as Arc<dyn Clock>));
+        let lines = LogLimit::new(&(Arc::<ManualClock>::clone(&clock) as Arc<dyn Clock>));
         let told: Vec<u64> = (0..1000).filter_map(|_| lines.next()).collect();
         assert_eq!(told, [0; 10]);
         clock.set_day(Day::new(2));

@@ -15,6 +15,6 @@ mod traces;
 
 pub(crate) use call::{Answered, CONNECT_TYPE, is_connect, is_grpc, is_marked_grpc, is_streamed};
 pub use calls::{Calls, Port, Watched, WatchedBody, WatchedFuture};
-pub(crate) use lines::Lines;
+pub(crate) use lines::LogLimit;
 pub use log::{LogFormat, Logging, LoggingError, TelemetrySettings, check_filter};
 pub use request_id::RequestId;

@@ -7,7 +7,7 @@ use bandana_shared::wire::v1::{GetTrustedExperimentResponse, TrustedSpecificatio
 
 use crate::memory::{Budget, Shared};
 
-/// Today's encoded answer, after the first request of the day.
+/// DayGuard's encoded answer, after the first request of the day.
 #[derive(Debug, Default)]
 pub struct TrustedAnswers(ArcSwapOption<(u32, Shared)>);
 

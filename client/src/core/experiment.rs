@@ -283,7 +283,7 @@ impl<N: NoiseSource> Core<N> {
             return first;
         }
         let spent = self.state.ledger.lifetime().delta;
-        let before = self.state.piles.before(specification.digest(), cell, (first, spent));
+        let before = self.state.own_reports.before(specification.digest(), cell, (first, spent));
         let enrolled = self.enrolled.get_mut(specification.experiment_id());
         let certified = enrolled.and_then(|enrolled| enrolled.certified.as_mut());
         let central = before.and_then(|before| certified?.price_after(before, first));

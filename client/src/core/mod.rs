@@ -9,7 +9,7 @@ mod fetching;
 #[cfg(feature = "storage")]
 mod format;
 mod journal;
-mod piles;
+mod own_reports;
 mod release;
 mod reporting;
 #[cfg(feature = "storage")]
@@ -38,7 +38,7 @@ use crate::noise::SeededNoise;
 use crate::noise::{NoiseSource, OsNoise};
 use crate::outbox::UploadTask;
 use crate::shuffled_task::ShuffledTask;
-use crate::time::{Moment, Timestamp};
+use crate::time::{ClockReading, Timestamp};
 pub use error::ClientError;
 use experiment::Enrolled;
 pub use fetching::{FetchTask, Fetched};
@@ -48,7 +48,7 @@ use journal::Journal;
 #[cfg(feature = "storage")]
 pub(crate) use journal::{Content, Write};
 #[cfg(feature = "storage")]
-pub(crate) use piles::{Pile, PileName, Piles};
+pub(crate) use own_reports::{BatchCode, BatchReports, OwnReports};
 #[cfg(all(test, feature = "storage"))]
 pub(crate) use rewards::PendingReward;
 #[cfg(feature = "storage")]
@@ -389,8 +389,8 @@ impl<N: NoiseSource> Core<N> {
         self.boot_time = boot_time;
     }
 
-    pub(super) fn moment(&self, now: Timestamp) -> Moment {
-        Moment { now, boot_time: self.boot_time }
+    pub(super) fn moment(&self, now: Timestamp) -> ClockReading {
+        ClockReading { now, boot_time: self.boot_time }
     }
 
     /// Whether the device's clock agrees with the server's day and the time that has passed since.

@@ -8,7 +8,7 @@ use bandana_shared::policy::Policy;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 
-use super::piles::Piles;
+use super::own_reports::OwnReports;
 use crate::assignment::{AssignmentId, OpenAssignment};
 use crate::debit::Debit;
 use crate::ledger::{Dropped, Ledger};
@@ -36,7 +36,7 @@ pub(crate) struct State {
     /// None: no experiment was only for a part of the installations yet.
     pub(crate) secret: Option<Secret>,
     /// The shuffled reports of each specification and cell.
-    pub(crate) piles: Piles,
+    pub(crate) own_reports: OwnReports,
     /// What was dropped while it may have been under way: lost at a restart, as calls are.
     pub(crate) dropped: Dropped,
     /// Whether the user has opted out: then only what [`Self::opt_out`] keeps is left.
@@ -169,7 +169,7 @@ impl State {
         }
         self.last_assignment = draw.id.get();
         self.ledger.debit(draw.price);
-        self.piles.count(draw.digest, draw.cell, draw.price);
+        self.own_reports.count(draw.digest, draw.cell, draw.price);
         if let Some(day) = draw.day {
             let last = self.last_draws.entry(draw.experiment_id.clone()).or_insert(day);
             *last = day.max(*last);
@@ -254,7 +254,7 @@ impl State {
                 .map(|(id, day)| (pseudonym(&id), day))
                 .collect(),
             secret: self.secret.take(),
-            piles: std::mem::take(&mut self.piles),
+            own_reports: std::mem::take(&mut self.own_reports),
             dropped: self.dropped,
             opted_out: true,
             ..Self::default()

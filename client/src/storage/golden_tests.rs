@@ -9,7 +9,7 @@ use bandana_shared::participation::Millionths;
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::stored;
 
-use crate::core::{Change, Piles, State};
+use crate::core::{Change, OwnReports, State};
 use crate::core::{PendingReward, PendingRewards};
 use crate::core::{StoredChanges, StoredDone, StoredLedger, StoredState};
 use crate::debit::Debit;
@@ -183,8 +183,8 @@ fn read_as_today(of_state: &str, of_changes: &str, changes: &[Change]) -> Result
     let read: StoredState = stored::from_bytes(&bytes(of_state)?)?;
     let (mut read, _) = read.into_state(true).ok_or("not a state")?;
     // What an earlier version paid for as shuffled, it did not count.
-    assert_eq!(read.piles, Piles::default());
-    read.piles = state_of(changes)?.piles;
+    assert_eq!(read.own_reports, OwnReports::default());
+    read.own_reports = state_of(changes)?.own_reports;
     assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, expected);
     let mut replayed = State::default();
     let changes: StoredChanges = stored::from_bytes(&bytes(of_changes)?)?;
@@ -198,7 +198,7 @@ fn shuffled_state_of_version_4_is_read() -> Result<(), Failure> {
     let read: StoredState = stored::from_bytes(&bytes(STATE_SHUFFLED_4)?)?;
     let (mut read, _) = read.into_state(true).ok_or("not a state")?;
     let expected = state_of(&shuffled_changes()?)?;
-    read.piles = expected.piles.clone();
+    read.own_reports = expected.own_reports.clone();
     let expected = stored::to_bytes(&StoredState::new(&expected, 4, true))?;
     assert_eq!(stored::to_bytes(&StoredState::new(&read, 4, true))?, expected);
     Ok(())

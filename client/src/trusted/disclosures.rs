@@ -372,10 +372,10 @@ impl Disclosures {
                         }
                     }
                     Err(error) => {
-                        let reach = reach(&error);
+                        let scope = scope(&error);
                         flushed.hold_up(id, error);
-                        if reach != Reach::Disclosure {
-                            return break_if(reach == Reach::Server);
+                        if scope != FailureScope::Disclosure {
+                            return break_if(scope == FailureScope::Server);
                         }
                     }
                 }
@@ -383,7 +383,7 @@ impl Disclosures {
         }
         match no_day {
             Some(error) if self.0.lock().needs_day(id) => {
-                let is_about_all = reach(&error) == Reach::Server;
+                let is_about_all = scope(&error) == FailureScope::Server;
                 flushed.hold_up(id, error);
                 break_if(is_about_all)
             }
@@ -450,7 +450,7 @@ async fn limited<T>(
 
 /// The scope that needs no further attempt after an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum FailureScope {
     Disclosure,
     Experiment,
     Server,
@@ -458,17 +458,19 @@ enum Reach {
 
 /// The scope of an error after a successful fetch of the experiment. Since the server answered, an
 /// experiment that it can't serve does not hold up any other.
-fn reach(error: &TrustedError) -> Reach {
+fn scope(error: &TrustedError) -> FailureScope {
     match error {
-        TrustedError::Call(status) if is_about_the_question(status.code()) => Reach::Disclosure,
+        TrustedError::Call(status) if is_about_the_question(status.code()) => {
+            FailureScope::Disclosure
+        }
         // Only a status that did not come from the server has a source.
         TrustedError::Call(status)
             if status.code() == Code::ResourceExhausted || status.source().is_some() =>
         {
-            Reach::Server
+            FailureScope::Server
         }
-        TrustedError::Paused | TrustedError::Call(_) => Reach::Experiment,
-        _ => Reach::Disclosure,
+        TrustedError::Paused | TrustedError::Call(_) => FailureScope::Experiment,
+        _ => FailureScope::Disclosure,
     }
 }
 

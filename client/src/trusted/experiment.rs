@@ -17,7 +17,7 @@ use super::rho_ledger::price_of;
 use super::{Agreement, DisclosedReward, Disclosure, Disclosures, TrustedError};
 use crate::day::HeardDay;
 use crate::grpc::Transport;
-use crate::time::{Clock as _, Moment, SystemClock};
+use crate::time::{Clock as _, ClockReading, SystemClock};
 
 /// A trusted experiment that the client has judged. Needs a tokio runtime. Clones share the
 /// server's day.
@@ -279,13 +279,13 @@ impl TrustedExperiment {
     }
 
     fn hear(&self, day: Day) {
-        lock(&self.heard_day).hear(day, Moment::of_system());
+        lock(&self.heard_day).hear(day, ClockReading::of_system());
     }
 }
 
 /// The server's day, if it was received lately and is accepted.
 pub(super) fn known(heard_day: &SharedDay) -> Option<Day> {
-    lock(heard_day).get(Moment::of_system())
+    lock(heard_day).get(ClockReading::of_system())
 }
 
 fn lock(heard_day: &SharedDay) -> MutexGuard<'_, HeardDay> {
@@ -304,7 +304,7 @@ async fn ask(
     let mut trusted = transport.trusted();
     let answer = transport.answered(trusted.get_trusted_experiment(request)).await?.into_inner();
     let day = Day::new(answer.server_day);
-    lock(heard_day).hear(day, Moment::of_system());
+    lock(heard_day).hear(day, ClockReading::of_system());
     let specification = answer.specification.ok_or(TrustedError::NotUnderstood)?;
     agreement.judge(id, &specification)?;
     Ok((specification, day))

@@ -259,7 +259,7 @@ impl Load {
             }
             // The experiment may be resumed.
             UploadStatus::Paused => {
-                self.complain(message);
+                self.log_limited(message);
                 self.send_again(upload);
                 tokio::time::sleep(PAUSE).await;
             }
@@ -284,19 +284,19 @@ impl Load {
             self.refuse(&complaint).await;
             return;
         }
-        self.complain(&complaint);
+        self.log_limited(&complaint);
         self.send_again(upload);
         tokio::time::sleep(PAUSE).await;
     }
 
     async fn refuse(&self, complaint: &str) {
-        self.complain(complaint);
+        self.log_limited(complaint);
         self.refused.fetch_add(1, Ordering::SeqCst);
         // The next call would probably fail too.
         tokio::time::sleep(PAUSE).await;
     }
 
-    fn complain(&self, complaint: &str) {
+    fn log_limited(&self, complaint: &str) {
         *lock(&self.complaints).entry(complaint.to_owned()).or_default() += 1;
     }
 

@@ -16,7 +16,9 @@ use bandana_learners::LearnerConfig;
 use bandana_shared::alphabet::{Alphabet, Symbol};
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
-use bandana_shared::identity::{ArmIndex, CellIndex, Day, ExperimentId, Revision, UnixSeconds, UploadId};
+use bandana_shared::identity::{
+    ArmIndex, CellIndex, Day, ExperimentId, Revision, UnixSeconds, UploadId,
+};
 use bandana_shared::rewards::Rewards;
 use bandana_shared::specification::{Arm, ReleaseTiming, Specification};
 use bandana_shared::tally::Tally;

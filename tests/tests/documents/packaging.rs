@@ -182,7 +182,8 @@ fn the_backup_unit_backs_up() -> anyhow::Result<()> {
     let unit = packaging("bandana-backup.service")?;
     for line in values(&unit, "ExecStart=").chain(values(&unit, "ExecStartPost=")) {
         // Without globbing, as systemd runs them.
-        let line = line.replace("$$", "$").replace("%%", "%").replace("/usr/local/bin/bandana", PROGRAM);
+        let line =
+            line.replace("$$", "$").replace("%%", "%").replace("/usr/local/bin/bandana", PROGRAM);
         let line = line.replace("/var/backups/bandana", copies.to_str().context("UTF-8")?);
         let line = line.replace("/var/lib/bandana", store.to_str().context("UTF-8")?);
         let mut run = Command::new("sh");

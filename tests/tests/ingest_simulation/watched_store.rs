@@ -249,12 +249,12 @@ impl Store for WatchedStore {
         self.store.add_signature(key, specification, signature, now, entry)
     }
 
-    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
-        self.store.curate(change)
+    fn apply_query_change(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
+        self.store.apply_query_change(change)
     }
 
-    fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
-        self.store.trust(change)
+    fn apply_trusted_change(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
+        self.store.apply_trusted_change(change)
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

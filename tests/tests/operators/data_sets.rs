@@ -429,7 +429,7 @@ async fn a_data_set_of_an_earlier_version_is_compared_as_today() -> anyhow::Resu
         experiment: ExperimentId::new("first")?,
         detail: String::new(),
     };
-    store.curate(&CuratorChange::Register(Box::new(record), None, entry))?;
+    store.apply_query_change(&CuratorChange::Register(Box::new(record), None, entry))?;
     Box::new(store).close()?;
 
     let mut server = Server::open(server.folder, None).await?;

@@ -46,7 +46,8 @@ impl Server {
     }
 
     async fn counts_of(&mut self, column: &str) -> anyhow::Result<Vec<(String, i64)>> {
-        let histogram = v1::Histogram { columns: vec![column.to_owned()], ..v1::Histogram::default() };
+        let histogram =
+            v1::Histogram { columns: vec![column.to_owned()], ..v1::Histogram::default() };
         let request = AskRequest {
             data_set: "people".to_owned(),
             price: Some(ask_request::Price::Rho(40.0)),
@@ -80,7 +81,8 @@ async fn names_of_many_rows_are_found_once_and_paid_for() -> anyhow::Result<()> 
     }
     let streets = server.counts_of("street").await?;
     ensure!(streets.len() == 2 && streets[0].1.abs_diff(551) < 3, "{streets:?}");
-    let request_of_debits = ListDebitsRequest { data_set: "people".to_owned(), ..Default::default() };
+    let request_of_debits =
+        ListDebitsRequest { data_set: "people".to_owned(), ..Default::default() };
     let debits = server.curator.list_debits(request_of_debits).await?.into_inner().debits;
     let paid = debits.last().context("no debit")?;
     assert_eq!(paid.price_nanos, 2_000_000_000);

@@ -148,12 +148,12 @@ impl Store for Faulty {
         self.write(|store| store.add_signature(key, specification, signature, now, entry))
     }
 
-    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
-        self.write(|store| store.curate(change))
+    fn apply_query_change(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
+        self.write(|store| store.apply_query_change(change))
     }
 
-    fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
-        self.write(|store| store.trust(change))
+    fn apply_trusted_change(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
+        self.write(|store| store.apply_trusted_change(change))
     }
 
     fn close(self: Box<Self>) -> Result<(), StoreError> {

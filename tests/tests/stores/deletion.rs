@@ -230,7 +230,7 @@ fn trusted(place: &Place) -> anyhow::Result<()> {
     let from = record.version;
     let delete = entry("headlines", AuditAction::Delete)?;
     let change = TrustedChange::Delete { id: id.clone(), from, entry: delete.clone() };
-    let early = refusal(store.trust(&change))?;
+    let early = refusal(store.apply_trusted_change(&change))?;
     ensure!(
         matches!(early, StoreError::Refused(StoreRefusal::Trusted(ref why)) if **why == TrustedRefusal::Moved)
     );
@@ -238,14 +238,23 @@ fn trusted(place: &Place) -> anyhow::Result<()> {
     let entry_of_stop = entry("headlines", AuditAction::Stop)?;
     let state = ExperimentState::Stopped;
     let stop = TrustedChange::Move { id: id.clone(), from, to, state, entry: entry_of_stop };
-    store.trust(&stop)?;
+    store.apply_trusted_change(&stop)?;
     let archive = entry("headlines", AuditAction::Archive)?;
     let (from, to) = (to, to.next()?);
-    store.trust(&TrustedChange::Archive { id: id.clone(), from, to, entry: archive })?;
+    store.apply_trusted_change(&TrustedChange::Archive {
+        id: id.clone(),
+        from,
+        to,
+        entry: archive,
+    })?;
     let found = place.reader()?.trusted(Some(&id))?;
     ensure!(found.len() == 1 && found[0].is_archived && found[0].version == to);
     is_in_order(place)?;
-    store.trust(&TrustedChange::Delete { id: id.clone(), from: to, entry: delete })?;
+    store.apply_trusted_change(&TrustedChange::Delete {
+        id: id.clone(),
+        from: to,
+        entry: delete,
+    })?;
     for _ in 0..2 {
         ensure!(place.reader()?.trusted(None)? == std::slice::from_ref(&other));
         let again = add(&mut *store, "headlines").err().context("its id came again")?;

@@ -168,7 +168,9 @@ fn kept(server: &Postgres) -> anyhow::Result<()> {
             "tally" | "experiment" => {
                 commit(&mut store, &[upload(&first, 9_000, TODAY, 1)?], TODAY).map(drop)
             }
-            _ => store.curate(&CuratorChange::Debit(debit("people", 7)?, None)).map_err(Into::into),
+            _ => store
+                .apply_query_change(&CuratorChange::Debit(debit("people", 7)?, None))
+                .map_err(Into::into),
         };
         let error = outcome.err().context("a damaged row was changed")?;
         let damaged = error.downcast_ref::<StoreError>();

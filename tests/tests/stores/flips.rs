@@ -100,11 +100,14 @@ pub(crate) fn fill(store: &mut dyn Store) -> anyhow::Result<()> {
     register(store, "people", 100_000)?;
     register(store, "others", 5)?;
     for price in 1..40 {
-        store.curate(&CuratorChange::Debit(debit("people", price)?, None))?;
+        store.apply_query_change(&CuratorChange::Debit(debit("people", price)?, None))?;
     }
-    store.curate(&CuratorChange::Open(debit("people", 1)?, session("habits", "people")?))?;
+    store.apply_query_change(&CuratorChange::Open(
+        debit("people", 1)?,
+        session("habits", "people")?,
+    ))?;
     for number in 0..10 {
-        store.curate(&CuratorChange::Round(round(number)?, None))?;
+        store.apply_query_change(&CuratorChange::Round(round(number)?, None))?;
     }
     log(store)?;
     trusted::add(store, "sidebar")?;
@@ -112,7 +115,7 @@ pub(crate) fn fill(store: &mut dyn Store) -> anyhow::Result<()> {
     for number in 0..3 {
         let name = |of: u128| (Day::new(TODAY), UploadId::new((number * 100 + of).to_be_bytes()));
         let change = trusted::next(&record, (0..1).map(name).collect())?;
-        store.trust(&TrustedChange::Commit(change.clone()))?;
+        store.apply_trusted_change(&TrustedChange::Commit(change.clone()))?;
         record.version = change.to;
         record.private = Some(change.private);
         record.released = change.released;
@@ -131,13 +134,13 @@ fn serve(folder: &Path) -> anyhow::Result<String> {
     let of_day = |day| [upload(&one, 3, day, 2), upload(&one, 9_000, day, 2)];
     let uploads = days.flat_map(of_day).collect::<Result<Vec<_>, _>>()?;
     writeln!(said, "{:?}", commit(&mut store, &uploads, TODAY + 1)?)?;
-    store.curate(&CuratorChange::Debit(debit("people", 7)?, None))?;
-    store.curate(&CuratorChange::Round(round(10)?, None))?;
+    store.apply_query_change(&CuratorChange::Debit(debit("people", 7)?, None))?;
+    store.apply_query_change(&CuratorChange::Round(round(10)?, None))?;
     let record = StoreReader::new(folder).trusted(None)?.remove(0);
     let names = vec![(Day::new(TODAY), UploadId::new([9; 16]))];
     let to = TrustedVersion { sequence: record.version.sequence + 1, stamp: 5 };
     let change = TrustedCommit { to, ..trusted::next(&record, names)? };
-    store.trust(&TrustedChange::Commit(change))?;
+    store.apply_trusted_change(&TrustedChange::Commit(change))?;
     create(&mut store, "third")?;
     said += &told(&mut store, folder)?;
     Box::new(store).close()?;

@@ -48,7 +48,7 @@ pub(crate) fn register(
         spent: 0,
         at: UnixSeconds::new(7),
     };
-    store.curate(&registration(record.clone())?)?;
+    store.apply_query_change(&registration(record.clone())?)?;
     Ok(record)
 }
 
@@ -89,22 +89,28 @@ fn budgets(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let record = register(&mut *store, "people", 100)?;
     register(&mut *store, "others", 5)?;
-    let again = store.curate(&registration(DataSetRecord { budget: 900, ..record.clone() })?);
+    let again =
+        store.apply_query_change(&registration(DataSetRecord { budget: 900, ..record.clone() })?);
     ensure!(refusal(again)? == CuratorRefusal::DataSetExists(name("people")?));
-    store.curate(&CuratorChange::Debit(debit("people", 60)?, None))?;
+    store.apply_query_change(&CuratorChange::Debit(debit("people", 60)?, None))?;
     let exhausted =
         CuratorRefusal::Exhausted { data_set: name("people")?, price: 41, left: 40, budget: 100 };
-    ensure!(refusal(store.curate(&CuratorChange::Debit(debit("people", 41)?, None)))? == exhausted);
+    ensure!(
+        refusal(store.apply_query_change(&CuratorChange::Debit(debit("people", 41)?, None)))?
+            == exhausted
+    );
     ensure!(exhausted.to_string().contains("0.00000004 of 0.0000001 is left"), "{exhausted}");
-    let unknown = store.curate(&CuratorChange::Debit(debit("nobody", 1)?, None));
+    let unknown = store.apply_query_change(&CuratorChange::Debit(debit("nobody", 1)?, None));
     ensure!(refusal(unknown)? == CuratorRefusal::NoDataSet(name("nobody")?));
     // A session that can't be paid for is not created, and one whose name is taken costs nothing.
     let session = session("first", "people")?;
     let dear = CuratorChange::Open(debit("people", 41)?, session.clone());
-    ensure!(refusal(store.curate(&dear))? == exhausted);
-    store.curate(&CuratorChange::Open(debit("people", 40)?, session.clone()))?;
+    ensure!(refusal(store.apply_query_change(&dear))? == exhausted);
+    store.apply_query_change(&CuratorChange::Open(debit("people", 40)?, session.clone()))?;
     let taken = CuratorChange::Open(debit("others", 5)?, session.clone());
-    ensure!(refusal(store.curate(&taken))? == CuratorRefusal::SessionExists(session.name));
+    ensure!(
+        refusal(store.apply_query_change(&taken))? == CuratorRefusal::SessionExists(session.name)
+    );
     drop(store);
 
     let mut store = place.open()?;
@@ -129,20 +135,25 @@ fn budgets(place: &Place) -> anyhow::Result<()> {
     let caller = debits[0].debit.caller.clone();
     ensure!(reader.debits((&people, Some(&caller)), None, 10)? == debits);
     ensure!(reader.debits((&people, Some("nobody")), None, 10)?.is_empty());
-    ensure!(refusal(store.curate(&CuratorChange::Debit(debit("people", 1)?, None))).is_ok());
+    ensure!(
+        refusal(store.apply_query_change(&CuratorChange::Debit(debit("people", 1)?, None))).is_ok()
+    );
 
     // Of a budget of 5, each caller may spend 3.
     let part = |caller: &str, price| -> anyhow::Result<CuratorChange> {
         let (caller, caller_most) = (caller.to_owned(), Some(3));
         Ok(CuratorChange::Debit(Debit { caller, caller_most, ..debit("others", price)? }, None))
     };
-    store.curate(&part("anna", 2)?)?;
+    store.apply_query_change(&part("anna", 2)?)?;
     let refused =
         CuratorRefusal::PartExhausted { data_set: name("others")?, price: 2, left: 1, most: 3 };
-    ensure!(refusal(store.curate(&part("anna", 2)?))? == refused);
-    store.curate(&part("anna", 1)?)?;
-    store.curate(&part("ben", 2)?)?;
-    ensure!(matches!(refusal(store.curate(&part("ben", 1)?))?, CuratorRefusal::Exhausted { .. }));
+    ensure!(refusal(store.apply_query_change(&part("anna", 2)?))? == refused);
+    store.apply_query_change(&part("anna", 1)?)?;
+    store.apply_query_change(&part("ben", 2)?)?;
+    ensure!(matches!(
+        refusal(store.apply_query_change(&part("ben", 1)?))?,
+        CuratorRefusal::Exhausted { .. }
+    ));
     for (caller, spent) in [("anna", 3), ("ben", 2), ("eve", 0)] {
         ensure!(reader.spent_by((&name("others")?, caller))? == spent, "{caller}");
     }
@@ -163,7 +174,7 @@ fn sessions(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     register(&mut *store, "people", 100)?;
     let record = session("habits", "people")?;
-    store.curate(&CuratorChange::Open(debit("people", 1)?, record.clone()))?;
+    store.apply_query_change(&CuratorChange::Open(debit("people", 1)?, record.clone()))?;
     let round = |number, update: Option<(u32, i64)>| -> anyhow::Result<CuratorChange> {
         let (session, predicate) = (name("habits")?, "city=Ulm".to_owned());
         let update = update.map(|(number, answer)| {
@@ -172,15 +183,18 @@ fn sessions(place: &Place) -> anyhow::Result<()> {
         });
         Ok(CuratorChange::Round(SessionRound { session, number, update }, None))
     };
-    store.curate(&round(0, Some((0, 10)))?)?;
+    store.apply_query_change(&round(0, Some((0, 10)))?)?;
     // A round compared with a state other than the last one is not stored, whether or not it is an
     // update.
     for late in [round(0, None), round(0, Some((1, 99))), round(2, None), round(1, Some((0, 99)))] {
-        ensure!(refusal(store.curate(&late?))? == CuratorRefusal::SessionMoved);
+        ensure!(refusal(store.apply_query_change(&late?))? == CuratorRefusal::SessionMoved);
     }
-    store.curate(&round(1, None)?)?;
-    ensure!(refusal(store.curate(&round(1, Some((1, 99)))?))? == CuratorRefusal::SessionMoved);
-    store.curate(&round(2, Some((1, -11)))?)?;
+    store.apply_query_change(&round(1, None)?)?;
+    ensure!(
+        refusal(store.apply_query_change(&round(1, Some((1, 99)))?))?
+            == CuratorRefusal::SessionMoved
+    );
+    store.apply_query_change(&round(2, Some((1, -11)))?)?;
     drop(store);
 
     let store = place.open()?;
@@ -201,21 +215,22 @@ fn sessions(place: &Place) -> anyhow::Result<()> {
 fn contents(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let record = register(&mut *store, "people", 100)?;
-    store.curate(&CuratorChange::Debit(debit("people", 100)?, None))?;
+    store.apply_query_change(&CuratorChange::Debit(debit("people", 100)?, None))?;
     let again = DataSetRecord { name: name("again")?, file: "copy.csv".to_owned(), ..record };
     let same = CuratorRefusal::ContentRegistered(name("people")?);
-    ensure!(refusal(store.curate(&registration(again.clone())?))? == same);
+    ensure!(refusal(store.apply_query_change(&registration(again.clone())?))? == same);
     // A data set of an earlier version has no content digest until its file was read again.
     let earlier = DataSetRecord { name: name("earlier")?, content: None, ..again.clone() };
-    store.curate(&registration(earlier.clone())?)?;
+    store.apply_query_change(&registration(earlier.clone())?)?;
     let bind = |text| -> anyhow::Result<CuratorChange> {
         let (fingerprint, content) = (Fingerprint::from_bytes([2; 32]), content(text));
         Ok(CuratorChange::Bind { data_set: name("earlier")?, fingerprint, content })
     };
-    ensure!(refusal(store.curate(&bind("people")?))? == same);
-    store.curate(&bind("earlier")?)?;
-    store.curate(&bind("other")?)?;
-    store.curate(&CuratorChange::Refuse(entry("again", AuditAction::RefuseDataSet)?))?;
+    ensure!(refusal(store.apply_query_change(&bind("people")?))? == same);
+    store.apply_query_change(&bind("earlier")?)?;
+    store.apply_query_change(&bind("other")?)?;
+    store
+        .apply_query_change(&CuratorChange::Refuse(entry("again", AuditAction::RefuseDataSet)?))?;
     drop(store);
 
     let mut store = place.open()?;
@@ -225,7 +240,7 @@ fn contents(place: &Place) -> anyhow::Result<()> {
     ensure!(
         stored == [DataSetRecord { fingerprint, content: Some(content("earlier")), ..earlier }]
     );
-    ensure!(refusal(store.curate(&registration(again)?))? == same);
+    ensure!(refusal(store.apply_query_change(&registration(again)?))? == same);
     ensure!(reader.fingerprint_key()?.as_bytes() == place.reader()?.fingerprint_key()?.as_bytes());
     let actions: Vec<_> = place.audit()?.iter().map(|record| record.entry.action).collect();
     let registered = AuditAction::RegisterDataSet;
@@ -247,26 +262,27 @@ fn answers(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     register(&mut *store, "people", 100)?;
     let first = answer(1, "anna", 10, 1)?;
-    store.curate(&CuratorChange::Debit(debit("people", 60)?, Some(first.clone())))?;
+    store.apply_query_change(&CuratorChange::Debit(debit("people", 60)?, Some(first.clone())))?;
     let again = CuratorChange::Debit(debit("people", 10)?, Some(first.clone()));
-    ensure!(refusal(store.curate(&again))? == CuratorRefusal::Answered);
+    ensure!(refusal(store.apply_query_change(&again))? == CuratorRefusal::Answered);
     // An unpaid answer is not stored; and ids are per caller.
     let dear = answer(2, "anna", 10, 1)?;
-    let refused = store.curate(&CuratorChange::Debit(debit("people", 60)?, Some(dear.clone())));
+    let refused =
+        store.apply_query_change(&CuratorChange::Debit(debit("people", 60)?, Some(dear.clone())));
     ensure!(matches!(refusal(refused)?, CuratorRefusal::Exhausted { .. }));
     let other = answer(1, "otto", 9, 1)?;
-    store.curate(&CuratorChange::Debit(debit("people", 10)?, Some(other.clone())))?;
+    store.apply_query_change(&CuratorChange::Debit(debit("people", 10)?, Some(other.clone())))?;
     let record = session("habits", "people")?;
-    store.curate(&CuratorChange::Open(debit("people", 1)?, record))?;
+    store.apply_query_change(&CuratorChange::Open(debit("people", 1)?, record))?;
     let mut of_session = answer(1, "anna", 8, 1)?;
     of_session.question.scope = QuestionScope::Session(name("people")?);
     let round = |number| -> anyhow::Result<CuratorChange> {
         let round = SessionRound { session: name("habits")?, number, update: None };
         Ok(CuratorChange::Round(round, Some(of_session.clone())))
     };
-    ensure!(refusal(store.curate(&round(1)?))? == CuratorRefusal::SessionMoved);
-    store.curate(&round(0)?)?;
-    ensure!(refusal(store.curate(&round(1)?))? == CuratorRefusal::Answered);
+    ensure!(refusal(store.apply_query_change(&round(1)?))? == CuratorRefusal::SessionMoved);
+    store.apply_query_change(&round(0)?)?;
+    ensure!(refusal(store.apply_query_change(&round(1)?))? == CuratorRefusal::Answered);
     drop(store);
 
     let store = place.open()?;
@@ -288,7 +304,7 @@ fn newest_answers(place: &Place) -> anyhow::Result<()> {
     let reader = place.reader()?;
     let mut keep = |id, caller, bytes, at| -> anyhow::Result<()> {
         let answer = Some(answer(id, caller, bytes, at)?);
-        Ok(store.curate(&CuratorChange::Debit(debit("people", 1)?, answer))?)
+        Ok(store.apply_query_change(&CuratorChange::Debit(debit("people", 1)?, answer))?)
     };
     let kept = |caller: &str| -> anyhow::Result<Vec<u8>> {
         let is_kept = |id: &u8| -> anyhow::Result<bool> {
@@ -319,13 +335,16 @@ fn overdrawn(server: &Postgres) -> anyhow::Result<()> {
     let Place::Postgres(url) = &place else { anyhow::bail!("not a database") };
     let mut store = place.open()?;
     register(&mut *store, "people", 100)?;
-    store.curate(&CuratorChange::Open(debit("people", 1)?, session("habits", "people")?))?;
+    store.apply_query_change(&CuratorChange::Open(
+        debit("people", 1)?,
+        session("habits", "people")?,
+    ))?;
     // Four replicas ask for 200 together, and for the same update.
     let replica = || -> anyhow::Result<(u64, usize)> {
         let mut store = PostgresStore::open(&settings(url)?)?;
         let (mut paid, mut updates) = (0, 0);
         for _ in 0..50 {
-            match store.curate(&CuratorChange::Debit(debit("people", 1)?, None)) {
+            match store.apply_query_change(&CuratorChange::Debit(debit("people", 1)?, None)) {
                 Ok(()) => paid += 1,
                 outcome => drop(refusal(outcome)?),
             }
@@ -335,7 +354,7 @@ fn overdrawn(server: &Postgres) -> anyhow::Result<()> {
             let update = SessionUpdate { session: session.clone(), number, predicate, answer: 1 };
             let (number, update) = (number.into(), Some(update));
             let round = SessionRound { session, number, update };
-            match store.curate(&CuratorChange::Round(round, None)) {
+            match store.apply_query_change(&CuratorChange::Round(round, None)) {
                 Ok(()) => updates += 1,
                 outcome => ensure!(refusal(outcome)? == CuratorRefusal::SessionMoved),
             }

@@ -82,7 +82,10 @@ fn record(text: &str) -> anyhow::Result<TrustedRecord> {
 
 pub(crate) fn add(store: &mut dyn Store, text: &str) -> anyhow::Result<TrustedRecord> {
     let record = record(text)?;
-    store.trust(&TrustedChange::Create(record.clone(), entry(text, AuditAction::Create)?))?;
+    store.apply_trusted_change(&TrustedChange::Create(
+        record.clone(),
+        entry(text, AuditAction::Create)?,
+    ))?;
     Ok(record)
 }
 
@@ -127,18 +130,23 @@ fn versions(place: &Place) -> anyhow::Result<()> {
     ensure!(only(place)? == first);
     let names: Vec<(Day, UploadId)> = (0..3).map(|number| (TODAY, id(number))).collect();
     let commit = next(&first, names.clone())?;
-    store.trust(&TrustedChange::Commit(commit.clone()))?;
+    store.apply_trusted_change(&TrustedChange::Commit(commit.clone()))?;
     let second = only(place)?;
     ensure!(second.version == commit.to && second.private.as_ref() == Some(&commit.private));
     // From the old version, and from a version with the same number in a diverged store.
     let stamp = second.version.stamp ^ 1;
     for from in [first.version, TrustedVersion { stamp, ..second.version }] {
         let late = TrustedCommit { from, ..next(&second, vec![(TODAY, id(9))])? };
-        ensure!(refusal(store.trust(&TrustedChange::Commit(late)))? == TrustedRefusal::Moved);
+        ensure!(
+            refusal(store.apply_trusted_change(&TrustedChange::Commit(late)))?
+                == TrustedRefusal::Moved
+        );
     }
     // Names that count already are reported, and nothing else changes.
     let again = next(&second, vec![(TODAY, id(9)), names[1], names[2], (Day::new(99), id(1))])?;
-    let TrustedRefusal::Known(known) = refusal(store.trust(&TrustedChange::Commit(again)))? else {
+    let TrustedRefusal::Known(known) =
+        refusal(store.apply_trusted_change(&TrustedChange::Commit(again)))?
+    else {
         anyhow::bail!("it was not known")
     };
     let known: BTreeSet<_> = known.into_iter().collect();
@@ -147,14 +155,23 @@ fn versions(place: &Place) -> anyhow::Result<()> {
     let looked_up = [names[0], (TODAY, id(9)), (Day::new(99), id(0))];
     ensure!(place.reader()?.disclosed(&first.id, &looked_up)? == [names[0]]);
     let unknown = TrustedCommit { id: name("nobody")?, ..next(&second, Vec::new())? };
-    ensure!(refusal(store.trust(&TrustedChange::Commit(unknown)))? == TrustedRefusal::Moved);
+    ensure!(
+        refusal(store.apply_trusted_change(&TrustedChange::Commit(unknown)))?
+            == TrustedRefusal::Moved
+    );
     // A paused experiment accepts nothing.
     let (from, to) = (second.version, second.version.next()?);
     let (id, state) = (first.id.clone(), ExperimentState::Paused);
     let pause = entry("headlines", AuditAction::Pause)?;
-    store.trust(&TrustedChange::Move { id, from, to, state, entry: pause.clone() })?;
+    store.apply_trusted_change(&TrustedChange::Move {
+        id,
+        from,
+        to,
+        state,
+        entry: pause.clone(),
+    })?;
     let paused = only(place)?;
-    let refused = store.trust(&TrustedChange::Commit(next(&paused, Vec::new())?));
+    let refused = store.apply_trusted_change(&TrustedChange::Commit(next(&paused, Vec::new())?));
     ensure!(refusal(refused)? == TrustedRefusal::Moved);
     drop(store);
 
@@ -171,7 +188,7 @@ fn ids(place: &Place) -> anyhow::Result<()> {
     add(&mut *store, "rewards")?;
     for taken in ["bits", "rewards"] {
         let change = TrustedChange::Create(record(taken)?, entry(taken, AuditAction::Create)?);
-        let error = store.trust(&change).err().context("the id was taken")?;
+        let error = store.apply_trusted_change(&change).err().context("the id was taken")?;
         ensure!(matches!(error, StoreError::Refused(StoreRefusal::ExperimentExists(_))), "{error}");
     }
     let create = entry("rewards", AuditAction::Create)?;
@@ -195,7 +212,7 @@ fn erased(place: &Place) -> anyhow::Result<()> {
     let secret = SecretState::new(plan()?, NoiseKey::insecure(*KEY))?;
     let mut commit = next(&first, Vec::new())?;
     commit.private = stored::to_bytes(&secret)?;
-    store.trust(&TrustedChange::Commit(commit.clone()))?;
+    store.apply_trusted_change(&TrustedChange::Commit(commit.clone()))?;
     let (id, from, to) = (first.id.clone(), commit.to, commit.to.next()?);
     let (state, stop) = (ExperimentState::Stopped, entry("headlines", AuditAction::Stop)?);
     // While a reader uses the old state, that state can't be erased.
@@ -207,7 +224,7 @@ fn erased(place: &Place) -> anyhow::Result<()> {
         }
         Place::Postgres(_) => Vec::new(),
     };
-    store.trust(&TrustedChange::Move { id, from, to, state, entry: stop })?;
+    store.apply_trusted_change(&TrustedChange::Move { id, from, to, state, entry: stop })?;
     drop(readers);
     // The next change erases it.
     add(&mut *store, "sidebar")?;
@@ -231,13 +248,13 @@ fn forgotten(place: &Place) -> anyhow::Result<()> {
     for group in 0..5_u128 {
         // Buffers of an arm that is not played in the episode can grow without a release.
         let names = (0..1000).map(|number| (Day::new(50), id(group * 1000 + number))).collect();
-        store.trust(&TrustedChange::Commit(next(&current, names)?))?;
+        store.apply_trusted_change(&TrustedChange::Commit(next(&current, names)?))?;
         current = only(place)?;
     }
     let mut moved = |today: u32| -> anyhow::Result<TrustedRecord> {
         let (id, from) = (current.id.clone(), current.version);
         let (to, today, back) = (from.next()?, Day::new(today), WINDOW - 1);
-        store.trust(&TrustedChange::Window { id, from, to, today, back })?;
+        store.apply_trusted_change(&TrustedChange::Window { id, from, to, today, back })?;
         current = only(place)?;
         Ok(current.clone())
     };
@@ -253,25 +270,25 @@ fn forgotten(place: &Place) -> anyhow::Result<()> {
     // A window that already begins there is unchanged, but expired names are removed.
     ensure!(moved(60)? == first && left()?.len() == 904);
     let late = next(&first, Vec::new())?;
-    store.trust(&TrustedChange::Commit(late.clone()))?;
+    store.apply_trusted_change(&TrustedChange::Commit(late.clone()))?;
     ensure!(left()?.is_empty());
     // Expired names are also removed at the end and during a pause.
     current = only(place)?;
     for number in 0..3 {
         let names = (0..1000).map(|n| (Day::new(99), id(number * 1000 + n))).collect();
-        store.trust(&TrustedChange::Commit(next(&current, names)?))?;
+        store.apply_trusted_change(&TrustedChange::Commit(next(&current, names)?))?;
         current = only(place)?;
     }
     let (id, from) = (current.id.clone(), current.version);
     let (to, today, back) = (from.next()?, Day::new(102), WINDOW - 1);
-    store.trust(&TrustedChange::Window { id, from, to, today, back })?;
+    store.apply_trusted_change(&TrustedChange::Window { id, from, to, today, back })?;
     current = only(place)?;
     let of_day_99: Vec<_> = (0..3000).map(|number| (Day::new(99), self::id(number))).collect();
     let left = || place.reader()?.disclosed(&first.id, &of_day_99).map_err(anyhow::Error::from);
     ensure!(left()?.len() == 952);
     let (id, from, to) = (current.id.clone(), current.version, current.version.next()?);
     let (state, pause) = (ExperimentState::Paused, entry("headlines", AuditAction::Pause)?);
-    store.trust(&TrustedChange::Move { id, from, to, state, entry: pause })?;
+    store.apply_trusted_change(&TrustedChange::Move { id, from, to, state, entry: pause })?;
     ensure!(left()?.is_empty());
     let again = TrustedChange::Window {
         id: first.id.clone(),
@@ -280,7 +297,7 @@ fn forgotten(place: &Place) -> anyhow::Result<()> {
         today,
         back,
     };
-    ensure!(refusal(store.trust(&again))? == TrustedRefusal::Moved);
+    ensure!(refusal(store.apply_trusted_change(&again))? == TrustedRefusal::Moved);
     Ok(store.close()?)
 }
 
@@ -416,7 +433,10 @@ fn full(place: &Place) -> anyhow::Result<()> {
 fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
     let mut store = place.open()?;
     let first = record("headlines")?;
-    store.trust(&TrustedChange::Create(first.clone(), entry("headlines", AuditAction::Create)?))?;
+    store.apply_trusted_change(&TrustedChange::Create(
+        first.clone(),
+        entry("headlines", AuditAction::Create)?,
+    ))?;
     let mut commit = next(&first, Vec::new())?;
     let mut secret = SecretState::new(plan()?, NoiseKey::insecure([1; 32]))?;
     secret.observe(&Played::Arm(0), RewardRange::Unit.reward(0.5)?)?;
@@ -424,7 +444,7 @@ fn due_at_the_start(place: &Place) -> anyhow::Result<()> {
     commit.private = stored::to_bytes(&secret)?;
     commit.released = stored::to_bytes(&secret.released())?;
     commit.disclosures = vec![(TODAY, id(1))];
-    store.trust(&TrustedChange::Commit(commit))?;
+    store.apply_trusted_change(&TrustedChange::Commit(commit))?;
     drop(store);
     let mut expected = secret.clone();
     expected.release(NoiseKey::insecure([2; 32]))?;
@@ -546,7 +566,8 @@ fn held(server: &Postgres) -> anyhow::Result<()> {
     let frozen = Raw::connect(&place)?;
     frozen.run("BEGIN; SELECT FROM trusted_experiment FOR UPDATE")?;
     // The commit is known to have failed, and is not retried repeatedly.
-    let refused = place.open()?.trust(&TrustedChange::Commit(next(&current, Vec::new())?));
+    let refused =
+        place.open()?.apply_trusted_change(&TrustedChange::Commit(next(&current, Vec::new())?));
     let outcome = refused.err().map(|error| error.outcome());
     ensure!(outcome == Some(Outcome::Unmade), "{outcome:?}");
     block_on(async {
@@ -584,12 +605,19 @@ fn clock_ahead(server: &Postgres) -> anyhow::Result<()> {
     // A replica whose clock is a year ahead neither accepts such days nor moves the window there.
     let ahead = Day::new(day + 365);
     let names = vec![(Day::new(day), id(1)), (ahead, id(2))];
-    let refused = refusal(store.trust(&TrustedChange::Commit(next(&current, names)?)))?;
+    let refused =
+        refusal(store.apply_trusted_change(&TrustedChange::Commit(next(&current, names)?)))?;
     let TrustedRefusal::Future { latest } = refused else { anyhow::bail!("{refused}") };
     ensure!((day + 1..=day + 2).contains(&latest.get()), "{latest}");
     ensure!(only(&place)? == current);
     let (id, from, to) = (current.id.clone(), current.version, current.version.next()?);
-    store.trust(&TrustedChange::Window { id, from, to, today: ahead, back: WINDOW - 1 })?;
+    store.apply_trusted_change(&TrustedChange::Window {
+        id,
+        from,
+        to,
+        today: ahead,
+        back: WINDOW - 1,
+    })?;
     current = only(&place)?;
     let begin = day + 1 - WINDOW;
     ensure!((begin..=begin + 1).contains(&current.oldest.get()), "{}", current.oldest);

@@ -248,13 +248,9 @@ impl Column {
     /// assert!("street:Main St".parse::<Column>()?.with_names(["x".to_owned()]).is_err());
     /// # Ok::<(), bandana_mechanisms::queries::QueryError>(())
     /// ```
-    pub fn with_names(
-        &self,
-        found: impl IntoIterator<Item = String>,
-    ) -> Result<Self, QueryError> {
+    pub fn with_names(&self, found: impl IntoIterator<Item = String>) -> Result<Self, QueryError> {
         let wrong = |what| QueryError::Domain { column: self.name.clone(), what };
-        let none_for_others =
-            "no name of it stands for every other; declare it with one that does, such as street:other*";
+        let none_for_others = "no name of it stands for every other; declare it with one that does, such as street:other*";
         let Domain::Names(Names { all, places, has_other: true }) = &self.domain else {
             return Err(wrong(none_for_others));
         };
@@ -298,9 +294,7 @@ impl Column {
     pub fn value(&self, code: u16) -> String {
         match &self.domain {
             Domain::Numbers(numbers) => numbers.value(code),
-            Domain::Names(names) => {
-                names.all.get(usize::from(code)).cloned().unwrap_or_default()
-            }
+            Domain::Names(names) => names.all.get(usize::from(code)).cloned().unwrap_or_default(),
             Domain::People { .. } => String::new(),
         }
     }

@@ -160,7 +160,7 @@ impl CuratorService {
     }
 
     async fn commit(&self, change: CuratorChange) -> Result<(), Status> {
-        self.0.ingest.curate(change).await.map_err(|error| decline(&error))
+        self.0.ingest.apply_query_change(change).await.map_err(|error| decline(&error))
     }
 
     fn now(&self) -> UnixSeconds {
@@ -187,7 +187,7 @@ impl CuratorService {
             let Compared { round, answer } = compared;
             let Some(round) = round else { return Ok(answer) };
             let kept = question.question.as_ref().map(|asked| asked.keep(&answer, self.now()));
-            match self.0.ingest.curate(CuratorChange::Round(round, kept)).await {
+            match self.0.ingest.apply_query_change(CuratorChange::Round(round, kept)).await {
                 Ok(()) => return Ok(answer),
                 Err(error) if is_overtaken(&error) => {}
                 Err(error) => return Err(decline(&error)),
@@ -238,7 +238,7 @@ impl CuratorService {
             .await?;
         let Some(debit) = debit else { return Ok(Some(answer)) };
         let kept = question.map(|question| question.keep(&answer, at));
-        match self.0.ingest.curate(CuratorChange::Debit(debit, kept)).await {
+        match self.0.ingest.apply_query_change(CuratorChange::Debit(debit, kept)).await {
             Ok(()) => {
                 let price = amount(answer.price_nanos);
                 tracing::info!(%caller, %data_set, price, "question answered");

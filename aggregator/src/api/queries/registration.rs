@@ -100,7 +100,7 @@ impl CuratorService {
                 continue;
             };
             let change = CuratorChange::Bind { data_set, fingerprint, content };
-            match self.0.ingest.curate(change).await {
+            match self.0.ingest.apply_query_change(change).await {
                 Err(ExperimentChangeError::Store(StoreError::Refused(StoreRefusal::Curator(
                     refusal,
                 )))) if matches!(*refusal, CuratorRefusal::ContentRegistered(_)) => {

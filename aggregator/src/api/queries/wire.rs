@@ -44,8 +44,7 @@ pub(super) fn register(
     let wanted = request.find.filter(|wanted| !wanted.columns.is_empty());
     let delta = wanted.as_ref().map_or(0.0, |wanted| wanted.delta);
     let (measure, budget) = budget(request.budget, delta)?;
-    let search =
-        wanted.map(|wanted| Search::new(&wanted, &schema, measure)).transpose()?;
+    let search = wanted.map(|wanted| Search::new(&wanted, &schema, measure)).transpose()?;
     if let Some(Search { price, .. }) = search
         && price > budget
     {

@@ -54,7 +54,7 @@ impl CuratorService {
                 experiment: experiment.clone(),
                 detail: format!("file {:?}", record.file),
             };
-            match self.0.ingest.curate(CuratorChange::Withdraw(debit, entry)).await {
+            match self.0.ingest.apply_query_change(CuratorChange::Withdraw(debit, entry)).await {
                 Ok(()) => {
                     tracing::info!(%caller, %data_set, "data set withdrawn");
                     return Ok(DataSet { withdrawn: true, ..told(record.budget) });

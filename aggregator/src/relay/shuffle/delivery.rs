@@ -12,8 +12,8 @@ use bandana_shared::shuffling::ShuffledReport;
 use bandana_shared::wire::v1::{SubmitBatchRequest, UploadStatus};
 use tonic::{Code, Status};
 
-use super::keeper::{Keeper, NotKept};
 use super::known::{Experiments, quoted};
+use super::report_writer::{NotKept, ReportWriter};
 use super::store::Batch;
 use crate::clock::Clock;
 use crate::operator_client::BatchesClient;
@@ -31,7 +31,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 /// Hands on batches.
 #[derive(Debug)]
 pub(super) struct Delivery {
-    keeper: Keeper,
+    writer: ReportWriter,
     experiments: Experiments,
     aggregator: BatchesClient,
     delay: RandomDelay,
@@ -60,17 +60,17 @@ enum Handed {
 
 impl Delivery {
     pub(super) fn new(
-        (keeper, experiments): (Keeper, Experiments),
+        (writer, experiments): (ReportWriter, Experiments),
         aggregator: BatchesClient,
         delay: RandomDelay,
         clock: Arc<dyn Clock>,
         replay_window_days: u32,
     ) -> Self {
         let waiting = HashMap::new();
-        Self { keeper, experiments, aggregator, delay, clock, replay_window_days, waiting }
+        Self { writer, experiments, aggregator, delay, clock, replay_window_days, waiting }
     }
 
-    /// Delivers until the keeper has ended.
+    /// Delivers until the writer has ended.
     pub(super) async fn run(mut self) {
         let mut wait = WAITS.0;
         loop {
@@ -87,7 +87,7 @@ impl Delivery {
                     };
                     tokio::select! {
                         // The aggregator does not learn when the last report of a batch came.
-                        () = self.keeper.filled.notified() => self.delay.wait().await,
+                        () = self.writer.filled.notified() => self.delay.wait().await,
                         () = due => {}
                     }
                 }
@@ -102,7 +102,7 @@ impl Delivery {
 
     /// Hands on each batch that does not wait by itself. Returns whether the aggregator answers.
     async fn deliver_due(&mut self) -> Result<bool, NotKept> {
-        let keys = self.keeper.batches().await?;
+        let keys = self.writer.batches().await?;
         let known: BTreeSet<i64> = keys.iter().copied().collect();
         self.waiting.retain(|key, _| known.contains(key));
         let now = self.clock.monotonic();
@@ -112,7 +112,7 @@ impl Delivery {
         let is_due = |key: &i64| self.waiting.get(key).is_none_or(|(until, _)| *until <= now);
         let due: Vec<i64> = new.into_iter().chain(tried.into_iter().filter(is_due)).collect();
         for key in due {
-            let Some(batch) = self.keeper.batch(key).await? else { continue };
+            let Some(batch) = self.writer.batch(key).await? else { continue };
             if let Err(status) = self.hand_on(batch).await? {
                 let what_to_do = match status.code() {
                     Code::Unauthenticated | Code::PermissionDenied => {
@@ -136,7 +136,7 @@ impl Delivery {
         match self.submit(&batch).await {
             Handed::Counted => {
                 tracing::info!(%digest, arm, reports, "the aggregator has a batch");
-                self.keeper.settle(batch).await?;
+                self.writer.settle(batch).await?;
             }
             Handed::Refused(message) => {
                 let message = quoted(&message);
@@ -144,7 +144,7 @@ impl Delivery {
                     %digest, arm, reports, message,
                     "the aggregator will never take a batch; its reports are lost"
                 );
-                self.keeper.settle(batch).await?;
+                self.writer.settle(batch).await?;
             }
             Handed::Unopened(message) if day < self.oldest() => {
                 let message = quoted(&message);
@@ -153,9 +153,9 @@ impl Delivery {
                     "a batch of which most can't be opened is given up at the end of the replay \
                      window; its reports are lost"
                 );
-                self.keeper.settle(batch).await?;
+                self.writer.settle(batch).await?;
             }
-            Handed::Ended => end(&self.keeper, &self.experiments, digest).await?,
+            Handed::Ended => end(&self.writer, &self.experiments, digest).await?,
             Handed::Unopened(message) | Handed::Later(message) => {
                 let wait = self.waiting.get(&key).map_or(WAITS_OF_BATCH.0, |(_, wait)| *wait * 2);
                 let wait = wait.min(WAITS_OF_BATCH.1);
@@ -212,14 +212,14 @@ impl Delivery {
 }
 
 /// Looks for experiments that have ended, for ever.
-pub(super) async fn watch_ends(keeper: Keeper, experiments: Experiments) {
+pub(super) async fn watch_ends(writer: ReportWriter, experiments: Experiments) {
     loop {
-        let Ok(piles) = keeper.piles().await else { return };
-        let digests: BTreeSet<Digest> = piles.into_iter().map(|(pile, _)| pile.digest).collect();
+        let Ok(waiting) = writer.waiting_batches().await else { return };
+        let digests: BTreeSet<Digest> = waiting.into_iter().map(|(key, _)| key.digest).collect();
         for digest in digests {
             let asked = experiments.ask(digest).await;
             let has_ended = asked.ok().flatten().is_some_and(|known| known.running.is_none());
-            if has_ended && end(&keeper, &experiments, digest).await.is_err() {
+            if has_ended && end(&writer, &experiments, digest).await.is_err() {
                 return;
             }
         }
@@ -228,9 +228,13 @@ pub(super) async fn watch_ends(keeper: Keeper, experiments: Experiments) {
 }
 
 /// Drops what is left of an experiment that has ended, and says so.
-async fn end(keeper: &Keeper, experiments: &Experiments, digest: Digest) -> Result<(), NotKept> {
+async fn end(
+    writer: &ReportWriter,
+    experiments: &Experiments,
+    digest: Digest,
+) -> Result<(), NotKept> {
     experiments.end(digest);
-    let dropped = keeper.drop_experiment(digest).await?;
+    let dropped = writer.drop_experiment(digest).await?;
     tracing::warn!(
         %digest, reports = dropped.reports, batches = dropped.batches,
         "the experiment has ended: the reports whose batch was not full, and the batches that the \

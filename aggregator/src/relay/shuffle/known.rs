@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 use crate::clock::Clock;
 use crate::operator_client::BatchesClient;
 use crate::relay::delay::RandomDelay;
-use crate::telemetry::Lines;
+use crate::telemetry::LogLimit;
 
 /// Most digests that are remembered as unknown, and for how long: strangers make them up.
 const UNKNOWN_MAX: usize = 10_000;
@@ -49,7 +49,7 @@ pub(super) struct Experiments {
     known: Arc<Mutex<HashMap<Digest, Known>>>,
     /// Digests that the aggregator did not know, and when.
     unknown: Arc<Mutex<HashMap<Digest, Duration>>>,
-    lines: Arc<Lines>,
+    lines: Arc<LogLimit>,
 }
 
 impl Experiments {
@@ -58,7 +58,7 @@ impl Experiments {
         delay: RandomDelay,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let lines = Arc::new(Lines::new(&clock));
+        let lines = Arc::new(LogLimit::new(&clock));
         Self { aggregator, delay, clock, known: Arc::default(), unknown: Arc::default(), lines }
     }
 

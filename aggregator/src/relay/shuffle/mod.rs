@@ -7,9 +7,9 @@
 mod database;
 mod delivery;
 mod gateways;
-mod keeper;
 mod known;
 mod origins;
+mod report_writer;
 mod service;
 mod store;
 
@@ -28,9 +28,9 @@ use crate::store::{OpenError, Presence, StoreError};
 
 use delivery::{Delivery, watch_ends};
 use gateways::GatewayDigests;
-use keeper::{Ended, Keeper};
 use known::Experiments;
 use origins::Origins;
+use report_writer::{Ended, ReportWriter};
 use service::ShufflerService;
 pub use store::ShuffleLimits;
 
@@ -75,8 +75,8 @@ impl Shuffle {
         let ShuffleSettings { directory, presence, key, limits, aggregator } = settings;
         let key = GatewayKey::read(&key)?;
         let (opener, origins) = (Opener::new(&key, None)?, Origins::new(&key));
-        let started = Keeper::start(presence, &directory, limits, Arc::clone(clock));
-        let (keeper, ended) = started.map_err(|error| match error {
+        let started = ReportWriter::start(presence, &directory, limits, Arc::clone(clock));
+        let (writer, ended) = started.map_err(|error| match error {
             StoreError::Open(OpenError::Missing { path }) => ShuffleError::Missing { path },
             error => ShuffleError::Store(error),
         })?;
@@ -84,7 +84,7 @@ impl Shuffle {
             opener,
             origins,
             experiments: Experiments::new(aggregator.clone(), delay, Arc::clone(clock)),
-            keeper,
+            writer,
             gateways: GatewayDigests::new(keys),
             clock: Arc::clone(clock),
         };
@@ -99,12 +99,12 @@ impl Shuffle {
     /// Hands on batches until the store fails.
     pub(super) async fn run(self) -> Result<(), ShuffleError> {
         let Self { service, aggregator, delay, limits, ended } = self;
-        let ShufflerService { keeper, experiments, clock, .. } = service;
+        let ShufflerService { writer, experiments, clock, .. } = service;
         let days = limits.replay_window_days;
-        let of = (keeper.clone(), experiments.clone());
+        let of = (writer.clone(), experiments.clone());
         let delivery = Delivery::new(of, aggregator, delay, clock, days);
         let handing_on = async {
-            tokio::join!(delivery.run(), watch_ends(keeper, experiments));
+            tokio::join!(delivery.run(), watch_ends(writer, experiments));
             // They have seen the end of the thread before this has.
             std::future::pending::<()>().await;
         };

@@ -37,7 +37,8 @@ impl Origins {
         // All parts have a fixed length. HMAC takes keys of any.
         let code = <Hmac<Sha256>>::new_from_slice(&self.0[..]).map(|code| {
             let code = code.chain_update(envelope.digest.as_bytes()).chain_update(envelope.keys);
-            let code = code.chain_update(envelope.cell.to_u32().to_be_bytes()).chain_update(address);
+            let code =
+                code.chain_update(envelope.cell.to_u32().to_be_bytes()).chain_update(address);
             code.finalize().into_bytes()
         });
         let code = code.unwrap_or_default();
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_one_code_in_a_pile_and_another_elsewhere() {
+    fn an_address_has_one_code_in_a_batch_and_another_in_others() {
         let origins = Origins::new(&GatewayKey::generate().unwrap());
         let envelope = |id, cell| Envelope {
             id: UploadId::new([id; 16]),

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use tonic::{Request, Response, Status};
 
 use super::gateways::GatewayDigests;
-use super::keeper::{Keeper, NotKept};
 use super::known::{Experiments, Known, Running};
 use super::origins::Origins;
+use super::report_writer::{NotKept, ReportWriter};
 use crate::api::answer_to;
 use crate::clock::Clock;
 use crate::gateway::{OpenError, Opener};
@@ -36,7 +36,7 @@ pub(crate) struct ShufflerService {
     pub(super) opener: Opener,
     pub(super) origins: Origins,
     pub(super) experiments: Experiments,
-    pub(super) keeper: Keeper,
+    pub(super) writer: ReportWriter,
     pub(super) gateways: GatewayDigests,
     pub(super) clock: Arc<dyn Clock>,
 }
@@ -67,7 +67,7 @@ impl ShufflerService {
             return Ok((UploadStatus::Malformed, message));
         }
         let origin = self.origins.of(address, &envelope);
-        match self.keeper.keep(envelope, origin).await {
+        match self.writer.keep(envelope, origin).await {
             Ok(None) => Err(exhausted(
                 "the batch that fills has as many reports of this address as it may; send the same \
                  report again",

@@ -44,7 +44,7 @@ impl ShuffleLimits {
 
 /// Reports that wait for each other: as many as a batch has are handed on together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Pile {
+pub(super) struct BatchKey {
     pub(super) digest: Digest,
     pub(super) cell: CellIndex,
     pub(super) batch: BatchSize,
@@ -97,9 +97,9 @@ pub(super) struct ReportStore {
 struct Held {
     oldest: Day,
     ids: u64,
-    /// Reports in piles and batches.
+    /// Reports that wait, and those in batches.
     reports: u64,
-    piles: HashMap<Pile, (i64, u32)>,
+    waiting: HashMap<BatchKey, (i64, u32)>,
 }
 
 impl ReportStore {
@@ -127,9 +127,9 @@ impl ReportStore {
         (self.held.ids, self.held.reports)
     }
 
-    /// The piles, each with its number of reports.
-    pub(super) fn piles(&self) -> impl Iterator<Item = (Pile, u32)> {
-        self.held.piles.iter().map(|(pile, (_, reports))| (*pile, *reports))
+    /// The batches that wait for more reports, each with its number of reports.
+    pub(super) fn waiting_batches(&self) -> impl Iterator<Item = (BatchKey, u32)> {
+        self.held.waiting.iter().map(|(batch_key, (_, reports))| (*batch_key, *reports))
     }
 
     /// Keeps reports, and makes batches of those that fill one, in one transaction. Each gets a
@@ -218,11 +218,12 @@ impl ReportStore {
             let bytes = "SELECT coalesce(sum(length(reports)), 0) FROM batch WHERE digest = ?";
             let bytes = transaction.query_row(bytes, [name], |row| row.get::<_, u64>(0));
             let in_batches = bytes.map_err(committing)? / ShuffledReport::SEALED_BYTES as u64;
-            let piled = "DELETE FROM report WHERE pile IN (SELECT key FROM pile WHERE digest = ?)";
-            let reports = run(piled)? as u64;
+            let waiting =
+                "DELETE FROM report WHERE pile IN (SELECT key FROM pile WHERE digest = ?)";
+            let reports = run(waiting)? as u64;
             run("DELETE FROM pile WHERE digest = ?")?;
             let batches = run("DELETE FROM batch WHERE digest = ?")? as u64;
-            held.piles.retain(|pile, _| pile.digest != digest);
+            held.waiting.retain(|batch_key, _| batch_key.digest != digest);
             held.reports = held.reports.saturating_sub(reports + in_batches);
             Ok(Dropped { reports, batches })
         })
@@ -241,7 +242,7 @@ impl Held {
             oldest: Day::new(oldest.map_err(reading)?),
             ids: number("SELECT count(*) FROM seen")?,
             reports: number("SELECT count(*) FROM report")? + in_batches,
-            piles: HashMap::new(),
+            waiting: HashMap::new(),
         };
         let query = "SELECT key, digest, arm, batch, keys,
             (SELECT count(*) FROM report WHERE pile = pile.key) FROM pile";
@@ -253,8 +254,9 @@ impl Held {
             let numbers = || Ok((row.get(0)?, row.get(5)?));
             let (key, reports) = numbers().map_err(reading)?;
             let batch = BatchSize::new(batch).map_err(|error| damaged(error.to_string()))?;
-            let pile = Pile { digest: Digest::new(digest), cell: cell_index(arm)?, batch, keys };
-            held.piles.insert(pile, (key, reports));
+            let batch_key =
+                BatchKey { digest: Digest::new(digest), cell: cell_index(arm)?, batch, keys };
+            held.waiting.insert(batch_key, (key, reports));
         }
         Ok(held)
     }
@@ -307,8 +309,8 @@ impl Held {
         if self.ids >= limits.reports_max || self.reports >= limits.reports_max {
             return refused(Verdict::Full);
         }
-        let pile = Pile { digest: *digest, cell: *cell, batch: *batch, keys: *keys };
-        let known = self.piles.get(&pile).copied();
+        let batch_key = BatchKey { digest: *digest, cell: *cell, batch: *batch, keys: *keys };
+        let known = self.waiting.get(&batch_key).copied();
         let most = limits.most_of_address(*batch);
         if let Some((key, _)) = known.filter(|_| most < batch.get()) {
             let count = "SELECT count(*) FROM report WHERE pile = ? AND origin = ?";
@@ -332,17 +334,17 @@ impl Held {
         waiting += 1;
         let fills = waiting >= batch.get();
         if fills {
-            shuffle(transaction, (key, pile), today)?;
+            shuffle(transaction, (key, batch_key), today)?;
             waiting = 0;
         }
         self.ids += 1;
         self.reports += 1;
-        self.piles.insert(pile, (key, waiting));
+        self.waiting.insert(batch_key, (key, waiting));
         Ok((Some(Verdict::Accepted), fills))
     }
 }
 
-/// Makes a batch of a pile.
+/// Makes a batch of the reports that wait under a key.
 ///
 /// # Privacy
 /// Nothing in the batch is left of the order of arrival: each order is equally likely, and drawn from
@@ -350,7 +352,7 @@ impl Held {
 /// Freed pages of the relay's own disk keep the order for a while.
 fn shuffle(
     transaction: &Transaction<'_>,
-    (key, pile): (i64, Pile),
+    (key, batch_key): (i64, BatchKey),
     today: Day,
 ) -> Result<(), StoreError> {
     let mut seed = Zeroizing::new([0; 32]);
@@ -362,8 +364,8 @@ fn shuffle(
     let rows = statement.query_map([key], |row| row.get(0)).map_err(committing)?;
     let mut reports: Vec<[u8; ShuffledReport::SEALED_BYTES]> =
         rows.collect::<Result<_, _>>().map_err(committing)?;
-    if reports.len() != pile.batch.get() as usize {
-        let (found, expected) = (reports.len(), pile.batch.get());
+    if reports.len() != batch_key.batch.get() as usize {
+        let (found, expected) = (reports.len(), batch_key.batch.get());
         return Err(damaged(format!("a batch of {expected} reports has {found}")));
     }
     reports.shuffle(&mut random);
@@ -371,8 +373,9 @@ fn shuffle(
     random.fill_bytes(&mut id);
     let insert =
         "INSERT INTO batch (id, digest, day, arm, reports, keys) VALUES (?, ?, ?, ?, ?, ?)";
-    let (digest, arm, reports) = (pile.digest.as_bytes(), pile.cell.to_u32(), reports.concat());
-    let names = params![id, digest, today.get(), arm, reports, pile.keys];
+    let (digest, arm, reports) =
+        (batch_key.digest.as_bytes(), batch_key.cell.to_u32(), reports.concat());
+    let names = params![id, digest, today.get(), arm, reports, batch_key.keys];
     transaction.prepare_cached(insert).map_err(committing)?.execute(names).map_err(committing)?;
     let delete = "DELETE FROM report WHERE pile = ?";
     transaction.prepare_cached(delete).map_err(committing)?.execute([key]).map_err(committing)?;

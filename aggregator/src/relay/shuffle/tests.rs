@@ -25,12 +25,12 @@ async fn aggregator() -> (TcpListener, BatchesClient, Arc<dyn Clock>) {
     (listener, client, Arc::new(ManualClock::at_day(Day::new(20_000))))
 }
 
-/// Lets delivery go on. The keeper answers in order: once it has answered here, it has answered what
+/// Lets delivery go on. The writer answers in order: once it has answered here, it has answered what
 /// delivery asked before.
-async fn go_on(mut delivery: Pin<&mut impl Future<Output = ()>>, keeper: &Keeper) {
+async fn go_on(mut delivery: Pin<&mut impl Future<Output = ()>>, writer: &ReportWriter) {
     for _ in 0..100 {
         assert!(delivery.as_mut().now_or_never().is_none(), "it has ended");
-        keeper.piles().await.expect("an answer");
+        writer.waiting_batches().await.expect("an answer");
         tokio::task::yield_now().await;
     }
 }
@@ -52,12 +52,13 @@ async fn a_batch_is_handed_on_later_than_its_last_report_came() {
     let (listener, client, clock) = aggregator().await;
     let folder = tempfile::tempdir().expect("a folder");
     let limits = ShuffleLimits { replay_window_days: 7, reports_max: 100, share_per_address: 1.0 };
-    let started = Keeper::start(Presence::Optional, folder.path(), limits, Arc::clone(&clock));
-    let (keeper, _ended) = started.expect("a store");
+    let started =
+        ReportWriter::start(Presence::Optional, folder.path(), limits, Arc::clone(&clock));
+    let (writer, _ended) = started.expect("a store");
     let experiments = Experiments::new(client.clone(), YEARS, Arc::clone(&clock));
-    let delivery = Delivery::new((keeper.clone(), experiments), client, YEARS, clock, 7);
+    let delivery = Delivery::new((writer.clone(), experiments), client, YEARS, clock, 7);
     let mut delivery = pin!(delivery.run());
-    go_on(delivery.as_mut(), &keeper).await;
+    go_on(delivery.as_mut(), &writer).await;
     for number in 1..=2 {
         let envelope = Envelope {
             id: UploadId::new([number; 16]),
@@ -68,9 +69,9 @@ async fn a_batch_is_handed_on_later_than_its_last_report_came() {
             keys: [8; 16],
             report: [number; ShuffledReport::SEALED_BYTES],
         };
-        keeper.keep(envelope, Origin([number; 8])).await.expect("an answer");
+        writer.keep(envelope, Origin([number; 8])).await.expect("an answer");
     }
-    assert_eq!(keeper.batches().await.expect("an answer").len(), 1);
-    go_on(delivery.as_mut(), &keeper).await;
+    assert_eq!(writer.batches().await.expect("an answer").len(), 1);
+    go_on(delivery.as_mut(), &writer).await;
     assert!(listener.accept().now_or_never().is_none(), "it was called at once");
 }

@@ -345,12 +345,12 @@ impl Store for EmbeddedStore {
         })
     }
 
-    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
-        self.here(|store| store.database.curate(change))
+    fn apply_query_change(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
+        self.here(|store| store.database.apply_query_change(change))
     }
 
-    fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
-        self.here(|store| store.database.trust(change))
+    fn apply_trusted_change(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
+        self.here(|store| store.database.apply_trusted_change(change))
     }
 
     fn add_epoch(&mut self, addition: &EpochToAdd) -> Result<(), StoreError> {

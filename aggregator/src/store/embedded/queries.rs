@@ -18,7 +18,7 @@ impl SqliteStore {
     ///
     /// # Errors
     /// [`StoreError::Refused`]: nothing was changed. [`StoreError::Database`].
-    pub fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
+    pub fn apply_query_change(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
         let transaction = self.connection.transaction().map_err(committing)?;
         match change {
             CuratorChange::Register(record, found, entry) => {

@@ -19,7 +19,7 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreError::Refused`]: nothing was changed.
     /// [`StoreError::Database`].
-    pub fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
+    pub fn apply_trusted_change(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
         // Replaced or erased rewards must not rest in free pages.
         self.zero_freed_pages(true).map_err(committing)?;
         let outcome = self.change_trusted(change);

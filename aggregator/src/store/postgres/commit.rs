@@ -257,7 +257,7 @@ async fn statement(
         let upload = &uploads[place];
         let (state, is_fresh) = (state_of(upload), fresh.contains(&ordinal));
         if is_fresh || state == RUNNING {
-            let told = Told { state, oldest, latest, is_fresh, is_known: true };
+            let told = UploadOutcome { state, oldest, latest, is_fresh, is_known: true };
             verdicts[place] = Some(told.verdict(upload.day, today));
         } else {
             asked.push(upload);
@@ -278,7 +278,7 @@ async fn statement(
     for (place, state) in waiting {
         let upload = &uploads[place];
         let is_known = known.contains(&(upload.day, upload.id));
-        let told = Told { state, oldest, latest, is_fresh: false, is_known };
+        let told = UploadOutcome { state, oldest, latest, is_fresh: false, is_known };
         verdicts[place] = Some(told.verdict(upload.day, today));
     }
     Ok(oldest)
@@ -329,7 +329,7 @@ async fn run(
 const RUNNING: Option<ExperimentState> = Some(ExperimentState::Running);
 
 /// The statement's result for one upload.
-struct Told {
+struct UploadOutcome {
     state: Option<ExperimentState>,
     oldest: Day,
     latest: Day,
@@ -337,7 +337,7 @@ struct Told {
     is_known: bool,
 }
 
-impl Told {
+impl UploadOutcome {
     fn verdict(&self, day: Day, today: Day) -> Verdict {
         if self.is_fresh {
             return Verdict::Accepted;

@@ -15,7 +15,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
 
-use super::heartbeat::Pulse;
+use super::heartbeat::Connectivity;
 use super::schema;
 use super::settings::PostgresSettings;
 use crate::store::{DamageError, DatabaseError, OpenError, Outcome, StoreError, damaged, postgres};
@@ -92,7 +92,7 @@ pub(crate) struct PgConnection {
     target: Arc<Target>,
     waits: Waits,
     /// Whether the database answers at all. None: unknown.
-    pulse: Option<Pulse>,
+    connectivity: Option<Connectivity>,
     session: Option<Session>,
     /// The runtime that drives the connection. None: the connection is being dropped.
     runtime: Option<Runtime>,
@@ -159,12 +159,12 @@ impl PgConnection {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime =
             Some(runtime.map_err(|source| StoreError::Open(OpenError::Thread { source }))?);
-        Ok(Self { target, waits, pulse: None, session: None, runtime })
+        Ok(Self { target, waits, connectivity: None, session: None, runtime })
     }
 
-    /// Makes the connection fail at once whenever the pulse says that the database does not answer.
-    pub(crate) fn with_pulse(mut self, pulse: Option<Pulse>) -> Self {
-        self.pulse = pulse;
+    /// Makes the connection fail at once whenever the connectivity says that the database does not answer.
+    pub(crate) fn with_connectivity(mut self, connectivity: Option<Connectivity>) -> Self {
+        self.connectivity = connectivity;
         self
     }
 
@@ -199,11 +199,11 @@ impl PgConnection {
         doing: &'static str,
         work: impl AsyncFnOnce(&mut Session) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let Self { target, waits, pulse, session, runtime } = self;
+        let Self { target, waits, connectivity, session, runtime } = self;
         let Some(runtime) = runtime else {
             return Err(StoreError::Database(DatabaseError::Slow { doing }));
         };
-        if pulse.as_ref().is_some_and(Pulse::is_lost) {
+        if connectivity.as_ref().is_some_and(Connectivity::is_lost) {
             *session = None;
             return Err(StoreError::Database(DatabaseError::Silent));
         }
@@ -228,8 +228,8 @@ impl PgConnection {
                 outcome
             };
             let lost = async {
-                match pulse {
-                    Some(pulse) => pulse.lost().await,
+                match connectivity {
+                    Some(connectivity) => connectivity.lost().await,
                     None => std::future::pending().await,
                 }
             };

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::connection::{PgConnection, Target, Waits};
-use super::heartbeat::Pulse;
+use super::heartbeat::Connectivity;
 use crate::store::{DatabaseError, StoreError, postgres};
 
 /// Takes the lease or renews it, for two seconds: whoever commits does so with every commit.
@@ -56,7 +56,7 @@ pub(crate) struct Slot {
 }
 
 /// The content of a row, written by its owner or by the leader.
-pub(crate) type Letter = (Slot, Vec<u8>);
+pub(crate) type HandoverMessage = (Slot, Vec<u8>);
 
 /// A connection by which replicas hand disclosures over to the leader.
 #[derive(Debug)]
@@ -66,9 +66,12 @@ pub(crate) struct Handover {
 }
 
 impl Handover {
-    /// For a replica with a new name, over a connection to this target that uses this pulse.
-    pub(crate) fn of_target(target: Arc<Target>, pulse: Option<Pulse>) -> Result<Self, StoreError> {
-        let link = PgConnection::new(target, Waits::DISCLOSURES)?.with_pulse(pulse);
+    /// For a replica with a new name, over a connection to this target that uses this connectivity.
+    pub(crate) fn of_target(
+        target: Arc<Target>,
+        connectivity: Option<Connectivity>,
+    ) -> Result<Self, StoreError> {
+        let link = PgConnection::new(target, Waits::DISCLOSURES)?.with_connectivity(connectivity);
         let random = getrandom::u64()
             .map_err(|source| StoreError::Database(DatabaseError::Entropy { source }))?;
         Ok(Self { link, replica: (random >> 1).cast_signed() })
@@ -94,8 +97,8 @@ impl Handover {
     pub(crate) fn take(
         &mut self,
         id: &ExperimentId,
-        told: &[Letter],
-    ) -> Result<Option<Vec<Letter>>, StoreError> {
+        told: &[HandoverMessage],
+    ) -> Result<Option<Vec<HandoverMessage>>, StoreError> {
         let replica = self.replica;
         self.link.run(DOING, async |session| {
             let failed = postgres(DOING);
@@ -128,7 +131,7 @@ impl Handover {
     pub(crate) fn hand_over(
         &mut self,
         id: &ExperimentId,
-        (Slot { replica, place, number }, handed): &Letter,
+        (Slot { replica, place, number }, handed): &HandoverMessage,
     ) -> Result<(), StoreError> {
         self.link.run(DOING, async |session| {
             let insert = session.prepare(
@@ -159,7 +162,7 @@ impl Handover {
     pub(crate) fn collect_decisions(
         &mut self,
         id: &ExperimentId,
-    ) -> Result<(Vec<Letter>, bool), StoreError> {
+    ) -> Result<(Vec<HandoverMessage>, bool), StoreError> {
         let replica = self.replica;
         self.link.run(DOING, async |session| {
             let failed = postgres(DOING);
@@ -218,7 +221,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(letters: &[Letter]) -> Self {
+    fn of(letters: &[HandoverMessage]) -> Self {
         let slots = || letters.iter().map(|(slot, _)| slot);
         Self {
             replicas: slots().map(|slot| slot.replica).collect(),

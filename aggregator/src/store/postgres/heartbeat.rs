@@ -37,13 +37,13 @@ pub(crate) struct Heartbeat {
 
 /// The heartbeat's result. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct Connectivity {
     answers: watch::Receiver<bool>,
     /// Groups of uploads that are being committed.
     commits: Arc<AtomicUsize>,
 }
 
-impl Pulse {
+impl Connectivity {
     /// Whether the last answer is overdue.
     pub(crate) fn is_lost(&self) -> bool {
         !*self.answers.borrow()
@@ -80,16 +80,16 @@ impl Drop for Committing {
 }
 
 impl Heartbeat {
-    /// A heartbeat that has not begun, and its pulse. Until it begins, the pulse counts as good.
-    pub(crate) fn new(target: Arc<Target>) -> Result<(Self, Pulse), StoreError> {
+    /// A heartbeat that has not begun, and its connectivity. Until it begins, the connectivity counts as good.
+    pub(crate) fn new(target: Arc<Target>) -> Result<(Self, Connectivity), StoreError> {
         let link = PgConnection::new(target, Waits::HEARTBEAT)?;
         let (answers, hears) = watch::channel(true);
         let commits = Arc::default();
-        let pulse = Pulse { answers: hears, commits: Arc::clone(&commits) };
-        Ok((Self { link, answers, commits }, pulse))
+        let connectivity = Connectivity { answers: hears, commits: Arc::clone(&commits) };
+        Ok((Self { link, answers, commits }, connectivity))
     }
 
-    /// Runs until every pulse has been dropped.
+    /// Runs until every connectivity has been dropped.
     ///
     /// Blocks; must not be called from asynchronous code.
     pub(crate) fn run(mut self) {

@@ -35,8 +35,8 @@ use tokio::time::Instant;
 pub use checksums::seal_database;
 use connection::LONG_ANSWER;
 pub(crate) use connection::{PgConnection, Target, Waits};
-pub(crate) use handover::{Handover, Letter, Slot};
-pub(crate) use heartbeat::{Heartbeat, Pulse};
+pub(crate) use handover::{Handover, HandoverMessage, Slot};
+pub(crate) use heartbeat::{Connectivity, Heartbeat};
 pub(super) use log::{epochs, last_epoch};
 pub use settings::{DatabaseUrl, DatabaseUrlError, PostgresSettings};
 pub(crate) use snapshot::{ChangeFeed, Settled};
@@ -90,8 +90,8 @@ pub struct PostgresStore {
     move_after: Option<Instant>,
     /// The time at which to retry creating partitions.
     prepare_after: Option<Instant>,
-    /// The heartbeat's pulse. None: the store has no heartbeat.
-    pulse: Option<Pulse>,
+    /// The heartbeat's connectivity. None: the store has no heartbeat.
+    connectivity: Option<Connectivity>,
     /// Whether the last group was given up.
     is_down: bool,
 }
@@ -116,15 +116,15 @@ impl PostgresStore {
         Self::open_at(presence, settings, Arc::new(Target::new(settings)?), None)
     }
 
-    /// As [`Self::open_with`], over connections to this target that use this pulse.
+    /// As [`Self::open_with`], over connections to this target that use this connectivity.
     pub(crate) fn open_at(
         presence: Presence,
         settings: &PostgresSettings,
         target: Arc<Target>,
-        pulse: Option<Pulse>,
+        connectivity: Option<Connectivity>,
     ) -> Result<Self, StoreError> {
         let unknown = StoreId::new([0; 16]);
-        let mut store = Self::beside(unknown, settings, target, Waits::UPLOADS, pulse)?;
+        let mut store = Self::beside(unknown, settings, target, Waits::UPLOADS, connectivity)?;
         let mut prepare = |store: &mut Self| {
             store.link.run_for_long(async |session| {
                 let id = schema::prepare(session, presence).await?;
@@ -147,10 +147,10 @@ impl PostgresStore {
         settings: &PostgresSettings,
         target: Arc<Target>,
         waits: Waits,
-        pulse: Option<Pulse>,
+        connectivity: Option<Connectivity>,
     ) -> Result<Self, StoreError> {
         Ok(Self {
-            link: PgConnection::new(target, waits)?.with_pulse(pulse.clone()),
+            link: PgConnection::new(target, waits)?.with_connectivity(connectivity.clone()),
             id,
             settings: settings.clone(),
             replica: None,
@@ -159,7 +159,7 @@ impl PostgresStore {
             prepared: None,
             move_after: None,
             prepare_after: None,
-            pulse,
+            connectivity,
             is_down: false,
         })
     }
@@ -293,7 +293,7 @@ impl PostgresStore {
         today: Day,
         verdicts: &mut [Option<Verdict>],
     ) -> Result<(), StoreError> {
-        let _committing = self.pulse.as_ref().map(Pulse::committing);
+        let _committing = self.connectivity.as_ref().map(Connectivity::committing);
         self.prepare(today)?;
         let (replica, id) = (self.number()?, self.id);
         let mut outcome = self.link.run("committing", async |session| {
@@ -424,14 +424,15 @@ impl Store for PostgresStore {
         self.change(Change::Signature(key, specification, signature, now), entry)
     }
 
-    fn curate(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
+    fn apply_query_change(&mut self, change: &CuratorChange) -> Result<(), StoreError> {
         self.wake()?;
-        self.link.change(async |transaction| queries::curate(transaction, change).await)
+        self.link.change(async |transaction| queries::apply_query_change(transaction, change).await)
     }
 
-    fn trust(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
+    fn apply_trusted_change(&mut self, change: &TrustedChange) -> Result<(), StoreError> {
         self.wake()?;
-        self.link.change(async |transaction| trusted::trust(transaction, change).await)
+        self.link
+            .change(async |transaction| trusted::apply_trusted_change(transaction, change).await)
     }
 
     fn add_epoch(&mut self, addition: &EpochToAdd) -> Result<(), StoreError> {

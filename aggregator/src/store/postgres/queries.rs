@@ -16,7 +16,7 @@ use crate::store::{
 };
 
 /// Makes a change for the curator, in one transaction.
-pub(super) async fn curate(
+pub(super) async fn apply_query_change(
     transaction: &Transaction<'_>,
     change: &CuratorChange,
 ) -> Result<(), StoreError> {

@@ -132,7 +132,7 @@ impl PgConnection {
 
     /// Gives an experiment a version after every served one, since the database has lost versions
     /// that it gave out.
-    pub(crate) fn overtake(&mut self, key: ExperimentKey, served: u64) -> Result<(), StoreError> {
+    pub(crate) fn supersede(&mut self, key: ExperimentKey, served: u64) -> Result<(), StoreError> {
         let failed = postgres("overtaking lost versions");
         self.run("overtaking lost versions", async |session| {
             let update = "UPDATE experiment SET version = $3 WHERE key = $1 AND version < $2";

@@ -21,7 +21,7 @@ use crate::store::{
 type Value<'a> = &'a (dyn tokio_postgres::types::ToSql + Sync);
 
 /// Makes a change of a trusted experiment.
-pub(super) async fn trust(
+pub(super) async fn apply_trusted_change(
     transaction: &Transaction<'_>,
     change: &TrustedChange,
 ) -> Result<(), StoreError> {

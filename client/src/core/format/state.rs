@@ -16,9 +16,11 @@ use serde::{Deserialize, Serialize};
 use super::super::stored_specification::{
     Beside, StoredMeasurement, StoredMeasurement6, StoredParticipation, StoredSpecification,
 };
-use super::super::{CachedExperiment, Pile, PileName, Piles, State};
+use super::super::{BatchCode, BatchReports, CachedExperiment, OwnReports, State};
 use super::ledger::{LedgerRecord, LedgerRecord1, LedgerRecord2, StoredDebit};
-use super::{StoredPolicy, StoredSignature, arm_index, batch_size, cell_index, last_day, signatures};
+use super::{
+    StoredPolicy, StoredSignature, arm_index, batch_size, cell_index, last_day, signatures,
+};
 use crate::assignment::{AssignmentId, OpenAssignment};
 use crate::debit::Debit;
 use crate::membership::Secret;
@@ -38,9 +40,9 @@ pub(crate) struct StoredState {
     /// What each specification measures beside the rewards of all; `None`: nothing. Before version 6
     /// there was nothing.
     measurements: Vec<Option<StoredMeasurement>>,
-    /// The shuffled reports of each pile, and the price of the first. Before version 8 nobody counted
+    /// The shuffled reports of each batch, and the price of the first. Before version 8 nobody counted
     /// them, so the ledger's δ has more than they explain.
-    piles: Vec<(PileName, u32, StoredDebit)>,
+    own_reports: Vec<(BatchCode, u32, StoredDebit)>,
 }
 
 /// What the installation takes part in, and the arms that it keeps. Before version 5 all took part,
@@ -255,8 +257,8 @@ impl StoredState {
         let shuffling = StoredShuffling::none(&parts);
         let membership = StoredMembership::none(&parts);
         let measurements = parts.specifications.iter().map(|_| None).collect();
-        let piles = Vec::new();
-        Self { parts, stores, prices, shuffling, membership, measurements, piles }
+        let own_reports = Vec::new();
+        Self { parts, stores, prices, shuffling, membership, measurements, own_reports }
     }
 }
 
@@ -382,15 +384,17 @@ impl StoredState {
         let shuffling = StoredShuffling::new(&mentioned.batches, state);
         let membership = StoredMembership::new(mentioned.participations, state);
         let measurements = mentioned.measurements;
-        let pile =
-            |(name, pile): (&PileName, &Pile)| (*name, pile.reports, StoredDebit::new(pile.first));
-        let (prices, piles) = (prices.collect(), state.piles.all().map(pile).collect());
-        Self { parts, stores, prices, shuffling, membership, measurements, piles }
+        let own = |(code, own): (&BatchCode, &BatchReports)| {
+            (*code, own.reports, StoredDebit::new(own.first))
+        };
+        let (prices, own_reports) = (prices.collect(), state.own_reports.all().map(own).collect());
+        Self { parts, stores, prices, shuffling, membership, measurements, own_reports }
     }
 
     /// The state and its number; `None` when the content is not valid.
     pub(crate) fn into_state(self, simulated: bool) -> Option<(State, u64)> {
-        let Self { parts, stores, prices, shuffling, mut membership, measurements, piles } = self;
+        let Self { parts, stores, prices, shuffling, mut membership, measurements, own_reports } =
+            self;
         let fits = membership.participations.len() == parts.specifications.len()
             && measurements.len() == parts.specifications.len();
         if parts.simulated != simulated || !fits || !shuffling.fits(&parts) {
@@ -456,10 +460,10 @@ impl StoredState {
             *last = day.max(*last);
         }
         membership.restore(&mut state)?;
-        let piles = piles
-            .into_iter()
-            .map(|(name, reports, first)| (name, Pile { reports, first: first.into_debit() }));
-        state.piles = Piles::from_parts(piles);
+        let own_reports = own_reports.into_iter().map(|(name, reports, first)| {
+            (name, BatchReports { reports, first: first.into_debit() })
+        });
+        state.own_reports = OwnReports::from_parts(own_reports);
         Some((state, parts.number))
     }
 }

@@ -38,7 +38,7 @@ async fn shuffled_reports_are_counted_once_though_relay_and_aggregator_are_kille
     let kept = crowd.end().await?;
     let (waiting, stopped) = shuffling.stop_relay().await?;
     let shuffling = stopped.start_relay().await?;
-    shuffling.counts(kept - waiting.in_piles).await?;
+    shuffling.counts(kept - waiting.waiting_alone).await?;
     let counted = shuffling.counted().await?;
     assert!(counted.iter().all(|reports| *reports == whole(*reports)), "{counted:?}");
     shuffling.stop().await

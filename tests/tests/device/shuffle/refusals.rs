@@ -63,7 +63,10 @@ async fn what_a_relay_refuses() -> anyhow::Result<()> {
             Envelope { id: id(2), batch: BatchSize::new(BATCH - 1)?, ..good.clone() },
             UploadStatus::Malformed,
         ),
-        (Envelope { id: id(3), cell: CellIndex::new(3)?, ..good.clone() }, UploadStatus::UnknownArm),
+        (
+            Envelope { id: id(3), cell: CellIndex::new(3)?, ..good.clone() },
+            UploadStatus::UnknownArm,
+        ),
         (
             Envelope { id: id(4), digest: Digest::new([7; 16]), ..good.clone() },
             UploadStatus::UnknownSpecification,
@@ -104,7 +107,7 @@ async fn what_a_relay_refuses() -> anyhow::Result<()> {
     let refused = submit(relay, vec![0; 2000]).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
     let (waiting, stopped) = shuffling.stop_relay().await?;
-    assert_eq!(waiting, Waiting { in_piles: 1, in_batches: 0 });
+    assert_eq!(waiting, Waiting { waiting_alone: 1, in_batches: 0 });
     stopped.aggregator.stop().await
 }
 
@@ -132,7 +135,7 @@ async fn an_address_fills_no_more_of_a_batch_than_its_share() -> anyhow::Result<
     assert_eq!(submit(3, 1).await?, accepted);
     until_no_batch_waits(shuffling.folder.path()).await?;
     let (waiting, stopped) = shuffling.stop_relay().await?;
-    assert_eq!(waiting, Waiting { in_piles: 1, in_batches: 0 });
+    assert_eq!(waiting, Waiting { waiting_alone: 1, in_batches: 0 });
     stopped.aggregator.stop().await
 }
 

@@ -32,9 +32,12 @@ async fn the_aggregator_gets_full_batches_and_the_rest_waits_over_a_restart() ->
         // As many as fill batches, whatever the arms were.
         let total = 40;
         let (waiting, stopped) = shuffling.stop_relay().await?;
-        assert!(first.in_piles > 0 && waiting.in_piles <= 3 * u64::from(BATCH - 1), "{waiting:?}");
+        assert!(
+            first.waiting_alone > 0 && waiting.waiting_alone <= 3 * u64::from(BATCH - 1),
+            "{waiting:?}"
+        );
         let shuffling = stopped.start_relay().await?;
-        shuffling.counts(total - waiting.in_piles).await?;
+        shuffling.counts(total - waiting.waiting_alone).await?;
         let counted = shuffling.counted().await?;
         shuffling.stop().await?;
         counted
@@ -53,11 +56,11 @@ async fn what_is_left_at_the_end_of_an_experiment_is_dropped() -> anyhow::Result
     let name = ExperimentName { experiment_id: "shuffled".to_owned() };
     operator.stop_experiment(name).await?;
     let (waiting, stopped) = shuffling.stop_relay().await?;
-    assert_eq!(waiting.in_piles, 2);
+    assert_eq!(waiting.waiting_alone, 2);
     // A relay looks for ends when it starts, and now and then.
     let shuffling = stopped.start_relay().await?;
     let ended = async {
-        while Waiting::read(shuffling.folder.path())?.in_piles > 0 {
+        while Waiting::read(shuffling.folder.path())?.waiting_alone > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         anyhow::Ok(())
@@ -168,7 +171,7 @@ async fn batches_that_nobody_can_open_hold_up_no_others_and_are_given_up() -> an
     let today = shuffling.envelope(1, 0).await?.day;
     let (waiting, stopped) = shuffling.stop_relay().await?;
     // Their envelopes name a key of the gateway, so it will never open them: they are dropped at once.
-    assert_eq!(waiting, Waiting { in_piles: 0, in_batches: 0 });
+    assert_eq!(waiting, Waiting { waiting_alone: 0, in_batches: 0 });
     // One for an unknown key waits, and is given up by a relay eight days later.
     let Stopped { folder, aggregator, flags, experiment, .. } = stopped;
     let store = Connection::open(folder.path().join("relay").join("bandana.sqlite3"))?;

@@ -189,7 +189,7 @@ impl Stopped {
 /// Reports in the store of a relay that is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
-    pub(super) in_piles: u64,
+    pub(super) waiting_alone: u64,
     pub(super) in_batches: u64,
 }
 
@@ -199,7 +199,7 @@ impl Waiting {
         let number = |query: &str| store.query_row(query, [], |row| row.get::<_, u64>(0));
         let bytes = number("SELECT coalesce(sum(length(reports)), 0) FROM batch")?;
         let in_batches = bytes / ShuffledReport::SEALED_BYTES as u64;
-        Ok(Self { in_piles: number("SELECT count(*) FROM report")?, in_batches })
+        Ok(Self { waiting_alone: number("SELECT count(*) FROM report")?, in_batches })
     }
 }
 

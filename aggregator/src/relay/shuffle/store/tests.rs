@@ -64,11 +64,11 @@ fn reports_wait_for_as_many_of_their_arm_as_a_batch_has() {
     let mut store = open(folder.path(), LIMITS).unwrap();
     assert!(batches(&store).is_empty());
     assert_eq!(keep(&mut store, &[envelope(1, 0)], TODAY), [Verdict::Duplicate]);
-    let waiting: Vec<u32> = store.piles().map(|(_, reports)| reports).collect();
+    let waiting: Vec<u32> = store.waiting_batches().map(|(_, reports)| reports).collect();
     assert_eq!(waiting.iter().sum::<u32>(), 2);
     let dropped = store.drop_experiment(Digest::new([1; 16])).unwrap();
     assert_eq!(dropped, Dropped { reports: 2, batches: 0 });
-    assert_eq!(store.piles().count(), 0);
+    assert_eq!(store.waiting_batches().count(), 0);
     assert_eq!(keep(&mut store, &[envelope(3, 1)], TODAY), [Verdict::Duplicate]);
 }
 

@@ -1,4 +1,4 @@
-//! Piles count the reports of an installation that may lie in one batch of a shuffling relay.
+//! Counts of the reports of an installation that may lie in one batch of a shuffling relay.
 //!
 //! A relay hands on what came for one specification and cell, and nobody on the device knows when. So
 //! all of them count as one group, see `bandana_shared::accounting::shuffling`.
@@ -12,11 +12,11 @@ use sha2::{Digest as _, Sha256};
 use crate::debit::Debit;
 
 /// What stands for a specification and a cell: a hash, so that it names neither after an opt-out.
-pub(crate) type PileName = [u8; 16];
+pub(crate) type BatchCode = [u8; 16];
 
 /// Reports that may lie in one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pile {
+pub(crate) struct BatchReports {
     pub(crate) reports: u32,
     /// The price of the first, by the terms of its time.
     pub(crate) first: Debit,
@@ -24,33 +24,34 @@ pub(crate) struct Pile {
 
 /// All reports that were ever paid for as shuffled ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Piles(BTreeMap<PileName, Pile>);
+pub(crate) struct OwnReports(BTreeMap<BatchCode, BatchReports>);
 
-impl Piles {
+impl OwnReports {
     /// Restores what [`Self::all`] gave.
     #[cfg(feature = "storage")]
-    pub(crate) fn from_parts(piles: impl Iterator<Item = (PileName, Pile)>) -> Self {
-        Self(piles.collect())
+    pub(crate) fn from_parts(counts: impl Iterator<Item = (BatchCode, BatchReports)>) -> Self {
+        Self(counts.collect())
     }
 
-    /// Every pile.
+    /// The count of every batch.
     #[cfg(feature = "storage")]
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&PileName, &Pile)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&BatchCode, &BatchReports)> {
         self.0.iter()
     }
 
-    /// Counts a report that was paid for. One that nobody shuffles is in no pile, and one that was paid
+    /// Counts a report that was paid for. One that nobody shuffles is in no count, and one that was paid
     /// as such hides behind no other.
     pub(crate) fn count(&mut self, digest: Digest, cell: CellIndex, price: Debit) {
         if price == Debit::unshuffled(price.local) {
             return;
         }
-        let pile = self.0.entry(name(digest, cell)).or_insert(Pile { reports: 0, first: price });
-        pile.reports = pile.reports.saturating_add(1);
+        let own =
+            self.0.entry(name(digest, cell)).or_insert(BatchReports { reports: 0, first: price });
+        own.reports = own.reports.saturating_add(1);
     }
 
     /// The number of earlier reports that one may lie in a batch with, if all were paid for by the terms
-    /// by which the first costs `first`; `None` if not. `spent` is the δ of a lifetime: what no pile
+    /// by which the first costs `first`; `None` if not. `spent` is the δ of a lifetime: what no count
     /// explains, since an earlier version or a lost file did not count it, may be in any.
     pub(crate) fn before(
         &self,
@@ -58,25 +59,26 @@ impl Piles {
         cell: CellIndex,
         (first, spent): (Debit, DeltaUnits),
     ) -> Option<u32> {
-        let explained = |pile: &Pile| pile.first.delta.get().saturating_mul(pile.reports.into());
+        let explained =
+            |own: &BatchReports| own.first.delta.get().saturating_mul(own.reports.into());
         let explained = self.0.values().map(explained).fold(0, u64::saturating_add);
         let unexplained = spent.get().saturating_sub(explained).div_ceil(first.delta.get().max(1));
         let unexplained = u32::try_from(unexplained).unwrap_or(u32::MAX);
         match self.0.get(&name(digest, cell)) {
             None => Some(unexplained),
-            Some(pile) if pile.first == first => Some(pile.reports.saturating_add(unexplained)),
+            Some(own) if own.first == first => Some(own.reports.saturating_add(unexplained)),
             Some(_) => None,
         }
     }
 }
 
-fn name(digest: Digest, cell: CellIndex) -> PileName {
+fn name(digest: Digest, cell: CellIndex) -> BatchCode {
     let mut hasher = Sha256::new();
     hasher.update(b"bandana.v1.pile\0");
     hasher.update(digest.as_bytes());
     hasher.update(cell.to_u32().to_be_bytes());
     let hash: [u8; 32] = hasher.finalize().into();
-    let mut name = PileName::default();
+    let mut name = BatchCode::default();
     name.copy_from_slice(&hash[..16]);
     name
 }
@@ -97,25 +99,25 @@ mod tests {
     #[test]
     fn what_no_pile_explains_may_be_in_any() {
         let cell = |index| CellIndex::new(index).unwrap();
-        let mut piles = Piles::default();
-        let before = |piles: &Piles, at, first, spent| {
-            piles.before(DIGEST, cell(at), (first, DeltaUnits::new(spent)))
+        let mut own_reports = OwnReports::default();
+        let before = |own_reports: &OwnReports, at, first, spent| {
+            own_reports.before(DIGEST, cell(at), (first, DeltaUnits::new(spent)))
         };
-        assert_eq!(before(&piles, 0, FIRST, 0), Some(0));
+        assert_eq!(before(&own_reports, 0, FIRST, 0), Some(0));
         // A later report costs more, and only the terms of the first are kept.
-        piles.count(DIGEST, cell(0), FIRST);
-        piles.count(DIGEST, cell(0), Debit { central: NanoNats::new(120), ..FIRST });
-        piles.count(DIGEST, cell(1), Debit::unshuffled(FIRST.local));
-        assert_eq!(before(&piles, 0, FIRST, 6), Some(2));
-        assert_eq!(before(&piles, 1, FIRST, 6), Some(0));
+        own_reports.count(DIGEST, cell(0), FIRST);
+        own_reports.count(DIGEST, cell(0), Debit { central: NanoNats::new(120), ..FIRST });
+        own_reports.count(DIGEST, cell(1), Debit::unshuffled(FIRST.local));
+        assert_eq!(before(&own_reports, 0, FIRST, 6), Some(2));
+        assert_eq!(before(&own_reports, 1, FIRST, 6), Some(0));
         assert_eq!(
-            piles.before(Digest::new([8; 16]), cell(0), (FIRST, DeltaUnits::new(6))),
+            own_reports.before(Digest::new([8; 16]), cell(0), (FIRST, DeltaUnits::new(6))),
             Some(0)
         );
         // Seven units more are three reports that nobody counted.
-        assert_eq!(before(&piles, 0, FIRST, 13), Some(5));
-        assert_eq!(before(&piles, 1, FIRST, 13), Some(3));
+        assert_eq!(before(&own_reports, 0, FIRST, 13), Some(5));
+        assert_eq!(before(&own_reports, 1, FIRST, 13), Some(3));
         // The app's terms have changed.
-        assert_eq!(before(&piles, 0, Debit { delta: DeltaUnits::new(4), ..FIRST }, 6), None);
+        assert_eq!(before(&own_reports, 0, Debit { delta: DeltaUnits::new(4), ..FIRST }, 6), None);
     }
 }

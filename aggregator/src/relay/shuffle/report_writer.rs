@@ -1,4 +1,4 @@
-//! The keeper: a thread that owns the store of reports, and commits those of many devices at once.
+//! The writer: a thread that owns the store of reports, and commits those of many devices at once.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use bandana_shared::shuffling::Envelope;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::origins::Origin;
-use super::store::{Batch, Dropped, Pile, ReportStore, ShuffleLimits};
+use super::store::{Batch, BatchKey, Dropped, ReportStore, ShuffleLimits};
 use crate::clock::Clock;
-use crate::ingest::Today;
+use crate::ingest::DayGuard;
 use crate::store::{Presence, StoreError, Verdict};
-use crate::telemetry::Lines;
+use crate::telemetry::LogLimit;
 
 /// Most waiting commands. Further devices are told to come back.
 const QUEUE_MAX: usize = 8192;
@@ -27,13 +27,13 @@ enum Command {
     Batches(oneshot::Sender<Vec<i64>>),
     Batch(i64, oneshot::Sender<Option<Batch>>),
     Settle(Batch, oneshot::Sender<()>),
-    Piles(oneshot::Sender<Vec<(Pile, u32)>>),
+    Piles(oneshot::Sender<Vec<(BatchKey, u32)>>),
     Drop(Digest, oneshot::Sender<Dropped>),
 }
 
 /// A handle to the thread, which ends with the last one.
 #[derive(Clone, Debug)]
-pub(super) struct Keeper {
+pub(super) struct ReportWriter {
     commands: mpsc::Sender<Command>,
     /// Notified when there may be a new batch.
     pub(super) filled: Arc<Notify>,
@@ -51,7 +51,7 @@ pub(super) enum NotKept {
 /// The end of the thread: the store's error, if there was one.
 pub(super) type Ended = oneshot::Receiver<Result<(), StoreError>>;
 
-impl Keeper {
+impl ReportWriter {
     /// Opens the store, and starts its thread.
     pub(super) fn start(
         presence: Presence,
@@ -63,8 +63,8 @@ impl Keeper {
         let (commands, queue) = mpsc::channel(QUEUE_MAX);
         let (end, ended) = oneshot::channel();
         let filled = Arc::new(Notify::new());
-        let (lines, shares) = (Lines::new(&clock), Lines::new(&clock));
-        let (today, told) = (Today::new(clock), Arc::clone(&filled));
+        let (lines, shares) = (LogLimit::new(&clock), LogLimit::new(&clock));
+        let (today, told) = (DayGuard::new(clock), Arc::clone(&filled));
         let work = Work { store, today, filled: told, lines, shares };
         let thread = std::thread::Builder::new().name("bandana-shuffle".to_owned());
         let run = move || {
@@ -108,8 +108,8 @@ impl Keeper {
         self.ask(|answer| Command::Settle(batch, answer)).await
     }
 
-    /// The piles, each with its number of reports.
-    pub(super) async fn piles(&self) -> Result<Vec<(Pile, u32)>, NotKept> {
+    /// The batches that wait for more reports, each with its number of reports.
+    pub(super) async fn waiting_batches(&self) -> Result<Vec<(BatchKey, u32)>, NotKept> {
         self.ask(Command::Piles).await
     }
 
@@ -131,12 +131,12 @@ impl Keeper {
 /// What the thread has.
 struct Work {
     store: ReportStore,
-    today: Today,
+    today: DayGuard,
     filled: Arc<Notify>,
     /// Limits the lines about a full store.
-    lines: Lines,
+    lines: LogLimit,
     /// The same of addresses that have their share.
-    shares: Lines,
+    shares: LogLimit,
 }
 
 impl Work {
@@ -162,7 +162,7 @@ impl Work {
                         answer.send(self.store.settle(&batch)?).ok();
                     }
                     Command::Piles(answer) => {
-                        answer.send(self.store.piles().collect()).ok();
+                        answer.send(self.store.waiting_batches().collect()).ok();
                     }
                     Command::Drop(digest, answer) => {
                         answer.send(self.store.drop_experiment(digest)?).ok();
