@@ -285,7 +285,7 @@ impl OpenAssignment {
 
     /// The arm that is shown.
     pub(crate) fn arm(&self) -> ArmIndex {
-        self.specification.cells().cell(self.cell).map_or(self.cell, |cell| cell.arm)
+        self.specification.cells().arm_of(self.cell)
     }
 
     fn privatizer(&self) -> Privatizer {

@@ -217,7 +217,7 @@ mod tests {
             id: UploadId::new([1; 16]),
             day: Day::new(20_000),
             digest: report.digest,
-            arm,
+            cell,
             batch: BatchSize::new(1000).unwrap(),
             keys: [5; 16],
             report: [9; ShuffledReport::SEALED_BYTES],

@@ -18,13 +18,13 @@ use prost::Message as _;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 
-fn arm(index: usize) -> CellIndex {
+fn cell(index: usize) -> CellIndex {
     CellIndex::new(index).unwrap()
 }
 
 fn reports() -> impl Strategy<Value = Vec<(CellIndex, bool)>> {
-    let arms = prop_oneof![0..3_usize, 0..ARMS_MAX, 120..140_usize];
-    vec((arms.prop_map(arm), any::<bool>()), 1..300)
+    let cells = prop_oneof![0..3_usize, 0..ARMS_MAX, 120..140_usize];
+    vec((cells.prop_map(cell), any::<bool>()), 1..300)
 }
 
 fn uploads() -> impl Strategy<Value = Upload> {
@@ -72,20 +72,20 @@ proptest! {
     #[test]
     fn packed_reports_keep_every_bit_in_its_place(reports in reports()) {
         let packed = PackedReports::pack(reports.clone()).unwrap();
-        // The model: a list of bits for each arm.
+        // The model: a list of bits for each cell.
         let mut model: BTreeMap<CellIndex, Vec<bool>> = BTreeMap::new();
-        for &(arm, bit) in &reports {
-            model.entry(arm).or_default().push(bit);
+        for &(cell, bit) in &reports {
+            model.entry(cell).or_default().push(bit);
         }
         let tallies: BTreeMap<CellIndex, Tally> = packed.tallies().collect();
         let expected: BTreeMap<CellIndex, Tally> = model
             .iter()
-            .map(|(&arm, bits)| (arm, bits.iter().map(|&bit| Tally::of_bit(bit)).sum()))
+            .map(|(&cell, bits)| (cell, bits.iter().map(|&bit| Tally::of_bit(bit)).sum()))
             .collect();
         prop_assert_eq!(tallies, expected);
         let runs: Vec<u32> = model
             .iter()
-            .flat_map(|(arm, bits)| [arm.to_u32(), u32::try_from(bits.len()).unwrap()])
+            .flat_map(|(cell, bits)| [cell.to_u32(), u32::try_from(bits.len()).unwrap()])
             .collect();
         prop_assert!(packed.flat_runs().eq(runs.iter().copied()));
         let in_order = model.values().flatten();
@@ -114,21 +114,21 @@ proptest! {
         bit in any::<bool>(),
     ) {
         let (id, digest, day) = (UploadId::new(id), Digest::new([9; 16]), Day::new(day));
-        let reports = PackedReports::single(arm(index), bit);
+        let reports = PackedReports::single(cell(index), bit);
         let mut buffer = Vec::new();
-        Upload::encode_single_into((id, digest, day), (arm(index), bit), &mut buffer);
+        Upload::encode_single_into((id, digest, day), (cell(index), bit), &mut buffer);
         prop_assert_eq!(buffer, Upload { id, digest, day, reports }.to_bytes());
     }
 }
 
 /// Reports of an alphabet: symbols are taken modulo their number.
 fn symbols() -> impl Strategy<Value = (Alphabet, Vec<(CellIndex, Symbol)>)> {
-    let arms = prop_oneof![0..3_usize, 0..ARMS_MAX];
-    let reports = vec((arms.prop_map(arm), any::<u8>()), 1..200);
+    let cells = prop_oneof![0..3_usize, 0..ARMS_MAX];
+    let reports = vec((cells.prop_map(cell), any::<u8>()), 1..200);
     (Alphabet::MIN..=Alphabet::MAX, reports).prop_map(|(symbols, reports)| {
         let alphabet = Alphabet::new(symbols).unwrap();
         let symbol = |number: u8| Symbol::new(number % alphabet.len()).unwrap();
-        (alphabet, reports.into_iter().map(|(arm, number)| (arm, symbol(number))).collect())
+        (alphabet, reports.into_iter().map(|(cell, number)| (cell, symbol(number))).collect())
     })
 }
 
@@ -144,8 +144,8 @@ proptest! {
     fn packed_symbols_travel_and_add_up((alphabet, reports) in symbols()) {
         let packed = PackedReports::pack_symbols(reports.clone(), alphabet).unwrap();
         let mut model: BTreeMap<CellIndex, Tally> = BTreeMap::new();
-        for (arm, symbol) in &reports {
-            *model.entry(*arm).or_default() += Tally::of_symbol(*symbol);
+        for (cell, symbol) in &reports {
+            *model.entry(*cell).or_default() += Tally::of_symbol(*symbol);
         }
         prop_assert_eq!(packed.tallies().collect::<BTreeMap<_, _>>(), model.clone());
         prop_assert!(model.values().all(|tally| !tally.exceeds(alphabet)));
@@ -160,11 +160,11 @@ proptest! {
         let message = v1::UploadRequest::decode(&upload.to_bytes()[..]).unwrap();
         prop_assert_eq!(read_upload(&message, alphabet), Ok(upload));
         // A report has the same length for every symbol.
-        let (arm, symbol) = reports[0];
+        let (cell, symbol) = reports[0];
         let mut single = Vec::new();
         let names = (UploadId::new([1; 16]), Digest::new([2; 16]), Day::new(3));
-        Upload::encode_single_into(names, (arm, symbol), &mut single);
-        let one = PackedReports::pack_symbols(vec![(arm, symbol)], alphabet).unwrap();
+        Upload::encode_single_into(names, (cell, symbol), &mut single);
+        let one = PackedReports::pack_symbols(vec![(cell, symbol)], alphabet).unwrap();
         let (id, digest, day) = names;
         prop_assert_eq!(single, Upload { id, digest, day, reports: one }.to_bytes());
     }
@@ -189,7 +189,7 @@ fn symbols_that_there_are_not_are_refused() {
         assert_eq!(read.as_ref().err(), expected.as_ref(), "{symbols} {runs:?} {bits:?}");
     }
     let symbol = Symbol::new(5).unwrap();
-    let refused = PackedReports::pack_symbols(vec![(arm(0), symbol)], of(5));
+    let refused = PackedReports::pack_symbols(vec![(cell(0), symbol)], of(5));
     assert_eq!(refused, Err(unknown(5, 5)));
 }
 
@@ -199,7 +199,7 @@ fn golden_bytes_of_one_report() {
         id: UploadId::new([0x11; 16]),
         digest: Digest::new([0x22; 16]),
         day: Day::new(20_000),
-        reports: PackedReports::single(arm(300), true),
+        reports: PackedReports::single(cell(300), true),
     };
     let by_hand: Vec<u8> = [
         &[0x0a, 16][..],
@@ -213,8 +213,8 @@ fn golden_bytes_of_one_report() {
     .concat();
     assert_eq!(upload.to_bytes(), by_hand);
     assert_eq!(
-        PackedReports::pack(vec![(arm(300), true)]),
-        Ok(PackedReports::single(arm(300), true))
+        PackedReports::pack(vec![(cell(300), true)]),
+        Ok(PackedReports::single(cell(300), true))
     );
 }
 
@@ -222,7 +222,7 @@ fn golden_bytes_of_one_report() {
 fn the_largest_upload_fits_its_limit() {
     let alphabet = Alphabet::new(Alphabet::MAX).unwrap();
     let reports = (0..REPORTS_PER_UPLOAD_MAX)
-        .map(|place| (arm(ARMS_MAX - 1 - place % ARMS_MAX), (place % 3 == 0).into()))
+        .map(|place| (cell(ARMS_MAX - 1 - place % ARMS_MAX), (place % 3 == 0).into()))
         .collect();
     let upload = Upload {
         id: UploadId::new([1; 16]),
@@ -246,11 +246,11 @@ fn every_upload_error_has_its_cause() {
         (&[], &[], E::ReportCount { reports: 0 }),
         (&[0, most, 1, 1], &[0; 2049], E::ReportCount { reports: too_many }),
         (&[0, u32::MAX, 1, u32::MAX], &[0], E::ReportCount { reports: 2 * u64::from(u32::MAX) }),
-        (&[1024, 1], &[0], E::UnknownArm { arm: 1024 }),
-        (&[u32::MAX, 1], &[0], E::UnknownArm { arm: u32::MAX }),
-        (&[0, 1, 1, 0], &[0], E::EmptyRun { arm: arm(1) }),
-        (&[1, 1, 1, 1], &[0], E::UnsortedRuns { arm: arm(1) }),
-        (&[2, 1, 1, 1], &[0], E::UnsortedRuns { arm: arm(1) }),
+        (&[1024, 1], &[0], E::UnknownCell { cell: 1024 }),
+        (&[u32::MAX, 1], &[0], E::UnknownCell { cell: u32::MAX }),
+        (&[0, 1, 1, 0], &[0], E::EmptyRun { cell: cell(1) }),
+        (&[1, 1, 1, 1], &[0], E::UnsortedRuns { cell: cell(1) }),
+        (&[2, 1, 1, 1], &[0], E::UnsortedRuns { cell: cell(1) }),
         (&[0, 8], &[0, 0], E::BitLength { bytes: 2, reports: 8, expected: 1 }),
         (&[0, 9], &[0], E::BitLength { bytes: 1, reports: 9, expected: 2 }),
         (&[0, 9], &[0, 0b10], E::UnusedBits),
@@ -259,7 +259,7 @@ fn every_upload_error_has_its_cause() {
         assert_eq!(PackedReports::from_packed(runs, bits), Err(expected), "{runs:?}");
     }
     assert_eq!(PackedReports::pack(vec![]), Err(E::ReportCount { reports: 0 }));
-    let crowd = vec![(arm(0), true); REPORTS_PER_UPLOAD_MAX + 1];
+    let crowd = vec![(cell(0), true); REPORTS_PER_UPLOAD_MAX + 1];
     assert_eq!(PackedReports::pack(crowd), Err(E::ReportCount { reports: too_many }));
 }
 
@@ -270,7 +270,7 @@ fn uploads_without_a_proper_name_are_refused() {
         id: UploadId::new([1; 16]),
         digest: Digest::new([2; 16]),
         day: Day::new(3),
-        reports: PackedReports::single(arm(0), true),
+        reports: PackedReports::single(cell(0), true),
     });
     let mut nameless = valid.clone();
     nameless.upload_id = vec![1; 15].into();
@@ -287,7 +287,7 @@ fn mutated_and_random_bytes_never_panic() {
     for _ in 0..20_000 {
         let length = random.random_range(1..60);
         let reports =
-            (0..length).map(|_| (arm(random.random_range(0..5)), random.random())).collect();
+            (0..length).map(|_| (cell(random.random_range(0..5)), random.random())).collect();
         let upload = Upload {
             id: UploadId::new(random.random()),
             digest: Digest::new(random.random()),

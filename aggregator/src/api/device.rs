@@ -319,9 +319,9 @@ fn refuse(error: &UploadError) -> (UploadStatus, String) {
 /// something else is wrong.
 fn wrong_run(error: &UploadError, specification: &Specification) -> Option<String> {
     let (index, what) = match error {
-        UploadError::EmptyRun { arm } => (*arm, "has no reports; leave it out"),
-        UploadError::UnsortedRuns { arm } => {
-            (*arm, "is out of order; indices must be strictly ascending")
+        UploadError::EmptyRun { cell } => (*cell, "has no reports; leave it out"),
+        UploadError::UnsortedRuns { cell } => {
+            (*cell, "is out of order; indices must be strictly ascending")
         }
         _ => return None,
     };

@@ -240,8 +240,9 @@ fn daily_tallies_are_read_beside_a_writer() -> Result<(), Failure> {
     let reader = StoreReader::new(directory.path());
     let read = |first, last| -> Result<Vec<(u32, usize, u64, u64)>, Failure> {
         let rows = reader.daily_tallies(one, &(Day::new(first)..=Day::new(last)))?;
-        let row =
-            |row: DailyTally| (row.day.get(), row.arm.get(), row.tally.reports(), row.tally.ones());
+        let row = |row: DailyTally| {
+            (row.day.get(), row.cell.get(), row.tally.reports(), row.tally.ones())
+        };
         Ok(rows.into_iter().map(row).collect())
     };
     assert_eq!(read(0, u32::MAX)?, [(7, 1, 4, 1), (8, 0, 2, 2), (8, 1, 5, 0)]);

@@ -32,8 +32,7 @@ pub(super) struct Shown {
 
 impl Shown {
     fn arm(&self) -> ArmIndex {
-        let cell = self.specification.cells().cell(self.draw.cell);
-        cell.map_or(self.draw.cell, |cell| cell.arm)
+        self.specification.cells().arm_of(self.draw.cell)
     }
 
     fn lasts(&self, now: Timestamp) -> bool {
@@ -233,7 +232,7 @@ impl<N: NoiseSource> Core<N> {
         if let (Some(context), Some(_)) = (context, unreported) {
             draw.cell = self.best_cell(&specification, &weights, context)?.unwrap_or(draw.cell);
         }
-        let arm = specification.cells().cell(draw.cell).map_or(draw.cell, |cell| cell.arm);
+        let arm = specification.cells().arm_of(draw.cell);
         let label = specification.arms()[arm.get()].label().to_owned();
         self.statistics.assignments += 1;
         if unreported.is_none() {

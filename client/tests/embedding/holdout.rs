@@ -49,7 +49,7 @@ fn drawn(bandana: &Bandana) -> Result<(AssignmentId, usize), Failure> {
 /// Sends what is due, and returns the cells that the reports were for.
 fn sent_cells(tasks: &mut Tasks, offered: &Specification) -> Result<Vec<Cell>, Failure> {
     let cell_of =
-        |upload: &Upload| upload.reports.last_arm().and_then(|cell| offered.cells().cell(cell));
+        |upload: &Upload| upload.reports.last_cell().and_then(|cell| offered.cells().cell(cell));
     let cells: Option<Vec<Cell>> = send(tasks)?.iter().map(cell_of).collect();
     Ok(cells.ok_or("no such cell")?)
 }

@@ -86,7 +86,7 @@ fn a_device_reports_one_metric_in_its_segment_also_after_a_restart() -> Result<(
         clock.forward(3600);
         sent.extend(send(&mut tasks)?);
         let [upload] = &sent[..] else { return Err(format!("{sent:?}").into()) };
-        let cell = upload.reports.last_arm().and_then(|cell| offered.cells().cell(cell));
+        let cell = upload.reports.last_cell().and_then(|cell| offered.cells().cell(cell));
         let cell = cell.ok_or("no such cell")?;
         assert_eq!((cell.arm.get(), cell.segment), (place, place));
         *counts.entry(cell.metric).or_default() += 1;

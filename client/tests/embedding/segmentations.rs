@@ -36,7 +36,7 @@ fn told(terms: Acceptance) -> Result<(Choice, Option<usize>), Failure> {
     clock.forward(2 * 86_400);
     tasks.on_fetched(&task, answer(&offered, &clock)?).ok();
     let sent = send(&mut tasks)?;
-    let cell = sent.first().and_then(|upload| upload.reports.last_arm());
+    let cell = sent.first().and_then(|upload| upload.reports.last_cell());
     let cell = cell.and_then(|cell| offered.cells().cell(cell));
     Ok((choice, cell.map(|cell| cell.segment)))
 }

@@ -106,6 +106,13 @@ impl Cells {
         Some(Cell { arm, segment, is_held_out, metric, coordinate })
     }
 
+    /// The arm of a cell. For a cell that the experiment does not have, it is the arm of that number.
+    pub fn arm_of(self, index: CellIndex) -> ArmIndex {
+        let same = || ArmIndex::new(index.get());
+        let arm = self.cell(index).map_or_else(same, |cell| Ok(cell.arm));
+        arm.unwrap_or_else(|_| unreachable!("both have one limit"))
+    }
+
     /// The number of reports on each arm whose arm was drawn by the weights of a policy. It counts
     /// all metrics in all segments, or all coordinates. It leaves out the installations that are
     /// held out.

@@ -297,6 +297,7 @@ async fn with_people(
         file: "people.csv".to_owned(),
         columns: vec!["age:0..99".to_owned()],
         budget: Some(register_data_set_request::Budget::Epsilon(10.0)),
+        find: None,
     };
     curator.register_data_set(with(registration, &both)?).await?;
     Ok((guarded, curator, [ben, both]))

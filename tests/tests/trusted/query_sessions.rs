@@ -96,6 +96,7 @@ async fn open(mut curator: CuratorClient<Channel>, updates: u32) -> anyhow::Resu
         file: "cells.csv".to_owned(),
         columns: COLUMNS.map(str::to_owned).to_vec(),
         budget: Some(register_data_set_request::Budget::Epsilon(EPSILON)),
+        find: None,
     };
     curator.register_data_set(request).await?;
     let choice = SessionChoice { updates, threshold: THRESHOLD };

@@ -48,10 +48,10 @@ pub(super) fn opened(task: &ShuffledTask) -> Result<(Content, usize, usize), Fai
     let envelope = Envelope::from_bytes(&envelope).ok_or("no envelope")?;
     let (report, _) = aggregator.decapsulate(&envelope.report)?;
     let report = ShuffledReport::from_bytes(&report).ok_or("no report")?;
-    assert_eq!((report.digest, report.arm), (envelope.digest, envelope.arm));
+    assert_eq!((report.digest, report.cell), (envelope.digest, envelope.cell));
     let outside = Envelope { report: [0; ShuffledReport::SEALED_BYTES], ..envelope };
     let content = [&outside.to_bytes()[..], &report.to_bytes()].concat();
-    Ok(((outside.id, content), report.arm.get(), sealed.len()))
+    Ok(((outside.id, content), report.cell.get(), sealed.len()))
 }
 
 /// Checks that the central account includes every shuffled report that was sent.

@@ -1870,6 +1870,9 @@ pub struct RegisterDataSetRequest {
     /// another value is refused.
     #[prost(string, repeated, tag = "3")]
     pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Names to find, paid from the budget at once. None: all names are declared.
+    #[prost(message, optional, tag = "7")]
+    pub find: ::core::option::Option<PartitionSelection>,
     /// All that may ever be spent.
     #[prost(oneof = "register_data_set_request::Budget", tags = "4, 5, 6")]
     pub budget: ::core::option::Option<register_data_set_request::Budget>,
@@ -1890,6 +1893,35 @@ pub mod register_data_set_request {
         /// The largest rho that keeps (epsilon, delta)-differential privacy.
         #[prost(message, tag = "6")]
         Approximate(super::ApproximateBudget),
+    }
+}
+/// Names that nobody knows before. Rows of each name are counted with noise, and
+/// names whose noisy count is above a threshold stand in their column for good. At
+/// most 4096 are found, those with the largest noisy counts.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PartitionSelection {
+    /// Columns of names whose last one stands for every other: `street:other*`. They
+    /// share price and delta equally.
+    #[prost(string, repeated, tag = "1")]
+    pub columns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The probability that a name is told which only one person's rows have. Above 0,
+    /// and at most 0.001. A budget of epsilon and delta contains it; any other budget
+    /// holds but for this probability.
+    #[prost(double, tag = "4")]
+    pub delta: f64,
+    #[prost(oneof = "partition_selection::Price", tags = "2, 3")]
+    pub price: ::core::option::Option<partition_selection::Price>,
+}
+/// Nested message and enum types in `PartitionSelection`.
+pub mod partition_selection {
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Price {
+        /// Laplace noise. 10^-9 to 32.
+        #[prost(double, tag = "2")]
+        Epsilon(f64),
+        /// Gaussian noise, from a budget of rho only. 10^-9 to 512.
+        #[prost(double, tag = "3")]
+        Rho(f64),
     }
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]

@@ -168,7 +168,7 @@ async fn prepare(site: &mut Site) -> anyhow::Result<()> {
     let budget = Some(register_data_set_request::Budget::Epsilon(30.0));
     let columns = vec!["age:0..49".to_owned(), "ill:no|yes".to_owned()];
     let (name, file) = ("people".to_owned(), "people.csv".to_owned());
-    let request = RegisterDataSetRequest { name, file, columns, budget };
+    let request = RegisterDataSetRequest { name, file, columns, budget, find: None };
     site.curator.register_data_set(request).await?;
     let choice = v1::SessionChoice { updates: 40, threshold: 20 };
     let request = OpenSessionRequest {

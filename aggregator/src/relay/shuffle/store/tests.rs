@@ -56,7 +56,7 @@ fn reports_wait_for_as_many_of_their_arm_as_a_batch_has() {
     let mut numbers: Vec<u8> = reports.map(|report| report[0]).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, [1, 2, 5]);
-    assert_eq!((full[0].day, full[0].arm.get()), (TODAY, 0));
+    assert_eq!((full[0].day, full[0].cell.get()), (TODAY, 0));
 
     // A settled batch is gone, and its ids are not.
     store.settle(&full[0]).unwrap();
