@@ -273,12 +273,13 @@ impl Price {
     /// [`QueryError::TooManyParts`] for less than a billionth, and for no release.
     pub fn part(self, parts: u32) -> Result<Self, QueryError> {
         let parts = u64::from(parts);
+        let part = |nanos: u64| {
+            let part = nanos.checked_div(parts).filter(|part| *part > 0);
+            part.ok_or(QueryError::TooManyParts { parts })
+        };
         match self {
-            Self::Pure(loss) => loss.part(1, parts).map(Self::Pure),
-            Self::Concentrated(ConcentratedLoss(nanos)) => match nanos.checked_div(parts) {
-                Some(part @ 1..) => Ok(Self::Concentrated(ConcentratedLoss(part))),
-                _ => Err(QueryError::TooManyParts { parts }),
-            },
+            Self::Pure(loss) => part(loss.0).map(PureLoss).map(Self::Pure),
+            Self::Concentrated(loss) => part(loss.0).map(ConcentratedLoss).map(Self::Concentrated),
         }
     }
 
