@@ -56,8 +56,8 @@
 //! the whole sequence is the ratio at this k alone, or 1: `E_Q[L^α] = E_Q[ E_Q[L^α | O_<k] ] <=
 //! exp((α - 1) ρ α)`. Everything observable is a function of the statistics and the coins. ∎
 //!
-//! It is the adaptive form of parallel composition; nowhere does it use that one
-//! buffer closes before the next one opens.
+//! It is the adaptive form of parallel composition. It does not need one buffer to close before the
+//! next one opens.
 //!
 //! # Neighbours
 //! Azize and Basu compare three senses of privacy, by what the rewards are and who chooses the
@@ -67,17 +67,16 @@
 //! |---|---|---|
 //! | view | a list: one for each step, whatever is played | as recommended |
 //! | table | a table: one for each step and arm; neighbours differ in a row | as recommended |
-//! | interactive | a table | an adversary's, who reads all that is released |
+//! | interactive | a table | chosen by an adversary who reads all that is released |
 //!
 //! Interactive privacy implies that of tables (the adversary obeys), and that of tables implies
-//! that of views (a list is a table with equal entries in each row). For pure ε the last two are
-//! the same: a view of given arms has the same probability under a table as under the list of the
-//! entries that it played, and ε bounds the ratio for each view. ρ bounds a mean over views, whose
-//! lists differ, and the converse fails:
+//! that of views (a list is a table with equal entries in each row). For pure ε, those of tables
+//! and of views are the same: a view of given arms has the same probability under a table as under
+//! the list of the entries that it played, and ε bounds the ratio for each view. ρ bounds a mean
+//! over views, whose lists differ, and the converse fails:
 //! `a_policy_that_is_private_by_its_view_and_not_by_the_table`, in `tests/bandits/checker.rs`, has
 //! more than five times the ρ by the table. The claim above is the interactive one, and
-//! `whoever_chooses_the_arms_learns_no_more_than_rho`, in `tests/bandits/protocol.rs`, plays it
-//! through.
+//! `whoever_chooses_the_arms_learns_no_more_than_rho`, in `tests/bandits/protocol.rs`, tests it.
 //!
 //! # Lower bounds
 //! Lower bounds of regret rest on a coupling: **if M is ρ-zCDP, its outputs for data drawn from P

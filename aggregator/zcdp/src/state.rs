@@ -12,9 +12,9 @@
 //!   for a sum: an observer of both draws could average it away.
 //! - Should a store go back in time, by a failover to a standby that lags behind or a file that was
 //!   restored, and *other* rewards come than the first time, the state differs and the noise is
-//!   independent. Stored noise would be added to both sums, and the difference of what was shown
-//!   would be that of the sums, exactly. With independent noise an observer of both has seen two
-//!   releases: a reward that is in both pays at most 2ρ instead of ρ.
+//!   independent. Stored noise would be added to both sums, so the difference of the releases would
+//!   be exactly that of the sums. With independent noise an observer of both has seen two releases:
+//!   a reward that is in both pays at most 2ρ instead of ρ.
 //!
 //! - Should another build compute different integers from the same state, by floating-point
 //!   arithmetic that rounds differently, their noise is independent too.

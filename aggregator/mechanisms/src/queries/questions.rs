@@ -119,7 +119,7 @@ impl Question {
 pub enum Aim {
     /// The most common value.
     MostCommon,
-    /// The quantile of this rank: the value that this share of the rows, 0 to 1, is at or below.
+    /// The quantile of this rank, 0 to 1: the value that this share of the rows is at or below.
     Quantile(f64),
 }
 
@@ -163,8 +163,8 @@ pub enum Size {
 /// The answer to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// Numbers in the order of the question. With probability 1 - β, the error of none exceeds its
-    /// own bound.
+    /// Numbers in the order of the question. With probability 1 - β, every error is within its own
+    /// bound.
     Numbers(Vec<NoisyNumber>),
     /// A value.
     Value {
@@ -196,7 +196,7 @@ pub struct NoisyNumber {
     pub value: i64,
     /// The bound on its error, in the same units.
     pub accuracy: u64,
-    /// Its decimals.
+    /// The number of its decimals.
     pub decimals: u32,
 }
 

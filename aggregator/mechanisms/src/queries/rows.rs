@@ -56,10 +56,11 @@ impl Rows {
         Ok(())
     }
 
-    /// The rows with as many places for each person, given whose row each is: what is beyond, is left out, and
-    /// what is missing, is a place without a row. Which rows of somebody are left out is drawn at random, from
-    /// nothing but whose they are and how many. So the rows of one person change the places of that person
-    /// alone, and the number of places is the number of people, times so many.
+    /// The rows with the same number of places for each person. `people` says whose row each one
+    /// is. Rows beyond a person's places are left out, and places beyond a person's rows stay
+    /// empty. The rows that are left out are drawn at random, and the draw depends only on whose
+    /// they are and on how many there are. So the rows of one person change the places of that
+    /// person alone. The number of places is the number of people times the places of each.
     ///
     /// # Errors
     /// [`QueryError::TooManyRows`].

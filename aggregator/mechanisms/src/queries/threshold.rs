@@ -103,7 +103,8 @@ impl fmt::Debug for RunKey {
     }
 }
 
-/// Comparisons with a threshold in runs, each of which ends with the first that is above.
+/// Comparisons of queries with a threshold, in runs. A run ends with the first query that is called
+/// above.
 ///
 /// ```
 /// use bandana_mechanisms::noise::secure_generator;
@@ -124,16 +125,16 @@ pub struct AboveThreshold {
 }
 
 impl AboveThreshold {
-    /// The mechanism with this θ in billionths, which becomes one of 1 to half a billion.
+    /// The mechanism with this θ in billionths, clamped to 1 to half a billion.
     pub fn of_step(nanos: u64) -> Self {
         Self { step: nanos.clamp(1, NANOS / 2) }
     }
 
-    /// The mechanism with the largest θ of which `runs` runs cost at most `nanos` billionths of ρ: 9 c
-    /// θ² <= 16 ρ, in integers.
+    /// The mechanism with the largest θ at which `runs` runs cost at most `nanos` billionths of ρ:
+    /// 9 c θ² <= 16 ρ, in integers.
     ///
     /// # Errors
-    /// [`QueryError::TooManyParts`] when that is 0, and for 0 runs.
+    /// [`QueryError::TooManyParts`] when that θ is 0, and for 0 runs.
     pub fn within(nanos: u64, runs: u32) -> Result<Self, QueryError> {
         let square = 16 * u128::from(nanos) * u128::from(NANOS);
         let root = square.checked_div(9 * u128::from(runs)).unwrap_or(0).isqrt();
