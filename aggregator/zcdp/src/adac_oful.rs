@@ -117,10 +117,10 @@ struct Outlook {
 ///
 /// `w = σ sqrt(2 ln(2/δ) + ln(det V/λ^d)) + sqrt(λ) |θ*| + sqrt(m Δ²/(2ρ) f(d, δ_m)/λ_min(V))`
 ///
-/// after m episodes, σ = Δ/2. The first two terms are those of Abbasi-Yadkori, Pál and
-/// Szepesvári (2011), theorem 2, with δ/2; the last one bounds the m noises together with
-/// `δ_m = δ/(2 m (m + 1))`, which sum to δ/2. (A printed form with `γ/sqrt(t)` in its place does
-/// not hold at small t.) V and w are those of the last renewal.
+/// after m episodes, σ = Δ/2. The first two terms are those of Abbasi-Yadkori, Pál and Szepesvári
+/// (2011), theorem 2, with δ/2. The last one bounds the m noises together with `δ_m = δ/(2 m (m +
+/// 1))`, which sum to δ/2. (A printed form with `γ/sqrt(t)` in its place does not hold at small t.)
+/// V and w are those of the last renewal.
 ///
 /// # Privacy
 /// ρ-zCDP for each reward, by the claim in the [module](super): an episode is one buffer, and its

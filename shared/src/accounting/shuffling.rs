@@ -6,14 +6,14 @@
 //! among B and nothing else. This module has the exact δ of that number.
 //!
 //! # The certificate
-//! Neighbours differ in the reward of one person. Let θ be the probabilities of a one for the
-//! B - 1 others, N their number of ones, and a and b the probabilities of a one for that person's
-//! two rewards. δ(ε) is the hockey-stick divergence between the two numbers of ones, at its
-//! largest over θ, a and b in [t, 1 - t]. The divergence is jointly convex, and each of the
-//! probabilities enters linearly, so it is largest where all are t or 1 - t: randomized response
-//! is the worst channel, and rewards at the ends of the range are the worst rewards. For a = b it
-//! is 0. Exchanging zeros and ones turns a = t, b = 1 - t into the opposite, so with k of the
-//! others at 1 - t
+//! Neighbours differ in the reward of one person. Let θ be the probabilities of a one for the B - 1
+//! others, N their number of ones, and a and b the probabilities of a one for that person's two
+//! rewards. δ(ε) is the hockey-stick divergence between the two numbers of ones, at its largest
+//! over θ, a and b in [t, 1 - t]. The divergence is jointly convex, and each of the probabilities
+//! enters linearly, so it is largest where all are t or 1 - t. Randomized response is the worst
+//! channel, and rewards at the ends of the range are the worst rewards. For a = b it is 0.
+//! Exchanging zeros and ones turns a = t, b = 1 - t into the opposite, so with k of the others at 1
+//! - t
 //!
 //! δ(ε) = max over k of Σ max(0, P(N + own = s | a = 1 - t) - e^ε P(N + own = s | b = t)) over s
 //!
@@ -24,10 +24,10 @@
 //! δ(ε) = max over k and m of α P(N = m) - (e^ε - 1) P(N > m), since β - α = e^ε - 1.
 //!
 //! # The largest k
-//! The variance of N is the same for all k, so all are nearly equally bad and the worst one
-//! depends on how N's mean lies between whole numbers. No k is left out unseen: a range of k from
-//! i to j is bounded by the divergence with only what all of them share, i others at 1 - t and
-//! B - 1 - j at t, since adding independent bits afterwards is post-processing. Ranges whose bound
+//! The variance of N is the same for all k, so all are nearly equally bad and the worst one depends
+//! on how N's mean lies between whole numbers. Every k is covered. A range of k from i to j is
+//! bounded by the divergence with only what all of them share: i others at 1 - t and B - 1 - j at
+//! t. The reason is that adding independent bits afterwards is post-processing. Ranges whose bound
 //! is too large are split in two, down to single k.
 //!
 //! # Collusion

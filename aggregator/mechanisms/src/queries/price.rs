@@ -114,7 +114,7 @@ impl ConcentratedLoss {
         if fitting == 0 { Err(none) } else { Ok(Self(fitting)) }
     }
 
-    /// As [`Self::within`], for numbers that are not checked yet.
+    /// Like [`Self::within`], for numbers that are not checked yet.
     ///
     /// # Errors
     /// As there, and [`QueryError::Epsilon`].

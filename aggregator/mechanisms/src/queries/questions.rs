@@ -156,7 +156,7 @@ pub enum Class {
 pub enum Size {
     /// This number of rows.
     Rows(u32),
-    /// As many rows as are needed for some database whose error is at most this share.
+    /// The number of rows with which some database has at most this error, as a share of rows.
     ForError(f64),
 }
 

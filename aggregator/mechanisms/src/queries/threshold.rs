@@ -1,14 +1,15 @@
 //! The sparse vector technique under zero-concentrated privacy, as a race of exponential numbers.
 //!
-//! A **run** compares queries with a threshold, one after the other, until one is above it. For a
-//! query whose value exceeds the threshold by m, and w = exp(θ m), a run that has a secret number Λ
-//! from Exp(1) calls the query "above" with probability 1 - exp(-Λ w): so it compares m with the
-//! difference of two Gumbel numbers in units of 1/θ, one of them drawn once in a run.
+//! A **run** compares queries with a threshold, one after the other, until one is above it. A run
+//! has a secret number Λ from Exp(1). For a query whose value exceeds the threshold by m, let w =
+//! exp(θ m). The run calls the query "above" with probability 1 - exp(-Λ w). So it compares m with
+//! the difference of two Gumbel numbers in units of 1/θ, one of them drawn once in a run.
 //!
 //! # Privacy
 //! A run is 9/16 θ²-zero-concentrated differentially private, for θ <= 1/2, queries that one person
 //! changes by at most 1, and any number of comparisons. (Laplace noise of scale 1/θ on threshold
-//! and queries is 3 θ-differentially private, 9/2 θ² by the general bound, and 8 times as dear.)
+//! and queries is 3 θ-differentially private. By the general bound, that costs 9/2 θ², 8 times as
+//! much.)
 //!
 //! **1. The law.** Let S be the sum of the w of a run's queries up to some point. Then P(none of them
 //! is above) = E exp(-Λ S) = 1/(1 + S). Queries depend on what was answered before, but within a run
@@ -203,9 +204,9 @@ impl AboveThreshold {
         Some(exp_of(&rate, bits))
     }
 
-    /// Distances E and E': with probability 1 - `beta`, no query that is E rows or more below the
-    /// threshold is called above it in `comparisons` comparisons, and none that is E' rows or more
-    /// above it is called below it in `runs` runs.
+    /// Distances E and E' of the errors. With probability 1 - `beta`, no query that is E rows or
+    /// more below the threshold is called above it in `comparisons` comparisons, and none that is
+    /// E' rows or more above it is called below it in `runs` runs.
     ///
     /// Given what was answered, Λ is from Exp(1 + S), with a mean of at most 1, so a query of weight w
     /// is called above with probability at most w: E = ln(2 n/β)/θ. A run that goes on after a query of

@@ -180,16 +180,16 @@ impl SessionPlan {
     /// The plan of multiplicative weights with the least guaranteed error α, and that α in rows.
     /// With probability 1 - β every answer is within α, and the updates suffice.
     ///
-    /// With probability 1 - β, let no answer in an update round be off by more than E3, no lazy answer
-    /// by E2' or more beyond the threshold T, and no round be an update whose hypothesis is off by E2 or
-    /// more below T. Then a lazy answer is within T + E2', and in an update round the error of the
-    /// hypothesis is at least g = T - E2. If r is the indicator
-    /// of the cells where the hypothesis is too large, its divergence from the data falls by at
-    /// least η g/n - η²/8 with every step of length η, by Hoeffding's lemma; with η = 4 g/n that is
-    /// 2 (g/n)². The divergence is at most ln |X| initially and stays above 0, so there are at most
-    /// ln |X| n²/(2 g²) updates. (Dwork and Roth, theorem 4.14, have 4 ln |X|/α², from a less sharp
-    /// step and bound.) So for each c the plan takes g = n sqrt(ln |X|/(2 c)), and of all c the one
-    /// with the least α = g + E2 + E2'.
+    /// Let three facts hold together with probability 1 - β. No answer in an update round is off by
+    /// more than E3. No lazy answer is off by E2' or more beyond the threshold T. No update round
+    /// has a hypothesis that is off by E2 or more below T. Then a lazy answer is within T + E2',
+    /// and in an update round the error of the hypothesis is at least g = T - E2. If r is the
+    /// indicator of the cells where the hypothesis is too large, its divergence from the data falls
+    /// by at least η g/n - η²/8 with every step of length η, by Hoeffding's lemma; with η = 4 g/n
+    /// that is 2 (g/n)². The divergence is at most ln |X| initially and stays above 0, so there are
+    /// at most ln |X| n²/(2 g²) updates. (Dwork and Roth, theorem 4.14, have 4 ln |X|/α², from a
+    /// less sharp step and bound.) So for each c the plan takes g = n sqrt(ln |X|/(2 c)), and of
+    /// all c the one with the least α = g + E2 + E2'.
     ///
     /// For ε, E2 = E2' = the bounds of the noise of the threshold and of all comparisons, and answers
     /// get a quarter. For ρ, E2 and E2' are those of [`AboveThreshold::errors`], and answers get as

@@ -27,11 +27,11 @@
 //!
 //! The price of a release is fixed before it is made. It depends on earlier releases, and never on
 //! the rows. *Claim:* any such sequence of at most k releases that never spends more than r is
-//! r-zCDP. *Proof*, by induction on k, with P and Q the laws for two neighbours and an order α > 1:
-//! if the first release costs s, which is fixed, then given its outcome o the others are (r -
-//! s)-zCDP by the claim for k - 1, so that E_Q[(P/Q)^α] = E_Q[(P(o)/Q(o))^α E_Q[(P(.|o)/Q(.|o))^α |
-//! o]] is at most exp((α - 1) α s) exp((α - 1) α (r - s)). ∎ All else, the model and its rows, is
-//! computed from what was released.
+//! r-zCDP. *Proof*, by induction on k, with P and Q the laws for two neighbours and an order α > 1.
+//! Let the first release cost s, which is fixed. Given its outcome o, the others are (r - s)-zCDP
+//! by the claim for k - 1. So E_Q[(P/Q)^α] = E_Q[(P(o)/Q(o))^α E_Q[(P(.|o)/Q(.|o))^α | o]] is at
+//! most exp((α - 1) α s) exp((α - 1) α (r - s)). ∎ All else, the model and its rows, is computed
+//! from what was released.
 
 mod counts;
 mod model;
