@@ -67,7 +67,7 @@ pub struct FinishedTrial {
     pub learner: String,
     /// Name of the mechanism, as in rows.
     pub mechanism: String,
-    /// The privacy loss bound; none without privacy.
+    /// The privacy loss bound of one report, in nats; none without privacy.
     pub epsilon: Option<f64>,
     /// Number of the trial, from 0.
     pub trial: usize,

@@ -49,7 +49,7 @@ pub struct Course {
     /// Number of reports of an arm that arrive together, if reports are shuffled. Those of other
     /// arms don't count then, and `batch` is not used.
     pub shuffle: Option<u32>,
-    /// Share of dishonest people.
+    /// Share of dishonest people, 0 to 1.
     pub dishonest: f64,
     /// The attack of dishonest people.
     pub attack: Attack,

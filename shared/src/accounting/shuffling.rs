@@ -39,13 +39,14 @@
 //! they don't: m reports of one person are a group, and δ at m times ε is far above m times δ. A
 //! [`Shuffling::of_group`] has m of one's own among B - m others, and is as exact:
 //!
-//! - Neighbours differ in all m. As above, the worst probabilities are t and 1 - t. Own reports whose
-//!   two rewards agree are others. One from t to 1 - t beside one from 1 - t to t changes nothing.
-//!   So a group has j <= m of its own that all go from t to 1 - t, and j = m is the worst: let p and q
-//!   be the numbers of ones with j of 1 - t and of t. Ones of p are likelier than those of q in the
-//!   order of likelihood ratios (sums of independent bits are log-concave), so the divergence is
-//!   P(p > c) - e^ε P(q > c) for some c. If one more of the others, at 1 - t in both, becomes one's
-//!   own, q gets smaller and p stays; if it is at t, p gets larger and q stays.
+//! - Neighbours differ in all m. As above, the worst probabilities are t and 1 - t. Own reports
+//!   whose two rewards agree count as others. A pair of own reports, one from t to 1 - t and one
+//!   back, changes nothing. So a group has j <= m own reports that all go from t to 1 - t, and j =
+//!   m is the worst. Let p and q be the numbers of ones with j of 1 - t and of t. Ones of p are
+//!   likelier than those of q in the order of likelihood ratios (sums of independent bits are
+//!   log-concave), so the divergence is P(p > c) - e^ε P(q > c) for some c. If one more of the
+//!   others, at 1 - t in both, becomes one's own, q gets smaller and p stays; if it is at t, p gets
+//!   larger and q stays.
 //! - With `g_i = P(own >= i | 1 - t) - e^ε P(own >= i | t)` and N the ones among the B - m others, the
 //!   divergence is the largest over c of `Σ g_i P(N = c + 1 - i) - (e^ε - 1) P(N > c)` over i from 1 to
 //!   m, by summation by parts. For m = 1 that is the formula above.

@@ -35,14 +35,14 @@ pub enum Question {
     Histogram {
         /// The columns.
         columns: Vec<String>,
-        /// The rows that count; all, if it is empty.
+        /// The predicate of the rows that count. If it is empty, all do.
         predicate: String,
     },
     /// Sums over rows.
     Sums {
-        /// What each sum adds up.
+        /// The term of each sum, in their order.
         terms: Vec<Term>,
-        /// The rows that are added up; all, if it is empty.
+        /// The predicate of the rows that are added up. If it is empty, all are.
         predicate: String,
         /// Whether the number of these rows is asked for too. It comes first.
         counted: bool,
@@ -51,7 +51,7 @@ pub enum Question {
     Choice {
         /// The column.
         column: String,
-        /// The rows that count; all, if it is empty.
+        /// The predicate of the rows that count. If it is empty, all do.
         predicate: String,
         /// The criterion of the choice.
         aim: Aim,
@@ -69,9 +69,9 @@ pub enum Question {
     },
     /// A synthetic table, paid with ρ.
     Table {
-        /// Its columns; all, without any.
+        /// Its columns, or all columns if there are none.
         columns: Vec<String>,
-        /// Its size, and what it preserves.
+        /// Its size, and the marginals that it preserves.
         table: SyntheticTable,
     },
 }

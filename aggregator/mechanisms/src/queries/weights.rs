@@ -133,7 +133,7 @@ pub struct Promise {
     pub cells: usize,
     /// Number of queries for which the accuracy is guaranteed.
     pub queries: u64,
-    /// The probability of failure of the guarantee.
+    /// The probability β of failure of the guarantee, above 0 and below 1.
     pub beta: f64,
 }
 
@@ -403,13 +403,13 @@ impl SessionPlan {
 pub enum Round {
     /// From the hypothesis: an expected number of rows, not an integer.
     Lazy {
-        /// The answer.
+        /// The answer, in rows.
         answer: f64,
     },
     /// With noise. [`MultiplicativeWeights::update`] must correct the hypothesis before the answer
     /// leaves.
     Update {
-        /// The answer.
+        /// The answer, in rows.
         answer: i64,
     },
 }
