@@ -18,9 +18,9 @@ pub struct BoundArm {
 }
 
 /// The factor of `ln T` in the asymptotic lower bound on the regret of every consistent learner on
-/// these private bits: the sum of `gap / kl(q, q*)` over all arms that are not best. See Lai and
-/// Robbins 1985, and for such channels Gajane, Urvoy and Kaufmann 2018, arXiv 1708.05033, theorem
-/// 1.
+/// these private bits: the sum of `gap / kl(q, q*)` over all arms that are not best. Sources: Lai
+/// and Robbins 1985, and for such channels theorem 1 of Gajane, Urvoy and Kaufmann 2018, arXiv
+/// 1708.05033.
 ///
 /// The factor is infinite where a worse arm has the same private mean as the best one, or a larger
 /// one. There regret is linear.

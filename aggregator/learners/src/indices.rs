@@ -35,9 +35,9 @@ pub fn may_exceed(best: f64, mean: f64, reports: f64, exploration: f64) -> bool 
     gap <= 0.0 || gap * gap * reports <= exploration + SLACK * (1.0 + exploration)
 }
 
-/// kl-UCB of Garivier and Cappé (2011, arXiv 1102.2490): the largest q with `n kl(mean, q) <= ln t
-/// + 3 ln ln t`. On private bits it is kl-UCB-CF of Gajane, Urvoy and Kaufmann, "Corrupt Bandits
-/// for Preserving Local Privacy" (2018, arXiv 1708.05033), algorithm 1.
+/// kl-UCB of Garivier and Cappé (2011, arXiv 1102.2490): the largest number q with `n kl(mean, q)
+/// <= ln t + 3 ln ln t`. On private bits it is kl-UCB-CF of Gajane, Urvoy and Kaufmann, "Corrupt
+/// Bandits for Preserving Local Privacy" (2018, arXiv 1708.05033), algorithm 1.
 ///
 /// The paper maps q back through the channel. That keeps the order of arms with one channel, so it
 /// is omitted here.
