@@ -8,7 +8,7 @@ use crate::privatizer::PrivatizeError;
 use crate::refusal::Refusal;
 
 /// A call that the client can't carry out. The client's state does not change, with two exceptions:
-/// the statistics, and after an answer that the client refused the time of the next fetch.
+/// the statistics, and the time of the next fetch after an answer that the client refused.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]

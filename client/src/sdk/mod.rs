@@ -204,7 +204,7 @@ impl Bandana {
     }
 
     /// Opts the user out. It stops everything, and deletes everything but the spent budget. Unsent
-    /// reports are never sent. Which arms have reported is forgotten too: see
+    /// reports are never sent. The client also forgets which arms have reported: see
     /// [`crate::Acceptance::report_once`]. Blocks on the disk.
     ///
     /// The opt-out lasts until [`Self::opt_in`]. It survives restarts.
