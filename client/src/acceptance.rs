@@ -403,10 +403,10 @@ impl Acceptance {
         Self { features: features.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Accepts only what the server's public log contains, as enough of these witnesses have seen
-    /// it. The specification, the policy and the store are then the same for all devices. Without
-    /// this call, a server can give one device a policy that nobody else gets, and recognise its
-    /// reports by the arm.
+    /// Accepts only a specification, a policy and a store that the server's public log contains, as
+    /// enough of these witnesses have seen it. They are then the same for all devices. Without this
+    /// call, a server can give one device a policy that nobody else gets, and recognise its reports
+    /// by the arm.
     ///
     /// What the client already holds stays in use until the first fetch. So set this in the first
     /// version of an app, or with a new experiment.

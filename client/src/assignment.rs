@@ -126,9 +126,9 @@ pub enum Unreported {
     /// One report costs more than a whole cap of the app's budget, so there is never a report. Both
     /// numbers are in nano-nats.
     BeyondBudget {
-        /// The price of a report.
+        /// The price of a report, in nano-nats.
         price: NanoNats,
-        /// The cap.
+        /// The cap, in nano-nats.
         cap: NanoNats,
     },
     /// The price exceeds the rest of the budget of the current window.

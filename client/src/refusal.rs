@@ -64,7 +64,7 @@ pub enum Refusal {
          at most {accepted}"
     )]
     CentralEpsilon {
-        /// What the batch certifies, with the δ and the colluders of the app's terms, in nats.
+        /// The central ε of the batch, in nats, with the app's δ and colluders.
         offered: f64,
         /// The largest central loss that the app accepts, in nats.
         accepted: f64,

@@ -240,7 +240,7 @@ pub enum CellsError {
     /// Too many cells.
     #[error("{cells} make {} cells; at most {max} are possible", cells.len(), max = CellIndex::LIMIT)]
     Cells {
-        /// The numbers of what makes them.
+        /// The numbers of arms, segments, groups and metrics.
         cells: Cells,
     },
     /// Metrics need reports that are bits.

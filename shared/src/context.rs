@@ -242,7 +242,7 @@ pub enum ContextError {
     Combination {
         /// The other part.
         with: &'static str,
-        /// The way out.
+        /// The advice: what to do instead.
         instead: &'static str,
     },
 }

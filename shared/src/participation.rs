@@ -217,11 +217,11 @@ impl std::str::FromStr for Layer {
     }
 }
 
-/// Who takes part, and how long each installation keeps its arm.
+/// The installations that take part, and how long each keeps its arm.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Participation {
-    /// How long an installation keeps its arm. If `None`, each assignment draws its own arm, and
-    /// every assignment can report.
+    /// The rule by which an installation keeps its arm. If `None`, each assignment draws its own
+    /// arm, and every assignment can report.
     pub sticky: Option<Sticky>,
     /// The part of a layer that takes part. If `None`, everybody who is enrolled takes part.
     pub layer: Option<Layer>,

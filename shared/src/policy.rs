@@ -73,7 +73,8 @@ impl Weights {
     /// ```
     ///
     /// # Errors
-    /// [`PolicyError::ArmCount`] unless each has as many arms, and when there are too many in all.
+    /// [`PolicyError::ArmCount`] unless each has the same number of arms, and for too many weights
+    /// in all.
     pub fn with_segments(mut self, segments: &[Self]) -> Result<Self, PolicyError> {
         for segment in segments {
             if segment.cumulative.len() != self.arms {

@@ -118,7 +118,7 @@ pub struct SpecificationParts {
     /// The number of reports that a relay shuffles and hands on together, or `None` if reports are
     /// not shuffled.
     pub batch: Option<BatchSize>,
-    /// Who takes part, and how long each installation keeps its arm.
+    /// The installations that take part, and how long each keeps its arm.
     pub participation: Participation,
     /// The segments of installations, and the further metrics.
     pub measurement: Measurement,
@@ -385,7 +385,7 @@ impl Specification {
         self.participation().sticky.is_some() || self.batch().is_some()
     }
 
-    /// Who takes part, and how long each installation keeps its arm.
+    /// The installations that take part, and how long each keeps its arm.
     pub fn participation(&self) -> &Participation {
         &self.parts.participation
     }

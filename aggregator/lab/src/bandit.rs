@@ -35,14 +35,14 @@ pub trait Bandit: Debug + Send + Sync {
     /// Draws a reward of an arm, from 0 to 1.
     fn draw(&self, arm: usize, rng: &mut Random) -> f64;
 
-    /// The mean of g(reward) of an arm, for the bounds of a channel with a curve. `None`: not known,
-    /// and the study then has no bounds.
+    /// The mean of g(reward) of an arm, for the bounds of a channel with a curve, or `None` if it
+    /// is not known. The study then has no bounds.
     fn curved_mean(&self, _arm: usize, _curve: &Curve) -> Option<f64> {
         None
     }
 
-    /// The mean of a function of an arm's reward, for channels of more than a bit by batches. `None`:
-    /// not known, and such a study fails.
+    /// The mean of a function of an arm's reward, for channels of more than a bit by batches, or
+    /// `None` if it is not known. Such a study then fails.
     fn mean_of(&self, _arm: usize, _function: &dyn Fn(f64) -> f64) -> Option<f64> {
         None
     }

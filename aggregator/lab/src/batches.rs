@@ -45,12 +45,12 @@ pub(crate) fn batch_after(rounds: u64, course: &Course) -> u64 {
     }
 }
 
-/// Runs a trial as [`run_trial`](crate::run_trial) does, in the same law, but that a batch costs as
-/// much as a policy and a few binomial numbers, whatever its size.
+/// Runs a trial with the same law as [`run_trial`](crate::run_trial). A batch costs as much as a
+/// policy and a few binomial numbers, whatever its size.
 ///
-/// Rewards of an arm are independent and of one law, and weights don't change within a batch; so its
-/// pulls are a multinomial number, and the symbols of an arm's reports another one. There are no
-/// rewards of a first pull and a second, and learners don't meet the same ones.
+/// Rewards of an arm are independent and of one law, and weights don't change within a batch. So
+/// the pulls of a batch are a multinomial number, and the symbols of an arm's reports are another.
+/// Unlike in [`run_trial`](crate::run_trial), learners don't meet the same rewards.
 ///
 /// # Errors
 /// When the learner fails.

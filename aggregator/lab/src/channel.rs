@@ -14,21 +14,22 @@ use crate::random::Random;
 
 /// The map from a reward in 0..=1 to the number that a learner receives.
 pub trait Channel: fmt::Debug + Send + Sync {
-    /// The signal for a reward: 0 or 1 for bits, between them for levels.
+    /// The signal for a reward: 0 or 1 for bits, 0 to 1 for levels.
     fn send(&self, reward: f64, rng: &mut Random) -> f64;
 
-    /// The mean of the signals of an arm, for bounds; `None`: not known, and the study then has none.
+    /// The mean of the signals of an arm, for bounds, or `None` if it is not known. The study then
+    /// has no bounds.
     fn private_mean(&self, _bandit: &dyn Bandit, _arm: usize) -> Option<f64> {
         None
     }
 
-    /// The probability of each symbol in a report of an arm, for studies by batches; `None`: signals
-    /// are no symbols, or it is not known.
+    /// The probability of each symbol in a report of an arm, for studies by batches. `None` if
+    /// signals are not symbols, or if it is not known.
     fn symbol_shares(&self, _bandit: &dyn Bandit, _arm: usize) -> Option<Vec<f64>> {
         None
     }
 
-    /// The floor of the bits, for the certificate of shuffling; `None`: there is none.
+    /// The floor of the bits, for the certificate of shuffling, or `None` if there is none.
     fn floor(&self) -> Option<Floor> {
         None
     }

@@ -58,7 +58,7 @@ impl RewardDistribution {
         }
     }
 
-    /// The mean of g(reward), as [`Self::expectation`] has it.
+    /// The mean of g(reward), computed by [`Self::expectation`].
     pub fn mean_of(&self, curve: &Curve) -> f64 {
         self.expectation(&|reward| {
             Level::from_unit(reward).map_or(0.0, |level| curve.apply(level).to_unit())

@@ -1,4 +1,4 @@
-//! Trials that are kept in a file, so that a study can go on with them.
+//! Trials that are kept in a file, so that a study can be resumed.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -42,11 +42,11 @@ pub struct KeptTrials {
 }
 
 impl KeptTrials {
-    /// Opens a file, or makes it. A last line without an end, as an interrupted write leaves it, is
+    /// Opens a file, or makes it. An incomplete last line, which an interrupted write leaves, is
     /// cut off.
     ///
     /// # Errors
-    /// When it can't be read or written, and when a line is no trial.
+    /// When the file can't be read or written, and when a line is not a trial.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let told = || format!("the trials in {}", path.display());
         let file = OpenOptions::new().append(true).create(true).open(path).with_context(told)?;
@@ -68,7 +68,7 @@ impl KeptTrials {
         Ok(Self { trials, file })
     }
 
-    /// The trials that the file had when it was opened, those of other studies among them.
+    /// The trials that the file had when it was opened, including those of other studies.
     pub fn trials(&self) -> &[FinishedTrial] {
         &self.trials
     }
@@ -82,8 +82,8 @@ impl KeptTrials {
         self.file.write_all(line.as_bytes()).context("keeping a trial")
     }
 
-    /// Runs the trials of a study that are not kept, and keeps them. `progress` is called with the
-    /// number of those that are done.
+    /// Runs the trials of a study that are not kept yet, and keeps them. `progress` is called with
+    /// the number of those that are done.
     ///
     /// # Errors
     /// As [`Study::resume`]; when a trial can't be written.

@@ -1,4 +1,4 @@
-//! A learner: what chooses the arms of a trial, and learns from signals.
+//! Learners, which choose the arms of a trial and learn from signals.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::random::Random;
 /// The privacy of a study's rewards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Privacy {
-    /// The curve, or levels.
+    /// The mechanism: a curve for bits, or levels.
     pub mechanism: Mechanism,
-    /// The privacy loss bound.
+    /// The privacy loss bound of one report, in nats.
     pub epsilon: Epsilon,
 }
 
-/// What is known before the first round of a trial.
+/// The facts that are known before the first round of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
     /// Number of arms.
@@ -31,7 +31,8 @@ pub struct Setting {
     pub privacy: Privacy,
     /// Number of reports that arrive together.
     pub batch: usize,
-    /// Whether a batch is of one arm, whose reports come only once it is full, as shuffled ones do.
+    /// Whether a batch is of one arm, and its reports come only once it is full. That is so for
+    /// shuffled reports.
     pub fills_batches: bool,
 }
 
@@ -43,7 +44,7 @@ pub trait Learner: Send {
     /// Chooses an arm, from 0; its report is pending.
     fn choose(&mut self, rng: &mut Random) -> usize;
 
-    /// Processes the signal of a report: of private bits 0 or 1, of levels between them.
+    /// Processes the signal of a report: 0 or 1 for private bits, 0 to 1 for levels.
     ///
     /// # Errors
     /// When the learner fails, which ends the study.
@@ -79,15 +80,15 @@ pub trait BatchLearner {
     /// The weights of the batch under way.
     fn weights(&self) -> &Weights;
 
-    /// Processes a batch: for each arm, the number of signals that were each symbol, of bits zero and
-    /// one. The batch to come has `next` rounds; 0: it is not told.
+    /// Processes a batch. `counts` has, for each arm, the number of signals with each symbol: for
+    /// bits, zeros and ones. The next batch has `next` rounds, where 0 means unknown.
     ///
     /// # Errors
     /// When the learner fails, which ends the study.
     fn learn(&mut self, counts: &[Vec<u64>], next: u64) -> anyhow::Result<()>;
 
-    /// Replaces all that was learnt of each arm, where a part of it comes from elsewhere: from other
-    /// segments of users, say. The batch to come has `next` rounds; 0: it is not told.
+    /// Replaces the evidence on each arm, for evidence that comes partly from elsewhere, such as
+    /// other segments of users. The next batch has `next` rounds, where 0 means unknown.
     ///
     /// # Errors
     /// When the learner fails, or has no use for such evidence, as by default.
@@ -98,17 +99,17 @@ pub trait BatchLearner {
 
 /// A participant of a study: makes a learner for each trial.
 pub trait Contestant: Debug + Send + Sync {
-    /// The name in results, which tells it from the others of a study.
+    /// The name in results, different from the others of a study.
     fn name(&self) -> String;
 
-    /// A learner without evidence.
+    /// Makes a learner without evidence.
     ///
     /// # Errors
     /// When there can be none with this setting.
     fn learner(&self, setting: &Setting) -> anyhow::Result<Box<dyn Learner>>;
 
-    /// The same learner as a server has it, which draws the arms of a batch from weights computed at
-    /// its start; `None`: servers have no such learner.
+    /// The same learner as a server runs it: it draws the arms of a batch from weights computed at
+    /// the start of the batch. `None` if servers have no such learner.
     ///
     /// # Errors
     /// When there can be none with this setting.
@@ -116,8 +117,8 @@ pub trait Contestant: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// The same learner for studies by batches, whose first one has the size of the setting; `None`:
-    /// it does not play by weights.
+    /// The same learner for studies by batches, or `None` if it does not play by weights. The first
+    /// batch has the size of the setting.
     ///
     /// # Errors
     /// When there can be none with this setting.
@@ -139,24 +140,24 @@ pub trait Contestant: Debug + Send + Sync {
         })
     }
 
-    /// The channel from which it learns: that of a device.
+    /// The channel from which it learns. By default it is that of a device.
     fn channel(&self, privacy: Privacy) -> Arc<dyn Channel> {
         Arc::new(StandardChannel::of(privacy.mechanism, privacy.epsilon))
     }
 
-    /// The name of the channel in results, if it is not the mechanism of the study. A study has such
-    /// a contestant once for each ε.
+    /// The name of the channel in results, if it is not the mechanism of the study. A study runs
+    /// such a contestant once for each ε.
     fn own_channel(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether the channel protects nothing. A study has such a contestant once.
+    /// Whether the channel protects nothing. A study runs such a contestant once.
     fn is_nonprivate(&self) -> bool {
         false
     }
 
-    /// The proven bound on its regret after `horizon` rounds; `None`: there is none, or it is not
-    /// finite.
+    /// The proven bound on its regret after `horizon` rounds, or `None` if there is none or it is
+    /// not finite.
     fn upper_bound(&self, _arms: &[BoundArm], _horizon: u64) -> Option<f64> {
         None
     }

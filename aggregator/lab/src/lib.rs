@@ -1,15 +1,15 @@
 //! A laboratory for private bandits: learners, channels and bandits behind traits, and a runner.
 //!
-//! A [`Study`] has learners play a [`Bandit`] whose rewards reach them through a [`Channel`] only, in
-//! many trials on several threads. A seed fixes its result, whatever the threads. All learners of a
-//! trial meet the same rewards, those of an arm's first pull, of its second, and so on, and those with
-//! the same channel the same noise, so differences between learners are not by luck.
+//! In a [`Study`], learners play a [`Bandit`] whose rewards reach them through a [`Channel`] only,
+//! in many trials on several threads. A seed fixes the result, whatever the threads. All learners
+//! of a trial meet the same reward at an arm's first pull, at its second, and so on. Learners with
+//! the same channel also meet the same noise. So differences between learners are not by luck.
 //!
 //! - [`Bandit`]: arms and their rewards; [`Instance`] has those of the papers, and reads files.
 //! - [`Channel`]: from a reward to the signal that a learner receives; [`StandardChannel`] has those
 //!   of devices, in the same integers, and others for comparison.
-//! - [`Learner`] and [`Contestant`]: what chooses arms in a trial, and what makes one for each trial;
-//!   [`StandardLearner`] has those of the server and others for comparison.
+//! - [`Learner`] and [`Contestant`]: a learner chooses arms in a trial, and a contestant makes a
+//!   learner for each trial; [`StandardLearner`] has those of the server and others for comparison.
 //! - [`BatchLearner`]: a learner whose batches are drawn as counts, for horizons of 10^8 rounds.
 //! - [`Study`]: the runner, with progress, interruption, and trials that can be kept and resumed;
 //!   [`KeptTrials`] keeps them in a file.

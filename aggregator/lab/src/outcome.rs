@@ -24,7 +24,7 @@ pub struct StudyOutcome {
     pub served: bool,
     /// Whether pulls and signals were drawn as counts, batch by batch.
     pub by_batches: bool,
-    /// Share of dishonest people.
+    /// Share of dishonest people, 0 to 1.
     pub dishonest: f64,
     /// The attack of dishonest people; none without them.
     pub attack: Option<String>,
@@ -42,10 +42,10 @@ pub struct Row {
     pub learner: String,
     /// Name of the mechanism: `laplace` and `none` among them.
     pub mechanism: String,
-    /// Privacy loss bound of one report; none without privacy.
+    /// Privacy loss bound of one report, in nats; none without privacy.
     pub epsilon: Option<f64>,
-    /// Loss of a report that is seen only shuffled, with the study's δ; none without shuffling, and
-    /// for channels of more than a bit.
+    /// Loss of a report that is seen only shuffled, in nats, with the study's δ; none without
+    /// shuffling, and for channels of more than a bit.
     pub central_epsilon: Option<f64>,
     /// Number of rounds.
     pub horizon: u64,

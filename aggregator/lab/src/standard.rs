@@ -22,7 +22,7 @@ pub enum StandardLearner {
     /// Thompson sampling on private bits. TS-CF, which maps the samples back through the
     /// channel, makes the same choices.
     LdpTs,
-    /// Thompson sampling from the posterior cut to what a private mean can be.
+    /// Thompson sampling from the posterior, truncated to the range of a private mean.
     TruncatedTs,
     /// UCB1 on private bits.
     LdpUcb,
@@ -38,10 +38,10 @@ pub enum StandardLearner {
     MossAnytime,
     /// Adaptive kl indices with one random scale.
     RandAdaKl,
-    /// The same with scales up to 1: the least regret in most trials, and much in a few.
+    /// The same with scales up to 1. It has the least regret in most trials, and much regret in a
+    /// few.
     RandAdaKlBold,
-    /// Top-two Thompson sampling, for verdicts. Its policies are computed anew as seldom as a
-    /// server does.
+    /// Top-two Thompson sampling, for verdicts. It computes policies as rarely as a server does.
     TopTwo,
     /// The same share for every arm.
     Uniform,

@@ -36,7 +36,7 @@ pub struct Study {
     pub bandit: Arc<dyn Bandit>,
     /// The curves.
     pub mechanisms: Vec<Mechanism>,
-    /// The privacy loss bounds.
+    /// The privacy loss bounds of one report, in nats.
     pub epsilons: Vec<Epsilon>,
     /// The learners, of different names; ratios are to the first one.
     pub contestants: Vec<Arc<dyn Contestant>>,
@@ -46,7 +46,7 @@ pub struct Study {
     pub first_trial: usize,
     /// Settings of each trial.
     pub course: Course,
-    /// The δ that the central loss of shuffled reports is stated with.
+    /// The δ of the central loss of shuffled reports.
     pub delta: Delta,
     /// Whether arms are drawn from policies as a server would serve them.
     pub served: bool,
@@ -54,27 +54,28 @@ pub struct Study {
     pub seed: u64,
     /// Number of threads.
     pub threads: usize,
-    /// What is called on each thread with all of its work. A program whose learners need a prepared
-    /// thread, such as an interpreter of another language, prepares it here, once for all trials.
+    /// The function that is called on each thread with all of its work. A program whose learners
+    /// need a prepared thread, such as an interpreter of another language, prepares it here, once
+    /// for all trials.
     pub host: fn(&mut (dyn FnMut() + Send)),
 }
 
-/// A trial that is done, to be kept: a study that is given it does not run it again.
+/// A finished trial, to be kept. A study that gets it does not run it again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FinishedTrial {
     /// Name of the learner.
     pub learner: String,
     /// Name of the mechanism, as in rows.
     pub mechanism: String,
-    /// The privacy loss bound; none without privacy.
+    /// The privacy loss bound of one report, in nats; none without privacy.
     pub epsilon: Option<f64>,
     /// Number of the trial, from 0.
     pub trial: usize,
     /// The pseudo-regret at every checkpoint.
     pub regrets: Vec<f64>,
-    /// Processor time.
+    /// Processor time, in seconds.
     pub seconds: f64,
-    /// A digest of all that the regrets depend on beside the number of the trial.
+    /// A digest of everything that the regrets depend on, except the number of the trial.
     pub conditions: String,
 }
 
@@ -152,11 +153,11 @@ impl Study {
         })
     }
 
-    /// Runs the trials of the study that are not among `kept`, and calls `finished` with each, one at a
-    /// time, and with the number of those that are done: with the trials of a study that was
-    /// interrupted, the outcome is the same as if it had not been. Trials of other studies are left
-    /// aside. A learner or a bandit that does other things than before must also look different to
-    /// `Debug`, or have another name.
+    /// Runs the trials of the study that are not among `kept`. It calls `finished` with each trial,
+    /// one at a time, and with the number of those that are done. With the trials of an interrupted
+    /// study, the outcome is the same as without the interruption. Trials of other studies are
+    /// ignored. If a learner or a bandit now behaves otherwise, its `Debug` output or its name must
+    /// differ too.
     ///
     /// # Errors
     /// As [`Self::run`]; those of `finished`, which is not called again then.
@@ -239,8 +240,8 @@ impl Study {
         entries.iter().map(laws).collect()
     }
 
-    /// The trials of this study among others, which [`Self::resume`] takes; of a trial that is there
-    /// twice, the last one.
+    /// The trials of this study among others, which [`Self::resume`] takes. If a trial occurs
+    /// twice, the last one counts.
     pub fn trials_among(&self, kept: Vec<FinishedTrial>) -> Vec<FinishedTrial> {
         let conditions: Vec<String> =
             self.entries().into_iter().map(|one| self.conditions(one)).collect();

@@ -18,12 +18,12 @@ const PATIENCE: u64 = 1 << 14;
 /// Purpose of the first arm's noise; the rewards of the arms come before.
 const NOISE: u64 = 1 << 32;
 
-/// What dishonest people do.
+/// The behaviour of dishonest people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attack {
     /// Report zeros for the best arm and ones for all others, on the arms they are given.
     Flip,
-    /// Report ones for the worst arm, beside the users and without being asked.
+    /// Report ones for the worst arm, in addition to the users and without an assignment.
     Stuff,
 }
 
@@ -46,21 +46,21 @@ pub struct Course {
     pub checkpoints: Vec<u64>,
     /// Number of reports that arrive together.
     pub batch: usize,
-    /// Number of reports of an arm that arrive together, if reports are shuffled: those of other
+    /// Number of reports of an arm that arrive together, if reports are shuffled. Those of other
     /// arms don't count then, and `batch` is not used.
     pub shuffle: Option<u32>,
-    /// Share of dishonest people.
+    /// Share of dishonest people, 0 to 1.
     pub dishonest: f64,
     /// The attack of dishonest people.
     pub attack: Attack,
-    /// Whether the pulls and the signals of a batch are drawn as counts. With a `batch` of 1, batches
-    /// grow as those of a server, which computes its policy anew after 100 reports, or 1% if that is
-    /// more.
+    /// Whether the pulls and the signals of a batch are drawn as counts. With a `batch` of 1,
+    /// batches grow as those of a server, which computes its policy again after 100 reports, or 1%
+    /// if that is more.
     pub by_batches: bool,
 }
 
 impl Course {
-    /// So many rounds of honest people, each report on its own.
+    /// A course of this number of rounds with honest people, where each report arrives on its own.
     pub fn to(horizon: u64) -> Self {
         Self {
             checkpoints: Self::checkpoints_to(horizon),
@@ -86,11 +86,12 @@ impl Course {
     }
 }
 
-/// Runs a trial: the pseudo-regret in the true means at every checkpoint. `None` when stopped.
+/// Runs a trial. Returns the pseudo-regret in the true means at every checkpoint, or `None` when
+/// stopped.
 ///
-/// The rewards of an arm come from a separate generator, and its noise from another, so that all
-/// learners get the same rewards under one `seed`, those of an arm's first pull and so on, and the
-/// same noise if they have the same channel.
+/// The rewards of an arm come from a separate generator, and its noise from another. So under one
+/// `seed` all learners get the same reward at an arm's first pull, at its second, and so on. If
+/// they have the same channel, they also get the same noise.
 ///
 /// # Errors
 /// When the learner fails.

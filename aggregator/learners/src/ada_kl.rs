@@ -34,10 +34,10 @@ pub use sampler::AdaKlSampler;
 /// The largest scale c of Rand-AdaKL, `1.5 - 0.35 s^2`, with s the contrast of the channel. The
 /// scale is uniform between 0 and this.
 ///
-/// This is measured, not derived. Regret grows with the range, by up to a quarter from 1
-/// to 1.5. With a smaller range, too many trials settle on a wrong arm for a long time, and
-/// the 99th percentile exceeds that of LDP-TS: at ε = 0.5 below about 1.4, at ε = 2 below
-/// about 1.3, at ε = 5 not even at 1.
+/// This is measured, not derived. Regret grows with the range, by up to a quarter from 1 to 1.5.
+/// With a smaller range, too many trials settle on a wrong arm for a long time, and the 99th
+/// percentile exceeds that of LDP-TS. That happens below about 1.4 at ε = 0.5, and below about 1.3
+/// at ε = 2. At ε = 5 it does not happen even at 1.
 pub fn scale_max(channel: impl Into<Channel>) -> f64 {
     1.5 - 0.35 * channel.into().contrast().powi(2)
 }

@@ -18,8 +18,9 @@ pub struct BoundArm {
 }
 
 /// The factor of `ln T` in the asymptotic lower bound on the regret of every consistent learner on
-/// these private bits: the sum of `gap / kl(q, q*)` over all arms that are not best (Lai and
-/// Robbins 1985; for such channels Gajane, Urvoy and Kaufmann 2018, arXiv 1708.05033, theorem 1).
+/// these private bits: the sum of `gap / kl(q, q*)` over all arms that are not best. Sources: Lai
+/// and Robbins 1985, and for such channels theorem 1 of Gajane, Urvoy and Kaufmann 2018, arXiv
+/// 1708.05033.
 ///
 /// The factor is infinite where a worse arm has the same private mean as the best one, or a larger
 /// one. There regret is linear.
@@ -36,18 +37,18 @@ pub fn lower_bound(arms: &[BoundArm]) -> f64 {
 
 /// The factor of `ln T` in the bound of Jiang, Zhao and Li (2023, arXiv 2307.00863) on the regret
 /// of LDP-TS, after Pinsker's inequality: the sum of `gap / (2 δ²)`, δ the difference of the
-/// private means. Their theorems write δ out for each mechanism: `s gap` for the linear one, with s
-/// = (e^ε - 1)/(e^ε + 1), and the same with the second moments or the means of `e^(ε r)` for the
-/// others. Without Pinsker's inequality the factor is [`lower_bound`] times 1 + ψ, for any ψ > 0.
-/// Both bounds omit a constant.
+/// private means. Their theorems write δ out for each mechanism. For the linear one it is `s gap`,
+/// with s = (e^ε - 1)/(e^ε + 1). For the others it has the second moments, or the means of `e^(ε
+/// r)`, in place of the means. Without Pinsker's inequality the factor is [`lower_bound`] times 1 +
+/// ψ, for any ψ > 0. Both bounds omit a constant.
 pub fn thompson_sampling(arms: &[BoundArm]) -> f64 {
     sum_over_worse(arms, |best, arm| 2.0 * (best.private_mean - arm.private_mean).powi(2))
 }
 
-/// The bound of Auer, Cesa-Bianchi and Fischer (2002), theorem 1, for UCB1 on the
-/// private bits, which is LDP-UCB-B of Ren et al. (2020, arXiv 2007.03121): every worse
-/// arm is expected to be played at most `8 ln T / δ² + 1 + π²/3` times. Unlike the
-/// others it holds at every horizon T.
+/// The bound of Auer, Cesa-Bianchi and Fischer (2002), theorem 1, for UCB1 on the private bits,
+/// which is LDP-UCB-B of Ren et al. (2020, arXiv 2007.03121). Every worse arm is expected to be
+/// played at most `8 ln T / δ² + 1 + π²/3` times. Unlike the others, this bound holds at every
+/// horizon T.
 pub fn ldp_ucb(arms: &[BoundArm], horizon: f64) -> f64 {
     let once: f64 = {
         let best = best(arms);

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! and the mean in a context is `m[a][0]` plus the sum of `theta[a][h] (x_h - u_h)`. If features
-//! are not independent, or the means are wrong, it is the score of a model that assumes that they
-//! are, as naive Bayes does. Only the joint distribution of the features would tell more, and no
-//! report is about two of them.
+//! are not independent, or the means are wrong, it is the score of a model that assumes both, as
+//! naive Bayes does. Only the joint distribution of the features would tell more, and no report is
+//! about two of them.
 //!
 //! # Shrinkage
 //! Only differences between arms matter. Those of a coordinate have a mean of 0 and a variance. For

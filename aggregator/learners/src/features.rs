@@ -98,7 +98,7 @@ struct Levels {
 /// of values of each feature. The value of the last feature changes fastest.
 ///
 /// # Panics
-/// When there are not as many segments as combinations of values.
+/// When the number of segments is not the number of combinations of values.
 pub fn shrink(segments: &mut [Vec<Evidence>], sizes: &[usize]) {
     assert_eq!(segments.len(), sizes.iter().product::<usize>(), "segments and features");
     let Some(table) = Table::new(segments, sizes) else { return };

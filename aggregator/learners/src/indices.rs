@@ -35,10 +35,9 @@ pub fn may_exceed(best: f64, mean: f64, reports: f64, exploration: f64) -> bool 
     gap <= 0.0 || gap * gap * reports <= exploration + SLACK * (1.0 + exploration)
 }
 
-/// kl-UCB of Garivier and Cappé (2011, arXiv 1102.2490); on private bits it is
-/// kl-UCB-CF of Gajane, Urvoy and Kaufmann, "Corrupt Bandits for Preserving Local
-/// Privacy" (2018, arXiv 1708.05033), algorithm 1: the largest q with
-/// `n kl(mean, q) <= ln t + 3 ln ln t`.
+/// kl-UCB of Garivier and Cappé (2011, arXiv 1102.2490): the largest number q with `n kl(mean, q)
+/// <= ln t + 3 ln ln t`. On private bits it is kl-UCB-CF of Gajane, Urvoy and Kaufmann, "Corrupt
+/// Bandits for Preserving Local Privacy" (2018, arXiv 1708.05033), algorithm 1.
 ///
 /// The paper maps q back through the channel. That keeps the order of arms with one channel, so it
 /// is omitted here.
@@ -53,8 +52,8 @@ pub fn kl_ucb_exploration(time: f64) -> f64 {
 }
 
 /// IMED of Honda and Takemura, "Non-asymptotic analysis of a new bandit algorithm for semi-bounded
-/// rewards" (2015), for Bernoulli laws: the arm with the smallest `n kl(mean, best) + ln n` is
-/// played, so this index is its negative. `best` is the largest mean of all arms.
+/// rewards" (2015), for Bernoulli laws. It plays the arm with the smallest `n kl(mean, best) + ln
+/// n`, so this index is the negative of that. `best` is the largest mean of all arms.
 pub fn imed(mean: f64, reports: f64, best: f64) -> f64 {
     -(reports * super::divergence::kl(mean, best) + libm::log(reports))
 }
@@ -110,7 +109,7 @@ pub fn ldp_ucb_laplace(mean: f64, reports: f64, time: f64, epsilon: f64) -> f64 
 }
 
 /// The r-coin of Agrawal and Goyal, "Analysis of Thompson Sampling for the Multi-armed Bandit
-/// Problem" (2012, arXiv 1111.1797), algorithm 2: turns a reward in 0..=1, known to a trusted
+/// Problem" (2012, arXiv 1111.1797), algorithm 2. It turns a reward in 0..=1, known to a trusted
 /// server, into a bit with that mean, as input to Thompson sampling with Beta posteriors. `uniform`
 /// is in 0..1.
 pub fn reward_coin(reward: f64, uniform: f64) -> bool {

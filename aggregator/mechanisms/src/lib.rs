@@ -3,7 +3,7 @@
 //! - [`noise`]: the discrete Laplace and Gaussian distributions on a lattice, without a float
 //!   between random words and the noise.
 //! - [`queries`]: counts, choices, synthetic data and private multiplicative weights about rows
-//!   that a trusted curator has, with what each costs.
+//!   that a trusted curator has, each with its price.
 //!
 //! Nothing here keeps state, reads a clock or knows of a network.
 //!

@@ -63,10 +63,10 @@ impl Phase {
 /// In phase l, with precision β = 2^-l and `δ_l = δ/(K l (l + 1))`, the actions left are played
 /// `ceil(c π(a))` times, with π their G-optimal design. Then θ is estimated with noise, and an
 /// action a is kept when no other action b has `<θ, b - a> > 2β`. With probability 1 - δ the best
-/// action stays, and those left after phase l are within 4β of it: sampling adds at most `sqrt(2 g
-/// L/c)` and noise `F sqrt(2 f/ρ)/c` to an error ([`Placement`] has F, which is g for the published
-/// one; f bounds the square of the noise's norm). All lengths are for rewards in -1..=1; for 0..=1
-/// both terms are half as large, so β doubles in them.
+/// action stays, and those left after phase l are within 4β of it. Sampling adds at most `sqrt(2 g
+/// L/c)` to an error, and noise at most `F sqrt(2 f/ρ)/c`. Here F follows from the [`Placement`],
+/// and is g for the published one; f bounds the square of the noise's norm. All lengths are for
+/// rewards in -1..=1. For 0..=1 both terms are half as large, so β doubles in them.
 ///
 /// When the actions left don't span the space, design and estimate are computed within their span.
 ///

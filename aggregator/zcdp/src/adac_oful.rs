@@ -110,24 +110,25 @@ struct Outlook {
 /// AdaC-OFUL of Azize and Basu (arXiv 2309.00557), algorithm 3: linear rewards, with public
 /// contexts that may change at every step.
 ///
-/// When `det V > (1 + C) det V` at the last renewal, the episode's `Σ a r` is released with
-/// noise Y ~ N(0, (Δ²/(2ρ)) I), Δ = 2 for rewards in -1..=1, and `θ = V⁻¹ (Σ over episodes of
-/// (Σ a r + Y))`. The action with the largest `<θ, a> + w |a|` is chosen, the norm in V⁻¹, with
+/// When `det V` exceeds 1 + C times `det V` at the last renewal, the episode's `Σ a r` is released
+/// with noise Y ~ N(0, (Δ²/(2ρ)) I), where Δ = 2 for rewards in -1..=1. The estimate is `θ = V⁻¹ (Σ
+/// over episodes of (Σ a r + Y))`. The action with the largest `<θ, a> + w |a|` is chosen, with the
+/// norm in V⁻¹ and
 ///
 /// `w = σ sqrt(2 ln(2/δ) + ln(det V/λ^d)) + sqrt(λ) |θ*| + sqrt(m Δ²/(2ρ) f(d, δ_m)/λ_min(V))`
 ///
-/// after m episodes, σ = Δ/2. The first two terms are those of Abbasi-Yadkori, Pál and
-/// Szepesvári (2011), theorem 2, with δ/2; the last one bounds the m noises together with
-/// `δ_m = δ/(2 m (m + 1))`, which sum to δ/2. (A printed form with `γ/sqrt(t)` in its place does
-/// not hold at small t.) V and w are those of the last renewal.
+/// after m episodes, σ = Δ/2. The first two terms are those of Abbasi-Yadkori, Pál and Szepesvári
+/// (2011), theorem 2, with δ/2. The last one bounds the m noises together with `δ_m = δ/(2 m (m +
+/// 1))`, which sum to δ/2. (A printed form with `γ/sqrt(t)` in its place does not hold at small t.)
+/// V and w are those of the last renewal.
 ///
 /// # Privacy
 /// ρ-zCDP for each reward, by the claim in the [module](super): an episode is one buffer, and its
-/// end follows from the actions played alone. Sensitivity: a reward r adds to each coordinate
-/// the integer next to `a_i r`, in steps, which rises or falls with r and is `a_i` times r
-/// exactly at the ends of the range, since `a_i` is on the lattice. So another reward moves a
-/// coordinate by at most the range's length times `|a_i|`, and the vector by at most the
-/// length times |a| <= 1, rounding included: Δ is the length of the range.
+/// end follows from the actions played alone. Sensitivity: a reward r adds to each coordinate the
+/// integer next to `a_i r`, in steps. This integer rises or falls with r. At the ends of the range
+/// it is exactly `a_i` times r, since `a_i` is on the lattice. So a changed reward moves a
+/// coordinate by at most the range's length times `|a_i|`, and the vector by at most the length
+/// times |a| <= 1, rounding included. So Δ is the length of the range.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "OfulState", into = "OfulState")]
 pub struct AdacOful {

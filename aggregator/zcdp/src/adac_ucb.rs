@@ -11,11 +11,11 @@ pub const ARMS_MAX: usize = 1024;
 /// The use of an arm's earlier statistics after a new release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Memory {
-    /// They are discarded, as in the paper: the index uses the last episode only.
+    /// They are discarded, as in the paper. The index uses the last episode only.
     Forgetting,
-    /// They are added up, a variant of this project: no reward is lost, but the noise of all m
-    /// releases accumulates too. The index is `mean + sqrt((1/(2N) + m/(ρ N²)) β ln t)`, with N the
-    /// number of released rewards of the arm.
+    /// They are added up, which is a variant of this project. No reward is lost, but the noise of
+    /// all m releases accumulates too. The index is `mean + sqrt((1/(2N) + m/(ρ N²)) β ln t)`, with
+    /// N the number of released rewards of the arm.
     Remembering,
 }
 
@@ -63,9 +63,10 @@ pub struct ReleasedMean {
 ///
 /// Every arm is played once. Then, in episodes, the arm with the largest index is played as many
 /// times as before. At the end of an episode of n plays its sum is released with N(0, 1/(2ρ)), so
-/// the mean has N(0, 1/(2 ρ n²)); the index is `mean + sqrt((1/(2n) + 1/(ρ n²)) β ln t)`.
+/// the mean has N(0, 1/(2 ρ n²)). The index is `mean + sqrt((1/(2n) + 1/(ρ n²)) β ln t)`.
 ///
-/// Without protection there is no noise and no term for it: the baseline for the price of privacy.
+/// Without protection there is no noise and no term for it. That is the baseline for the price of
+/// privacy.
 ///
 /// A reward of an arm that is not recommended goes to that arm's buffer and is part of its next
 /// release. An episode ends when the buffer of its arm holds as many rewards as were released of
@@ -74,7 +75,7 @@ pub struct ReleasedMean {
 /// # Privacy
 /// ρ-zCDP for each reward, by the claim in the [module](super): a reward enters the buffer of the
 /// arm that was played, and a buffer's release depends on its number of rewards only. Sensitivity:
-/// another reward in 0..=1 moves the sum by at most Δ = 1, so σ² = 1/(2ρ).
+/// a changed reward in 0..=1 moves the sum by at most Δ = 1, so σ² = 1/(2ρ).
 ///
 /// ```
 /// use bandana_zcdp::adac_ucb::{AdacUcb, Memory, UcbSettings};

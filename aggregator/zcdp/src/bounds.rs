@@ -75,12 +75,12 @@ pub struct OfulBound {
 
 /// AdaC-OFUL's regret with probability 1 - δ, for rewards in -1..=1.
 ///
-/// A step costs at most `2 w |a|`, the norm in the inverse of V at the last renewal, which is
-/// at most sqrt(1 + C) times that in V⁻¹ now. For the two terms of w without noise, the norms sum to
-/// `sqrt(2 T max(1, 1/λ) ln(det V/λ^d))` (Abbasi-Yadkori, Pál and Szepesvári 2011, lemma 11). For the
-/// third, `|a| <= 1/sqrt(λ_min)`, so a step costs at most `2 sqrt(2 m f/ρ)/λ_min(V)` for the V of
-/// the last renewal, whose λ_min is at least `(λ + κ t)/(1 + C)`, and the sum over t is a logarithm:
-/// privacy costs about `ln^1.5 T/sqrt(ρ)` times constants, no root of T.
+/// A step costs at most `2 w |a|`, the norm in the inverse of V at the last renewal, which is at
+/// most sqrt(1 + C) times that in V⁻¹ now. For the two terms of w without noise, the norms sum to
+/// `sqrt(2 T max(1, 1/λ) ln(det V/λ^d))` (Abbasi-Yadkori, Pál and Szepesvári 2011, lemma 11). For
+/// the third, `|a| <= 1/sqrt(λ_min)`, so a step costs at most `2 sqrt(2 m f/ρ)/λ_min(V)` for the V
+/// of the last renewal. That V has λ_min of at least `(λ + κ t)/(1 + C)`, so the sum over t is a
+/// logarithm. Privacy costs about `ln^1.5 T/sqrt(ρ)` times constants, and no root of T.
 pub fn adac_oful(bound: OfulBound, rho: Rho, horizon: f64) -> f64 {
     let OfulBound { regularisation: lambda, growth, .. } = bound;
     let d = bound.dimension as f64;

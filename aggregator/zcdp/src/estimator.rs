@@ -11,9 +11,9 @@ use super::lattice::UNITS;
 /// standard Gaussian, and Δ the length of the range of rewards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Placement {
-    /// On the least-squares estimate, shaped by V: `θ + V^(-1/2) g (Δ/sqrt(2ρ)) N`, where g is
-    /// the largest norm of an action played in V⁻¹. The noise along any such action is then at
-    /// most g² times Δ/sqrt(2ρ), as the paper has it.
+    /// On the least-squares estimate, shaped by V: `θ + V^(-1/2) g (Δ/sqrt(2ρ)) N`, where g is the
+    /// largest norm of an action played in V⁻¹. The noise along any such action is then at most g²
+    /// times Δ/sqrt(2ρ), as in the paper.
     Shaped,
     /// On the reward sum of each action, before least squares; for comparison.
     RewardSums,

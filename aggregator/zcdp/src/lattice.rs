@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ZcdpError;
 
-/// Steps of the lattice in 1, for rewards and for the coordinates of vectors: a reward is
+/// Steps of the lattice per unit, for rewards and for the coordinates of vectors. A reward is
 /// rounded by at most `2^-17`.
 pub const UNITS: i128 = 1 << 16;
 
@@ -83,7 +83,7 @@ impl LatticeReward {
         self.0.into()
     }
 
-    /// The reward, rounded to the lattice: for forwarding only, never for a log.
+    /// The reward, rounded to the lattice. It is for forwarding only, never for a log.
     pub fn disclose(self) -> f64 {
         reward_of(self.units())
     }

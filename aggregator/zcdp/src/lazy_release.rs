@@ -1,4 +1,4 @@
-//! Lazy release: releases as rare as the noise requires, with all past rewards in use.
+//! Lazy release: releases are as rare as the noise requires, and all past rewards stay in use.
 
 use bandana_learners::{AdaKlSampler, Evidence};
 use rand::Rng;
@@ -8,8 +8,9 @@ use super::adac_ucb::{ReleasedMean, check_arm, check_arms, count_more, one_numbe
 use super::error::ZcdpError;
 use super::lattice::{LatticeReward, NoiseScale, Protection, RewardRange, reward_of};
 
-/// The scale of Rand-AdaKL is uniform between 0 and this. Measured, not derived, as
-/// [`scale_max`](bandana_learners::scale_max): the value used for channels with almost no noise.
+/// Largest scale of Rand-AdaKL, which is uniform between 0 and this. Like
+/// [`scale_max`](bandana_learners::scale_max) it is measured, not derived: it is the value used for
+/// channels with almost no noise.
 pub const SCALE_MAX: f64 = 1.2;
 
 /// The range to which the assumed variance of a reward is clamped.
@@ -30,17 +31,17 @@ struct ArmState {
 /// regret bound.
 ///
 /// The buffer of an arm is released with N(0, 1/(2ρ)) once it holds at least `max(ceil(1/sqrt(ρ)),
-/// rewards released before)` rewards: so the noise never much exceeds the standard deviation of the
-/// sum, and there are about log2 N releases. Releases are weighted by their information,
-/// `w = n/(n + 1/(2ρv))` for n rewards of variance v, which is p(1 - p) clamped to .05..=.25; the
-/// mean is `Σ w sum / Σ w n`, and counts as `Σ w n` rewards without noise. With those, the arm is drawn as
-/// [`Learner::RandAdaKl`](bandana_learners::Learner::RandAdaKl) does.
+/// rewards released before)` rewards. So the noise never much exceeds the standard deviation of the
+/// sum, and there are about log2 N releases. A release of n rewards of variance v is weighted by
+/// its information, `w = n/(n + 1/(2ρv))`. Here v is p(1 - p), clamped to .05..=.25. The mean is `Σ
+/// w sum / Σ w n`, and counts as `Σ w n` rewards without noise. With these means, the arm is drawn
+/// as [`Learner::RandAdaKl`](bandana_learners::Learner::RandAdaKl) does.
 ///
 /// # Privacy
 /// ρ-zCDP for each reward. All arms have an open buffer at any time, and arms are drawn at random,
-/// so the order of releases is random: the claim in the [module](super) covers both, since draws
-/// use released statistics, counts and independent coins. Sensitivity: another reward in 0..=1
-/// moves the one sum it is in by at most Δ = 1, so σ² = 1/(2ρ).
+/// so the order of releases is random. The claim in the [module](super) covers both, since draws
+/// use released statistics, counts and independent coins. Sensitivity: a changed reward in 0..=1
+/// moves the one sum that it is in by at most Δ = 1, so σ² = 1/(2ρ).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "LazyState", into = "LazyState")]
 pub struct LazyRelease {

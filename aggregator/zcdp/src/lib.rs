@@ -37,12 +37,17 @@
 //!
 //! # Privacy
 //! All of them rest on one claim. A *buffer* is a sum of rewards of which nothing has been
-//! released. **If (1) which buffer a reward enters, and when a buffer is released, depend only on
-//! earlier releases, on plays and on the number of rewards, never on their values; (2) every reward
-//! enters at most one buffer, and a buffer is released once, with Gaussian noise that makes this
-//! one release ρ-zCDP for the change of one reward; and (3) all else is computed from released
-//! statistics, then the complete observable output is ρ-zCDP, for any number of buffers open at the
-//! same time, and for any adversary that chooses the arms.**
+//! released.
+//!
+//! **Claim.** Suppose that
+//! 1. which buffer a reward enters, and when a buffer is released, depend only on earlier releases,
+//!    on plays and on the number of rewards, never on their values;
+//! 2. every reward enters at most one buffer, and a buffer is released once, with Gaussian noise
+//!    that makes this one release ρ-zCDP for the change of one reward;
+//! 3. all else is computed from released statistics.
+//!
+//! Then the complete observable output is ρ-zCDP, for any number of buffers open at the same time,
+//! and for any adversary that chooses the arms.
 //!
 //! *Proof.* Fix an adversary with its coins, who chooses every arm that is played from what was
 //! recommended, and two tables of rewards that differ in the row of one user, at time s. Let O_1,
@@ -56,8 +61,8 @@
 //! the whole sequence is the ratio at this k alone, or 1: `E_Q[L^α] = E_Q[ E_Q[L^α | O_<k] ] <=
 //! exp((α - 1) ρ α)`. Everything observable is a function of the statistics and the coins. ∎
 //!
-//! It is the adaptive form of parallel composition; nowhere does it use that one
-//! buffer closes before the next one opens.
+//! It is the adaptive form of parallel composition. It does not need one buffer to close before the
+//! next one opens.
 //!
 //! # Neighbours
 //! Azize and Basu compare three senses of privacy, by what the rewards are and who chooses the
@@ -67,29 +72,29 @@
 //! |---|---|---|
 //! | view | a list: one for each step, whatever is played | as recommended |
 //! | table | a table: one for each step and arm; neighbours differ in a row | as recommended |
-//! | interactive | a table | an adversary's, who reads all that is released |
+//! | interactive | a table | chosen by an adversary who reads all that is released |
 //!
 //! Interactive privacy implies that of tables (the adversary obeys), and that of tables implies
-//! that of views (a list is a table with equal entries in each row). For pure ε the last two are
-//! the same: a view of given arms has the same probability under a table as under the list of the
-//! entries that it played, and ε bounds the ratio for each view. ρ bounds a mean over views, whose
-//! lists differ, and the converse fails:
+//! that of views (a list is a table with equal entries in each row). For pure ε, those of tables
+//! and of views are the same: a view of given arms has the same probability under a table as under
+//! the list of the entries that it played, and ε bounds the ratio for each view. But ρ bounds a
+//! mean over views, whose lists differ, and there the converse fails:
 //! `a_policy_that_is_private_by_its_view_and_not_by_the_table`, in `tests/bandits/checker.rs`, has
 //! more than five times the ρ by the table. The claim above is the interactive one, and
-//! `whoever_chooses_the_arms_learns_no_more_than_rho`, in `tests/bandits/protocol.rs`, plays it
-//! through.
+//! `whoever_chooses_the_arms_learns_no_more_than_rho`, in `tests/bandits/protocol.rs`, tests it.
 //!
 //! # Lower bounds
-//! Lower bounds of regret rest on a coupling: **if M is ρ-zCDP, its outputs for data drawn from P
+//! Lower bounds of regret rest on a coupling. **If M is ρ-zCDP, its outputs for data drawn from P
 //! and from P' have a KL divergence of at most ρ E\[d²\], for any coupling of the data with d
-//! entries that differ; for independent entries whose total variation distances are t_i, of at most
-//! ρ ((Σ t_i)² + Σ t_i (1 - t_i)).** *Proof.* KL is jointly convex, so it is at most the mean over
-//! the coupling of the KL divergence for two given data sets; d neighbours lead from one to the
-//! other, which has at most d² ρ (group privacy, at order 1). Under the coupling of each entry by
-//! itself that makes it differ with probability t_i, d is a sum of independent bits. ∎ So no output
-//! tells two bandits apart while Σ t_i is far below 1/sqrt(ρ). `tests/bandits/coupling.rs`
-//! enumerates noisy sums: the bound holds, is attained for a group, and fails with half of the
-//! noise.
+//! entries that differ. For independent entries whose total variation distances are t_i, it is at
+//! most ρ ((Σ t_i)² + Σ t_i (1 - t_i)).**
+//!
+//! *Proof.* KL is jointly convex, so it is at most the mean over the coupling of the KL divergence
+//! for two given data sets. These are d neighbours apart, so their divergence is at most d² ρ
+//! (group privacy, at order 1). If each entry is coupled by itself, so that it differs with
+//! probability t_i, d is a sum of independent bits. ∎ So no output tells two bandits apart while Σ
+//! t_i is far below 1/sqrt(ρ). `tests/bandits/coupling.rs` enumerates noisy sums: the bound holds,
+//! is attained for a group, and fails with half of the noise.
 //!
 //! # Several rewards, and noise
 //! ρ is the price of *one* reward. Someone with k rewards in the data pays up to k² ρ

@@ -3,21 +3,21 @@
 //! # Noise
 //! The noise of a release is derived from a key, not stored. Before an episode begins, a key from
 //! the operating system is made durable for its release, and for no other. At the release the exact
-//! samplers draw from ChaCha20, seeded with SHA-256 over a fixed word, the key, the bytes of the
-//! whole state of the algorithm, open buffers included, and the integers that the noise is added
+//! samplers draw from ChaCha20. The seed is SHA-256 over a fixed word, the key, the bytes of the
+//! whole state of the algorithm (open buffers included), and the integers that the noise is added
 //! to. SHA-256 of a secret key and a message acts as a random function of the message; so:
 //!
 //! - The same state is released with the same noise, however often the release is retried: after a
 //!   crash, after a commit of unknown outcome, or by two replicas at once. Noise is never redrawn
 //!   for a sum: an observer of both draws could average it away.
-//! - Should a store go back in time, by a failover to a standby that lags behind or a file that was
-//!   restored, and *other* rewards come than the first time, the state differs and the noise is
-//!   independent. Stored noise would be added to both sums, and the difference of what was shown
-//!   would be that of the sums, exactly. With independent noise an observer of both has seen two
+//! - A store may go back in time, by a failover to a standby that lags behind or by a restored
+//!   file, and *other* rewards may come than the first time. Then the state differs, and the noise
+//!   is independent. Stored noise would be added to both sums, so the difference of the releases
+//!   would be exactly that of the sums. With independent noise an observer of both has seen two
 //!   releases: a reward that is in both pays at most 2ρ instead of ρ.
 //!
-//! - Should another build compute different integers from the same state, by floating-point
-//!   arithmetic that rounds differently, their noise is independent too.
+//! - Another build may compute different integers from the same state, by floating-point arithmetic
+//!   that rounds differently. Then their noise is independent too.
 //!
 //! The first two are tested. The key is deleted with its release, and is in no backup.
 

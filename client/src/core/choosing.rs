@@ -170,9 +170,9 @@ impl<N: NoiseSource> Core<N> {
     /// ```
     ///
     /// # Privacy
-    /// Debits the ε of the experiment. If reports are shuffled, the central account is debited by
-    /// what their batches certify, with all earlier reports for the same arm counted in one batch.
-    /// Or the call draws an arm that never reports.
+    /// The call either debits the ε of the experiment, or draws an arm that never reports. If
+    /// reports are shuffled, the central account is debited by what their batches certify, with all
+    /// earlier reports for the same arm counted in one batch.
     ///
     /// # Errors
     /// [`ClientError::NotEnrolled`]; [`ClientError::NoPolicy`] before an answer of a server within

@@ -4,10 +4,10 @@ use super::Core;
 use crate::noise::NoiseSource;
 
 impl<N: NoiseSource> Core<N> {
-    /// Opts the user out. It stops everything, and forgets everything but the spent budget. Unsent
-    /// reports are never sent. Arms that were kept are forgotten. Hashes of the names of
-    /// experiments that were reported stay, so opting in again does not lead to a second report.
-    /// The installation's positions in layers stay too.
+    /// Opts the user out. It stops everything. Unsent reports are never sent, and arms that were kept are
+    /// forgotten. The spent budget and the number of assignments stay. Hashes of the names of
+    /// experiments that were reported stay too, so opting in again does not lead to a second report. So do
+    /// numbers of shuffled reports, and the secret from which the installation's positions in layers follow.
     ///
     /// ```
     #[doc = include_str!("../example.txt")]
@@ -56,8 +56,8 @@ impl<N: NoiseSource> Core<N> {
         self.state.opted_out || self.withheld
     }
 
-    /// Stops everything for this run, and forgets everything but the spent budget: the user has not
-    /// consented. An earlier opt-out stands.
+    /// Stops everything for this run, and forgets what an opt-out forgets: the user has not consented. An
+    /// earlier opt-out stands.
     pub(crate) fn withhold(&mut self) {
         let before = self.state.opted_out;
         self.opt_out();

@@ -8,7 +8,7 @@ use crate::privatizer::PrivatizeError;
 use crate::refusal::Refusal;
 
 /// A call that the client can't carry out. The client's state does not change, with two exceptions:
-/// the statistics, and after an answer that the client refused the time of the next fetch.
+/// the statistics, and the time of the next fetch after an answer that the client refused.
 ///
 /// ```
 #[doc = include_str!("../example.txt")]
@@ -32,13 +32,13 @@ pub enum ClientError {
     /// The app does not take part in the experiment, see [`crate::Core::enroll`].
     #[error("the client is not enrolled in experiment {experiment_id}; call `enroll` first")]
     NotEnrolled {
-        /// The experiment.
+        /// The id of the experiment.
         experiment_id: ExperimentId,
     },
     /// No server has answered yet, or no answer was within the app's acceptance.
     #[error("there is no policy for experiment {experiment_id} yet; show a default and try later")]
     NoPolicy {
-        /// The experiment.
+        /// The id of the experiment.
         experiment_id: ExperimentId,
     },
     /// The signatures of the specification that the client holds have expired.
@@ -47,7 +47,7 @@ pub enum ClientError {
          operator signs it anew"
     )]
     SignaturesExpired {
-        /// The experiment.
+        /// The id of the experiment.
         experiment_id: ExperimentId,
     },
     /// The experiment is for a part of the installations, and this is not one of them.
@@ -56,7 +56,7 @@ pub enum ClientError {
          them; show a default"
     )]
     NotSampled {
-        /// The experiment.
+        /// The id of the experiment.
         experiment_id: ExperimentId,
     },
     /// The experiment chooses arms by a private context. The call gave no context, or one with
@@ -66,7 +66,7 @@ pub enum ClientError {
          the call gave {given}; give one `bool` for each, in the order that the app agreed to"
     )]
     Context {
-        /// The experiment.
+        /// The id of the experiment.
         experiment_id: ExperimentId,
         /// Number of the experiment's features.
         expected: usize,

@@ -137,8 +137,8 @@ impl Experiment {
     /// ```
     ///
     /// # Privacy
-    /// A new assignment debits the ε of the experiment, whatever the user does later. Or it never
-    /// reports ([`Assignment::unreported`]).
+    /// A new assignment either debits the ε of the experiment, whatever the user does later, or
+    /// never reports ([`Assignment::unreported`]).
     pub fn choose(&self) -> Choice {
         self.choice(Core::choose)
     }
@@ -160,8 +160,8 @@ impl Experiment {
     /// ```
     ///
     /// # Privacy
-    /// Debits the ε of the experiment, whatever the user does later. Or it draws an arm that never
-    /// reports ([`Assignment::unreported`]).
+    /// Either debits the ε of the experiment, whatever the user does later, or draws an arm that
+    /// never reports ([`Assignment::unreported`]).
     pub fn draw(&self) -> Choice {
         self.choice(Core::draw)
     }

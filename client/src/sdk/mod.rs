@@ -203,8 +203,10 @@ impl Bandana {
         status
     }
 
-    /// Opts the user out. It stops everything, and deletes everything but the spent budget. Unsent
-    /// reports are never sent. Which arms have reported is forgotten too: see
+    /// Opts the user out. It stops everything. Arms, rewards and unsent reports are deleted, and nothing is
+    /// sent any more. What keeps the budget honest stays: the spent budget, the number of assignments,
+    /// hashes of the names of experiments that were reported, numbers of shuffled reports, and the
+    /// installation's secret, from which its positions in layers follow. The hashes serve
     /// [`crate::Acceptance::report_once`]. Blocks on the disk.
     ///
     /// The opt-out lasts until [`Self::opt_in`]. It survives restarts.

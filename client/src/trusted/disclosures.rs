@@ -115,12 +115,12 @@ impl Disclosures {
         Ok(Self(Arc::new(Inner { waiting: Mutex::new(waiting), process: std::process::id() })))
     }
 
-    /// What this person's rewards have cost, and what is left; see [`RhoSpent`].
+    /// The cost of this person's rewards so far, and the rest of the budget: see [`RhoSpent`].
     pub fn spent(&self) -> RhoSpent {
         self.0.lock().spent()
     }
 
-    /// What this person has disclosed to one experiment.
+    /// The rewards that this person has disclosed to one experiment, and their cost.
     ///
     /// ```
     /// use bandana_client::danger;

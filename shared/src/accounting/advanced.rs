@@ -1,11 +1,10 @@
 //! Advanced composition: the total loss grows like a random walk.
 //!
-//! Over k rounds the privacy loss is a sum of k terms, each at most ε in
-//! magnitude and each with a mean of at most μ whatever came before. By the
-//! Azuma-Hoeffding inequality it exceeds k μ + ε sqrt(2 k ln(1/δ)) with
-//! probability at most δ, so k rounds are (k μ + ε sqrt(2 k ln(1/δ)), δ)-
-//! differentially private (Dwork, Rothblum and Vadhan, "Boosting and
-//! differential privacy", 2010, theorem III.3). The forms here differ in μ.
+//! Over k rounds the privacy loss is a sum of k terms, each at most ε in magnitude and each with a
+//! mean of at most μ whatever came before. By the Azuma-Hoeffding inequality it exceeds k μ + ε
+//! sqrt(2 k ln(1/δ)) with probability at most δ. So k rounds are (k μ + ε sqrt(2 k ln(1/δ)), δ)-
+//! differentially private (Dwork, Rothblum and Vadhan, "Boosting and differential privacy", 2010,
+//! theorem III.3). The forms here differ in μ.
 //!
 //! The mechanisms may be chosen adaptively; their losses and number may not. A slack of 0 gives no
 //! bound: use [`crate::accounting::basic`].

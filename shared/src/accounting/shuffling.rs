@@ -6,14 +6,14 @@
 //! among B and nothing else. This module has the exact δ of that number.
 //!
 //! # The certificate
-//! Neighbours differ in the reward of one person. Let θ be the probabilities of a one for the
-//! B - 1 others, N their number of ones, and a and b the probabilities of a one for that person's
-//! two rewards. δ(ε) is the hockey-stick divergence between the two numbers of ones, at its
-//! largest over θ, a and b in [t, 1 - t]. The divergence is jointly convex, and each of the
-//! probabilities enters linearly, so it is largest where all are t or 1 - t: randomized response
-//! is the worst channel, and rewards at the ends of the range are the worst rewards. For a = b it
-//! is 0. Exchanging zeros and ones turns a = t, b = 1 - t into the opposite, so with k of the
-//! others at 1 - t
+//! Neighbours differ in the reward of one person. Let θ be the probabilities of a one for the B - 1
+//! others, N their number of ones, and a and b the probabilities of a one for that person's two
+//! rewards. δ(ε) is the hockey-stick divergence between the two numbers of ones, at its largest
+//! over θ, a and b in [t, 1 - t]. The divergence is jointly convex, and each of the probabilities
+//! enters linearly, so it is largest where all are t or 1 - t. Randomized response is the worst
+//! channel, and rewards at the ends of the range are the worst rewards. For a = b it is 0.
+//! Exchanging zeros and ones turns a = t, b = 1 - t into the opposite, so with k of the others at 1
+//! - t
 //!
 //! δ(ε) = max over k of Σ max(0, P(N + own = s | a = 1 - t) - e^ε P(N + own = s | b = t)) over s
 //!
@@ -24,10 +24,10 @@
 //! δ(ε) = max over k and m of α P(N = m) - (e^ε - 1) P(N > m), since β - α = e^ε - 1.
 //!
 //! # The largest k
-//! The variance of N is the same for all k, so all are nearly equally bad and the worst one
-//! depends on how N's mean lies between whole numbers. No k is left out unseen: a range of k from
-//! i to j is bounded by the divergence with only what all of them share, i others at 1 - t and
-//! B - 1 - j at t, since adding independent bits afterwards is post-processing. Ranges whose bound
+//! The variance of N is the same for all k, so all are nearly equally bad and the worst one depends
+//! on how N's mean lies between whole numbers. Every k is covered. A range of k from i to j is
+//! bounded by the divergence with only what all of them share: i others at 1 - t and B - 1 - j at
+//! t. The reason is that adding independent bits afterwards is post-processing. Ranges whose bound
 //! is too large are split in two, down to single k.
 //!
 //! # Collusion
@@ -39,13 +39,14 @@
 //! they don't: m reports of one person are a group, and δ at m times ε is far above m times δ. A
 //! [`Shuffling::of_group`] has m of one's own among B - m others, and is as exact:
 //!
-//! - Neighbours differ in all m. As above, the worst probabilities are t and 1 - t. Own reports whose
-//!   two rewards agree are others. One from t to 1 - t beside one from 1 - t to t changes nothing.
-//!   So a group has j <= m of its own that all go from t to 1 - t, and j = m is the worst: let p and q
-//!   be the numbers of ones with j of 1 - t and of t. Ones of p are likelier than those of q in the
-//!   order of likelihood ratios (sums of independent bits are log-concave), so the divergence is
-//!   P(p > c) - e^ε P(q > c) for some c. If one more of the others, at 1 - t in both, becomes one's
-//!   own, q gets smaller and p stays; if it is at t, p gets larger and q stays.
+//! - Neighbours differ in all m. As above, the worst probabilities are t and 1 - t. Own reports
+//!   whose two rewards agree count as others. A pair of own reports, one from t to 1 - t and one
+//!   back, changes nothing. So a group has j <= m own reports that all go from t to 1 - t, and j =
+//!   m is the worst. Let p and q be the numbers of ones with j of 1 - t and of t. Ones of p are
+//!   likelier than those of q in the order of likelihood ratios (sums of independent bits are
+//!   log-concave), so the divergence is P(p > c) - e^ε P(q > c) for some c. If one more of the
+//!   others, at 1 - t in both, becomes one's own, q gets smaller and p stays; if it is at t, p gets
+//!   larger and q stays.
 //! - With `g_i = P(own >= i | 1 - t) - e^ε P(own >= i | t)` and N the ones among the B - m others, the
 //!   divergence is the largest over c of `Σ g_i P(N = c + 1 - i) - (e^ε - 1) P(N > c)` over i from 1 to
 //!   m, by summation by parts. For m = 1 that is the formula above.

@@ -2,8 +2,8 @@
 //!
 //! The privacy of the channel follows from one integer, the floor `t0`. A device computes a
 //! threshold `T` from the reward and sends `u < T` for one uniform random `u`. Whatever the
-//! computation of `T`, an integer clamp keeps `t0/2^64 <= P(1) <= 1 - t0/2^64`, so the likelihood
-//! ratio of either bit between any two rewards is at most `(2^64 - t0)/t0`: the channel is
+//! computation of `T`, an integer clamp keeps `t0/2^64 <= P(1) <= 1 - t0/2^64`. So the likelihood
+//! ratio of either bit between any two rewards is at most `(2^64 - t0)/t0`. The channel is
 //! ε-locally differentially private with `ε = ln((2^64 - t0)/t0)`.
 //!
 //! The threshold has 128 bits: with 64, its rounding would bias an estimate by

@@ -1,8 +1,8 @@
 //! `e^ε - 1` from below, in integers.
 //!
 //! A device refuses a floor whose loss exceeds ε. So it needs a number that is surely not above
-//! `e^ε - 1`. No floating-point arithmetic is involved: ε is taken apart into integers, and what follows
-//! is rounded down. [`Growth::below`] says why each step is at most what it stands for.
+//! `e^ε - 1`. No floating-point arithmetic is involved: ε is taken apart into integers, and every
+//! later step is rounded down. [`Growth::below`] says why no step is above its exact value.
 
 use crate::epsilon::Epsilon;
 
@@ -64,8 +64,9 @@ impl Growth {
     /// `1 + ε sum/n` rounded down, for ε in units of `2^-58` and a sum in units of `2^-64`. `n` is 2 or
     /// more.
     ///
-    /// It is `2^64 + floor(ε sum/(2^58 n))` for a sum below `2^122`. From there on the sum is taken modulo
-    /// `2^122`, which is less: so the step is never above what it stands for, and never overflows.
+    /// It is `2^64 + floor(ε sum/(2^58 n))` for a sum below `2^122`. From there on the sum is taken
+    /// modulo `2^122`, which is less. So the step is never above its exact value, and never
+    /// overflows.
     #[doc(hidden)]
     #[inline(never)]
     #[expect(clippy::cast_possible_truncation, reason = "a smaller sum is on the private side")]

@@ -1,11 +1,11 @@
 //! k-ary randomized response, in integers, and the k-level channel on top of it.
 //!
-//! A device has a true symbol, one of k. It draws one uniform 64-bit integer `u`. If `u <
-//! (k-1) t` it sends the other symbol with the number `u div t` among the k - 1 others,
-//! otherwise the true one. So every other symbol has the probability `t/2^64` exactly, and
-//! the likelihood ratio of any symbol between any two true ones is at most `(2^64 - (k-1)
-//! t)/t` (Kairouz, Bonawitz and Ramage, "Discrete Distribution Estimation under Local
-//! Privacy", 2016, section 4.1, with rounding to the private side).
+//! A device has a true symbol, one of k. It draws one uniform 64-bit integer `u`. If `u < (k-1) t`
+//! it sends the other symbol with the number `u div t` among the k - 1 others, otherwise the true
+//! one. So every other symbol has the probability `t/2^64` exactly. The likelihood ratio of any
+//! symbol between any two true ones is at most `(2^64 - (k-1) t)/t` (Kairouz, Bonawitz and Ramage,
+//! "Discrete Distribution Estimation under Local Privacy", 2016, section 4.1, with rounding to the
+//! private side).
 //!
 //! For rewards in a range the true symbol is one of k evenly spaced levels, drawn so that its
 //! expectation is the reward: [`KaryChannel::nearby_symbol`]. Drawing the level before randomized

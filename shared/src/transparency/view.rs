@@ -203,7 +203,7 @@ pub enum WitnessedError {
     Quorum {
         /// The number of witnesses.
         witnesses: usize,
-        /// How many must have seen the log.
+        /// The number of witnesses that must have seen the log.
         quorum: usize,
     },
 }
@@ -232,9 +232,9 @@ pub enum ViewError {
          {quorum} must have; also check the clock"
     )]
     Quorum {
-        /// How many have.
+        /// The number of witnesses that have.
         seen: usize,
-        /// How many must have.
+        /// The number of witnesses that must have.
         quorum: usize,
     },
     /// The device has seen a later state of the log.
@@ -242,9 +242,9 @@ pub enum ViewError {
         "the log has {size} epochs here, and {known} were seen before: this is an earlier state of it"
     )]
     Earlier {
-        /// Its epochs now.
+        /// The number of its epochs now.
         size: u64,
-        /// Its epochs as seen before.
+        /// The number of its epochs that the device has seen before.
         known: u64,
     },
 }

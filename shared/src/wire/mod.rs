@@ -472,13 +472,13 @@ pub enum WireError {
     /// The size of batches is invalid.
     #[error(transparent)]
     Batch(#[from] BatchSizeError),
-    /// Who takes part is not declared validly.
+    /// The declaration of who takes part is invalid.
     #[error(transparent)]
     Participation(#[from] ParticipationError),
-    /// Segments or metrics are not declared validly.
+    /// The declaration of segments or metrics is invalid.
     #[error(transparent)]
     Cells(#[from] CellsError),
-    /// A private context is not declared validly.
+    /// The declaration of a private context is invalid.
     #[error(transparent)]
     Context(#[from] ContextError),
     /// The declaration of rewards is invalid.

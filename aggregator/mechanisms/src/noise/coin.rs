@@ -2,8 +2,8 @@
 
 use rand::Rng;
 
-/// True with probability `numerator`/`denominator`, exactly; always if that is 1 or more, or the
-/// denominator is 0.
+/// Returns `true` with probability `numerator`/`denominator`, exactly. It always does if that is 1
+/// or more, or if the denominator is 0.
 ///
 /// ```
 /// use rand_chacha::rand_core::SeedableRng as _;
@@ -15,8 +15,8 @@ pub fn bernoulli<R: Rng + ?Sized>(numerator: u128, denominator: u128, rng: &mut 
     numerator >= denominator || below(denominator, rng) < numerator
 }
 
-/// True with probability exp(-`numerator`/`denominator`), exactly; never if the denominator
-/// is 0 (Canonne, Kamath and Steinke 2020, algorithm 1).
+/// Returns `true` with probability exp(-`numerator`/`denominator`), exactly (Canonne, Kamath and
+/// Steinke 2020, algorithm 1). It never does if the denominator is 0.
 ///
 /// ```
 /// use rand_chacha::rand_core::SeedableRng as _;

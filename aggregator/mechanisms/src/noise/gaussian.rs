@@ -73,10 +73,10 @@ impl DiscreteGaussian {
 
     /// P(|noise| > `steps`), rounded up.
     ///
-    /// With f(k) = exp(-k^2/(2 σ^2)), that is twice the sum of f beyond m over the sum of f. For a
-    /// small σ both are added up. For a larger one, the sum of f is at least sqrt(2 π σ^2) (by
-    /// Poisson's formula), and f is convex beyond σ, so that f(k) is at most its integral from k -
-    /// 1/2 to k + 1/2: the tail is at most erfc((m + 1/2)/(σ sqrt(2))). Before σ, where f
+    /// With f(k) = exp(-k^2/(2 σ^2)), that is twice the sum of f beyond m, divided by the sum of f.
+    /// For a small σ both are added up. For a larger one, the sum of f is at least sqrt(2 π σ^2)
+    /// (by Poisson's formula), and f is convex beyond σ, so that f(k) is at most its integral from
+    /// k - 1/2 to k + 1/2: the tail is at most erfc((m + 1/2)/(σ sqrt(2))). Before σ, where f
     /// decreases, it is at most erfc(m/(σ sqrt(2))).
     pub fn tail(self, steps: u64) -> f64 {
         let deviation = self.variance.to_f64().sqrt();
@@ -98,8 +98,8 @@ impl DiscreteGaussian {
         2.0 * sum(steps.saturating_add(1)) / (1.0 + 2.0 * sum(1))
     }
 
-    /// The least m with P(|noise| > m) of at most `beta`, or the next one; 2^63 for a
-    /// probability that is not positive.
+    /// The least m, in steps, with P(|noise| > m) of at most `beta`, or the next one. It is 2^63
+    /// for a `beta` that is not positive.
     ///
     /// ```
     /// use bandana_mechanisms::noise::{DiscreteGaussian, Ratio};

@@ -72,8 +72,8 @@ impl DiscreteLaplace {
         std::f64::consts::LN_2 + (steps as f64 + 1.0) * step - libm::log1p(libm::exp(step))
     }
 
-    /// The least m with P(|noise| > m) of at most `beta`, or the next one; 2^63 for a
-    /// probability that is not positive.
+    /// The least m, in steps, with P(|noise| > m) of at most `beta`, or the next one. It is 2^63
+    /// for a `beta` that is not positive.
     ///
     /// ```
     /// use bandana_mechanisms::noise::{DiscreteLaplace, Ratio};

@@ -1,10 +1,10 @@
 //! Exact noise on a lattice, drawn from integers.
 //!
-//! A floating-point sample of a Laplace or Gaussian distribution is inexact: some floats never
-//! occur, and which ones reveals the value that the noise was added to (Mironov, "On significance
-//! of the least significant bits for differential privacy", 2012). So noise here is a whole number
-//! of lattice steps, its parameter is a rational number, and the path from random words to the
-//! noise uses no float.
+//! A floating-point sample of a Laplace or Gaussian distribution is inexact. Some floats never
+//! occur, and their set reveals the value that the noise was added to (Mironov, "On significance of
+//! the least significant bits for differential privacy", 2012). So noise here is a whole number of
+//! lattice steps, its parameter is a rational number, and the path from random words to the noise
+//! uses no float.
 //!
 //! - [`Lattice`]: the granularity, rounding to it, and the effect of rounding on a sensitivity.
 //! - [`DiscreteLaplace`], [`DiscreteGaussian`]: the samplers of Canonne, Kamath and Steinke,

@@ -21,18 +21,18 @@ const DECIMALS_MAX: u32 = 9;
 /// | as text | values |
 /// |---|---|
 /// | `age:18..99` | whole numbers, both ends included |
-/// | `temp:-5..40:0.5` | numbers in steps of 0.5; what lies between two counts as the nearer one |
-/// | `age:18..99!` | what lies beyond the range counts as its nearer end |
+/// | `temp:-5..40:0.5` | numbers in steps of 0.5; a number between two steps counts as the nearer one |
+/// | `age:18..99!` | a number beyond the range counts as the nearer end |
 /// | `age:18..99?40` | 40 where the value is missing |
-/// | `city:Bonn\|Ulm` | names; one in quotes may have any character: `income:"<=50K"\|">50K"` |
+/// | `city:Bonn\|Ulm` | names; a name in quotes may have any character: `income:"<=50K"\|">50K"` |
 /// | `city:Bonn\|Ulm\|other*` | every other name counts as `other` |
 /// | `street:other*` | every name counts as `other`, until names are found: see [`Self::with_names`] |
 /// | `sex:female\|male\|NA` | a missing value is a value of its own |
-/// | `patient@3` | whose row it is; at most 3 rows of each are kept, drawn at random |
+/// | `patient@3` | the person whose row it is; at most 3 rows of each person are kept, drawn at random |
 ///
-/// True and false fit names that mean them and `flag:0..1`, however they are written. `NULL`, `NaN`, `NA`
-/// and an empty text stand for a missing value, however it is declared. A file with a value that has no
-/// place does not fit the column.
+/// True and false, however they are written, fit names that mean them and `flag:0..1`. `NULL`,
+/// `NaN`, `NA` and an empty text stand for a missing value, however it is declared. If a file has a
+/// value outside the domain, it does not fit the column.
 ///
 /// ```
 /// use bandana_mechanisms::queries::universe::Column;
@@ -213,7 +213,7 @@ impl Column {
         }
     }
 
-    /// The decimals of the numbers, 0 to 9: units are as small as the last of them.
+    /// The number of decimals, 0 to 9. A unit is 1 in the last decimal.
     pub fn decimals(&self) -> u32 {
         match self.domain {
             Domain::Numbers(Numbers { decimals, .. }) => decimals,
@@ -226,7 +226,8 @@ impl Column {
         matches!(self.domain, Domain::Numbers(Numbers { is_clamped: true, .. }))
     }
 
-    /// For the column that says whose row it is: how many rows of each person are kept at most.
+    /// The largest number of rows kept of each person, or `None` for a column that does not say
+    /// whose row it is.
     pub fn rows_of_each(&self) -> Option<u32> {
         match self.domain {
             Domain::People { rows_of_each } => Some(rows_of_each),
@@ -265,8 +266,8 @@ impl Column {
         Ok(Self { name: self.name.clone(), domain })
     }
 
-    /// The index of a value that is read from a file, without the blanks around it. `None`: it has no place
-    /// in the domain.
+    /// The domain's index of a value from a file, or `None` if the value has no place in the
+    /// domain. Blanks around the value are ignored.
     ///
     /// A whole number may be written as a fraction, such as 18.0.
     pub fn read(&self, value: &str) -> Option<u16> {
@@ -281,7 +282,8 @@ impl Column {
         }
     }
 
-    /// The index of a value that is in the domain, as [`Self::read`] without what stands for others.
+    /// The domain's index of a value. Unlike for [`Self::read`], only values of the domain itself
+    /// have one.
     pub fn code(&self, value: &str) -> Option<u16> {
         match &self.domain {
             Domain::Numbers(numbers) => numbers.read(value.trim(), false),
@@ -472,7 +474,7 @@ fn power_of_ten(decimals: u32) -> i64 {
     10_i64.checked_pow(decimals).unwrap_or(i64::MAX)
 }
 
-/// A number of units of the last of so many decimals, as text.
+/// Writes a number of units as text. A unit is 1 in the last of this number of decimals.
 ///
 /// ```
 /// use bandana_mechanisms::queries::universe::decimal;

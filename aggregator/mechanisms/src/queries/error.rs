@@ -61,7 +61,7 @@ pub enum QueryError {
         "the price is too small for data with {rows} rows of each person; a billionth is the least for one"
     )]
     PriceOfRows {
-        /// The rows.
+        /// The largest number of rows of each person.
         rows: u32,
     },
     /// Synthetic data from data with several rows of each person.

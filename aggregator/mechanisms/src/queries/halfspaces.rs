@@ -6,7 +6,7 @@ use super::QueryError;
 use super::cells::CellSet;
 
 /// All linearly separable subsets of {0,1}^k, for k of 1 to 4: 4, 14, 104 and 1882 of them. Cell c
-/// is the point of its binary digits, the lowest one first.
+/// is the point whose coordinates are the binary digits of c, the lowest digit first.
 ///
 /// Weights of -3 to 3 suffice up to four dimensions: the largest weight that a threshold
 /// function of four variables needs is 3 (Muroga, "Threshold logic and its applications",

@@ -41,10 +41,9 @@ pub struct Piece {
 /// ```
 ///
 /// # Privacy
-/// ε-differentially private, and of bounded range ε, so that it costs ε²/8 of ρ: it is the
-/// exponential mechanism over the points, each of whose scores a neighbour changes by at most Δ.
-/// Where the pieces begin and end may depend on the data, as it does for [`quantile`]. The interval
-/// must not.
+/// ε-differentially private, with bounded range ε, so it costs ε²/8 of ρ. It is the exponential
+/// mechanism over the points, and a neighbour changes each score by at most Δ. The ends of the
+/// pieces may depend on the data, as they do for [`quantile`]. The interval must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntervalMechanism {
     sensitivity: u64,
@@ -87,7 +86,7 @@ impl IntervalMechanism {
     }
 
     /// A bound on the shortfall of the chosen score below the best one, with probability 1 -
-    /// `beta`, for an interval of `points` points of which the best score has at least `best`: (2
+    /// `beta`, for an interval of `points` points, at least `best` of which have the best score: (2
     /// Δ/ε) ln(points/(best β)), rounded up.
     ///
     /// # Errors
@@ -126,9 +125,10 @@ fn check(pieces: &[Piece]) -> Result<(), QueryError> {
     fits.then_some(()).ok_or(QueryError::Pieces)
 }
 
-/// The score of every point of an interval as the value of rank t, 1 to n, of these values: the
-/// negative of max(t - values at or below it, values below it + 1 - t, 0). Values outside count as
-/// the nearest end. A changed value changes it by at most 1 at every point.
+/// Scores every point of an interval as the value of rank t, 1 to n, among these values. The score
+/// is -max(t - A, B + 1 - t, 0), with A the number of values at or below the point, and B the
+/// number below it. Values outside count as the nearest end. A changed value changes every score by
+/// at most 1.
 ///
 /// # Errors
 /// [`QueryError::Pieces`] for an interval without points, or beyond 2^62.

@@ -2,27 +2,29 @@
 //!
 //! The loss of an outcome o is ln(P(o)/Q(o)), for the laws P and Q of two neighbours, and δ(ε) is
 //! the mean under P of max(0, 1 - exp(ε - loss)). Losses of independent releases add up, so their
-//! distributions are convolved (Sommer, Meiser and Mohammadi, "Privacy loss classes", 2019). What
-//! follows from ρ alone holds for the worst distribution of that ρ, which no release has: through
-//! this one, Gaussian noise within (1, 10^-6) may cost a sixth more ([`largest_gaussian_rho`]).
+//! distributions are convolved (Sommer, Meiser and Mohammadi, "Privacy loss classes", 2019). A
+//! bound by ρ alone holds for the worst distribution of that ρ, which no release has. By its own
+//! distribution, Gaussian noise within (1, 10^-6) may cost a sixth more ρ
+//! ([`largest_gaussian_rho`]).
 //!
 //! # Rounding
-//! Losses are put on a grid of steps h. One of k h + t becomes k h or (k + 1) h, so that both P and
-//! Q keep their mass: that spreads the ratio P/Q under Q without moving its mean, and δ, a convex
-//! function of the ratio, does not fall, nor does that of any composition, since the outcome before
-//! is a function of the outcome after and of coins that P and Q share (Blackwell; Doroshenko,
-//! Ghazi, Kamath, Kumar and Manurangsi, "Connect the dots", 2022). The error is of order h², where
-//! rounding each loss up has h. Tails below 10^-18 go to the nearest loss above, at the top to
-//! infinity. All terms are positive, and sums are raised by more than the rounding of floats.
+//! Losses are put on a grid of steps h. A loss of k h + t becomes k h or (k + 1) h, so that both P
+//! and Q keep their mass. That spreads the ratio P/Q under Q without moving its mean. δ is a convex
+//! function of the ratio, so it does not fall. Nor does that of any composition, since the outcome
+//! before is a function of the outcome after and of coins that P and Q share (Blackwell;
+//! Doroshenko, Ghazi, Kamath, Kumar and Manurangsi, "Connect the dots", 2022). The error is of
+//! order h². Rounding each loss up would have one of order h. Tails below 10^-18 go to the nearest
+//! loss above, and at the top to infinity. All terms are positive, and sums are raised by more than
+//! the rounding of floats.
 //!
 //! # Budgets
-//! Of releases that are fixed beforehand, the composed distribution is exact up to rounding, and a
-//! data set with a budget of (ε, δ) could keep the number and noise of its debits, and admit one
-//! when the δ of all with it is at most its own. Whoever chooses noise by earlier answers is not
-//! covered by that, as ρ covers it; the exception is Gaussian noise, whose ρ may add up in any way
-//! below that of one Gaussian release (Smith and Thakurta, "Fully adaptive composition for Gaussian
-//! differential privacy", 2022). Discrete noise is not quite Gaussian:
-//! [`LossDistribution::discrete_gaussian`] says how far it is off.
+//! For releases that are fixed beforehand, the composed distribution is exact up to rounding. A
+//! data set with a budget of (ε, δ) could keep the number and noise of its debits, and admit
+//! another if the δ of all of them is at most its own. ρ also covers noise that is chosen by
+//! earlier answers, and this does not. The exception is Gaussian noise, whose ρ may add up in any
+//! way below that of one Gaussian release (Smith and Thakurta, "Fully adaptive composition for
+//! Gaussian differential privacy", 2022). Discrete noise is not quite Gaussian:
+//! [`LossDistribution::discrete_gaussian`] shows the difference.
 
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::accounting::loss::PrivacyLoss;
@@ -53,8 +55,8 @@ const NODES: [(f64, f64); 5] = [
 
 /// The probability of each privacy loss on a grid, for a pair of neighbours.
 ///
-/// A release has two, one for each of the neighbours as P; δ must be taken of both. They are equal
-/// for all that is made here but [`Self::of_losses`].
+/// A release has two distributions, one for each of the neighbours as P. You must take δ of both.
+/// They are equal for all constructors here except [`Self::of_losses`].
 ///
 /// ```
 /// use bandana_mechanisms::queries::loss_distribution::LossDistribution;
@@ -77,7 +79,7 @@ pub struct LossDistribution {
 }
 
 impl LossDistribution {
-    /// Of losses with their probabilities under P, which must be finite.
+    /// The distribution of these losses, each with its probability under P. They must be finite.
     ///
     /// # Errors
     /// [`QueryError::LossGrid`] for a step that is not above 0, no losses, or too many steps.
@@ -109,7 +111,8 @@ impl LossDistribution {
         Ok(Self { step, lowest, masses, infinite: 0.0 })
     }
 
-    /// Of any ε-differentially private release: randomized response is the worst.
+    /// The distribution for any ε-differentially private release: that of randomized response,
+    /// which is the worst.
     ///
     /// # Errors
     /// As [`Self::of_losses`].
@@ -118,7 +121,7 @@ impl LossDistribution {
         Self::of_losses(&[(epsilon, likely), (-epsilon, likely * libm::exp(-epsilon))], step)
     }
 
-    /// Of exact real Gaussian noise: the loss has mean ρ and variance 2 ρ.
+    /// The distribution of exact real Gaussian noise: the loss has mean ρ and variance 2 ρ.
     ///
     /// # Errors
     /// [`QueryError::Rho`], and as [`Self::of_losses`].
@@ -154,8 +157,8 @@ impl LossDistribution {
         Ok(made)
     }
 
-    /// Of discrete Gaussian noise of this variance on a number that is changed by `shift` steps of
-    /// its lattice, at least 1.
+    /// The distribution of discrete Gaussian noise of this variance on a number that is changed by
+    /// `shift` steps of its lattice, at least 1.
     ///
     /// # Errors
     /// [`QueryError::Insensitive`], [`QueryError::LossGrid`] for a variance that is not positive or
@@ -185,7 +188,7 @@ impl LossDistribution {
         Ok(made)
     }
 
-    /// Of two independent releases, with the same step.
+    /// The distribution of two independent releases, with the same step.
     ///
     /// # Errors
     /// [`QueryError::LossGrid`] for different steps, or too many losses.
@@ -211,7 +214,7 @@ impl LossDistribution {
         Ok(both)
     }
 
-    /// Of this number of such releases, at least 1.
+    /// The distribution of this number of such releases, at least 1.
     ///
     /// # Errors
     /// As [`Self::compose`].
@@ -250,7 +253,7 @@ impl LossDistribution {
         self.lowest += i64::try_from(first).unwrap_or(0);
     }
 
-    /// A δ for this ε.
+    /// The δ of this distribution for this ε, rounded up.
     pub fn delta(&self, epsilon: PrivacyLoss) -> Delta {
         let part = |(place, mass): (usize, &f64)| {
             let loss = (self.lowest as f64 + place as f64) * self.step;
@@ -261,8 +264,8 @@ impl LossDistribution {
         Delta::new((sum * RAISED + self.infinite).min(1.0)).unwrap_or(Delta::VACUOUS)
     }
 
-    /// An ε for this δ, to within 2^-40 of the range of losses; unbounded if the mass of an
-    /// infinite loss is above δ.
+    /// The ε of this distribution for this δ, to within 2^-40 of the range of losses; unbounded if
+    /// the mass of an infinite loss is above δ.
     pub fn loss(&self, delta: Delta) -> PrivacyLoss {
         let highest = (self.lowest as f64 + self.masses.len() as f64) * self.step;
         let loss = |loss: f64| PrivacyLoss::new(loss.max(0.0)).unwrap_or(PrivacyLoss::UNBOUNDED);
@@ -281,8 +284,9 @@ impl LossDistribution {
     }
 }
 
-/// The largest ρ of a Gaussian release that is (ε, δ)-differentially private, to a billionth of ρ
-/// below it: above that of [`ConcentratedLoss::within`], which holds for every release of that ρ.
+/// The largest ρ of a Gaussian release that is (ε, δ)-differentially private, rounded down by at
+/// most a billionth. It is above that of [`ConcentratedLoss::within`], which holds for every
+/// release of that ρ.
 ///
 /// δ is P(L > ε) - e^ε Q(L > ε), for a loss L that is normal with mean ρ under P and -ρ under Q,
 /// and variance 2 ρ (Balle and Wang, "Improving the Gaussian mechanism for differential privacy",

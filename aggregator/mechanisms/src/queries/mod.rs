@@ -5,8 +5,8 @@
 //! same, and public. Every sensitivity below is derived for that relation.
 //!
 //! - [`price`]: prices of releases, in whole billionths of ε or ρ.
-//! - [`laplace`], [`gaussian`], [`counting`]: noisy vectors, their accuracy, and how many
-//!   queries an accuracy allows.
+//! - [`laplace`], [`gaussian`], [`counting`]: noisy vectors, their accuracy, and the number of
+//!   queries that an accuracy allows.
 //! - [`exponential`], [`noisy_max`]: choosing one of finitely many candidates; [`interval`]: a
 //!   point of an interval of any length.
 //! - [`synthetic`], [`halfspaces`]: small synthetic databases for a class of predicates;
@@ -14,7 +14,7 @@
 //! - [`weights`]: private multiplicative weights, for many adaptive counting queries;
 //!   [`threshold`]: the comparisons of its sessions under ρ.
 //! - [`universe`], [`rows`], [`selection`], [`spelling`]: data sets and predicates.
-//! - [`loss_distribution`]: what releases lose together, closer than through ρ.
+//! - [`loss_distribution`]: the loss of several releases together, closer than through ρ.
 //! - [`partition`]: the names of a column that nobody knows before.
 //! - [`moments`]: means and variances from noisy sums.
 //! - [`questions`]: one type each for questions and answers, over all mechanisms.

@@ -2,7 +2,8 @@
 
 use super::questions::NoisyNumber;
 
-/// A number that is within an interval whenever the numbers that it follows from are within theirs.
+/// A number with an interval. The interval holds whenever those of the numbers that it is computed
+/// from hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The number.
@@ -14,7 +15,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// As a number, if it is in units of the last of so many decimals.
+    /// Converts from units of the last decimal, with this number of decimals, to numbers.
     #[must_use]
     pub fn with_decimals(self, decimals: u32) -> Self {
         let units = libm::pow(10.0, f64::from(decimals));
@@ -56,7 +57,7 @@ pub struct Moments<'a> {
     pub rows: &'a NoisyNumber,
     /// The sum of value - `about`.
     pub first: &'a NoisyNumber,
-    /// The number from which distances are.
+    /// The number from which distances are measured.
     pub about: i64,
     /// The lowest and the highest value.
     pub range: (i64, i64),

@@ -7,8 +7,9 @@ use super::QueryError;
 use super::price::{LossShape, PureLoss, check_beta};
 use crate::noise::{below, bernoulli_exp};
 
-/// Every candidate tosses a coin, which shows heads with probability exp(-ε g/(2 Δ)) if its utility
-/// falls short of the best one by g. One of those with heads is chosen, each with the same probability.
+/// Chooses a candidate of large utility by coins. Every candidate tosses a coin, which shows heads
+/// with probability exp(-ε g/(2 Δ)) if its utility falls short of the best one by g. One of the
+/// candidates with heads is chosen, each with the same probability.
 ///
 /// The best candidate always shows heads. This is permute-and-flip: the first head in a random order is
 /// any of the heads. It has the distribution of the candidate with the largest utility after exponential
@@ -25,11 +26,11 @@ use crate::noise::{below, bernoulli_exp};
 /// ```
 ///
 /// # Privacy
-/// ε-differentially private (McKenna and Sheldon 2020, theorem 1). For no utilities it falls short by more
-/// than the exponential mechanism does at the same ε, on average (theorem 3).
+/// ε-differentially private (McKenna and Sheldon 2020, theorem 1). Whatever the utilities are, its
+/// mean shortfall is at most that of the exponential mechanism at the same ε (theorem 3).
 ///
-/// From a budget of ρ it costs what any ε-differentially private release does, up to four times as much
-/// as the exponential mechanism: no bound on its range by ε is known here.
+/// From a budget of ρ it costs as much as any ε-differentially private release. That is up to four
+/// times as much as the exponential mechanism, since no bound on its range by ε is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoisyMax {
     sensitivity: u64,
@@ -75,12 +76,12 @@ impl NoisyMax {
         shown.nth(chosen).ok_or(QueryError::NoCandidates)
     }
 
-    /// A bound on the shortfall of the chosen utility below the best one, with probability 1 - `beta`: the
-    /// least that holds whatever the utilities are.
+    /// A bound on the shortfall of the chosen utility below the best one, with probability 1 -
+    /// `beta`. It is the least bound that holds whatever the utilities are.
     ///
-    /// To fall short by more than g is most likely if all but the best do so by the least that is more. If
-    /// these k - 1 show heads with probability p, the best is chosen with probability (1 - (1 - p)^k)/(k p),
-    /// the mean of 1/(1 + heads).
+    /// A shortfall of more than g is most likely if all candidates but the best fall short by the
+    /// least amount above g. If these k - 1 show heads with probability p, the best is chosen with
+    /// probability (1 - (1 - p)^k)/(k p), the mean of 1/(1 + heads).
     ///
     /// # Errors
     /// [`QueryError::NoCandidates`], [`QueryError::Beta`].

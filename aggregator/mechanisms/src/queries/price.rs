@@ -114,7 +114,7 @@ impl ConcentratedLoss {
         if fitting == 0 { Err(none) } else { Ok(Self(fitting)) }
     }
 
-    /// As [`Self::within`], for numbers that are not checked yet.
+    /// Like [`Self::within`], for numbers that are not checked yet.
     ///
     /// # Errors
     /// As there, and [`QueryError::Epsilon`].
@@ -180,16 +180,17 @@ impl Measure {
     }
 }
 
-/// What is known of the privacy loss of a purely differentially private release, beyond its size;
-/// and so its price in ρ.
+/// The shape of the privacy loss of a purely differentially private release. It decides the price
+/// in ρ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossShape {
     /// The loss of an outcome lies between -ε and ε, which costs ρ = ε tanh(ε/2) ([`Rho::of_pure`]).
     Symmetric,
-    /// The losses of any two outcomes differ by at most ε, for every pair of neighbours: the release
-    /// has **bounded range** (Dong, Durfee and Rogers, "Optimal differential privacy composition for
-    /// exponential mechanisms", 2020). It costs ρ = ε²/8 (Cesar and Rogers, "Bounding,
-    /// concentrating, and truncating", 2021), or as above if that is less, for an ε above 8.
+    /// The losses of any two outcomes differ by at most ε, for every pair of neighbours: the
+    /// release has **bounded range** (Dong, Durfee and Rogers, "Optimal differential privacy
+    /// composition for exponential mechanisms", 2020). It costs ρ = ε²/8 (Cesar and Rogers,
+    /// "Bounding, concentrating, and truncating", 2021), or as much as [`Self::Symmetric`] if that
+    /// is less, for an ε above 8.
     ///
     /// Let L be the loss under the second distribution Q, and K(s) = ln E exp(s L). K(0) = 0, and K(1)
     /// = 0 as probabilities sum to 1. K''(s) is the variance of L under Q tilted by exp(s L), at most
@@ -240,8 +241,8 @@ pub enum Price {
 }
 
 impl Price {
-    /// The charge to a budget of this measure, in billionths, rounded up. From a budget of ρ, ε costs
-    /// what [`LossShape`] says.
+    /// The charge to a budget of this measure, in billionths, rounded up. From a budget of ρ, ε
+    /// costs as much as [`LossShape`] says.
     ///
     /// # Errors
     /// [`QueryError::NotPure`] for ρ from a budget of ε.

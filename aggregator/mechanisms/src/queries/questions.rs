@@ -35,14 +35,14 @@ pub enum Question {
     Histogram {
         /// The columns.
         columns: Vec<String>,
-        /// The rows that count; all, if it is empty.
+        /// The predicate of the rows that count. If it is empty, all do.
         predicate: String,
     },
     /// Sums over rows.
     Sums {
-        /// What each sum adds up.
+        /// The term of each sum, in their order.
         terms: Vec<Term>,
-        /// The rows that are added up; all, if it is empty.
+        /// The predicate of the rows that are added up. If it is empty, all are.
         predicate: String,
         /// Whether the number of these rows is asked for too. It comes first.
         counted: bool,
@@ -51,7 +51,7 @@ pub enum Question {
     Choice {
         /// The column.
         column: String,
-        /// The rows that count; all, if it is empty.
+        /// The predicate of the rows that count. If it is empty, all do.
         predicate: String,
         /// The criterion of the choice.
         aim: Aim,
@@ -69,9 +69,9 @@ pub enum Question {
     },
     /// A synthetic table, paid with ρ.
     Table {
-        /// Its columns; all, without any.
+        /// Its columns, or all columns if there are none.
         columns: Vec<String>,
-        /// Its size, and what it preserves.
+        /// Its size, and the marginals that it preserves.
         table: SyntheticTable,
     },
 }
@@ -119,7 +119,7 @@ impl Question {
 pub enum Aim {
     /// The most common value.
     MostCommon,
-    /// The quantile of this rank: the value that this share of the rows, 0 to 1, is at or below.
+    /// The quantile of this rank, 0 to 1: the value that this share of the rows is at or below.
     Quantile(f64),
 }
 
@@ -156,15 +156,15 @@ pub enum Class {
 pub enum Size {
     /// This number of rows.
     Rows(u32),
-    /// As many rows as are needed for some database whose error is at most this share.
+    /// The number of rows with which some database has at most this error, as a share of rows.
     ForError(f64),
 }
 
 /// The answer to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// Numbers in the order of the question. With probability 1 - β, the error of none exceeds its
-    /// own bound.
+    /// Numbers in the order of the question. With probability 1 - β, every error is within its own
+    /// bound.
     Numbers(Vec<NoisyNumber>),
     /// A value.
     Value {
@@ -196,7 +196,7 @@ pub struct NoisyNumber {
     pub value: i64,
     /// The bound on its error, in the same units.
     pub accuracy: u64,
-    /// Its decimals.
+    /// The number of its decimals.
     pub decimals: u32,
 }
 

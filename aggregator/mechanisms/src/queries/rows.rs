@@ -72,11 +72,12 @@ impl Rows {
         Ok(Self { read: self.read, ..kept })
     }
 
-    /// The row at each place, where each person has as many places as the schema says, given whose row each
-    /// is. Rows beyond are left out, and a place that lacks a row has none. Which rows of somebody are
-    /// left out is drawn at random, from nothing but whose they are and how many. So the rows of one person
-    /// change the places of that person alone, and the number of places is the number of people, times so
-    /// many. `None`: rows are nobody's.
+    /// The row at each place, or `None` at a place without a row. Each person has as many places as the
+    /// schema says. `people` says whose row each one is. Rows beyond a person's places are left out, and
+    /// places beyond a person's rows stay empty. The rows that are left out are drawn at random, and the draw
+    /// depends only on whose they are and on how many there are. So the rows of one person change the
+    /// places of that person alone. The number of places is the number of people times the places of each.
+    /// The whole is `None` where rows are nobody's.
     ///
     /// # Errors
     /// [`QueryError::TooManyRows`].

@@ -1,4 +1,4 @@
-//! Spellings are what programs write for true, for false, and for no value.
+//! Spellings of true, of false and of a missing value, as programs write them.
 
 /// Whether a text stands for no value, such as `NULL`, `NaN` and an empty one.
 pub fn is_missing(text: &str) -> bool {

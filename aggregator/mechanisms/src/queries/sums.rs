@@ -14,7 +14,7 @@ use super::selection::Selection;
 use super::universe::{Column, decimal};
 use crate::noise::{DiscreteGaussian, DiscreteLaplace, Ratio, STEPS_MAX};
 
-/// What a sum adds up: the values of a column of integers, or the squares of their distances from a
+/// The terms of a sum: the values of a column of integers, or the squares of their distances from a
 /// number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
@@ -22,8 +22,8 @@ pub struct Term {
     pub column: String,
     /// Whether squares are added up.
     pub squared: bool,
-    /// The number that is taken from each value first, in units of the column's last decimal. It is public,
-    /// and must not depend on the rows.
+    /// The number that is subtracted from each value first, in units of the column's last decimal.
+    /// It is public, and must not depend on the rows.
     pub about: i64,
 }
 

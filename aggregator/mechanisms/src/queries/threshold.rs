@@ -1,14 +1,15 @@
 //! The sparse vector technique under zero-concentrated privacy, as a race of exponential numbers.
 //!
-//! A **run** compares queries with a threshold, one after the other, until one is above it. For a
-//! query whose value exceeds the threshold by m, and w = exp(θ m), a run that has a secret number Λ
-//! from Exp(1) calls the query "above" with probability 1 - exp(-Λ w): so it compares m with the
-//! difference of two Gumbel numbers in units of 1/θ, one of them drawn once in a run.
+//! A **run** compares queries with a threshold, one after the other, until one is above it. A run
+//! has a secret number Λ from Exp(1). For a query whose value exceeds the threshold by m, let w =
+//! exp(θ m). The run calls the query "above" with probability 1 - exp(-Λ w). So it compares m with
+//! the difference of two Gumbel numbers in units of 1/θ, one of them drawn once in a run.
 //!
 //! # Privacy
 //! A run is 9/16 θ²-zero-concentrated differentially private, for θ <= 1/2, queries that one person
 //! changes by at most 1, and any number of comparisons. (Laplace noise of scale 1/θ on threshold
-//! and queries is 3 θ-differentially private, 9/2 θ² by the general bound, and 8 times as dear.)
+//! and queries is 3 θ-differentially private. By the general bound, that costs 9/2 θ², 8 times as
+//! much.)
 //!
 //! **1. The law.** Let S be the sum of the w of a run's queries up to some point. Then P(none of them
 //! is above) = E exp(-Λ S) = 1/(1 + S). Queries depend on what was answered before, but within a run
@@ -103,7 +104,8 @@ impl fmt::Debug for RunKey {
     }
 }
 
-/// Comparisons with a threshold in runs, each of which ends with the first that is above.
+/// Comparisons of queries with a threshold, in runs. A run ends with the first query that is called
+/// above.
 ///
 /// ```
 /// use bandana_mechanisms::noise::secure_generator;
@@ -124,16 +126,16 @@ pub struct AboveThreshold {
 }
 
 impl AboveThreshold {
-    /// The mechanism with this θ in billionths, which becomes one of 1 to half a billion.
+    /// The mechanism with this θ in billionths, clamped to 1 to half a billion.
     pub fn of_step(nanos: u64) -> Self {
         Self { step: nanos.clamp(1, NANOS / 2) }
     }
 
-    /// The mechanism with the largest θ of which `runs` runs cost at most `nanos` billionths of ρ: 9 c
-    /// θ² <= 16 ρ, in integers.
+    /// The mechanism with the largest θ at which `runs` runs cost at most `nanos` billionths of ρ:
+    /// 9 c θ² <= 16 ρ, in integers.
     ///
     /// # Errors
-    /// [`QueryError::TooManyParts`] when that is 0, and for 0 runs.
+    /// [`QueryError::TooManyParts`] when that θ is 0, and for 0 runs.
     pub fn within(nanos: u64, runs: u32) -> Result<Self, QueryError> {
         let square = 16 * u128::from(nanos) * u128::from(NANOS);
         let root = square.checked_div(9 * u128::from(runs)).unwrap_or(0).isqrt();
@@ -202,9 +204,9 @@ impl AboveThreshold {
         Some(exp_of(&rate, bits))
     }
 
-    /// Distances E and E': with probability 1 - `beta`, no query that is E rows or more below the
-    /// threshold is called above it in `comparisons` comparisons, and none that is E' rows or more
-    /// above it is called below it in `runs` runs.
+    /// Distances E and E' of the errors. With probability 1 - `beta`, no query that is E rows or
+    /// more below the threshold is called above it in `comparisons` comparisons, and none that is
+    /// E' rows or more above it is called below it in `runs` runs.
     ///
     /// Given what was answered, Λ is from Exp(1 + S), with a mean of at most 1, so a query of weight w
     /// is called above with probability at most w: E = ln(2 n/β)/θ. A run that goes on after a query of

@@ -55,7 +55,7 @@ impl Schema {
         Ok(schema)
     }
 
-    /// Parses columns that a person declares, and refuses what is likely meant otherwise.
+    /// Parses columns that a person declares, and refuses text that is likely meant otherwise.
     ///
     /// # Errors
     /// As [`Self::parse`], for a range that is malformed, for a single value that looks like a range, and
@@ -84,15 +84,16 @@ impl Schema {
         self.0.iter().enumerate().filter(|(_, column)| column.rows_of_each().is_none())
     }
 
-    /// The index of the column that says whose row it is, if there is one, and how many rows of each person
-    /// are kept at most.
+    /// The index of the column that says whose row it is, and the largest number of rows kept of
+    /// each person. `None` without such a column.
     pub fn people(&self) -> Option<(usize, u32)> {
         let of = |(place, column): (usize, &Column)| Some((place, column.rows_of_each()?));
         self.0.iter().enumerate().find_map(of)
     }
 
-    /// What may be spent on each row, so that all rows of a person cost no more than this price. A change of
-    /// k rows is a change of one row after another: k times the ε, and k² times the ρ.
+    /// The price that may be spent on each row, so that all rows of a person together cost at most
+    /// `price`. To change k rows is to change one row after another. It costs k times the ε, or k²
+    /// times the ρ.
     ///
     /// # Errors
     /// [`QueryError::PriceOfRows`], if less than a billionth is left.
@@ -114,7 +115,7 @@ impl Schema {
         self.asked().map(|(_, column)| column.name()).collect::<Vec<_>>().join(", ")
     }
 
-    /// The universe of these columns; of all columns if `names` is empty.
+    /// The universe of these columns, or of all columns if `names` is empty.
     ///
     /// # Errors
     /// [`QueryError::NoColumn`], and [`QueryError::TooManyCells`] beyond the limit of a histogram.
@@ -128,7 +129,8 @@ impl Schema {
         self.of_places(places)
     }
 
-    /// As [`Self::universe`], with a cell for every place for a row, also where nobody has one.
+    /// Like [`Self::universe`], with further cells for the places without a row that
+    /// [`Rows::of_people`](super::rows::Rows::of_people) makes.
     ///
     /// # Errors
     /// As there.

@@ -6,8 +6,9 @@
 //! the hypothesis, and costs nothing. An **update** round, when the hypothesis is noticeably wrong,
 //! answers with noise and corrects the hypothesis. Few rounds are updates, whatever the queries.
 //!
-//! A session is paid for with ε or with ρ. If no hypothesis can be as accurate as noise on each answer,
-//! a session with a promise has that: all of its rounds are updates, and nothing is compared.
+//! A session is paid for with ε or with ρ. If noise on each answer promises more accuracy than a
+//! hypothesis, a session with a promise adds that noise: all of its rounds are updates, and nothing
+//! is compared.
 //!
 //! # Privacy
 //! A session of **ε** is one run of the sparse vector technique with numeric answers (Lyu, Su and
@@ -17,20 +18,21 @@
 //! - each comparison gets noise of scale 2 c/ε2, with c the maximum number of updates;
 //! - each answer of an update round gets noise of scale c/ε3.
 //!
-//! A session of **ρ** = ρ1 + ρ2 composes, for c updates, c runs of [`AboveThreshold`], each of which ends
-//! with an update, at 9/16 θ² each with c 9/16 θ² <= ρ1; and c answers with Gaussian noise of variance
-//! c/(2 ρ2). Which comes next depends on what was released, which composition allows (Bun and Steinke 2016,
-//! lemma 1.7). The secret number of each run follows from the session's key.
+//! A session of **ρ** = ρ1 + ρ2 with c updates composes c runs of [`AboveThreshold`] and c answers.
+//! Each run ends with an update and costs 9/16 θ², with c 9/16 θ² <= ρ1. Answers have Gaussian
+//! noise of variance c/(2 ρ2). Which comes next depends on earlier releases, and composition allows
+//! that (Bun and Steinke 2016, lemma 1.7). The secret number of each run follows from the session's
+//! key.
 //!
-//! An analyst may interleave sessions and other queries, and open some for what others answered: the
-//! losses still add up (Lyu, "Composition theorems for interactive differential privacy", 2022, for
-//! both measures; Haney et al., "Concurrent composition for interactive differential privacy with
-//! adaptive privacy-loss parameters", 2023, for a limit on losses that are chosen on the way).
+//! An analyst may interleave sessions and other queries, and open some because of the answers of
+//! others. The losses still add up (Lyu, "Composition theorems for interactive differential
+//! privacy", 2022, for both measures; Haney et al., "Concurrent composition for interactive
+//! differential privacy with adaptive privacy-loss parameters", 2023, for a limit on losses that
+//! are chosen on the way).
 //!
 //! The compared quantity is |c(D) - h|, with h the number of rows that the hypothesis expects, as
-//! an integer. The hypothesis is a function of answers that were released, and so is h; a changed
-//! row changes c(D) by at most 1, and so the compared quantity too. After c updates the session
-//! answers no more.
+//! an integer. The hypothesis is a function of released answers, and so is h. A changed row changes
+//! c(D) by at most 1, and the compared quantity too. After c updates the session answers no more.
 //!
 //! All of this holds for sequential rounds, each compared with the state after the previous one,
 //! and each released as it was compared. A caller that compares two queries with the same state may
@@ -131,7 +133,7 @@ pub struct Promise {
     pub cells: usize,
     /// Number of queries for which the accuracy is guaranteed.
     pub queries: u64,
-    /// The probability of failure of the guarantee.
+    /// The probability β of failure of the guarantee, above 0 and below 1.
     pub beta: f64,
 }
 
@@ -158,8 +160,8 @@ impl Promise {
 }
 
 impl SessionPlan {
-    /// The plan with the least guaranteed error α, and that α in rows: that of
-    /// [`Self::promised_by_weights`] or that of [`Self::promised_by_noise`].
+    /// The plan with the least guaranteed error α, and that α in rows. It is the plan of
+    /// [`Self::promised_by_weights`] or of [`Self::promised_by_noise`].
     ///
     /// # Errors
     /// [`QueryError::Session`] when no α below the number of rows can be promised;
@@ -178,16 +180,16 @@ impl SessionPlan {
     /// The plan of multiplicative weights with the least guaranteed error α, and that α in rows.
     /// With probability 1 - β every answer is within α, and the updates suffice.
     ///
-    /// With probability 1 - β, let no answer in an update round be off by more than E3, no lazy answer
-    /// by E2' or more beyond the threshold T, and no round be an update whose hypothesis is off by E2 or
-    /// more below T. Then a lazy answer is within T + E2', and in an update round the error of the
-    /// hypothesis is at least g = T - E2. If r is the indicator
-    /// of the cells where the hypothesis is too large, its divergence from the data falls by at
-    /// least η g/n - η²/8 with every step of length η, by Hoeffding's lemma; with η = 4 g/n that is
-    /// 2 (g/n)². The divergence is at most ln |X| initially and stays above 0, so there are at most
-    /// ln |X| n²/(2 g²) updates. (Dwork and Roth, theorem 4.14, have 4 ln |X|/α², from a less sharp
-    /// step and bound.) So for each c the plan takes g = n sqrt(ln |X|/(2 c)), and of all c the one
-    /// with the least α = g + E2 + E2'.
+    /// Let three facts hold together with probability 1 - β. No answer in an update round is off by
+    /// more than E3. No lazy answer is off by E2' or more beyond the threshold T. No update round
+    /// has a hypothesis that is off by E2 or more below T. Then a lazy answer is within T + E2',
+    /// and in an update round the error of the hypothesis is at least g = T - E2. If r is the
+    /// indicator of the cells where the hypothesis is too large, its divergence from the data falls
+    /// by at least η g/n - η²/8 with every step of length η, by Hoeffding's lemma; with η = 4 g/n
+    /// that is 2 (g/n)². The divergence is at most ln |X| initially and stays above 0, so there are
+    /// at most ln |X| n²/(2 g²) updates. (Dwork and Roth, theorem 4.14, have 4 ln |X|/α², from a
+    /// less sharp step and bound.) So for each c the plan takes g = n sqrt(ln |X|/(2 c)), and of
+    /// all c the one with the least α = g + E2 + E2'.
     ///
     /// For ε, E2 = E2' = the bounds of the noise of the threshold and of all comparisons, and answers
     /// get a quarter. For ρ, E2 and E2' are those of [`AboveThreshold::errors`], and answers get as
@@ -215,8 +217,8 @@ impl SessionPlan {
         best.filter(|(_, alpha)| *alpha < promise.rows as f64).ok_or(NOTHING_TO_PROMISE)
     }
 
-    /// The plan whose every round is an update, with noise on each of as many answers as queries, and
-    /// their bound in rows.
+    /// The plan in which every round is an update, with noise on one answer for each query, and the
+    /// bound of the errors in rows.
     ///
     /// # Errors
     /// As [`Self::promised`], also for more queries than a session has updates.
@@ -367,7 +369,8 @@ impl SessionPlan {
         Ok(self.threshold.saturating_add(over).max(answers) as f64)
     }
 
-    /// What the session loses, in billionths of its price's measure: never more than its price.
+    /// The privacy loss of the session, in billionths of its price's measure. It never exceeds the
+    /// price.
     pub fn loss_nanos(&self) -> u64 {
         match self.noise {
             SessionNoise::Laplace(nanos) => nanos.iter().sum(),
@@ -383,8 +386,8 @@ impl SessionPlan {
         self.updates
     }
 
-    /// The error of the hypothesis, in rows before noise, from which a round is an update. 0: every
-    /// round is one.
+    /// The error of the hypothesis, in rows before noise, from which a round is an update. With 0,
+    /// every round is one.
     pub fn threshold(&self) -> u64 {
         self.threshold
     }
@@ -400,13 +403,13 @@ impl SessionPlan {
 pub enum Round {
     /// From the hypothesis: an expected number of rows, not an integer.
     Lazy {
-        /// The answer.
+        /// The answer, in rows.
         answer: f64,
     },
     /// With noise. [`MultiplicativeWeights::update`] must correct the hypothesis before the answer
     /// leaves.
     Update {
-        /// The answer.
+        /// The answer, in rows.
         answer: i64,
     },
 }

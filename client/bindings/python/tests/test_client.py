@@ -267,6 +267,10 @@ def test_the_copy_of_a_process_gives_defaults_and_the_client_goes_on(tmp_path):
         if child == 0:
             # pytest is not told of the copy.
             shown = experiment.choose().label is None
+            try:
+                experiment.wait_until_ready(10 * PATIENCE)  # at once
+            except bandana.NotReady:
+                pass
             stands = app.status().standing == bandana.Standing.FORKED
             app.close()
             os._exit(0 if shown and stands else 1)

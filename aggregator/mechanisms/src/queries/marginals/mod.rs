@@ -1,20 +1,21 @@
 //! Synthetic rows for wide tables: multiplicative weights with the exponential mechanism (MWEM).
 //!
 //! As in Hardt, Ligett and McSherry, "A simple and practical algorithm for differentially private
-//! data release", 2012, each round chooses, by the exponential mechanism, what the hypothesis is
-//! most wrong about, measures it with noise, and learns it by multiplicative weights. What differs:
+//! data release", 2012, each round chooses, by the exponential mechanism, where the hypothesis is
+//! most wrong. It measures that with noise, and learns it by multiplicative weights. The
+//! differences are:
 //!
 //! - A round is about all cells of a marginal, since noise on all of them costs as much as on two.
 //! - The hypothesis covers all combinations of values, but is never written out: it is a graphical
 //!   model of the measured marginals (`model.rs`), exact as long as its cliques have few cells. A
 //!   marginal is a candidate only while they would have at most [`MODEL_CELLS_MAX`]. Columns that
-//!   no measured marginal joins are independent. A partition into blocks, in its place, would not
-//!   learn what lies between two blocks, however much is paid.
-//! - Weights are fitted to all measurements so far, by precision. Marginals are worth measuring if
-//!   the error is above that of the noise on them, which is taken off their utility; and the price
-//!   of a round is quadrupled when one has shown nothing but noise (both as in McKenna, Mullins,
-//!   Sheldon and Miklau, "AIM: an adaptive and iterative mechanism for differentially private
-//!   synthetic data", 2022).
+//!   no measured marginal joins are independent. A partition into blocks would never learn how two
+//!   blocks depend on each other, however much is paid.
+//! - Weights are fitted to all measurements so far, by precision. A marginal is worth measuring if
+//!   its error is above that of the noise on it, so that is subtracted from its utility. The price
+//!   of a round is quadrupled after a round that has shown nothing but noise (both as in McKenna,
+//!   Mullins, Sheldon and Miklau, "AIM: an adaptive and iterative mechanism for differentially
+//!   private synthetic data", 2022).
 //!
 //! # Privacy
 //! ρ-zero-concentrated, as the releases cost ρ together, in billionths rounded up:
@@ -24,11 +25,11 @@
 //! - Measurements: a changed row moves two counts by 1, a Euclidean distance of sqrt(2).
 //! - The error of the rows at the end: see `counts.rs`.
 //!
-//! What a release costs is fixed before it is made, by releases before it, and never by the rows.
-//! *Claim:* any such sequence of at most k releases that never spends more than r is r-zCDP.
-//! *Proof*, by induction on k, with P and Q the laws for two neighbours and an order α > 1: if the
-//! first release costs s, which is fixed, then given its outcome o the others are (r - s)-zCDP by
-//! the claim for k - 1, so that E_Q[(P/Q)^α] = E_Q[(P(o)/Q(o))^α E_Q[(P(.|o)/Q(.|o))^α | o]] is at
+//! The price of a release is fixed before it is made. It depends on earlier releases, and never on
+//! the rows. *Claim:* any such sequence of at most k releases that never spends more than r is
+//! r-zCDP. *Proof*, by induction on k, with P and Q the laws for two neighbours and an order α > 1.
+//! Let the first release cost s, which is fixed. Given its outcome o, the others are (r - s)-zCDP
+//! by the claim for k - 1. So E_Q[(P/Q)^α] = E_Q[(P(o)/Q(o))^α E_Q[(P(.|o)/Q(.|o))^α | o]] is at
 //! most exp((α - 1) α s) exp((α - 1) α (r - s)). ∎ All else, the model and its rows, is computed
 //! from what was released.
 
@@ -60,7 +61,7 @@ pub const COLUMNS_MAX: usize = 32;
 /// Maximum number of columns of a marginal.
 pub const WAYS_MAX: u32 = 3;
 
-/// Maximum number of marginals, which are all looked at in each round.
+/// Maximum number of marginals. Each round considers all of them.
 pub const MARGINALS_MAX: usize = 1024;
 
 /// Maximum number of synthetic rows.
@@ -107,7 +108,7 @@ pub struct NoisyShare {
     pub accuracy: f64,
 }
 
-/// A released table, and how far its marginals are off. With probability 1 - β, no bound is missed.
+/// A released table, with the errors of its marginals. With probability 1 - β, all bounds hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReleasedTable {
     /// The columns.
@@ -140,7 +141,7 @@ struct Curator<'a> {
 }
 
 impl SyntheticTable {
-    /// Makes the table from the columns with these names; from all, without any.
+    /// Makes the table from the columns with these names, or from all columns if there are none.
     ///
     /// # Errors
     /// [`QueryError::Synthetic`] for a size out of range, [`QueryError::TooManyCells`] for columns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import logging
 import math
 import os
@@ -230,17 +231,20 @@ class Experiment:
     def _glances(self, patience: float) -> Iterator[None]:
         end = time.monotonic() + patience
         while (why := self._core.why_not_ready(self.name)) is not None:
-            if time.monotonic() >= end:
+            # In a copy of the process nobody asks the server.
+            if time.monotonic() >= end or self._client._tell_of_copy():
                 raise NotReady(f"{self.name}: {why}")
             yield
 
     def choose(self) -> Choice:
         """The arm to show: that of the assignment whose attribution window lasts, also after a
         restart, or else a new one. Never waits, never fails."""
+        self._client._tell_of_copy()
         return Choice(self._core, self._core.choose(self.name))
 
     def draw(self) -> Choice:
         """Draws an arm anew, also while the window of another assignment lasts. Each is paid for."""
+        self._client._tell_of_copy()
         return Choice(self._core, self._core.draw(self.name))
 
 
@@ -336,8 +340,13 @@ class Bandana:
                 for name, arm in _entries(forced, "forced")
             ],
         )
+        place = None if directory is None else os.path.realpath(os.fspath(directory))
+        _take_over(place)
         self._core = _core.Core.start(configuration)
         self._process = os.getpid()
+        self._is_copy_told = False
+        if place is not None:
+            _open[place] = self
         self._thread = _threads.start(_carry_out, self._core, transport)
         # An app that forgets to close ends its thread all the same.
         self._end = weakref.finalize(self, _close, self._core, self._process)
@@ -378,6 +387,18 @@ class Bandana:
         """Ends waits for the server: call it when the network has changed or the app came to the
         foreground, never because the user reacted."""
         self._core.wake()
+
+    def _tell_of_copy(self) -> bool:
+        """Returns whether the process is a copy of the one that has the client. Warns of it once, since
+        no thread of the client does."""
+        is_copy = self._process != os.getpid()
+        if is_copy and not self._is_copy_told:
+            self._is_copy_told = True
+            _log.warning(
+                "this process is a copy of the one that started the client, so its arms make no "
+                "reports; start a client in each worker, with a directory of its own"
+            )
+        return is_copy
 
     def close(self) -> None:
         """Ends everything: what is pending is written, rewards too, the directory is free, and a call
@@ -433,19 +454,38 @@ def _close(core: _core.Core, process: int) -> None:
         core.end()
 
 
+# The clients of this process that have a directory, by its path.
+_open: "weakref.WeakValueDictionary[str, Bandana]" = weakref.WeakValueDictionary()
+
+
+def _take_over(place: Optional[str]) -> None:
+    """Closes the client of an earlier run of a notebook's cell: what the notebook showed of it keeps it
+    alive, and the directory would stay in use."""
+    earlier = None if place is None else _open.get(place)
+    if earlier is not None and earlier._end.alive and hasattr(builtins, "__IPYTHON__"):
+        _log.info("the client that a cell started before is closed, since this one has its directory")
+        earlier.close()
+
+
 def _carry_out(core: _core.Core, transport: Transport) -> None:
-    """Takes the steps of a client until it is closed."""
+    """Takes the steps of a client until it is closed, or its process only watches the app's files."""
+    reloader = _threads.Reloader()
     while True:
         step = core.next_step()
+        if reloader.is_here():
+            _log.info("this process only watches the app's files: the client is that of its child")
+            core.end()
+            return
+        if isinstance(step, _core.Step.CLOSED):
+            # Nothing more is told: at the end of a program its log may be gone.
+            return
         _tell(core)
         if isinstance(step, _core.Step.CALL):
             _call(core, step[0], transport)
         elif isinstance(step, _core.Step.WAIT):
-            core.wait_for_work(min(step.milliseconds, _WAIT_MAX_MS))
-        elif isinstance(step, _core.Step.DONE):
-            core.wait_for_work(_WAIT_MAX_MS)
+            core.wait_for_work(min(step.milliseconds, reloader.glance_ms(_WAIT_MAX_MS)))
         else:
-            return
+            core.wait_for_work(reloader.glance_ms(_WAIT_MAX_MS))
 
 
 def _tell(core: _core.Core) -> None:

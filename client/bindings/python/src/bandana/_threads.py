@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
+import time
 from typing import Any, Callable, Optional
 
 _log = logging.getLogger("bandana")
@@ -42,3 +44,40 @@ def _native() -> Optional[Callable[..., Any]]:
         start_of_eventlet: Callable[..., Any] = of_eventlet.original("_thread").start_new_thread
         return start_of_eventlet
     return None
+
+
+#: What runs in the main thread of a process that only watches the app's files: modules, and functions.
+_WATCHERS = {
+    "werkzeug._reloader": "restart_with_reloader",
+    "django.utils.autoreload": "restart_with_reloader",
+}
+
+#: How long a new client looks for a reloader, in seconds, and how often, in milliseconds.
+_LOOKS_SECONDS = 60.0
+_GLANCE_MS = 50
+
+
+class Reloader:
+    """Flask's and Django's reloaders. The process that they are started in imports the app, begins a
+    child that serves it, and only watches files from then on. Its client would keep the directory from
+    the child's.
+    """
+
+    def __init__(self) -> None:
+        may_come = not {"werkzeug", "django"}.isdisjoint(sys.modules)
+        self._end = time.monotonic() + _LOOKS_SECONDS if may_come else -math.inf
+
+    def is_here(self) -> bool:
+        """Whether this process only watches files now."""
+        if time.monotonic() >= self._end or _WATCHERS.keys().isdisjoint(sys.modules):
+            return False
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        while frame is not None:
+            if _WATCHERS.get(frame.f_globals.get("__name__", "")) == frame.f_code.co_name:
+                return True
+            frame = frame.f_back
+        return False
+
+    def glance_ms(self, longest: int) -> int:
+        """How long to wait at most before the next look."""
+        return _GLANCE_MS if time.monotonic() < self._end else longest
