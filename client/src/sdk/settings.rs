@@ -46,9 +46,9 @@ pub enum Consent {
     /// The user consents. An earlier [`crate::Bandana::opt_out`] stands until
     /// [`crate::Bandana::opt_in`].
     Given,
-    /// The user does not consent, or was not asked yet. Nothing is fetched, kept or sent.
-    /// Everything that was kept is deleted, except the spent budget. This lasts until
-    /// [`crate::Bandana::opt_in`], or until the next start with [`Self::Given`].
+    /// The user does not consent, or was not asked yet. Nothing is fetched, kept or sent. What
+    /// [`crate::Bandana::opt_out`] deletes is deleted. This lasts until [`crate::Bandana::opt_in`],
+    /// or until the next start with [`Self::Given`].
     Withheld,
 }
 
