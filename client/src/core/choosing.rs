@@ -236,6 +236,7 @@ impl<N: NoiseSource> Core<N> {
         let arm = specification.cells().cell(draw.cell).map_or(draw.cell, |cell| cell.arm);
         let label = specification.arms()[arm.get()].label().to_owned();
         self.statistics.assignments += 1;
+        self.crowd.drawn(unreported, now);
         if unreported.is_none() {
             self.unreported.remove(experiment_id);
             self.record(Change::Drawn(draw));
