@@ -235,6 +235,7 @@ impl<N: NoiseSource> Core<N> {
         let arm = specification.cells().arm_of(draw.cell);
         let label = specification.arms()[arm.get()].label().to_owned();
         self.statistics.assignments += 1;
+        self.crowd.drawn(unreported, now);
         if unreported.is_none() {
             self.unreported.remove(experiment_id);
             self.record(Change::Drawn(draw));

@@ -3,6 +3,7 @@
 mod choosing;
 mod consent;
 mod contexts;
+mod crowd;
 mod error;
 mod experiment;
 mod fetching;
@@ -165,6 +166,7 @@ pub struct Core<N> {
     /// Whether consent is withheld for this run.
     withheld: bool,
     statistics: Statistics,
+    crowd: crowd::Crowd,
 }
 
 /// Prints nothing that the client holds: private bits, and data that depends on a reward.
@@ -288,6 +290,7 @@ impl<N: NoiseSource> Core<N> {
             day_withheld: false,
             withheld: false,
             statistics: Statistics::default(),
+            crowd: crowd::Crowd::default(),
         }
     }
 
@@ -464,5 +467,10 @@ impl<N: NoiseSource> Core<N> {
     /// Counts since the client was made.
     pub fn statistics(&self) -> Statistics {
         self.statistics
+    }
+
+    /// Whether the arms of the last hour were those of many visitors, not of one user.
+    pub(crate) fn draws_for_a_crowd(&self) -> bool {
+        self.crowd.is_there()
     }
 }

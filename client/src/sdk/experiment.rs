@@ -213,7 +213,11 @@ impl Experiment {
         let mut core = self.bandana.shared.core();
         let chosen = way(&mut core, &self.id, self.bandana.shared.now());
         let refusal = core.refusal(&self.id).cloned();
+        let is_for_a_crowd = core.draws_for_a_crowd();
         drop(core);
+        if is_for_a_crowd {
+            self.bandana.shared.note_crowd(&self.id);
+        }
         self.bandana.shared.draw_about_refusals();
         self.bandana.shared.wake_after_draw();
         match (chosen, refusal) {

@@ -157,7 +157,7 @@ impl Bandana {
     /// ```
     pub fn status(&self) -> Status {
         let now = self.shared.now();
-        let Troubles { refusal, error } = self.shared.last_troubles();
+        let Troubles { refusal, error, .. } = self.shared.last_troubles();
         let core = self.shared.core();
         let status = Status {
             reporting: if core.is_opted_out() {
@@ -400,8 +400,9 @@ pub struct Status {
     /// Call [`Bandana::wake`] when the network has changed.
     pub next_attempt: Option<Timestamp>,
     /// The last refusal since this start, and what to do about it. The client refused a server's
-    /// answer, or the app's budget is too small for a report of an experiment. The refusal may be
-    /// over: [`Choice`] tells what an experiment shows now.
+    /// answer, or the app's budget is too small for a report of an experiment, or for the many
+    /// visitors that arms seem to be drawn for. The refusal may be over: [`Choice`] tells what an
+    /// experiment shows now.
     pub last_refusal: Option<Trouble>,
     /// The last call since this start that failed, and what to do about it. The failure may be
     /// over: see [`Self::next_attempt`].

@@ -70,6 +70,8 @@ impl fmt::Display for Trouble {
 pub(super) struct Troubles {
     pub(super) refusal: Option<Trouble>,
     pub(super) error: Option<Trouble>,
+    /// Whether it was said that the client draws arms for many visitors.
+    is_crowd_said: bool,
 }
 
 const NETWORK: &str = "it is tried again by itself; if it lasts, check the address and the network";
@@ -77,6 +79,10 @@ const SERVER: &str = "ask the server's operator whether the experiment exists an
                       whether the app's key is good";
 const UNPAID: &str =
     "raise the app's budget, or have the experiment created anew with a smaller epsilon";
+const CROWD: &str =
+    "hundreds of arms were drawn within an hour, and the budget is that of one user";
+const APART: &str = "if this program has many users, one client for all of them is one installation, and \
+                     most of their rewards make no report: see \"Back ends\" in docs/languages.md";
 const FAULTY: &str = "ask the server's operator: the server is at fault, or somebody else answers";
 
 impl Shared {
@@ -123,6 +129,20 @@ impl Shared {
             }
         }
         self.tell_refusals();
+    }
+
+    /// Keeps and logs, once, that the client draws arms for many visitors. No server is told.
+    pub(crate) fn note_crowd(&self, experiment: &ExperimentId) {
+        if self.is_forked() {
+            return;
+        }
+        if std::mem::replace(&mut self.troubles().is_crowd_said, true) {
+            return;
+        }
+        let (at, experiment) = (self.now(), Some(experiment.clone()));
+        let crowd = Trouble { at, experiment, what: CROWD.to_owned(), advice: APART };
+        say(Level::Warn, format_args!("{crowd}"));
+        self.troubles().refusal = Some(crowd);
     }
 
     /// Keeps and logs the outcome of an upload.

@@ -185,6 +185,33 @@ fn developers_are_told_what_is_new_once() -> Result<(), Failure> {
 }
 
 #[test]
+fn a_client_that_draws_for_a_crowd_warns_once_and_tells_no_server() -> Result<(), Failure> {
+    let mut kept = Kept::default();
+    let bandana = start(&kept)?;
+    bandana.join(NAME)?;
+    let fetch = call(&bandana, &mut kept)?;
+    bandana.answered(fetch.id, 200, Some("application/proto"), None, &experiment()?);
+    let warned = || {
+        let lines = std::iter::from_fn(|| bandana.log_line());
+        lines.filter(|line| line.is_warning).map(|line| line.text).collect::<Vec<_>>()
+    };
+    // The budget pays for five.
+    (0..504).for_each(|_| drop(bandana.draw(NAME)));
+    assert_eq!((warned(), bandana.status().last_refusal), (Vec::new(), None));
+    let before = step(&bandana, &mut kept);
+    let state = kept.state.clone();
+    (0..505).for_each(|_| drop(bandana.draw(NAME)));
+    let told = bandana.status().last_refusal.ok_or("no warning")?;
+    assert!(told.starts_with("experiment button-colour: hundreds of arms"), "{told}");
+    assert_eq!(warned(), [told]);
+    let after = step(&bandana, &mut kept);
+    let is_wait = |step: &Step| matches!(step, Step::Wait { .. });
+    assert!(is_wait(&before) && is_wait(&after), "{before:?}, {after:?}");
+    assert_eq!(kept.state, state, "nothing of it is kept");
+    Ok(())
+}
+
+#[test]
 fn what_is_closed_gives_defaults_and_no_step() -> Result<(), Failure> {
     let told = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&told);
