@@ -235,7 +235,8 @@ mod tests {
             assert_eq!(usize::from(*place), usize::from(merging.places[usize::from(code)]));
         }
         assert_eq!((counts(3), counts(11)), (360, 180));
-        assert!(counts(0) > counts(1), "{codes:?}");
+        // 360 rows for 18 values, whose counts noise explains.
+        assert!(counts(0).abs_diff(20) <= 1 && counts(1).abs_diff(20) <= 1, "{codes:?}");
         assert_eq!(narrowed(&[1; 20], 1, &[merging]), [1, 1, 18]);
     }
 
