@@ -52,7 +52,8 @@ fn contexts() -> anyhow::Result<()> {
 
 #[test]
 fn synthetic_tables() -> anyhow::Result<()> {
-    run("synthetic", "--rows 2000 --trials 1", "\"reported\"")
+    run("synthetic", "--rows 2000 --trials 1", "\"reported\"")?;
+    run("synthetic", "--wide --rows 1000 --trials 1 --ways 1", "\"reported\"")
 }
 
 #[test]

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
 /// The columns: 107 values, and 7 10^11 combinations.
-pub const COLUMNS: [&str; 15] = [
+pub(super) const COLUMNS: [&str; 15] = [
     "age:0..14",
     "sex:0..1",
     "region:0..8",
@@ -45,13 +45,13 @@ pub fn people(rows: usize, seed: u64) -> Result<Rows, QueryError> {
     clippy::cast_sign_loss,
     reason = "a small positive number"
 )]
-fn near(level: f64, spread: f64, most: u16, rng: &mut ChaCha20Rng) -> u16 {
+pub(super) fn near(level: f64, spread: f64, most: u16, rng: &mut ChaCha20Rng) -> u16 {
     // The sum of four uniform numbers is nearly normal, with a variance of a third.
     let noise: f64 = (0..4).map(|_| rng.random_range(-0.5..0.5)).sum::<f64>() * 3.0_f64.sqrt();
     (level + spread * noise).round().clamp(0.0, f64::from(most)) as u16
 }
 
-fn coin(probability: f64, rng: &mut ChaCha20Rng) -> bool {
+pub(super) fn coin(probability: f64, rng: &mut ChaCha20Rng) -> bool {
     rng.random_range(0.0..1.0) < probability
 }
 

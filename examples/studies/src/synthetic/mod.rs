@@ -1,6 +1,7 @@
-//! Synthetic tables of a census, compared with the table that they were made from.
+//! Synthetic tables of invented people, compared with the table that they were made from.
 
 mod census;
+mod stays;
 
 use std::time::Instant;
 
@@ -13,7 +14,8 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use serde::Serialize;
 
-pub use census::{COLUMNS, people};
+pub use census::people;
+pub use stays::stays;
 
 /// How far the two-way marginals of a table are off: total variation distances, as shares of rows.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -103,12 +105,11 @@ pub fn csv(data: &Rows) -> anyhow::Result<Vec<u8>> {
     Ok(writer.into_inner()?)
 }
 
-/// Reads rows of the census's columns from CSV.
+/// Reads rows of these columns from CSV.
 ///
 /// # Errors
 /// When a value is not in the domain of its column.
-pub fn from_csv(bytes: &[u8]) -> anyhow::Result<Rows> {
-    let schema = Schema::parse(&COLUMNS)?;
+pub fn from_csv(schema: &Schema, bytes: &[u8]) -> anyhow::Result<Rows> {
     let mut rows = Rows::new(schema.clone());
     for record in csv::Reader::from_reader(bytes).records() {
         let record = record?;

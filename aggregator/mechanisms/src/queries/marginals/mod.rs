@@ -23,6 +23,7 @@
 //!   public number. A changed row moves two counts by 1, and the utility by at most 2. ε costs
 //!   ε²/8.
 //! - Measurements: a changed row moves two counts by 1, a Euclidean distance of sqrt(2).
+//! - Merging of rare values: costs nothing, as it follows from what was measured. See `merging.rs`.
 //! - The error of the rows at the end: see `counts.rs`.
 //!
 //! The price of a release is fixed before it is made. It depends on earlier releases, and never on
@@ -34,6 +35,7 @@
 //! from what was released.
 
 mod counts;
+mod merging;
 mod model;
 mod sampling;
 mod spending;
@@ -47,10 +49,11 @@ use super::price::{ConcentratedLoss, check_beta};
 use super::rows::Rows;
 use super::universe::{Column, Schema};
 use counts::{Differences, counts, slices};
+use merging::{Merging, narrowed, widened};
 use model::Model;
 use sampling::{Codes, draw};
 use spending::Spending;
-use tree::{Columns, cells, members};
+use tree::{Columns, cells, members, workload};
 
 /// Maximum number of cells in all cliques of a model.
 pub const MODEL_CELLS_MAX: u128 = 1 << 16;
@@ -73,6 +76,10 @@ pub const VALUES_MAX: usize = 1 << 22;
 /// Parts of the price: for the error of the result, for single columns.
 const ERROR_PART: u64 = 40;
 const SINGLES_PART: u64 = 10;
+
+/// The part for single columns of more than [`WIDE`] values on average, most of which may be rare.
+const SINGLES_PART_WIDE: u64 = 4;
+const WIDE: usize = 64;
 
 /// The part of a round's price that its choice costs.
 const CHOICE_PART: u64 = 10;
@@ -135,6 +142,11 @@ struct Curator<'a> {
     rows: u64,
     /// The marginals that matter, with the data's counts.
     workload: Vec<(Columns, Vec<u64>)>,
+    /// Which columns are of numbers.
+    numbers: Vec<bool>,
+    /// The narrower columns of the model, and the marginals of these, once single columns are measured.
+    mergings: Vec<Merging>,
+    narrow: Vec<(Columns, Vec<u64>)>,
     model: Model,
     spending: Spending,
     chosen: Vec<Columns>,
@@ -161,6 +173,7 @@ impl SyntheticTable {
         let mut curator = Curator::new(rows, &places, &schema, self.ways, price)?;
         curator.learn(rng)?;
         let codes = draw(&curator.model, self.rows as usize, rng);
+        let codes = widened(&codes, &curator.mergings, rows.count(), rng);
         curator.finish(&schema, codes, beta, rng)
     }
 
@@ -196,20 +209,6 @@ fn columns(rows: &Rows, names: &[String]) -> Result<(Vec<usize>, Schema), QueryE
     Ok((places, Schema::new(columns)?))
 }
 
-/// All sets of so many of the columns; of all, if there are fewer.
-fn workload(columns: usize, ways: u32) -> Vec<Columns> {
-    let ways = (ways as usize).min(columns);
-    let mut sets: Vec<Columns> = vec![0];
-    for _ in 0..ways {
-        let longer = |&set: &Columns| {
-            let from = (Columns::BITS - set.leading_zeros()) as usize;
-            (from..columns).map(move |column| set | 1 << column)
-        };
-        sets = sets.iter().flat_map(longer).collect();
-    }
-    sets
-}
-
 impl<'a> Curator<'a> {
     fn new(
         rows: &'a Rows,
@@ -237,15 +236,30 @@ impl<'a> Curator<'a> {
         }
         let codes: Vec<&[u16]> = places.iter().map(|&place| rows.codes(place)).collect();
         let workload = sets.iter().map(|&set| (set, counts(&codes, set, &sizes))).collect();
-        let model = Model::new(rows.count(), sizes.clone());
-        let (spending, chosen) = (Spending::new(price), Vec::new());
-        Ok(Self { codes, sizes, rows: rows.count(), workload, model, spending, chosen })
+        let numbers = schema.columns().iter().map(|column| column.range().is_some()).collect();
+        let (rows, spending) = (rows.count(), Spending::new(price));
+        let (mergings, narrow, chosen) = (Vec::new(), Vec::new(), Vec::new());
+        let model = Model::new(rows, sizes.clone());
+        Ok(Self {
+            codes,
+            sizes,
+            rows,
+            workload,
+            numbers,
+            mergings,
+            narrow,
+            model,
+            spending,
+            chosen,
+        })
     }
 
     /// Spends all but what the errors of the result cost.
     fn learn<R: Rng + ?Sized>(&mut self, rng: &mut R) -> Result<(), QueryError> {
         let price = self.spending.left();
-        self.measure_singles(price / SINGLES_PART, rng)?;
+        let is_wide = self.sizes.iter().sum::<usize>() > WIDE * self.sizes.len();
+        let part = if is_wide { SINGLES_PART_WIDE } else { SINGLES_PART };
+        self.measure_singles(price / part, rng)?;
         self.rounds(price / ERROR_PART, rng)?;
         self.model.learn(LAST_UPDATES);
         Ok(())
@@ -259,22 +273,37 @@ impl<'a> Curator<'a> {
         rng: &mut R,
     ) -> Result<f64, QueryError> {
         let noise = self.spending.noise(nanos, 2)?;
+        let found = self.narrow.iter().find(|(other, _)| *other == set);
         let exact: Vec<i64> =
-            counts(&self.codes, set, &self.sizes).into_iter().map(signed).collect();
+            found.map_or(&[][..], |(_, counts)| counts).iter().copied().map(signed).collect();
         let variance = noise.noise().variance().to_f64();
-        self.model.measure(set, &noise.release(&exact, rng), variance);
+        let released = noise.release(&exact, rng);
+        let counts: Vec<_> = released.into_iter().map(|count| (count, 1.0 / variance)).collect();
+        self.model.measure(set, &counts);
         Ok(variance)
     }
 
+    /// Measures single columns, and narrows them by what was released.
     fn measure_singles<R: Rng + ?Sized>(
         &mut self,
         nanos: u64,
         rng: &mut R,
     ) -> Result<(), QueryError> {
         let each = nanos / self.sizes.len().max(1) as u64;
-        for column in 0..self.sizes.len() {
-            self.measure(1 << column, each, rng)?;
+        for (column, &is_number) in self.numbers.iter().enumerate() {
+            let noise = self.spending.noise(each, 2)?;
+            let exact = counts(&self.codes, 1 << column, &self.sizes);
+            let exact: Vec<i64> = exact.into_iter().map(signed).collect();
+            let released = noise.release(&exact, rng);
+            self.mergings.push(Merging::of(released, noise.noise(), is_number));
         }
+        self.model = Model::new(self.rows, self.mergings.iter().map(Merging::size).collect());
+        for (column, merging) in self.mergings.iter().enumerate() {
+            self.model.measure(1 << column, &merging.counts());
+        }
+        let narrow =
+            |(set, exact): &(Columns, Vec<u64>)| (*set, narrowed(exact, *set, &self.mergings));
+        self.narrow = self.workload.iter().map(narrow).collect();
         self.model.learn(UPDATES);
         Ok(())
     }
@@ -321,9 +350,9 @@ impl<'a> Curator<'a> {
         let mut candidates = Vec::new();
         let mut utilities = Vec::new();
         let deviation = (1e9 / (price - nanos).max(1) as f64).sqrt();
-        for (set, exact) in &self.workload {
+        for (set, exact) in &self.narrow {
             sets.push(*set);
-            let fits = tree::size(&sets, &self.sizes) <= MODEL_CELLS_MAX;
+            let fits = tree::size(&sets, self.model.sizes()) <= MODEL_CELLS_MAX;
             sets.pop();
             if !fits {
                 continue;
@@ -352,7 +381,7 @@ impl<'a> Curator<'a> {
     fn shares(&self, set: Columns, sample: &[&[u16]]) -> Vec<f64> {
         let exact = self.model.marginal(set);
         exact.unwrap_or_else(|| {
-            let counts = counts(sample, set, &self.sizes);
+            let counts = counts(sample, set, self.model.sizes());
             counts.into_iter().map(|count| count as f64 / SAMPLE as f64).collect()
         })
     }

@@ -19,8 +19,8 @@ struct Learned {
     columns: Columns,
     /// The released counts, the mean of all releases weighed by their precision.
     target: Vec<f64>,
-    /// One over the variance of the target.
-    precision: f64,
+    /// One over the variance of each count of the target.
+    precision: Vec<f64>,
     potential: Vec<f64>,
     /// The clique that contains it, and the cell for each cell of that clique.
     clique: usize,
@@ -92,18 +92,19 @@ impl Model {
         self.learned.iter().map(|learned| learned.columns).collect()
     }
 
-    /// Adds the release of a marginal with noise of this variance. [`Self::learn`] must follow.
-    pub(super) fn measure(&mut self, columns: Columns, counts: &[i64], variance: f64) {
-        let precision = 1.0 / variance;
+    /// Adds the release of a marginal: each count, and one over the variance of its noise.
+    /// [`Self::learn`] must follow.
+    pub(super) fn measure(&mut self, columns: Columns, counts: &[(i64, f64)]) {
         if let Some(known) = self.learned.iter_mut().find(|known| known.columns == columns) {
-            let total = known.precision + precision;
-            for (mean, &count) in known.target.iter_mut().zip(counts) {
-                *mean = (*mean * known.precision + count as f64 * precision) / total;
+            let old = known.target.iter_mut().zip(&mut known.precision);
+            for ((mean, weight), &(count, precision)) in old.zip(counts) {
+                *mean = (*mean * *weight + count as f64 * precision) / (*weight + precision);
+                *weight += precision;
             }
-            known.precision = total;
             return;
         }
-        let target = counts.iter().map(|&count| count as f64).collect();
+        let target = counts.iter().map(|&(count, _)| count as f64).collect();
+        let precision = counts.iter().map(|&(_, precision)| precision).collect();
         let potential = vec![0.0; counts.len()];
         let (clique, cells) = (0, Vec::new());
         self.learned.push(Learned { columns, target, precision, potential, clique, cells });
@@ -187,12 +188,12 @@ impl Model {
         let slopes = self.learned.iter().map(|learned| {
             let weights = beliefs.get(learned.clique).map_or(&[][..], Vec::as_slice);
             let shares = gathered(weights, &learned.cells, learned.target.len());
-            let slope = |(share, target): (&f64, &f64)| {
+            let slope = |((share, target), precision): ((&f64, &f64), &f64)| {
                 let gap = share * self.rows - target;
-                loss += gap * gap * learned.precision / 2.0;
-                gap * learned.precision
+                loss += gap * gap * precision / 2.0;
+                gap * precision
             };
-            shares.iter().zip(&learned.target).map(slope).collect()
+            shares.iter().zip(&learned.target).zip(&learned.precision).map(slope).collect()
         });
         let slopes = slopes.collect();
         (slopes, loss)
@@ -205,7 +206,8 @@ impl Model {
         let mut potentials: Vec<Vec<f64>> =
             self.learned.iter().map(|learned| learned.potential.clone()).collect();
         let (mut slopes, mut loss) = self.slopes(&self.beliefs);
-        let sharpest = self.learned.iter().map(|learned| learned.precision).fold(0.0, f64::max);
+        let sharpest =
+            self.learned.iter().flat_map(|learned| &learned.precision).copied().fold(0.0, f64::max);
         if self.step == 0.0 {
             self.step = 1.0 / (self.rows * sharpest).max(f64::MIN_POSITIVE);
         }
@@ -306,7 +308,8 @@ mod tests {
             let shares = marginal(&truth(), set);
             let counts: Vec<i64> =
                 shares.iter().map(|share| (share * rows as f64).round() as i64).collect();
-            model.measure(set, &counts, 4.0);
+            let counts: Vec<_> = counts.into_iter().map(|count| (count, 0.25)).collect();
+            model.measure(set, &counts);
         }
         model.learn(400);
         model
@@ -349,8 +352,8 @@ mod tests {
     #[test]
     fn two_releases_are_weighed_by_their_precision() {
         let mut model = Model::new(1_000, vec![2]);
-        model.measure(1, &[700, 300], 1.0);
-        model.measure(1, &[600, 400], 3.0);
+        model.measure(1, &[(700, 1.0), (300, 1.0)]);
+        model.measure(1, &[(600, 1.0 / 3.0), (400, 1.0 / 3.0)]);
         model.learn(200);
         let share = model.marginal(1).unwrap()[0];
         assert!((share - 0.675).abs() < 1e-4, "{share}");

@@ -76,14 +76,18 @@ fn set(
     }
 }
 
-fn shuffle<R: Rng + ?Sized>(rows: &mut [usize], rng: &mut R) {
+pub(super) fn shuffle<R: Rng + ?Sized>(rows: &mut [usize], rng: &mut R) {
     for last in (1..rows.len()).rev() {
         rows.swap(last, rng.random_range(0..=last));
     }
 }
 
 /// `count` places, in order, each as often as its share of the weights, but for less than one.
-fn systematic<R: Rng + ?Sized>(weights: &[f64], count: usize, rng: &mut R) -> Vec<usize> {
+pub(super) fn systematic<R: Rng + ?Sized>(
+    weights: &[f64],
+    count: usize,
+    rng: &mut R,
+) -> Vec<usize> {
     let total: f64 = weights.iter().sum();
     if count == 0 || total <= 0.0 {
         return vec![0; count];

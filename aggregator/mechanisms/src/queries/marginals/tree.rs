@@ -17,6 +17,20 @@ pub(super) fn cells(set: Columns, sizes: &[usize]) -> u128 {
     members(set).map(size).fold(1, u128::saturating_mul)
 }
 
+/// All sets of so many of the columns; of all, if there are fewer.
+pub(super) fn workload(columns: usize, ways: u32) -> Vec<Columns> {
+    let ways = (ways as usize).min(columns);
+    let mut sets: Vec<Columns> = vec![0];
+    for _ in 0..ways {
+        let longer = |&set: &Columns| {
+            let from = (Columns::BITS - set.leading_zeros()) as usize;
+            (from..columns).map(move |column| set | 1 << column)
+        };
+        sets = sets.iter().flat_map(longer).collect();
+    }
+    sets
+}
+
 /// A clique: a set of columns, its parent, and the columns that both have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Clique {
