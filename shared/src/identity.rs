@@ -101,8 +101,8 @@ index! {
 
 index! {
     /// The index of a cell in its specification, below [`ARMS_MAX`]. A cell is what reports are counted for:
-    /// an arm in a segment, for a metric; see [`Cells`](crate::cells::Cells). Where each arm has one cell, the
-    /// two indices are the same number.
+    /// an arm in a segment, for a metric; see `Cells`. Where each arm has one cell, the two indices are the
+    /// same number.
     CellIndex
 }
 
