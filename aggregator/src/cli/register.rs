@@ -48,7 +48,7 @@ pub(super) struct Register {
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["epsilon", "delta"])]
     rho: Option<f64>,
     #[command(flatten)]
-    find: Find,
+    search: NameSearch,
     #[command(flatten)]
     server: Server,
 }
@@ -57,7 +57,7 @@ pub(super) struct Register {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Names that nobody knows before")]
 #[group(skip)]
-struct Find {
+struct NameSearch {
     /// A column whose names are to be found, such as `street:other*`. Repeat the flag for each.
     ///
     /// Rows of each name are counted with noise. Names with many rows become values of the column, and every
@@ -76,7 +76,7 @@ struct Find {
     find_delta: Option<f64>,
 }
 
-impl Find {
+impl NameSearch {
     fn wanted(self) -> Option<v1::PartitionSelection> {
         let Self { find: columns, find_epsilon, find_rho, find_delta } = self;
         let price = find_epsilon.map(partition_selection::Price::Epsilon);
@@ -90,7 +90,7 @@ impl Register {
     pub(super) fn tell(self) -> anyhow::Result<()> {
         use register_data_set_request::Budget;
 
-        let Self { name, file, mut columns, schema, epsilon, delta, rho, find, server } = self;
+        let Self { name, file, mut columns, schema, epsilon, delta, rho, search, server } = self;
         if let Some(schema) = schema {
             columns.extend(self::columns(&schema)?);
         }
@@ -101,7 +101,7 @@ impl Register {
             (Some(epsilon), None, _) => Some(Budget::Epsilon(epsilon)),
             (None, _, rho) => rho.map(Budget::Rho),
         };
-        let request = RegisterDataSetRequest { name, file, columns, budget, find: find.wanted() };
+        let request = RegisterDataSetRequest { name, file, columns, budget, find: search.wanted() };
         let answer = server.call(async |mut curator| curator.register_data_set(request).await)?;
         let view = DataSetsView { data_sets: vec![answer.into()] };
         server.show(&view, DataSetsView::describe)

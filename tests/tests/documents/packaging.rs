@@ -175,8 +175,9 @@ fn the_backup_unit_backs_up() -> anyhow::Result<()> {
     ensure!(made.args(["init", "--data-dir"]).arg(&store).clean_environment().status()?.success());
     let old = copies.join("2026-01-01-030000.sqlite3");
     std::fs::write(&old, "")?;
-    let forty_days = std::time::Duration::from_secs(40 * 86_400);
-    let long_ago = std::time::SystemTime::now().checked_sub(forty_days).context("no such time")?;
+    let forty_days = std::time::Duration::from_hours(40 * 24);
+    let written = old.metadata()?.modified()?;
+    let long_ago = written.checked_sub(forty_days).context("no such time")?;
     std::fs::File::options().write(true).open(&old)?.set_modified(long_ago)?;
 
     let unit = packaging("bandana-backup.service")?;

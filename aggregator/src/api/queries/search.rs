@@ -66,7 +66,7 @@ impl Search {
     }
 
     /// The schema with the names that are found, of those counted in each column.
-    pub(super) fn run(&self, schema: Schema, counted: &[NameCounts]) -> Result<Schema, Status> {
+    pub(super) fn run(&self, schema: &Schema, counted: &[NameCounts]) -> Result<Schema, Status> {
         let mut random = generator()?;
         let mut columns = schema.columns().to_vec();
         let most = NAMES_MAX / self.columns.len().max(1);

@@ -72,7 +72,7 @@ pub(super) fn register(
         None => (schema, None),
         Some(search) => {
             let cost = (search.price, search.purpose(&schema)?);
-            (search.run(schema, &names)?, Some(cost))
+            (search.run(&schema, &names)?, Some(cost))
         }
     };
     let columns: Vec<String> = schema.columns().iter().map(ToString::to_string).collect();

@@ -42,7 +42,7 @@ pub(crate) struct StoredState {
     measurements: Vec<Option<StoredMeasurement>>,
     /// The shuffled reports of each batch, and the price of the first. Before version 8 nobody counted
     /// them, so the ledger's δ has more than they explain.
-    own_reports: Vec<(BatchCode, u32, StoredDebit)>,
+    counts: Vec<(BatchCode, u32, StoredDebit)>,
 }
 
 /// What the installation takes part in, and the arms that it keeps. Before version 5 all took part,
@@ -257,8 +257,8 @@ impl StoredState {
         let shuffling = StoredShuffling::none(&parts);
         let membership = StoredMembership::none(&parts);
         let measurements = parts.specifications.iter().map(|_| None).collect();
-        let own_reports = Vec::new();
-        Self { parts, stores, prices, shuffling, membership, measurements, own_reports }
+        let counts = Vec::new();
+        Self { parts, stores, prices, shuffling, membership, measurements, counts }
     }
 }
 
@@ -387,14 +387,13 @@ impl StoredState {
         let own = |(code, own): (&BatchCode, &BatchReports)| {
             (*code, own.reports, StoredDebit::new(own.first))
         };
-        let (prices, own_reports) = (prices.collect(), state.own_reports.all().map(own).collect());
-        Self { parts, stores, prices, shuffling, membership, measurements, own_reports }
+        let (prices, counts) = (prices.collect(), state.own_reports.all().map(own).collect());
+        Self { parts, stores, prices, shuffling, membership, measurements, counts }
     }
 
     /// The state and its number; `None` when the content is not valid.
     pub(crate) fn into_state(self, simulated: bool) -> Option<(State, u64)> {
-        let Self { parts, stores, prices, shuffling, mut membership, measurements, own_reports } =
-            self;
+        let Self { parts, stores, prices, shuffling, mut membership, measurements, counts } = self;
         let fits = membership.participations.len() == parts.specifications.len()
             && measurements.len() == parts.specifications.len();
         if parts.simulated != simulated || !fits || !shuffling.fits(&parts) {
@@ -460,10 +459,10 @@ impl StoredState {
             *last = day.max(*last);
         }
         membership.restore(&mut state)?;
-        let own_reports = own_reports.into_iter().map(|(name, reports, first)| {
-            (name, BatchReports { reports, first: first.into_debit() })
+        let counts = counts.into_iter().map(|(code, reports, first)| {
+            (code, BatchReports { reports, first: first.into_debit() })
         });
-        state.own_reports = OwnReports::from_parts(own_reports);
+        state.own_reports = OwnReports::from_parts(counts);
         Some((state, parts.number))
     }
 }
