@@ -10,15 +10,16 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
 fn pure(epsilon: f64) -> Price {
-    Price::Pure(PureLoss::new(epsilon).unwrap())
+    Price::Pure(PureLoss::new(epsilon).expect("an epsilon"))
 }
 
 fn concentrated(rho: f64) -> Price {
-    Price::Concentrated(ConcentratedLoss::new(rho).unwrap())
+    Price::Concentrated(ConcentratedLoss::new(rho).expect("a rho"))
 }
 
 fn selection(row: Price, delta: f64, rows: u32) -> PartitionSelection {
-    PartitionSelection::new(row, Delta::new(delta).unwrap(), rows).unwrap()
+    let delta = Delta::new(delta).expect("a delta");
+    PartitionSelection::new(row, delta, rows).expect("a selection")
 }
 
 /// Prices of a row, and how many rows each person has.

@@ -14,6 +14,11 @@ pub(super) fn numbering(_: &DataFile) -> Result<Numbering, ReadError> {
     Err(ReadError::NoParquet)
 }
 
-pub(super) fn rows(_: &DataFile, _: &Schema, _: Option<&Numbering>) -> Result<Read, ReadError> {
+pub(super) fn rows(
+    _: &DataFile,
+    _: &Schema,
+    _: Option<&Numbering>,
+    _: &[usize],
+) -> Result<Read, ReadError> {
     Err(ReadError::NoParquet)
 }
