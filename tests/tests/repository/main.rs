@@ -2,4 +2,5 @@
 
 mod committed_files;
 mod documents;
+mod formats;
 mod module_order;
