@@ -116,6 +116,7 @@ async fn a_search_that_can_t_be_made_costs_nothing_and_says_why() -> anyhow::Res
         (registration(&columns, &["street"], 1.0), "no name of it stands for every other"),
         (registration(&columns, &["age"], 1.0), "no name of it stands for every other"),
         (registration(&columns, &["town"], 1.0), "no column \"town\""),
+        (registration(&columns, &[], 1.0), "has no column"),
         (registration(&columns, &["place", "place"], 1.0), "searched twice"),
         (registration(&columns, &["place"], 101.0), "does not suffice"),
         (registration(&columns, &["place"], 1e-8), "a question costs at least"),

@@ -60,6 +60,10 @@ impl Search {
             }
             columns.push(place);
         }
+        if columns.is_empty() {
+            let message = "the search for names has no column; give those to be searched";
+            return Err(Status::invalid_argument(message));
+        }
         let parts = u32::try_from(columns.len()).unwrap_or(u32::MAX);
         let selection = selection(schema, price, wanted.delta, parts).map_err(refuse)?;
         Ok(Self { columns, delta: wanted.delta, selection, price: charge })

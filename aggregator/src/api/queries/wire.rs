@@ -41,7 +41,7 @@ pub(super) fn register(
 ) -> Result<NewDataSet, Status> {
     let name = name(request.name)?;
     let schema = Schema::declared(&request.columns).map_err(refuse)?;
-    let wanted = request.find.filter(|wanted| !wanted.columns.is_empty());
+    let wanted = request.find;
     let delta = wanted.as_ref().map_or(0.0, |wanted| wanted.delta);
     let (measure, budget) = budget(request.budget, delta)?;
     let search = wanted.map(|wanted| Search::new(&wanted, &schema, measure)).transpose()?;
