@@ -303,22 +303,22 @@ pub enum UploadError {
         reports: u64,
     },
     /// The experiment does not have the cell.
-    #[error("cell {cell} is not one of the specification's cells")]
+    #[error("arm {cell} is not one of the specification's arms")]
     UnknownCell {
         /// The index.
         cell: u32,
     },
     /// The runs have an odd number of entries.
-    #[error("runs must be pairs of a cell and a number of reports")]
+    #[error("runs must be pairs of an arm and a number of reports")]
     OddRuns,
     /// A run has no reports.
-    #[error("the run of cell {cell} has no reports; leave it out")]
+    #[error("the run of arm {cell} has no reports; leave it out")]
     EmptyRun {
         /// The cell.
         cell: CellIndex,
     },
     /// The runs are out of order, or two have the same cell.
-    #[error("the run of cell {cell} is out of order; cells must be strictly ascending")]
+    #[error("the run of arm {cell} is out of order; arms must be strictly ascending")]
     UnsortedRuns {
         /// The cell.
         cell: CellIndex,

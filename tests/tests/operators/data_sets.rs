@@ -134,7 +134,7 @@ impl Server {
         Ok(listed.data_sets.first().context("no data set")?.spent_nanos)
     }
 
-    async fn audit(&self) -> anyhow::Result<Vec<v1::AuditEntry>> {
+    pub(super) async fn audit(&self) -> anyhow::Result<Vec<v1::AuditEntry>> {
         let mut operator = OperatorClient::connect(self.process.operator_url.clone()).await?;
         let request = ListAuditEntriesRequest::default();
         Ok(operator.list_audit_entries(request).await?.into_inner().entries)

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use anyhow::{Context as _, ensure};
 use bandana_shared::wire::v1::{
-    self, AskRequest, ListDebitsRequest, PartitionSelection, RegisterDataSetRequest, ask_request,
-    ask_response, partition_selection, register_data_set_request,
+    self, AskRequest, AuditAction, ListDebitsRequest, PartitionSelection, RegisterDataSetRequest,
+    ask_request, ask_response, partition_selection, register_data_set_request,
 };
 use tonic::{Code, Status};
 
@@ -81,6 +81,7 @@ async fn names_of_many_rows_are_found_once_and_paid_for() -> anyhow::Result<()> 
     }
     let streets = server.counts_of("street").await?;
     ensure!(streets.len() == 2 && streets[0].1.abs_diff(551) < 3, "{streets:?}");
+    assert_eq!(streets[0].0, r#"street="Main, St""#, "a label is a predicate");
     let request_of_debits =
         ListDebitsRequest { data_set: "people".to_owned(), ..Default::default() };
     let debits = server.curator.list_debits(request_of_debits).await?.into_inner().debits;
@@ -90,6 +91,40 @@ async fn names_of_many_rows_are_found_once_and_paid_for() -> anyhow::Result<()> 
 
     let again = server.not_registered(request).await?;
     assert_eq!(again.code(), Code::AlreadyExists);
+    server.process.stop().await
+}
+
+/// A refusal after the search, which is made with other noise each time and paid for by nobody, would tell
+/// whether a name was found.
+#[tokio::test]
+async fn what_is_refused_is_refused_whatever_is_found() -> anyhow::Result<()> {
+    let mut server = Server::start().await?;
+    std::fs::write(server.file("people.csv"), people())?;
+    std::fs::write(server.file("others.csv"), people().replace("Ulm", "").replace("Bonn", ""))?;
+    let full = format!(
+        "place:{}|other*",
+        (0..65_535).map(|n| format!("n{n}")).collect::<Vec<_>>().join("|")
+    );
+    for file in ["people.csv", "others.csv"] {
+        let request = registration(&[&full], &["place"], 100.0);
+        let refused = server
+            .not_registered(RegisterDataSetRequest { file: file.to_owned(), ..request })
+            .await?;
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        ensure!(refused.message().contains("may have 61440"), "{refused}");
+    }
+    let columns = ["place:other*"];
+    server.curator.register_data_set(registration(&columns, &["place"], 1.0)).await?;
+    for name in ["people", "again"] {
+        let request = registration(&columns, &["place"], 100.0);
+        let request = RegisterDataSetRequest { name: name.to_owned(), ..request };
+        assert_eq!(server.not_registered(request).await?.code(), Code::AlreadyExists);
+    }
+    let mut entries = server.audit().await?;
+    entries.retain(|entry| entry.action() == AuditAction::RefuseDataSet);
+    let wanted = "to find names of \"place\" for rho 100 at delta 1e-9";
+    let are_told = entries.iter().all(|entry| entry.detail.contains(wanted));
+    ensure!(entries.len() == 4 && are_told, "{entries:?}");
     server.process.stop().await
 }
 

@@ -18,6 +18,7 @@ use super::sensitivity::of_counts;
 use super::sums;
 pub use super::sums::Term;
 use super::synthetic::{SyntheticRelease, rows_for};
+use super::universe::quoted;
 use crate::noise::Ratio;
 
 /// Maximum number of counts, columns or candidates in one question.
@@ -298,8 +299,10 @@ fn histogram<R: Rng + ?Sized>(
     };
     let label = |cell: usize| {
         let columns = universe.schema().columns().iter().zip(universe.codes(cell));
-        let parts =
-            columns.map(|(column, code)| format!("{}={}", column.name(), column.value(code)));
+        // As a predicate has it.
+        let parts = columns.map(|(column, code)| {
+            format!("{}={}", quoted(column.name()), quoted(&column.value(code)))
+        });
         parts.collect::<Vec<_>>().join(",")
     };
     let number = |(cell, value)| NoisyNumber { label: label(cell), value, accuracy, decimals: 0 };

@@ -1,7 +1,8 @@
 //! Registration of data sets: every attempt is audited, and refusals reveal little.
 
 use bandana_shared::identity::{ExperimentId, UnixSeconds};
-use bandana_shared::wire::v1::{DataSet, RegisterDataSetRequest};
+use bandana_shared::wire::v1::partition_selection::Price;
+use bandana_shared::wire::v1::{DataSet, PartitionSelection, RegisterDataSetRequest};
 use tonic::Status;
 
 use super::{CuratorService, decline, shortened, uncached, unreadable, wire};
@@ -115,9 +116,19 @@ impl CuratorService {
 
 /// A description of an attempted registration.
 fn attempt(request: &RegisterDataSetRequest) -> String {
-    let RegisterDataSetRequest { name, file, columns, .. } = request;
+    let RegisterDataSetRequest { name, file, columns, find, .. } = request;
     let columns = shortened(&columns.join(" "));
-    format!("name {:?}, file {:?}, columns {columns:?}", shortened(name), shortened(file))
+    let mut text = format!("name {:?}, file {:?}", shortened(name), shortened(file));
+    if let Some(PartitionSelection { columns, price, delta }) = find {
+        let price = match price {
+            Some(Price::Epsilon(epsilon)) => format!("epsilon {epsilon}"),
+            Some(Price::Rho(rho)) => format!("rho {rho}"),
+            None => "no price".to_owned(),
+        };
+        let searched = shortened(&columns.join(" "));
+        text = format!("{text}, to find names of {searched:?} for {price} at delta {delta:e}");
+    }
+    format!("{text}, columns {columns:?}")
 }
 
 /// The name of a data set for the audit log.

@@ -3,7 +3,7 @@
 use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::partition::PartitionSelection;
 use bandana_mechanisms::queries::price::{ConcentratedLoss, LossShape, Measure, Price, PureLoss};
-use bandana_mechanisms::queries::universe::{Column, Schema};
+use bandana_mechanisms::queries::universe::{Column, Schema, VALUES_MAX};
 use bandana_shared::accounting::delta::Delta;
 use bandana_shared::wire::v1::{self, partition_selection};
 use tonic::Status;
@@ -52,8 +52,16 @@ impl Search {
         let mut columns = Vec::new();
         for name in &wanted.columns {
             let (place, column) = schema.find(name).map_err(refuse)?;
-            // Whether names can be added.
+            // Whether names can be added, and as many as may be found: once rows have been looked at, nothing
+            // is refused that depends on what was found.
             column.with_names([]).map_err(refuse)?;
+            let most = VALUES_MAX - NAMES_MAX;
+            if column.values() > most {
+                return Err(Status::invalid_argument(format!(
+                    "the column {name:?} has {} values, and one whose names are to be found may have {most}",
+                    column.values()
+                )));
+            }
             if columns.contains(&place) {
                 let message = format!("the column {name:?} is to be searched twice");
                 return Err(Status::invalid_argument(message));
@@ -69,7 +77,8 @@ impl Search {
         Ok(Self { columns, delta: wanted.delta, selection, price: charge })
     }
 
-    /// The schema with the names that are found, of those counted in each column.
+    /// The schema with the names that are found, of those counted in each column. Whether this succeeds depends
+    /// on the schema alone.
     pub(super) fn run(&self, schema: &Schema, counted: &[NameCounts]) -> Result<Schema, Status> {
         let mut random = generator()?;
         let mut columns = schema.columns().to_vec();

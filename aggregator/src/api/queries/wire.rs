@@ -64,8 +64,17 @@ pub(super) fn register(
         .check_headings(&schema)
         .and_then(|()| file.with_names(&schema, counted))
         .map_err(|error| uncached(&super::dataset_cache::DatasetCacheError::Read(error)))?;
-    let known = inner.reader.data_sets(None).map_err(unreadable)?;
-    for record in known {
+    let code = key.of_content(&content);
+    for record in inner.reader.data_sets(None).map_err(unreadable)? {
+        // The store decides. But a search that will be refused must not be made: its noise is drawn anew each
+        // time, and nobody pays for it.
+        if record.name == name {
+            return Err(Status::already_exists(CuratorRefusal::DataSetExists(name).to_string()));
+        }
+        if record.content == Some(code) {
+            let refusal = CuratorRefusal::ContentRegistered(record.name);
+            return Err(Status::already_exists(refusal.to_string()));
+        }
         check_earlier(&record, &content, rows.read(), (&key, inner))?;
     }
     let (schema, cost) = match search {
@@ -80,7 +89,7 @@ pub(super) fn register(
         name,
         file: request.file,
         fingerprint: key.of_file(&file.digest()),
-        content: Some(key.of_content(&content)),
+        content: Some(code),
         rows: rows.count(),
         columns: columns.join("\n"),
         measure,
