@@ -101,10 +101,14 @@ async fn what_is_refused_is_refused_whatever_is_found() -> anyhow::Result<()> {
     let mut server = Server::start().await?;
     std::fs::write(server.file("people.csv"), people())?;
     std::fs::write(server.file("others.csv"), people().replace("Ulm", "").replace("Bonn", ""))?;
-    let full = format!(
-        "place:{}|other*",
-        (0..65_535).map(|n| format!("n{n}")).collect::<Vec<_>>().join("|")
-    );
+    // Short names, since a request has at most 256 KiB.
+    let digits: Vec<char> = ('0'..='9').chain('a'..='z').collect();
+    let name = |n: usize| [n / 1296, n / 36 % 36, n % 36].map(|digit| digits[digit]);
+    let names: Vec<String> = (0..46_656).map(|n| name(n).into_iter().collect()).collect();
+    // These begin with a letter.
+    let more = (12_960..29_000).map(|n| name(n).map(|c| c.to_ascii_uppercase()));
+    let more: Vec<String> = more.map(|name| name.into_iter().collect()).collect();
+    let full = format!("place:{}|{}|other*", names.join("|"), more.join("|"));
     for file in ["people.csv", "others.csv"] {
         let request = registration(&[&full], &["place"], 100.0);
         let refused = server
