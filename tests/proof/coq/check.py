@@ -71,7 +71,7 @@ COMPARED = {
     ),
     "shared/src/specification/price.rs": ("price", "keeps"),
 }
-DIGEST = "a5d2daf3fed1a07b"
+DIGEST = "6e496c8e251670cc"
 
 
 class Failure(Exception):
