@@ -37,6 +37,7 @@ pub mod loss_distribution;
 pub mod marginals;
 pub mod moments;
 pub mod noisy_max;
+mod numbers;
 pub mod partition;
 pub mod price;
 pub mod questions;

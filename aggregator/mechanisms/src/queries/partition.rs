@@ -8,10 +8,9 @@ use bandana_shared::accounting::delta::Delta;
 use rand::Rng;
 
 use super::QueryError;
-use super::gaussian::GaussianMechanism;
-use super::laplace::LaplaceMechanism;
+use super::counting::CountingMechanism;
 use super::price::{Price, check_beta};
-use crate::noise::Ratio;
+use super::questions::signed;
 
 /// The largest δ: one in a thousand.
 const DELTA_MAX: f64 = 1e-3;
@@ -43,39 +42,15 @@ const DELTA_MAX: f64 = 1e-3;
 /// the person's own is told. All noise is independent, so given E, what is told of all other names has the
 /// same distribution as without it. These other names have a row in both data sets. Their counts
 /// differ by at most 2k in all, and by at most the root of 2k² in Euclidean distance. So the noise of
-/// [`LaplaceMechanism`] for 2 rows at ε/k, or of [`GaussianMechanism`] for the square 2 at ρ/k², keeps the
-/// price: given E in the one, and the same event in the other, what is told differs by no more.
+/// [`CountingMechanism`] for two counts, at ε/k or at ρ/k², keeps the price: given E in the one, and the same event in the other, what is told differs by no more.
 ///
 /// E fails with probability at most δ. There are at most k such names, each of at most k rows. One is told if
 /// k plus its noise is above the threshold t. The noise is symmetric, and t - k is the least m for which it
 /// is beyond m, on either side, with probability at most 2δ/k.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionSelection {
-    noise: Noise,
+    mechanism: CountingMechanism,
     threshold: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Noise {
-    Laplace(LaplaceMechanism),
-    Gaussian(GaussianMechanism),
-}
-
-impl Noise {
-    fn release<R: Rng + ?Sized>(self, count: i64, rng: &mut R) -> i64 {
-        match self {
-            Self::Laplace(mechanism) => mechanism.noise().release(count, rng),
-            Self::Gaussian(mechanism) => mechanism.noise().release(count, rng),
-        }
-    }
-
-    /// The least m for which the noise is beyond m, on either side, with at most this probability.
-    fn quantile(self, beta: f64) -> u64 {
-        match self {
-            Self::Laplace(mechanism) => mechanism.noise().quantile(beta),
-            Self::Gaussian(mechanism) => mechanism.noise().quantile(beta),
-        }
-    }
 }
 
 impl PartitionSelection {
@@ -88,17 +63,12 @@ impl PartitionSelection {
         if delta == Delta::ZERO || delta.get() > DELTA_MAX {
             return Err(QueryError::SelectionDelta(delta.get()));
         }
-        let noise = match row {
-            Price::Pure(loss) => Noise::Laplace(LaplaceMechanism::new(2, loss)?),
-            Price::Concentrated(loss) => {
-                Noise::Gaussian(GaussianMechanism::new(Ratio::whole(2)?, loss)?)
-            }
-        };
+        let mechanism = CountingMechanism::new(2, row)?;
         let rows = rows_of_each.max(1);
         // Less by more than what floating point is off.
         let of_each = 2.0 * delta.get() / f64::from(rows) * (1.0 - 1e-9);
-        let threshold = noise.quantile(of_each).saturating_add(u64::from(rows));
-        Ok(Self { noise, threshold })
+        let threshold = mechanism.accuracy(1, of_each)?.saturating_add(u64::from(rows));
+        Ok(Self { mechanism, threshold })
     }
 
     /// The names that are told with their noisy counts, in the order of names: those whose count and noise
@@ -109,11 +79,10 @@ impl PartitionSelection {
         rng: &mut R,
     ) -> Vec<(&'n N, i64)> {
         let threshold = i64::try_from(self.threshold).unwrap_or(i64::MAX);
-        let noisy = |(name, &count): (&'n N, &u64)| {
-            let count = i64::try_from(count).ok().filter(|count| *count > 0)?;
-            Some((name, self.noise.release(count, rng)))
-        };
-        counts.iter().filter_map(noisy).filter(|(_, noisy)| *noisy > threshold).collect()
+        let present = || counts.iter().filter(|(_, count)| **count > 0);
+        let exact: Vec<i64> = present().map(|(_, &count)| signed(count)).collect();
+        let noisy = present().map(|(name, _)| name).zip(self.mechanism.release(&exact, rng));
+        noisy.filter(|(_, noisy)| *noisy > threshold).collect()
     }
 
     /// The rows from which a name is told with probability 1 - β.
@@ -122,7 +91,8 @@ impl PartitionSelection {
     /// [`QueryError::Beta`].
     pub fn found_from(self, beta: f64) -> Result<u64, QueryError> {
         // One side of the noise: half of the probability of both.
-        let both = (2.0 * check_beta(beta)?).min(1.0);
-        Ok(self.threshold.saturating_add(self.noise.quantile(both)).saturating_add(1))
+        let both = (2.0 * check_beta(beta)?).min(1.0_f64.next_down());
+        let off = self.mechanism.accuracy(1, both)?;
+        Ok(self.threshold.saturating_add(off).saturating_add(1))
     }
 }

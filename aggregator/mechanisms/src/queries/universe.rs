@@ -3,7 +3,8 @@
 use super::QueryError;
 use super::cells::{CellSet, check_cells};
 use super::column::check_declared;
-pub use super::column::{Column, VALUES_MAX, decimal};
+pub use super::column::{Column, VALUES_MAX};
+pub use super::numbers::decimal;
 use super::price::Price;
 pub use super::quoting::written as quoted;
 use super::selection::Selection;

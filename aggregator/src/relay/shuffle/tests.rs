@@ -1,4 +1,4 @@
-//! What the aggregator sees of the time at which a report came.
+//! The time at which a report came stays hidden from the aggregator.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
