@@ -5,6 +5,7 @@ mod cases;
 mod crashes;
 mod cut_connection;
 mod deletion;
+mod disclosing;
 mod disk;
 mod flipped_values;
 mod flips;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         model::ALL,
         streams::ALL,
         trusted::ALL,
+        disclosing::ALL,
         verification::ALL,
     ];
     for (name, case) in cases.concat() {
@@ -68,7 +70,7 @@ fn main() -> ExitCode {
         following::ALL,
         queries::OF_REPLICAS,
         deletion::OF_REPLICAS,
-        trusted::OF_REPLICAS,
+        disclosing::OF_REPLICAS,
         verification::OF_DATABASES,
     ];
     for (name, case) in of_replicas.concat() {
