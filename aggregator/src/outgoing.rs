@@ -17,16 +17,26 @@ use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint};
 use tower::Service;
 
-/// The silence after which a ping is sent, and the time for its answer.
+/// The silence after which a ping is sent.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The time for a ping's answer where a new connection costs nothing.
 const PING_TIME: Duration = Duration::from_secs(5);
 
-/// Has connections of this endpoint end within seconds when nobody is at their other end.
-pub(crate) fn noticing_silence(endpoint: Endpoint) -> Endpoint {
+/// Has connections of this endpoint end when nobody at their other end answers a ping within
+/// `ping_time`.
+fn noticing_silence(endpoint: Endpoint, ping_time: Duration) -> Endpoint {
     endpoint
         .http2_keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIME)
+        .keep_alive_timeout(ping_time)
         .keep_alive_while_idle(true)
+}
+
+/// Has connecting and each call take no longer than `patience`. A server that answers no ping for
+/// as long is given up, since a watch may be silent for long: a busy server gets the same patience
+/// whatever it is asked for.
+pub(crate) fn with_patience(endpoint: Endpoint, patience: Duration) -> Endpoint {
+    noticing_silence(endpoint.connect_timeout(patience).timeout(patience), patience)
 }
 
 /// A channel that connects when it is needed, and anew after a call without an answer. Clones share
@@ -46,7 +56,7 @@ impl Outgoing {
     /// Calls of this endpoint, whose answers must begin within this time. Must be called within a
     /// runtime.
     pub(crate) fn new(endpoint: Endpoint, answer_time: Duration) -> Self {
-        let endpoint = noticing_silence(endpoint);
+        let endpoint = noticing_silence(endpoint, PING_TIME);
         let current = Mutex::new((0, endpoint.connect_lazy()));
         Self(Arc::new(Inner { endpoint, answer_time, current }))
     }
@@ -124,5 +134,20 @@ mod tests {
                 assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
             }
         }
+    }
+
+    /// The clock moves by itself whenever nothing else can happen.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_given_up_when_its_patience_is_over_and_not_before() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let patience = Duration::from_secs(30);
+        let endpoint = with_patience(Endpoint::from_shared(url).unwrap(), patience);
+        let channel = endpoint.connect().await.unwrap();
+        let _silent = listener.accept().await.unwrap();
+        let begin = tokio::time::Instant::now();
+        let call = GatewayClient::new(channel).get_gateway_keys(GetGatewayKeysRequest {}).await;
+        assert!(begin.elapsed() >= patience, "{:?}: {call:?}", begin.elapsed());
+        assert!(call.is_err(), "{call:?}");
     }
 }

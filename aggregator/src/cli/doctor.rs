@@ -27,7 +27,7 @@ use crate::central::shuffled;
 use crate::clock::{Clock as _, SystemClock};
 use crate::explain::explain;
 use crate::operator_client::{ConnectError, PATIENCE, TlsSource, Wait};
-use crate::outgoing::noticing_silence;
+use crate::outgoing::with_patience;
 use crate::views::draft::{APP_BUDGET, PAGE_BUDGET};
 use crate::views::draft_values::RewardKind as Kind;
 use crate::views::failure::Failure;
@@ -234,7 +234,7 @@ impl Doctor {
     /// Asks for the experiment, as a device does.
     async fn ask(&self) -> Result<Result<GetExperimentResponse, Status>, ConnectError> {
         let endpoint = self.tls.apply(Endpoint::from(self.server.clone()))?;
-        let endpoint = noticing_silence(endpoint.connect_timeout(PATIENCE).timeout(PATIENCE));
+        let endpoint = with_patience(endpoint, PATIENCE);
         let channel = self.wait.connect(&endpoint).await.map_err(|source| {
             ConnectError::unreachable("device service", &endpoint, self.wait, source)
         })?;

@@ -22,7 +22,7 @@ use super::connection::block_on;
 use super::{say, say_json};
 use crate::clock::{Clock as _, SystemClock};
 use crate::operator_client::{ConnectError, PATIENCE, Patient, TlsSource, Wait};
-use crate::outgoing::noticing_silence;
+use crate::outgoing::with_patience;
 use crate::views::failure::Failure;
 use crate::views::table::visible;
 
@@ -299,7 +299,7 @@ impl Check {
 
     async fn channel(&self) -> Result<Patient, ConnectError> {
         let endpoint = self.tls.apply(Endpoint::from(self.server.clone()))?;
-        let endpoint = noticing_silence(endpoint.connect_timeout(PATIENCE).timeout(PATIENCE));
+        let endpoint = with_patience(endpoint, PATIENCE);
         self.wait.connect(&endpoint).await.map_err(|source| {
             ConnectError::unreachable("device service", &endpoint, self.wait, source)
         })

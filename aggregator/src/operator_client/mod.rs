@@ -17,13 +17,13 @@ use thiserror::Error;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Endpoint, Uri};
 
-use crate::outgoing::{Outgoing, noticing_silence};
+use crate::outgoing::{Outgoing, with_patience};
 
 pub use bearer::{Bearer, TokenSource};
 pub use patience::{Patient, Wait};
 pub use tls::TlsSource;
 
-/// Timeout of connecting, and of a call.
+/// Timeout of connecting, of a call, and of a ping.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Most bytes of an answer to a relay: a specification with the most arms.
@@ -128,9 +128,7 @@ impl Connection {
             )));
         }
         let endpoint = self.tls.apply(Endpoint::from(self.operator_url.clone()))?;
-        let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
-        // A watch may be silent for long.
-        Ok((noticing_silence(endpoint), bearer))
+        Ok((with_patience(endpoint, PATIENCE), bearer))
     }
 }
 
