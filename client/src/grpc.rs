@@ -178,8 +178,8 @@ impl Transport {
     /// ```
     /// use bandana_client::{Signers, grpc::Transport};
     ///
-    /// // The same keys as those of specifications, as `bandana keys show` prints them.
-    /// let operator = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    /// // Put the keys of your specifications here, as `bandana keys show` prints them.
+    /// let operator = "fe1e430f306107d8a478c205e881326dfe92991bf9a7af9f042dc18aa39cbab5";
     /// let signers = Signers::key(operator.parse()?);
     /// let transport = Transport::to("http://localhost:50051")?.through_relay(signers);
     /// # let _ = transport;
@@ -208,7 +208,7 @@ impl Transport {
     /// use bandana_client::{Signers, grpc::Transport};
     /// use bandana_shared::transparency::Witnessed;
     ///
-    /// # let operator = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    /// # let operator = "fe1e430f306107d8a478c205e881326dfe92991bf9a7af9f042dc18aa39cbab5";
     /// # let signers = Signers::key(operator.parse()?);
     /// // As `bandana log-key` printed them.
     /// let log = "bandana.example/log+2707c076+AddamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CGmj3B1Ea";

@@ -16,11 +16,11 @@ use crate::time::Timestamp;
 /// use bandana_client::Signers;
 /// use bandana_shared::signing::PublicKey;
 ///
-/// // As `bandana keys show` prints them.
+/// // Put your parties' keys here, as `bandana keys show` prints them.
 /// let operator: PublicKey =
-///     "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a".parse()?;
+///     "fe1e430f306107d8a478c205e881326dfe92991bf9a7af9f042dc18aa39cbab5".parse()?;
 /// let countersigner: PublicKey =
-///     "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c".parse()?;
+///     "758911ed0aeee9fa856f83ddd4bfc9dbe277b0dca8a0f3cc9b93b3db11d3d308".parse()?;
 /// let signers = Signers::operator_and_countersigner(operator, countersigner)?;
 /// assert_eq!(signers.keys(), [operator, countersigner]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

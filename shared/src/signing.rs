@@ -86,10 +86,10 @@ fn signed_bytes<T: Signable>(content: &T, expires: UnixSeconds) -> Vec<u8> {
 /// ```
 /// use bandana_shared::signing::{KeyError, PublicKey};
 ///
-/// let text = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+/// let text = "fe1e430f306107d8a478c205e881326dfe92991bf9a7af9f042dc18aa39cbab5";
 /// let key: PublicKey = text.parse()?;
 /// assert_eq!(key.to_string(), text);
-/// assert_eq!("d75a98".parse::<PublicKey>(), Err(KeyError::Text));
+/// assert_eq!("fe1e43".parse::<PublicKey>(), Err(KeyError::Text));
 /// # Ok::<(), KeyError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .endpoint(&server)?
         .directory("app-data/bandana")
         .accept(acceptance()?)
-        // 5 nats in any 7 days, 20 in all (docs/privacy.md says what that means),
+        // The most that a user pays: 5 nats in 7 days, 20 in all (docs/privacy.md).
         .budget(Budget::new(nats(5.0)?, 7, nats(20.0)?)?)
         .consent(Consent::Given)
         .start()?;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Whatever a server asks: rewards of 0 or 1, at most epsilon = 1 for each report.
+/// The app accepts only this, whatever a server asks: rewards of 0 or 1, at most epsilon = 1 for a report.
 fn acceptance() -> Result<Acceptance, Box<dyn std::error::Error>> {
     let (epsilon, rewards) = (Epsilon::new(1.0)?, Rewards::binary());
     if std::env::args().any(|argument| argument == "--demonstration") {
@@ -46,7 +46,8 @@ fn acceptance() -> Result<Acceptance, Box<dyn std::error::Error>> {
         return Ok(unsigned.least_release_delay(Duration::ZERO));
     }
     // Experiments that your operators' key has signed, and reports that hide when the user reacted.
-    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a".parse()?;
+    // Put your operators' key here: `bandana keys show operator.key` prints it.
+    let key = "fe1e430f306107d8a478c205e881326dfe92991bf9a7af9f042dc18aa39cbab5".parse()?;
     Ok(Acceptance::signed(epsilon, rewards, Signers::key(key)))
 }
 
