@@ -33,8 +33,8 @@ Fields with --json:
   arms, epsilon, gap, confidence, floor_weight
   typical_users: until the best arm is certain in at least half of all runs
   users: until it is certain in at least 90% of them
-  regret: expected up to there, in rewards scaled to 0..=1, if every arm but the best has the floor
-    weight
+  regret: expected up to there, in rewards as shares of their range, if every arm but the best has
+    the floor weight
   learner_regret: the channel's asymptotic lower bound for as many users. Learners without a floor
     weight, such as ldp-ts, stay well below it, and may not be certain by then
   order_breaking_share: share of dishonest reports that can exchange the two best arms
@@ -48,8 +48,10 @@ count users until each of that many segments of one size has a verdict of its ow
 right with the confidence.
 
 With --goal decide, there is a second forecast, for top-two sampling (`bandana experiment create \
---goal decide`), beside the one for even traffic. For two arms both are the same. In simulations, \
-equal rivals took up to a seventh more users. Rivals that are further behind take fewer. Further \
+--goal decide`), beside the one for even traffic. For two arms, both give the same traffic, and \
+need as many users. There the second forecast is a tenth to a fifth higher: it counts one look, \
+and the first one counts that you look after every report. In simulations, equal rivals took up to \
+a seventh more users than the second one says. Rivals that are further behind take fewer. Further \
 fields are in decision: typical_users, users, ratio (of users to those of even traffic).
 
 With --shuffle, the plan is for a relay that shuffles (`bandana relay --shuffle`), run by somebody \
@@ -72,13 +74,15 @@ pub(super) struct Plan {
     /// Number of arms, 2 to 1024.
     #[arg(long, value_name = "NUMBER")]
     arms: usize,
-    /// Privacy loss of one report, in nats: 2^-20 to 32.
+    /// Privacy loss of one report, in nats: 2^-20 to 32. Give this or --shuffle.
     #[arg(long, value_name = "NATS", required_unless_present = "shuffle")]
     epsilon: Option<f64>,
-    /// Difference of the two best mean rewards, scaled to 0..=1: above 0, at most 1.
+    /// Difference of the two best mean rewards, as a share of the range of rewards: above 0, at
+    /// most 1.
     #[arg(long)]
     gap: f64,
-    /// Mean reward of the other arms, scaled to 0..=1: at most 1 - gap [default: so that rewards vary most].
+    /// Mean reward of the other arms, as a share of the range of rewards, from 0 at its low end: at
+    /// most 1 - gap [default: so that rewards vary most].
     #[arg(long)]
     rate: Option<f64>,
     /// Share of the reports that tell a metric and no reward: 0 to below 1.

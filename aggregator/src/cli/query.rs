@@ -101,8 +101,8 @@ pub(super) struct Server {
 #[derive(Debug, Args)]
 #[group(skip)]
 pub(super) struct Cost {
-    /// Price in epsilon, for Laplace noise and for choices. With --delta, you pay the largest rho
-    /// that keeps both.
+    /// Price in epsilon, for Laplace noise and for choices. Give this or --rho. With --delta, you
+    /// pay the largest rho that keeps both.
     #[arg(long, value_name = "NUMBER", conflicts_with = "rho", required_unless_present = "rho")]
     pub(super) epsilon: Option<f64>,
     /// The delta of an approximate price.
@@ -225,10 +225,12 @@ pub(super) struct Choose {
     /// The value that this share of the rows is at or below, 0 to 1.
     #[arg(long, value_name = "SHARE")]
     quantile: Option<f64>,
-    /// Choose by report noisy max (permute-and-flip) instead of the exponential mechanism.
+    /// Choose by report noisy max (permute-and-flip) instead of the exponential mechanism. Use it
+    /// with a budget of epsilon: from a budget of rho it costs about four times as much.
     #[arg(long)]
     noisy_max: bool,
-    /// Base measure: one weight for each value of the column, in the order of the values.
+    /// Base measure: one weight for each value of the column, in the order of the values. Give
+    /// larger ones to values that you expect more often. Choose them before you look at the data.
     #[arg(long = "weight", value_name = "NUMBER", conflicts_with = "noisy_max")]
     weights: Vec<u32>,
     #[command(flatten)]

@@ -40,7 +40,8 @@ pub(crate) struct TrustedDraft {
     rewards_are_disclosed: bool,
     /// What one reward costs at most in zero-concentrated differential privacy: 1e-7 to 1e6.
     ///
-    /// k rewards of one person cost up to k^2 times as much.
+    /// k rewards of one person cost up to k^2 times as much. As an app's caps are by default, a
+    /// person can disclose 10 rewards in a week at 0.005, 2 at 0.1 and 1 at 0.5.
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     rho: f64,
     /// Which algorithm recommends what to play.
@@ -49,7 +50,8 @@ pub(crate) struct TrustedDraft {
     /// Number of arms, 2 to 1024, for adac-ucb and lazy-release.
     #[arg(long, value_name = "NUMBER")]
     arms: Option<u32>,
-    /// Exploration of adac-ucb, above 0. The proof is for more than 3 [default: 1].
+    /// Exploration of adac-ucb, above 0 [default: 1]. The bound on regret is proved above 3. Privacy
+    /// holds for each value.
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     beta: Option<f64>,
     /// Actions of adac-gope: 2 to 1024 vectors of norm at most 1 that span their space.
