@@ -155,6 +155,7 @@ pub(super) struct Create {
     #[command(flatten)]
     draft: Draft,
     /// File with these settings (TOML). Its keys are the names of the flags, with underscores.
+    #[arg(help_heading = "Other")]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
     /// File with what you know of the arms beforehand (CSV). Its columns are arm (a label), mean
@@ -163,20 +164,23 @@ pub(super) struct Create {
     /// of LABEL=MEAN:WORTH.
     ///
     /// Only the learner uses it, as what it begins with. No estimate and no verdict counts it.
+    #[arg(help_heading = "Traffic")]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     prior: Option<PathBuf>,
     /// Needed for a quadratic or exponential mechanism on bounded rewards.
     ///
     /// The server then learns the mean of g(reward), and may prefer an arm whose mean
     /// reward is lower.
+    #[arg(help_heading = "Rewards and reports")]
     #[arg(long)]
     accept_nonlinear_estimand: bool,
     /// Only make a draft. Devices see nothing of it until `bandana experiment start`.
     ///
     /// Until then, you can change its arms and sign it.
+    #[arg(help_heading = "Other")]
     #[arg(long = "draft")]
     is_draft: bool,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Connection")]
     reach: ConnectionArgs,
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Register {
     rho: Option<f64>,
     #[command(flatten)]
     search: NameSearch,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Connection")]
     server: Server,
 }
 

@@ -25,20 +25,24 @@ pub(crate) struct Draft {
     #[arg(value_name = "ID")]
     experiment_id: Option<String>,
     /// Privacy loss of one report, in nats: 2^-20 to 32.
+    #[arg(help_heading = "Needed, here or in the file")]
     #[arg(long, value_name = "NATS")]
     epsilon: Option<f64>,
     /// Label of an arm. Repeat the flag for each arm. In a file: `arms`, a list of all labels.
+    #[arg(help_heading = "Needed, here or in the file")]
     #[arg(long = "arm", value_name = "LABEL")]
     #[serde(default)]
     arms: Vec<String>,
     /// How long after a choice rewards still count: 1 to 7776000 seconds, or a time with units such
     /// as 1h or 2d 12h. 0 with --simulation.
+    #[arg(help_heading = "Needed, here or in the file")]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     #[serde(default, deserialize_with = "deserialize")]
     attribution_window_seconds: Option<u32>,
     /// The longest random delay before a device sends a report: 0 to 604800 seconds, or a time with
     /// units [default: 1h; 0 with --simulation]. Without a delay, the time of a report tells when
     /// its arm was shown. Apps refuse less than ten minutes, unless they accept less.
+    #[arg(help_heading = "Rewards and reports")]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     #[serde(default, deserialize_with = "deserialize")]
     release_delay_seconds_max: Option<u32>,
@@ -47,59 +51,74 @@ pub(crate) struct Draft {
     ///
     /// The server then learns how many ones a batch has, and no single report. `bandana plan
     /// --shuffle` chooses a size.
+    #[arg(help_heading = "Rewards and reports")]
     #[arg(long, value_name = "REPORTS")]
     shuffle_batch: Option<u32>,
     /// What rewards may be: one of two values, anything in a range, or categories [default:
     /// binary, or categorical with --categories].
+    #[arg(help_heading = "Rewards and reports")]
     #[arg(long)]
     reward_kind: Option<RewardKind>,
     /// Number of categories: 2 to 16. A reward is the number of its category, counted from 0.
+    #[arg(help_heading = "Rewards and reports")]
     #[arg(long, value_name = "K")]
     categories: Option<u32>,
     /// Low end of the rewards [default: 0].
+    #[arg(help_heading = "Rewards and reports")]
     #[arg(long, value_name = "REWARD", allow_negative_numbers = true)]
     reward_low: Option<f64>,
     /// High end of the rewards [default: 1, or the last category].
+    #[arg(help_heading = "Rewards and reports")]
     #[arg(long, value_name = "REWARD", allow_negative_numbers = true)]
     reward_high: Option<f64>,
     /// What a device does with a reward out of range. clamp moves it to the nearer end, and is for
     /// bounded rewards; refuse ignores it [default: clamp for bounded rewards, else refuse].
+    #[arg(help_heading = "Rewards and reports")]
     #[arg(long)]
     out_of_range: Option<OutOfRange>,
     /// The reward that is reported for an assignment without one [default: the low end].
+    #[arg(help_heading = "Rewards and reports")]
     #[arg(long, value_name = "REWARD", allow_negative_numbers = true)]
     default_reward: Option<f64>,
     /// The curve before randomized response, or k-ary randomized response [default: linear,
     /// or k-ary for categories].
+    #[arg(help_heading = "Rewards and reports")]
     #[arg(long)]
     mechanism: Option<Mechanism>,
     /// Number of levels to which the k-ary mechanism rounds rewards: 2 to 16.
     ///
     /// From an epsilon of about 3 on, five or six levels tell more than a bit does.
+    #[arg(help_heading = "Rewards and reports")]
     #[arg(long, value_name = "K")]
     levels: Option<u32>,
     /// Curvature of the quadratic mechanism: -1 to 1, convex above 0.
+    #[arg(help_heading = "Rewards and reports")]
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
     curvature: Option<f64>,
     /// Which learner sets the traffic of the arms [default: that of the goal, or uniform for
     /// categories].
+    #[arg(help_heading = "Traffic")]
     #[arg(long, value_parser = learner())]
     learner: Option<Learner>,
     /// What you want. earn picks the learner ldp-ts, and decide picks top-two. Give this or
     /// --learner, not both [default: earn].
+    #[arg(help_heading = "Traffic")]
     #[arg(long, conflicts_with = "learner")]
     goal: Option<Goal>,
     /// Least share of the traffic for every arm in play: 0 to 1 / (number of arms)
     /// [default: 0].
+    #[arg(help_heading = "Traffic")]
     #[arg(long, value_name = "SHARE")]
     floor_weight: Option<f64>,
     /// Number of reports that an arm must have before the learner sets its traffic. All arms get
     /// the same traffic until each of the first arms has them. An arm that you add later gets an
     /// even share until it has them [default: 0].
+    #[arg(help_heading = "Traffic")]
     #[arg(long, value_name = "REPORTS")]
     burn_in_reports: Option<u32>,
     /// Share of the traffic that is spread evenly over the arms in play, whatever the learner says:
     /// 0 to 1. A report does not say that it is part of it [default: 0].
+    #[arg(help_heading = "Traffic")]
     #[arg(long, value_name = "SHARE")]
     holdout_share: Option<f64>,
     /// What is known of arms beforehand, each as LABEL=MEAN:WORTH; in a file only.
@@ -108,47 +127,57 @@ pub(crate) struct Draft {
     priors: Vec<String>,
     /// How much of its worth a prior counts, since users and the app may have changed: a share
     /// above 0, at most 1 [default: 0.5].
+    #[arg(help_heading = "Traffic")]
     #[arg(long, value_name = "SHARE")]
     prior_discount: Option<f64>,
     /// What a choice of an arm costs, in the unit of the rewards: LABEL=COST. Repeat the flag for
     /// each arm. The learner and the verdicts then use rewards less costs. In a file: `arm_costs`,
     /// a list [default: no costs].
+    #[arg(help_heading = "Traffic")]
     #[arg(long = "arm-cost", value_name = "LABEL=COST")]
     #[serde(default)]
     arm_costs: Vec<String>,
     /// Learn from the last days only, for rewards that drift: 1 to 3650, counted back from
     /// the newest day with reports [default: all].
+    #[arg(help_heading = "Traffic")]
     #[arg(long, value_name = "DAYS", conflicts_with = "discount_per_day")]
     window_days: Option<u32>,
     /// Learn less from older reports, for rewards that drift. A report counts this much of one from
     /// the day after: a factor between 0 and 1 [default: none].
+    #[arg(help_heading = "Traffic")]
     #[arg(long, value_name = "FACTOR")]
     discount_per_day: Option<f64>,
     /// Draw a new arm for each assignment, and let each assignment be reported. Otherwise an
     /// installation keeps its arm and makes one report.
+    #[arg(help_heading = "Who takes part")]
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     redraw: Option<bool>,
     /// An installation keeps its arm until the arm's share of the traffic is below this, and then
     /// draws another one: 0 to 1 [default: 0.01]. With 0, it always keeps its arm.
+    #[arg(help_heading = "Who takes part")]
     #[arg(long, value_name = "SHARE")]
     until_weight_below: Option<f64>,
     /// An installation makes one report in each period of this many days: 0 to 3650. 0 means one
     /// report ever [default: 0].
+    #[arg(help_heading = "Who takes part")]
     #[arg(long, value_name = "DAYS")]
     report_days: Option<u32>,
     /// Only installations in this part of a layer take part: NAME:FROM-TO, such as checkout:0-0.5
     /// [default: all]. Two experiments with parts of one layer share no installation.
+    #[arg(help_heading = "Who takes part")]
     #[arg(long, value_name = "PART")]
     layer: Option<String>,
     /// Share of the installations that take part: above 0, at most 1 [default: 1]. `bandana
     /// experiment enrol` changes it later.
+    #[arg(help_heading = "Who takes part")]
     #[arg(long, value_name = "SHARE")]
     enrolment_share: Option<f64>,
     /// Share of the installations that are held out: below 1 [default: 0]. They get all arms evenly
     /// and are counted apart, so that you see what learning earns. Each installation draws once
     /// whether it is held out, and its reports say so. --holdout-share is something else: a part of
     /// everybody's traffic.
+    #[arg(help_heading = "Who takes part")]
     #[arg(long, value_name = "SHARE")]
     holdout_group: Option<f64>,
     /// Divide installations by a public property that the app knows: NAME=VALUE,VALUE with 2 to 16
@@ -156,6 +185,7 @@ pub(crate) struct Draft {
     /// may have at most 256 combinations. For each combination, the learner uses its own reports
     /// and what the others tell. Apps must agree to each NAME, and each report tells the values. In
     /// a file: `segments`, a list [default: none].
+    #[arg(help_heading = "Segments, metrics and harm")]
     #[arg(long = "segments", value_name = "SEGMENTS")]
     #[serde(default)]
     segments: Vec<String>,
@@ -163,6 +193,7 @@ pub(crate) struct Draft {
     /// yes or no, which this share of the assignments report instead of their rewards.
     /// NAME:SHARE:LOW..HIGH is a number. With :at-most=MEAN or :at-least=MEAN, an arm whose mean is
     /// certainly beyond this limit gets no further traffic. In a file: `metrics`, a list.
+    #[arg(help_heading = "Segments, metrics and harm")]
     #[arg(long = "metric", value_name = "METRIC")]
     #[serde(default)]
     metrics: Vec<String>,
@@ -171,20 +202,24 @@ pub(crate) struct Draft {
     /// is true, if that is not about half. Only assignments that explore report. The app must be in
     /// Rust and agree to exactly these names. Arms are drawn anew for each assignment. Read
     /// docs/private-contexts.md first: it says when not to use this.
+    #[arg(help_heading = "Research")]
     #[arg(long, value_name = "FEATURES")]
     private_features: Option<String>,
     /// Share of the assignments that explore, with --private-features: above 0, below 1 [default:
     /// 0.2].
+    #[arg(help_heading = "Research")]
     #[arg(long, value_name = "SHARE")]
     exploration: Option<f64>,
     /// Ask installations whether and why they refuse other experiments. The experiment has one arm
     /// and a category for each reason. An installation reports once in 28 days, if its app has
     /// agreed to that (`report_refusals`). For thousands of installations, an epsilon of 0.5 is
     /// enough.
+    #[arg(help_heading = "Other")]
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
           require_equals = true, conflicts_with_all = ["arms", "categories", "reward_kind", "mechanism", "levels"])]
     refusals: Option<bool>,
     /// For simulated users only. Their noise can be repeated, and protects nobody.
+    #[arg(help_heading = "Other")]
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     simulation: Option<bool>,
