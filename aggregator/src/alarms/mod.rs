@@ -29,6 +29,7 @@ mod refusals;
 mod sample_ratio;
 mod served_shares;
 mod stalled;
+pub(crate) mod store_cells;
 mod surge;
 mod traffic;
 
@@ -65,6 +66,8 @@ pub enum AlarmName {
     RefusalsJump,
     /// The maximum of upload ids is remembered. About the server, not an experiment.
     IdsFull,
+    /// A store cell can't be used. About the server, not an experiment.
+    StoreCellDown,
 }
 
 impl AlarmName {
@@ -95,6 +98,7 @@ impl AlarmName {
             Self::LayerOverlap => "layer-overlap",
             Self::RefusalsJump => "refusals-jump",
             Self::IdsFull => "ids-full",
+            Self::StoreCellDown => "store-cell-down",
         }
     }
 }

@@ -37,6 +37,7 @@ impl AlarmWatch {
         if experiment.serving().state == ExperimentState::Running {
             alarms.extend(self.uploads.refusals_alarm());
             alarms.extend(self.uploads.ids_alarm());
+            alarms.extend(self.uploads.cells_alarm());
         }
         alarms
     }

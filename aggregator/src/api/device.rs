@@ -154,12 +154,13 @@ impl DeviceService {
         self.count(request.upload_id, upload).await
     }
 
-    /// Handles uploads that came together, up to their answers in the same order.
+    /// Handles uploads that came together, up to their answers in the same order. An upload without
+    /// an answer ends them with an error.
     pub(super) async fn upload_together(
         &self,
         received: Vec<Received>,
         app: Option<&AppShare>,
-    ) -> Result<Vec<UploadResponse>, Status> {
+    ) -> Result<(Vec<UploadResponse>, Option<Status>), Status> {
         let (mut answers, mut uploads) = (Vec::with_capacity(received.len()), Vec::new());
         for received in received {
             let request = match received {
@@ -178,21 +179,24 @@ impl DeviceService {
             }
         }
         let (uploads, ids): (Vec<ValidUpload>, Vec<Bytes>) = uploads.into_iter().unzip();
-        let mut decided = if uploads.is_empty() {
-            Vec::new().into_iter().zip(ids)
-        } else {
-            let verdicts = self.0.ingest.submit_together(uploads).await.map_err(turn_away)?;
-            verdicts.into_iter().zip(ids)
-        };
+        let verdicts = self.0.ingest.submit_together(uploads).await;
+        let mut decided = verdicts.into_iter().zip(ids);
         let now = self.0.clock.unix_seconds();
         let answer = |refusal: Option<UploadResponse>| {
             if let Some(refusal) = refusal {
                 return Ok(refusal);
             }
             let (verdict, id) = decided.next().ok_or_else(|| turn_away(IngestError::Ended))?;
-            Ok(self.answer(id, answer_to(verdict, now)?))
+            Ok(self.answer(id, answer_to(verdict.map_err(turn_away)?, now)?))
         };
-        answers.into_iter().map(answer).collect()
+        let mut answered = Vec::with_capacity(answers.len());
+        for outcome in answers.into_iter().map(answer) {
+            match outcome {
+                Ok(answer) => answered.push(answer),
+                Err(status) => return Ok((answered, Some(status))),
+            }
+        }
+        Ok((answered, None))
     }
 
     /// The answer to an upload, or to what no upload can be made of.

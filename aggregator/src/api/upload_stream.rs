@@ -121,11 +121,15 @@ impl UploadStream {
                 status = &mut revoked => return Err(status),
             };
             let Some(answers) = answer else { break };
-            match timeout(self.idle_time, sender.send(answers?)).await {
+            let (answers, end) = answers?;
+            match timeout(self.idle_time, sender.send(answers)).await {
                 Ok(Ok(())) => {}
                 // The caller is gone.
                 Ok(Err(_)) => return Ok(()),
                 Err(_) => return Err(self.idle("no answer was taken")),
+            }
+            if let Some(status) = end {
+                return Err(status);
             }
         }
         if self.ending.has_come() { Err(Status::unavailable(GOING_DOWN)) } else { Ok(()) }

@@ -74,6 +74,7 @@ fn of_store(error: &anyhow::Error) -> Option<&StoreError> {
 fn code_of_store(error: &StoreError) -> u8 {
     match error {
         StoreError::Database(DatabaseError::Postgres { .. } | DatabaseError::Slow { .. }) => 5,
+        StoreError::Database(DatabaseError::Cell { source, .. }) => code_of_store(source),
         StoreError::Open(
             OpenError::Missing { .. }
             | OpenError::EmptyFile { .. }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::store_source::{Found, StoreSource};
 use super::{say, say_json};
-use crate::store::{PostgresStore, Presence, SqliteStore};
+use crate::store::{CellChange, PostgresStore, Presence, SqliteStore, grow_cells};
 
 /// Make a new store, in a directory or in an empty database.
 ///
@@ -40,6 +40,9 @@ pub(super) fn run(init: &Init) -> anyhow::Result<()> {
         }
         Found::Database(settings) => {
             let made = PostgresStore::open_with(Presence::Forbidden, &settings)?;
+            if !settings.cells.is_empty() {
+                grow_cells(&settings, &CellChange::default())?;
+            }
             (settings.url.to_string(), made.id())
         }
     };

@@ -3,6 +3,7 @@
 mod app_key;
 mod audit;
 mod backup;
+mod cells;
 mod check_config;
 mod connection;
 mod consent;
@@ -120,6 +121,8 @@ enum Command {
     Seal(seal::Seal),
     #[command(subcommand)]
     Watermark(watermark::WatermarkCommand),
+    #[command(subcommand)]
+    Cells(cells::CellsCommand),
     Completions(generated::Completions),
     Man(generated::Man),
 }
@@ -130,7 +133,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Experiments", &["plan", "experiment", "estimate", "watch", "trusted", "audit"]),
     ("Keys and access", &["keys", "sign", "token", "app-key", "gateway-key", "log-key"]),
     ("Data sets", &["query"]),
-    ("Store", &["backup", "verify", "seal", "watermark"]),
+    ("Store", &["backup", "verify", "seal", "watermark", "cells"]),
     ("Watch a server from outside", &["doctor", "log", "witness"]),
     ("This program", &["completions", "man", "help"]),
 ];
@@ -206,6 +209,7 @@ pub fn main_by(clock: Arc<dyn Clock>, arguments: impl IntoIterator<Item = OsStri
         Command::Verify(wanted) => verify::run(&wanted),
         Command::Seal(wanted) => seal::run(&wanted),
         Command::Watermark(command) => watermark::run(&command, &*clock),
+        Command::Cells(command) => cells::run(&command),
         Command::Completions(wanted) => generated::completions(&wanted),
         Command::Man(wanted) => generated::man(&wanted),
     };

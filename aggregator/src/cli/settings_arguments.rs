@@ -90,6 +90,7 @@ pub(super) fn argument(setting: &'static Setting) -> Arg {
             Kind::Url => ValueHint::Url,
             Kind::Address
             | Kind::Database
+            | Kind::Databases
             | Kind::Integer(_)
             | Kind::Choice(_)
             | Kind::LogFilter

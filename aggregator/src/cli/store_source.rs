@@ -36,13 +36,16 @@ impl StoreSource {
         let (replay_window_days, id_partitions) = (store.replay_window_days, store.id_partitions);
         Ok(match store.place {
             StorePlace::Directory(directory) => Found::Directory(directory),
-            StorePlace::Database { url, ca, password_file } => Found::Database(PostgresSettings {
-                url,
-                ca,
-                password_file,
-                replay_window_days,
-                id_partitions,
-            }),
+            StorePlace::Database { url, ca, password_file, cells } => {
+                Found::Database(PostgresSettings {
+                    url,
+                    ca,
+                    password_file,
+                    replay_window_days,
+                    id_partitions,
+                    cells,
+                })
+            }
         })
     }
 }

@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::effective::{Given, Origin};
 use super::problem::{ConfigurationError, Problem, unknown_key, unknown_section};
-use super::setting::Setting;
+use super::setting::{Kind, Setting};
 use super::settings::{SECTIONS, SETTINGS};
 
 /// The settings in a file, and its problems.
@@ -76,7 +76,22 @@ impl Reader<'_> {
             }
             _ => None,
         };
-        let quotes = if setting.kind.is_quoted() { "in quotes" } else { "without quotes" };
+        let is_list = matches!(setting.kind, Kind::Databases);
+        let text = match value {
+            DeValue::Array(items) if is_list => {
+                let items = items.iter().map(|item| item.get_ref().as_str());
+                items.collect::<Option<Vec<_>>>().map(|items| items.join(" "))
+            }
+            _ if is_list => None,
+            _ => text,
+        };
+        let quotes = if is_list {
+            "each in quotes, in an array"
+        } else if setting.kind.is_quoted() {
+            "in quotes"
+        } else {
+            "without quotes"
+        };
         let wrong_type = || format!("expected {}, {quotes}", setting.kind.expected());
         let checked =
             text.ok_or_else(wrong_type).and_then(|text| setting.kind.check(&text).map(|()| text));

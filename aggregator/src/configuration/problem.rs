@@ -131,7 +131,7 @@ mod tests {
         assert!(message.contains("did you mean [devices]?"), "{message}");
         let message = unknown_key("store", "data-dir");
         let expected = "unknown key \"data-dir\" in [store]; did you mean \"data_dir\"? (known \
-                        there: data_dir, url, ca, password_file, replay_window_days, ids_max, \
+                        there: data_dir, url, ca, password_file, cells, replay_window_days, ids_max, \
                         id_partitions)";
         assert_eq!(message, expected);
     }

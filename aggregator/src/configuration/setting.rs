@@ -40,6 +40,8 @@ pub enum Kind {
     /// The URL of a database, whose password is never displayed. The code that connects reports
     /// errors in the URL, without repeating it.
     Database,
+    /// URLs of databases, with spaces between; in the file, an array of them.
+    Databases,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// A filter for the log.
@@ -75,6 +77,7 @@ impl Kind {
     pub fn check(&self, text: &str) -> Result<(), String> {
         let fits = match self {
             Self::Path | Self::Database => !text.is_empty(),
+            Self::Databases => !text.trim().is_empty(),
             Self::Address => text.parse::<SocketAddr>().is_ok(),
             Self::Integer(range) => text.parse().is_ok_and(|number| range.contains(&number)),
             Self::Choice(words) => words.contains(&text),
@@ -90,6 +93,7 @@ impl Kind {
         match self {
             Self::Path => "a path".to_owned(),
             Self::Database => "the URL of a PostgreSQL database".to_owned(),
+            Self::Databases => "URLs of PostgreSQL databases".to_owned(),
             Self::Address => "an IP address with a port, such as 127.0.0.1:7301".to_owned(),
             Self::Integer(range) => {
                 format!("a whole number in {}..={}", range.start(), range.end())
@@ -109,6 +113,10 @@ impl Kind {
     pub fn literal(&self, text: &str) -> String {
         match self {
             Self::Database => toml::Value::from(DatabaseUrl::redacted(text)).to_string(),
+            Self::Databases => {
+                let urls = text.split_whitespace().map(DatabaseUrl::redacted);
+                toml::Value::from(urls.collect::<Vec<_>>()).to_string()
+            }
             Self::Integer(_) => text.to_owned(),
             _ => toml::Value::from(text).to_string(),
         }
@@ -131,6 +139,7 @@ impl Setting {
         match &self.kind {
             Kind::Path
             | Kind::Database
+            | Kind::Databases
             | Kind::Address
             | Kind::LogFilter
             | Kind::Url

@@ -20,11 +20,12 @@ pub static SECTIONS: [(&str, &str); 8] = [
 ];
 
 /// The settings, in the order of the sections.
-pub static SETTINGS: [&Setting; 46] = [
+pub static SETTINGS: [&Setting; 47] = [
     &DATA_DIR,
     &STORE_URL,
     &STORE_CA,
     &STORE_PASSWORD_FILE,
+    &STORE_CELLS,
     &REPLAY_WINDOW_DAYS,
     &IDS_MAX,
     &ID_PARTITIONS,
@@ -70,7 +71,8 @@ pub static SETTINGS: [&Setting; 46] = [
 ];
 
 /// The settings of the store's location.
-pub static STORE_SETTINGS: [&Setting; 4] = [&DATA_DIR, &STORE_URL, &STORE_CA, &STORE_PASSWORD_FILE];
+pub static STORE_SETTINGS: [&Setting; 5] =
+    [&DATA_DIR, &STORE_URL, &STORE_CA, &STORE_PASSWORD_FILE, &STORE_CELLS];
 
 pub(super) static DATA_DIR: Setting = Setting {
     section: "store",
@@ -119,6 +121,21 @@ pub(super) static STORE_PASSWORD_FILE: Setting = Setting {
     fallback: Fallback::Unset("database-password"),
     doc: "File with the database's password. You can also give the password in the URL or in \
           $PGPASSWORD.",
+};
+
+pub(super) static STORE_CELLS: Setting = Setting {
+    section: "store",
+    key: "cells",
+    environment: "BANDANA_STORE_CELLS",
+    flag: "store-cells",
+    placeholder: "URLS",
+    kind: Kind::Databases,
+    fallback: Fallback::Unset(
+        "postgres://bandana@cell-1.example/bandana postgres://bandana@cell-2.example/bandana",
+    ),
+    doc: "PostgreSQL databases that share the uploads of the store, for more than one database can \
+          take. `url` keeps everything else. The order is fixed, and all replicas need the same \
+          list. As a variable or a flag: with spaces between.",
 };
 
 pub(super) static REPLAY_WINDOW_DAYS: Setting = Setting {

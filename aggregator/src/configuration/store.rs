@@ -36,6 +36,8 @@ pub enum StorePlace {
         ca: Option<PathBuf>,
         /// File of the database's password.
         password_file: Option<PathBuf>,
+        /// The databases of the store cells, in the order of their numbers.
+        cells: Vec<DatabaseUrl>,
     },
 }
 
@@ -52,7 +54,8 @@ impl Store {
 
 fn place(effective: &Effective) -> Result<StorePlace, ConfigurationError> {
     let Some((text, origin)) = effective.find(&settings::STORE_URL) else {
-        for setting in [&settings::STORE_CA, &settings::STORE_PASSWORD_FILE] {
+        let of_url = [&settings::STORE_CA, &settings::STORE_PASSWORD_FILE, &settings::STORE_CELLS];
+        for setting in of_url {
             if effective.find(setting).is_some() {
                 return Err(problem(
                     effective,
@@ -74,7 +77,20 @@ fn place(effective: &Effective) -> Result<StorePlace, ConfigurationError> {
         url,
         ca: effective.optional(&settings::STORE_CA)?,
         password_file: effective.optional(&settings::STORE_PASSWORD_FILE)?,
+        cells: cells(effective)?,
     })
+}
+
+/// The URLs of the store cells. As above, no error repeats one.
+fn cells(effective: &Effective) -> Result<Vec<DatabaseUrl>, ConfigurationError> {
+    let setting = &settings::STORE_CELLS;
+    let text = effective.find(setting).map_or("", |(text, _)| text.as_str());
+    let of = |(number, text): (usize, &str)| {
+        text.parse::<DatabaseUrl>().map_err(|error| {
+            problem(effective, setting, &format!("number {number}: {}", explain(&error)))
+        })
+    };
+    (1..).zip(text.split_whitespace()).map(of).collect()
 }
 
 fn problem(effective: &Effective, setting: &Setting, what: &str) -> ConfigurationError {
@@ -95,13 +111,16 @@ impl From<Store> for StoreSettings {
                 let settings = EmbeddedSettings { replay_window_days, ids_max };
                 Self::Embedded { data_dir, settings }
             }
-            StorePlace::Database { url, ca, password_file } => Self::Postgres(PostgresSettings {
-                url,
-                ca,
-                password_file,
-                replay_window_days,
-                id_partitions,
-            }),
+            StorePlace::Database { url, ca, password_file, cells } => {
+                Self::Postgres(PostgresSettings {
+                    url,
+                    ca,
+                    password_file,
+                    replay_window_days,
+                    id_partitions,
+                    cells,
+                })
+            }
         }
     }
 }

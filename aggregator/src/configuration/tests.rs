@@ -48,6 +48,7 @@ data_dir = \"flag\" # --data-dir
 # url # not set
 # ca # not set
 # password_file # not set
+# cells # not set
 replay_window_days = 16 # b.toml, line 4
 ids_max = 5 # $BANDANA_IDS_MAX
 id_partitions = 1 # default
@@ -193,4 +194,31 @@ fn a_store_is_a_directory_or_a_database_whose_password_nobody_sees() {
         let said = of(&format!("url = {bad:?}")).unwrap_err();
         assert!(said.contains("[store] url: ") && !said.contains("secret"), "{said}");
     }
+}
+
+#[test]
+fn store_cells_are_an_array_or_have_spaces_between() {
+    let of = |store: &str| of_text(&format!("[store]\n{store}"), Vec::new());
+    let url = "url = \"postgres://db/x\"\n";
+    let two = "cells = [\"postgres://u:secret@one/x\", \"postgres://a,b/x\"]";
+    let (configuration, effective) = of(&format!("{url}{two}")).unwrap();
+    let StorePlace::Database { cells, .. } = configuration.store.place else {
+        panic!("not a database");
+    };
+    let cells: Vec<String> = cells.iter().map(ToString::to_string).collect();
+    assert_eq!(cells, ["postgres://u:***@one/x", "postgres://a,b/x"]);
+    let shown = "cells = [\"postgres://u:***@one/x\", \"postgres://a,b/x\"] # b.toml, line 3";
+    assert!(effective.to_string().contains(shown), "{effective}");
+
+    for (bad, expected) in [
+        ("cells = \"postgres://one/x\"", "cells: expected URLs of PostgreSQL databases, each in"),
+        ("cells = [1]", "each in quotes, in an array"),
+        ("cells = []", "expected URLs of PostgreSQL databases"),
+        ("cells = [\"postgres://one/x\", \"secret\"]", "[store] cells: number 2: expected a URL"),
+    ] {
+        let said = of(&format!("{url}{bad}")).unwrap_err();
+        assert!(said.contains(expected) && !said.contains("secret"), "{said}");
+    }
+    let said = of(&format!("data_dir = \"x\"\n{two}")).unwrap_err();
+    assert!(said.contains("cells: is for `url` only"), "{said}");
 }

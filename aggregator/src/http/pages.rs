@@ -46,7 +46,7 @@ impl Pages {
         let for_everybody = Router::new()
             .route("/healthz", get(probes::alive))
             .route("/readyz", get(probes::ready))
-            .with_state(self.readiness.clone());
+            .with_state((self.readiness.clone(), Arc::clone(&self.metrics)));
         let dashboard = dashboard::pages().route_layer(middleware::from_fn_with_state(
             self.authorization.clone(),
             authorized::by_name,

@@ -1,7 +1,7 @@
 //! Metrics of uploads, from their arrival to their commit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bandana_shared::identity::Day;
@@ -11,10 +11,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::alarms::{Alarm, Refusals, ids_full};
+use crate::alarms::{Alarm, Refusals, ids_full, store_cells};
 use crate::clock::Clock;
 use crate::ingest::IngestError;
-use crate::store::Verdict;
+use crate::store::{StoreCell, StoreCells, Verdict};
 use crate::telemetry::metrics::Histogram;
 use crate::trusted::TrustedMetrics;
 
@@ -57,6 +57,8 @@ pub struct IngestMetrics {
     clock_behind: Gauge,
     last_commit: Arc<AtomicU64>,
     refusals: Arc<Mutex<Refusals>>,
+    /// The store cells, once they are open.
+    cells: Arc<OnceLock<Arc<StoreCells>>>,
     /// Metrics of disclosures to trusted experiments.
     pub(crate) trusted: TrustedMetrics,
 }
@@ -103,6 +105,7 @@ impl IngestMetrics {
             clock_behind: Gauge::default(),
             last_commit: Arc::new(AtomicU64::new(NEVER)),
             refusals: Arc::default(),
+            cells: Arc::default(),
             trusted: TrustedMetrics::new(),
         }
     }
@@ -236,6 +239,28 @@ impl IngestMetrics {
     pub(crate) fn ids_alarm(&self) -> Option<Alarm> {
         let number = |gauge: &Gauge| u64::try_from(gauge.get()).unwrap_or(0);
         ids_full::alarm(number(&self.ids), number(&self.ids_max))
+    }
+
+    /// Watches these store cells from now on.
+    pub(crate) fn watch_cells(&self, cells: Arc<StoreCells>) {
+        // A server opens its store once.
+        self.cells.set(cells).ok();
+    }
+
+    /// The store cells, each with what keeps uploads from being counted there.
+    pub(crate) fn cells(&self) -> Vec<(StoreCell, Option<String>)> {
+        let cells = self.cells.get().map(|cells| cells.all()).unwrap_or_default();
+        cells.iter().map(|cell| (cell.number(), cell.problem())).collect()
+    }
+
+    /// The alarm about store cells that can't be used, if it rings.
+    pub(crate) fn cells_alarm(&self) -> Option<Alarm> {
+        let cells = self.cells();
+        let problem = |(cell, problem): &(StoreCell, Option<String>)| {
+            let problem = problem.as_ref()?;
+            Some(format!("store cell {cell} can't be used: {problem}"))
+        };
+        store_cells::alarm(&cells.iter().filter_map(problem).collect::<Vec<_>>(), cells.len())
     }
 
     /// Counts an upload that was refused before it reached the writer.

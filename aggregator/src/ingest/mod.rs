@@ -4,6 +4,7 @@
 //! during a commit form the next group, which is committed in one transaction and then
 //! acknowledged. Under load a group waits a moment for others.
 
+mod cells;
 mod changes;
 mod harm;
 mod metrics;
@@ -18,6 +19,7 @@ use bandana_shared::identity::ExperimentId;
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::SetRecordRequest;
+use futures_util::future::join_all;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -27,6 +29,7 @@ use crate::store::{
     Transition, TrustedChange, ValidUpload, Verdict, WrittenRecord,
 };
 
+use cells::CellQueues;
 pub use harm::HarmWatch;
 pub use metrics::IngestMetrics;
 pub(crate) use writer::DayGuard;
@@ -169,6 +172,8 @@ pub struct Ingest {
     /// their own.
     changes: mpsc::Sender<Command>,
     disclosures: mpsc::Sender<Command>,
+    /// The queues of store cells. None: there are no routes to them.
+    cells: Option<Arc<CellQueues>>,
     metrics: IngestMetrics,
 }
 
@@ -177,7 +182,7 @@ impl Ingest {
     fn channel(max: usize, metrics: IngestMetrics) -> (Self, mpsc::Receiver<Command>) {
         let (queue, commands) = mpsc::channel(max);
         let [changes, disclosures] = [queue.clone(), queue.clone()];
-        (Self { queue, changes, disclosures, metrics }, commands)
+        (Self { queue, changes, disclosures, cells: None, metrics }, commands)
     }
 
     /// Gives changes and disclosures queues of their own, so that they don't share one with
@@ -196,8 +201,10 @@ impl Ingest {
 
     /// The number of waiting commands, and the most that may wait.
     pub(crate) fn queue(&self) -> (usize, usize) {
-        let capacity = self.queue.max_capacity();
-        (capacity - self.queue.capacity(), capacity)
+        let mut queues = vec![&self.queue];
+        queues.extend(self.cells.iter().flat_map(|cells| cells.all()));
+        let capacity = queues.iter().map(|queue| queue.max_capacity()).sum();
+        (capacity - queues.iter().map(|queue| queue.capacity()).sum::<usize>(), capacity)
     }
 
     /// Submits an upload, and waits until its group is committed. A caller that goes away meanwhile
@@ -213,34 +220,63 @@ impl Ingest {
 
     async fn verdict(&self, upload: ValidUpload) -> Result<Verdict, IngestError> {
         let (answer, verdict) = oneshot::channel();
-        self.enqueue(Command::Upload(upload, answer))?;
+        enqueue(self.queue_of(&upload)?, Command::Upload(upload, answer))?;
         verdict.await.map_err(|_| IngestError::Ended)?
     }
 
-    /// Submits uploads that came together, as [`Self::submit`] does with one: verdicts in their order.
-    ///
-    /// # Errors
-    /// As there, for all of them.
+    /// Submits uploads that came together, as [`Self::submit`] does with one: outcomes in their order.
     pub(crate) async fn submit_together(
         &self,
         uploads: Vec<ValidUpload>,
-    ) -> Result<Vec<Verdict>, IngestError> {
-        let count = uploads.len();
-        let verdicts = async {
-            let (answer, verdicts) = oneshot::channel();
-            self.enqueue(Command::Uploads(uploads, answer))?;
-            verdicts.await.map_err(|_| IngestError::Ended)?
-        };
-        verdicts.await.inspect_err(|error| {
-            (0..count).for_each(|_| self.metrics.turned_away(*error));
-        })
+    ) -> Vec<Result<Verdict, IngestError>> {
+        let mut outcomes: Vec<Result<Verdict, IngestError>> = Vec::new();
+        let mut parts: Vec<(&mpsc::Sender<Command>, Vec<usize>, Vec<ValidUpload>)> = Vec::new();
+        for (place, upload) in uploads.into_iter().enumerate() {
+            outcomes.push(Err(IngestError::Ended));
+            match self.queue_of(&upload) {
+                Err(error) => outcomes[place] = Err(error),
+                Ok(queue) => {
+                    let part = parts.iter_mut().find(|(other, ..)| other.same_channel(queue));
+                    match part {
+                        Some((_, places, uploads)) => {
+                            places.push(place);
+                            uploads.push(upload);
+                        }
+                        None => parts.push((queue, vec![place], vec![upload])),
+                    }
+                }
+            }
+        }
+        let submitted = parts.into_iter().map(async |(queue, places, uploads)| {
+            let verdicts = async {
+                let (answer, verdicts) = oneshot::channel();
+                enqueue(queue, Command::Uploads(uploads, answer))?;
+                verdicts.await.map_err(|_| IngestError::Ended)?
+            };
+            (places, verdicts.await)
+        });
+        for (places, verdicts) in join_all(submitted).await {
+            match verdicts {
+                Ok(verdicts) => {
+                    for (place, verdict) in places.into_iter().zip(verdicts) {
+                        outcomes[place] = Ok(verdict);
+                    }
+                }
+                Err(error) => places.into_iter().for_each(|place| outcomes[place] = Err(error)),
+            }
+        }
+        for error in outcomes.iter().filter_map(|outcome| outcome.err()) {
+            self.metrics.turned_away(error);
+        }
+        outcomes
     }
 
-    fn enqueue(&self, uploads: Command) -> Result<(), IngestError> {
-        self.queue.try_send(uploads).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => IngestError::QueueFull,
-            mpsc::error::TrySendError::Closed(_) => IngestError::Ended,
-        })
+    /// The queue of the database that an upload belongs to.
+    fn queue_of(&self, upload: &ValidUpload) -> Result<&mpsc::Sender<Command>, IngestError> {
+        match &self.cells {
+            Some(cells) => Ok(cells.of(upload)?.unwrap_or(&self.queue)),
+            None => Ok(&self.queue),
+        }
     }
 
     /// Makes a change to an experiment, and waits until it is durable.
@@ -322,12 +358,20 @@ impl Ingest {
     pub async fn stop(&self) {
         // A queue without a receiver has ended already.
         self.queue.send(Command::Stop).await.ok();
-        for other in [&self.changes, &self.disclosures] {
+        let cells = self.cells.iter().flat_map(|cells| cells.all());
+        for other in [&self.changes, &self.disclosures].into_iter().chain(cells) {
             if !other.same_channel(&self.queue) {
                 other.send(Command::Stop).await.ok();
             }
         }
     }
+}
+
+fn enqueue(queue: &mpsc::Sender<Command>, uploads: Command) -> Result<(), IngestError> {
+    queue.try_send(uploads).map_err(|error| match error {
+        mpsc::error::TrySendError::Full(_) => IngestError::QueueFull,
+        mpsc::error::TrySendError::Closed(_) => IngestError::Ended,
+    })
 }
 
 /// The reason why an upload got no verdict.
@@ -340,7 +384,7 @@ pub enum IngestError {
     /// The server is shutting down.
     #[error("the aggregator is going down; send the same bytes again")]
     Ended,
-    /// The store does not answer.
+    /// The store, or the store cell that the upload belongs to, does not answer.
     #[error("the aggregator can't store uploads now; send the same bytes again later")]
     Store,
 }

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::explain::explain;
 use crate::ingest::IngestMetrics;
 use crate::registry::{Experiment, Registry};
-use crate::store::{Committed, DatabaseError, ExperimentKey, Outcome, Store, StoreError, Window};
+use crate::store::{Committed, ExperimentKey, Outcome, Routing, Store, StoreError, Window};
 use crate::store::{ValidUpload, Verdict};
 use crate::telemetry::LogLimit;
 
@@ -144,7 +144,24 @@ impl Writer {
         stores: [Box<dyn Store>; 2],
     ) -> impl Iterator<Item = Self> {
         let queues = stores.into_iter().zip(ingest.split());
-        queues.map(|(store, commands)| Self {
+        queues.map(|(store, commands)| self.with(store, commands))
+    }
+
+    /// Further writers for the uploads of these store cells.
+    pub(crate) fn of_cells(
+        &self,
+        ingest: &mut Ingest,
+        routing: &Arc<Routing>,
+        cells: Vec<Box<dyn Store>>,
+    ) -> impl Iterator<Item = Self> {
+        let clock = Arc::clone(&self.today.clock);
+        let queues = ingest.route(Arc::clone(routing), clock, cells.len());
+        cells.into_iter().zip(queues).map(|(store, commands)| self.with(store, commands))
+    }
+
+    /// A writer as this one, over this store and this queue.
+    fn with(&self, store: Box<dyn Store>, commands: mpsc::Receiver<Command>) -> Self {
+        Self {
             store,
             commands,
             registry: Arc::clone(&self.registry),
@@ -153,7 +170,7 @@ impl Writer {
             room: Room::new(),
             metrics: self.metrics.clone(),
             failures: LogLimit::new(&self.today.clock),
-        })
+        }
     }
 
     /// Works until [`Ingest::stop`], then closes the store.
@@ -284,7 +301,7 @@ impl Writer {
             }
             Err(error) => {
                 let uploads = arrivals.len();
-                if matches!(error, StoreError::Database(DatabaseError::Silent)) {
+                if error.is_silence() {
                     // An earlier line of the log has the cause.
                     tracing::debug!(uploads, "uploads were turned away");
                 } else if let Some(more) = self.failures.next() {

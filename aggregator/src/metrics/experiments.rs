@@ -130,6 +130,7 @@ impl Collector for Current {
         if let Some(since) = self.ingest.since_last_commit() {
             last.encode_gauge(&since.as_secs_f64())?;
         }
+        self.cells(&mut encoder)?;
         let snapshots = self.snapshots();
         states(&mut encoder, self.counts())?;
         let help = "Committed reports, all arms and revisions";
@@ -150,6 +151,22 @@ impl Collector for Current {
 }
 
 impl Current {
+    /// 1 for each store cell that takes uploads, and 0 for the others. The store itself has no number.
+    fn cells(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help =
+            "1 when uploads are counted in the store cell; in the store itself if there is none";
+        let mut family = encoder.encode_descriptor("store_cell_ready", help, None, GAUGE)?;
+        let mut show = |cell: String, is_ready: bool| {
+            family.encode_family(&[("cell", cell)])?.encode_gauge(&u64::from(is_ready))
+        };
+        let opened = self.opened.get();
+        show(String::new(), opened.is_some_and(|opened| opened.readiness.is_ready()))?;
+        for (cell, problem) in self.ingest.cells() {
+            show(cell.to_string(), problem.is_none())?;
+        }
+        Ok(())
+    }
+
     /// 1 for each ringing alarm, and 0 for the others. Alarms of the whole server have no
     /// experiment.
     fn alarms(&self, encoder: &mut DescriptorEncoder<'_>, snapshots: &[Snapshot]) -> fmt::Result {
@@ -165,7 +182,8 @@ impl Current {
             }
         }
         show("", AlarmName::RefusalsJump, self.ingest.refusals_alarm().is_some())?;
-        show("", AlarmName::IdsFull, self.ingest.ids_alarm().is_some())
+        show("", AlarmName::IdsFull, self.ingest.ids_alarm().is_some())?;
+        show("", AlarmName::StoreCellDown, self.ingest.cells_alarm().is_some())
     }
 }
 

@@ -4,12 +4,15 @@
 //! replicas, and applies them to the registry. One replica at a time holds a lease, by the
 //! database's clock. Its follower computes the policies that all replicas serve.
 
+mod cells;
+
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bandana_shared::identity::StoreId;
+use cells::CellPolls;
 use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
@@ -18,8 +21,8 @@ use crate::ingest::HarmWatch;
 use crate::registry::{Experiment, PublishedExperiment, Registry};
 use crate::registry::{FollowerHandle, FollowerQuestion as Question};
 use crate::store::{
-    ChangeFeed, Connectivity, DatabaseError, ExperimentRecord, Outcome, PgConnection,
-    PostgresSettings, Settled, StoreError, Target, Waits,
+    ChangeFeed, Connectivity, DatabaseError, ExperimentRecord, Generation, Outcome, PgConnection,
+    PostgresSettings, Routes, Settled, StoreCells, StoreError, Tallies, Target, Waits,
 };
 
 /// The poll interval while the database answers quickly.
@@ -55,12 +58,16 @@ pub struct Follower {
     /// The follower's name as the holder of the lease.
     name: String,
     settled: Settled,
+    /// Polls of store cells, if the store has any.
+    cells: Option<CellPolls>,
     /// The time at which every experiment was last observed, and those with new reports got a
     /// policy.
     swept: Duration,
     /// The duration of the last successful poll.
     heard_in: Duration,
     holds_lease: bool,
+    /// Whether a database has lost reports since the store cells were last polled.
+    has_lost: bool,
     reachable: watch::Sender<bool>,
     /// `None` if arms that do harm are looked for elsewhere, or not at all.
     harm: Option<HarmWatch>,
@@ -104,8 +111,10 @@ impl Follower {
             clock,
             name: format!("{random:016x}"),
             settled: Settled::default(),
+            cells: None,
             heard_in: Duration::ZERO,
             holds_lease: false,
+            has_lost: false,
             reachable,
             harm: None,
         };
@@ -123,6 +132,30 @@ impl Follower {
     #[must_use]
     pub fn watching(self, harm: HarmWatch) -> Self {
         Self { harm: Some(harm), ..self }
+    }
+
+    /// Follows these store cells too.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the operating system refuses a thread.
+    pub(crate) fn over(self, cells: Arc<StoreCells>) -> Result<Self, StoreError> {
+        Ok(Self { cells: Some(CellPolls::start(cells)?), ..self })
+    }
+
+    /// Hears of the store once before anything is served, so that the tallies of store cells are
+    /// there from the start.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database must not be used any further.
+    pub(crate) fn begin(&mut self, registry: &Registry) -> Result<(), StoreError> {
+        match self.hear(registry, true) {
+            Err(error) if error.outcome() == Outcome::Fatal => Err(error),
+            Err(error) => {
+                self.tell(false, Some(&error));
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Follows until told to end, or until the registry is gone.
@@ -197,12 +230,13 @@ impl Follower {
     /// Polls the database once, and answers the questions that can then be answered. The other
     /// callers notice that their channel is dropped.
     fn follow(&mut self, registry: &Registry, asked: Vec<Question>) -> Result<(), StoreError> {
-        if let Err(error) = self.hear(registry) {
+        let is_wanted = !asked.is_empty();
+        if let Err(error) = self.hear(registry, is_wanted) {
             if error.outcome() == Outcome::Fatal {
                 return Err(error);
             }
             // The connection may have been lost long ago while the database is back.
-            self.hear(registry)?;
+            self.hear(registry, is_wanted)?;
         }
         let mut wanted = Vec::new();
         for question in asked {
@@ -232,16 +266,22 @@ impl Follower {
         Ok(())
     }
 
-    fn hear(&mut self, registry: &Registry) -> Result<(), StoreError> {
+    /// Polls the database, and the store cells before it. `is_wanted`: somebody waits for the result.
+    fn hear(&mut self, registry: &Registry, is_wanted: bool) -> Result<(), StoreError> {
         let experiments = registry.all().into_iter();
         let experiments: Vec<_> = experiments.map(|e| (e.reports(), e.acknowledged(), e)).collect();
         let version = |e: &Experiment| (e.key(), e.serving().policy.version);
         let known: HashMap<_, _> = experiments.iter().map(|(.., e)| version(e)).collect();
         let known_trusted = registry.trusted().versions();
+        let is_complete = self.hear_cells(&experiments, is_wanted);
+        let elsewhere = self.elsewhere();
         let begin = self.clock.monotonic();
-        let news = self.link.news(&self.name, &known, &known_trusted, &mut self.settled)?;
+        let news =
+            self.link.news(&self.name, &known, &known_trusted, &mut self.settled, &elsewhere)?;
         self.heard_in = self.clock.monotonic().saturating_sub(begin);
-        let ChangeFeed { changed, all, mut tallies, trusted, trusted_ids, holds_lease } = news;
+        let ChangeFeed { changed, all, mut tallies, trusted, trusted_ids, .. } = news;
+        let ChangeFeed { holds_lease, generations, .. } = news;
+        self.route(generations)?;
         // An experiment known before the poll came from the database; one that is missing now is
         // gone.
         for (.., experiment) in experiments.iter().filter(|(.., e)| !all.contains(&e.key())) {
@@ -272,11 +312,14 @@ impl Follower {
             // lost some.
             if heard.tallies.iter().map(|tally| tally.reports()).sum::<u64>() < reports {
                 self.settled = Settled::default();
+                self.has_lost = true;
                 experiment.reduce_counted(reports, heard);
             } else {
                 experiment.set_counted(heard);
             }
-            experiment.heard_of(acknowledged);
+            if is_complete {
+                experiment.heard_of(acknowledged);
+            }
         }
         for record in changed {
             let stored = record.policy.as_ref().map(|stored| stored.policy.version);
@@ -288,6 +331,39 @@ impl Follower {
             }
         }
         Ok(())
+    }
+
+    /// Polls the store cells. Returns whether all have answered that do.
+    fn hear_cells(&mut self, experiments: &[(u64, u64, Arc<Experiment>)], is_wanted: bool) -> bool {
+        let Some(cells) = &mut self.cells else { return true };
+        let states = experiments.iter().map(|(.., one)| (one.key(), one.serving().state));
+        cells.hear(states.collect(), std::mem::take(&mut self.has_lost), is_wanted)
+    }
+
+    /// Routes uploads by these generations from now on, up to the day after today.
+    fn route(&mut self, generations: Vec<Generation>) -> Result<(), StoreError> {
+        let Some(cells) = &self.cells else { return Ok(()) };
+        let (routing, today) = (cells.cells().routing(), self.clock.day());
+        let known = routing.get();
+        let is_celled = !cells.cells().all().is_empty();
+        let routes = match known.until() {
+            Some(until) if until > today => Routes::new(generations, Some(until)),
+            _ if is_celled => self.link.route_until(today)?,
+            _ => Routes::new(generations, None),
+        };
+        if *known != routes {
+            let is_new = |new: &&Generation| !known.generations().contains(new);
+            for new in routes.generations().iter().filter(is_new) {
+                tracing::info!(from = %new.from, cells = ?new.cells, "store cells change");
+            }
+            routing.set(routes);
+        }
+        Ok(())
+    }
+
+    /// The tallies in store cells, as last read.
+    fn elsewhere(&self) -> Tallies {
+        self.cells.as_ref().map(|cells| cells.cells().counted()).unwrap_or_default()
     }
 
     /// Adapts to a database that is older than its earlier answers, after a failover to a lagging
@@ -316,7 +392,7 @@ impl Follower {
                     break;
                 }
                 // Another replica was first, perhaps without all of the reports.
-                self.hear(registry)?;
+                self.hear(registry, true)?;
             }
         }
         Ok(())

@@ -17,8 +17,9 @@ use crate::registry::{Experiment, Registry};
 use crate::replica::Follower;
 use crate::server::{ServerError, StoreSettings};
 use crate::store::{
-    Connectivity, EmbeddedStore, Handover, Heartbeat, OpenFiles, PostgresSettings, PostgresStore,
-    Presence, Store, StoreError, StoreReader, Target, Waits,
+    Connectivity, EmbeddedStore, Handover, Heartbeat, OpenCell, OpenFiles, OpenedCells,
+    PostgresSettings, PostgresStore, Presence, Store, StoreCells, StoreError, StoreReader, Target,
+    Waits,
 };
 
 /// The store, loaded into memory.
@@ -43,7 +44,8 @@ enum Policies {
     /// Shared with other replicas.
     Shared {
         follower: Box<Follower>,
-        heartbeat: Box<Heartbeat>,
+        /// Of the database, and of each store cell.
+        heartbeats: Vec<Heartbeat>,
         handover: Box<Handover>,
         /// Whether the database is reachable, according to each connection.
         reachable: [watch::Receiver<bool>; 2],
@@ -62,6 +64,10 @@ struct Opened {
 
 /// The additional parts of a store that replicas share.
 struct Shared {
+    cells: Arc<StoreCells>,
+    /// A store for the uploads of each store cell.
+    cell_stores: Vec<Box<dyn Store>>,
+    cell_heartbeats: Vec<Heartbeat>,
     /// Connections for changes and for disclosures.
     stores: [Box<dyn Store>; 2],
     target: Arc<Target>,
@@ -135,16 +141,29 @@ impl LoadedStore {
         let mut writers = Vec::new();
         let policies = match shared {
             None => Policies::Own(experiments_due),
-            Some(Shared { stores, target, heartbeat, connectivity }) => {
+            Some(Shared {
+                cells,
+                cell_stores,
+                cell_heartbeats,
+                stores,
+                target,
+                heartbeat,
+                connectivity,
+            }) => {
                 writers.extend(writer.beside(&mut ingest, stores));
+                writers.extend(writer.of_cells(&mut ingest, cells.routing(), cell_stores));
+                ingest.metrics().watch_cells(Arc::clone(&cells));
                 let answers = connectivity.watch();
                 let handover =
                     Handover::of_target(Arc::clone(&target), Some(connectivity.clone()))?;
                 let handover = Box::new(handover);
                 let (follower, follows) =
                     Follower::of_target(target, Some(connectivity), &registry, Arc::clone(clock))?;
-                let (follower, heartbeat) = (Box::new(follower), Box::new(heartbeat));
-                Policies::Shared { follower, heartbeat, handover, reachable: [answers, follows] }
+                let mut follower = follower.over(cells)?;
+                follower.begin(&registry)?;
+                let follower = Box::new(follower);
+                let heartbeats = std::iter::once(heartbeat).chain(cell_heartbeats).collect();
+                Policies::Shared { follower, heartbeats, handover, reachable: [answers, follows] }
             }
         };
         writers.insert(0, writer);
@@ -194,11 +213,13 @@ impl LoadedStore {
                     end.send(Ok(())).ok();
                 })?;
             }
-            Policies::Shared { follower, heartbeat, handover, reachable: told } => {
+            Policies::Shared { follower, heartbeats, handover, reachable: told } => {
                 reachable.extend(told);
                 disclosures = disclosures.sharing_by(*handover)?;
-                // The thread ends by itself when its receivers are gone.
-                spawn("heartbeat", move || heartbeat.run())?;
+                for heartbeat in heartbeats {
+                    // The thread ends by itself when its receivers are gone.
+                    spawn("heartbeat", move || heartbeat.run())?;
+                }
                 let follower = follower.watching(ingest.harm_watch());
                 spawn("follower", move || drop(end.send(follower.run())))?;
             }
@@ -264,24 +285,40 @@ fn open(
             let (store, reader) = (Box::new(store), StoreReader::new(data_dir));
             Ok(Opened { id, files, store, reader, shared: None })
         }
-        StoreSettings::Postgres(settings) => open_shared(presence, settings),
+        StoreSettings::Postgres(settings) => open_shared(presence, settings, clock),
     }
 }
 
 /// Opens the shared store. All connections use one target, which learns from the first one the id
 /// of the store to expect.
-fn open_shared(presence: Presence, settings: &PostgresSettings) -> Result<Opened, StoreError> {
+fn open_shared(
+    presence: Presence,
+    settings: &PostgresSettings,
+    clock: &dyn Clock,
+) -> Result<Opened, StoreError> {
     let target = Arc::new(Target::new(settings)?);
     let (heartbeat, connectivity) = Heartbeat::new(Arc::clone(&target))?;
     let pulsing = || Some(connectivity.clone());
     let store = PostgresStore::open_at(presence, settings, Arc::clone(&target), pulsing())?;
     let id = store.id();
-    let reader = StoreReader::of_target(Arc::clone(&target), pulsing())?;
+    let home = (Arc::clone(&target), pulsing());
+    let OpenedCells { cells, heartbeats: cell_heartbeats } =
+        OpenedCells::open(presence, settings, home, id, clock.day())?;
+    let store = store.into_home(&cells);
+    let reader = StoreReader::of_target(Arc::clone(&target), pulsing())?.over(&cells)?;
     let beside = |waits| -> Result<Box<dyn Store>, StoreError> {
-        Ok(Box::new(PostgresStore::beside(id, settings, Arc::clone(&target), waits, pulsing())?))
+        let target = Arc::clone(&target);
+        let store = PostgresStore::beside(id, settings, target, waits, pulsing())?;
+        Ok(Box::new(store.into_home(&cells)))
     };
     let stores = [beside(Waits::CHANGES)?, beside(Waits::DISCLOSURES)?];
-    let shared = Some(Shared { stores, target, heartbeat, connectivity });
+    let of_cell = |cell: &OpenCell| -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(cell.store(&cells)?))
+    };
+    let cell_stores = cells.all().iter().map(of_cell).collect::<Result<_, _>>()?;
+    let shared =
+        Shared { cells, cell_stores, cell_heartbeats, stores, target, heartbeat, connectivity };
+    let shared = Some(shared);
     Ok(Opened { id, files: None, store: Box::new(store), reader, shared })
 }
 

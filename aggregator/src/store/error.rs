@@ -9,6 +9,7 @@ use bandana_shared::stored::StoredError;
 use rusqlite::ErrorCode;
 use thiserror::Error;
 
+use super::cells::{CellsError, StoreCell};
 use super::{CuratorRefusal, ExperimentRecord, TrustedRefusal};
 use crate::tls::TlsError;
 
@@ -134,6 +135,9 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// The databases are not the store cells that the store expects.
+    #[error(transparent)]
+    Cells(#[from] CellsError),
     /// A store exists where none may be.
     #[error("there is a store in {place} already; it was left as it is")]
     Exists {
@@ -276,6 +280,17 @@ pub enum DatabaseError {
         /// The id of the store that was opened.
         expected: StoreId,
     },
+    /// A store cell failed.
+    #[error("store cell {number}, {url}, can't be used")]
+    Cell {
+        /// The store cell.
+        number: StoreCell,
+        /// Its database.
+        url: String,
+        /// The cause.
+        #[source]
+        source: Box<StoreError>,
+    },
     /// The database failed or refused before a commit was tried.
     #[error("nothing was changed")]
     Unmade {
@@ -366,6 +381,15 @@ impl StoreError {
         }
     }
 
+    /// Whether nothing was tried, since the database is known not to answer.
+    pub(crate) fn is_silence(&self) -> bool {
+        match self {
+            Self::Database(DatabaseError::Silent) => true,
+            Self::Database(DatabaseError::Cell { source, .. }) => source.is_silence(),
+            _ => false,
+        }
+    }
+
     /// The error's effect on the store.
     pub fn outcome(&self) -> Outcome {
         match self {
@@ -383,6 +407,11 @@ impl DatabaseError {
         match self {
             // The database may become the right one again, or answer again.
             Self::Unmade { .. } | Self::OtherStore { .. } | Self::Silent => Outcome::Unmade,
+            // The other store cells go on.
+            Self::Cell { source, .. } => match source.outcome() {
+                Outcome::Fatal => Outcome::Unknown,
+                outcome => outcome,
+            },
             // The connection is replaced; the next commit shows whether the database works.
             Self::Postgres { .. } | Self::Slow { .. } | Self::Entropy { .. } => Outcome::Unknown,
             Self::Sqlite { .. }
@@ -397,6 +426,12 @@ impl DatabaseError {
 impl From<StoredError> for StoreError {
     fn from(error: StoredError) -> Self {
         DamageError::from(error).into()
+    }
+}
+
+impl From<CellsError> for StoreError {
+    fn from(error: CellsError) -> Self {
+        OpenError::from(error).into()
     }
 }
 

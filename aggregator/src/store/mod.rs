@@ -1,6 +1,7 @@
 //! The store: durable experiments, tallies and ids of counted uploads.
 
 mod audit;
+pub(crate) mod cells;
 mod counts;
 mod daily_tallies;
 mod decide;
@@ -34,6 +35,8 @@ use error::postgres;
 use group::{StoredDeltas, revision_and_cell, stored_arm};
 
 pub use audit::{AuditAction, AuditEntry, AuditQuery, AuditRecord};
+pub(crate) use cells::Routing;
+pub use cells::{CellsError, Generation, Holder, Routes, STORE_CELLS_MAX, StoreCell};
 pub(crate) use daily_tallies::over_revisions;
 pub use daily_tallies::{DailyTally, RevisionTally};
 pub use decide::{Decision, DedupState, decide};
@@ -48,12 +51,13 @@ pub use error::{DamageError, DatabaseError, OpenError, Outcome, StoreError, Stor
 pub use group::{Delta, GroupRow};
 pub(crate) use layers::overlaps;
 pub use log::{EpochToAdd, StoredEpoch};
-pub(crate) use postgres::{
-    ChangeFeed, Connectivity, Handover, HandoverMessage, Heartbeat, PgConnection, Settled, Slot,
-    Target, Waits,
-};
 pub use postgres::{
-    DatabaseUrl, DatabaseUrlError, PostgresSettings, PostgresStore, seal_database, verify_database,
+    CellChange, CellPlan, CellReport, DatabaseUrl, DatabaseUrlError, PostgresSettings,
+    PostgresStore, check_cells, grow_cells, seal_database, verify_database,
+};
+pub(crate) use postgres::{
+    CellNews, ChangeFeed, Connectivity, Handover, HandoverMessage, Heartbeat, OpenCell,
+    OpenedCells, PgConnection, Settled, Slot, StoreCells, Tallies, Target, Waits,
 };
 pub use queries::{
     AnswerToKeep, CuratorChange, CuratorName, CuratorNameError, CuratorRefusal, DataSetRecord,

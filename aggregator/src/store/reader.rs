@@ -1,10 +1,12 @@
 //! Reading a store while a server has it open.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bandana_shared::identity::{Day, ExperimentId, UploadId};
+use bandana_shared::identity::{CellIndex, Day, ExperimentId, Revision, UploadId};
+use bandana_shared::tally::Tally;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::mpsc;
 
@@ -12,8 +14,9 @@ use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
 use super::postgres::{self, Connectivity, PgConnection, Target, Waits};
 use super::{
     AuditQuery, AuditRecord, CuratorName, DailyTally, DamageError, DataSetRecord, DatabaseError,
-    DebitRecord, ExperimentKey, KeptAnswer, PostgresSettings, QuestionKey, RevisionTally,
-    SessionRecord, SessionUpdate, StoreError, StoredEpoch, TrustedRecord, over_revisions,
+    DebitRecord, ExperimentKey, KeptAnswer, OpenCell, PostgresSettings, QuestionKey, RevisionTally,
+    SessionRecord, SessionUpdate, StoreCell, StoreCells, StoreError, StoredEpoch, TrustedRecord,
+    over_revisions,
 };
 use crate::datasets::fingerprint::FingerprintKey;
 
@@ -23,6 +26,8 @@ use crate::datasets::fingerprint::FingerprintKey;
 #[derive(Clone, Debug)]
 pub struct StoreReader {
     place: StoreLocation,
+    /// The store cells, for counts.
+    cells: Vec<CellLink>,
     /// The channel that damage is reported to, once. None: only the caller of a read learns of
     /// damage.
     damage: Option<mpsc::UnboundedSender<StoreError>>,
@@ -37,10 +42,14 @@ enum StoreLocation {
     Postgres(Arc<Mutex<PgConnection>>),
 }
 
+/// A connection to a store cell.
+type CellLink = (Arc<StoreCells>, StoreCell, Arc<Mutex<PgConnection>>);
+
 impl StoreReader {
     /// A reader of the store in `directory`, which must be open.
     pub fn new(directory: &Path) -> Self {
-        Self { place: StoreLocation::Embedded(directory.join(DATABASE_FILE)), damage: None }
+        let place = StoreLocation::Embedded(directory.join(DATABASE_FILE));
+        Self { place, cells: Vec::new(), damage: None }
     }
 
     /// A reader of a database that replicas share, which must have its tables. The first read
@@ -58,7 +67,33 @@ impl StoreReader {
         connectivity: Option<Connectivity>,
     ) -> Result<Self, StoreError> {
         let link = PgConnection::new(target, Waits::READING)?.with_connectivity(connectivity);
-        Ok(Self { place: StoreLocation::Postgres(Arc::new(Mutex::new(link))), damage: None })
+        let place = StoreLocation::Postgres(Arc::new(Mutex::new(link)));
+        Ok(Self { place, cells: Vec::new(), damage: None })
+    }
+
+    /// Reads counts in these store cells too.
+    pub(crate) fn over(self, cells: &Arc<StoreCells>) -> Result<Self, StoreError> {
+        let link = |cell: &OpenCell| {
+            let link = Arc::new(Mutex::new(cell.link(Waits::READING)?));
+            Ok((Arc::clone(cells), cell.number(), link))
+        };
+        let cells = cells.all().iter().map(link).collect::<Result<_, StoreError>>()?;
+        Ok(Self { cells, ..self })
+    }
+
+    /// Reads counts, in the store and in all of its cells.
+    fn read_counts<T>(
+        &self,
+        embedded: impl FnOnce(&Connection) -> Result<T, StoreError>,
+        postgres: impl Fn(&mut PgConnection) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        let mut counts = vec![self.read(embedded, &postgres)?];
+        for (cells, number, link) in &self.cells {
+            let read = again(link, &postgres);
+            let Some(cell) = cells.all().get(number.index()) else { continue };
+            counts.push(cell.note(read)?);
+        }
+        Ok(counts)
     }
 
     /// Makes the reader report damage to this channel too.
@@ -76,17 +111,7 @@ impl StoreReader {
                 let read = connect(database).and_then(|connection| embedded(&connection));
                 read.map_err(|error| error.of_damaged_file(database))
             }
-            StoreLocation::Postgres(link) => {
-                let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
-                match postgres(&mut link) {
-                    // The connection was lost since the last call; the second attempt connects
-                    // anew.
-                    Err(StoreError::Database(DatabaseError::Postgres { .. })) => {
-                        postgres(&mut link)
-                    }
-                    outcome => outcome,
-                }
-            }
+            StoreLocation::Postgres(link) => again(link, &postgres),
         };
         outcome.map_err(|error| self.tell(error))
     }
@@ -142,10 +167,17 @@ impl StoreReader {
         experiment: ExperimentKey,
         days: &RangeInclusive<Day>,
     ) -> Result<Vec<(Day, u64)>, StoreError> {
-        self.read(
+        let counts = self.read_counts(
             |connection| embedded::days_with_tallies(connection, experiment, days),
             |link| postgres::days_with_tallies(link, experiment, days),
-        )
+        )?;
+        let mut sums: BTreeMap<Day, u64> = BTreeMap::new();
+        for (day, tallies) in counts.into_iter().flatten() {
+            // Most have the same arms. A day has at least as many as each of them.
+            let most = sums.entry(day).or_default();
+            *most = tallies.max(*most);
+        }
+        Ok(sums.into_iter().collect())
     }
 
     /// The tallies of an experiment on these days, by day and then by arm, as committed at one
@@ -174,10 +206,22 @@ impl StoreReader {
         experiment: ExperimentKey,
         days: &RangeInclusive<Day>,
     ) -> Result<Vec<RevisionTally>, StoreError> {
-        self.read(
+        let mut counts = self.read_counts(
             |connection| embedded::daily_tallies(connection, experiment, days),
             |link| postgres::daily_tallies(link, experiment, days),
-        )
+        )?;
+        if counts.len() == 1 {
+            return Ok(counts.pop().unwrap_or_default());
+        }
+        let mut sums: BTreeMap<(Day, Option<Revision>, CellIndex), Tally> = BTreeMap::new();
+        for RevisionTally { revision, daily } in counts.into_iter().flatten() {
+            *sums.entry((daily.day, revision, daily.cell)).or_default() += daily.tally;
+        }
+        let sum = |((day, revision, cell), tally)| RevisionTally {
+            revision,
+            daily: DailyTally { day, cell, tally },
+        };
+        Ok(sums.into_iter().map(sum).collect())
     }
 
     /// The curator's data set of this name, or all of them by name.
@@ -316,6 +360,19 @@ impl StoreReader {
             |connection| embedded::disclosed(connection, id, disclosures),
             |link| postgres::disclosed(link, id, disclosures),
         )
+    }
+}
+
+/// Reads over a connection that may have been lost since the last call.
+fn again<T>(
+    link: &Mutex<PgConnection>,
+    read: &impl Fn(&mut PgConnection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
+    match read(&mut link) {
+        // The second attempt connects anew.
+        Err(StoreError::Database(DatabaseError::Postgres { .. })) => read(&mut link),
+        outcome => outcome,
     }
 }
 

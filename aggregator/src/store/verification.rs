@@ -136,6 +136,28 @@ impl Verification {
         }
     }
 
+    /// Adds the verification of a part of the store, whose findings begin with `part`.
+    pub(super) fn include(&mut self, part: &str, other: Self) {
+        for check in other.checks {
+            match self.checks.iter_mut().find(|known| known.name == check.name) {
+                Some(known) => {
+                    known.examined += check.examined;
+                    known.findings += check.findings;
+                }
+                None => self.checks.push(check),
+            }
+        }
+        self.findings_left_out += other.findings_left_out;
+        for finding in other.findings {
+            if self.findings.len() < FINDINGS_MAX {
+                self.findings.push(Finding::Other(format!("{part}{finding}")));
+            } else {
+                self.findings_left_out += 1;
+            }
+        }
+        self.warnings.extend(other.warnings.iter().map(|warning| format!("{part}{warning}")));
+    }
+
     pub(super) fn say(&mut self, what: impl Into<String>) {
         self.found(Finding::Other(what.into()));
     }

@@ -86,6 +86,7 @@ pub(super) async fn fill(
                 password_file: None,
                 replay_window_days: size.days,
                 id_partitions: 1,
+                cells: Vec::new(),
             })?),
             (Some(folder), None) => {
                 let settings =

@@ -3,10 +3,12 @@
 
 #![expect(clippy::print_stderr, reason = "it says what it measures")]
 
+mod cells;
 mod deaths;
 mod hanging;
 mod harm;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         deaths::deaths(&Postgres::start()?)
     });
     hanging::add(&mut suite, &postgres);
+    cells::add(&mut suite, &postgres);
     let conclusion = suite.run();
     // The database server must end before the process does.
     drop(postgres);
@@ -117,7 +120,15 @@ struct Replica {
 
 impl Replica {
     async fn start(url: &str) -> anyhow::Result<Self> {
-        let process = AggregatorProcess::start_replica(PROGRAM.as_ref(), url).await?;
+        Self::start_with(&[], url).await
+    }
+
+    async fn start_with(flags: &[&str], url: &str) -> anyhow::Result<Self> {
+        Self::start_program(PROGRAM.as_ref(), flags, url).await
+    }
+
+    async fn start_program(program: &Path, flags: &[&str], url: &str) -> anyhow::Result<Self> {
+        let process = AggregatorProcess::start_replica_with(flags, program, url).await?;
         let channel = |url: &str| {
             let endpoint = Endpoint::from_shared(url.to_owned())?.timeout(Duration::from_secs(15));
             anyhow::Ok(endpoint.connect_lazy())

@@ -69,6 +69,7 @@ impl Place {
                 password_file: None,
                 replay_window_days: WINDOW,
                 id_partitions: *id_partitions,
+                cells: Vec::new(),
             })?));
         }
         let settings = EmbeddedSettings { replay_window_days: WINDOW, ids_max };

@@ -98,6 +98,7 @@ pub(crate) fn settings(url: &str) -> anyhow::Result<PostgresSettings> {
         password_file: None,
         replay_window_days: WINDOW,
         id_partitions,
+        cells: Vec::new(),
     })
 }
 

@@ -64,6 +64,7 @@ fn verified() -> anyhow::Result<()> {
             password_file: file.map(Path::to_owned),
             replay_window_days: 3,
             id_partitions: 1,
+            cells: Vec::new(),
         })
         .map_err(anyhow::Error::from)
     };

@@ -259,7 +259,14 @@ fn deaths(server: &Postgres) -> anyhow::Result<()> {
 fn settings(url: &str) -> anyhow::Result<PostgresSettings> {
     let url = url.parse()?;
     let (ca, password_file) = (None, None);
-    Ok(PostgresSettings { url, ca, password_file, replay_window_days: 3, id_partitions: 1 })
+    Ok(PostgresSettings {
+        url,
+        ca,
+        password_file,
+        replay_window_days: 3,
+        id_partitions: 1,
+        cells: Vec::new(),
+    })
 }
 
 async fn order(url: &str, sql: String) -> anyhow::Result<()> {

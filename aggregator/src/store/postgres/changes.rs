@@ -11,7 +11,7 @@ use bandana_shared::wire::decode_specification;
 use tokio_postgres::{GenericClient, Transaction};
 
 use super::deletion::{SHOWN, was_deleted};
-use super::records::{records, tallies};
+use super::records::{Tallies, add, records, tallies};
 use super::{audit, trusted};
 use crate::store::{
     AuditAction, AuditEntry, ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState,
@@ -51,6 +51,7 @@ pub(super) async fn change(
     transaction: &Transaction<'_>,
     change: Change<'_>,
     entry: &AuditEntry,
+    elsewhere: &Tallies,
 ) -> Result<ExperimentRecord, StoreError> {
     let failed = postgres("committing");
     let lock = "SELECT key FROM experiment WHERE key = $1 FOR NO KEY UPDATE";
@@ -58,23 +59,23 @@ pub(super) async fn change(
     transaction.execute(lock, &[&key.0]).await.map_err(failed)?;
     match change {
         Change::Revision(expected, specification) => {
-            check(transaction, expected, &entry.experiment).await?;
+            check(transaction, expected, &entry.experiment, elsewhere).await?;
             insert_specification(transaction, key, specification).await?;
         }
         Change::State(expected, state) => {
-            check(transaction, expected, &entry.experiment).await?;
+            check(transaction, expected, &entry.experiment, elsewhere).await?;
             let update = "UPDATE experiment SET state = $2 WHERE key = $1";
             transaction.execute(update, &[&key.0, &state.name()]).await.map_err(failed)?;
         }
         Change::Archive(expected) => {
-            let known = check(transaction, expected, &entry.experiment).await?;
+            let known = check(transaction, expected, &entry.experiment, elsewhere).await?;
             // Another replica was first.
             if known.is_archived == (entry.action == AuditAction::Archive) {
                 return Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(known))));
             }
         }
         Change::Record(expected, state, (before, record)) => {
-            let known = check(transaction, expected, &entry.experiment).await?;
+            let known = check(transaction, expected, &entry.experiment, elsewhere).await?;
             if known.written != *before {
                 return Err(StoreError::Refused(StoreRefusal::Outdated(Box::new(known))));
             }
@@ -87,9 +88,9 @@ pub(super) async fn change(
             sign(transaction, specification, signature, now).await?;
         }
     }
-    renew_policy(transaction, key).await?;
+    renew_policy(transaction, key, elsewhere).await?;
     audit::append(transaction, entry).await?;
-    read(transaction, key).await
+    read(transaction, key, elsewhere).await
 }
 
 /// Adds an experiment. Its versions begin at `first_version`.
@@ -147,7 +148,7 @@ pub(super) async fn create(
         return Err(taken(transaction, id).await?);
     }
     check_layer(transaction, key, specification).await?;
-    read(transaction, key).await
+    read(transaction, key, &Tallies::new()).await
 }
 
 /// Refuses a new experiment that could be given to the same installations as another one of its layer
@@ -183,11 +184,14 @@ async fn check_layer(
     Ok(())
 }
 
+/// The experiment with its tallies, here and elsewhere.
 async fn read(
     transaction: &Transaction<'_>,
     key: ExperimentKey,
+    elsewhere: &Tallies,
 ) -> Result<ExperimentRecord, StoreError> {
-    let tallies = tallies(transaction, Some(key.0), 0, i32::MAX).await?;
+    let mut tallies = tallies(transaction, Some(key.0), 0, i32::MAX).await?;
+    add(&mut tallies, elsewhere);
     let record = records(transaction, &[key.0], &tallies).await?.pop();
     record.ok_or_else(|| damaged(format!("there is no experiment with the key {}", key.0)))
 }
@@ -222,9 +226,10 @@ pub(super) async fn check(
     transaction: &Transaction<'_>,
     expected: ExpectedState,
     id: &ExperimentId,
+    elsewhere: &Tallies,
 ) -> Result<ExperimentRecord, StoreError> {
     exists(transaction, expected.key, id).await?;
-    let record = read(transaction, expected.key).await?;
+    let record = read(transaction, expected.key, elsewhere).await?;
     if record.expected() == Some(expected) {
         return Ok(record);
     }
@@ -232,7 +237,11 @@ pub(super) async fn check(
 }
 
 /// Computes the policy for the changed experiment.
-async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Result<(), StoreError> {
+async fn renew_policy(
+    transaction: &Transaction<'_>,
+    key: ExperimentKey,
+    elsewhere: &Tallies,
+) -> Result<(), StoreError> {
     let failed = postgres("committing");
     // Until it is renewed, the policy may be for other arms, and must not be served.
     let query = "SELECT bytes, (SELECT bytes FROM intact_specification
@@ -251,6 +260,7 @@ async fn renew_policy(transaction: &Transaction<'_>, key: ExperimentKey) -> Resu
     let guardrails = (row.get(6), row.get(7));
     let config = learner_config(row.get(2), row.get(3), row.get(4), row.get(5), guardrails)?;
     let mut tallies = tallies(transaction, Some(key.0), 0, i32::MAX).await?;
+    add(&mut tallies, elsewhere);
     let mut counted = tallies.remove(&key).unwrap_or_default();
     counted.remember(config.memory);
     let terms = WrittenRecord::from_bytes(row.get(8))?.terms(&specification);

@@ -22,7 +22,7 @@ use super::{PostgresSettings, schema};
 use crate::store::{StoreError, Verification, damaged, postgres};
 
 /// Tables whose checksums a trigger maintains.
-const SEALED: [&str; 16] = [
+const SEALED: [&str; 20] = [
     "audit",
     "curator_answer",
     "curator_data_set",
@@ -35,6 +35,10 @@ const SEALED: [&str; 16] = [
     "signature",
     "specification",
     "store",
+    "store_cell",
+    "store_cell_generation",
+    "store_cell_place",
+    "store_cell_routing",
     "symbol_tally",
     "tally",
     "trusted_experiment",

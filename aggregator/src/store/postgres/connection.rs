@@ -1,6 +1,7 @@
 //! One connection to the database, for one thread.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -113,9 +114,14 @@ impl std::fmt::Debug for Target {
     }
 }
 
+/// The number of the next session.
+static SESSIONS: AtomicU64 = AtomicU64::new(1);
+
 /// An open connection.
 #[derive(Debug)]
 pub(crate) struct Session {
+    /// A number that no other session of this process has.
+    pub(super) number: u64,
     pub(super) client: Client,
     prepared: HashMap<&'static str, Statement>,
 }
@@ -353,7 +359,8 @@ async fn connect(target: &Target, waits: Waits) -> Result<Session, StoreError> {
         let found = tokio::time::timeout(waits.answer, schema::id(&client)).await;
         same(found.map_err(|_| StoreError::Database(DatabaseError::Slow { doing }))??, *expected)?;
     }
-    Ok(Session { client, prepared: HashMap::new() })
+    let number = SESSIONS.fetch_add(1, Ordering::Relaxed);
+    Ok(Session { number, client, prepared: HashMap::new() })
 }
 
 /// # Errors

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::connection::{PgConnection, Target, Waits};
 use crate::explain::explain;
+use crate::store::cells::StoreCell;
 use crate::store::{DatabaseError, StoreError, postgres};
 
 /// The pause between an answer and the next query. Together with the timeout for an answer, it
@@ -33,6 +34,8 @@ pub(crate) struct Heartbeat {
     link: PgConnection,
     answers: watch::Sender<bool>,
     commits: Arc<AtomicUsize>,
+    /// The store cell that the database is.
+    cell: Option<StoreCell>,
 }
 
 /// The heartbeat's result. Cheap to clone.
@@ -86,7 +89,12 @@ impl Heartbeat {
         let (answers, hears) = watch::channel(true);
         let commits = Arc::default();
         let connectivity = Connectivity { answers: hears, commits: Arc::clone(&commits) };
-        Ok((Self { link, answers, commits }, connectivity))
+        Ok((Self { link, answers, commits, cell: None }, connectivity))
+    }
+
+    /// Makes the log name this store cell.
+    pub(super) fn of_cell(self, cell: StoreCell) -> Self {
+        Self { cell: Some(cell), ..self }
     }
 
     /// Runs until every connectivity has been dropped.
@@ -136,15 +144,17 @@ impl Heartbeat {
             *told = answers;
             differs
         });
+        let cell = self.cell.map(tracing::field::display);
         match outcome {
             Err(error) if changed => {
                 let error = explain(&error);
                 tracing::error!(
+                    cell,
                     error,
                     "the database does not answer; calls that need it are turned away"
                 );
             }
-            Ok(()) if changed => tracing::info!("the database answers again"),
+            Ok(()) if changed => tracing::info!(cell, "the database answers again"),
             _ => {}
         }
     }

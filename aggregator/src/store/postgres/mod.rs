@@ -5,6 +5,7 @@
 
 mod answers;
 mod audit;
+mod cells;
 mod changes;
 mod checksums;
 mod commit;
@@ -15,6 +16,7 @@ mod handover;
 mod heartbeat;
 mod log;
 mod queries;
+mod reading;
 mod records;
 mod schema;
 mod settings;
@@ -23,33 +25,34 @@ mod trusted;
 mod verify;
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::identity::{Day, Digest, ExperimentId, StoreId, UnixSeconds, UploadId};
+use bandana_shared::identity::{Day, Digest, StoreId, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use tokio::time::Instant;
 
+use cells::Part;
+pub use cells::{CellChange, CellPlan, CellReport, check_cells, grow_cells};
+pub(crate) use cells::{CellNews, OpenCell, OpenedCells, StoreCells};
 pub use checksums::seal_database;
 use connection::LONG_ANSWER;
 pub(crate) use connection::{PgConnection, Target, Waits};
 pub(crate) use handover::{Handover, HandoverMessage, Slot};
 pub(crate) use heartbeat::{Connectivity, Heartbeat};
 pub(super) use log::{epochs, last_epoch};
+pub(super) use reading::*;
+pub(crate) use records::Tallies;
 pub use settings::{DatabaseUrl, DatabaseUrlError, PostgresSettings};
 pub(crate) use snapshot::{ChangeFeed, Settled};
 pub use verify::verify_database;
 
 use super::{
-    AuditEntry, AuditQuery, AuditRecord, Committed, CuratorChange, CuratorName, DataSetRecord,
-    DatabaseError, DebitRecord, EpochToAdd, ExpectedState, ExperimentKey, ExperimentRecord,
-    ExperimentState, KeptAnswer, LearnerConfig, Presence, QuestionKey, RevisionTally,
-    SessionRecord, SessionUpdate, Store, StoreError, TrustedChange, TrustedRecord, Window,
-    WrittenRecord, postgres,
+    AuditEntry, Committed, CuratorChange, DatabaseError, EpochToAdd, ExpectedState, ExperimentKey,
+    ExperimentRecord, ExperimentState, LearnerConfig, Presence, Store, StoreError, TrustedChange,
+    Window, WrittenRecord, postgres,
 };
-use crate::datasets::fingerprint::FingerprintKey;
 use crate::explain::explain;
 use crate::store::{ValidUpload, Verdict};
 use changes::Change;
@@ -64,6 +67,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The pause before a failed move of the replay window or a failed creation of partitions is
 /// retried.
 const WINDOW_PAUSE: Duration = Duration::from_secs(30);
+
+/// Most sessions of a store cell that are lost one after another before an attempt is given up.
+const SESSIONS_MAX: usize = 3;
 
 /// The number of tally numbers for replicas that count at the same time. With more replicas, some
 /// share a number and wait for each other's commits.
@@ -94,6 +100,8 @@ pub struct PostgresStore {
     connectivity: Option<Connectivity>,
     /// Whether the last group was given up.
     is_down: bool,
+    /// The part of the store that is behind this connection.
+    part: Part,
 }
 
 impl PostgresStore {
@@ -128,6 +136,7 @@ impl PostgresStore {
         let mut prepare = |store: &mut Self| {
             store.link.run_for_long(async |session| {
                 let id = schema::prepare(session, presence).await?;
+                cells::refuse_cell(&session.client).await?;
                 checksums::check_at_start(session).await?;
                 let sweep = session.client.batch_execute(handover::SWEEP).await;
                 sweep.map_err(postgres("removing what was handed over"))?;
@@ -161,6 +170,7 @@ impl PostgresStore {
             prepare_after: None,
             connectivity,
             is_down: false,
+            part: Part::Whole,
         })
     }
 
@@ -295,19 +305,41 @@ impl PostgresStore {
     ) -> Result<(), StoreError> {
         let _committing = self.connectivity.as_ref().map(Connectivity::committing);
         self.prepare(today)?;
-        let (replica, id) = (self.number()?, self.id);
-        let mut outcome = self.link.run("committing", async |session| {
-            commit::commit(session, (id, uploads), today, replica, verdicts).await
-        });
+        let replica = self.number()?;
+        let mut outcome = self.statement(uploads, today, replica, verdicts);
         if outcome.as_ref().is_err_and(StoreError::lacks_partition) {
             let days: BTreeSet<i32> = uploads.iter().map(|u| days::number(u.day)).collect();
             self.make_room(today, &days.into_iter().collect::<Vec<_>>())?;
-            outcome = self.link.run("committing", async |session| {
-                commit::commit(session, (id, uploads), today, replica, verdicts).await
-            });
+            outcome = self.statement(uploads, today, replica, verdicts);
         }
         self.oldest = outcome?.unwrap_or(self.oldest);
         Ok(())
+    }
+
+    /// Runs the statement that commits. A store cell is told about experiments first, once for each
+    /// session.
+    fn statement(
+        &mut self,
+        uploads: &[ValidUpload],
+        today: Day,
+        replica: i32,
+        verdicts: &mut [Option<Verdict>],
+    ) -> Result<Option<Day>, StoreError> {
+        let id = self.id;
+        for _ in 0..SESSIONS_MAX {
+            let told = self.told();
+            let oldest = self.link.run("committing", async |session| {
+                if told.is_some_and(|told| told != session.number) {
+                    return Ok(None);
+                }
+                commit::commit(session, (id, uploads), today, replica, verdicts).await.map(Some)
+            })?;
+            match oldest {
+                Some(oldest) => return Ok(oldest),
+                None => self.be_told()?,
+            }
+        }
+        Err(StoreError::Database(DatabaseError::Slow { doing: "connecting" }))
     }
 
     /// Makes sure that the connection works: an operation without retries must not fail because the
@@ -327,7 +359,12 @@ impl PostgresStore {
         entry: &AuditEntry,
     ) -> Result<ExperimentRecord, StoreError> {
         self.wake()?;
-        self.link.change(async |transaction| changes::change(transaction, change, entry).await)
+        let elsewhere = self.elsewhere();
+        let changed = self.link.change(async |transaction| {
+            changes::change(transaction, change, entry, &elsewhere).await
+        })?;
+        self.tell_cells();
+        Ok(changed)
     }
 }
 
@@ -342,7 +379,9 @@ impl Store for PostgresStore {
 
     fn commit(&mut self, uploads: &[ValidUpload], today: Day) -> Result<Committed, StoreError> {
         let mut verdicts = vec![None; uploads.len()];
-        self.patiently(|store| store.try_commit(uploads, today, &mut verdicts))?;
+        let today = self.routed(today);
+        let committed = self.patiently(|store| store.try_commit(uploads, today, &mut verdicts));
+        self.noted(committed)?;
         let verdicts: Vec<Verdict> = verdicts.into_iter().flatten().collect();
         let judged = uploads.iter().zip(&verdicts);
         let counted = judged.filter(|(_, verdict)| **verdict == Verdict::Accepted);
@@ -362,10 +401,12 @@ impl Store for PostgresStore {
         let random = getrandom::u64()
             .map_err(|source| StoreError::Database(DatabaseError::Entropy { source }))?;
         let first_version = changes::signed((random >> 2).max(1));
-        self.link.change(async |transaction| {
+        let created = self.link.change(async |transaction| {
             let version = first_version;
             changes::create(transaction, specification, settings, state, version, entry).await
-        })
+        })?;
+        self.tell_cells();
+        Ok(created)
     }
 
     fn add_revision(
@@ -406,7 +447,12 @@ impl Store for PostgresStore {
 
     fn delete(&mut self, expected: ExpectedState, entry: &AuditEntry) -> Result<(), StoreError> {
         self.wake()?;
-        self.link.change(async |transaction| deletion::delete(transaction, expected, entry).await)
+        let elsewhere = self.elsewhere();
+        self.link.change(async |transaction| {
+            deletion::delete(transaction, expected, entry, &elsewhere).await
+        })?;
+        self.tell_cells();
+        Ok(())
     }
 
     fn deleted(&mut self) -> Result<Vec<Digest>, StoreError> {
@@ -444,127 +490,4 @@ impl Store for PostgresStore {
         // Committed data is in the database; the connection closes by itself.
         Ok(())
     }
-}
-
-/// The entries of the audit log that `query` selects.
-pub(super) fn entries(
-    link: &mut PgConnection,
-    query: &AuditQuery,
-) -> Result<Vec<AuditRecord>, StoreError> {
-    link.run("reading", async |session| audit::entries(&session.client, query).await)
-}
-
-/// The days of these on which an experiment has tallies, and how many.
-pub(super) fn days_with_tallies(
-    link: &mut PgConnection,
-    experiment: ExperimentKey,
-    days: &RangeInclusive<Day>,
-) -> Result<Vec<(Day, u64)>, StoreError> {
-    link.run("reading", async |session| {
-        records::days_with_tallies(&session.client, experiment, days).await
-    })
-}
-
-/// The tallies of an experiment on these days, by day, revision and arm.
-pub(super) fn daily_tallies(
-    link: &mut PgConnection,
-    experiment: ExperimentKey,
-    days: &RangeInclusive<Day>,
-) -> Result<Vec<RevisionTally>, StoreError> {
-    link.run("reading", async |session| records::daily(&session.client, experiment, days).await)
-}
-
-/// The data set of this name, or all of them by name.
-pub(super) fn data_sets(
-    link: &mut PgConnection,
-    name: Option<&CuratorName>,
-) -> Result<Vec<DataSetRecord>, StoreError> {
-    link.run("reading", async |session| queries::data_sets(&session.client, name).await)
-}
-
-/// The data sets whose names come after this one, by the bytes of names.
-pub(super) fn data_sets_after(
-    link: &mut PgConnection,
-    after: &str,
-    limit: u32,
-) -> Result<Vec<DataSetRecord>, StoreError> {
-    link.run("reading", async |session| {
-        queries::data_sets_after(&session.client, after, limit).await
-    })
-}
-
-/// The debits of a data set, by this caller or by all, before a number, the newest first.
-pub(super) fn debits(
-    link: &mut PgConnection,
-    of: (&CuratorName, Option<&str>),
-    before: Option<u64>,
-    limit: u32,
-) -> Result<Vec<DebitRecord>, StoreError> {
-    link.run("reading", async |session| queries::debits(&session.client, of, before, limit).await)
-}
-
-/// What a caller has spent of a budget.
-pub(super) fn spent_by(
-    link: &mut PgConnection,
-    of: (&CuratorName, &str),
-) -> Result<u64, StoreError> {
-    link.run("reading", async |session| queries::spent_by(&session.client, of).await)
-}
-
-/// A session of the curator.
-pub(super) fn session(
-    link: &mut PgConnection,
-    name: &CuratorName,
-) -> Result<Option<SessionRecord>, StoreError> {
-    link.run("reading", async |session| queries::session(&session.client, name).await)
-}
-
-/// The key of fingerprints.
-pub(super) fn fingerprint_key(link: &mut PgConnection) -> Result<FingerprintKey, StoreError> {
-    link.run("reading", async |session| queries::fingerprint_key(&session.client).await)
-}
-
-/// The answer to a question, if it is kept.
-pub(super) fn answer(
-    link: &mut PgConnection,
-    question: &QuestionKey,
-) -> Result<Option<KeptAnswer>, StoreError> {
-    link.run("reading", async |session| answers::answer(&session.client, question).await)
-}
-
-/// The number of rounds of a session.
-pub(super) fn rounds(
-    link: &mut PgConnection,
-    name: &CuratorName,
-) -> Result<Option<u64>, StoreError> {
-    link.run("reading", async |session| queries::rounds(&session.client, name).await)
-}
-
-/// The updates of a session in order, starting at a number.
-pub(super) fn updates(
-    link: &mut PgConnection,
-    name: &CuratorName,
-    from: u32,
-    limit: u32,
-) -> Result<Vec<SessionUpdate>, StoreError> {
-    link.run("reading", async |session| queries::updates(&session.client, name, from, limit).await)
-}
-
-/// The trusted experiment of this name, or all of them by name.
-pub(super) fn trusted(
-    link: &mut PgConnection,
-    id: Option<&ExperimentId>,
-) -> Result<Vec<TrustedRecord>, StoreError> {
-    let name = id.map(|id| [id.as_str()]);
-    let names = name.as_ref().map(|name| &name[..]);
-    link.run("reading", async |session| trusted::trusted(&session.client, names).await)
-}
-
-/// The subset of these disclosures that were counted.
-pub(super) fn disclosed(
-    link: &mut PgConnection,
-    id: &ExperimentId,
-    disclosures: &[(Day, UploadId)],
-) -> Result<Vec<(Day, UploadId)>, StoreError> {
-    link.run("reading", async |session| trusted::disclosed(&session.client, id, disclosures).await)
 }

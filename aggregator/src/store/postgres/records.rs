@@ -164,6 +164,19 @@ pub(super) async fn tallies(
     Ok(all)
 }
 
+/// The experiments that a store cell knows, with their states; none for deleted ones.
+pub(super) async fn states(
+    client: &impl GenericClient,
+) -> Result<Vec<(ExperimentKey, Option<ExperimentState>)>, StoreError> {
+    let query = format!("SELECT key, state, {SHOWN} FROM experiment e ORDER BY key");
+    let rows = client.query(&query, &[]).await.map_err(postgres("reading"))?;
+    let of = |row: &Row| {
+        let state = ExperimentState::from_name(row.get(1)).filter(|_| row.get(2));
+        (ExperimentKey(row.get(0)), state)
+    };
+    Ok(rows.iter().map(of).collect())
+}
+
 fn cell(stored: i32) -> Result<(Option<Revision>, CellIndex), StoreError> {
     revision_and_cell(u32::try_from(stored).map_err(|error| damaged(error.to_string()))?)
 }

@@ -12,7 +12,7 @@ use crate::store::{DatabaseError, OpenError, Presence, StoreError, damaged, post
 const SERVER_VERSION_MIN: i32 = 130_000;
 
 /// The steps that make each version from the one before; the first starts with an empty database.
-const STEPS: [(i64, &str); 13] = [
+const STEPS: [(i64, &str); 14] = [
     (1, include_str!("migrations/01_tables.sql")),
     (2, include_str!("migrations/02_queries.sql")),
     (3, include_str!("migrations/03_symbols_and_memory.sql")),
@@ -26,6 +26,7 @@ const STEPS: [(i64, &str); 13] = [
     (11, include_str!("migrations/11_sums.sql")),
     (12, include_str!("migrations/12_revisions.sql")),
     (13, include_str!("migrations/13_log.sql")),
+    (14, include_str!("migrations/14_cells.sql")),
 ];
 
 /// The schema version of this program.

@@ -8,6 +8,8 @@ use thiserror::Error;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
+use crate::store::cells::StoreCell;
+
 /// The database that replicas share, and its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresSettings {
@@ -23,6 +25,17 @@ pub struct PostgresSettings {
     /// The number of tables that the ids of a day are split into, by hash; at least 1. Counts for
     /// days that have no table yet.
     pub id_partitions: u32,
+    /// The databases of the store cells, in the order of their numbers; none if the store has none.
+    /// They have the same settings otherwise.
+    pub cells: Vec<DatabaseUrl>,
+}
+
+impl PostgresSettings {
+    /// The settings of a store cell. One that is not listed has the home's database.
+    pub(crate) fn of_cell(&self, number: StoreCell) -> Self {
+        let url = self.cells.get(number.index()).unwrap_or(&self.url).clone();
+        Self { url, cells: Vec::new(), ..self.clone() }
+    }
 }
 
 /// `postgres://user:password@host:port/database?options`. Neither `Debug` nor `Display`

@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bandana_shared::identity::{Day, ExperimentId};
+use bandana_shared::identity::{Day, ExperimentId, StoreId};
 use tokio_postgres::{IsolationLevel, Transaction};
 
+use super::cells::{generations, route_until};
 use super::changes::signed;
 use super::connection::{PgConnection, Session, same};
 use super::days::{day, number};
@@ -12,6 +13,7 @@ use super::deletion::SHOWN;
 use super::records::{Tallies, add, records, tallies};
 use super::schema::store_id;
 use super::trusted;
+use crate::store::cells::{Generation, Routes};
 use crate::store::{
     ExperimentKey, ExperimentRecord, StoreError, TrustedRecord, TrustedVersion, postgres,
 };
@@ -30,6 +32,8 @@ pub(crate) struct ChangeFeed {
     pub(crate) trusted_ids: HashSet<ExperimentId>,
     /// Whether this replica holds the lease.
     pub(crate) holds_lease: bool,
+    /// From which day on which store cells share uploads.
+    pub(crate) generations: Vec<Generation>,
 }
 
 /// The sums of expired days, which no commit changes any more.
@@ -56,10 +60,33 @@ pub(super) async fn everything(session: &mut Session) -> Result<Vec<ExperimentRe
     Ok(records)
 }
 
-async fn begin(session: &mut Session) -> Result<Transaction<'_>, StoreError> {
+pub(super) async fn begin(session: &mut Session) -> Result<Transaction<'_>, StoreError> {
     let builder = session.client.build_transaction();
     let builder = builder.isolation_level(IsolationLevel::RepeatableRead).read_only(true);
     builder.start().await.map_err(postgres("reading"))
+}
+
+/// The tallies of all experiments in this database, which must hold the expected store.
+pub(super) async fn counts(
+    transaction: &Transaction<'_>,
+    expected: Option<StoreId>,
+    settled: &mut Settled,
+) -> Result<Tallies, StoreError> {
+    let query = "SELECT oldest_day, (SELECT id FROM store) FROM intact_watermark";
+    let row = transaction.query_one(query, &[]).await.map_err(postgres("reading"))?;
+    if let Some(expected) = expected {
+        same(store_id(row.get(1))?, expected)?;
+    }
+    let oldest = day(row.get(0))?;
+    if settled.sums.as_ref().is_none_or(|(before, _)| *before != oldest) {
+        let sums = tallies(transaction, None, 0, number(oldest)).await?;
+        settled.sums = Some((oldest, sums));
+    }
+    let mut sums = tallies(transaction, None, number(oldest), i32::MAX).await?;
+    if let Some((_, expired)) = &settled.sums {
+        add(&mut sums, expired);
+    }
+    Ok(sums)
 }
 
 /// The keys of the experiments whose version is not the known one, and the keys of all.
@@ -80,13 +107,14 @@ async fn keys(
 
 impl PgConnection {
     /// Renews the lease, or takes an expired one, and then reads the changes since the known
-    /// versions.
+    /// versions. Adds the tallies that are elsewhere, in store cells.
     pub(crate) fn news(
         &mut self,
         holder: &str,
         known: &HashMap<ExperimentKey, u64>,
         known_trusted: &HashMap<ExperimentId, TrustedVersion>,
         settled: &mut Settled,
+        elsewhere: &Tallies,
     ) -> Result<ChangeFeed, StoreError> {
         let (fresh, expected) = (!self.is_open(), self.expected());
         self.run("reading", async |session| {
@@ -95,20 +123,8 @@ impl PgConnection {
             }
             let holds_lease = lease(session, holder).await?;
             let transaction = begin(session).await?;
-            let query = "SELECT oldest_day, (SELECT id FROM store) FROM intact_watermark";
-            let row = transaction.query_one(query, &[]).await.map_err(postgres("reading"))?;
-            if let Some(expected) = expected {
-                same(store_id(row.get(1))?, expected)?;
-            }
-            let oldest = day(row.get(0))?;
-            if settled.sums.as_ref().is_none_or(|(before, _)| *before != oldest) {
-                let sums = tallies(&transaction, None, 0, number(oldest)).await?;
-                settled.sums = Some((oldest, sums));
-            }
-            let mut sums = tallies(&transaction, None, number(oldest), i32::MAX).await?;
-            if let Some((_, expired)) = &settled.sums {
-                add(&mut sums, expired);
-            }
+            let mut sums = counts(&transaction, expected, settled).await?;
+            add(&mut sums, elsewhere);
             let (keys, all) = keys(&transaction, known).await?;
             let changed = if keys.is_empty() {
                 Vec::new()
@@ -116,8 +132,19 @@ impl PgConnection {
                 records(&transaction, &keys, &sums).await?
             };
             let (trusted, trusted_ids) = trusted_news(&transaction, known_trusted).await?;
+            let generations = generations(&transaction).await?;
             transaction.commit().await.map_err(postgres("reading"))?;
-            Ok(ChangeFeed { changed, all, tallies: sums, trusted, trusted_ids, holds_lease })
+            let tallies = sums;
+            Ok(ChangeFeed { changed, all, tallies, trusted, trusted_ids, holds_lease, generations })
+        })
+    }
+
+    /// Routes of uploads that are final up to the day after `today`, as far as the database's clock
+    /// allows.
+    pub(crate) fn route_until(&mut self, today: Day) -> Result<Routes, StoreError> {
+        self.run("routing uploads", async |session| {
+            let (until, generations) = route_until(&session.client, today).await?;
+            Ok(Routes::new(generations, Some(until)))
         })
     }
 

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use bandana_shared::identity::Day;
 use tokio_postgres::{GenericClient, IsolationLevel, Row};
 
+use super::cells::{verify_cells, verify_shares};
 use super::connection::{PgConnection, Session, Target, Waits};
 use super::days::{day, number, partitions};
 use super::deletion::SHOWN;
 use super::records::records;
 use super::trusted::trusted;
 use super::{PostgresSettings, REPLICAS_MAX, audit, checksums, schema};
+use crate::store::cells::{Routes, StoreCell};
 use crate::store::trusted::{verify as verify_trusted, verify_names};
 use crate::store::{
     AuditQuery, DamageError, StoreError, Verification, postgres, queries, revision_and_cell,
@@ -35,11 +37,41 @@ const PATIENTLY: &str = "SET LOCAL statement_timeout = 0;
 /// [`StoreError`] when the database can't be read, or its schema version is unknown. Damage is
 /// among the findings.
 pub fn verify_database(settings: &PostgresSettings) -> Result<Verification, StoreError> {
-    let mut link = PgConnection::new(Arc::new(Target::new(settings)?), Waits::READING)?;
-    link.run_for_long(verify)
+    let (mut verification, experiments) = verify_as(settings, &Verified::Store)?;
+    verify_cells(settings, experiments.as_ref(), &mut verification)?;
+    Ok(verification)
 }
 
-async fn verify(session: &mut Session) -> Result<Verification, StoreError> {
+/// The experiments of a store by their keys: the id, and the number of cells.
+pub(super) type Experiments = BTreeMap<i64, (String, usize)>;
+
+/// The database that is verified.
+#[derive(Debug)]
+pub(super) enum Verified<'a> {
+    /// A store, or the home of store cells.
+    Store,
+    /// A store cell.
+    Cell {
+        number: StoreCell,
+        routes: &'a Routes,
+        /// The experiments of the home. None: they could not be read.
+        experiments: Option<&'a Experiments>,
+    },
+}
+
+/// Checks one database. Also returns the experiments of a store that could be read.
+pub(super) fn verify_as(
+    settings: &PostgresSettings,
+    verified: &Verified<'_>,
+) -> Result<(Verification, Option<Experiments>), StoreError> {
+    let mut link = PgConnection::new(Arc::new(Target::new(settings)?), Waits::READING)?;
+    link.run_for_long(async |session| verify(session, verified).await)
+}
+
+async fn verify(
+    session: &mut Session,
+    verified: &Verified<'_>,
+) -> Result<(Verification, Option<Experiments>), StoreError> {
     let failed = postgres("reading");
     let version = schema::version_of(session).await?;
     let builder = session.client.build_transaction();
@@ -47,7 +79,13 @@ async fn verify(session: &mut Session) -> Result<Verification, StoreError> {
     let client = builder.start().await.map_err(failed)?;
     client.batch_execute(PATIENTLY).await.map_err(failed)?;
     let mut verification = Verification::new(version);
-    let checked = check_all(&client, &mut verification).await;
+    let mut found = None;
+    let checked = match verified {
+        Verified::Store => check_all(&client, &mut verification, &mut found).await,
+        Verified::Cell { number, routes, experiments } => {
+            check_cell(&client, (*number, routes), *experiments, &mut verification).await
+        }
+    };
     client.rollback().await.map_err(failed)?;
     match checked {
         // Damaged data can't be read, and the database refuses further statements of this
@@ -55,12 +93,13 @@ async fn verify(session: &mut Session) -> Result<Verification, StoreError> {
         Err(error) if error.is_told_damage() => verification.say(error.to_string()),
         checked => checked?,
     }
-    Ok(verification)
+    Ok((verification, found))
 }
 
 async fn check_all(
     client: &impl GenericClient,
     verification: &mut Verification,
+    found: &mut Option<Experiments>,
 ) -> Result<(), StoreError> {
     checksums::check(client, true, verification).await?;
     if !verification.is_sound() {
@@ -69,12 +108,30 @@ async fn check_all(
     }
     let oldest = window(client, verification).await?;
     verification.oldest = Some(oldest);
-    let arms = experiments(client, verification).await?;
-    tallies(client, oldest, &arms, verification).await?;
+    let arms = found.insert(experiments(client, verification).await?);
+    tallies(client, oldest, arms, verification).await?;
     uploads(client, oldest, verification).await?;
     audit_log(client, verification).await?;
     trusted_experiments(client, verification).await?;
     budgets(client, verification).await
+}
+
+async fn check_cell(
+    client: &impl GenericClient,
+    (cell, routes): (StoreCell, &Routes),
+    experiments: Option<&Experiments>,
+    verification: &mut Verification,
+) -> Result<(), StoreError> {
+    checksums::check(client, true, verification).await?;
+    if !verification.is_sound() {
+        return Ok(());
+    }
+    let oldest = window(client, verification).await?;
+    if let Some(experiments) = experiments {
+        tallies(client, oldest, experiments, verification).await?;
+    }
+    uploads(client, oldest, verification).await?;
+    verify_shares(client, cell, routes, verification).await
 }
 
 /// Checks that the spent part of each budget is the sum of its debits.
@@ -122,7 +179,7 @@ async fn window(
 async fn experiments(
     client: &impl GenericClient,
     verification: &mut Verification,
-) -> Result<BTreeMap<i64, (String, usize)>, StoreError> {
+) -> Result<Experiments, StoreError> {
     verification.begin("experiments, revisions and policies");
     let failed = postgres("reading");
     let query = format!("SELECT e.key, e.id, {SHOWN} FROM experiment e ORDER BY e.key");
@@ -195,7 +252,7 @@ async fn deleted(
 async fn tallies(
     client: &impl GenericClient,
     oldest: Day,
-    arms: &BTreeMap<i64, (String, usize)>,
+    arms: &Experiments,
     verification: &mut Verification,
 ) -> Result<(), StoreError> {
     verification.begin("tallies");

@@ -1,0 +1,76 @@
+//! Databases that are not the store cells that they are listed as.
+
+use anyhow::{Context as _, ensure};
+use bandana_examples::environment::CleanEnvironment as _;
+use bandana_tests::postgres::Postgres;
+use tokio::process::Command;
+
+use super::Case;
+use super::site::Databases;
+use crate::{PATIENCE, PROGRAM, ask, block_on};
+
+pub(super) const ALL: &[(&str, Case)] =
+    &[("a_database_in_the_wrong_place_is_refused_with_what_to_do", refused)];
+
+/// Starts a server that must not start, and returns what it says.
+async fn refusal(arguments: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new(PROGRAM);
+    let anywhere = ["--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"];
+    command.clean_environment().arg("serve").args(anywhere).args(arguments).kill_on_drop(true);
+    let ended = tokio::time::timeout(PATIENCE, command.output()).await.context("it runs")??;
+    ensure!(!ended.status.success(), "it ended well");
+    Ok(String::from_utf8(ended.stderr)?)
+}
+
+fn refused(server: &Postgres) -> anyhow::Result<()> {
+    let databases = Databases::new(server, 2)?;
+    let other = Databases::new(server, 1)?;
+    let empty = server.database()?;
+    block_on(async {
+        for databases in [&databases, &other] {
+            databases.replica().await?.process.stop().await?;
+        }
+        let (home, cells) = (&databases.home, &databases.cells);
+        let (one, two, foreign) = (&cells[0][..], &cells[1][..], &other.cells[0][..]);
+        for (listed, expected) in [
+            (vec![two, one], "is store cell 2 of this store; bring `cells` back into its order"),
+            (vec![one], "lists 1 databases, and this store has 2 store cells; list all"),
+            (vec![], "are in 2 store cells, and the settings list none; list their URLs"),
+            (vec![one, foreign], "belongs to the store"),
+            (vec![one, home], "is the home of this store, which `url` names"),
+            (vec![one, one], "is store cell 1 of this store"),
+            (vec![one, &other.home], "is a store of its own; a store cell begins with an empty"),
+            (vec![one, &empty], "is an empty database, and store cell 2 is not; name the right"),
+            (
+                vec![one, two, &empty],
+                "is no store cell of this store yet; add it with `bandana cells",
+            ),
+        ] {
+            let list = listed.join(" ");
+            let flags = ["--store", home, "--store-cells", &list];
+            let flags = if listed.is_empty() { &flags[..2] } else { &flags[..] };
+            let told = refusal(flags).await?;
+            ensure!(told.contains(expected), "{listed:?}: {told}");
+        }
+        let told = refusal(&["--store", one]).await?;
+        let expected = "this database is store cell 1 of the store";
+        ensure!(told.contains(expected), "{told}");
+        // A home that was set back to before a change of its store cells.
+        let take = "DELETE FROM store_cell_generation; DELETE FROM store_cell WHERE number = 2";
+        let taken = [
+            "CREATE TABLE kept AS SELECT number, id FROM store_cell",
+            "CREATE TABLE kept_generation AS SELECT from_day, cells FROM store_cell_generation",
+            take,
+        ];
+        for sql in taken {
+            ask(home, sql).await?;
+        }
+        let told = refusal(&["--store", home, "--store-cells", one]).await?;
+        ensure!(told.contains("and the home does not: the home was set back"), "{told}");
+        ask(home, "DELETE FROM store_cell").await?;
+        ask(home, "INSERT INTO store_cell SELECT * FROM kept").await?;
+        ask(home, "INSERT INTO store_cell_generation SELECT * FROM kept_generation").await?;
+        // As they were, they work.
+        databases.replica().await?.process.stop().await
+    })
+}
