@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::{Command, Ingest, IngestError, QUEUE_MAX};
+use super::{Command, Ingest, IngestError, LOOK_INTERVAL, QUEUE_MAX};
 use crate::clock::Clock;
 use crate::store::{Holder, Routing, ValidUpload};
 
@@ -42,6 +42,28 @@ impl CellQueues {
 }
 
 impl Ingest {
+    /// Has each store cell move its replay window when a day begins. One without uploads would keep
+    /// its ids otherwise.
+    pub(crate) async fn look_at_cells(self) {
+        let Some(cells) = self.cells.clone() else { return };
+        let clock = Arc::clone(&cells.clock);
+        // This task alone must not keep the queues open.
+        let queues: Vec<_> = cells.queues.iter().map(mpsc::Sender::downgrade).collect();
+        drop((self, cells));
+        let mut looked = None;
+        while queues.iter().any(|queue| queue.upgrade().is_some()) {
+            let today = clock.day();
+            if looked != Some(today) {
+                looked = Some(today);
+                for queue in queues.iter().filter_map(mpsc::WeakSender::upgrade) {
+                    // Behind a full queue the uploads move the window.
+                    queue.try_send(Command::Look).ok();
+                }
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
     /// Routes uploads to this number of store cells, and returns the receivers of their queues.
     pub(super) fn route(
         &mut self,

@@ -38,7 +38,7 @@ pub use writer::{Writer, WriterError};
 /// Most waiting uploads. Further callers are told to come back.
 pub(crate) const QUEUE_MAX: usize = 8192;
 
-/// The time between two checks of the store's files.
+/// The time between two checks of the store's files, or of the day.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A command to the writer.

@@ -199,6 +199,7 @@ impl LoadedStore {
         if let (Some(files), Some(room)) = (files, &room) {
             tokio::spawn(ingest.clone().look_after(Arc::downgrade(&files), room.clone()));
         }
+        tokio::spawn(ingest.clone().look_at_cells());
         let ended = write(writers)?;
         let (end, policies_ended) = oneshot::channel();
         let mut reachable = Vec::new();

@@ -486,6 +486,11 @@ impl Store for PostgresStore {
         self.link.change(async |transaction| log::add_epoch(transaction, addition).await)
     }
 
+    fn check(&mut self, today: Day) -> Result<(), StoreError> {
+        self.look(today);
+        Ok(())
+    }
+
     fn close(self: Box<Self>) -> Result<(), StoreError> {
         // Committed data is in the database; the connection closes by itself.
         Ok(())

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_examples::environment::CleanEnvironment as _;
@@ -116,8 +117,12 @@ impl Growing {
     }
 
     async fn start(&self, cells: usize) -> anyhow::Result<Replica> {
+        self.start_with(&[], cells).await
+    }
+
+    async fn start_with(&self, flags: &[&str], cells: usize) -> anyhow::Result<Replica> {
         let list = self.databases.cells[..cells].join(" ");
-        let flags = ["--store-cells", &list];
+        let flags = [flags, &["--store-cells", &list]].concat();
         Replica::start_program(&self.program, &flags, &self.databases.home).await
     }
 
@@ -242,6 +247,18 @@ async fn with_the_last_two(growing: &Growing, experiment: &Specification) -> any
     ensure!(told == all(UploadStatus::Duplicate), "{told:?}");
     let counted = replica.tallies("grows").await?[0].0;
     ensure!(counted == 480, "{counted}");
+    replica.process.stop().await?;
+    // When the window has passed, their ids are gone, and their counts are not.
+    let mut replica = growing.start_with(&["--replay-window-days", "1"], 4).await?;
+    let gone = async {
+        while growing.databases.ids()?.1[..2] != [0, 0] {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(PATIENCE, gone).await.context("ids stay")??;
+    let counted = replica.tallies("grows").await?[0].0;
+    ensure!(counted == 480, "{counted} without ids");
     replica.process.stop().await
 }
 

@@ -260,6 +260,18 @@ impl PostgresStore {
         }
     }
 
+    /// Moves the replay window of a cell, which may get no uploads. A failure leaves it for later.
+    pub(super) fn look(&mut self, today: Day) {
+        if !matches!(self.part, Part::Cell(..)) {
+            return;
+        }
+        let moved = self.prepare(self.routed(today));
+        if let Err(error) = self.noted(moved) {
+            let error = explain(&error);
+            tracing::warn!(error, "the replay window of a store cell was not moved");
+        }
+    }
+
     /// Notes the outcome of a commit in a cell.
     pub(super) fn noted<T>(&self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
         match &self.part {
