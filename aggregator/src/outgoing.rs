@@ -32,11 +32,15 @@ fn noticing_silence(endpoint: Endpoint, ping_time: Duration) -> Endpoint {
         .keep_alive_while_idle(true)
 }
 
-/// Has connecting and each call take no longer than `patience`. A server that answers no ping for
-/// as long is given up, since a watch may be silent for long: a busy server gets the same patience
-/// whatever it is asked for.
-pub(crate) fn with_patience(endpoint: Endpoint, patience: Duration) -> Endpoint {
-    noticing_silence(endpoint.connect_timeout(patience).timeout(patience), patience)
+/// Has connecting take no longer than `patience`, and each call no longer than `call_time`. A server
+/// that answers no ping within `patience` is given up: a busy one gets the same patience whatever it is
+/// asked for.
+pub(crate) fn with_patience(
+    endpoint: Endpoint,
+    patience: Duration,
+    call_time: Duration,
+) -> Endpoint {
+    noticing_silence(endpoint.connect_timeout(patience).timeout(call_time), patience)
 }
 
 /// A channel that connects when it is needed, and anew after a call without an answer. Clones share
@@ -142,12 +146,15 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let patience = Duration::from_secs(30);
-        let endpoint = with_patience(Endpoint::from_shared(url).unwrap(), patience);
-        let channel = endpoint.connect().await.unwrap();
-        let _silent = listener.accept().await.unwrap();
-        let begin = tokio::time::Instant::now();
-        let call = GatewayClient::new(channel).get_gateway_keys(GetGatewayKeysRequest {}).await;
-        assert!(begin.elapsed() >= patience, "{:?}: {call:?}", begin.elapsed());
-        assert!(call.is_err(), "{call:?}");
+        for call_time in [patience, 20 * patience] {
+            let endpoint = Endpoint::from_shared(url.clone()).unwrap();
+            let channel = with_patience(endpoint, patience, call_time).connect().await.unwrap();
+            let _silent = listener.accept().await.unwrap();
+            let begin = tokio::time::Instant::now();
+            let call = GatewayClient::new(channel).get_gateway_keys(GetGatewayKeysRequest {}).await;
+            let waited = begin.elapsed();
+            assert!(patience <= waited && waited < 2 * patience, "{waited:?}: {call:?}");
+            assert!(call.is_err(), "{call:?}");
+        }
     }
 }

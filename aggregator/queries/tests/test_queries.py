@@ -87,6 +87,13 @@ def test_tables_and_choices(people: People) -> None:
     for noisy_max in (False, True):
         median = data.quantile("age", 0.5, where={"ill": "yes"}, noisy_max=noisy_max, rho=1.0)
         assert abs(int(median.value) - statistics.median(ages)) <= 2 and median.shortfall < 50
+        found = data.quantile(
+            "age", 0.5, where={"ill": "yes"}, noisy_max=noisy_max, interval=True, beta=1e-9, rho=1.0
+        )
+        assert found.low is not None and found.high is not None and median.low is None
+        assert int(found.low) <= statistics.median_low(ages) <= int(found.high) <= int(found.low) + 9
+    everybody = data.quantile("age", 0.0, interval=True, beta=1e-9, epsilon=1.0)
+    assert everybody.low is not None and int(everybody.low) <= min(row[0] for row in rows)
     assert data.most_common("ill", epsilon=1.0).value == "no"
     assert -5 <= float(data.quantile("temp", 0.1, epsilon=1.0).value) <= 40
 

@@ -234,7 +234,7 @@ impl Doctor {
     /// Asks for the experiment, as a device does.
     async fn ask(&self) -> Result<Result<GetExperimentResponse, Status>, ConnectError> {
         let endpoint = self.tls.apply(Endpoint::from(self.server.clone()))?;
-        let endpoint = with_patience(endpoint, PATIENCE);
+        let endpoint = with_patience(endpoint, PATIENCE, PATIENCE);
         let channel = self.wait.connect(&endpoint).await.map_err(|source| {
             ConnectError::unreachable("device service", &endpoint, self.wait, source)
         })?;

@@ -299,7 +299,7 @@ impl Check {
 
     async fn channel(&self) -> Result<Patient, ConnectError> {
         let endpoint = self.tls.apply(Endpoint::from(self.server.clone()))?;
-        let endpoint = with_patience(endpoint, PATIENCE);
+        let endpoint = with_patience(endpoint, PATIENCE, PATIENCE);
         self.wait.connect(&endpoint).await.map_err(|source| {
             ConnectError::unreachable("device service", &endpoint, self.wait, source)
         })

@@ -225,6 +225,9 @@ pub(super) struct Choose {
     /// The value that this share of the rows is at or below, 0 to 1.
     #[arg(long, value_name = "SHARE")]
     quantile: Option<f64>,
+    /// Tell an interval that has the quantile, too. It takes two thirds of the price.
+    #[arg(long, requires = "quantile", conflicts_with = "weights")]
+    interval: bool,
     /// Choose by report noisy max (permute-and-flip) instead of the exponential mechanism. Use it
     /// with a budget of epsilon: from a budget of rho it costs about four times as much.
     #[arg(long)]
@@ -472,7 +475,8 @@ fn choose(choose: Choose) -> anyhow::Result<()> {
     };
     let chooser = if choose.noisy_max { v1::Chooser::NoisyMax } else { v1::Chooser::Exponential };
     let (column, weights, predicate) = (choose.column, choose.weights, choose.of.predicate);
-    let asked = v1::Choice { column, aim: Some(aim), chooser: chooser.into(), weights, predicate };
+    let (aim, chooser, interval) = (Some(aim), chooser.into(), choose.interval);
+    let asked = v1::Choice { column, aim, chooser, weights, predicate, interval };
     let question = ask_request::Question::Choice(asked);
     ask(&choose.server, &choose.repeatable, choose.data_set, &choose.cost, question)
 }

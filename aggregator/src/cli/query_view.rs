@@ -62,9 +62,22 @@ pub(super) struct AnswerView {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Released {
-    Numbers { numbers: Vec<NumberView>, accuracy: f64 },
-    Value { value: String, shortfall: u64 },
-    Database { columns: Vec<String>, rows: Vec<Vec<String>>, accuracy: f64 },
+    Numbers {
+        numbers: Vec<NumberView>,
+        accuracy: f64,
+    },
+    Value {
+        value: String,
+        shortfall: u64,
+        /// The ends.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        interval: Option<[String; 2]>,
+    },
+    Database {
+        columns: Vec<String>,
+        rows: Vec<Vec<String>>,
+        accuracy: f64,
+    },
     Nothing {},
 }
 
@@ -101,8 +114,9 @@ impl From<v1::AskResponse> for AnswerView {
                 let accuracy = numbers.iter().map(|number| number.accuracy).fold(0.0, f64::max);
                 Released::Numbers { numbers, accuracy }
             }
-            Some(ask_response::Answer::Value(v1::Value { value, shortfall })) => {
-                Released::Value { value, shortfall }
+            Some(ask_response::Answer::Value(v1::Value { value, shortfall, interval })) => {
+                let interval = interval.map(|ends| [ends.low, ends.high]);
+                Released::Value { value, shortfall, interval }
             }
             Some(ask_response::Answer::Database(v1::Database { columns, rows, accuracy })) => {
                 let rows = rows.into_iter().map(|row| row.values).collect();
@@ -139,8 +153,12 @@ impl AnswerView {
                     table.render(columns) + "off by at most that, all of them; "
                 }
             }
-            Released::Value { value, shortfall } => {
-                format!("{}\nat most {shortfall} rows worse than the best; ", visible(value))
+            Released::Value { value, shortfall, interval } => {
+                let interval = interval.as_ref().map_or_else(String::new, |[low, high]| {
+                    format!("the true one is from {} to {}\n", visible(low), visible(high))
+                });
+                let value = visible(value);
+                format!("{value}\n{interval}at most {shortfall} rows worse than the best; ")
             }
             Released::Database { columns, rows, accuracy } => {
                 let line = |cells: &[String]| visible(&cells.join(",")) + "\n";

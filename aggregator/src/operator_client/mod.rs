@@ -26,6 +26,9 @@ pub use tls::TlsSource;
 /// Timeout of connecting, of a call, and of a ping.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Timeout of a call about a data set, whose file may have to be read first.
+const READING_TIME: Duration = Duration::from_secs(3600);
+
 /// Most bytes of an answer to a relay: a specification with the most arms.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
@@ -74,7 +77,7 @@ impl Connection {
     /// # Errors
     /// [`ConnectError`] when connecting fails.
     pub async fn connect(&self) -> Result<Client, ConnectError> {
-        let (channel, bearer) = self.channel().await?;
+        let (channel, bearer) = self.channel(PATIENCE).await?;
         Ok(OperatorClient::with_interceptor(channel, bearer))
     }
 
@@ -83,7 +86,7 @@ impl Connection {
     /// # Errors
     /// [`ConnectError`] when connecting fails.
     pub async fn connect_curator(&self) -> Result<Curator, ConnectError> {
-        let (channel, bearer) = self.channel().await?;
+        let (channel, bearer) = self.channel(READING_TIME).await?;
         Ok(CuratorClient::with_interceptor(channel, bearer)
             .max_decoding_message_size(TABLE_BYTES_MAX))
     }
@@ -93,7 +96,7 @@ impl Connection {
     /// # Errors
     /// [`ConnectError`] when connecting fails.
     pub async fn connect_trusted(&self) -> Result<TrustedClient, ConnectError> {
-        let (channel, bearer) = self.channel().await?;
+        let (channel, bearer) = self.channel(PATIENCE).await?;
         Ok(TrustedOperatorClient::with_interceptor(channel, bearer))
     }
 
@@ -103,14 +106,14 @@ impl Connection {
     /// # Errors
     /// [`ConnectError::Unusable`] when an argument is.
     pub fn batches(&self) -> Result<BatchesClient, ConnectError> {
-        let (endpoint, bearer) = self.endpoint()?;
+        let (endpoint, bearer) = self.endpoint(PATIENCE)?;
         let outgoing = Outgoing::new(endpoint, PATIENCE);
         Ok(batches_client::BatchesClient::with_interceptor(outgoing, bearer)
             .max_decoding_message_size(ANSWER_BYTES_MAX))
     }
 
-    async fn channel(&self) -> Result<(Patient, Bearer), ConnectError> {
-        let (endpoint, bearer) = self.endpoint()?;
+    async fn channel(&self, call_time: Duration) -> Result<(Patient, Bearer), ConnectError> {
+        let (endpoint, bearer) = self.endpoint(call_time)?;
         let service = "operators' service";
         let channel = self.wait.connect(&endpoint).await;
         let channel = channel
@@ -118,7 +121,7 @@ impl Connection {
         Ok((channel?, bearer))
     }
 
-    fn endpoint(&self) -> Result<(Endpoint, Bearer), ConnectError> {
+    fn endpoint(&self, call_time: Duration) -> Result<(Endpoint, Bearer), ConnectError> {
         let bearer = self.token.read()?;
         if bearer.is_secret() && !self.is_private() {
             let url = &self.operator_url;
@@ -128,7 +131,7 @@ impl Connection {
             )));
         }
         let endpoint = self.tls.apply(Endpoint::from(self.operator_url.clone()))?;
-        Ok((with_patience(endpoint, PATIENCE), bearer))
+        Ok((with_patience(endpoint, PATIENCE, call_time), bearer))
     }
 }
 

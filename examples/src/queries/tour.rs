@@ -124,7 +124,7 @@ async fn ask(
                 numbers.iter().map(|number| format!("{} {}", number.label, number.value)).collect();
             format!("{} (off by at most {accuracy:.0})", numbers.join("; "))
         }
-        ask_response::Answer::Value(v1::Value { value, shortfall }) => {
+        ask_response::Answer::Value(v1::Value { value, shortfall, .. }) => {
             format!("{value} (at most {shortfall} rows worse than the best)")
         }
         ask_response::Answer::Database(v1::Database { rows, accuracy, .. }) => {

@@ -339,6 +339,7 @@ async fn choices_that_make_no_sense_or_cost_next_to_nothing_are_refused() -> any
         (-1, vec![1, 1], 0.1, "there is no chooser -1"),
         (2, vec![1, 1], 0.1, "report noisy max has no weights"),
         (1, vec![1], 0.1, "weights"),
+        (1, vec![], 0.1, "only a quantile has an interval"),
         // What an answer tells beside its noise is not to be had for next to nothing.
         (1, vec![], 1e-9, "a question costs at least 0.0001 of epsilon"),
     ] {
@@ -347,7 +348,8 @@ async fn choices_that_make_no_sense_or_cost_next_to_nothing_are_refused() -> any
             aim: Some(v1::choice::Aim::MostCommon(v1::MostCommon {})),
             chooser,
             weights,
-            predicate: String::new(),
+            interval: message.contains("interval"),
+            ..v1::Choice::default()
         };
         let request = AskRequest {
             data_set: "people".to_owned(),

@@ -188,6 +188,12 @@ pub enum QueryError {
         "report noisy max has no weights; leave them out, or choose by the exponential mechanism"
     )]
     WeightsOfNoisyMax,
+    /// Weights for the ends of an interval.
+    #[error("an interval of a quantile takes no weights; leave out the weights or the interval")]
+    WeightsOfInterval,
+    /// An interval of a choice that is no quantile.
+    #[error("only a quantile has an interval; ask for a quantile, or leave out the interval")]
+    IntervalOfMostCommon,
     /// A way to choose that this version does not know.
     #[error("there is no chooser {0}; 1 is the exponential mechanism, and 2 report noisy max")]
     Chooser(i32),

@@ -24,6 +24,7 @@
 
 mod bounds;
 pub mod cells;
+mod choices;
 mod column;
 pub mod counting;
 mod error;

@@ -4,13 +4,14 @@ use rand::Rng;
 
 use super::QueryError;
 use super::cells::CellSet;
+use super::choices;
+pub use super::choices::{Aim, Chooser};
 use super::counting::CountingMechanism;
 use super::exponential::ExponentialMechanism;
 use super::gaussian::GaussianMechanism;
 use super::halfspaces::{halfspaces, vc_dimension};
 use super::laplace::LaplaceMechanism;
 use super::marginals::{ReleasedTable, SyntheticTable};
-use super::noisy_max::NoisyMax;
 use super::price::{LossShape, Measure, Price, check_beta};
 use super::rows::Rows;
 use super::selection::Selection;
@@ -115,34 +116,6 @@ impl Question {
     }
 }
 
-/// The criterion of a choice.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Aim {
-    /// The most common value.
-    MostCommon,
-    /// The quantile of this rank, 0 to 1: the value that this share of the rows is at or below.
-    Quantile(f64),
-}
-
-/// The mechanism of a choice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Chooser {
-    /// The exponential mechanism, with a weight for each value or a uniform base measure.
-    Exponential(Option<Vec<u32>>),
-    /// Report noisy max.
-    NoisyMax,
-}
-
-impl Chooser {
-    /// The shape of its loss.
-    fn shape(&self) -> LossShape {
-        match self {
-            Self::Exponential(_) => ExponentialMechanism::LOSS,
-            Self::NoisyMax => NoisyMax::LOSS,
-        }
-    }
-}
-
 /// A class of predicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -173,6 +146,9 @@ pub enum Answer {
         value: String,
         /// A bound on the shortfall below the best value, in rows, with probability 1 - β.
         shortfall: u64,
+        /// The ends of an interval that has the quantile, if it was asked for. With probability 1 - β,
+        /// this and the bound on the shortfall hold.
+        interval: Option<(String, String)>,
     },
     /// A database.
     Database {
@@ -227,7 +203,7 @@ pub fn answer<R: Rng + ?Sized>(
             sums::answer(rows, (terms, predicate, *counted), price, beta, rng)
         }
         Question::Choice { column, predicate, aim, chooser } => {
-            choice(rows, (column, predicate), *aim, chooser, price, beta, rng)
+            choices::answer(rows, (column, predicate), (*aim, chooser), price, beta, rng)
         }
         Question::Synthetic { columns, class, size } => {
             synthetic(rows, columns, class, *size, price, beta, rng)
@@ -309,103 +285,6 @@ fn histogram<R: Rng + ?Sized>(
     Ok(Answer::Numbers(released.into_iter().enumerate().map(number).collect()))
 }
 
-fn choice<R: Rng + ?Sized>(
-    rows: &Rows,
-    (name, predicate): (&str, &str),
-    aim: Aim,
-    chooser: &Chooser,
-    price: Price,
-    beta: f64,
-    rng: &mut R,
-) -> Result<Answer, QueryError> {
-    let loss = price.epsilon(chooser.shape())?;
-    let (place, column) = rows.schema().find(name)?;
-    let selection = Selection::of_rows(predicate, rows.schema())?;
-    let frequencies = rows.frequencies(place, &selection);
-    // Utilities, in parts of a row, and how many of these parts a changed row moves one by.
-    let (utilities, unit) = match aim {
-        // A changed row changes a frequency by at most 1.
-        Aim::MostCommon => (frequencies, 1),
-        Aim::Quantile(share) => {
-            if column.range().is_none() {
-                return Err(QueryError::NotNumbers { column: name.to_owned() });
-            }
-            if !(0.0..=1.0).contains(&share) {
-                return Err(QueryError::Quantile(share));
-            }
-            if selection.is_all() {
-                (ranks(&frequencies, wanted_rank(rows.count(), share)), 1)
-            } else {
-                (balances(&frequencies, share), SHARE_PARTS.unsigned_abs())
-            }
-        }
-    };
-    let candidates = utilities.len() as u64;
-    let (chosen, shortfall) = match chooser {
-        Chooser::Exponential(weights) => {
-            let mechanism = ExponentialMechanism::new(unit, loss)?;
-            // The bound is for the worst case: the best value has the least weight.
-            let shortfall = match weights {
-                None => mechanism.shortfall(candidates, beta)?,
-                Some(weights) => {
-                    let total: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
-                    let least = weights.iter().filter(|&&weight| weight > 0).min();
-                    let least = least.copied().map_or(0.0, f64::from);
-                    mechanism.shortfall_of_share(least / total.max(1) as f64, beta)?
-                }
-            };
-            (mechanism.choose(&utilities, weights.as_deref(), rng)?, shortfall)
-        }
-        Chooser::NoisyMax => {
-            let mechanism = NoisyMax::new(unit, loss)?;
-            (mechanism.choose(&utilities, rng)?, mechanism.shortfall(candidates, beta)?)
-        }
-    };
-    let value = column.value(u16::try_from(chosen).unwrap_or(u16::MAX));
-    Ok(Answer::Value { value, shortfall: shortfall.div_ceil(unit) })
-}
-
-/// The rank of a quantile, 1 to n.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a whole number of rows"
-)]
-fn wanted_rank(rows: u64, share: f64) -> i64 {
-    signed(((rows as f64 * share).ceil() as u64).clamp(1, rows.max(1)))
-}
-
-/// The utility of each value as one of rank t: the negative of max(t - rows at or below it, rows
-/// below it + 1 - t, 0). A changed row changes either number of rows by at most 1.
-fn ranks(frequencies: &[i64], t: i64) -> Vec<i64> {
-    let mut below = 0;
-    let utility = |&here: &i64| {
-        let missing = (t - below - here).max(below + 1 - t).max(0);
-        below += here;
-        -missing
-    };
-    frequencies.iter().map(utility).collect()
-}
-
-/// The parts that a row has in [`balances`], so that shares have six decimals.
-const SHARE_PARTS: i64 = 1_000_000;
-
-/// The utility of each value as the quantile of a share s = a/b of rows that no public number of which is
-/// known: the negative of max(s n - rows at or below it, rows below it - s n, 0), in parts 1/b of a row,
-/// where n is the number of rows that count. A row adds a or a - b to the first, -a or b - a to the second,
-/// or, if it does not count, 0 to both: so a changed row moves either by at most b parts, one row.
-#[expect(clippy::cast_possible_truncation, reason = "a share of at most 1")]
-fn balances(frequencies: &[i64], share: f64) -> Vec<i64> {
-    let wanted = (share * SHARE_PARTS as f64).round() as i64 * frequencies.iter().sum::<i64>();
-    let mut below = 0;
-    let utility = |&here: &i64| {
-        let before = below * SHARE_PARTS;
-        below += here;
-        -(wanted - below * SHARE_PARTS).max(before - wanted).max(0)
-    };
-    frequencies.iter().map(utility).collect()
-}
-
 fn synthetic<R: Rng + ?Sized>(
     rows: &Rows,
     columns: &[String],
@@ -468,51 +347,4 @@ pub(super) fn check_parts(parts: usize) -> Result<(), QueryError> {
 
 pub(super) fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_where_their_rank_is() {
-        // Values 0 1 1 3 3 3.
-        let frequencies = [1, 2, 0, 3];
-        let best = |t| {
-            let utilities = ranks(&frequencies, t);
-            utilities.iter().position(|&utility| utility == 0).unwrap()
-        };
-        assert_eq!([1, 2, 3, 4, 6].map(best), [0, 1, 1, 3, 3]);
-        assert_eq!(ranks(&frequencies, 3), [-2, 0, -1, -1]);
-        assert_eq!((wanted_rank(6, 0.5), wanted_rank(6, 0.0), wanted_rank(6, 1.0)), (3, 1, 6));
-    }
-
-    #[test]
-    fn a_changed_row_moves_the_balance_of_a_value_by_one_row() {
-        // Of three rows, each has one of three values, or does not count.
-        let rows = |number: usize| [number % 4, number / 4 % 4, number / 16];
-        let balances_of = |rows: &[usize], share| {
-            let mut frequencies = [0; 3];
-            rows.iter().filter(|row| **row < 3).for_each(|row| frequencies[*row] += 1);
-            balances(&frequencies, share)
-        };
-        for share in [0.0, 0.1, 0.5, 0.75, 1.0] {
-            let mut most = 0;
-            for one in (0..64).map(rows) {
-                for other in (0..64).map(rows) {
-                    if one.iter().zip(&other).filter(|(one, other)| one != other).count() == 1 {
-                        let pairs =
-                            balances_of(&one, share).into_iter().zip(balances_of(&other, share));
-                        most =
-                            most.max(pairs.map(|(one, other)| one.abs_diff(other)).max().unwrap());
-                    }
-                }
-            }
-            assert!((500_000..=1_000_000).contains(&most), "{share}: {most}");
-        }
-        // As a rank of all rows: 0 1 1 3 3 3 has its third of six at 1.
-        let utilities = balances(&[1, 2, 0, 3], 0.5);
-        assert_eq!(utilities, [-2_000_000, 0, 0, 0]);
-        assert_eq!(balances(&[1, 2, 0, 3], 0.4), [-1_400_000, 0, -600_000, -600_000]);
-    }
 }

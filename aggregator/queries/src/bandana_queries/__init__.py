@@ -294,10 +294,21 @@ class DataSet:
         return mean, Number(value, least, most, f"variance of {column}")
 
     def quantile(
-        self, column: str, share: float, *, where: Where = None, noisy_max: bool = False, **price: Any
+        self,
+        column: str,
+        share: float,
+        *,
+        where: Where = None,
+        noisy_max: bool = False,
+        interval: bool = False,
+        **price: Any,
     ) -> Choice:
-        """A value near the one that this share of the rows is at or below. ``share=0.5``: the median."""
-        return self._choice(column, {"quantile": share}, where, noisy_max, price)
+        """A value near the one that this share of the rows is at or below. ``share=0.5``: the median.
+
+        ``interval=True`` also tells values between which the true one is. They take two thirds of the price.
+        """
+        aim = {"quantile": share, "interval": interval}
+        return self._choice(column, aim, where, noisy_max, price)
 
     def most_common(
         self, column: str, *, where: Where = None, noisy_max: bool = False, **price: Any
@@ -317,7 +328,9 @@ class DataSet:
         chooser = 2 if noisy_max else 1
         asked = message("Choice", column=column, chooser=chooser, predicate=predicate(where), **aim)
         value = self._ask(price, choice=asked).value
-        return Choice(value.value, value.shortfall)
+        if not value.HasField("interval"):
+            return Choice(value.value, value.shortfall)
+        return Choice(value.value, value.shortfall, value.interval.low, value.interval.high)
 
     def synthetic_table(
         self, rows: int, *, columns: Sequence[str] = (), ways: int = 2, **price: Any

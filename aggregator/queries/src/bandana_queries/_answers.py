@@ -32,10 +32,15 @@ def _text(value: float) -> str:
 
 @dataclass(frozen=True)
 class Choice:
-    """A value that was chosen. At most ``shortfall`` rows worse than the best one."""
+    """A value that was chosen. At most ``shortfall`` rows worse than the best one.
+
+    If an interval of a quantile was asked for, the true one is from ``low`` to ``high``.
+    """
 
     value: str
     shortfall: int
+    low: str | None = None
+    high: str | None = None
 
 
 @dataclass(frozen=True)

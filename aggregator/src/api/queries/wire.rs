@@ -244,7 +244,13 @@ impl ParsedQuery {
                     }
                 };
                 let aim = match choice.aim {
+                    Some(choice::Aim::MostCommon(_)) if choice.interval => {
+                        return Err(QueryError::IntervalOfMostCommon);
+                    }
                     Some(choice::Aim::MostCommon(v1::MostCommon {})) => Aim::MostCommon,
+                    Some(choice::Aim::Quantile(share)) if choice.interval => {
+                        Aim::IntervalOfQuantile(share)
+                    }
                     Some(choice::Aim::Quantile(share)) => Aim::Quantile(share),
                     None => return Err(QueryError::NoQueries),
                 };
@@ -293,6 +299,9 @@ impl ParsedQuery {
             Question::Choice { column, predicate, aim: Aim::Quantile(share), .. } => {
                 format!("quantile {share} of {column}{}", of_rows(predicate))
             }
+            Question::Choice { column, predicate, aim: Aim::IntervalOfQuantile(share), .. } => {
+                format!("quantile {share} of {column}{}, with an interval", of_rows(predicate))
+            }
             Question::Synthetic { columns, .. } => {
                 format!("synthetic database of {}", columns.join(", "))
             }
@@ -333,8 +342,9 @@ pub(super) fn answer(answer: Answer) -> ask_response::Answer {
             let numbers = numbers.into_iter().map(number).collect();
             ask_response::Answer::Numbers(v1::Numbers { numbers, accuracy })
         }
-        Answer::Value { value, shortfall } => {
-            ask_response::Answer::Value(v1::Value { value, shortfall })
+        Answer::Value { value, shortfall, interval } => {
+            let interval = interval.map(|(low, high)| v1::ValueInterval { low, high });
+            ask_response::Answer::Value(v1::Value { value, shortfall, interval })
         }
         Answer::Database { columns, rows, accuracy } => {
             let rows = rows.into_iter().map(|values| v1::DatabaseRow { values }).collect();

@@ -2137,6 +2137,10 @@ pub struct Choice {
     /// The rows that count, as in Counts. Empty: all.
     #[prost(string, tag = "6")]
     pub predicate: ::prost::alloc::string::String,
+    /// Whether an interval that has the quantile is asked for too. It takes two thirds of the price,
+    /// and no weights.
+    #[prost(bool, tag = "7")]
+    pub interval: bool,
     #[prost(oneof = "choice::Aim", tags = "2, 3")]
     pub aim: ::core::option::Option<choice::Aim>,
 }
@@ -2250,6 +2254,17 @@ pub struct Value {
     /// With probability 1 - beta at most so many rows worse than the best value.
     #[prost(uint64, tag = "2")]
     pub shortfall: u64,
+    /// The ends of the interval that was asked for. With probability 1 - beta it has the quantile,
+    /// and the bound above holds.
+    #[prost(message, optional, tag = "3")]
+    pub interval: ::core::option::Option<ValueInterval>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ValueInterval {
+    #[prost(string, tag = "1")]
+    pub low: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub high: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Database {
