@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -25,12 +26,13 @@ PEOPLE = "age,city,ill\n" + "".join(
 
 
 @pytest.fixture()
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server of its own at the address that programs ask by default."""
     server = Server(tmp_path)
     (server.files / "people.csv").write_text(PEOPLE)
     monkeypatch.setenv("BANDANA_OPERATOR_URL", server.url)
-    return server
+    yield server
+    server.stop()
 
 
 def test_the_notebook_runs_and_draws_its_pictures(fresh: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +46,6 @@ def test_the_notebook_runs_and_draws_its_pictures(fresh: Server, monkeypatch: py
     pictures = [one.data["image/png"] for one in outputs if "image/png" in one.get("data", {})]
     assert len(pictures) == 2 and all(len(picture) > 5_000 for picture in pictures)
     assert any("<progress" in one.data.get("text/html", "") for one in outputs if "data" in one)
-    fresh.stop()
 
 
 def test_the_examples_of_pages_run(fresh: Server, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +61,6 @@ def test_the_examples_of_pages_run(fresh: Server, capsys: pytest.CaptureFixture[
             text = example.replace('"people"', f'"people-{place}"')
             exec(compile(text, str(page), "exec"), {"__name__": "__main__"})
         assert "(" in capsys.readouterr().out
-    fresh.stop()
 
 
 def test_the_names_of_the_page_are_found(fresh: Server, tmp_path: Path) -> None:
@@ -75,11 +75,9 @@ def test_the_names_of_the_page_are_found(fresh: Server, tmp_path: Path) -> None:
     subprocess.run(["sh", "-e", "-c", commands], check=True, env={**os.environ, "PATH": path}, timeout=60)
     orders = bandana_queries.Client().dataset("orders")
     assert orders.columns[0] == "product:coffee|tea|other*"
-    fresh.stop()
 
 
 def test_the_examples_of_docstrings_run(fresh: Server) -> None:
     for module in (bandana_queries, _predicates):
         found = doctest.testmod(module, extraglobs={"url": fresh.url})
         assert found.attempted > 0 and found.failed == 0
-    fresh.stop()

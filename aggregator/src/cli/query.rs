@@ -1,5 +1,7 @@
 //! `bandana query`.
 
+use std::io::IsTerminal as _;
+
 use bandana_shared::wire::v1::{
     self, AskRequest, AskResponse, AskSessionRequest, AskSessionResponse, ListDataSetsRequest,
     ListDebitsRequest, OpenSessionRequest, WithdrawDataSetRequest, ask_request, choice,
@@ -9,6 +11,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use tonic::{Response, Status};
 
 use super::connection::{Connection, block_on};
+use super::consent::{Consent, Prompt};
 use super::mean::Mean;
 use super::query_plan::{Plan, PlanChoice};
 use super::query_view::{AnswerView, DebitsView, SessionAnswerView, SessionView};
@@ -20,6 +23,12 @@ use crate::operator_client::Curator;
 use crate::views::data_set_view::{DataSetView, DataSetsView};
 use crate::views::failure::Failure;
 use crate::views::table::terminal_columns;
+
+const WITHDRAW: Prompt = Prompt {
+    act: "withdraw the data set for good, with what is left of its budget",
+    undone: "nothing was withdrawn",
+    unasked: "nobody needs to ask about the data set any more",
+};
 
 const PREDICATES: &str = "A predicate is a list of conditions, all of which must hold: \
                           `age=30..39,city=Bonn|Ulm`, or `*` for all rows. Put a value with any of \
@@ -100,10 +109,11 @@ pub(super) struct Server {
 
 #[derive(Debug, Args)]
 #[group(skip)]
+#[command(group = ArgGroup::new("price").required(true).args(["epsilon", "rho"]))]
 pub(super) struct Cost {
-    /// Price in epsilon, for Laplace noise and for choices. Give this or --rho. With --delta, you
-    /// pay the largest rho that keeps both.
-    #[arg(long, value_name = "NUMBER", conflicts_with = "rho", required_unless_present = "rho")]
+    /// Price in epsilon, for Laplace noise and for choices. With --delta, you pay the largest rho
+    /// that keeps both.
+    #[arg(long, value_name = "NUMBER")]
     pub(super) epsilon: Option<f64>,
     /// The delta of an approximate price.
     #[arg(long, value_name = "NUMBER", requires = "epsilon")]
@@ -134,6 +144,9 @@ pub(super) struct Withdraw {
     /// Name of the data set.
     #[arg(value_name = "NAME")]
     name: String,
+    /// Do not ask for confirmation.
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     server: Server,
 }
@@ -327,7 +340,9 @@ pub(super) struct Ask {
 pub(super) fn run(query: Query) -> anyhow::Result<()> {
     match query {
         Query::Register(register) => register.tell(),
-        Query::Withdraw(Withdraw { name, server }) => {
+        Query::Withdraw(Withdraw { name, yes, server }) => {
+            let consent = Consent::new(WITHDRAW, yes, std::io::stdin().is_terminal())?;
+            consent.obtain(std::io::stdin().lock(), std::io::stderr())?;
             let request = WithdrawDataSetRequest { name };
             let call = async |mut curator: Curator| curator.withdraw_data_set(request).await;
             let view = DataSetsView { data_sets: vec![server.call(call)?.into()] };

@@ -200,11 +200,7 @@ impl From<v1::Session> for SessionView {
 
 impl SessionView {
     pub(super) fn describe(&self) -> String {
-        let promise = if self.accuracy > 0.0 {
-            format!("no answer is off by more than {:.0} rows", self.accuracy)
-        } else {
-            "nothing is promised about errors".to_owned()
-        };
+        let promise = promise(self.accuracy);
         let (updates, threshold) = (self.updates_max, self.threshold);
         let what = match threshold {
             0 => format!("{updates} answers, each with noise"),
@@ -215,24 +211,34 @@ impl SessionView {
     }
 }
 
+fn promise(accuracy: f64) -> String {
+    if accuracy > 0.0 {
+        format!("no answer is off by more than {accuracy:.0} rows")
+    } else {
+        "nothing is promised about errors".to_owned()
+    }
+}
+
 #[derive(Debug, Serialize)]
 pub(super) struct SessionAnswerView {
     answer: f64,
     updated: bool,
     updates_left: u32,
     kept: bool,
+    accuracy: f64,
 }
 
 impl From<v1::AskSessionResponse> for SessionAnswerView {
     fn from(response: v1::AskSessionResponse) -> Self {
-        let v1::AskSessionResponse { answer, updated, updates_left, kept } = response;
-        Self { answer, updated, updates_left, kept }
+        let v1::AskSessionResponse { answer, updated, updates_left, kept, accuracy } = response;
+        Self { answer, updated, updates_left, kept, accuracy }
     }
 }
 
 impl SessionAnswerView {
     pub(super) fn describe(&self) -> String {
-        format!("{:.0}\nupdates left: {}\n", self.answer, self.updates_left)
+        let promise = promise(self.accuracy);
+        format!("{:.0}\nupdates left: {}; {promise}\n", self.answer, self.updates_left)
     }
 }
 

@@ -13,9 +13,9 @@
 //! rows, from 0 or 1 on, in whatever order, does not count beside others. All others do, declared in
 //! the schema or not.
 //!
-//! Formats differ in precision, so values are compared at that of the coarsest format: whole
-//! numbers in 64 bits of floating point, others in 32, times to the millisecond. Contents that
-//! differ by less count as the same, which can refuse a budget and never grant one.
+//! Formats differ in precision, so values are compared at that of the coarsest format: numbers of a
+//! column that has fractions in 32 bits of floating point, of others in 64, times to the millisecond.
+//! Contents that differ by less count as the same, which can refuse a budget and never grant one.
 
 use std::borrow::Cow;
 
@@ -26,12 +26,23 @@ use sha2::{Digest as _, Sha256};
 use super::text::decoded;
 
 /// What makes two contents the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
     /// Of an earlier version: numbers, times of RFC 3339, true and false, and the names as they are.
     First,
-    /// As above.
-    Second,
+    /// As above, with whether each column has fractions.
+    Second(Vec<bool>),
+}
+
+impl Form {
+    /// Whether this number of a column is compared in 32 bits.
+    fn is_coarse(&self, place: usize, number: f64) -> bool {
+        let has_fractions = match self {
+            Self::First => None,
+            Self::Second(have_fractions) => have_fractions.get(place).copied(),
+        };
+        has_fractions.unwrap_or(false) || number.fract() != 0.0
+    }
 }
 
 /// The digests of a content.
@@ -56,8 +67,9 @@ impl ContentHasher {
         let counts = |place: &usize| !numbering.numbers(*place);
         let counting = (0..headings.len()).filter(counts).collect();
         let all = (0..headings.len()).collect();
+        let have_fractions = numbering.have_fractions.clone();
         Self {
-            current: FormHasher::new(headings, counting, Form::Second),
+            current: FormHasher::new(headings, counting, Form::Second(have_fractions)),
             earlier: FormHasher::new(headings, all, Form::First),
         }
     }
@@ -74,10 +86,11 @@ impl ContentHasher {
     }
 }
 
-/// The columns that may only number the rows, by what was seen of them.
+/// The columns that may only number the rows, and those that have fractions, by what was seen of them.
 #[derive(Debug)]
 pub struct Numbering {
     columns: Vec<Option<Numbers>>,
+    have_fractions: Vec<bool>,
     rows: u64,
 }
 
@@ -92,15 +105,23 @@ struct Numbers {
 impl Numbering {
     /// So many columns, of which nothing was seen.
     pub fn new(columns: usize) -> Self {
-        Self { columns: vec![Some(Numbers::default()); columns], rows: 0 }
+        let have_fractions = vec![false; columns];
+        Self { columns: vec![Some(Numbers::default()); columns], have_fractions, rows: 0 }
     }
 
     /// Looks at a row.
     pub fn look<V: AsRef<[u8]>>(&mut self, value: impl Fn(usize) -> Option<V>) {
         self.rows += 1;
-        for (place, column) in self.columns.iter_mut().enumerate() {
+        let columns = self.columns.iter_mut().zip(&mut self.have_fractions).enumerate();
+        for (place, (column, has_fractions)) in columns {
+            if column.is_none() && *has_fractions {
+                continue;
+            }
+            let number = value(place).and_then(|value| number(value.as_ref()));
+            *has_fractions |=
+                number.is_some_and(|number| number.is_finite() && number.fract() != 0.0);
             let Some(seen) = column else { continue };
-            match value(place).and_then(|value| whole(value.as_ref())) {
+            match number.and_then(whole) {
                 Some(number) => {
                     seen.from_zero |= number == 0;
                     seen.hashes = seen.hashes.wrapping_add(scrambled(number));
@@ -132,9 +153,13 @@ impl Numbering {
     }
 }
 
-/// A whole number from 0 on, however it is written.
-fn whole(bytes: &[u8]) -> Option<u64> {
-    let number: f64 = std::str::from_utf8(bytes).ok()?.trim().parse().ok()?;
+/// A number, however it is written.
+fn number(bytes: &[u8]) -> Option<f64> {
+    std::str::from_utf8(bytes).ok()?.trim().parse().ok()
+}
+
+/// A whole number from 0 on.
+fn whole(number: f64) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -171,7 +196,7 @@ impl FormHasher {
             let name = headings.get(*place).map(AsRef::as_ref).unwrap_or_default().trim_ascii();
             match form {
                 Form::First => name.to_vec(),
-                Form::Second => folded(name),
+                Form::Second(_) => folded(name),
             }
         };
         let plain = |place: &usize| headings.get(*place).map(AsRef::as_ref);
@@ -188,7 +213,7 @@ impl FormHasher {
         self.row.clear();
         for &place in &self.order {
             match value(place) {
-                Some(value) => append_value(self.form, value.as_ref(), &mut self.row),
+                Some(value) => append_value((&self.form, place), value.as_ref(), &mut self.row),
                 None => append(b'n', b"", &mut self.row),
             }
         }
@@ -235,26 +260,24 @@ fn folded(name: &[u8]) -> Vec<u8> {
     if folded.is_empty() { name.to_vec() } else { folded.into_bytes() }
 }
 
-/// Appends the canonical form of a value.
-fn append_value(form: Form, bytes: &[u8], row: &mut Vec<u8>) {
-    let text = match (form, std::str::from_utf8(bytes)) {
-        (_, Ok(text)) => Cow::Borrowed(text),
-        (Form::First, Err(_)) => return append(b'b', bytes, row),
-        (Form::Second, Err(_)) => decoded(bytes),
+/// Appends the canonical form of a value of the column at this place.
+fn append_value((form, place): (&Form, usize), bytes: &[u8], row: &mut Vec<u8>) {
+    let is_second = *form != Form::First;
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) if is_second => decoded(bytes),
+        Err(_) => return append(b'b', bytes, row),
     };
     let text = text.trim();
-    let is_second = form == Form::Second;
     if text.is_empty() || is_second && is_missing(text) {
         return append(b'n', b"", row);
     }
     let named = truth(text).filter(|_| is_second).map(|is_true| f64::from(u8::from(is_true)));
     if let Some(number) = named.or_else(|| text.parse::<f64>().ok()) {
-        return append(b'f', &coarse(number).to_bits().to_be_bytes(), row);
+        let number = canonical(number, form.is_coarse(place, number));
+        return append(b'f', &number.to_bits().to_be_bytes(), row);
     }
-    let time = match form {
-        Form::First => milliseconds_of_rfc_3339(text),
-        Form::Second => milliseconds(text),
-    };
+    let time = if is_second { milliseconds(text) } else { milliseconds_of_rfc_3339(text) };
     match time {
         Some(time) => append(b'd', &time.to_be_bytes(), row),
         None if text.eq_ignore_ascii_case("true") => append(b't', b"true", row),
@@ -263,13 +286,13 @@ fn append_value(form: Form, bytes: &[u8], row: &mut Vec<u8>) {
     }
 }
 
-/// Rounds a number to the precision that all formats share.
-fn coarse(number: f64) -> f64 {
+/// One number for all that are equal, at the precision that all formats share.
+fn canonical(number: f64, is_coarse: bool) -> f64 {
     if number.is_nan() {
         return f64::NAN;
     }
     #[expect(clippy::cast_possible_truncation, reason = "that is what is wanted")]
-    let number = if number.fract() == 0.0 { number } else { f64::from(number as f32) };
+    let number = if is_coarse { f64::from(number as f32) } else { number };
     // Negative zero becomes zero.
     number + 0.0
 }

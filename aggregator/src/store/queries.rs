@@ -241,7 +241,7 @@ pub enum CuratorRefusal {
     /// Another data set has the same content.
     #[error(
         "the file has the same content as the data set {0}, and one content has one budget, for \
-         good; ask that data set"
+         good; ask that data set, unless it was withdrawn"
     )]
     ContentRegistered(CuratorName),
     /// A question with this id was already answered.
@@ -268,7 +268,7 @@ pub enum CuratorRefusal {
     /// The caller's part of the budget does not suffice.
     #[error(
         "your part of the budget of {data_set} does not suffice: this costs {}, and {} of {} is left to you; \
-         nothing was spent. Who registers data sets can pay for the question", amount(*price),
+         nothing was spent. A caller who may also register, such as an admin, can pay for the question", amount(*price),
          amount(*left), amount(*most)
     )]
     PartExhausted {

@@ -32,8 +32,8 @@ fn declined(status: &Status) -> String {
         return format!("the server declined ({code:?}): {says}{}", hint(code));
     };
     format!(
-        "there was no answer: {}; see whether the server is up and its address right, which begins with \
-         https:// if the port has TLS",
+        "there was no answer: {}; what was asked may have been done all the same. See whether the server is up \
+         and its address right, which begins with https:// if the port has TLS",
         visible(&cause.to_string())
     )
 }

@@ -28,9 +28,10 @@ const ROWS_OF_ONE_MAX: u32 = 1000;
 /// | `sex:female\|male\|NA` | a missing value is a value of its own |
 /// | `patient@3` | the person whose row it is; at most 3 rows of each person are kept, drawn at random |
 ///
-/// True and false, however they are written, fit names that mean them and `flag:0..1`. `NULL`,
-/// `NaN`, `NA` and an empty text stand for a missing value, however it is declared. If a file has a
-/// value outside the domain, it does not fit the column.
+/// True and false, however they are written, fit `flag:0..1`, and `ill:no|yes`: names of which one
+/// means true and one means false, and none stands for every other. `NULL`, `NaN`, `NA` and an empty
+/// text stand for a missing value, however it is declared. If a file has a value outside the domain,
+/// it does not fit the column.
 ///
 /// ```
 /// use bandana_mechanisms::queries::universe::Column;
@@ -79,16 +80,20 @@ impl Names {
         Ok(Self { all, places, has_other })
     }
 
-    /// The index of the name that a text is, or means.
+    /// The index of the name that a text is, or means. A missing value, however it is written, means the only
+    /// name for one. True and false, however they are written, mean the names for them, if there is one of each
+    /// and no name stands for every other.
     fn named(&self, value: &str) -> Option<u16> {
         let text = value.trim();
-        // Of two that mean the same, neither is meant.
         let only = |is_meant: &dyn Fn(&str) -> bool| {
             let mut all = self.all.iter().zip(0..=u16::MAX).filter(|(name, _)| is_meant(name));
             all.next().filter(|_| all.next().is_none()).map(|(_, place)| place)
         };
+        let of_truth = |wanted| only(&|name| truth_or_number(name) == Some(wanted));
         let same = || match truth_or_number(text) {
-            Some(wanted) => only(&|name| truth_or_number(name) == Some(wanted)),
+            // Among names that nobody has listed, such as NO and F, each is one of its own.
+            Some(_) if self.has_other => None,
+            Some(wanted) => of_truth(!wanted).and_then(|_| of_truth(wanted)),
             None if is_missing(text) => only(&is_missing),
             None => None,
         };
@@ -374,8 +379,20 @@ mod tests {
         let expected = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2].map(Some);
         assert_eq!(found.map(|text| ill.read(text))[..10], expected);
         assert_eq!(ill.read("unknown"), None);
-        // What two names could mean is neither.
-        assert_eq!(column("ill:yes|true|no").code("t"), None);
+        // What two names could mean is neither, nor is a name what another one is beside others.
+        for (names, text) in [
+            ("ill:yes|true|no", "t"),
+            ("ill:yes|true|no", "f"),
+            ("grade:A|B|F", "no"),
+            ("country:DE|NO", "n"),
+            ("size:1|2|3", "y"),
+        ] {
+            assert_eq!(column(names).code(text), None, "{names} {text}");
+        }
+        let open = column("country:DE|NO|Y|other*");
+        for (text, value) in [("N", "other"), ("0", "other"), ("yes", "other"), ("NO", "NO")] {
+            assert_eq!(open.read(text).map(|code| open.value(code)).as_deref(), Some(value));
+        }
         assert_eq!(column("sex:female|male").code(""), None);
     }
 

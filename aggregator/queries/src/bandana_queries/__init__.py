@@ -428,8 +428,8 @@ class Session:
         self._calls = calls
         self.name = name
         self.accuracy = accuracy
-        """By how many rows no answer is off, with the probability that was asked for. ``None``: it was
-        opened before."""
+        """By how many rows no answer is off, with the probability that was asked for. Of a session that was
+        opened before, the first answer says it; ``None`` until then."""
 
     def __enter__(self) -> Session:
         return self
@@ -443,7 +443,9 @@ class Session:
     def count(self, where: Where = None, *, question_id: str | None = None) -> float:
         """The number of rows that meet the conditions, about."""
         asked = message("AskSessionRequest", session=self.name, predicate=predicate(where) or "*")
-        return float(self._calls.ask("AskSession", asked, question_id).answer)
+        told = self._calls.ask("AskSession", asked, question_id)
+        self.accuracy = told.accuracy or self.accuracy
+        return float(told.answer)
 
 
 class _Column:

@@ -527,7 +527,7 @@ impl Curator for CuratorService {
                     // Custodians open sessions.
                     caller_most: None,
                 };
-                let (stored, threshold_noise) = StoredPlan::of(plan.plan, secret);
+                let (stored, threshold_noise) = StoredPlan::of(plan.plan, secret, plan.accuracy);
                 let record = SessionRecord {
                     name: opened,
                     data_set,

@@ -1,11 +1,13 @@
 //! Registration of data sets: every attempt is audited, and refusals reveal little.
 
-use bandana_shared::identity::{ExperimentId, UnixSeconds};
+use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::partition_selection::Price;
 use bandana_shared::wire::v1::{DataSet, PartitionSelection, RegisterDataSetRequest};
 use tonic::Status;
 
-use super::{CuratorService, decline, shortened, uncached, unreadable, wire};
+use super::{
+    CuratorService, QueryPermit, decline, internal, shortened, uncached, unreadable, wire,
+};
 use crate::auth::Caller;
 use crate::explain::explain;
 use crate::ingest::ExperimentChangeError;
@@ -21,38 +23,57 @@ impl CuratorService {
         caller: &Caller,
         request: RegisterDataSetRequest,
     ) -> Result<DataSet, Status> {
-        let at = self.now();
         let attempt = attempt(&request);
         let entry = AuditEntry {
-            at,
+            at: self.now(),
             caller: caller.to_string(),
             action: AuditAction::RefuseDataSet,
             experiment: audited_name(&request.name)?,
             detail: String::new(),
         };
-        let refusal = match self.registered(caller, request, at, entry.clone()).await {
-            Ok(record) => return Ok(wire::data_set(record)),
-            Err(refusal) => refusal,
+        let place = match self.bind_earlier(caller).await {
+            Ok(()) => self.0.questions.take(caller).await,
+            Err(refusal) => Err(refusal),
         };
+        // Goes on without its caller: what was begun is recorded, and a large file is not read for nothing.
+        let service = self.clone();
+        let attempt = async move {
+            let outcome = match place {
+                Ok(place) => service.registered(place, request, entry.clone()).await,
+                Err(refusal) => Err(refusal),
+            };
+            match outcome {
+                Ok(record) => Ok(wire::data_set(record)),
+                Err(refusal) => Err(service.refused(refusal, &attempt, entry).await?),
+            }
+        };
+        let attempt = tokio::spawn(tracing::Instrument::in_current_span(attempt)).await;
+        attempt.map_err(|error| internal("the data set could not be registered", error))?
+    }
+
+    /// Records a refused attempt, before its refusal is answered.
+    async fn refused(
+        &self,
+        refusal: Status,
+        attempt: &str,
+        entry: AuditEntry,
+    ) -> Result<Status, Status> {
         let words = shortened(refusal.message());
         let detail = format!("{attempt}: {words}");
         let (caller, data_set) = (entry.caller.clone(), entry.experiment.clone());
         tracing::info!(caller, %data_set, refusal = words, "data set refused");
-        // The attempt is recorded before its refusal is answered.
         self.commit(CuratorChange::Refuse(AuditEntry { detail, ..entry })).await?;
-        Err(refusal)
+        Ok(refusal)
     }
 
     async fn registered(
         &self,
-        caller: &Caller,
+        place: QueryPermit,
         request: RegisterDataSetRequest,
-        at: UnixSeconds,
         entry: AuditEntry,
     ) -> Result<DataSetRecord, Status> {
-        self.bind_earlier(caller).await?;
-        let place = self.0.questions.take(caller).await?;
         let columns = request.columns.join(" ");
+        let at = entry.at;
         let (record, cost) =
             self.work(place, move |inner| wire::register(request, at, inner)).await?;
         let measure = match record.measure {
@@ -67,7 +88,7 @@ impl CuratorService {
         );
         let debit = cost.map(|(price, purpose)| {
             detail = format!("{detail}, {purpose}");
-            let (data_set, caller) = (record.name.clone(), caller.to_string());
+            let (data_set, caller) = (record.name.clone(), entry.caller.clone());
             Debit { data_set, at, caller, purpose, price, caller_most: None }
         });
         let spent = debit.as_ref().map_or(0, |debit| debit.price);
@@ -135,5 +156,5 @@ fn attempt(request: &RegisterDataSetRequest) -> String {
 fn audited_name(name: &str) -> Result<ExperimentId, Status> {
     ExperimentId::new(name)
         .or_else(|_| ExperimentId::new("unnamed"))
-        .map_err(|error| super::internal("a name can't be noted", error))
+        .map_err(|error| internal("a name can't be noted", error))
 }

@@ -96,6 +96,18 @@ impl Search {
         Schema::new(columns).map_err(refuse)
     }
 
+    /// Refuses a search that would hardly find a name that all rows have. Both numbers are public.
+    pub(super) fn check_rows(&self, rows: u64) -> Result<(), Status> {
+        let wanted = self.selection.found_from(0.5).map_err(refuse)?;
+        if wanted <= rows {
+            return Ok(());
+        }
+        Err(Status::failed_precondition(format!(
+            "at this price and delta a name needs about {wanted} rows to be found, and the file has {rows}; pay \
+             more, allow a larger delta, or search fewer columns. Nothing was registered, and nothing spent"
+        )))
+    }
+
     /// What it is paid for, in words.
     pub(super) fn purpose(&self, schema: &Schema) -> Result<String, Status> {
         let columns = self.columns.iter().filter_map(|&place| schema.columns().get(place));

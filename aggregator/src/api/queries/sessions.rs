@@ -37,22 +37,26 @@ const UPDATES_AT_ONCE: u32 = 64;
 /// The longest time that a question waits for those before it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A plan as it is stored, with the key of a session of ρ beside it. Plans of earlier versions have
-/// no key, and a version that knows no keys can't read a plan that has one.
+/// A plan as it is stored, with the key of a session of ρ and what was promised beside it. Plans of
+/// earlier versions have neither, and a version that knows no keys can't read a plan that has one.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StoredPlan {
     #[serde(flatten)]
     plan: SessionPlan,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<[u8; 32]>,
+    /// The promised accuracy in rows, if one is promised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accuracy: Option<f64>,
 }
 
 impl StoredPlan {
-    /// The stored form of a plan and its secret, and the noise of the threshold.
-    pub(super) fn of(plan: SessionPlan, secret: SessionSecret) -> (Self, i64) {
+    /// The stored form of a plan, its secret and its promise, and the noise of the threshold.
+    pub(super) fn of(plan: SessionPlan, secret: SessionSecret, accuracy: f64) -> (Self, i64) {
+        let accuracy = (accuracy > 0.0).then_some(accuracy);
         match secret {
-            SessionSecret::Threshold(noise) => (Self { plan, key: None }, noise),
-            SessionSecret::Key(key) => (Self { plan, key: Some(key.to_bytes()) }, 0),
+            SessionSecret::Threshold(noise) => (Self { plan, key: None, accuracy }, noise),
+            SessionSecret::Key(key) => (Self { plan, key: Some(key.to_bytes()), accuracy }, 0),
         }
     }
 
@@ -88,6 +92,8 @@ struct LoadedSession {
     universe: Universe,
     histogram: Vec<u64>,
     weights: MultiplicativeWeights,
+    /// The promised accuracy in rows, or 0.
+    accuracy: f64,
     /// The store's number of rounds at the last read.
     rounds: u64,
     /// The last predicate, and its cells.
@@ -188,12 +194,13 @@ impl LoadedSession {
         let universe = rows.schema().universe_of_places(&columns).map_err(refuse)?;
         let stored: StoredPlan = serde_json::from_str(&record.plan)
             .map_err(|error| internal("the session's plan can't be read", error))?;
+        let accuracy = stored.accuracy.unwrap_or(0.0);
         let (plan, secret) = stored.with(record.threshold_noise);
         let (count, cells) = (rows.count(), universe.cells());
         let weights = MultiplicativeWeights::new(plan, count, cells, secret);
         let (histogram, weights) = (rows.histogram(&universe), weights.map_err(refuse)?);
         let data_set = data_set.name;
-        Ok(Self { data_set, universe, histogram, weights, rounds: 0, selected: None })
+        Ok(Self { data_set, universe, histogram, weights, accuracy, rounds: 0, selected: None })
     }
 
     /// Applies the updates committed since the last read, by any replica.
@@ -227,21 +234,17 @@ impl LoadedSession {
         self.selected = Some((predicate.to_owned(), query));
         let (session, used) = (name.clone(), self.weights.used());
         let updates_left = self.weights.plan().updates().saturating_sub(used);
-        let (answer, update) = match round {
-            Round::Lazy { answer } => {
-                (AskSessionResponse { answer, updated: false, updates_left, kept: false }, None)
-            }
+        let (answer, updated, update) = match round {
+            Round::Lazy { answer } => (answer, false, None),
             Round::Update { answer: told } => {
                 let (session, predicate) = (session.clone(), predicate.to_owned());
                 let update = SessionUpdate { session, number: used, predicate, answer: told };
-                let updates_left = updates_left.saturating_sub(1);
-                let answer = told as f64;
-                (
-                    AskSessionResponse { answer, updated: true, updates_left, kept: false },
-                    Some(update),
-                )
+                (told as f64, true, Some(update))
             }
         };
+        let updates_left = updates_left.saturating_sub(u32::from(updated));
+        let accuracy = self.accuracy;
+        let answer = AskSessionResponse { answer, updated, updates_left, kept: false, accuracy };
         let round = SessionRound { session, number: self.rounds, update };
         Ok(Compared { round: Some(round), answer })
     }
@@ -259,7 +262,7 @@ mod tests {
         let (plan, secret) = stored.with(-17);
         assert_eq!(secret, SessionSecret::Threshold(-17));
         assert_eq!((plan.updates(), plan.threshold(), plan.loss_nanos()), (7, 800, 6));
-        let (stored, noise) = StoredPlan::of(plan, secret);
+        let (stored, noise) = StoredPlan::of(plan, secret, 0.0);
         assert_eq!((serde_json::to_string(&stored).unwrap().as_str(), noise), (earlier, -17));
     }
 
@@ -268,14 +271,15 @@ mod tests {
         let rho = Price::Concentrated(ConcentratedLoss::new(0.5).unwrap());
         let plan = SessionPlan::chosen(rho, 20, 300).unwrap();
         let secret = SessionSecret::Key(RunKey::from_bytes([9; 32]));
-        let (stored, noise) = StoredPlan::of(plan, secret.clone());
+        let (stored, noise) = StoredPlan::of(plan, secret.clone(), 12.5);
         let text = serde_json::to_string(&stored).unwrap();
         assert!(text.starts_with(r#"{"runs":{"step":"#) && !text.contains("nanos"), "{text}");
         let again: StoredPlan = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.accuracy, Some(12.5));
         assert_eq!(again.with(noise), (plan, secret));
         let pure = Price::Pure(PureLoss::new(0.5).unwrap());
         let plan = SessionPlan::chosen(pure, 20, 300).unwrap();
-        let (stored, noise) = StoredPlan::of(plan, SessionSecret::Threshold(5));
+        let (stored, noise) = StoredPlan::of(plan, SessionSecret::Threshold(5), 0.0);
         let text = serde_json::to_string(&stored).unwrap();
         assert!(text.starts_with(r#"{"nanos":["#) && noise == 5, "{text}");
     }

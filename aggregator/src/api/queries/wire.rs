@@ -80,6 +80,7 @@ pub(super) fn register(
     let (schema, cost) = match search {
         None => (schema, None),
         Some(search) => {
+            search.check_rows(rows.count())?;
             let cost = (search.price, search.purpose(&schema)?);
             (search.run(&schema, &names)?, Some(cost))
         }
@@ -376,8 +377,8 @@ pub(super) struct Planned {
     pub(super) columns: String,
     price: Price,
     cells: usize,
-    /// The promised accuracy, in rows.
-    accuracy: f64,
+    /// The promised accuracy in rows, or 0.
+    pub(super) accuracy: f64,
 }
 
 /// Plans a session from public facts about its data set.

@@ -1,5 +1,7 @@
 //! Rows of CSV files with a header line.
 
+use std::borrow::Cow;
+
 use bandana_mechanisms::queries::universe::Schema;
 
 use super::{Read, ReadError, Reading, check_names, places};
@@ -9,7 +11,7 @@ use crate::datasets::text::decoded;
 
 /// Checks that column names are distinct, and none of them a number.
 pub(super) fn check_headings(file: &DataFile, schema: &Schema) -> Result<(), ReadError> {
-    let headings = headings(&mut reader(file, schema))?;
+    let headings = headings(&mut reader(&file.text, schema))?;
     let is_number = |name: &[u8]| decoded(name).trim().parse::<f64>().is_ok_and(f64::is_finite);
     if headings.iter().any(is_number) {
         return Err(ReadError::NumberAsHeading);
@@ -22,8 +24,7 @@ const SEPARATORS: [u8; 4] = *b",;\t|";
 
 /// A reader with the separator that a first line `sep=;` says, or else the first one with which the
 /// headings have all declared columns. No row decides it.
-fn reader<'f>(file: &'f DataFile, schema: &Schema) -> csv::Reader<&'f [u8]> {
-    let text = &file.text[..];
+fn reader<'f>(text: &'f [u8], schema: &Schema) -> csv::Reader<&'f [u8]> {
     let of = |text: &'f [u8], separator| {
         csv::ReaderBuilder::new().flexible(true).delimiter(separator).from_reader(text)
     };
@@ -57,7 +58,8 @@ fn columns_in(schema: &Schema, headings: &csv::ByteRecord) -> Result<Vec<usize>,
 
 /// The columns that only number the rows.
 pub(super) fn numbering(file: &DataFile, schema: &Schema) -> Result<Numbering, ReadError> {
-    let mut reader = reader(file, schema);
+    let text = with_all_rows(&file.text, schema)?;
+    let mut reader = reader(&text, schema);
     let mut numbering = Numbering::new(headings(&mut reader)?.len());
     let mut record = csv::ByteRecord::new();
     // What is no line of CSV is refused when the rows are read.
@@ -67,6 +69,51 @@ pub(super) fn numbering(file: &DataFile, schema: &Schema) -> Result<Numbering, R
     Ok(numbering.decided())
 }
 
+/// The text in which each row is a line that is not empty. Where there is one column, programs write an
+/// empty line for a missing value, and `csv` reads none.
+fn with_all_rows<'f>(text: &'f [u8], schema: &Schema) -> Result<Cow<'f, [u8]>, ReadError> {
+    if headings(&mut reader(text, schema))?.len() != 1 {
+        return Ok(text.into());
+    }
+    let before_rows = if text.starts_with(b"sep=") { 2 } else { 1 };
+    let (mut filled, mut at, mut lines) = (None::<Vec<u8>>, 0, 0);
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        let (line, next) = first_line(rest);
+        if line == 0 && lines >= before_rows {
+            filled.get_or_insert_with(|| text[..at].to_vec()).extend(b"\"\"");
+        }
+        lines += usize::from(line > 0);
+        if let Some(filled) = &mut filled {
+            filled.extend(&rest[..next]);
+        }
+        at += next;
+    }
+    Ok(filled.map_or(text.into(), Cow::Owned))
+}
+
+/// The length of the first line, whose first value may have line ends in quotes, and where the next one
+/// begins.
+fn first_line(text: &[u8]) -> (usize, usize) {
+    let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    let mut line = 0;
+    if text.first() == Some(&b'"') {
+        line = 1;
+        // A quote that is written twice is one within the value.
+        let mut is_inside = true;
+        while line < text.len() && (is_inside || text[line] == b'"') {
+            is_inside ^= text[line] == b'"';
+            line += 1;
+        }
+    }
+    line += text[line..].iter().position(|byte| is_end(byte)).unwrap_or(text.len() - line);
+    let end = match text[line..] {
+        [b'\r', b'\n', ..] => 2,
+        [] => 0,
+        _ => 1,
+    };
+    (line, line + end)
+}
+
 /// The declared columns, and on request the digests of the content.
 pub(super) fn rows(
     file: &DataFile,
@@ -74,7 +121,8 @@ pub(super) fn rows(
     content: Option<&Numbering>,
     counted: &[usize],
 ) -> Result<Read, ReadError> {
-    let mut reader = reader(file, schema);
+    let text = with_all_rows(&file.text, schema)?;
+    let mut reader = reader(&text, schema);
     let headings = headings(&mut reader)?;
     let names: Vec<&[u8]> = headings.iter().collect();
     let places = columns_in(schema, &headings)?;
@@ -151,6 +199,37 @@ mod tests {
             let shown = String::from_utf8_lossy(&bytes).into_owned();
             assert_eq!(read(bytes), expected, "{shown}");
         }
+    }
+
+    #[test]
+    fn an_empty_line_of_one_column_is_a_row_whose_value_is_missing() {
+        let read = |text: &str| {
+            let schema = Schema::parse(&["a:x|y|NA"]).unwrap();
+            let file = DataFile::of(text.to_owned().into(), "a.csv");
+            let (rows, content) = file.rows_and_content(&schema).unwrap();
+            (rows.histogram(&schema.universe::<&str>(&[]).unwrap()), content.current)
+        };
+        let written = read("a\nx\n\"\"\ny\nx\n\"\"\n");
+        assert_eq!(written.0, [2, 1, 2]);
+        for text in [
+            "a\nx\n\ny\nx\n\n",
+            "a\nx\n\ny\nx\nNA",
+            "\n\na\n\nx\n\ny\nx",
+            "a\r\nx\r\n\r\ny\r\nx\r\n\r\n",
+            "a\rx\r\ry\rx\r\r",
+            "\"a\"\n\"x\"\n\n\"y\"\n\"x\"\n\n",
+            "sep=;\na\n\n\nx\ny\nx\n",
+        ] {
+            assert_eq!(read(text), written, "{text:?}");
+        }
+        // Line ends within a value are no rows, nor are empty lines of several columns.
+        let schema = Schema::parse(&["a:0..9?0"]).unwrap();
+        let count = |text: &str, schema: &Schema| {
+            DataFile::of(text.to_owned().into(), "a.csv").rows(schema).map(|rows| rows.count())
+        };
+        let of_names = Schema::parse(&["a:other*"]).unwrap();
+        assert_eq!(count("a\n\"x\n\n\"\"\n\n\"\n\nx\"\n\n", &of_names).unwrap(), 4);
+        assert_eq!(count("a,b\n1,2\n\n,\n", &schema).unwrap(), 2);
     }
 
     #[test]

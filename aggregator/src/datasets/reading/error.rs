@@ -79,12 +79,19 @@ impl ReadError {
     pub fn for_callers(&self) -> String {
         match self {
             Self::Outside { column, .. } => format!(
-                "column {column:?} has something that was not declared; widen the column, or mend \
-                 the file. The server's log says where it is"
+                "column {column:?} has something that was not declared: widen it, or declare what a \
+                 missing value is (age:LOW..HIGH?DEFAULT, sex:f|m|NA) or any other name (city:Bonn|other*), or \
+                 mend the file. A column that says whose row it is needs a value in each row. The server's \
+                 log says where it is"
             ),
-            Self::Line { .. } | Self::Parquet { .. } => {
-                "the rows of the file do not fit its headings; mend the file. The server's log \
-                 says where"
+            Self::Line { .. } => {
+                "the rows of the file do not fit its headings; mend the file. The server's \
+                                  log says where"
+                    .to_owned()
+            }
+            Self::Parquet { .. } => {
+                "the file can't be read as Parquet; write it again, or give one that \
+                                     ends in .csv. The server's log says why"
                     .to_owned()
             }
             Self::File(_) => "the file can't be read; the server's log says why".to_owned(),

@@ -2431,6 +2431,10 @@ pub struct AskSessionResponse {
     /// Whether this is the answer of an earlier call.
     #[prost(bool, tag = "4")]
     pub kept: bool,
+    /// What no answer of the session is off by more than, in rows, as Session.accuracy says. 0: nothing
+    /// is promised.
+    #[prost(double, tag = "5")]
+    pub accuracy: f64,
 }
 /// How losses add up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
