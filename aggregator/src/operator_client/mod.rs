@@ -27,7 +27,7 @@ pub use tls::TlsSource;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Timeout of a call about a data set, whose file may have to be read first.
-const READING_TIME: Duration = Duration::from_secs(3600);
+const READING_TIME: Duration = Duration::from_hours(1);
 
 /// Most bytes of an answer to a relay: a specification with the most arms.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;

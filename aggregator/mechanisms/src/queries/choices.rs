@@ -292,9 +292,8 @@ mod tests {
     /// Every pair of ends that the bound allows has the quantile between them, by brute force.
     #[test]
     fn whatever_is_within_the_bound_has_the_quantile_between_its_ends() {
-        for number in 0..4_usize.pow(4) {
-            let frequencies: Vec<i64> =
-                (0..4).map(|place| (number / 4_usize.pow(place) % 4) as i64).collect();
+        for number in 0..4_i64.pow(4) {
+            let frequencies: Vec<i64> = (0..4).map(|place| number / 4_i64.pow(place) % 4).collect();
             let rows: i64 = frequencies.iter().sum();
             let upto = |value: usize| frequencies[..=value].iter().sum::<i64>();
             let shares = [0.0, 0.2, 0.5, 1.0].map(|share| Goal::share(&frequencies, share));

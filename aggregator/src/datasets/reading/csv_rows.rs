@@ -105,7 +105,7 @@ fn first_line(text: &[u8]) -> (usize, usize) {
             line += 1;
         }
     }
-    line += text[line..].iter().position(|byte| is_end(byte)).unwrap_or(text.len() - line);
+    line += text[line..].iter().position(is_end).unwrap_or(text.len() - line);
     let end = match text[line..] {
         [b'\r', b'\n', ..] => 2,
         [] => 0,
