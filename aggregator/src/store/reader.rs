@@ -9,6 +9,7 @@ use bandana_shared::identity::{CellIndex, Day, ExperimentId, Revision, UploadId}
 use bandana_shared::tally::Tally;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::mpsc;
+use tokio_postgres::Client;
 
 use super::embedded::{self, BUSY_TIMEOUT, DATABASE_FILE, reading};
 use super::postgres::{self, Connectivity, PgConnection, Target, Waits};
@@ -85,11 +86,11 @@ impl StoreReader {
     fn read_counts<T>(
         &self,
         embedded: impl FnOnce(&Connection) -> Result<T, StoreError>,
-        postgres: impl Fn(&mut PgConnection) -> Result<T, StoreError>,
+        postgres: &impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
-        let mut counts = vec![self.read(embedded, &postgres)?];
+        let mut counts = vec![self.read(embedded, postgres)?];
         for (cells, number, link) in &self.cells {
-            let read = again(link, &postgres);
+            let read = again(link, postgres);
             let Some(cell) = cells.all().get(number.index()) else { continue };
             counts.push(cell.note(read)?);
         }
@@ -104,14 +105,14 @@ impl StoreReader {
     fn read<T>(
         &self,
         embedded: impl FnOnce(&Connection) -> Result<T, StoreError>,
-        postgres: impl Fn(&mut PgConnection) -> Result<T, StoreError>,
+        postgres: &impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let outcome = match &self.place {
             StoreLocation::Embedded(database) => {
                 let read = connect(database).and_then(|connection| embedded(&connection));
                 read.map_err(|error| error.of_damaged_file(database))
             }
-            StoreLocation::Postgres(link) => again(link, &postgres),
+            StoreLocation::Postgres(link) => again(link, postgres),
         };
         outcome.map_err(|error| self.tell(error))
     }
@@ -133,10 +134,9 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when something can't be read or understood.
     pub fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
-        self.read(
-            |connection| embedded::entries(connection, query),
-            |link| postgres::entries(link, query),
-        )
+        self.read(|connection| embedded::entries(connection, query), &async |client| {
+            postgres::entries(client, query).await
+        })
     }
 
     /// The last epoch of the public log.
@@ -144,7 +144,7 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn last_epoch(&self) -> Result<Option<StoredEpoch>, StoreError> {
-        self.read(embedded::last_epoch, postgres::last_epoch)
+        self.read(embedded::last_epoch, &async |client| postgres::last_epoch(client).await)
     }
 
     /// Epochs of the public log from `first` on, at most `limit`.
@@ -152,10 +152,9 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn epochs(&self, first: u64, limit: u32) -> Result<Vec<StoredEpoch>, StoreError> {
-        self.read(
-            |connection| embedded::epochs(connection, first, limit),
-            |link| postgres::epochs(link, first, limit),
-        )
+        self.read(|connection| embedded::epochs(connection, first, limit), &async |client| {
+            postgres::epochs(client, first, limit).await
+        })
     }
 
     /// The days of these on which an experiment has tallies, and how many, in order.
@@ -169,15 +168,15 @@ impl StoreReader {
     ) -> Result<Vec<(Day, u64)>, StoreError> {
         let counts = self.read_counts(
             |connection| embedded::days_with_tallies(connection, experiment, days),
-            |link| postgres::days_with_tallies(link, experiment, days),
+            &async |client| postgres::days_with_tallies(client, experiment, days).await,
         )?;
-        let mut sums: BTreeMap<Day, u64> = BTreeMap::new();
+        let mut most: BTreeMap<Day, u64> = BTreeMap::new();
         for (day, tallies) in counts.into_iter().flatten() {
             // Most have the same arms. A day has at least as many as each of them.
-            let most = sums.entry(day).or_default();
-            *most = tallies.max(*most);
+            let of_day = most.entry(day).or_default();
+            *of_day = tallies.max(*of_day);
         }
-        Ok(sums.into_iter().collect())
+        Ok(most.into_iter().collect())
     }
 
     /// The tallies of an experiment on these days, by day and then by arm, as committed at one
@@ -208,7 +207,7 @@ impl StoreReader {
     ) -> Result<Vec<RevisionTally>, StoreError> {
         let mut counts = self.read_counts(
             |connection| embedded::daily_tallies(connection, experiment, days),
-            |link| postgres::daily_tallies(link, experiment, days),
+            &async |client| postgres::daily(client, experiment, days).await,
         )?;
         if counts.len() == 1 {
             return Ok(counts.pop().unwrap_or_default());
@@ -229,10 +228,9 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn data_sets(&self, name: Option<&CuratorName>) -> Result<Vec<DataSetRecord>, StoreError> {
-        self.read(
-            |connection| embedded::data_sets(connection, name),
-            |link| postgres::data_sets(link, name),
-        )
+        self.read(|connection| embedded::data_sets(connection, name), &async |client| {
+            postgres::data_sets(client, name).await
+        })
     }
 
     /// The data sets whose names come after this one, by the bytes of names.
@@ -246,7 +244,7 @@ impl StoreReader {
     ) -> Result<Vec<DataSetRecord>, StoreError> {
         self.read(
             |connection| embedded::data_sets_after(connection, after, limit),
-            |link| postgres::data_sets_after(link, after, limit),
+            &async |client| postgres::data_sets_after(client, after, limit).await,
         )
     }
 
@@ -260,10 +258,9 @@ impl StoreReader {
         before: Option<u64>,
         limit: u32,
     ) -> Result<Vec<DebitRecord>, StoreError> {
-        self.read(
-            |connection| embedded::debits(connection, of, before, limit),
-            |link| postgres::debits(link, of, before, limit),
-        )
+        self.read(|connection| embedded::debits(connection, of, before, limit), &async |client| {
+            postgres::debits(client, of, before, limit).await
+        })
     }
 
     /// What this caller has spent of the budget of a data set, in billionths.
@@ -271,10 +268,9 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn spent_by(&self, of: (&CuratorName, &str)) -> Result<u64, StoreError> {
-        self.read(
-            |connection| embedded::spent_by(connection, of),
-            |link| postgres::spent_by(link, of),
-        )
+        self.read(|connection| embedded::spent_by(connection, of), &async |client| {
+            postgres::spent_by(client, of).await
+        })
     }
 
     /// A session of the curator.
@@ -282,10 +278,9 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn session(&self, name: &CuratorName) -> Result<Option<SessionRecord>, StoreError> {
-        self.read(
-            |connection| embedded::session(connection, name),
-            |link| postgres::session(link, name),
-        )
+        self.read(|connection| embedded::session(connection, name), &async |client| {
+            postgres::session(client, name).await
+        })
     }
 
     /// The key of fingerprints. The key must not leave this process.
@@ -293,7 +288,9 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn fingerprint_key(&self) -> Result<FingerprintKey, StoreError> {
-        self.read(embedded::fingerprint_key, postgres::fingerprint_key)
+        self.read(embedded::fingerprint_key, &async |client| {
+            postgres::fingerprint_key(client).await
+        })
     }
 
     /// The answer to a question, if it is kept.
@@ -301,10 +298,9 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn kept_answer(&self, question: &QuestionKey) -> Result<Option<KeptAnswer>, StoreError> {
-        self.read(
-            |connection| embedded::answer(connection, question),
-            |link| postgres::answer(link, question),
-        )
+        self.read(|connection| embedded::answer(connection, question), &async |client| {
+            postgres::answer(client, question).await
+        })
     }
 
     /// The number of rounds of a session. Updates that are read afterwards belong to these rounds
@@ -313,10 +309,9 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn session_rounds(&self, name: &CuratorName) -> Result<Option<u64>, StoreError> {
-        self.read(
-            |connection| embedded::rounds(connection, name),
-            |link| postgres::rounds(link, name),
-        )
+        self.read(|connection| embedded::rounds(connection, name), &async |client| {
+            postgres::rounds(client, name).await
+        })
     }
 
     /// The first updates of a session in order, starting at a number.
@@ -329,10 +324,9 @@ impl StoreReader {
         from: u32,
         limit: u32,
     ) -> Result<Vec<SessionUpdate>, StoreError> {
-        self.read(
-            |connection| embedded::updates(connection, name, from, limit),
-            |link| postgres::updates(link, name, from, limit),
-        )
+        self.read(|connection| embedded::updates(connection, name, from, limit), &async |client| {
+            postgres::updates(client, name, from, limit).await
+        })
     }
 
     /// The trusted experiment of this name, or all of them by name.
@@ -340,10 +334,10 @@ impl StoreReader {
     /// # Errors
     /// [`StoreError`] when the store can't be read or understood.
     pub fn trusted(&self, id: Option<&ExperimentId>) -> Result<Vec<TrustedRecord>, StoreError> {
-        self.read(
-            |connection| embedded::trusted(connection, id),
-            |link| postgres::trusted(link, id),
-        )
+        self.read(|connection| embedded::trusted(connection, id), &async |client| {
+            let name = id.map(|id| [id.as_str()]);
+            postgres::trusted(client, name.as_ref().map(|name| &name[..])).await
+        })
     }
 
     /// The subset of these disclosures to a trusted experiment that were counted and whose days are
@@ -356,22 +350,21 @@ impl StoreReader {
         id: &ExperimentId,
         disclosures: &[(Day, UploadId)],
     ) -> Result<Vec<(Day, UploadId)>, StoreError> {
-        self.read(
-            |connection| embedded::disclosed(connection, id, disclosures),
-            |link| postgres::disclosed(link, id, disclosures),
-        )
+        self.read(|connection| embedded::disclosed(connection, id, disclosures), &async |client| {
+            postgres::disclosed(client, id, disclosures).await
+        })
     }
 }
 
 /// Reads over a connection that may have been lost since the last call.
 fn again<T>(
     link: &Mutex<PgConnection>,
-    read: &impl Fn(&mut PgConnection) -> Result<T, StoreError>,
+    read: &impl AsyncFn(&Client) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
-    match read(&mut link) {
+    match link.read(read) {
         // The second attempt connects anew.
-        Err(StoreError::Database(DatabaseError::Postgres { .. })) => read(&mut link),
+        Err(StoreError::Database(DatabaseError::Postgres { .. })) => link.read(read),
         outcome => outcome,
     }
 }

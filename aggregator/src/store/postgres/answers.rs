@@ -39,7 +39,7 @@ pub(super) async fn keep(
 }
 
 /// The answer to a question, if it is kept.
-pub(super) async fn answer(
+pub(in crate::store) async fn answer(
     client: &impl GenericClient,
     question: &QuestionKey,
 ) -> Result<Option<KeptAnswer>, StoreError> {

@@ -25,7 +25,7 @@ pub(super) async fn append(
 }
 
 /// The entries that `query` selects, newest first.
-pub(super) async fn entries(
+pub(in crate::store) async fn entries(
     client: &impl GenericClient,
     query: &AuditQuery,
 ) -> Result<Vec<AuditRecord>, StoreError> {

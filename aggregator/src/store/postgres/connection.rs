@@ -198,6 +198,14 @@ impl PgConnection {
         self.run_within(self.waits.answer, doing, work)
     }
 
+    /// As [`Self::run`], for a read.
+    pub(crate) fn read<T>(
+        &mut self,
+        read: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.run("reading", async |session| read(&session.client).await)
+    }
+
     /// As [`Self::run`], with another timeout.
     pub(super) fn run_within<T>(
         &mut self,

@@ -3,7 +3,6 @@
 use tokio_postgres::{GenericClient, Row, Transaction};
 
 use super::changes::signed;
-use super::connection::PgConnection;
 use crate::store::log::{EpochToAdd, StoredEpoch};
 use crate::store::{StoreError, StoreRefusal, damaged, postgres};
 
@@ -33,23 +32,21 @@ pub(super) async fn add_epoch(
 }
 
 /// The last epoch.
-pub(in crate::store) fn last_epoch(
-    link: &mut PgConnection,
+pub(in crate::store) async fn last_epoch(
+    client: &impl GenericClient,
 ) -> Result<Option<StoredEpoch>, StoreError> {
     let select = format!("{COLUMNS} ORDER BY number DESC LIMIT 1");
-    let found = link.run("reading", async |session| read(&session.client, &select, &[]).await)?;
-    Ok(found.into_iter().next())
+    Ok(read(client, &select, &[]).await?.into_iter().next())
 }
 
 /// Epochs from `first` on, at most `limit`.
-pub(in crate::store) fn epochs(
-    link: &mut PgConnection,
+pub(in crate::store) async fn epochs(
+    client: &impl GenericClient,
     first: u64,
     limit: u32,
 ) -> Result<Vec<StoredEpoch>, StoreError> {
     let select = format!("{COLUMNS} WHERE number >= $1 ORDER BY number LIMIT $2");
-    let (first, limit) = (signed(first), i64::from(limit));
-    link.run("reading", async |session| read(&session.client, &select, &[&first, &limit]).await)
+    read(client, &select, &[&signed(first), &i64::from(limit)]).await
 }
 
 async fn read(

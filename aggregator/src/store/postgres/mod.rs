@@ -16,7 +16,6 @@ mod handover;
 mod heartbeat;
 mod log;
 mod queries;
-mod reading;
 mod records;
 mod schema;
 mod settings;
@@ -33,6 +32,8 @@ use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
 use tokio::time::Instant;
 
+pub(super) use answers::answer;
+pub(super) use audit::entries;
 use cells::Part;
 pub use cells::{CellChange, CellPlan, CellReport, check_cells, grow_cells};
 pub(crate) use cells::{CellNews, OpenCell, OpenedCells, StoreCells};
@@ -42,10 +43,14 @@ pub(crate) use connection::{PgConnection, Target, Waits};
 pub(crate) use handover::{Handover, HandoverMessage, Slot};
 pub(crate) use heartbeat::{Connectivity, Heartbeat};
 pub(super) use log::{epochs, last_epoch};
-pub(super) use reading::*;
+pub(super) use queries::{
+    data_sets, data_sets_after, debits, fingerprint_key, rounds, session, spent_by, updates,
+};
 pub(crate) use records::Tallies;
+pub(super) use records::{daily, days_with_tallies};
 pub use settings::{DatabaseUrl, DatabaseUrlError, PostgresSettings};
 pub(crate) use snapshot::{ChangeFeed, Settled};
+pub(super) use trusted::{disclosed, trusted};
 pub use verify::verify_database;
 
 use super::{

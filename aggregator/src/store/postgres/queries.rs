@@ -170,7 +170,7 @@ async fn add_update(client: &impl GenericClient, update: &SessionUpdate) -> Resu
 }
 
 /// The data set of this name, or all of them by name.
-pub(super) async fn data_sets(
+pub(in crate::store) async fn data_sets(
     client: &impl GenericClient,
     name: Option<&CuratorName>,
 ) -> Result<Vec<DataSetRecord>, StoreError> {
@@ -183,7 +183,7 @@ pub(super) async fn data_sets(
 }
 
 /// The data sets whose names come after this one, by the bytes of names.
-pub(super) async fn data_sets_after(
+pub(in crate::store) async fn data_sets_after(
     client: &impl GenericClient,
     after: &str,
     limit: u32,
@@ -221,7 +221,7 @@ pub(super) fn code(bytes: &[u8]) -> Result<[u8; 32], StoreError> {
 }
 
 /// The key of fingerprints.
-pub(super) async fn fingerprint_key(
+pub(in crate::store) async fn fingerprint_key(
     client: &impl GenericClient,
 ) -> Result<FingerprintKey, StoreError> {
     let row = client.query_opt("SELECT key FROM intact_curator_key", &[]).await;
@@ -231,7 +231,7 @@ pub(super) async fn fingerprint_key(
 }
 
 /// The debits of a data set before a number, the newest first.
-pub(super) async fn debits(
+pub(in crate::store) async fn debits(
     client: &impl GenericClient,
     (name, caller): (&CuratorName, Option<&str>),
     before: Option<u64>,
@@ -258,7 +258,7 @@ pub(super) async fn debits(
 }
 
 /// What a caller has spent of a budget.
-pub(super) async fn spent_by(
+pub(in crate::store) async fn spent_by(
     client: &impl GenericClient,
     (name, caller): (&CuratorName, &str),
 ) -> Result<u64, StoreError> {
@@ -269,7 +269,7 @@ pub(super) async fn spent_by(
 }
 
 /// The session of this name.
-pub(super) async fn session(
+pub(in crate::store) async fn session(
     client: &impl GenericClient,
     name: &CuratorName,
 ) -> Result<Option<SessionRecord>, StoreError> {
@@ -285,7 +285,7 @@ pub(super) async fn session(
 }
 
 /// The number of rounds of a session.
-pub(super) async fn rounds(
+pub(in crate::store) async fn rounds(
     client: &impl GenericClient,
     name: &CuratorName,
 ) -> Result<Option<u64>, StoreError> {
@@ -295,7 +295,7 @@ pub(super) async fn rounds(
 }
 
 /// The updates of a session in order, starting at a number.
-pub(super) async fn updates(
+pub(in crate::store) async fn updates(
     client: &impl GenericClient,
     name: &CuratorName,
     from: u32,

@@ -200,7 +200,7 @@ pub(super) fn add(tallies: &mut Tallies, others: &Tallies) {
 }
 
 /// The days of these on which an experiment has tallies, and how many.
-pub(super) async fn days_with_tallies(
+pub(in crate::store) async fn days_with_tallies(
     client: &impl GenericClient,
     experiment: ExperimentKey,
     days: &RangeInclusive<Day>,
@@ -214,7 +214,7 @@ pub(super) async fn days_with_tallies(
 }
 
 /// The tallies of an experiment on these days, by day, revision and cell.
-pub(super) async fn daily(
+pub(in crate::store) async fn daily(
     client: &impl GenericClient,
     experiment: ExperimentKey,
     days: &RangeInclusive<Day>,

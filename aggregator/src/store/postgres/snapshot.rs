@@ -220,11 +220,8 @@ async fn trusted_news(
         .filter(|(id, version)| known.get(id) != Some(version))
         .map(|(id, _)| id.as_str())
         .collect();
-    let records = if changed.is_empty() {
-        Vec::new()
-    } else {
-        trusted::trusted(transaction, Some(&changed)).await?
-    };
+    let records =
+        if changed.is_empty() { Vec::new() } else { trusted(transaction, Some(&changed)).await? };
     Ok((records, versions.into_iter().map(|(id, _)| id).collect()))
 }
 

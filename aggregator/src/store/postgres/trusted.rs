@@ -236,7 +236,7 @@ fn columns(disclosures: &[(Day, UploadId)]) -> (Vec<i32>, Vec<Uuid>) {
 }
 
 /// The trusted experiments with these ids, or all of them, by id.
-pub(super) async fn trusted(
+pub(in crate::store) async fn trusted(
     client: &impl GenericClient,
     ids: Option<&[&str]>,
 ) -> Result<Vec<TrustedRecord>, StoreError> {
@@ -282,7 +282,7 @@ pub(super) async fn versions(
 }
 
 /// The subset of these disclosures that were counted.
-pub(super) async fn disclosed(
+pub(in crate::store) async fn disclosed(
     client: &impl GenericClient,
     id: &ExperimentId,
     disclosures: &[(Day, UploadId)],

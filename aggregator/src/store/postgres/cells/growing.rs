@@ -61,7 +61,7 @@ pub(super) fn grow_at(
     change: &CellChange,
 ) -> Result<CellPlan, StoreError> {
     let listed = settings.cells.len();
-    let known = home.run("reading", async |s| records::records(&s.client).await)?;
+    let known = home.read(async |client| records::records(client).await)?;
     if listed < known.cells.len() {
         return Err(CellsError::TooFew { listed, known: known.cells.len() }.into());
     }
@@ -72,8 +72,8 @@ pub(super) fn grow_at(
     if let Some(other) = change.without.iter().find(|cell| !all.contains(cell)) {
         return Err(CellsError::NoSuchCell { number: other.get(), listed }.into());
     }
-    let in_use: Vec<_> = all.iter().filter(|cell| !change.without.contains(cell)).collect();
-    let in_use: Vec<StoreCell> = in_use.into_iter().copied().collect();
+    let is_in_use = |cell: &StoreCell| !change.without.contains(cell);
+    let in_use: Vec<StoreCell> = all.iter().copied().filter(is_in_use).collect();
     if in_use.is_empty() {
         return Err(CellsError::NoneLeft.into());
     }
@@ -103,7 +103,7 @@ pub(super) fn grow_at(
     })?;
     if !change.is_plan {
         // Each of them knows of the change, so that a home that is set back is noticed.
-        let known = home.run("reading", async |s| records::records(&s.client).await)?;
+        let known = home.read(async |client| records::records(client).await)?;
         for &number in &all {
             make(settings, (id, &known), number, false)?;
         }

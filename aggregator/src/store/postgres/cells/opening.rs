@@ -45,11 +45,11 @@ impl OpenedCells {
         today: Day,
     ) -> Result<Self, StoreError> {
         let mut link = PgConnection::new(Arc::clone(&home), Waits::FOLLOWING)?;
-        let known = link.run("reading", async |s| records::records(&s.client).await)?;
+        let known = link.read(async |client| records::records(client).await)?;
         let is_new = known.cells.is_empty() && !settings.cells.is_empty();
         let known = if is_new && presence != Presence::Required {
             grow_at(&mut link, settings, id, &CellChange::default())?;
-            link.run("reading", async |s| records::records(&s.client).await)?
+            link.read(async |client| records::records(client).await)?
         } else {
             known
         };
