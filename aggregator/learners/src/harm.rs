@@ -1,4 +1,4 @@
-//! Harm is a guardrail metric of an arm that is certainly beyond its limit.
+//! Harm: an arm does harm if its guardrail metric is certainly beyond the limit.
 //!
 //! Whether an arm does harm follows from the tallies alone, so replicas and restarts agree. An arm
 //! that does harm gets no traffic, unless all arms in play do harm. Then there is nothing better,

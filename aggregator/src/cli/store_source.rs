@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueHint};
 
 use super::settings_arguments::{argument, given};
-use crate::configuration::{
-    Configuration, ConfigurationError, Given, STORE_SETTINGS, Setting, StorePlace,
-};
+use crate::configuration::{Configuration, ConfigurationError, Given, STORE_SETTINGS, Setting};
+use crate::server::StoreSettings;
 use crate::store::PostgresSettings;
 
 /// The store of a server, told as it is to the server.
@@ -33,19 +32,9 @@ impl StoreSource {
         let overrides = self.overrides.0.clone();
         let (Configuration { store, .. }, _) =
             Configuration::load(self.config.as_deref(), overrides)?;
-        let (replay_window_days, id_partitions) = (store.replay_window_days, store.id_partitions);
-        Ok(match store.place {
-            StorePlace::Directory(directory) => Found::Directory(directory),
-            StorePlace::Database { url, ca, password_file, cells } => {
-                Found::Database(PostgresSettings {
-                    url,
-                    ca,
-                    password_file,
-                    replay_window_days,
-                    id_partitions,
-                    cells,
-                })
-            }
+        Ok(match StoreSettings::from(store) {
+            StoreSettings::Embedded { data_dir, .. } => Found::Directory(data_dir),
+            StoreSettings::Postgres(settings) => Found::Database(settings),
         })
     }
 }
