@@ -229,23 +229,23 @@ impl Ingest {
         &self,
         uploads: Vec<ValidUpload>,
     ) -> Vec<Result<Verdict, IngestError>> {
-        let mut outcomes: Vec<Result<Verdict, IngestError>> = Vec::new();
+        let mut outcomes = vec![Err(IngestError::Ended); uploads.len()];
         let mut parts: Vec<(&mpsc::Sender<Command>, Vec<usize>, Vec<ValidUpload>)> = Vec::new();
         for (place, upload) in uploads.into_iter().enumerate() {
-            outcomes.push(Err(IngestError::Ended));
-            match self.queue_of(&upload) {
-                Err(error) => outcomes[place] = Err(error),
-                Ok(queue) => {
-                    let part = parts.iter_mut().find(|(other, ..)| other.same_channel(queue));
-                    match part {
-                        Some((_, places, uploads)) => {
-                            places.push(place);
-                            uploads.push(upload);
-                        }
-                        None => parts.push((queue, vec![place], vec![upload])),
-                    }
+            let queue = match self.queue_of(&upload) {
+                Ok(queue) => queue,
+                Err(error) => {
+                    outcomes[place] = Err(error);
+                    continue;
                 }
-            }
+            };
+            let part = parts.iter().position(|(other, ..)| other.same_channel(queue));
+            let part = part.unwrap_or_else(|| {
+                parts.push((queue, Vec::new(), Vec::new()));
+                parts.len() - 1
+            });
+            parts[part].1.push(place);
+            parts[part].2.push(upload);
         }
         let submitted = parts.into_iter().map(async |(queue, places, uploads)| {
             let verdicts = async {

@@ -116,21 +116,25 @@ pub(super) fn answer<R: Rng + ?Sized>(
     let beta = of_each(beta, choices.into())?;
     let value = |place: usize| column.value(u16::try_from(place).unwrap_or(u16::MAX));
     let frequencies = rows.frequencies(place, &selection);
-    // A changed row changes a frequency by at most 1.
-    let (mut utilities, mut unit, mut interval) = (None, 1, None);
-    if let Some(share) = share {
-        let goal = if selection.is_all() {
+    let goal = share.map(|share| {
+        if selection.is_all() {
             Goal::rank(wanted_rank(rows.count(), share))
         } else {
             Goal::share(&frequencies, share)
-        };
-        if choices > 1 {
-            let (low, high) = ends(&frequencies, goal, (chooser, loss, beta), rng)?;
-            interval = Some((value(low), value(high)));
         }
-        (utilities, unit) = (Some(goal.utilities(&frequencies)), goal.unit);
-    }
-    let utilities = utilities.unwrap_or(frequencies);
+    });
+    let interval = match goal {
+        Some(goal) if choices > 1 => {
+            let (low, high) = ends(&frequencies, goal, (chooser, loss, beta), rng)?;
+            Some((value(low), value(high)))
+        }
+        _ => None,
+    };
+    let (utilities, unit) = match goal {
+        Some(goal) => (goal.utilities(&frequencies), goal.unit),
+        // A changed row changes a frequency by at most 1.
+        None => (frequencies, 1),
+    };
     let chosen = chooser.choose((&utilities, unit), loss, rng)?;
     let shortfall = chooser.shortfall((utilities.len(), unit), loss, beta)?.div_ceil(unit);
     Ok(Answer::Value { value: value(chosen), shortfall, interval })
