@@ -96,15 +96,25 @@ async fn keep_lease(url: &str) -> anyhow::Result<String> {
     tokio::time::timeout(PATIENCE, kept).await.context("nobody takes the lease")?
 }
 
-/// Waits, without a request, until a policy is based on this number of reports.
-async fn until_learnt(url: &str, reports: &str) -> anyhow::Result<()> {
-    let computed = async {
-        while ask(url, "SELECT policy_reports FROM experiment").await? != [[reports]] {
+/// Looks again and again until something is so. `what` is said if it never is.
+async fn poll_until(
+    what: &'static str,
+    mut is_so: impl AsyncFnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let waiting = async {
+        while !is_so().await? {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(PATIENCE, computed).await.context("nobody took the lease")?
+    tokio::time::timeout(PATIENCE, waiting).await.context(what)?
+}
+
+/// Waits, without a request, until a policy is based on this number of reports.
+async fn until_learnt(url: &str, reports: &str) -> anyhow::Result<()> {
+    let of_policy = "SELECT policy_reports FROM experiment";
+    poll_until("nobody took the lease", async || Ok(ask(url, of_policy).await? == [[reports]]))
+        .await
 }
 
 /// Connection of devices to a replica, and the newest policy version that its process has shown.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_shared::identity::Day;
@@ -15,7 +14,7 @@ use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
 use super::site::{Databases, submit};
-use crate::{PATIENCE, Replica, block_on};
+use crate::{PATIENCE, Replica, block_on, poll_until};
 
 type Alone = fn() -> anyhow::Result<()>;
 
@@ -89,13 +88,9 @@ impl Load {
         let now =
             || (self.accepted.load(Ordering::Relaxed), self.turned_away.load(Ordering::Relaxed));
         let begin = now();
-        let counted = async {
-            while now().0 < begin.0 + more || now().1 < begin.1 + turned_away {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let what = || format!("from {begin:?} to {:?}", now());
-        tokio::time::timeout(PATIENCE, counted).await.with_context(what)
+        let are_there = async || Ok(now().0 >= begin.0 + more && now().1 >= begin.1 + turned_away);
+        let waited = poll_until("uploads are not answered", are_there).await;
+        waited.with_context(|| format!("from {begin:?} to {:?}", now()))
     }
 
     /// Ends when all uploads were answered, and returns their number.
@@ -125,28 +120,22 @@ async fn told(replica: &mut Replica, name: &str) -> anyhow::Result<(u16, String,
 }
 
 async fn until_named(replica: &mut Replica, name: &str, cell: Option<u32>) -> anyhow::Result<()> {
-    let named = async {
-        loop {
-            // Without the home, the alarms are not known.
-            let told = told(replica, name).await;
-            let (status, page, alarms) = told.unwrap_or_default();
-            let expected = match cell {
-                Some(cell) => format!("ready\nstore cell {cell} is not ready\n"),
-                None => "ready\n".to_owned(),
-            };
-            let words = cell.map(|cell| format!("store cell {cell} can't be used"));
-            let rings = match (&words, &alarms[..]) {
-                (Some(words), [alarm]) => alarm.contains(words),
-                (None, []) => true,
-                _ => false,
-            };
-            if (status, page) == (200, expected) && rings {
-                return anyhow::Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    let expected = match cell {
+        Some(cell) => format!("ready\nstore cell {cell} is not ready\n"),
+        None => "ready\n".to_owned(),
     };
-    tokio::time::timeout(PATIENCE, named).await.context("the store cell is not named")?
+    let words = cell.map(|cell| format!("store cell {cell} can't be used"));
+    poll_until("the store cell is not named", async || {
+        // Without the home, the alarms are not known.
+        let (status, page, alarms) = told(replica, name).await.unwrap_or_default();
+        let rings = match (&words, &alarms[..]) {
+            (Some(words), [alarm]) => alarm.contains(words),
+            (None, []) => true,
+            _ => false,
+        };
+        Ok(status == 200 && page == expected && rings)
+    })
+    .await
 }
 
 fn hangs_and_dies() -> anyhow::Result<()> {
@@ -172,13 +161,10 @@ fn hangs_and_dies() -> anyhow::Result<()> {
         let (_, learnt) = replicas[1].refresh("hangs").await?;
         ensure!(learnt >= before, "{learnt} reports, and {before} before");
         load.until(100, 0).await?;
-        let known = async {
-            while replicas[1].tallies("hangs").await?[0].0 < before + 100 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            anyhow::Ok(())
-        };
-        tokio::time::timeout(PATIENCE, known).await.context("the others are not read")??;
+        poll_until("the others are not read", async || {
+            Ok(replicas[1].tallies("hangs").await?[0].0 >= before + 100)
+        })
+        .await?;
         drop(frozen);
         for replica in &mut replicas {
             until_named(replica, "hangs", None).await?;
@@ -256,13 +242,10 @@ fn back() -> anyhow::Result<()> {
             ensure!(told == UploadStatus::Paused, "{told:?}");
         }
         // The tallies of the cell are there again.
-        let known = async {
-            while late.tallies("back").await?[0].0 != 40 + counted {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            anyhow::Ok(())
-        };
-        tokio::time::timeout(PATIENCE, known).await.context("tallies are missing")??;
+        poll_until("tallies are missing", async || {
+            Ok(late.tallies("back").await?[0].0 == 40 + counted)
+        })
+        .await?;
         for replica in [first, late] {
             replica.process.stop().await?;
         }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bandana_examples::environment::CleanEnvironment as _;
@@ -21,7 +20,7 @@ use tonic::transport::Channel;
 
 use super::Case;
 use super::site::{Databases, submit};
-use crate::{PATIENCE, PROGRAM, Replica, block_on};
+use crate::{PATIENCE, PROGRAM, Replica, block_on, poll_until};
 
 pub(super) const ALL: &[(&str, Case)] = &[
     ("a_store_grows_from_two_cells_to_four_and_shrinks_and_nothing_counts_twice", grow),
@@ -250,13 +249,7 @@ async fn with_the_last_two(growing: &Growing, experiment: &Specification) -> any
     replica.process.stop().await?;
     // When the window has passed, their ids are gone, and their counts are not.
     let mut replica = growing.start_with(&["--replay-window-days", "1"], 4).await?;
-    let gone = async {
-        while growing.databases.ids()?.1[..2] != [0, 0] {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        anyhow::Ok(())
-    };
-    tokio::time::timeout(PATIENCE, gone).await.context("ids stay")??;
+    poll_until("ids stay", async || Ok(growing.databases.ids()?.1[..2] == [0, 0])).await?;
     let counted = replica.tallies("grows").await?[0].0;
     ensure!(counted == 480, "{counted} without ids");
     replica.process.stop().await
@@ -271,13 +264,7 @@ fn date_of(url: &str, day: Day) -> anyhow::Result<String> {
 
 /// Waits until a replica's day has come.
 async fn until_day(replica: &mut Replica, day: Day) -> anyhow::Result<()> {
-    let come = async {
-        while replica.day("grows").await? != day {
-            tokio::task::yield_now().await;
-        }
-        anyhow::Ok(())
-    };
-    tokio::time::timeout(PATIENCE, come).await.context("the day does not come")?
+    poll_until("the day does not come", async || Ok(replica.day("grows").await? == day)).await
 }
 
 fn first_cells(server: &Postgres) -> anyhow::Result<()> {

@@ -23,7 +23,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tonic::transport::Channel;
 
 use super::site::{Databases, submit};
-use crate::{PATIENCE, Replica, ask, block_on};
+use crate::{Replica, block_on, poll_until, until_learnt};
 
 /// Uploads in flight: for all store cells together, or for each. They have this many connections.
 const IN_FLIGHT: usize = 64;
@@ -261,26 +261,15 @@ pub(super) fn hang() -> anyhow::Result<()> {
             let hanging = tokio::task::block_in_place(|| servers.servers[2].freeze())?;
             others.push(waits(&under, &routes, frozen, (first + (1 << 24), seconds)).await?);
             drop(hanging);
-            let answers = async {
-                while submit(&under.replica, &under.experiment, under.day, 1 << 100).await.is_err()
-                {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-            };
-            tokio::time::timeout(PATIENCE, answers).await?;
             // Until all store cells count again.
             let again = first + (1 << 28);
             for number in again..again + 64 {
-                let counted = async {
-                    let number = scattered(number);
-                    while submit(&under.replica, &under.experiment, under.day, number)
-                        .await
-                        .is_err()
-                    {
-                        tokio::time::sleep(Duration::from_millis(20)).await;
-                    }
-                };
-                tokio::time::timeout(PATIENCE, counted).await?;
+                let upload = scattered(number);
+                poll_until("an upload is not counted", async || {
+                    let told = submit(&under.replica, &under.experiment, under.day, upload).await;
+                    Ok(told.is_ok())
+                })
+                .await?;
             }
         }
         let ratios = calm.iter().zip(&others).map(|(calm, others)| others / calm).collect();
@@ -312,14 +301,7 @@ pub(super) fn policies() -> anyhow::Result<()> {
                     submit(&under.replica, &under.experiment, under.day, number.into()).await?;
                 ensure!(told == UploadStatus::Accepted, "{told:?}");
                 let begin = Instant::now();
-                let learnt = async {
-                    let reports = "SELECT policy_reports FROM experiment";
-                    while ask(&databases.home, reports).await? != [[number.to_string()]] {
-                        tokio::time::sleep(Duration::from_millis(2)).await;
-                    }
-                    anyhow::Ok(())
-                };
-                tokio::time::timeout(PATIENCE, learnt).await.context("nothing is learnt")??;
+                until_learnt(&databases.home, &number.to_string()).await?;
                 ages.push(begin.elapsed().as_secs_f64());
             }
             let most = ages.iter().copied().fold(0.0, f64::max);
