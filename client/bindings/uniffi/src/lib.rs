@@ -1,4 +1,4 @@
-//! The library behind the Python, Kotlin and Swift packages: [`bandana_bindings`] for UniFFI.
+//! The library behind the Python and Kotlin packages: [`bandana_bindings`] for UniFFI.
 //!
 //! It has no logic. The records are those of [`bandana_bindings`], told to UniFFI a second time,
 //! since a crate can't derive for the types of another; a difference does not compile.
