@@ -123,7 +123,7 @@ fn differences_from_whichever_control_hold_together_at_every_step() {
             tallies[arm] += Tally::of_bit(random.random_bool(MEANS[arm]));
             // A look costs a search, so there is one after every hundredth report.
             let reports: u64 = tallies.iter().map(|tally| tally.reports()).sum();
-            reports.is_multiple_of(20)
+            reports.is_multiple_of(100)
                 && (0..4).any(|control| {
                     let covers = |found: &Difference| {
                         let share = MEANS[found.arm] / MEANS[control] - 1.0;
