@@ -93,11 +93,16 @@ impl Interval {
         Self { low: self.low.clamp(low, high), high: self.high.clamp(low, high) }
     }
 
+    /// The interval between what an increasing function makes of both ends.
+    #[must_use]
+    pub fn map(self, increasing: impl Fn(f64) -> f64) -> Self {
+        Self { low: increasing(self.low), high: increasing(self.high) }
+    }
+
     /// The interval for the mean of g(r) that corresponds to this interval for private means.
     #[must_use]
     pub fn debiased(self, floor: Floor) -> Self {
-        let debias = |q: f64| (q - floor.lowest_private_mean()) / floor.contrast();
-        Self { low: debias(self.low), high: debias(self.high) }
+        self.map(|q| (q - floor.lowest_private_mean()) / floor.contrast())
     }
 }
 

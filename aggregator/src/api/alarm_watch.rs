@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_shared::wire::v1::{self, Estimates};
-
+use bandana_shared::wire::v1;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::estimate_messages::{alarm_message, estimates_message};
 use crate::alarms::{Alarm, AlarmName};
 use crate::clock::Clock;
 use crate::estimates::{EstimatesSettings, estimates};
 use crate::ingest::IngestMetrics;
-use crate::lifts::with_lifts;
 use crate::registry::Experiment;
 use crate::store::ExperimentState;
 
@@ -49,23 +48,23 @@ impl AlarmWatch {
 
     /// The ringing alarms of an experiment, and those of the server if the experiment runs.
     pub(super) fn alarms(&self, experiment: &Experiment) -> Vec<v1::Alarm> {
-        let alarms = self.ringing(experiment);
-        let now = Duration::from_secs(self.clock.unix_seconds());
-        alarms.into_iter().map(|alarm| message(alarm, now)).collect()
+        let (alarms, now) = (self.ringing(experiment), self.now());
+        alarms.into_iter().map(|alarm| alarm_message(alarm, now)).collect()
     }
 
-    /// Estimates of every arm, with the alarms, and the lifts over the control arm: this one, or
-    /// else that of the record.
+    /// Estimates of every arm, with the alarms.
     pub(super) fn estimates(
         &self,
         experiment: &Experiment,
         settings: EstimatesSettings,
-        control_arm: Option<u32>,
-    ) -> Estimates {
-        let alarms = self.alarms(experiment);
-        let estimates = Estimates { alarms, ..estimates(experiment, settings) };
-        let control_arm = control_arm.unwrap_or_else(|| experiment.serving().written.control_arm());
-        with_lifts(estimates, control_arm, experiment)
+    ) -> v1::Estimates {
+        let (alarms, now) = (self.ringing(experiment), self.now());
+        estimates_message(estimates(experiment, settings, alarms), now)
+    }
+
+    /// The time since 1970-01-01 (UTC).
+    fn now(&self) -> Duration {
+        Duration::from_secs(self.clock.unix_seconds())
     }
 }
 
@@ -96,17 +95,6 @@ pub(super) fn news(
             std::future::ready(Some(is_news))
         })
         .filter_map(|is_news| std::future::ready(is_news.then_some(())))
-}
-
-fn message(alarm: Alarm, now: Duration) -> v1::Alarm {
-    let Alarm { name, message, age, threshold, seen } = alarm;
-    v1::Alarm {
-        name: name.name().to_owned(),
-        message,
-        since_unix_seconds: age.map(|age| now.saturating_sub(age).as_secs()),
-        threshold,
-        seen,
-    }
 }
 
 #[cfg(test)]

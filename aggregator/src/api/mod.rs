@@ -6,6 +6,7 @@ mod batches;
 mod connect;
 mod device;
 mod device_server;
+mod estimate_messages;
 mod exports;
 mod gateway;
 mod operator;

@@ -283,10 +283,10 @@ impl Operator for OperatorService {
         request: Request<EstimatesRequest>,
     ) -> Result<Response<Estimates>, Status> {
         let request = request.into_inner();
-        let (settings, control) = (settings(&request)?, request.control_arm);
+        let settings = settings(&request)?;
         let experiment = self.find_counted(request.experiment_id).await?;
-        check_control(&experiment, control)?;
-        Ok(Response::new(self.watch.estimates(&experiment, settings, control)))
+        check_control(&experiment, settings.control_arm)?;
+        Ok(Response::new(self.watch.estimates(&experiment, settings)))
     }
 
     type WatchEstimatesStream =
@@ -298,15 +298,15 @@ impl Operator for OperatorService {
     ) -> Result<Response<Self::WatchEstimatesStream>, Status> {
         let caller = Caller::of(request.extensions());
         let request = request.into_inner();
-        let (settings, control) = (settings(&request)?, request.control_arm);
+        let settings = settings(&request)?;
         let experiment = self.find_counted(request.experiment_id).await?;
-        check_control(&experiment, control)?;
+        check_control(&experiment, settings.control_arm)?;
         let end = Box::pin(self.ending.clone().wait());
         let versions = WatchStream::new(experiment.watch());
         let (watch, looker) = (self.watch.clone(), self.watch.clone());
         let looked_at = Arc::clone(&experiment);
         let news = news(versions, ticks(), move || looker.names(&looked_at)).take_until(end);
-        let stream = news.map(move |()| Ok(watch.estimates(&experiment, settings, control)));
+        let stream = news.map(move |()| Ok(watch.estimates(&experiment, settings)));
         Ok(Response::new(until_revoked(until_end(stream, self.ending.clone()), caller)))
     }
 

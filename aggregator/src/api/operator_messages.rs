@@ -219,9 +219,9 @@ pub(super) fn signature_for(
     Ok(signature)
 }
 
-/// The error level and the share of dishonest devices that estimates are asked for with.
+/// What estimates are asked for with: the error level, the share of dishonest devices, the control arm.
 pub(super) fn settings(request: &EstimatesRequest) -> Result<EstimatesSettings, Status> {
-    let EstimatesRequest { alpha, dishonest_share, .. } = *request;
+    let EstimatesRequest { alpha, dishonest_share, control_arm, .. } = *request;
     let alpha = if alpha == 0.0 {
         ErrorLevel::FIVE_PERCENT
     } else {
@@ -230,7 +230,7 @@ pub(super) fn settings(request: &EstimatesRequest) -> Result<EstimatesSettings, 
     if !(0.0..=1.0).contains(&dishonest_share) {
         return Err(Status::invalid_argument("dishonest_share must be a number from 0 to 1"));
     }
-    Ok(EstimatesSettings { alpha, dishonest_share })
+    Ok(EstimatesSettings { alpha, dishonest_share, control_arm })
 }
 
 /// Checks that there is an arm to compare others with.

@@ -23,8 +23,8 @@ use tonic::{Code, Request, Status};
 use super::connection::{block_on, experiment_id};
 use super::{say, say_json};
 use crate::auth::APP_KEY_HEADER;
-use crate::central::shuffled;
 use crate::clock::{Clock as _, SystemClock};
+use crate::estimates::central_loss;
 use crate::explain::explain;
 use crate::operator_client::{ConnectError, PATIENCE, TlsSource, Wait};
 use crate::outgoing::with_patience;
@@ -396,7 +396,8 @@ impl Doctor {
                 ),
             ),
             (Some(batch), true) => {
-                let central = shuffled(specification).map(|it| it.central_epsilon_with_colluders);
+                let central =
+                    central_loss(specification).map(|it| it.central_epsilon_with_colluders);
                 let most = self.central_epsilon;
                 let compared = match (central, most) {
                     (None, _) => "no central epsilon can be proved".to_owned(),

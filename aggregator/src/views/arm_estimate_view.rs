@@ -3,6 +3,8 @@
 use bandana_shared::wire::v1::{ArmEstimate, SymbolEstimate};
 use serde::Serialize;
 
+use crate::estimates;
+
 /// Stable JSON form of an arm's estimate.
 #[derive(Debug, Serialize)]
 pub(super) struct ArmEstimateView {
@@ -44,6 +46,14 @@ impl From<SymbolEstimate> for SymbolView {
         let SymbolEstimate { count, frequency, low, high, meaning } = shown;
         let meaning = Some(meaning).filter(|text| !text.is_empty());
         Self { count, frequency, low, high, meaning }
+    }
+}
+
+impl From<estimates::SymbolEstimate> for SymbolView {
+    fn from(found: estimates::SymbolEstimate) -> Self {
+        let estimates::SymbolEstimate { count, frequency, interval, reason } = found;
+        let meaning = reason.map(|reason| reason.words().to_owned());
+        Self { count, frequency, low: interval.low(), high: interval.high(), meaning }
     }
 }
 

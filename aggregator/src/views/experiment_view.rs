@@ -18,7 +18,7 @@ use super::context_view::ContextView;
 use super::measurement_view::{self, MetricView, SegmentationView};
 use super::record_view::RecordView;
 use super::table::{Side, Table, visible};
-use crate::central::shuffled;
+use crate::estimates::{CentralLoss, central_loss};
 
 /// Help text on the fields.
 pub(crate) const FIELDS: &str = "\
@@ -142,6 +142,13 @@ impl From<v1::Shuffled> for ShuffledView {
     }
 }
 
+impl From<CentralLoss> for ShuffledView {
+    fn from(loss: CentralLoss) -> Self {
+        let CentralLoss { batch, delta, central_epsilon, central_epsilon_with_colluders } = loss;
+        Self { batch: batch.get(), delta, central_epsilon, central_epsilon_with_colluders }
+    }
+}
+
 impl ShuffledView {
     pub(super) fn describe(&self) -> String {
         format!(
@@ -261,7 +268,7 @@ impl ExperimentView {
             },
             attribution_window_seconds: timing.attribution_window_seconds,
             release_delay_seconds_max: timing.release_delay_seconds_max,
-            shuffled: shuffled(&specification).map(Into::into),
+            shuffled: central_loss(&specification).map(Into::into),
             sticky: specification.participation().sticky.map(StickyView::from),
             layer: specification.participation().layer.as_ref().map(|part| LayerView {
                 name: part.name().to_string(),

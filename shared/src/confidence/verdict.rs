@@ -80,7 +80,7 @@ pub struct Lead {
     pub leader: usize,
     /// The other arm whose distance from the leader has the lowest bound.
     pub rival: usize,
-    /// The difference of the two means, each scaled to 0..=1, before it is debiased.
+    /// The difference of the two means. A [`Comparison`] scales each to 0..=1, before it is debiased.
     pub difference: f64,
     /// An interval for the difference.
     pub interval: Interval,
@@ -93,7 +93,8 @@ pub struct Lead {
 pub struct Difference {
     /// The arm.
     pub arm: usize,
-    /// Its mean less that of the other arm, each scaled to 0..=1, before it is debiased.
+    /// Its mean less that of the other arm. A [`Comparison`] scales each to 0..=1, before it is
+    /// debiased.
     pub difference: f64,
     /// An interval for the difference.
     pub interval: Interval,

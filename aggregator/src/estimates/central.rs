@@ -1,4 +1,4 @@
-//! The central guarantee of shuffled reports, as operators see it.
+//! The central loss: what a report among a shuffled batch gives away of a user.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -7,10 +7,9 @@ use bandana_shared::accounting::delta::Delta;
 use bandana_shared::channel::Channel;
 use bandana_shared::shuffling::{BatchSize, Permille};
 use bandana_shared::specification::Specification;
-use bandana_shared::wire::v1;
 
 /// The δ for which the guarantee is stated.
-pub(crate) const DELTA: f64 = 1e-6;
+const DELTA: f64 = 1e-6;
 
 /// The share of colluders for which it is stated a second time: a tenth.
 const COLLUDERS: u16 = 100;
@@ -24,17 +23,25 @@ type Losses = HashMap<(u64, BatchSize), [f64; 2]>;
 /// Most of them that are kept.
 const KNOWN_MAX: usize = 1000;
 
-/// The central guarantee of one report. None: reports are not shuffled.
-pub(crate) fn shuffled(specification: &Specification) -> Option<v1::Shuffled> {
+/// The privacy of a report that the aggregator sees among a batch only: (central_epsilon,
+/// delta)-differential privacy, as long as the relay does not collude with the aggregator.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CentralLoss {
+    /// The reports of a batch.
+    pub batch: BatchSize,
+    /// The probability of a larger loss.
+    pub delta: f64,
+    /// The loss in nats if nobody in the batch colludes with the aggregator.
+    pub central_epsilon: f64,
+    /// The loss in nats if a tenth of the batch does.
+    pub central_epsilon_with_colluders: f64,
+}
+
+/// The central loss of one report. None: reports are not shuffled.
+pub(crate) fn central_loss(specification: &Specification) -> Option<CentralLoss> {
     let batch = specification.batch()?;
-    let channel = specification.channel();
-    let [central_epsilon, central_epsilon_with_colluders] = losses(channel, batch)?;
-    Some(v1::Shuffled {
-        batch: batch.get(),
-        delta: DELTA,
-        central_epsilon,
-        central_epsilon_with_colluders,
-    })
+    let [central_epsilon, central_epsilon_with_colluders] = losses(specification.channel(), batch)?;
+    Some(CentralLoss { batch, delta: DELTA, central_epsilon, central_epsilon_with_colluders })
 }
 
 fn losses(channel: Channel, batch: BatchSize) -> Option<[f64; 2]> {
@@ -77,16 +84,16 @@ mod tests {
             ReleaseTiming::IMMEDIATE,
         )
         .unwrap();
-        assert_eq!(shuffled(&plain), None);
+        assert_eq!(central_loss(&plain), None);
         let batch = plain.in_batches(BatchSize::new(1000).unwrap()).unwrap();
         for _ in 0..2 {
-            let central = shuffled(&batch).unwrap();
+            let central = central_loss(&batch).unwrap();
             assert!((0.126..0.127).contains(&central.central_epsilon), "{central:?}");
             let colluded = central.central_epsilon_with_colluders;
             assert!(colluded > central.central_epsilon && colluded < 0.15, "{central:?}");
         }
         // With two reports nearly all is lost, and with none that is honest all.
         let two = plain.in_batches(BatchSize::new(2).unwrap()).unwrap();
-        assert!(shuffled(&two).unwrap().central_epsilon_with_colluders > 0.99);
+        assert!(central_loss(&two).unwrap().central_epsilon_with_colluders > 0.99);
     }
 }
