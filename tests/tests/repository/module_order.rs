@@ -1,7 +1,8 @@
 //! The order of modules: inside each crate, dependencies between rooms have no cycle.
 //!
 //! A room is a folder or a loose file right under `src`. A room's dependencies are read from all
-//! paths in its code, tests excluded. Items defined in a crate's root are in no room.
+//! paths in its code, tests excluded. Items defined in a crate's root are in no room. In the server,
+//! few rooms name the messages of the wire.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{read_dir, read_to_string};
@@ -26,6 +27,29 @@ const CRATES: [&str; 10] = [
     "tests/src",
 ];
 
+/// The module of messages, which stands for a room below all others.
+const WIRE: &str = "wire::v1";
+
+/// The rooms of the server that name messages, each with what for. All others have types of their own,
+/// and so should those of the last part.
+const MAY_NAME_WIRE: [(&str, &str); 14] = [
+    ("api", "the services"),
+    ("cli", "calls to a server"),
+    ("dashboard", "calls to the services"),
+    ("gateway", "its published keys"),
+    ("operator_client", "the clients of the services"),
+    ("relay", "the service of the relay, and calls to a gateway"),
+    ("server", "the services of each port"),
+    ("transparency", "epochs and views of the log"),
+    ("views", "what operators write and read"),
+    // They should not.
+    ("alarms", "the status of an upload"),
+    ("ingest", "the status of an upload, requests to write a record"),
+    ("registry", "answers to devices, pauses in a record"),
+    ("store", "records and trusted specifications, stored as messages"),
+    ("trusted", "the status of a disclosure, specifications, answers to devices"),
+];
+
 /// The rooms that each room needs, each with a file that uses it.
 type Needs = BTreeMap<String, BTreeMap<String, String>>;
 
@@ -47,6 +71,9 @@ struct Paths<'a> {
 impl Paths<'_> {
     /// Records the room that a path leads to, if any.
     fn note(&mut self, path: &[String]) {
+        if path.windows(2).any(|two| two.join("::") == WIRE) {
+            self.found.insert(WIRE.to_owned());
+        }
         let mut module = match path.first().map(String::as_str) {
             Some("crate") => Vec::new(),
             Some("super") => self.module.clone(),
@@ -263,6 +290,18 @@ fn no_room_needs_another_one_that_needs_it() -> anyhow::Result<()> {
 }
 
 #[test]
+fn only_these_rooms_of_the_server_name_messages() -> anyhow::Result<()> {
+    let needs = needs(&root().join("aggregator/src"))?;
+    let naming = needs.iter().filter(|(_, needed)| needed.contains_key(WIRE));
+    let naming: BTreeSet<&str> = naming.map(|(room, _)| &room[..]).collect();
+    let listed = BTreeSet::from(MAY_NAME_WIRE.map(|(room, _)| room));
+    let (new, gone) = (&naming - &listed, &listed - &naming);
+    ensure!(new.is_empty(), "{new:?} may not name {WIRE}");
+    ensure!(gone.is_empty(), "{gone:?} name {WIRE} no more: take them off the list");
+    Ok(())
+}
+
+#[test]
 fn a_cycle_is_found_by_all_kinds_of_paths() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let source = folder.path();
@@ -282,6 +321,8 @@ fn a_cycle_is_found_by_all_kinds_of_paths() -> anyhow::Result<()> {
     };
     ensure!(needs_of("a")? == ["b", "c"], "{:?}", needs_of("a")?);
     ensure!(cycle(&needs(source)?).is_none());
+    write("c.rs", "use bandana_shared::wire::{self, v1::Message}; pub struct C;")?;
+    ensure!(needs_of("c")? == [WIRE], "{:?}", needs_of("c")?);
     // Through a re-export, a path in code, a path in a macro, and a module in a separate file.
     for code in [
         "use crate::C; fn x() { crate::a::y() }",
