@@ -249,8 +249,7 @@ impl IngestMetrics {
 
     /// The store cells, each with what keeps uploads from being counted there.
     pub(crate) fn cells(&self) -> Vec<(StoreCell, Option<String>)> {
-        let cells = self.cells.get().map(|cells| cells.all()).unwrap_or_default();
-        cells.iter().map(|cell| (cell.number(), cell.problem())).collect()
+        self.cells.get().map(|cells| cells.problems()).unwrap_or_default()
     }
 
     /// The alarm about store cells that can't be used, if it rings.

@@ -345,6 +345,18 @@ impl Follower {
         let Some(cells) = &self.cells else { return Ok(()) };
         let (routing, today) = (cells.cells().routing(), self.clock.day());
         let known = routing.get();
+        if let Some(lost) = known.at_home_with(&generations) {
+            if *known != lost {
+                let from = lost.lost().map(tracing::field::display);
+                tracing::error!(
+                    from,
+                    "the home has lost a change of store cells: it was set back; uploads from that day on \
+                     are turned away until a newer home is back"
+                );
+                routing.set(lost);
+            }
+            return Ok(());
+        }
         let is_celled = !cells.cells().all().is_empty();
         let routes = match known.until() {
             Some(until) if until > today => Routes::new(generations, Some(until)),

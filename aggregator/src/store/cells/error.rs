@@ -87,10 +87,21 @@ pub enum CellsError {
     },
     /// The database of a store cell has no tables.
     #[error(
-        "number {number} of `cells`, {url}, is an empty database, and store cell {number} is not; \
-         name the right one, or restore its backup there"
+        "number {number} of `cells`, {url}, is an empty database. If store cell {number} is \
+         another one, name that, or restore its backup there. A new one is added by `bandana cells grow`"
     )]
     Empty {
+        /// The place in the list.
+        number: StoreCell,
+        /// The database.
+        url: String,
+    },
+    /// The database has tables of something else.
+    #[error(
+        "number {number} of `cells`, {url}, has tables of something else; a store cell begins with an \
+         empty database"
+    )]
+    Foreign {
         /// The place in the list.
         number: StoreCell,
         /// The database.

@@ -81,12 +81,26 @@ pub struct Routes {
     generations: Vec<Generation>,
     /// The last day for which these routes are final. None: the store has no cells.
     until: Option<Day>,
+    /// The first day of a generation that the home has lost. From then on nobody knows where uploads
+    /// belong.
+    lost: Option<Day>,
 }
 
 impl Routes {
     /// The routes of these generations, ordered by day, that are final up to `until`.
     pub fn new(generations: Vec<Generation>, until: Option<Day>) -> Self {
-        Self { generations, until }
+        Self { generations, until, lost: None }
+    }
+
+    /// These routes at a home that has `generations` now. None: it has all that it had.
+    pub fn at_home_with(&self, generations: &[Generation]) -> Option<Self> {
+        let lost = self.generations.iter().find(|known| !generations.contains(known))?.from;
+        Some(Self { lost: Some(lost), ..self.clone() })
+    }
+
+    /// The first day of a generation that the home has lost.
+    pub fn lost(&self) -> Option<Day> {
+        self.lost
     }
 
     /// The generations, ordered by day.
@@ -130,9 +144,12 @@ impl Routing {
     }
 
     /// The holder that decides about an upload on the day `today`. None: another generation may begin
-    /// on the upload's day.
+    /// on the upload's day, or has begun and was lost.
     pub(crate) fn holder(&self, day: Day, id: UploadId, today: Day) -> Option<Holder> {
         let routes = self.0.load();
+        if routes.lost.is_some_and(|lost| day >= lost) {
+            return None;
+        }
         match routes.until {
             // The day has not come, which each holder says.
             Some(until) if day > until && today <= until => Some(routes.holder(until, id)),
@@ -183,10 +200,26 @@ mod tests {
         assert!(counts.iter().all(|count| (count - 10_000).abs() < 4 * 94), "{counts:?}");
     }
 
+    fn generation(from: u32, numbers: &[u32]) -> Generation {
+        Generation { from: Day::new(from), cells: cells(numbers) }
+    }
+
+    #[test]
+    fn from_a_generation_on_that_the_home_has_lost_nothing_is_routed() {
+        let generations = vec![generation(0, &[1, 2]), generation(20, &[1, 2, 3])];
+        let known = Routes::new(generations.clone(), Some(Day::new(21)));
+        assert_eq!(known.at_home_with(&generations), None);
+        let lost = known.at_home_with(&generations[..1]).unwrap();
+        assert_eq!(lost.lost(), Some(Day::new(20)));
+        assert!(lost.at_home_with(&generations).is_none(), "it may be found again");
+        let (routing, id) = (Routing::default(), UploadId::new([7; 16]));
+        routing.set(lost);
+        let routed = |day| routing.holder(Day::new(day), id, Day::new(20)).is_some();
+        assert_eq!([19, 20, 21, 22].map(routed), [true, false, false, false]);
+    }
+
     #[test]
     fn each_day_stays_in_its_generation() {
-        let generation =
-            |from, numbers: &[u32]| Generation { from: Day::new(from), cells: cells(numbers) };
         let routes = Routes::new(
             vec![generation(10, &[1, 2]), generation(20, &[1, 2, 3, 4]), generation(30, &[2])],
             None,

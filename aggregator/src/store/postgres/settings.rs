@@ -90,6 +90,9 @@ impl FromStr for DatabaseUrl {
             return Err(DatabaseUrlError::Scheme);
         }
         let (address, options) = text.split_once('?').unwrap_or((text, ""));
+        if text.matches("://").count() > 1 {
+            return Err(DatabaseUrlError::Several);
+        }
         let (mut mode, mut others) = (None, Vec::new());
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
@@ -142,6 +145,9 @@ pub enum DatabaseUrlError {
     /// The scheme is wrong.
     #[error("expected a URL such as postgres://bandana@database.example/bandana")]
     Scheme,
+    /// There are several URLs in one.
+    #[error("this is more than one URL; put a blank between two")]
+    Several,
     /// The URL names no host.
     #[error("the URL names no host; give one, or the folder of a socket as ?host=/run/postgresql")]
     Host,

@@ -74,6 +74,9 @@ async fn verify(
 ) -> Result<(Verification, Option<Experiments>), StoreError> {
     let failed = postgres("reading");
     let version = schema::version_of(session).await?;
+    if let Verified::Store = verified {
+        super::cells::refuse_cell(&session.client).await?;
+    }
     let builder = session.client.build_transaction();
     let builder = builder.isolation_level(IsolationLevel::RepeatableRead).read_only(true);
     let client = builder.start().await.map_err(failed)?;

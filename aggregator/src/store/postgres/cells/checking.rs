@@ -7,7 +7,7 @@ use tokio_postgres::GenericClient;
 
 use super::opening::{check, content};
 use super::records::{self, HomeRecords};
-use crate::store::cells::{Generation, HASH_PREFIX, Routes, StoreCell};
+use crate::store::cells::{CellsError, Generation, HASH_PREFIX, Routes, StoreCell};
 use crate::store::postgres::connection::{PgConnection, Target, Waits};
 use crate::store::postgres::days::{day, number};
 use crate::store::postgres::verify::{Experiments, Verified, verify_as};
@@ -34,6 +34,10 @@ pub struct CellReport {
 pub fn check_cells(settings: &PostgresSettings) -> Result<CellReport, StoreError> {
     let (store, known) = read_home(settings)?;
     let mut cells = Vec::new();
+    for number in (settings.cells.len()..known.cells.len()).map(StoreCell::at) {
+        let missing = CellsError::TooFew { listed: settings.cells.len(), known: known.cells.len() };
+        cells.push((number, "not listed".to_owned(), Err(missing.into())));
+    }
     for number in (0..settings.cells.len()).map(StoreCell::at) {
         let settings = settings.of_cell(number);
         let checked = check_one(&settings, (store, &known), number);
@@ -62,8 +66,9 @@ fn check_one(
         let found = content(session).await?;
         check((number, url.clone()), (store, known), found)?;
         if !known.cells.contains_key(&number) {
-            return Err(crate::store::cells::CellsError::Unknown { number, url }.into());
+            return Err(CellsError::Unknown { number, url }.into());
         }
+        records::check_generations(&session.client, &known.generations, number).await?;
         schema::id(&session.client).await
     })
 }
@@ -85,12 +90,9 @@ pub(in crate::store::postgres) fn verify_cells(
         home => home?,
     };
     let routes = Routes::new(known.generations.clone(), None);
-    if settings.cells.len() < known.cells.len() {
-        verification.warnings.push(format!(
-            "this store has {} store cells, and {} were read; list all in `cells`",
-            known.cells.len(),
-            settings.cells.len()
-        ));
+    let (listed, known_cells) = (settings.cells.len(), known.cells.len());
+    if listed < known_cells {
+        return Err(CellsError::TooFew { listed, known: known_cells }.into());
     }
     for number in (0..settings.cells.len()).map(StoreCell::at) {
         let settings = settings.of_cell(number);

@@ -134,7 +134,7 @@ fn make(
             Content::Store { id, place: None } => {
                 id != home && !records::is_used(&session.client).await?
             }
-            Content::Store { place: Some(_), .. } => false,
+            Content::Foreign | Content::Store { place: Some(_), .. } => false,
         };
         if known.cells.contains_key(&number) || !is_free {
             check((number, url()), (home, known), found)?;

@@ -86,6 +86,24 @@ impl StoreCells {
         &self.cells
     }
 
+    /// The store cells, each with what keeps uploads from being counted there, if anything does.
+    pub(crate) fn problems(&self) -> Vec<(StoreCell, Option<String>)> {
+        let routes = self.routing.get();
+        let lost = routes.lost().map(|day| {
+            format!("the home was set back to before the change of store cells on day {day}")
+        });
+        let of = |cell: &OpenCell| (cell.number, cell.problem().or_else(|| lost.clone()));
+        let mut all: Vec<_> = self.cells.iter().map(of).collect();
+        let mut unlisted: Vec<StoreCell> =
+            routes.generations().iter().flat_map(|generation| generation.cells.clone()).collect();
+        unlisted.retain(|number| number.index() >= self.cells.len());
+        unlisted.sort_unstable();
+        unlisted.dedup();
+        let problem = "this server does not list it; add it to `cells` of [store], and restart";
+        all.extend(unlisted.into_iter().map(|number| (number, Some(problem.to_owned()))));
+        all
+    }
+
     /// The tallies of all store cells, as last read.
     pub(crate) fn counted(&self) -> Tallies {
         let mut sums = Tallies::new();
@@ -130,11 +148,9 @@ impl OpenCell {
     }
 
     /// The reason why no upload can be counted in the cell, if there is one.
-    pub(crate) fn problem(&self) -> Option<String> {
-        if !self.answers() {
-            return Some("its database does not answer".to_owned());
-        }
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn problem(&self) -> Option<String> {
+        let problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        problem.or_else(|| (!self.answers()).then(|| "its database does not answer".to_owned()))
     }
 
     /// Records the outcome of work in the cell, and wraps an error so that it names the cell.

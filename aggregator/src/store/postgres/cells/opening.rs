@@ -29,6 +29,8 @@ pub(crate) struct OpenedCells {
 pub(super) enum Content {
     /// No tables.
     Nothing,
+    /// Tables of something else.
+    Foreign,
     /// A store or a store cell.
     Store { id: StoreId, place: Option<CellPlace> },
 }
@@ -151,10 +153,12 @@ fn open(cell: &OpenCell, home: StoreId, known: &HomeRecords) -> Result<i64, Stor
 pub(super) async fn content(session: &mut Session) -> Result<Content, StoreError> {
     let failed = postgres("reading");
     let exists = "SELECT to_regclass('store') IS NOT NULL,
-        to_regclass('intact_store_cell_place') IS NOT NULL";
+        to_regclass('intact_store_cell_place') IS NOT NULL,
+        EXISTS (SELECT FROM pg_class WHERE relnamespace = current_schema()::regnamespace
+                AND relkind IN ('r', 'p', 'v', 'm', 'f'))";
     let row = session.client.query_one(exists, &[]).await.map_err(failed)?;
     if !row.get::<_, bool>(0) {
-        return Ok(Content::Nothing);
+        return Ok(if row.get(2) { Content::Foreign } else { Content::Nothing });
     }
     let id = schema::id(&session.client).await?;
     let place = if row.get(1) { records::place(&session.client).await? } else { None };
@@ -167,8 +171,10 @@ pub(super) fn check(
     (home, known): (StoreId, &HomeRecords),
     content: Content,
 ) -> Result<(), CellsError> {
-    let Content::Store { id: found, place } = content else {
-        return Err(CellsError::Empty { number, url });
+    let (found, place) = match content {
+        Content::Store { id, place } => (id, place),
+        Content::Foreign => return Err(CellsError::Foreign { number, url }),
+        Content::Nothing => return Err(CellsError::Empty { number, url }),
     };
     let expected = known.cells.get(&number).copied();
     match place {

@@ -52,16 +52,26 @@ pub(crate) async fn generations(
     rows.iter().map(of).collect()
 }
 
+/// Checks that the home knows all generations that a cell knows, and returns those.
+pub(crate) async fn check_generations(
+    client: &impl GenericClient,
+    known: &[Generation],
+    cell: StoreCell,
+) -> Result<Vec<Generation>, StoreError> {
+    let kept = generations(client).await?;
+    match kept.iter().find(|kept| !known.contains(kept)) {
+        Some(unknown) => Err(CellsError::HomeSetBack { number: cell, day: unknown.from }.into()),
+        None => Ok(kept),
+    }
+}
+
 /// Keeps the home's generations in a cell too, so that a home that was set back is noticed.
 pub(crate) async fn keep_generations(
     client: &impl GenericClient,
     known: &[Generation],
     cell: StoreCell,
 ) -> Result<(), StoreError> {
-    let kept = generations(client).await?;
-    if let Some(unknown) = kept.iter().find(|kept| !known.contains(kept)) {
-        return Err(CellsError::HomeSetBack { number: cell, day: unknown.from }.into());
-    }
+    let kept = check_generations(client, known, cell).await?;
     let insert = "INSERT INTO store_cell_generation (from_day, cells) VALUES ($1, $2)
         ON CONFLICT DO NOTHING";
     for new in known.iter().filter(|known| !kept.contains(known)) {
