@@ -153,8 +153,7 @@ impl Collector for Current {
 impl Current {
     /// 1 for each store cell that takes uploads, and 0 for the others. The store itself has no number.
     fn cells(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help =
-            "1 when uploads are counted in the store cell; in the store itself if there is none";
+        let help = "1 when the store cell's database answers, is the right one and listed; no cell: the store itself";
         let mut family = encoder.encode_descriptor("store_cell_ready", help, None, GAUGE)?;
         let mut show = |cell: String, is_ready: bool| {
             family.encode_family(&[("cell", cell)])?.encode_gauge(&u64::from(is_ready))

@@ -2,15 +2,20 @@
 
 use anyhow::{Context as _, ensure};
 use bandana_examples::environment::CleanEnvironment as _;
+use bandana_shared::identity::Day;
+use bandana_shared::wire::v1::UploadStatus;
+use bandana_tests::harness::three_arms;
 use bandana_tests::postgres::Postgres;
 use tokio::process::Command;
 
 use super::Case;
-use super::site::Databases;
-use crate::{PATIENCE, PROGRAM, ask, block_on};
+use super::site::{Databases, submit};
+use crate::{PATIENCE, PROGRAM, ask, block_on, poll_until};
 
-pub(super) const ALL: &[(&str, Case)] =
-    &[("a_database_in_the_wrong_place_is_refused_with_what_to_do", refused)];
+pub(super) const ALL: &[(&str, Case)] = &[
+    ("a_database_in_the_wrong_place_is_refused_with_what_to_do", refused),
+    ("a_home_that_is_set_back_under_a_running_replica_gets_no_upload", set_back),
+];
 
 /// Starts a server that must not start, and returns what it says.
 async fn refusal(arguments: &[&str]) -> anyhow::Result<String> {
@@ -40,7 +45,7 @@ fn refused(server: &Postgres) -> anyhow::Result<()> {
             (vec![one, home], "is the home of this store, which `url` names"),
             (vec![one, one], "is store cell 1 of this store"),
             (vec![one, &other.home], "is a store of its own; a store cell begins with an empty"),
-            (vec![one, &empty], "is an empty database, and store cell 2 is not; name the right"),
+            (vec![one, &empty], "is an empty database. If store cell 2 is another one, name"),
             (
                 vec![one, two, &empty],
                 "is no store cell of this store yet; add it with `bandana cells",
@@ -72,5 +77,30 @@ fn refused(server: &Postgres) -> anyhow::Result<()> {
         ask(home, "INSERT INTO store_cell_generation SELECT * FROM kept_generation").await?;
         // As they were, they work.
         databases.replica().await?.process.stop().await
+    })
+}
+
+fn set_back(server: &Postgres) -> anyhow::Result<()> {
+    let databases = Databases::new(server, 2)?;
+    let home = &databases.home;
+    block_on(async {
+        let mut replica = databases.replica().await?;
+        let experiment = replica.create(three_arms("stays")).await?;
+        let today = ask(home, "SELECT floor(extract(epoch FROM now()) / 86400)::integer").await?;
+        let today = Day::new(today.first().context("no day")?[0].parse()?);
+        let told = submit(&replica, &experiment, today, 1).await?;
+        ensure!(told == UploadStatus::Accepted, "{told:?}");
+        ask(home, "CREATE TABLE kept AS SELECT from_day, cells FROM store_cell_generation").await?;
+        ask(home, "DELETE FROM store_cell_generation").await?;
+        // Until the replica hears of it, the upload counts where it belongs, once.
+        let upload = async || submit(&replica, &experiment, today, 2).await;
+        poll_until("it goes by the home", async || Ok(upload().await.is_err())).await?;
+        ask(home, "INSERT INTO store_cell_generation SELECT * FROM kept").await?;
+        poll_until("it takes no upload", async || Ok(upload().await.is_ok())).await?;
+        let told = upload().await?;
+        ensure!(told == UploadStatus::Duplicate, "{told:?}");
+        let (at_home, in_cells) = databases.ids()?;
+        ensure!((at_home, in_cells.iter().sum::<u64>()) == (0, 2), "{at_home}, {in_cells:?}");
+        replica.process.stop().await
     })
 }
