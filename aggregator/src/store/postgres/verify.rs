@@ -74,8 +74,11 @@ async fn verify(
 ) -> Result<(Verification, Option<Experiments>), StoreError> {
     let failed = postgres("reading");
     let version = schema::version_of(session).await?;
-    if let Verified::Store = verified {
-        super::cells::refuse_cell(&session.client).await?;
+    if let Verified::Store = verified
+        && let Err(error) = super::cells::refuse_cell(&session.client).await
+        && !error.is_damage()
+    {
+        return Err(error);
     }
     let builder = session.client.build_transaction();
     let builder = builder.isolation_level(IsolationLevel::RepeatableRead).read_only(true);

@@ -90,9 +90,12 @@ pub(in crate::store::postgres) fn verify_cells(
         home => home?,
     };
     let routes = Routes::new(known.generations.clone(), None);
-    let (listed, known_cells) = (settings.cells.len(), known.cells.len());
-    if listed < known_cells {
-        return Err(CellsError::TooFew { listed, known: known_cells }.into());
+    if settings.cells.len() < known.cells.len() {
+        verification.warnings.push(format!(
+            "this store has {} store cells, and {} were read; list all in `cells`",
+            known.cells.len(),
+            settings.cells.len()
+        ));
     }
     for number in (0..settings.cells.len()).map(StoreCell::at) {
         let settings = settings.of_cell(number);
