@@ -19,15 +19,20 @@ impl ArmTable<'_> {
         let (active, alpha) = (&specification.active_arms()[..], self.settings.alpha);
         let Self { initial, costs, .. } = self;
         let comparison = Comparison { strata, active, initial, alpha, costs };
-        let cost = |arm: usize| costs.get(arm).copied().unwrap_or_default();
         let lift = |found: Difference| {
-            let dearer = cost(found.arm) - cost(control_arm);
+            let dearer = self.dearer(found.arm, control_arm);
             let debiased = |scaled| difference_in_units((channel, estimand), scaled, dearer);
             let (difference, interval) = (debiased(found.difference), found.interval.map(debiased));
             Difference { difference, interval, ..found }
         };
         let differences = comparison.differences_from(control_arm, zero(specification));
         differences.into_iter().map(lift).collect()
+    }
+
+    /// By how much more the first arm costs, scaled as the reports are.
+    pub(super) fn dearer(self, first: usize, second: usize) -> f64 {
+        let cost = |arm: usize| self.costs.get(arm).copied().unwrap_or_default();
+        cost(first) - cost(second)
     }
 }
 

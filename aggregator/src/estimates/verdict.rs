@@ -63,8 +63,7 @@ impl ArmTable<'_> {
         };
         let widest = |left| at_the_widest(&lead, channel, left, strata.users());
         let left = comparison.reports_left(shares).map(|left| left.max(widest(left)));
-        let cost = |arm: usize| costs.get(arm).copied().unwrap_or_default();
-        let dearer = cost(lead.leader) - cost(lead.rival);
+        let dearer = self.dearer(lead.leader, lead.rival);
         let in_units = |scaled| difference_in_units((channel, estimand), scaled, dearer);
         let (difference, interval) = (in_units(lead.difference), lead.interval.map(in_units));
         ArmVerdict {

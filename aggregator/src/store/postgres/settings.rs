@@ -201,7 +201,8 @@ mod tests {
         ] {
             assert_eq!(mode(text).unwrap(), expected, "{text}");
         }
-        for bad in ["postgres://db/x?sslmode=prefer", "mysql://db/x", "postgres://u@/x"] {
+        let two = "postgres://db/x,postgres://u:secret@db/y";
+        for bad in ["postgres://db/x?sslmode=prefer", "mysql://db/x", "postgres://u@/x", two] {
             assert!(mode(bad).is_err(), "{bad}");
         }
     }

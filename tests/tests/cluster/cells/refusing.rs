@@ -30,8 +30,9 @@ async fn refusal(arguments: &[&str]) -> anyhow::Result<String> {
 fn refused(server: &Postgres) -> anyhow::Result<()> {
     let databases = Databases::new(server, 2)?;
     let other = Databases::new(server, 1)?;
-    let empty = server.database()?;
+    let (empty, tables) = (server.database()?, server.database()?);
     block_on(async {
+        ask(&tables, "CREATE TABLE something (else_ integer)").await?;
         for databases in [&databases, &other] {
             databases.replica().await?.process.stop().await?;
         }
@@ -45,6 +46,7 @@ fn refused(server: &Postgres) -> anyhow::Result<()> {
             (vec![one, home], "is the home of this store, which `url` names"),
             (vec![one, one], "is store cell 1 of this store"),
             (vec![one, &other.home], "is a store of its own; a store cell begins with an empty"),
+            (vec![one, &tables], "has tables of something else"),
             (vec![one, &empty], "is an empty database. If store cell 2 is another one, name"),
             (
                 vec![one, two, &empty],
@@ -60,6 +62,19 @@ fn refused(server: &Postgres) -> anyhow::Result<()> {
         let told = refusal(&["--store", one]).await?;
         let expected = "this database is store cell 1 of the store";
         ensure!(told.contains(expected), "{told}");
+        // Commands refuse what a server refuses.
+        for (words, cells, expected) in [
+            (["cells", "grow", "--store", home], Some([one, two, &tables].join(" ")), "has tables"),
+            (["cells", "check", "--store", home], Some(one.to_owned()), "store cell 2, not listed"),
+            (["verify", "--store", one, "--json"], None, expected),
+        ] {
+            let mut command = Command::new(PROGRAM);
+            command.clean_environment().args(words);
+            command.args(cells.iter().flat_map(|list| ["--store-cells", list]));
+            let ended = tokio::time::timeout(PATIENCE, command.output()).await??;
+            let told = String::from_utf8([ended.stdout, ended.stderr].concat())?;
+            ensure!(!ended.status.success() && told.contains(expected), "{words:?}: {told}");
+        }
         // A home that was set back to before a change of its store cells.
         let take = "DELETE FROM store_cell_generation; DELETE FROM store_cell WHERE number = 2";
         let taken = [

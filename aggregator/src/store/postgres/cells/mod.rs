@@ -94,13 +94,11 @@ impl StoreCells {
         });
         let of = |cell: &OpenCell| (cell.number, cell.problem().or_else(|| lost.clone()));
         let mut all: Vec<_> = self.cells.iter().map(of).collect();
-        let mut unlisted: Vec<StoreCell> =
-            routes.generations().iter().flat_map(|generation| generation.cells.clone()).collect();
-        unlisted.retain(|number| number.index() >= self.cells.len());
-        unlisted.sort_unstable();
-        unlisted.dedup();
+        let last = routes.generations().iter().flat_map(|generation| &generation.cells).max();
+        let unlisted =
+            (self.cells.len()..last.map_or(0, |last| last.index() + 1)).map(StoreCell::at);
         let problem = "this server does not list it; add it to `cells` of [store], and restart";
-        all.extend(unlisted.into_iter().map(|number| (number, Some(problem.to_owned()))));
+        all.extend(unlisted.map(|number| (number, Some(problem.to_owned()))));
         all
     }
 
