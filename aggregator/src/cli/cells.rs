@@ -4,12 +4,13 @@ use bandana_shared::identity::Day;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use super::failure::{UNREACHABLE, code_of_store};
 use super::store_source::{Found, StoreSource};
 use super::{say, say_json};
 use crate::explain::explain;
 use crate::store::{
-    CellChange, CellPlan, CellReport, Generation, PostgresSettings, StoreCell, check_cells,
-    grow_cells,
+    CellChange, CellPlan, CellReport, Generation, PostgresSettings, StoreCell, StoreError,
+    check_cells, grow_cells,
 };
 use crate::views::date::{date_of, day_of};
 use crate::views::failure::Failure;
@@ -24,11 +25,11 @@ pub(super) enum CellsCommand {
     /// Show the store cells, and from which day on which of them share uploads.
     ///
     /// With --json: {"store", "cells": [{"cell", "url", "id", "problem"}], "generations": [{"from",
-    /// "cells"}]}, each day a date by UTC.
+    /// "cells"}]}, each day a date by UTC. "url" is null for a store cell that is not listed.
     Show(Cells),
     /// Check that each listed database is the store cell that it should be.
     ///
-    /// It fails if one is not, or does not answer. With --json, it prints what `show` prints.
+    /// It fails with exit code 6 if one is not, and with 5 if one does not answer. With --json, it prints what `show` prints.
     Check(Cells),
     /// Show what `grow` would do.
     ///
@@ -77,7 +78,7 @@ struct CellsView {
 #[derive(Debug, Serialize)]
 struct CellView {
     cell: u32,
-    url: String,
+    url: Option<String>,
     id: Option<String>,
     problem: Option<String>,
 }
@@ -90,6 +91,8 @@ struct GenerationView {
 
 #[derive(Debug, Serialize)]
 struct PlanView {
+    #[serde(skip)]
+    home: String,
     new: Vec<u32>,
     from: Option<String>,
     cells: Vec<u32>,
@@ -99,13 +102,17 @@ pub(super) fn run(command: &CellsCommand) -> anyhow::Result<()> {
     match command {
         CellsCommand::Show(cells) => show(cells).map(drop),
         CellsCommand::Check(cells) => {
-            let view = show(cells)?;
-            let wrong = view.cells.iter().filter(|cell| cell.problem.is_some());
-            let wrong: Vec<u32> = wrong.map(|cell| cell.cell).collect();
-            if wrong.is_empty() {
-                return Ok(());
+            let (wrong, errors): (Vec<u32>, Vec<StoreError>) = show(cells)?.into_iter().unzip();
+            let said = format!("{} can't be used", cells_named(&wrong));
+            let is_down = |error: &StoreError| code_of_store(error) == UNREACHABLE;
+            match errors
+                .into_iter()
+                .reduce(|first, next| if is_down(&first) { next } else { first })
+            {
+                None => Ok(()),
+                Some(error) if is_down(&error) => Err(anyhow::Error::from(error).context(said)),
+                Some(_) => Err(Failure::Damaged(said).into()),
             }
-            Err(Failure::Damaged(format!("{} can't be used", cells_named(&wrong))).into())
         }
         CellsCommand::Plan(change) => grow(change, true),
         CellsCommand::Grow(change) => grow(change, false),
@@ -129,17 +136,18 @@ fn database(cells: &Cells) -> anyhow::Result<PostgresSettings> {
     }
 }
 
-fn show(cells: &Cells) -> anyhow::Result<CellsView> {
+/// Shows the store cells, and returns those that can't be used.
+fn show(cells: &Cells) -> anyhow::Result<Vec<(u32, StoreError)>> {
     let CellReport { store, generations, cells: found } = check_cells(&database(cells)?)?;
     let view = CellsView {
         store: store.to_string(),
         cells: found
-            .into_iter()
+            .iter()
             .map(|(cell, url, checked)| CellView {
                 cell: cell.get(),
-                url,
+                url: url.clone(),
                 id: checked.as_ref().ok().map(ToString::to_string),
-                problem: checked.err().map(|error| explain(&error)),
+                problem: checked.as_ref().err().map(|error| explain(error)),
             })
             .collect(),
         generations: generations.iter().map(generation).collect(),
@@ -149,7 +157,10 @@ fn show(cells: &Cells) -> anyhow::Result<CellsView> {
     } else {
         say(&view.describe())?;
     }
-    Ok(view)
+    Ok(found
+        .into_iter()
+        .filter_map(|(cell, _, checked)| Some((cell.get(), checked.err()?)))
+        .collect())
 }
 
 fn grow(change: &Change, is_plan: bool) -> anyhow::Result<()> {
@@ -157,6 +168,7 @@ fn grow(change: &Change, is_plan: bool) -> anyhow::Result<()> {
     let wanted = CellChange { without: change.without.clone(), from: change.from, is_plan };
     let CellPlan { added, next, before } = grow_cells(&settings, &wanted)?;
     let view = PlanView {
+        home: settings.url.to_string(),
         new: numbers(&added),
         from: next.as_ref().map(|next| date_of(next.from)),
         cells: next.as_ref().or(before.last()).map(|one| numbers(&one.cells)).unwrap_or_default(),
@@ -183,6 +195,7 @@ impl CellsView {
         let mut lines = vec![format!("store {}", self.store)];
         for CellView { cell, url, problem, .. } in &self.cells {
             let state = problem.as_deref().unwrap_or("in order");
+            let url = url.as_deref().unwrap_or("not listed");
             lines.push(format!("store cell {cell}, {url}: {state}"));
         }
         for GenerationView { from, cells } in &self.generations {
@@ -198,7 +211,8 @@ impl CellsView {
 impl PlanView {
     fn describe(&self, is_plan: bool) -> String {
         let Some(from) = &self.from else {
-            return format!("nothing changes: {} share the uploads\n", cells_named(&self.cells));
+            let cells = cells_named(&self.cells);
+            return format!("store {}\nnothing changes: {cells} share the uploads\n", self.home);
         };
         let (are, share) = if is_plan { ("would be", "would share") } else { ("are", "share") };
         let new = match &self.new[..] {
@@ -210,6 +224,7 @@ impl PlanView {
         } else {
             "restart all servers with this list before that day\n"
         };
-        format!("{new}{} {share} the uploads from {from} on\n{restart}", cells_named(&self.cells))
+        let (home, cells) = (&self.home, cells_named(&self.cells));
+        format!("store {home}\n{new}{cells} {share} the uploads from {from} on\n{restart}")
     }
 }

@@ -17,6 +17,9 @@ pub(super) const EXIT_CODES: &str = "Exit codes: 0 success, 1 failure, 2 wrong c
                                      store is damaged, 7 there is no store where one must be, or \
                                      there is one already.";
 
+/// The exit code when what was asked can't be reached.
+pub(super) const UNREACHABLE: u8 = 5;
+
 impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
@@ -31,9 +34,9 @@ impl Failure {
                 | Code::OutOfRange
                 | Code::PermissionDenied
                 | Code::Unauthenticated => 4,
-                Code::Unavailable | Code::DeadlineExceeded => 5,
+                Code::Unavailable | Code::DeadlineExceeded => UNREACHABLE,
                 // A status from the server has no source; one from a broken connection has.
-                _ if status.source().is_some() => 5,
+                _ if status.source().is_some() => UNREACHABLE,
                 _ => 1,
             },
         }
@@ -44,7 +47,7 @@ impl Failure {
 pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref() {
         Some(ConnectError::Unusable(_)) => 2,
-        Some(ConnectError::Unreachable { .. }) => 5,
+        Some(ConnectError::Unreachable { .. }) => UNREACHABLE,
         None => match of_store(error) {
             Some(store) => code_of_store(store),
             None => error.downcast_ref::<Failure>().map_or(1, Failure::exit_code),
@@ -71,9 +74,12 @@ fn of_store(error: &anyhow::Error) -> Option<&StoreError> {
     error.downcast_ref().or(of_server).or(of_backup).or(of_watermark)
 }
 
-fn code_of_store(error: &StoreError) -> u8 {
+/// The exit code for an error of the store.
+pub(super) fn code_of_store(error: &StoreError) -> u8 {
     match error {
-        StoreError::Database(DatabaseError::Postgres { .. } | DatabaseError::Slow { .. }) => 5,
+        StoreError::Database(DatabaseError::Postgres { .. } | DatabaseError::Slow { .. }) => {
+            UNREACHABLE
+        }
         StoreError::Database(DatabaseError::Cell { source, .. }) => code_of_store(source),
         StoreError::Open(
             OpenError::Missing { .. }

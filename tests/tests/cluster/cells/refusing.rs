@@ -63,17 +63,26 @@ fn refused(server: &Postgres) -> anyhow::Result<()> {
         let expected = "this database is store cell 1 of the store";
         ensure!(told.contains(expected), "{told}");
         // Commands refuse what a server refuses.
-        for (words, cells, expected) in [
-            (["cells", "grow", "--store", home], Some([one, two, &tables].join(" ")), "has tables"),
-            (["cells", "check", "--store", home], Some(one.to_owned()), "store cell 2, not listed"),
-            (["verify", "--store", one, "--json"], None, expected),
+        let (foreign, down) =
+            ([one, two, &tables].join(" "), format!("{one} postgres://127.0.0.1:1"));
+        for (words, cells, code, expected) in [
+            (["cells", "grow", "--store", home], Some(foreign), 1, "has tables"),
+            (
+                ["cells", "check", "--store", home],
+                Some(one.to_owned()),
+                6,
+                "store cell 2, not listed",
+            ),
+            (["cells", "check", "--store", home], Some(down), 5, "store cell 2 can't be used"),
+            (["verify", "--store", one, "--json"], None, 1, expected),
         ] {
             let mut command = Command::new(PROGRAM);
             command.clean_environment().args(words);
             command.args(cells.iter().flat_map(|list| ["--store-cells", list]));
             let ended = tokio::time::timeout(PATIENCE, command.output()).await??;
             let told = String::from_utf8([ended.stdout, ended.stderr].concat())?;
-            ensure!(!ended.status.success() && told.contains(expected), "{words:?}: {told}");
+            ensure!(ended.status.code() == Some(code), "{words:?}: {}", ended.status);
+            ensure!(told.contains(expected), "{words:?}: {told}");
         }
         // A home that was set back to before a change of its store cells.
         let take = "DELETE FROM store_cell_generation; DELETE FROM store_cell WHERE number = 2";

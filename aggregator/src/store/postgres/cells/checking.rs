@@ -21,8 +21,9 @@ pub struct CellReport {
     pub store: StoreId,
     /// The generations, ordered by day.
     pub generations: Vec<Generation>,
-    /// The cells with their databases. An error: the cell is not in order.
-    pub cells: Vec<(StoreCell, String, Result<StoreId, StoreError>)>,
+    /// The cells with their databases. No database: the settings list none. An error: the cell is not
+    /// in order.
+    pub cells: Vec<(StoreCell, Option<String>, Result<StoreId, StoreError>)>,
 }
 
 /// Compares the listed databases with the store cells that the home knows.
@@ -36,12 +37,12 @@ pub fn check_cells(settings: &PostgresSettings) -> Result<CellReport, StoreError
     let mut cells = Vec::new();
     for number in (settings.cells.len()..known.cells.len()).map(StoreCell::at) {
         let missing = CellsError::TooFew { listed: settings.cells.len(), known: known.cells.len() };
-        cells.push((number, "not listed".to_owned(), Err(missing.into())));
+        cells.push((number, None, Err(missing.into())));
     }
     for number in (0..settings.cells.len()).map(StoreCell::at) {
         let settings = settings.of_cell(number);
         let checked = check_one(&settings, (store, &known), number);
-        cells.push((number, settings.url.to_string(), checked));
+        cells.push((number, Some(settings.url.to_string()), checked));
     }
     Ok(CellReport { store, generations: known.generations, cells })
 }
