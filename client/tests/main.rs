@@ -3,7 +3,6 @@
 // The compiler names what else has a trait of the same name, gRPC crates among it; and some of the
 // programs disclose rewards.
 #[cfg(feature = "trusted")]
-mod compile_fail;
 mod device;
 mod documented;
 mod embedding;

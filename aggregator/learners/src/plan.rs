@@ -400,6 +400,7 @@ mod tests {
     use bandana_shared::identity::ArmIndex;
     use rand::{RngExt as _, SeedableRng as _};
     use rand_chacha::ChaCha8Rng;
+    use rand_distr::{Binomial, Distribution as _};
 
     use super::*;
     use crate::{Evidence, Learner, LearnerInput, ThompsonSampler};
@@ -500,18 +501,18 @@ mod tests {
     fn users_of_even_traffic(plan: &Plan, limit: u64, rng: &mut ChaCha8Rng) -> u64 {
         let (of_best, of_rival) = plan.private_means();
         let mut tallies = vec![Tally::EMPTY; plan.arms];
-        let (mut users, mut look) = (0, 100);
+        let (mut users, mut look) = (0, 100_u64);
         while users < limit {
+            let each = u64::div_ceil(look - users, plan.arms as u64);
             for (arm, tally) in tallies.iter_mut().enumerate() {
                 let mean = if arm == 0 { of_best } else { of_rival };
-                *tally += Tally::of_bit(rng.random::<f64>() < mean);
-                users += 1;
+                let ones = Binomial::new(each, mean).unwrap().sample(rng);
+                *tally += Tally::new(each, ones).unwrap();
             }
-            if users >= look {
-                look = users + users / 200;
-                if best_arm(&tallies, plan.alpha) == Some(0) {
-                    return users;
-                }
+            users += each * plan.arms as u64;
+            look = users + users / 200;
+            if best_arm(&tallies, plan.alpha) == Some(0) {
+                return users;
             }
         }
         limit

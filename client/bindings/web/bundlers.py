@@ -106,7 +106,7 @@ def project(folder, deep, device):
     if not done.exists() or done.read_bytes() != lock:
         for name in ("package.json", "package-lock.json"):
             shutil.copy(source / name, folder)
-        subprocess.run(["npm", "ci", "--silent", "--no-fund", "--no-audit"], cwd=folder, check=True)
+        subprocess.run(["npm", "ci", "--loglevel", "error", "--no-fund", "--no-audit"], cwd=folder, check=True)
         done.write_bytes(lock)
     target = folder / "node_modules/bandana-client"
     shutil.rmtree(target, ignore_errors=True)

@@ -1,4 +1,4 @@
-//! Programs that must not compile. The first lines of each program state the reason. The expected
+//! Misuse: programs that must not compile. The first lines of each program state the reason. The expected
 //! compiler output is beside it, so that no program fails for another reason.
 
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::process::Command;
 const COMPILER: &str = "rustc 1.95.";
 
 /// After a change of the compiler or of the cited code,
-/// `TRYBUILD=overwrite cargo test -p bandana-client --test client misused` rewrites the expected
+/// `TRYBUILD=overwrite cargo test -p bandana-minimal --test misuse` rewrites the expected
 /// output. Review the difference.
 #[test]
 fn rewards_and_noise_can_not_be_misused() {
