@@ -510,7 +510,7 @@ mod tests {
                 *tally += Tally::new(each, ones).unwrap();
             }
             users += each * plan.arms as u64;
-            look = users + users / 200;
+            look = users + (users / 200).max(1);
             if best_arm(&tallies, plan.alpha) == Some(0) {
                 return users;
             }
