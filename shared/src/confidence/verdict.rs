@@ -244,13 +244,12 @@ impl Comparison<'_> {
     pub fn lead(&self) -> Option<Lead> {
         let leader = self.leader()?;
         let lead = |rival: usize| {
-            let Pair { blocks, contrast } = self.pair(leader, rival)?;
-            let low = contrast.least_difference() - blocks.skew;
-            Some((rival, low - self.dearer(leader, rival)))
+            let pair = self.pair(leader, rival)?;
+            let low = pair.contrast.least_difference() - pair.blocks.skew;
+            Some((rival, low - self.dearer(leader, rival), pair))
         };
         let leads = self.contenders().filter(|rival| *rival != leader).filter_map(lead);
-        let (rival, _) = leads.min_by(|a, b| a.1.total_cmp(&b.1))?;
-        let pair = self.pair(leader, rival)?;
+        let (rival, _, pair) = leads.min_by(|a, b| a.1.total_cmp(&b.1))?;
         let dearer = self.dearer(leader, rival);
         Some(Lead {
             leader,

@@ -60,7 +60,7 @@ typedef enum {
 typedef enum {
   // 0 or 1; without a reward, 0.
   BANDANA_REWARDS_BINARY,
-  // From `reward_low` to `reward_high`, others are refused; without a reward, `reward_low`.
+  // From `reward_low` to `reward_high`; beyond that the nearer end counts. Without a reward, `reward_low`.
   BANDANA_REWARDS_BOUNDED,
   // 0, 1, ... up to `categories` - 1; without a reward, 0.
   BANDANA_REWARDS_CATEGORICAL,

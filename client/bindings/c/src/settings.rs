@@ -15,7 +15,7 @@ use crate::text::{array, bytes, read};
 pub enum bandana_rewards {
     /// 0 or 1; without a reward, 0.
     BINARY,
-    /// From `reward_low` to `reward_high`, others are refused; without a reward, `reward_low`.
+    /// From `reward_low` to `reward_high`; beyond that the nearer end counts. Without a reward, `reward_low`.
     BOUNDED,
     /// 0, 1, ... up to `categories` - 1; without a reward, 0.
     CATEGORICAL,
@@ -267,7 +267,7 @@ pub(crate) unsafe fn configuration(settings: &bandana_settings) -> Result<Config
     let rewards = terms(settings.rewards, rewards).map_err(|why| format!("rewards: {why}"))?;
     let keys = [given(settings.operator_key)?, given(settings.countersigner_key)?];
     if let [None, Some(_)] = keys {
-        return Err("signers: a witness's key is given without the operator's".into());
+        return Err("signers: a countersigner's key is given without the operator's".into());
     }
     let log_witnesses = given(settings.log_witnesses)?.unwrap_or_default();
     Ok(Configuration {

@@ -48,7 +48,7 @@ data class Settings(
     val epsilonMax: Double = 1.0,
     /** What rewards are. */
     val rewards: RewardTerms = RewardTerms.Binary,
-    /** Public keys that must have signed each experiment: none, the operator's, or a witness's too. */
+    /** Public keys that must have signed each experiment: none, the operator's, or a countersigner's too. */
     val signers: List<String> = emptyList(),
     /** The server's public log, which must say what the server tells; `null`: it need not. */
     val log: PublicLog? = null,
