@@ -53,9 +53,9 @@ mod views;
 
 /// The allocator of the program. It returns the memory of finished calls to the operating system
 /// over time, even under fragmentation.
-#[cfg(all(feature = "mimalloc", target_os = "linux"))]
-pub use mimalloc::MiMalloc as Allocator;
+#[cfg(all(feature = "jemalloc", target_os = "linux"))]
+pub use tikv_jemallocator::Jemalloc as Allocator;
 
 /// The allocator of the program: the operating system's.
-#[cfg(not(all(feature = "mimalloc", target_os = "linux")))]
+#[cfg(not(all(feature = "jemalloc", target_os = "linux")))]
 pub use std::alloc::System as Allocator;
