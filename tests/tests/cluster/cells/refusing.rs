@@ -27,6 +27,25 @@ async fn refusal(arguments: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(ended.stderr)?)
 }
 
+/// A home that was set back to before a change of its store cells, and then brought back.
+async fn home_of_before(home: &str, one: &str) -> anyhow::Result<()> {
+    let take = "DELETE FROM store_cell_generation; DELETE FROM store_cell WHERE number = 2";
+    let taken = [
+        "CREATE TABLE kept AS SELECT number, id FROM store_cell",
+        "CREATE TABLE kept_generation AS SELECT from_day, cells FROM store_cell_generation",
+        take,
+    ];
+    for sql in taken {
+        ask(home, sql).await?;
+    }
+    let told = refusal(&["--store", home, "--store-cells", one]).await?;
+    ensure!(told.contains("and the home does not: the home was set back"), "{told}");
+    ask(home, "DELETE FROM store_cell").await?;
+    ask(home, "INSERT INTO store_cell SELECT * FROM kept").await?;
+    ask(home, "INSERT INTO store_cell_generation SELECT * FROM kept_generation").await?;
+    Ok(())
+}
+
 fn refused(server: &Postgres) -> anyhow::Result<()> {
     let databases = Databases::new(server, 2)?;
     let other = Databases::new(server, 1)?;
@@ -84,21 +103,7 @@ fn refused(server: &Postgres) -> anyhow::Result<()> {
             ensure!(ended.status.code() == Some(code), "{words:?}: {}", ended.status);
             ensure!(told.contains(expected), "{words:?}: {told}");
         }
-        // A home that was set back to before a change of its store cells.
-        let take = "DELETE FROM store_cell_generation; DELETE FROM store_cell WHERE number = 2";
-        let taken = [
-            "CREATE TABLE kept AS SELECT number, id FROM store_cell",
-            "CREATE TABLE kept_generation AS SELECT from_day, cells FROM store_cell_generation",
-            take,
-        ];
-        for sql in taken {
-            ask(home, sql).await?;
-        }
-        let told = refusal(&["--store", home, "--store-cells", one]).await?;
-        ensure!(told.contains("and the home does not: the home was set back"), "{told}");
-        ask(home, "DELETE FROM store_cell").await?;
-        ask(home, "INSERT INTO store_cell SELECT * FROM kept").await?;
-        ask(home, "INSERT INTO store_cell_generation SELECT * FROM kept_generation").await?;
+        home_of_before(home, one).await?;
         // As they were, they work.
         databases.replica().await?.process.stop().await
     })
