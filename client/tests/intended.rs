@@ -1,5 +1,6 @@
 //! The correct forms of the programs in `examples/minimal/tests/compile_fail` compile, so those
-//! programs fail for their own reasons. It is compiled with all other tests: alone it would need every crate built once more.
+//! programs fail for their own reasons. It is compiled with all other tests: alone it would need
+//! every crate built once more.
 
 use bandana_client::trusted::{DisclosedReward, Disclosure, TrustedError, TrustedExperiment};
 use bandana_client::{Budget, Client, OsNoise, Privatizer, Reward, SeededNoise, SimulatedClient};

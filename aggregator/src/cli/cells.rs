@@ -91,8 +91,6 @@ struct GenerationView {
 
 #[derive(Debug, Serialize)]
 struct PlanView {
-    #[serde(skip)]
-    home: String,
     new: Vec<u32>,
     from: Option<String>,
     cells: Vec<u32>,
@@ -168,12 +166,14 @@ fn grow(change: &Change, is_plan: bool) -> anyhow::Result<()> {
     let wanted = CellChange { without: change.without.clone(), from: change.from, is_plan };
     let CellPlan { added, next, before } = grow_cells(&settings, &wanted)?;
     let view = PlanView {
-        home: settings.url.to_string(),
         new: numbers(&added),
         from: next.as_ref().map(|next| date_of(next.from)),
         cells: next.as_ref().or(before.last()).map(|one| numbers(&one.cells)).unwrap_or_default(),
     };
-    if change.cells.json { say_json(&view) } else { say(&view.describe(is_plan)) }
+    if change.cells.json {
+        return say_json(&view);
+    }
+    say(&format!("store {}\n{}", settings.url, view.describe(is_plan)))
 }
 
 fn generation(generation: &Generation) -> GenerationView {
@@ -212,7 +212,7 @@ impl PlanView {
     fn describe(&self, is_plan: bool) -> String {
         let Some(from) = &self.from else {
             let cells = cells_named(&self.cells);
-            return format!("store {}\nnothing changes: {cells} share the uploads\n", self.home);
+            return format!("nothing changes: {cells} share the uploads\n");
         };
         let (are, share) = if is_plan { ("would be", "would share") } else { ("are", "share") };
         let new = match &self.new[..] {
@@ -224,7 +224,7 @@ impl PlanView {
         } else {
             "restart all servers with this list before that day\n"
         };
-        let (home, cells) = (&self.home, cells_named(&self.cells));
-        format!("store {home}\n{new}{cells} {share} the uploads from {from} on\n{restart}")
+        let cells = cells_named(&self.cells);
+        format!("{new}{cells} {share} the uploads from {from} on\n{restart}")
     }
 }

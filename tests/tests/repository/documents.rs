@@ -9,7 +9,7 @@ use bandana_tests::committed::root;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 /// Folders without documents or sources of the project.
-const LEFT_OUT: [&str; 4] = [".git", "target", "corpus", "node_modules"];
+const LEFT_OUT: [&str; 7] = [".git", "target", "corpus", "node_modules", "dist", "packed", "wasm"];
 
 /// Suffixes of file names in documents.
 const ENDINGS: [&str; 6] = [".rs", ".proto", ".toml", ".md", ".sql", "/"];
