@@ -497,7 +497,7 @@ mod tests {
     }
 
     /// The users of one run with even traffic until the rule stops, looking each time that their number
-    /// has grown by half a hundredth.
+    /// has grown by a hundredth.
     fn users_of_even_traffic(plan: &Plan, limit: u64, rng: &mut ChaCha8Rng) -> u64 {
         let (of_best, of_rival) = plan.private_means();
         let mut tallies = vec![Tally::EMPTY; plan.arms];
@@ -510,7 +510,7 @@ mod tests {
                 *tally += Tally::new(each, ones).unwrap();
             }
             users += each * plan.arms as u64;
-            look = users + (users / 200).max(1);
+            look = users + users / 100;
             if best_arm(&tallies, plan.alpha) == Some(0) {
                 return users;
             }

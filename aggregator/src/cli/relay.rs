@@ -38,8 +38,8 @@ pub(super) const REQUEST_TIME: Duration = Duration::from_secs(30);
 ///
 /// It speaks Oblivious HTTP (RFC 9458). The relay sees who calls, but not what. The aggregator sees
 /// what is called, but not by whom; it must be a gateway (`gateway_key_file`). So somebody other
-/// than the aggregator's operator must run the relay. It logs no address, and keeps nothing unless
-/// it shuffles.
+/// than the aggregator's operator must run the relay. It logs no address, and keeps
+/// nothing about devices unless it shuffles.
 ///
 /// With --shuffle, it also keeps the sealed reports of experiments that have a `shuffle_batch`.
 /// Once an arm has as many, it hands them on in random order. So the aggregator learns no single

@@ -12,9 +12,9 @@ use crate::views::table::terminal_columns;
 /// Accept a store that you repaired by hand, and write new checksums of all its rows.
 ///
 /// A server refuses a store in which a row was changed or is missing. If you have a backup, restore
-/// it. If you have none, run `bandana verify` to see what is wrong, and repair the store with SQL
-/// or with `sqlite3 FILE .recover`. Then run this command. It declares that what is there counts,
-/// and verifies the store. After that, nobody can tell what was wrong.
+/// it. If you have none, run `bandana verify` to see what is wrong, and repair the store with SQL.
+/// Then run this command. It declares that what is there counts, and verifies the store. After that,
+/// nobody can tell what was wrong.
 ///
 /// If the store is a directory, stop its server first. Replicas on a database wait meanwhile.
 #[derive(Debug, Args)]

@@ -350,7 +350,7 @@ pub(super) static ANALYST_PERCENT: Setting = Setting {
     kind: Kind::Integer(1..=100),
     fallback: Fallback::Default("100"),
     doc: "The part of each data set's budget that one analyst may spend. It counts by the name of the \
-          analyst's token. Custodians may spend all.",
+          analyst's token. An administrator may spend all.",
 };
 
 pub(super) static LOG_FORMAT: Setting = Setting {

@@ -161,8 +161,8 @@ pub enum DamageError {
     Stored(#[from] StoredError),
     /// The database file is damaged.
     #[error(
-        "the database file {} is damaged; restore it from a backup, or see what `sqlite3 FILE \
-         .recover` can save", path.display()
+        "the database file {} is damaged; restore it from a backup. Without one, docs/failures.md \
+         says what may be saved", path.display()
     )]
     File {
         /// The file.

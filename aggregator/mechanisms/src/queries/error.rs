@@ -40,12 +40,14 @@ pub enum QueryError {
     },
     /// A Gaussian release from a budget of pure ε.
     #[error(
-        "the data set's budget is in pure epsilon, and Gaussian noise can't keep that; pay with \
-         epsilon, or register a data set with a budget in rho"
+        "the data set's budget is in pure epsilon, and a price in rho can't keep that; pay with epsilon where \
+         the question can be, or register a data set with a budget in rho"
     )]
     NotPure,
     /// A question that can't be paid for in ε.
-    #[error("{what} is paid with rho, not with epsilon")]
+    #[error(
+        "{what} is paid with rho, not with epsilon, and so from a data set whose budget is in rho"
+    )]
     NeedsRho {
         /// The mechanism.
         what: &'static str,

@@ -340,8 +340,9 @@ void bandana_wake(const bandana_client *client);
 bandana_choice *bandana_choose(const bandana_client *client,
                                const char *name);
 
-// Draws an arm anew, also while the window of another assignment lasts. Each is paid for. As
-// `bandana_choose` otherwise.
+// A new assignment, also while the attribution window of another lasts. In an experiment with
+// `redraw`, each draws an arm again and is paid for. In others the arm stays, and one is reported.
+// As `bandana_choose` otherwise.
 //
 // # Safety
 // As for `bandana_choose`.

@@ -72,7 +72,8 @@ pub struct Configuration {
     pub keep_pending_rewards: bool,
     /// The shortest release delay that the app accepts, in seconds; `None`: that of the library.
     pub least_release_delay_seconds: Option<u64>,
-    /// Whether an arm reports once in so many days, 0: once for ever; `None`: each assignment reports.
+    /// Whether an arm reports once in so many days, 0: once for ever; `None`: as the experiment
+    /// says.
     pub report_once_days: Option<u32>,
     /// The public properties that experiments may divide installations by.
     pub segments: Vec<Segment>,

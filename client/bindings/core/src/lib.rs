@@ -164,7 +164,8 @@ impl Bandana {
         self.choice(experiment, bandana_client::Experiment::choose)
     }
 
-    /// Draws an arm anew, also while the window of another assignment lasts. Each is paid for.
+    /// A new assignment, also while the attribution window of another lasts. In an experiment with
+    /// `redraw`, each draws an arm again and is paid for. In others the arm stays, and one is reported.
     pub fn draw(&self, experiment: &str) -> Choice {
         self.choice(experiment, bandana_client::Experiment::draw)
     }

@@ -276,7 +276,7 @@ impl Core {
         self.client.choose(experiment)
     }
 
-    /// Draws an arm anew. Each is paid for.
+    /// A new assignment. In an experiment with `redraw`, each draws an arm again and is paid for.
     pub fn draw(&self, experiment: &str) -> Choice {
         self.client.draw(experiment)
     }

@@ -128,7 +128,10 @@ export class Experiment {
     return this.#client.choose(this.name);
   }
 
-  /** Draws an arm anew, also while the window of another assignment lasts. Each is paid for. */
+  /**
+   * A new assignment, also while the attribution window of another lasts. In an experiment with
+   * `redraw`, each draws an arm again and is paid for. In others the arm stays, and one is reported.
+   */
   draw(): Choice {
     return this.#client.draw(this.name);
   }

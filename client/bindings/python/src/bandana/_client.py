@@ -243,7 +243,8 @@ class Experiment:
         return Choice(self._core, self._core.choose(self.name))
 
     def draw(self) -> Choice:
-        """Draws an arm anew, also while the window of another assignment lasts. Each is paid for."""
+        """A new assignment, also while the attribution window of another lasts. In an experiment with
+        `redraw`, each draws an arm again and is paid for. In others the arm stays, and one is reported."""
         self._client._tell_of_copy()
         return Choice(self._core, self._core.draw(self.name))
 

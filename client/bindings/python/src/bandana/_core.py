@@ -2711,7 +2711,7 @@ class CoreProtocol(typing.Protocol):
         raise NotImplementedError
     def draw(self, experiment: str) -> Choice:
         """
-        Draws an arm anew. Each is paid for.
+        A new assignment. In an experiment with `redraw`, each draws an arm again and is paid for.
 """
         raise NotImplementedError
     def end(self, ) -> None:
@@ -2902,7 +2902,7 @@ class Core(CoreProtocol):
         return _uniffi_lift_return(_uniffi_ffi_result)
     def draw(self, experiment: str) -> Choice:
         """
-        Draws an arm anew. Each is paid for.
+        A new assignment. In an experiment with `redraw`, each draws an arm again and is paid for.
 """
         
         _UniffiFfiConverterString.check_lower(experiment)

@@ -1,6 +1,7 @@
 package org.bandana
 
 import java.io.File
+import java.io.IOException
 import java.util.logging.Level
 import java.util.logging.Logger
 import org.bandana.core.Call
@@ -63,7 +64,7 @@ data class Settings(
     val keepPendingRewards: Boolean = true,
     /** The shortest release delay that the app accepts, in seconds; `null`: the library's. */
     val leastReleaseDelaySeconds: Long? = null,
-    /** Whether an experiment is reported once in so many days, whichever arm, 0: once for ever; `null`: each time. */
+    /** Whether an experiment is reported once in so many days, 0: once for ever; `null`: as the experiment says. */
     val reportOnceDays: Int? = null,
     /**
      * The public properties that experiments may divide installations by, each with this one's value,
@@ -140,7 +141,10 @@ class Experiment internal constructor(private val client: Bandana, name: String)
      */
     fun choose(): Choice = Choice(client, client.core.choose(name))
 
-    /** Draws an arm anew, also while the window of another assignment lasts. Each is paid for. */
+    /**
+     * A new assignment, also while the attribution window of another lasts. In an experiment with
+     * `redraw`, each draws an arm again and is paid for. In others the arm stays, and one is reported.
+     */
     fun draw(): Choice = Choice(client, client.core.draw(name))
 }
 
@@ -245,7 +249,9 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
     private fun call(call: Call) {
         val headers = call.headers.associate { it.name to it.value }
         // A transport of the app's may fail in any way; that is no answer.
-        val answer = runCatching { transport.post(call.path, headers, call.body) }.getOrNull()
+        val answer = runCatching { transport.post(call.path, headers, call.body) }
+            .onFailure { LOG.log(if (it is IOException) Level.FINE else Level.WARNING, "no answer to ${call.path}: $it") }
+            .getOrNull()
         // What interrupted it was not meant for the client.
         Thread.interrupted()
         if (answer == null || answer.status !in 0..65535) {

@@ -52,7 +52,7 @@ class HttpTransport(url: String, inTheClear: Boolean = false) : Transport {
     }
 
     override fun post(path: String, headers: Map<String, String>, body: ByteArray): Answer? {
-        check(CookieHandler.getDefault() == null) { "the app's CookieHandler would add cookies" }
+        check(CookieHandler.getDefault() == null) { "the app's CookieHandler would name the installation in each call; give a transport of your own" }
         val connection = URI(base + path).toURL().openConnection() as HttpURLConnection
         // The limits of a connection are ones for each piece: whoever sends a byte now and then would hold
         // the client for ever.

@@ -1429,7 +1429,7 @@ public interface CoreInterface {
     fun `choose`(`experiment`: kotlin.String): Choice
     
     /**
-     * Draws an arm anew. Each is paid for.
+     * A new assignment. In an experiment with `redraw`, each draws an arm again and is paid for.
      */
     fun `draw`(`experiment`: kotlin.String): Choice
     
@@ -1668,7 +1668,7 @@ open class Core: Disposable, AutoCloseable, CoreInterface
 
     
     /**
-     * Draws an arm anew. Each is paid for.
+     * A new assignment. In an experiment with `redraw`, each draws an arm again and is paid for.
      */override fun `draw`(`experiment`: kotlin.String): Choice {
             return FfiConverterTypeChoice.lift(
     callWithHandle {
