@@ -31,8 +31,8 @@ pub(crate) fn add(suite: &mut Suite) {
         the_replicas_of_the_compose_file_find_what_they_need,
     );
     suite.add(
-        "packaging::the_alert_rules_ring_when_they_should",
-        the_alert_rules_ring_when_they_should,
+        "packaging::the_alert_rules_fire_when_they_should",
+        the_alert_rules_fire_when_they_should,
     );
 }
 
@@ -113,7 +113,7 @@ fn promtool(arguments: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn the_alert_rules_ring_when_they_should() -> anyhow::Result<()> {
+fn the_alert_rules_fire_when_they_should() -> anyhow::Result<()> {
     promtool(&["check", "rules", "alerts.yml"])?;
     promtool(&["test", "rules", "alerts-test.yml"])
 }

@@ -27,7 +27,7 @@ const EPSILON: f64 = 1.0;
 
 /// Number of users of each reward, and of those who share a client.
 const USERS: u64 = 4500;
-const USERS_PER_CLIENT: u64 = 1500;
+const USERS_PER_CLIENT: u64 = 500;
 
 /// Quantile of the normal distribution that is exceeded with a probability of 1e-9.
 const QUANTILE: f64 = 5.998;
