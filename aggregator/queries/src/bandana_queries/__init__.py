@@ -19,12 +19,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar
 
 from ._answers import Budget, Choice, Histogram, Number, Table, quotient, square
 from ._calls import Calls, QueryError, message
-from ._predicates import Between, Where, between, predicate, written
+from ._columns import Column, declared, name_of
+from ._predicates import Between, Where, between, predicate
+from ._prices import number, price_fields, probability
 
 __all__ = [
     "Between",
@@ -46,16 +49,9 @@ __all__ = [
 
 NANOS = 1_000_000_000
 
+BETA = 0.05
 
-def _price(epsilon: float | None, delta: float | None, rho: float | None) -> dict[str, Any]:
-    """The fields of a price or a budget."""
-    if rho is not None and epsilon is None and delta is None:
-        return {"rho": rho}
-    if epsilon is not None and rho is None and delta is None:
-        return {"epsilon": epsilon}
-    if epsilon is not None and rho is None:
-        return {"approximate": message("ApproximateBudget", epsilon=epsilon, delta=delta)}
-    raise TypeError("give epsilon=..., or epsilon=... and delta=..., or rho=...")
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -77,8 +73,8 @@ class Find:
             raise TypeError("find: give a list of columns")
         if (self.epsilon is None) == (self.rho is None):
             raise TypeError("find: give epsilon=..., or rho=...")
-        price = _price(self.epsilon, None, self.rho)
-        return message("PartitionSelection", columns=list(self.columns), delta=self.delta, **price)
+        delta, price = probability("delta", self.delta), price_fields(self.epsilon, None, self.rho)
+        return message("PartitionSelection", columns=list(self.columns), delta=delta, **price)
 
 
 @dataclass(frozen=True)
@@ -149,13 +145,14 @@ class Client:
         if isinstance(columns, str):
             raise TypeError("columns: give a list of texts")
         if isinstance(columns, Mapping):
-            columns = [_declared(name, values) for name, values in columns.items()]
-        fields = _price(epsilon, delta, rho)
+            columns = [declared(name, values) for name, values in columns.items()]
+        fields = price_fields(epsilon, delta, rho)
         if find is not None:
             fields["find"] = find._message()
         self._calls.call(
             "RegisterDataSet",
             message("RegisterDataSetRequest", name=name, file=file, columns=list(columns), **fields),
+            if_lost=f"; it may be registered: see client.dataset({name!r})",
         )
         return DataSet(self._calls, name)
 
@@ -239,24 +236,27 @@ class DataSet:
         The noise follows the most counts that one row can change: for bins that do not overlap, it does not
         grow with their number.
         """
+        if isinstance(wheres, (str, Mapping)) or not isinstance(wheres, Iterable):
+            raise TypeError(f"wheres: give a list of conditions, such as [{wheres!r}]; count takes one")
         predicates = [predicate(where) or "*" for where in wheres]
-        return self._numbers(price, counts=message("Counts", predicates=predicates))
+        return self._numbers(len(predicates), price, counts=message("Counts", predicates=predicates))
 
     def histogram(self, *columns: str, where: Where = None, **price: Any) -> Histogram:
         """The number of rows with each combination of values of these columns."""
         asked = message("Histogram", columns=columns, predicate=predicate(where))
-        numbers = self._numbers(price, histogram=asked)
-        declared = [_Column(self._column(column)) for column in columns]
-        cells: list[tuple[str, ...]] = [()]
-        for column in declared:
-            cells = [(*cell, value) for cell in cells for value in column.values()]
-        return Histogram(tuple(columns), tuple(zip(cells, numbers, strict=True)))
+        # Before it is paid. The combinations are made of them afterwards, as the server refuses too many.
+        values = [self._column(column).values() for column in columns]
+
+        def read(answer: Any) -> Histogram:
+            return Histogram(tuple(columns), tuple(zip(product(*values), _numbers(answer), strict=True)))
+
+        return self._ask(read, price, histogram=asked)
 
     def sum(self, column: str, *, squares: bool = False, where: Where = None, **price: Any) -> Number:
         """The sum of a column of numbers, or of their squares."""
         term = message("Term", column=column, squared=squares)
         sums = message("Sums", terms=[term], predicate=predicate(where))
-        return self._numbers(price, sums=sums)[0]
+        return self._numbers(1, price, sums=sums)[0]
 
     def mean(self, column: str, *, where: Where = None, **price: Any) -> Number:
         """The mean of a column of numbers."""
@@ -271,20 +271,22 @@ class DataSet:
     def _moments(
         self, column: str, where: Where, squares: bool, price: Mapping[str, Any]
     ) -> tuple[Number, Number]:
-        declared = _Column(self._column(column))
-        low, high = declared.range()
-        about = (declared.units(low) + declared.units(high)) // 2
+        of = self._column(column)
+        if not of.is_numbers:
+            raise QueryError(f"the column {column!r} has no numbers", "INVALID_ARGUMENT")
+        lowest, highest = of.ends()
+        about = (lowest + highest) // 2
+        middle = about / of.unit
         terms = [message("Term", column=column, about=about)]
         if squares:
             terms.append(message("Term", column=column, about=about, squared=True))
         sums = message("Sums", terms=terms, predicate=predicate(where), counted=True)
-        rows, first, *more = self._numbers(price, sums=sums)
-        middle = about / declared.unit
-        distance = quotient(first, rows, low - middle, high - middle)
+        rows, first, *more = self._numbers(1 + len(terms), price, sums=sums)
+        distance = quotient(first, rows, (lowest - about) / of.unit, (highest - about) / of.unit)
         mean = Number(
             distance.value + middle, distance.low + middle, distance.high + middle, f"mean of {column}"
         )
-        half = ((high - low) / 2) ** 2
+        half = ((highest - lowest) / of.unit / 2) ** 2
         if not more:
             return mean, Number(0.0, 0.0, half)
         second = Number(more[0].value, max(0.0, more[0].low), max(0.0, more[0].high))
@@ -307,7 +309,7 @@ class DataSet:
 
         ``interval=True`` also tells values between which the true one is. They take two thirds of the price.
         """
-        aim = {"quantile": share, "interval": interval}
+        aim = {"quantile": number("share", share), "interval": interval}
         return self._choice(column, aim, where, noisy_max, price)
 
     def most_common(
@@ -327,10 +329,14 @@ class DataSet:
     ) -> Choice:
         chooser = 2 if noisy_max else 1
         asked = message("Choice", column=column, chooser=chooser, predicate=predicate(where), **aim)
-        value = self._ask(price, choice=asked).value
-        if not value.HasField("interval"):
-            return Choice(value.value, value.shortfall)
-        return Choice(value.value, value.shortfall, value.interval.low, value.interval.high)
+
+        def read(answer: Any) -> Choice:
+            value = _answered(answer, "value")
+            if not value.HasField("interval"):
+                return Choice(value.value, value.shortfall)
+            return Choice(value.value, value.shortfall, value.interval.low, value.interval.high)
+
+        return self._ask(read, price, choice=asked)
 
     def synthetic_table(
         self, rows: int, *, columns: Sequence[str] = (), ways: int = 2, **price: Any
@@ -339,17 +345,16 @@ class DataSet:
 
         It is paid with rho. You may ask anything about it at no further price.
         """
-        asked = message("SyntheticTable", columns=list(columns), ways=ways, rows=rows)
-        table = self._ask(price, synthetic_table=asked).table
-        made: dict[str, list[Any]] = {}
-        for text, codes in zip(table.columns, table.values, strict=True):
-            column = _Column(text)
-            made[column.name] = column.of_codes(codes.codes)
-
-        def share(number: Any) -> Number:
-            return Number(number.value, number.value - number.accuracy, number.value + number.accuracy)
-
-        return Table(made, share(table.largest), share(table.mean))
+        if ways < 1:
+            # The server would take 0 for one that was not given.
+            raise ValueError(f"ways is {ways}; it must be 1 to 3")
+        names = _listed(columns)
+        asked = message("SyntheticTable", columns=names, ways=ways, rows=rows)
+        # The answer has these columns, and is paid for when they are read.
+        for text in self.columns:
+            if not names or name_of(text) in names:
+                Column(text)
+        return self._ask(_table, price, synthetic_table=asked)
 
     def session(
         self,
@@ -360,24 +365,28 @@ class DataSet:
         epsilon: float | None = None,
         delta: float | None = None,
         rho: float | None = None,
-        beta: float = 0.05,
+        beta: float = BETA,
     ) -> Session:
         """Opens a session that answers so many counts for one price. It outlives this program."""
-        fields = _price(epsilon, delta, rho)
-        promise = message("SessionPromise", queries=queries, beta=beta)
+        fields = price_fields(epsilon, delta, rho)
+        promise = message("SessionPromise", queries=queries, beta=probability("beta", beta))
         request = message(
             "OpenSessionRequest",
             session=name,
             data_set=self.name,
-            columns=list(columns),
+            columns=_listed(columns),
             promise=promise,
             **fields,
         )
-        opened = self._calls.call("OpenSession", request)
+        if_lost = f"; it may be open and paid for: see client.session({name!r}) before you open another one"
+        opened = self._calls.call("OpenSession", request, if_lost)
         return Session(self._calls, name, opened.accuracy)
 
     def debits(self, limit: int = 100) -> list[Debit]:
         """What was taken from the budget, the newest first. An analyst sees what it took itself."""
+        if limit < 1:
+            # The server would take 0 for one that was not given.
+            raise ValueError(f"limit is {limit}; it must be at least 1")
         request = message("ListDebitsRequest", data_set=self.name, limit=limit)
         return [
             Debit(one.number, one.unix_seconds, one.caller, one.purpose, one.price_nanos / NANOS)
@@ -388,34 +397,71 @@ class DataSet:
         """Ends the data set for good, with what is left of its budget."""
         self._calls.call("WithdrawDataSet", message("WithdrawDataSetRequest", name=self.name))
 
-    def _column(self, name: str) -> str:
-        for text in self._described().columns:
-            # The name of the one that says whose row it is ends with its number of rows.
-            if _Column(text).name == name:
-                return str(text)
+    def _column(self, name: str) -> Column:
+        for text in self.columns:
+            if name_of(text) == name:
+                return Column(text)
         raise QueryError(f"there is no column {name!r} in {self.name!r}", "INVALID_ARGUMENT")
 
-    def _ask(self, price: Mapping[str, Any], **question: Any) -> Any:
+    def _ask(self, read: Callable[[Any], Read], price: Mapping[str, Any], **question: Any) -> Read:
         known = {"epsilon", "delta", "rho", "beta", "question_id"}
         if unknown := set(price) - known:
             raise TypeError(f"unknown: {', '.join(sorted(unknown))}; a price has {', '.join(sorted(known))}")
-        fields = _price(*(price.get(name) for name in ("epsilon", "delta", "rho")))
-        request = message(
-            "AskRequest", data_set=self.name, beta=price.get("beta", 0.05), **fields, **question
-        )
-        return self._calls.ask("Ask", request, price.get("question_id"))
+        fields = price_fields(*(price.get(name) for name in ("epsilon", "delta", "rho")))
+        beta = price.get("beta")
+        beta = BETA if beta is None else probability("beta", beta)
+        request = message("AskRequest", data_set=self.name, beta=beta, **fields, **question)
+        return self._calls.ask("Ask", request, price.get("question_id"), read)
 
-    def _numbers(self, price: Mapping[str, Any], **question: Any) -> list[Number]:
-        answer = self._ask(price, **question).numbers
+    def _numbers(self, expected: int, price: Mapping[str, Any], **question: Any) -> list[Number]:
+        def read(answer: Any) -> list[Number]:
+            numbers = _numbers(answer)
+            if len(numbers) != expected:
+                raise ValueError(f"{len(numbers)} numbers instead of {expected}")
+            return numbers
 
-        def number(one: Any) -> Number:
-            unit = 10**one.decimals
-            value, accuracy = one.value, int(one.accuracy)
-            if unit == 1:
-                return Number(value, value - accuracy, value + accuracy, one.label)
-            return Number(value / unit, (value - accuracy) / unit, (value + accuracy) / unit, one.label)
+        return self._ask(read, price, **question)
 
-        return [number(one) for one in answer.numbers]
+
+def _listed(columns: Sequence[str]) -> list[str]:
+    """Names of columns. A text would be taken for a list of its characters."""
+    if isinstance(columns, str):
+        raise TypeError(f"columns: give a list, such as [{columns!r}]")
+    return list(columns)
+
+
+def _answered(answer: Any, kind: str) -> Any:
+    """The answer of this kind; one of another kind is an error, and not an empty one."""
+    if answer.WhichOneof("answer") != kind:
+        raise ValueError(f"{answer.WhichOneof('answer')} instead of {kind}")
+    return getattr(answer, kind)
+
+
+def _numbers(answer: Any) -> list[Number]:
+    numbers = _answered(answer, "numbers")
+
+    def number(one: Any) -> Number:
+        unit = 10**one.decimals
+        # Older servers say one accuracy for all.
+        value, accuracy = one.value, int(one.accuracy if one.HasField("accuracy") else numbers.accuracy)
+        if unit == 1:
+            return Number(value, value - accuracy, value + accuracy, one.label)
+        return Number(value / unit, (value - accuracy) / unit, (value + accuracy) / unit, one.label)
+
+    return [number(one) for one in numbers.numbers]
+
+
+def _table(answer: Any) -> Table:
+    table = _answered(answer, "table")
+    made: dict[str, list[Any]] = {}
+    for text, codes in zip(table.columns, table.values, strict=True):
+        column = Column(text)
+        made[column.name] = column.of_codes(codes.codes)
+
+    def share(found: Any) -> Number:
+        return Number(found.value, found.value - found.accuracy, found.value + found.accuracy)
+
+    return Table(made, share(table.largest), share(table.mean))
 
 
 class Session:
@@ -443,84 +489,6 @@ class Session:
     def count(self, where: Where = None, *, question_id: str | None = None) -> float:
         """The number of rows that meet the conditions, about."""
         asked = message("AskSessionRequest", session=self.name, predicate=predicate(where) or "*")
-        told = self._calls.ask("AskSession", asked, question_id)
+        told = self._calls.ask("AskSession", asked, question_id, lambda answer: answer)
         self.accuracy = told.accuracy or self.accuracy
         return float(told.answer)
-
-
-class _Column:
-    """A column, as the server writes it."""
-
-    def __init__(self, text: str) -> None:
-        self.name, at = _read_name(text, 0)
-        values = text[at + 1 :]
-        self._names: list[str] = []
-        self.unit = 1
-        if not values.startswith('"') and ".." in values:
-            values = values.split("?")[0].removesuffix("!")
-            values, _, step = values.partition(":")
-            self._low, _, self._high = values.partition("..")
-            self._step = step or "1"
-            self.unit = 10 ** max(len(part.partition(".")[2]) for part in (self._low, self._step))
-            return
-        at = 0
-        while at < len(values):
-            name, at = _read_name(values, at)
-            self._names.append(name)
-            at += 1
-
-    @property
-    def is_numbers(self) -> bool:
-        """Whether it has numbers."""
-        return not self._names
-
-    def units(self, value: float) -> int:
-        """A number in units of the last decimal."""
-        return round(value * self.unit)
-
-    def range(self) -> tuple[float, float]:
-        """The lowest and the highest number."""
-        if not self.is_numbers:
-            raise QueryError(f"the column {self.name!r} has no numbers", "INVALID_ARGUMENT")
-        return float(self._low), float(self._high)
-
-    def values(self) -> list[str]:
-        """All values, as text."""
-        if not self.is_numbers:
-            return self._names
-        low, high = self.range()
-        number = (self.units(high) - self.units(low)) // self.units(float(self._step)) + 1
-        return [self._text(code) for code in range(number)]
-
-    def of_codes(self, codes: Iterable[int]) -> list[Any]:
-        """The values with these indices."""
-        if not self.is_numbers:
-            return [self._names[code] for code in codes]
-        kind = int if self.unit == 1 else float
-        return [kind(self._text(code)) for code in codes]
-
-    def _text(self, code: int) -> str:
-        units = self.units(float(self._low)) + code * self.units(float(self._step))
-        return str(units) if self.unit == 1 else f"{units / self.unit:.{len(str(self.unit)) - 1}f}"
-
-
-def _declared(name: str, values: str | Sequence[str]) -> str:
-    if isinstance(values, str):
-        return written(name) + (values if values.startswith("@") else f":{values}")
-    return f"{written(name)}:{'|'.join(written(value) for value in values)}"
-
-
-def _read_name(text: str, at: int) -> tuple[str, int]:
-    """A name that begins here, and where it ends. A name in quotes may have any character."""
-    if text.startswith('"', at):
-        name, at = "", at + 1
-        while text[at] != '"' or text.startswith('""', at):
-            name += text[at]
-            at += 2 if text[at] == '"' else 1
-        at += 1
-    else:
-        end = min((found for mark in ":|" if (found := text.find(mark, at)) >= 0), default=len(text))
-        name, at = text[at:end].removesuffix("*"), end
-    if text.startswith("*", at):
-        at += 1
-    return name, at
