@@ -4,12 +4,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 use unicode_normalization::{UnicodeNormalization as _, is_nfc};
-
-/// Letters of Cyrillic and Greek, and the Latin ones that they look like, in the same order.
-const LOOK_ALIKES: [(&str, &str); 2] = [
-    ("аеорсухіјѕһԁӏАВЕКМНОРСТУХІЈЅ", "aeopcyxijshdlABEKMHOPCTYXIJS"),
-    ("ονιΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "oviABEZHIKMNOPTYX"),
-];
+use unicode_security::skeleton;
 
 /// The form that a label is kept in: composed (NFC), and without space at its ends.
 ///
@@ -48,17 +43,11 @@ pub(crate) fn check_distinct<L: AsRef<str>>(
     Ok(())
 }
 
-/// What of a label is seen: its compatible form (NFKC), with one kind of space, and Latin letters for
-/// those of Cyrillic and Greek that look like them.
+/// What of a label is seen: the skeleton (Unicode Technical Standard 39) of its compatible form (NFKC), with
+/// one kind of space.
 fn shape(label: &str) -> String {
-    let latin = |letter: char| {
-        let found = LOOK_ALIKES.iter().find_map(|(letters, latin)| {
-            let place = letters.chars().position(|one| one == letter)?;
-            latin.chars().nth(place)
-        });
-        found.unwrap_or(letter)
-    };
-    let seen: String = label.nfkc().filter(|one| !is_variation(*one)).map(latin).collect();
+    let compatible: String = label.nfkc().filter(|one| !is_variation(*one)).collect();
+    let seen: String = skeleton(&compatible).collect();
     seen.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -145,14 +134,18 @@ mod tests {
             ["two words", "two  words"],
             ["blue", "ｂｌｕｅ"],
             ["❤", "❤\u{fe0f}"],
+            ["\u{451}", "\u{eb}"],
+            ["caf\u{e9}", "caf\u{435}\u{301}"],
+            ["blue-green", "blue\u{2010}green"],
+            ["\u{3c1}ink", "pink"],
+            ["\u{43a}", "\u{3ba}"],
+            ["l", "I"],
+            ["O", "0"],
         ] {
             let refused = check_distinct([one, "green", other]);
             let (label, other) = (other.to_owned(), one.to_owned());
             assert_eq!(refused, Err(LabelError::Alike { label, other }));
         }
         assert_eq!(check_distinct(["Blue", "blue", "bleu", "grün", "синий", "красный"]), Ok(()));
-        for (letters, latin) in LOOK_ALIKES {
-            assert_eq!(letters.chars().count(), latin.chars().count());
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! `bandana init`.
 
+use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 
@@ -41,7 +42,14 @@ pub(super) fn run(init: &Init) -> anyhow::Result<()> {
         Found::Database(settings) => {
             let made = PostgresStore::open_with(Presence::Forbidden, &settings)?;
             if !settings.cells.is_empty() {
-                grow_cells(&settings, &CellChange::default())?;
+                let grown = grow_cells(&settings, &CellChange::default());
+                grown.with_context(|| {
+                    format!(
+                        "the store {} was made, but not its store cells; mend that, and run \
+                         `bandana cells grow` with the same flags",
+                        made.id()
+                    )
+                })?;
             }
             (settings.url.to_string(), made.id())
         }

@@ -123,8 +123,14 @@ pub(super) struct Cost {
     #[arg(long, value_name = "NUMBER")]
     pub(super) rho: Option<f64>,
     /// Probability that an answer is less accurate than it states.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0.05)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.05, value_parser = probability)]
     pub(super) beta: f64,
+}
+
+/// A probability that something fails. The wire takes 0 for none given.
+fn probability(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| *number > 0.0 && *number < 1.0);
+    number.ok_or_else(|| "it must be a number above 0 and below 1".to_owned())
 }
 
 impl Cost {
@@ -311,7 +317,8 @@ pub(super) struct Open {
     #[arg(long, value_name = "NUMBER")]
     queries: Option<u64>,
     /// Probability that the promise fails.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0.05, conflicts_with = "updates")]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.05, value_parser = probability,
+          conflicts_with = "updates")]
     beta: f64,
     /// Promise no error, and end the session after this many updates.
     #[arg(long, value_name = "NUMBER", requires = "threshold")]

@@ -49,8 +49,8 @@ enum Kind {
     None,
     /// The directory can't be used.
     Unusable,
-    /// Another client has the directory; it is tried again.
-    InUse(Retry),
+    /// The directory can't be used now; it is tried again.
+    Waiting(Retry),
     Directory,
     /// The host makes the writes.
     Host,
@@ -76,6 +76,15 @@ impl Retry {
 /// First and longest time until a directory is tried again.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_mins(1);
+
+/// Whether it may pass: another client ends, a disk gets room, a folder is mounted. Damage and other
+/// versions stay.
+fn may_pass(error: &StorageError) -> bool {
+    matches!(
+        error,
+        StorageError::InUse { .. } | StorageError::Directory { .. } | StorageError::Io { .. }
+    )
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -123,14 +132,15 @@ impl Disk {
                 if settings.place.has_opt_out() {
                     core.opt_out();
                 }
-                let kind = match &error {
-                    StorageError::InUse { .. } => Kind::InUse(Retry {
+                let kind = if may_pass(&error) {
+                    Kind::Waiting(Retry {
                         path: path.clone(),
                         keeps_rewards: keeps,
                         wait: RETRY_FIRST,
                         at: settings.clock.now().after(RETRY_FIRST),
-                    }),
-                    _ => Kind::Unusable,
+                    })
+                } else {
+                    Kind::Unusable
                 };
                 (core, disk(kind, None, Some(error)))
             }
@@ -179,10 +189,10 @@ impl Disk {
         written
     }
 
-    /// The storage, if it was in use and is no more.
+    /// The storage, if it could not be used and can be now.
     fn open_again(&self, core: &Mutex<Core<OsNoise>>, clock: &dyn Clock) -> Option<Storage> {
         let mut kind = lock(&self.kind);
-        let Kind::InUse(retry) = &mut *kind else { return None };
+        let Kind::Waiting(retry) = &mut *kind else { return None };
         let now = clock.now();
         if now < retry.due(now) {
             return None;
@@ -196,23 +206,23 @@ impl Disk {
                 *lock(&self.trouble) = None;
                 Some(storage)
             }
-            Err(StorageError::InUse { .. }) => {
-                retry.wait = (retry.wait * 2).min(RETRY_MAX);
-                retry.at = now.after(retry.wait);
-                None
-            }
             Err(error) => {
-                *kind = Kind::Unusable;
+                if may_pass(&error) {
+                    retry.wait = (retry.wait * 2).min(RETRY_MAX);
+                    retry.at = now.after(retry.wait);
+                } else {
+                    *kind = Kind::Unusable;
+                }
                 *lock(&self.trouble) = Some(Arc::new(error));
                 None
             }
         }
     }
 
-    /// The time at which a directory that is in use is tried again.
+    /// The time at which a directory that can't be used is tried again.
     pub(super) fn next_try(&self, now: Timestamp) -> Option<Timestamp> {
         match &*lock(&self.kind) {
-            Kind::InUse(retry) => Some(retry.due(now)),
+            Kind::Waiting(retry) => Some(retry.due(now)),
             _ => None,
         }
     }
@@ -251,14 +261,14 @@ impl Disk {
 
     /// Whether the directory can't be used at all, and the last error.
     pub(super) fn trouble(&self) -> (bool, Option<Arc<StorageError>>) {
-        let is_unusable = matches!(*lock(&self.kind), Kind::Unusable | Kind::InUse(_));
+        let is_unusable = matches!(*lock(&self.kind), Kind::Unusable | Kind::Waiting(_));
         (is_unusable, lock(&self.trouble).clone())
     }
 
     /// Closes the directory, so that another handle can open it.
     pub(super) fn close(&self) {
         let mut kind = lock(&self.kind);
-        if matches!(*kind, Kind::InUse(_)) {
+        if matches!(*kind, Kind::Waiting(_)) {
             *kind = Kind::Unusable;
         }
         drop(kind);

@@ -20,6 +20,9 @@ use crate::outbox::UploadOutcome;
 /// Longest time for a shutdown: a year. Longer times count as this.
 const PATIENCE_MAX: Duration = Duration::from_hours(365 * 24);
 
+/// Name of the thread of a client, and the beginning of the name of its writer's.
+const THREAD: &str = "bandana";
+
 /// Wait between two attempts to make the last writes.
 const LAST_WRITE_WAIT: Duration = Duration::from_millis(20);
 
@@ -104,10 +107,17 @@ impl Driver {
     /// Runs on its own thread.
     pub(crate) fn start(self) -> Result<(), StartError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let thread = std::thread::Builder::new().name("bandana".to_owned());
+        let thread = std::thread::Builder::new().name(THREAD.to_owned());
+        let shared = Arc::clone(&self.ending.0);
         thread.spawn(move || runtime.block_on(self.run()))?;
+        shared.has_thread.store(true, Ordering::SeqCst);
         Ok(())
     }
+}
+
+/// Whether this is a thread of a client: it can't wait for itself.
+pub(super) fn is_own_thread() -> bool {
+    std::thread::current().name().is_some_and(|name| name.starts_with(THREAD))
 }
 
 /// Marks the driver as ended, also when the driver or its future is dropped.

@@ -518,6 +518,8 @@ impl Assignment {
 
     fn add(&self, metric: Option<&str>, value: f64) {
         let now = self.bandana.shared.now();
+        // Infinities are beyond every range.
+        let value = value.clamp(f64::MIN, f64::MAX);
         let mut core = self.bandana.shared.core();
         match (Reward::new(value), metric) {
             // The core counts refused rewards.

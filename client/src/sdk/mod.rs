@@ -81,9 +81,19 @@ pub struct Bandana {
 #[derive(Debug)]
 struct EndsDriver(Arc<Shared>);
 
+/// The longest wait for the last write when the last handle is dropped.
+#[cfg(feature = "grpc")]
+const LAST_WRITE_MAX: Duration = Duration::from_secs(2);
+
 impl Drop for EndsDriver {
     fn drop(&mut self) {
         self.0.end_within(Duration::ZERO);
+        // The threads of a process end with `main`, also in the middle of a write. A host's runtime may
+        // need this thread to come so far.
+        #[cfg(feature = "grpc")]
+        if self.0.has_thread.load(Ordering::SeqCst) && !driver::is_own_thread() {
+            self.0.wait_for_end(LAST_WRITE_MAX);
+        }
     }
 }
 
@@ -141,8 +151,47 @@ impl Bandana {
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn assignment(&self, id: AssignmentId) -> Option<Assignment> {
+        // A copy of the process never reports.
+        if self.shared.is_forked() {
+            return None;
+        }
         let assigned = self.shared.core().assigned(id, self.shared.now())?;
         Some(Assignment::new(self.clone(), assigned))
+    }
+
+    /// Adds a reward to an earlier assignment, as [`Assignment::reward`] does. Returns whether the
+    /// assignment still takes rewards. If it does not,
+    /// [`Statistics::rewards_refused`](crate::Statistics::rewards_refused) counts the reward.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// use std::time::Duration;
+    /// # let (bandana, _tasks, clock) = started()?;
+    /// let choice = bandana.experiment("button-colour")?.choose();
+    /// let id = choice.assignment().ok_or("no arm")?.id();
+    /// assert!(bandana.reward(id, 1.0));
+    /// clock.forward(Duration::from_secs(601));
+    /// assert!(!bandana.reward(id, 1.0));
+    /// assert_eq!(bandana.status().statistics.rewards_refused, 1);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    pub fn reward(&self, id: AssignmentId, reward: f64) -> bool {
+        self.add(id, |assignment| assignment.reward(reward))
+    }
+
+    /// Adds a value of a metric to an earlier assignment, as [`Assignment::measure`] does. Returns
+    /// whether the assignment still takes values, as [`Self::reward`] does.
+    pub fn measure(&self, id: AssignmentId, metric: &str, value: f64) -> bool {
+        self.add(id, |assignment| assignment.measure(metric, value))
+    }
+
+    fn add(&self, id: AssignmentId, way: impl FnOnce(&Assignment)) -> bool {
+        let Some(assignment) = self.assignment(id) else {
+            self.shared.core().refuse_reward();
+            return false;
+        };
+        way(&assignment);
+        true
     }
 
     /// Returns the state of the client: reporting, budget, counts and the last troubles.

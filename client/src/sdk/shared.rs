@@ -44,6 +44,9 @@ pub(crate) struct Shared {
     troubles: Mutex<Troubles>,
     end: Mutex<End>,
     ended: Condvar,
+    /// Whether the client has a thread of its own.
+    #[cfg(feature = "grpc")]
+    pub(super) has_thread: AtomicBool,
 }
 
 /// Progress of the shutdown.
@@ -85,6 +88,8 @@ impl Shared {
             troubles: Mutex::default(),
             end: Mutex::default(),
             ended: Condvar::new(),
+            #[cfg(feature = "grpc")]
+            has_thread: AtomicBool::new(false),
         };
         shared.begin(settings.consent);
         shared
@@ -234,7 +239,7 @@ impl Shared {
         self.core().next_write().into_iter().chain(next_try).min()
     }
 
-    /// Whether a directory that was in use is to be tried again now.
+    /// Whether a directory that could not be used is to be tried again now.
     #[cfg(feature = "grpc")]
     pub(crate) fn tries_storage(&self) -> bool {
         self.disk.next_try(self.now()).is_some_and(|time| time <= self.now())

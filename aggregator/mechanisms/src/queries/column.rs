@@ -6,7 +6,7 @@ use std::fmt;
 use super::QueryError;
 use super::numbers::{Numbers, decimal, numbers};
 use super::quoting::{halves, name, parts, written};
-use super::spelling::{is_missing, truth};
+use super::spelling::{is_missing, stands_for_none, truth};
 
 /// Maximum number of values of a column.
 pub const VALUES_MAX: usize = 1 << 16;
@@ -94,11 +94,15 @@ impl Names {
             // Among names that nobody has listed, such as NO and F, each is one of its own.
             Some(_) if self.has_other => None,
             Some(wanted) => of_truth(!wanted).and_then(|_| of_truth(wanted)),
-            None if is_missing(text) => only(&is_missing),
+            None if stands_for_none(text) => only(&is_missing),
             None => None,
         };
+        // 1 and 1.0 are one number: programs write the second where a value of the column is missing.
+        let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
+        let same_number =
+            || number(text).and_then(|wanted| only(&|name| number(name) == Some(wanted)));
         let named = |wanted| self.places.get(wanted).copied();
-        named(value).or_else(|| named(text)).or_else(same)
+        named(value).or_else(|| named(text)).or_else(same).or_else(same_number)
     }
 }
 
@@ -314,8 +318,8 @@ fn names(values: &str) -> Result<Domain, &'static str> {
 /// True and false, where 1 and 0 may stand for them.
 fn truth_or_number(text: &str) -> Option<bool> {
     match text {
-        "1" => Some(true),
-        "0" => Some(false),
+        "1" | "1.0" => Some(true),
+        "0" | "0.0" => Some(false),
         _ => truth(text),
     }
 }
@@ -393,6 +397,15 @@ mod tests {
         for (text, value) in [("N", "other"), ("0", "other"), ("yes", "other"), ("NO", "NO")] {
             assert_eq!(open.read(text).map(|code| open.value(code)).as_deref(), Some(value));
         }
+        let size = column("size:1|2|3");
+        assert_eq!(
+            ["1.0", "2.", "02", "4.0"].map(|text| size.read(text)),
+            [Some(0), Some(1), Some(1), None]
+        );
+        assert_eq!(column("ill:no|yes").read("1.0"), Some(1));
+        // Marks that people write for a missing value, where they mean nothing else.
+        assert_eq!(["?", "-", "#N/A"].map(|text| age.read(text)), [Some(22); 3]);
+        assert_eq!(column("grade:?|A|NA").read("?"), Some(0));
         assert_eq!(column("sex:female|male").code(""), None);
     }
 

@@ -40,8 +40,9 @@ pub enum QueryError {
     },
     /// A Gaussian release from a budget of pure ε.
     #[error(
-        "the data set's budget is in pure epsilon, and a price in rho can't keep that; pay with epsilon where \
-         the question can be, or register a data set with a budget in rho"
+        "the data set's budget is in pure epsilon, and a price in rho can't keep that; pay with epsilon. \
+         What only rho can pay for, such as a synthetic table, needs a data set that was registered with a \
+         budget in rho"
     )]
     NotPure,
     /// A question that can't be paid for in ε.
@@ -53,10 +54,22 @@ pub enum QueryError {
         what: &'static str,
     },
     /// A price split into too many parts.
-    #[error("epsilon is too small to be shared by {parts} releases; a billionth is the least part")]
+    #[error(
+        "the price is too small to be shared by {parts} releases; a billionth is the least part"
+    )]
     TooManyParts {
         /// The number of parts.
         parts: u64,
+    },
+    /// A question of too many parts.
+    #[error(
+        "the question has {parts} counts, sums or predicates, and one has at most {most}; ask several"
+    )]
+    TooManyQueries {
+        /// The number of parts.
+        parts: usize,
+        /// The largest number of parts.
+        most: usize,
     },
     /// A price split among too many rows of a person.
     #[error(
@@ -103,8 +116,8 @@ pub enum QueryError {
     EmptyUniverse,
     /// A histogram with too many cells.
     #[error(
-        "these columns have {cells} combinations of values, and a histogram may have at most \
-         {most}; name fewer columns, or narrower domains"
+        "these columns have {cells} combinations of values, and at most {most} are possible here; name \
+         fewer columns"
     )]
     TooManyCells {
         /// Number of cells.
@@ -177,7 +190,7 @@ pub enum QueryError {
     /// A sum that may not fit its number.
     #[error(
         "the sum of column {column} over {rows} rows may lie beyond 2^62, more than an answer can \
-         hold; register the column in a coarser unit, or from another origin"
+         hold; ask for the mean, or add a condition on the column"
     )]
     SumTooLarge {
         /// The column.
@@ -238,8 +251,8 @@ pub enum QueryError {
     Dimensions(u32),
     /// A session without updates left.
     #[error(
-        "the session has used all of its {updates} updates and answers no more; open another one \
-         with a higher threshold or more updates"
+        "the session has used all of its {updates} updates and answers no more; open another one, for \
+         more queries or with more updates"
     )]
     SessionExhausted {
         /// Its total number of updates.

@@ -341,7 +341,7 @@ pub(super) fn check_parts(parts: usize) -> Result<(), QueryError> {
     match parts {
         0 => Err(QueryError::NoQueries),
         1..=PARTS_MAX => Ok(()),
-        _ => Err(QueryError::TooManyParts { parts: parts as u64 }),
+        _ => Err(QueryError::TooManyQueries { parts, most: PARTS_MAX }),
     }
 }
 

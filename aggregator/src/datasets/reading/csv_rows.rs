@@ -11,6 +11,10 @@ use crate::datasets::text::decoded;
 
 /// Checks that column names are distinct, and none of them a number.
 pub(super) fn check_headings(file: &DataFile, schema: &Schema) -> Result<(), ReadError> {
+    let is_of = |(beginning, _): &&(&[u8], &str)| file.text.starts_with(beginning);
+    if let Some((_, kind)) = NO_TEXT.iter().find(is_of) {
+        return Err(ReadError::NotText(kind));
+    }
     let headings = headings(&mut reader(&file.text, schema))?;
     let is_number = |name: &[u8]| decoded(name).trim().parse::<f64>().is_ok_and(f64::is_finite);
     if headings.iter().any(is_number) {
@@ -18,6 +22,16 @@ pub(super) fn check_headings(file: &DataFile, schema: &Schema) -> Result<(), Rea
     }
     check_names(headings.iter().collect())
 }
+
+/// How files begin that are no text, and what to do with each.
+const NO_TEXT: [(&[u8], &str); 6] = [
+    (b"\x1f\x8b", "compressed by gzip; unpack it, and register what is in it"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd; unpack it, and register what is in it"),
+    (b"BZh", "compressed by bzip2; unpack it, and register what is in it"),
+    (b"PK\x03\x04", "a zip archive or a workbook; register a CSV or Parquet file of its rows"),
+    (b"PAR1", "Parquet by its content; give it a name that ends in .parquet"),
+    (b"ARROW1", "in the format of Arrow; write it as Parquet"),
+];
 
 /// What separates values, the likeliest first.
 const SEPARATORS: [u8; 4] = *b",;\t|";

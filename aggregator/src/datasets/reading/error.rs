@@ -42,6 +42,17 @@ pub enum ReadError {
     /// Two columns have the same name.
     #[error("two columns of the file have the same name; give each a name of its own")]
     SameName,
+    /// A column has values of a kind that is not read.
+    #[error("the column {column:?} has {kind}")]
+    Kind {
+        /// The column.
+        column: String,
+        /// The kind, and what to do.
+        kind: &'static str,
+    },
+    /// The file is no text.
+    #[error("the file is {0}")]
+    NotText(&'static str),
     /// A heading is a number.
     #[error(
         "a heading of the file is a number, so its first line seems to be a row; give the file a \
@@ -81,7 +92,7 @@ impl ReadError {
             Self::Outside { column, .. } => format!(
                 "column {column:?} has something that was not declared: widen it, or declare what a \
                  missing value is (age:LOW..HIGH?DEFAULT, sex:f|m|NA) or any other name (city:Bonn|other*), or \
-                 mend the file. A column that says whose row it is needs a value in each row. The server's \
+                 mend the file. Numbers have a point and no separators of thousands: 1234.5. A column that says whose row it is needs a value in each row. The server's \
                  log says where it is"
             ),
             Self::Line { .. } => {

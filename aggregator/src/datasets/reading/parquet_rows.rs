@@ -1,11 +1,12 @@
 //! Rows of Parquet files.
 
 use bandana_mechanisms::queries::universe::{Column, Schema};
+use bytes::Bytes;
 use chrono::DateTime;
-use parquet::basic::{LogicalType, TimeUnit};
+use parquet::basic::{ConvertedType, LogicalType, TimeUnit};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
-use parquet::record::Field;
+use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 
 use super::{Read, ReadError, Reading, check_names, places};
@@ -25,8 +26,9 @@ pub(super) fn numbering(file: &DataFile) -> Result<Numbering, ReadError> {
     let reader = SerializedFileReader::new(file.bytes.clone())?;
     let root = reader.metadata().file_metadata().schema_descr().root_schema();
     let mut numbering = Numbering::new(root.get_fields().len());
-    for row in reader.get_row_iter(None)? {
-        let row = row?;
+    check_kinds(&reader, |_| false)?;
+    for (row, line) in reader.get_row_iter(None)?.zip(1_u64..) {
+        let row = decoded_row(row, line)?;
         let fields: Vec<_> = row.get_column_iter().map(|(_, field)| field).collect();
         numbering.look(|place| fields.get(place).and_then(|field| text_of(field, None)));
     }
@@ -43,11 +45,15 @@ pub(super) fn rows(
     let reader = SerializedFileReader::new(file.bytes.clone())?;
     let root = reader.metadata().file_metadata().schema_descr().root_schema();
     let names: Vec<&str> = root.get_fields().iter().map(|field| field.name()).collect();
-    let places = places(schema, |name| names.iter().position(|n| *n == name))?;
+    let places = places(schema, |name| {
+        let exact = names.iter().position(|heading| *heading == name);
+        exact.or_else(|| names.iter().position(|heading| heading.trim() == name))
+    })?;
+    check_kinds(&reader, |place| places.contains(&place))?;
     let units: Vec<_> = root.get_fields().iter().map(|field| Unit::of(field)).collect();
     let mut reading = Reading::new(schema, (&names, &places), content, counted);
     for (row, line) in reader.get_row_iter(None)?.zip(1_u64..) {
-        let row = row?;
+        let row = decoded_row(row, line)?;
         let fields: Vec<_> = row.get_column_iter().map(|(_, field)| field).collect();
         let codes = schema.columns().iter().zip(&places).map(|(column, &place)| {
             code_of(column, fields.get(place)?, units.get(place).copied().flatten())
@@ -58,6 +64,32 @@ pub(super) fn rows(
         })?;
     }
     reading.finish()
+}
+
+/// A row that was read. Why one was not is not repeated: the library's message has the value.
+fn decoded_row(row: Result<Row, ParquetError>, line: u64) -> Result<Row, ReadError> {
+    row.map_err(|_| ReadError::Parquet { what: format!("row {line} can't be decoded") })
+}
+
+/// Refuses columns whose values can't be read. The library reads no intervals at all, and panics with the
+/// value of one.
+fn check_kinds(
+    reader: &SerializedFileReader<Bytes>,
+    is_declared: impl Fn(usize) -> bool,
+) -> Result<(), ReadError> {
+    let columns = reader.metadata().file_metadata().schema_descr();
+    let wrong = |column: String, kind| Err(ReadError::Kind { column, kind });
+    let mut all = columns.columns().iter();
+    if let Some(one) = all.find(|one| one.converted_type() == ConvertedType::INTERVAL) {
+        return wrong(one.path().string(), "intervals; write seconds as a number");
+    }
+    for (place, field) in columns.root_schema().get_fields().iter().enumerate() {
+        if field.is_group() && is_declared(place) {
+            let name = field.name().to_owned();
+            return wrong(name, "lists, structs or maps; write a column of plain values");
+        }
+    }
+    Ok(())
 }
 
 impl From<ParquetError> for ReadError {
@@ -147,8 +179,23 @@ fn code_of(column: &Column, field: &Field, unit: Option<Unit>) -> Option<u16> {
         Field::Str(text) => column.read(text),
         Field::Bool(value) => column.read(if *value { "true" } else { "false" }),
         Field::ULong(value) => column.read(&value.to_string()),
-        other => column.read(&decoded(&text_of(other, unit)?)),
+        other => {
+            let text = text_of(other, unit)?;
+            let text = decoded(&text);
+            column
+                .code(&text)
+                .or_else(|| shorter_time(column, &text))
+                .or_else(|| column.read(&text))
+        }
     }
+}
+
+/// The code of a time, spelled as programs write it in CSV: without milliseconds and midnights that say
+/// nothing.
+fn shorter_time(column: &Column, text: &str) -> Option<u16> {
+    let seconds = text.strip_suffix(".000").filter(|text| text.contains(':'))?;
+    let day = seconds.strip_suffix(" 00:00:00");
+    [day, Some(seconds)].into_iter().flatten().find_map(|text| column.code(text))
 }
 
 #[cfg(test)]

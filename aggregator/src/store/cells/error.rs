@@ -12,7 +12,7 @@ pub enum CellsError {
     /// The settings list no store cells, and the store has some.
     #[error(
         "the uploads of this store are in {known} store cells, and the settings list none; list \
-         their URLs in `cells` of [store], in the order of `bandana cells show`"
+         their URLs in `cells` of [store]. `bandana cells show` with them in any order says their numbers"
     )]
     NotListed {
         /// The number of store cells.
@@ -21,7 +21,8 @@ pub enum CellsError {
     /// The settings list fewer store cells than the store has.
     #[error(
         "`cells` lists {listed} databases, and this store has {known} store cells; list all of \
-         them, in the order of `bandana cells show`. Those that are out of use hold counts too"
+         them. `bandana cells show` with them in any order says their numbers. Those that are out of use hold \
+         counts too"
     )]
     TooFew {
         /// The number of listed databases.
@@ -34,6 +35,17 @@ pub enum CellsError {
     TooMany {
         /// The number of listed databases.
         listed: usize,
+    },
+    /// The settings list a database twice.
+    #[error(
+        "number {number} of `cells`, {url}, is in the list before; a store cell needs a database of its \
+         own"
+    )]
+    Twice {
+        /// The second place in the list.
+        number: StoreCell,
+        /// The database.
+        url: String,
     },
     /// The settings list a database that is no store cell of this store yet.
     #[error(
@@ -49,7 +61,7 @@ pub enum CellsError {
     /// The database is another store cell of the same store.
     #[error(
         "number {number} of `cells`, {url}, is store cell {found} of this store; bring `cells` back \
-         into its order, which `bandana cells show` prints"
+         into its order. If it is in the list twice, by two addresses, take one out"
     )]
     OtherNumber {
         /// The place in the list.

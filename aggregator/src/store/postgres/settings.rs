@@ -64,15 +64,18 @@ impl DatabaseUrl {
     /// The text without the password.
     pub(crate) fn redacted(text: &str) -> String {
         let Some((scheme, rest)) = text.split_once("://") else { return "***".to_owned() };
-        // A password may contain an "@" that was not encoded. The host follows the last "@" before
-        // the path or the options.
-        let (address, options) = rest.split_once('?').unwrap_or((rest, ""));
-        let shown = match address.rsplit_once('@') {
-            None => address.to_owned(),
-            Some((who, host)) => match who.split_once(':') {
-                Some((user, _)) => format!("{user}:***@{host}"),
-                None => format!("{who}@{host}"),
-            },
+        // All before the last "@" may be of a password, whatever characters in it were not encoded.
+        let (who, place) = rest.rsplit_once('@').map_or(("", rest), |(who, place)| (who, place));
+        let user = who.split([':', '@', '/', '?']).next().unwrap_or_default();
+        if who.contains('?') {
+            // Of a password, or of an option.
+            return format!("{scheme}://{user}:***");
+        }
+        let (address, options) = place.split_once('?').unwrap_or((place, ""));
+        let shown = match who {
+            "" => address.to_owned(),
+            _ if user == who => format!("{user}@{address}"),
+            _ => format!("{user}:***@{address}"),
         };
         let public = |option: &&str| !option.starts_with("password");
         let options: Vec<&str> =
@@ -179,6 +182,11 @@ mod tests {
             ("postgres://u:sec@ret@db/x", "postgres://u:***@db/x"),
             ("postgres://u@db", "postgres://u@db"),
             ("postgres://db/x?password=secret&port=5", "postgres://db/x?port=5"),
+            ("postgres://u:se?cret@db/x", "postgres://u:***"),
+            ("postgres://u:se?cr@et@db/x", "postgres://u:***"),
+            ("postgres://u:se/cret@db/x", "postgres://u:***@db/x"),
+            ("postgres://u@db/x?password=sec@ret", "postgres://u:***"),
+            ("postgres://u:secret@a,b:6/x", "postgres://u:***@a,b:6/x"),
             ("secret", "***"),
         ] {
             assert_eq!(DatabaseUrl::redacted(text), shown);

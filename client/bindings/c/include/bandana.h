@@ -209,7 +209,8 @@ typedef struct {
   uint64_t fetches_failed;
   // Answers that the client has refused since the start.
   uint64_t answers_refused;
-  // Rewards that the experiment does not admit, or that came too late, since the start.
+  // Rewards that the experiment does not admit, that came too late, or whose assignment never
+  // reports, since the start.
   uint64_t rewards_refused;
 } bandana_status;
 

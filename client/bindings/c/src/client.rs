@@ -52,7 +52,8 @@ pub struct bandana_status {
     pub fetches_failed: u64,
     /// Answers that the client has refused since the start.
     pub answers_refused: u64,
-    /// Rewards that the experiment does not admit, or that came too late, since the start.
+    /// Rewards that the experiment does not admit, that came too late, or whose assignment never
+    /// reports, since the start.
     pub rewards_refused: u64,
 }
 

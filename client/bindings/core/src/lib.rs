@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bandana_client::{
-    Answer, Assignment, AssignmentId, CallId, Choice as Chosen, Clock, DefaultReason, NextCall,
-    Reporting, SystemClock, Tasks, Trouble,
+    Answer, AssignmentId, CallId, Choice as Chosen, Clock, DefaultReason, NextCall, Reporting,
+    SystemClock, Tasks, Trouble,
 };
 pub use configuration::{
     Configuration, ForcedArm, LogTerms, Metric, RefusalTerms, RewardTerms, Segment, SetupError,
@@ -205,22 +205,18 @@ impl Bandana {
     }
 
     /// Adds a reward to an assignment, also after a restart. Returns whether its window lasts, so that
-    /// the reward may count; one that the experiment does not admit is counted in
+    /// the reward may count. One that comes later, or that the experiment does not admit, is counted in
     /// [`Status::rewards_refused`].
     pub fn reward(&self, assignment: u64, reward: f64) -> bool {
-        self.open(assignment).map(|assignment| assignment.reward(reward)).is_some()
+        self.handle().is_some_and(|handle| handle.reward(AssignmentId::new(assignment), reward))
     }
 
     /// Adds a value of a metric to an assignment, as [`Self::reward`]. An assignment reports its
     /// rewards or one metric, which was drawn with its arm; so tell of all of them. A metric that the
     /// experiment does not have is ignored.
     pub fn measure(&self, assignment: u64, metric: &str, value: f64) -> bool {
-        self.open(assignment).map(|assignment| assignment.measure(metric, value)).is_some()
-    }
-
-    /// An assignment whose window lasts.
-    fn open(&self, assignment: u64) -> Option<Assignment> {
-        self.handle()?.assignment(AssignmentId::new(assignment))
+        let id = AssignmentId::new(assignment);
+        self.handle().is_some_and(|handle| handle.measure(id, metric, value))
     }
 
     /// How the client stands.

@@ -88,7 +88,8 @@ pub struct Status {
     pub fetches_failed: u64,
     /// Answers that the client has refused since the start.
     pub answers_refused: u64,
-    /// Rewards that the experiment does not admit, or that came too late, since the start.
+    /// Rewards that the experiment does not admit, that came too late, or whose assignment never reports,
+    /// since the start.
     pub rewards_refused: u64,
     /// The last refusal of an experiment since the start, in words, with what to do about it.
     pub last_refusal: Option<String>,

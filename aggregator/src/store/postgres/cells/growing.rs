@@ -9,7 +9,7 @@ use super::records::{self, CellPlace, HomeRecords};
 use crate::store::cells::{CellsError, Generation, STORE_CELLS_MAX, StoreCell};
 use crate::store::postgres::connection::{PgConnection, Target, Waits};
 use crate::store::postgres::{PostgresSettings, schema};
-use crate::store::{Presence, StoreError, postgres};
+use crate::store::{DatabaseError, Presence, StoreError, postgres};
 
 /// A change of the store cells that share uploads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +77,11 @@ pub(super) fn grow_at(
     if in_use.is_empty() {
         return Err(CellsError::NoneLeft.into());
     }
+    let cells = &settings.cells;
+    let twice = cells.iter().enumerate().find(|(place, url)| cells[..*place].contains(url));
+    if let Some((place, url)) = twice {
+        return Err(CellsError::Twice { number: StoreCell::at(place), url: url.to_string() }.into());
+    }
     let mut added = Vec::new();
     for &number in &all {
         let cell = make(settings, (id, &known), number, change.is_plan)?;
@@ -126,7 +131,7 @@ fn make(
     let settings = settings.of_cell(number);
     let url = || settings.url.to_string();
     let mut link = PgConnection::new(Arc::new(Target::new(&settings)?), Waits::CHANGES)?;
-    link.run_for_long(async |session| {
+    let made = link.run_for_long(async |session| {
         let found = content(session).await?;
         let is_free = match found {
             Content::Nothing => true,
@@ -148,5 +153,10 @@ fn make(
             records::set_place(&session.client, CellPlace { home, number }).await?;
         }
         Ok(Some(id))
+    });
+    made.map_err(|error| match error {
+        // It names the database.
+        StoreError::Open(_) => error,
+        error => DatabaseError::Cell { number, url: url(), source: Box::new(error) }.into(),
     })
 }

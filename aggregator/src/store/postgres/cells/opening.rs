@@ -48,8 +48,11 @@ impl OpenedCells {
     ) -> Result<Self, StoreError> {
         let mut link = PgConnection::new(Arc::clone(&home), Waits::FOLLOWING)?;
         let known = link.read(async |client| records::records(client).await)?;
-        let is_new = known.cells.is_empty() && !settings.cells.is_empty();
-        let known = if is_new && presence != Presence::Required {
+        let is_new = presence != Presence::Required
+            && known.cells.is_empty()
+            && !settings.cells.is_empty()
+            && !link.read(async |client| records::is_used(client).await)?;
+        let known = if is_new {
             grow_at(&mut link, settings, id, &CellChange::default())?;
             link.read(async |client| records::records(client).await)?
         } else {

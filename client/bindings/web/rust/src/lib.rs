@@ -93,7 +93,7 @@ pub struct Status {
     pub fetches_failed: f64,
     /// Answers that the client has refused.
     pub answers_refused: f64,
-    /// Rewards that the experiment does not admit, or that came too late.
+    /// Rewards that the experiment does not admit, that came too late, or whose assignment never reports.
     pub rewards_refused: f64,
     /// The last refusal of an experiment, with what to do about it.
     pub last_refusal: Option<String>,
