@@ -8,6 +8,8 @@ import contextlib
 import copy
 import gc
 import http.server
+import logging
+import math
 import os
 import pickle
 import signal
@@ -197,6 +199,85 @@ def test_an_asyncio_app_goes_on_while_it_waits_for_an_arm():
     asyncio.run(app())
 
 
+@pytest.mark.parametrize("closes_after", [0, 0.05])
+def test_nobody_waits_for_the_arms_of_a_closed_client(closes_after):
+    app = start()
+    experiment = app.experiment("button-colour")
+    closing = threading.Timer(closes_after, app.close)
+    closing.start()
+    began = time.monotonic()
+    with pytest.raises(bandana.NotReady, match="button-colour"):
+        experiment.wait_until_ready(10 * PATIENCE)
+    with pytest.raises(bandana.NotReady, match="closed"):
+        asyncio.run(experiment.ready(10 * PATIENCE))
+    assert time.monotonic() - began < PATIENCE
+    closing.join()
+
+
+class Told:
+    """A core that notes what it is told, of assignments whose windows all last."""
+
+    assignment = 7
+
+    def __init__(self):
+        self.rewards, self.values = [], []
+
+    def reward(self, assignment, reward):
+        self.rewards.append((assignment, reward))
+        return True
+
+    def measure(self, assignment, metric, value):
+        self.values.append((assignment, metric, value))
+        return True
+
+
+class Whole:
+    """A whole number of another library."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __index__(self):
+        return self.number
+
+
+class Spelled(str):
+    """A text of another library, which converts itself."""
+
+    def __float__(self):
+        return 1.0
+
+
+def test_numbers_of_other_libraries_are_numbers_and_texts_are_none():
+    with start() as app:
+        app._core = told = Told()
+        for reward in (1, 1.0, True, Whole(1)):
+            assert app.reward(Whole(7), reward) and app.measure(7, "returned", reward)
+        assert told.rewards == [(7, 1.0)] * 4
+        assert told.values == [(7, "returned", 1.0)] * 4
+        texts = ("1", b"1", bytearray(b"1"), memoryview(b"1"), Spelled("1"))
+        for reward in texts:
+            assert app.reward(7, reward) and app.measure(7, "returned", reward)
+        # What is no finite number is counted as refused.
+        refused = [told.rewards.pop()[1] for _ in texts] + [told.values.pop()[2] for _ in texts]
+        assert all(map(math.isnan, refused)), refused
+        for assignment in (Whole(-1), Whole(1 << 64), "7", 7.0, Spelled("7")):
+            assert app.reward(assignment, 1.0) is False
+        assert len(told.rewards) == len(told.values) == 4
+
+
+def test_the_copy_of_a_process_adds_no_reward(monkeypatch):
+    with start() as app:
+        app._core = told = Told()
+        choice = bandana.Choice(told, app._process, told)
+        assert app.reward(7, 1.0) and choice.reward(1.0) and choice.measure("returned", 1.0)
+        with monkeypatch.context() as copied:
+            copied.setattr(os, "getpid", lambda: app._process + 1)
+            assert app.reward(7, 1.0) is choice.reward(1.0) is False
+            assert app.measure(7, "returned", 1.0) is choice.measure("returned", 1.0) is False
+        assert (len(told.rewards), len(told.values)) == (2, 1)
+
+
 def test_a_reward_that_is_no_number_raises_nothing():
     with start() as app:
         choice = app.experiment("button-colour").choose()
@@ -225,6 +306,39 @@ def test_a_reward_that_is_no_number_raises_nothing():
         {"metrics": {5: bandana.Binary()}},
         {"metrics": {"returned": "binary"}},
         {"metrics": None},
+        {"metrics": {"minutes": bandana.Bounded(None, 1.0)}},
+        {"rewards": bandana.Bounded("0", "1")},
+        {"rewards": bandana.Categorical(2.5)},
+        {"epsilon_max": "1"},
+        {"epsilon_max": b"1"},
+        {"epsilon_max": None},
+        {"epsilon_max": 10**400},
+        {"signers": "abc"},
+        {"signers": ""},
+        {"signers": b""},
+        {"signers": None},
+        {"signers": {"00" * 32}},
+        {"signers": [5]},
+        {"log": LOG},
+        {"log": bandana.Log(5, [WITNESS])},
+        {"log": bandana.Log(LOG, WITNESS)},
+        {"log": bandana.Log(LOG, [WITNESS], quorum="1")},
+        {"log": bandana.Log(LOG, [WITNESS], quorum=-1)},
+        {"budget": bandana.Budget(window="5")},
+        {"budget": bandana.Budget(lifetime=None)},
+        {"budget": bandana.Budget(days=7.5)},
+        {"app_key": 5},
+        {"app_key": b"key"},
+        {"keep_pending_rewards": "no"},
+        {"in_the_clear": "no"},
+        {"least_release_delay": "600"},
+        {"least_release_delay": -1},
+        {"report_once_days": "7"},
+        {"refusals": 5},
+        {"refusals_epsilon_max": "1", "refusals": "refusals"},
+        {"directory": 5},
+        {"directory": b"app"},
+        {"forced": "x"},
     ],
 )
 def test_a_setting_of_another_type_is_refused(wrong):
@@ -461,6 +575,60 @@ def test_what_is_in_the_way_is_logged_once_and_calls_at_debug(caplog):
     levels = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert levels.count(("WARNING", error)) == 1, levels
     assert sum("answered with status 503" in text for level, text in levels if level == "DEBUG") > 1
+
+
+class Throwing(logging.Handler):
+    """A handler of an app's log with a bug."""
+
+    failure = RuntimeError
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+        raise self.failure("a bug of the app's")
+
+
+@pytest.fixture(params=["handler", "filter"])
+def throwing(request):
+    """What throws at each line of the log, as its handler or filter."""
+    throwing = Throwing()
+    throwing.lines = []
+    log = logging.getLogger("bandana")
+    level = log.level
+    log.setLevel("DEBUG")
+    if request.param == "handler":
+        log.addHandler(throwing)
+    else:
+        log.addFilter(throwing.emit)
+    yield throwing
+    log.removeHandler(throwing)
+    log.removeFilter(throwing.emit)
+    log.setLevel(level)
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, SystemExit, asyncio.CancelledError])
+def test_a_log_that_throws_ends_no_call_and_no_thread(throwing, failure):
+    throwing.failure = failure
+    with Server(503, [("retry-after", "0")]) as server, start(server.url) as app:
+        app.experiment("x")
+        for failed in (1, 2):
+            until(lambda n=failed: app.status().fetches_failed >= n)
+            assert "503" in app.status().last_error, "the answer was lost"
+            app.wake()
+        until(lambda: sum("status 503" in line for line in throwing.lines) > 1)
+        assert app._thread.is_alive()
+    # Nor without an answer.
+    with start() as app:
+        app.experiment("x")
+        until(lambda: app.status().fetches_failed >= 1)
+        assert app._thread.is_alive()
+
+
+def test_a_log_that_throws_is_no_failure_of_a_choice(throwing, monkeypatch):
+    with start() as app, monkeypatch.context() as copied:
+        experiment = app.experiment("button-colour")
+        copied.setattr(os, "getpid", lambda: app._process + 1)
+        assert experiment.choose().label is experiment.draw().label is None
+        assert any("copy" in line for line in throwing.lines)
 
 
 def test_a_number_whose_conversion_fails_is_no_failure_of_the_app():

@@ -117,6 +117,23 @@ def test_an_arm_is_a_variant_and_an_event_its_reward():
     api.clear_providers()
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rewards": {"purchase": "colour"}},
+        {"rewards": {"purchase": None}},
+        {"rewards": [("purchase", ["colour"])]},
+        {"metrics": {"purchase": "colour"}},
+        {"ready_seconds": "10"},
+    ],
+)
+def test_a_setting_of_another_type_is_refused(wrong):
+    from bandana.openfeature import BandanaProvider
+
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        BandanaProvider(App(), **{"rewards": {}, **wrong})
+
+
 def test_a_fetch_follows_an_evaluation(client):
     client, provider = client
     client.get_string_value("font-size", "12")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import functools
 import logging
 import math
+import operator
 import os
 import ssl
 import time
 import weakref
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Type, Union
 
 from . import _core, _threads
-from ._core import SetupError, Status
+from ._checks import entries, flag, given, number, path, real, text, texts, whole
+from ._core import SetupError, Standing, Status
 from ._transport import Answer, Posts, Transport
 
 __all__ = [
@@ -32,7 +35,8 @@ __all__ = [
     "Transport",
 ]
 
-_log = logging.getLogger("bandana")
+# On the client's own thread, which not even an exit that a handler asks for may end.
+_log = functools.partial(_threads.log, held=BaseException)
 
 # The longest wait of the thread.
 _WAIT_MAX_MS = 86_400_000
@@ -73,35 +77,25 @@ def _terms(rewards: Rewards, what: str = "rewards") -> Any:
     if isinstance(rewards, Binary):
         return _untyped.RewardTerms.BINARY()
     if isinstance(rewards, Bounded):
-        return _untyped.RewardTerms.BOUNDED(low=rewards.low, high=rewards.high)
+        low, high = number(rewards.low, f"{what}: low"), number(rewards.high, f"{what}: high")
+        return _untyped.RewardTerms.BOUNDED(low=low, high=high)
     if isinstance(rewards, Categorical):
-        return _untyped.RewardTerms.CATEGORICAL(categories=rewards.categories)
+        categories = whole(rewards.categories, f"{what}: categories")
+        return _untyped.RewardTerms.CATEGORICAL(categories=categories)
     raise ValueError(f"{what} are {rewards!r}; give Binary(), Bounded(...) or Categorical(...)")
-
-
-def _text(text: object, what: str) -> str:
-    if not isinstance(text, str) or text.encode("utf-8", "replace").decode() != text:
-        raise ValueError(f"{what}: {text!r} is no text of whole characters")
-    return text
-
-
-def _entries(mapping: object, what: str) -> List[Tuple[str, Any]]:
-    if not isinstance(mapping, Mapping):
-        raise ValueError(f"{what} are {mapping!r}; give a dict")
-    return [(_text(name, what), value) for name, value in mapping.items()]
 
 
 def _segments(segments: object) -> List[_core.Segment]:
     return [
-        _core.Segment(name=name, value=_text(value, f"segments: {name}"))
-        for name, value in _entries(segments, "segments")
+        _core.Segment(name=name, value=text(value, f"segments: {name}"))
+        for name, value in entries(segments, "segments")
     ]
 
 
 def _metrics(metrics: object) -> List[_core.Metric]:
     return [
         _core.Metric(name=name, values=_terms(values, f"metrics: values of {name}"))
-        for name, values in _entries(metrics, "metrics")
+        for name, values in entries(metrics, "metrics")
     ]
 
 
@@ -126,8 +120,15 @@ class Log:
     witnesses: Sequence[str]
     quorum: Optional[int] = None
 
-    def _terms(self) -> Any:
-        return _core.LogTerms(key=self.key, witnesses=list(self.witnesses), quorum=self.quorum)
+
+def _log_terms(log: object, what: str) -> Any:
+    if not isinstance(log, Log):
+        raise ValueError(f"{what} is {log!r}; give a bandana.Log")
+    return _core.LogTerms(
+        key=text(log.key, f"{what}: key"),
+        witnesses=texts(log.witnesses, f"{what}: witnesses"),
+        quorum=given(whole, log.quorum, f"{what}: quorum"),
+    )
 
 
 class NotReady(Exception):
@@ -150,8 +151,9 @@ class Choice:
 
     __reduce_ex__ = _refuse_copy
 
-    def __init__(self, core: _core.Core, choice: _core.Choice) -> None:
+    def __init__(self, core: _core.Core, process: int, choice: _core.Choice) -> None:
         self._core = core
+        self._process = process
         self._choice = choice
 
     @property
@@ -184,15 +186,15 @@ class Choice:
         return default if self._choice.label is None else self._choice.label
 
     def reward(self, reward: float) -> bool:
-        """Adds a reward, while the window lasts. Returns whether it does; of the default, it does
-        not. All rewards of an assignment make one report."""
-        return _add(self._core, self._choice.assignment, None, reward)
+        """Adds a reward, while the window lasts. Returns whether it does; of the default, and in a copy
+        of the process, it does not. All rewards of an assignment make one report."""
+        return _add(self._core, self._process, self._choice.assignment, None, reward)
 
     def measure(self, metric: str, value: float) -> bool:
         """Adds a value of a metric, as :meth:`reward`. An assignment reports its rewards or one
         metric, which was drawn with its arm; so tell of all of them. A metric that the experiment
         does not have is ignored."""
-        return _add(self._core, self._choice.assignment, metric, value)
+        return _add(self._core, self._process, self._choice.assignment, metric, value)
 
     def __repr__(self) -> str:
         return f"Choice(label={self.label!r}, reason={self.reason!r})"
@@ -218,7 +220,8 @@ class Experiment:
         """Waits until :meth:`is_ready`, for so many seconds: for the first start of a program that
         has nothing else to do. An app shows its default meanwhile.
 
-        Raises :class:`NotReady` after that time, with what is in the way.
+        Raises :class:`NotReady` after that time, with what is in the way; at once when the client was
+        closed, or the process is a copy of the one that has it.
         """
         for _ in self._glances(patience):
             time.sleep(_GLANCE)
@@ -231,8 +234,9 @@ class Experiment:
     def _glances(self, patience: float) -> Iterator[None]:
         end = time.monotonic() + patience
         while (why := self._core.why_not_ready(self.name)) is not None:
-            # In a copy of the process nobody asks the server.
-            if time.monotonic() >= end or self._client._tell_of_copy():
+            # Nobody asks the server any more.
+            is_over = self._client._tell_of_copy() or self._core.status().standing is Standing.CLOSED
+            if is_over or time.monotonic() >= end:
                 raise NotReady(f"{self.name}: {why}")
             yield
 
@@ -240,13 +244,13 @@ class Experiment:
         """The arm to show: that of the assignment whose attribution window lasts, also after a
         restart, or else a new one. Never waits, never fails."""
         self._client._tell_of_copy()
-        return Choice(self._core, self._core.choose(self.name))
+        return Choice(self._core, self._client._process, self._core.choose(self.name))
 
     def draw(self) -> Choice:
         """A new assignment, also while the attribution window of another lasts. In an experiment with
         `redraw`, each draws an arm again and is paid for. In others the arm stays, and one is reported."""
         self._client._tell_of_copy()
-        return Choice(self._core, self._core.draw(self.name))
+        return Choice(self._core, self._client._process, self._core.draw(self.name))
 
 
 class Bandana:
@@ -300,8 +304,9 @@ class Bandana:
         in_the_clear: bool = False,
     ) -> None:
         transport: Transport
+        is_clear = flag(in_the_clear, "in_the_clear")
         if isinstance(url, str):
-            transport = Posts(url, context=ssl_context, in_the_clear=in_the_clear)
+            transport = Posts(url, context=ssl_context, in_the_clear=is_clear)
         elif callable(url):
             transport = url
         else:
@@ -310,38 +315,39 @@ class Bandana:
             raise ValueError(f"consent is {consent!r}; give True if the user consents, or False")
         if not isinstance(budget, Budget):
             raise ValueError(f"budget is {budget!r}; give a bandana.Budget")
-        store = (
-            _untyped.Store.MEMORY()
-            if directory is None
-            else _untyped.Store.DIRECTORY(path=os.fspath(directory))
-        )
+        kept = given(path, directory, "directory")
         configuration = _core.Configuration(
-            store=store,
+            store=(
+                _untyped.Store.MEMORY() if kept is None else _untyped.Store.DIRECTORY(path=kept)
+            ),
             rewards=_terms(rewards),
-            epsilon_max=epsilon_max,
-            signers=list(signers),
-            log=None if log is None else log._terms(),
-            window_budget=budget.window,
-            window_days=budget.days,
-            lifetime_budget=budget.lifetime,
+            epsilon_max=number(epsilon_max, "epsilon_max"),
+            signers=texts(signers, "signers"),
+            log=given(_log_terms, log, "log"),
+            window_budget=number(budget.window, "budget: window"),
+            window_days=whole(budget.days, "budget: days"),
+            lifetime_budget=number(budget.lifetime, "budget: lifetime"),
             consent=consent,
-            app_key=app_key,
-            keep_pending_rewards=keep_pending_rewards,
-            least_release_delay_seconds=least_release_delay,
-            report_once_days=report_once_days,
+            app_key=given(text, app_key, "app_key"),
+            keep_pending_rewards=flag(keep_pending_rewards, "keep_pending_rewards"),
+            least_release_delay_seconds=given(whole, least_release_delay, "least_release_delay"),
+            report_once_days=given(whole, report_once_days, "report_once_days"),
             segments=_segments(segments),
             metrics=_metrics(metrics),
             refusals=(
                 None
                 if refusals is None
-                else _core.RefusalTerms(experiment=refusals, epsilon_max=refusals_epsilon_max)
+                else _core.RefusalTerms(
+                    experiment=text(refusals, "refusals"),
+                    epsilon_max=number(refusals_epsilon_max, "refusals_epsilon_max"),
+                )
             ),
             forced=[
-                _core.ForcedArm(experiment=name, arm=_text(arm, f"forced: {name}"))
-                for name, arm in _entries(forced, "forced")
+                _core.ForcedArm(experiment=name, arm=text(arm, f"forced: {name}"))
+                for name, arm in entries(forced, "forced")
             ],
         )
-        place = None if directory is None else os.path.realpath(os.fspath(directory))
+        place = None if kept is None else os.path.realpath(kept)
         _take_over(place)
         self._core = _core.Core.start(configuration)
         self._process = os.getpid()
@@ -364,12 +370,13 @@ class Bandana:
 
     def reward(self, assignment: Optional[int], reward: float) -> bool:
         """Adds a reward to an assignment (:attr:`Choice.assignment`), also after a restart. Returns
-        whether its window lasts. What is no number counts as a reward that is refused."""
-        return _add(self._core, assignment, None, reward)
+        whether its window lasts. What is no number, such as the text "1", counts as a reward that is
+        refused."""
+        return _add(self._core, self._process, assignment, None, reward)
 
     def measure(self, assignment: Optional[int], metric: str, value: float) -> bool:
         """Adds a value of a metric to an assignment, as :meth:`Choice.measure`."""
-        return _add(self._core, assignment, metric, value)
+        return _add(self._core, self._process, assignment, metric, value)
 
     def status(self) -> Status:
         """How the client stands."""
@@ -395,9 +402,10 @@ class Bandana:
         is_copy = self._process != os.getpid()
         if is_copy and not self._is_copy_told:
             self._is_copy_told = True
-            _log.warning(
+            _threads.log(
+                logging.WARNING,
                 "this process is a copy of the one that started the client, so its arms make no "
-                "reports; start a client in each worker, with a directory of its own"
+                "reports; start a client in each worker, with a directory of its own",
             )
         return is_copy
 
@@ -432,21 +440,28 @@ class Bandana:
 
 
 def _add(
-    core: _core.Core, assignment: Optional[int], metric: Optional[str], value: float
+    core: _core.Core, process: int, assignment: Any, metric: Optional[str], value: object
 ) -> bool:
     """Adds a value of a metric; ``None``: a reward."""
-    if not isinstance(assignment, int) or not 0 <= assignment < 1 << 64:
+    # A copy of the process makes no reports. Who held a lock of the client may not be there.
+    if os.getpid() != process:
         return False
     try:
-        number = float(value)
+        chosen = operator.index(assignment)
     except Exception:  # Whatever the app's own object raises: no reward ends an app.
+        return False
+    if not 0 <= chosen < 1 << 64:
+        return False
+    try:
+        amount = real(value)
+    except Exception:
         # The client counts it as refused.
-        number = math.nan
+        amount = math.nan
     if metric is None:
-        return core.reward(assignment, number)
+        return core.reward(chosen, amount)
     # What is no text, or has halves of characters, names no metric.
     name = metric.encode("utf-8", "replace").decode() if isinstance(metric, str) else ""
-    return core.measure(assignment, name, number)
+    return core.measure(chosen, name, amount)
 
 
 def _close(core: _core.Core, process: int) -> None:
@@ -464,7 +479,8 @@ def _take_over(place: Optional[str]) -> None:
     alive, and the directory would stay in use."""
     earlier = None if place is None else _open.get(place)
     if earlier is not None and earlier._end.alive and hasattr(builtins, "__IPYTHON__"):
-        _log.info("the client that a cell started before is closed, since this one has its directory")
+        said = "the client that a cell started before is closed, since this one has its directory"
+        _threads.log(logging.INFO, said)
         earlier.close()
 
 
@@ -474,7 +490,7 @@ def _carry_out(core: _core.Core, transport: Transport) -> None:
     while True:
         step = core.next_step()
         if reloader.is_here():
-            _log.info("this process only watches the app's files: the client is that of its child")
+            _log(logging.INFO, "this process only watches the app's files: the client is that of its child")
             core.end()
             return
         if isinstance(step, _core.Step.CLOSED):
@@ -492,7 +508,7 @@ def _carry_out(core: _core.Core, transport: Transport) -> None:
 def _tell(core: _core.Core) -> None:
     """Logs what is new, once. Nothing here depends on what users are shown or how they react."""
     while (line := core.log_line()) is not None:
-        _log.log(logging.WARNING if line.is_warning else logging.INFO, "%s", line.text)
+        _log(logging.WARNING if line.is_warning else logging.INFO, "%s", line.text)
 
 
 def _call(core: _core.Core, call: _core.Call, transport: Transport) -> None:
@@ -500,10 +516,10 @@ def _call(core: _core.Core, call: _core.Call, transport: Transport) -> None:
     try:
         answer = transport(call.path, headers, call.body)
         if answer is not None:
-            _log.debug("%s was answered with status %d", call.path, answer.status)
+            _log(logging.DEBUG, "%s was answered with status %d", call.path, answer.status)
             content_type, retry_after = answer.content_type, answer.retry_after
             core.answered(call.id, answer.status, content_type, retry_after, answer.body)
             return
     except BaseException as error:  # A transport of the app's; its failure is no answer.
-        _log.warning("a call had no answer: %s", type(error).__name__)
+        _log(logging.WARNING, "a call had no answer: %s", type(error).__name__)
     core.unanswered(call.id)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import sys
 import threading
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Type
 
 _log = logging.getLogger("bandana")
+
+
+def log(level: int, said: str, *values: object, held: Type[BaseException] = Exception) -> None:
+    """Logs what is said. What a handler or a filter of the app's raises ends neither the call of the app's
+    that it comes from nor the client's thread."""
+    with contextlib.suppress(held):
+        _log.log(level, said, *values, stacklevel=2)
 
 
 def start(target: Callable[..., None], *args: Any) -> Optional[threading.Thread]:
@@ -20,9 +28,10 @@ def start(target: Callable[..., None], *args: Any) -> Optional[threading.Thread]
     """
     uwsgi = sys.modules.get("uwsgi")
     if uwsgi is not None and not {"enable-threads", "threads"} & set(uwsgi.opt):
-        _log.warning(
+        log(
+            logging.WARNING,
             "uWSGI runs no thread besides the app's, so nothing is fetched or sent; start it with "
-            "--enable-threads"
+            "--enable-threads",
         )
     native = _native()
     if native is not None:

@@ -25,6 +25,7 @@ from openfeature.flag_evaluation import FlagResolutionDetails, Reason
 from openfeature.provider import AbstractProvider, Metadata
 from openfeature.track import TrackingEventDetails
 
+from ._checks import entries, number, texts
 from ._client import Bandana, Choice
 from ._core import SetupError
 
@@ -35,6 +36,11 @@ _BOOLEANS = {"true": True, "on": True, "false": False, "off": False}
 
 def _boolean(label: str) -> bool:
     return _BOOLEANS[label.lower()]
+
+
+def _named(events: object, what: str) -> Dict[str, List[str]]:
+    """The experiments of each event."""
+    return {event: texts(names, f"{what} of {event}") for event, names in entries(events, what)}
 
 
 class BandanaProvider(AbstractProvider):
@@ -58,10 +64,10 @@ class BandanaProvider(AbstractProvider):
         ready_seconds: float = 10.0,
     ) -> None:
         super().__init__()
-        self._ready_seconds = ready_seconds
+        self._ready_seconds = number(ready_seconds, "ready_seconds")
         self._client = client
-        self._rewards = {event: list(names) for event, names in rewards.items()}
-        self._metrics = {event: list(names) for event, names in metrics.items()}
+        self._rewards = _named(rewards, "rewards")
+        self._metrics = _named(metrics, "metrics")
         self._shown: Dict[str, Choice] = {}
         self._lock = threading.Lock()
         every = (*self._rewards.values(), *self._metrics.values())
