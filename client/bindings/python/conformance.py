@@ -1,5 +1,6 @@
 """The program of Python for `../conformance/run.py`."""
 
+import logging
 import sys
 import threading
 import time
@@ -7,7 +8,14 @@ import time
 import bandana
 
 
+def throw(record):
+    print(record.getMessage(), file=sys.stderr)
+    raise RuntimeError("a bug of the app's")
+
+
 def main():
+    # Whatever an app's log raises, the client goes on.
+    logging.getLogger("bandana").addFilter(throw)
     app = None
     for line in sys.stdin:
         command, *words = line.rstrip("\n").split("\t")

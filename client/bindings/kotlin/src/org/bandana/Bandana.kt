@@ -242,15 +242,22 @@ class Bandana(private val transport: Transport, settings: Settings) : AutoClosea
     /** Logs what is new. Nothing here depends on what users are shown or how they react. */
     private fun tell() {
         generateSequence { core.logLine() }.forEach {
-            LOG.log(if (it.isWarning) Level.WARNING else Level.INFO, it.text)
+            log(if (it.isWarning) Level.WARNING else Level.INFO) { it.text }
         }
+    }
+
+    /** Logs a text. What a handler or a filter of the app's throws must not end the thread. */
+    private fun log(level: Level, text: () -> String) {
+        runCatching { LOG.log(level, text()) }
     }
 
     private fun call(call: Call) {
         val headers = call.headers.associate { it.name to it.value }
         // A transport of the app's may fail in any way; that is no answer.
         val answer = runCatching { transport.post(call.path, headers, call.body) }
-            .onFailure { LOG.log(if (it is IOException) Level.FINE else Level.WARNING, "no answer to ${call.path}: $it") }
+            .onFailure {
+                log(if (it is IOException) Level.FINE else Level.WARNING) { "no answer to ${call.path}: $it" }
+            }
             .getOrNull()
         // What interrupted it was not meant for the client.
         Thread.interrupted()

@@ -57,7 +57,10 @@ class HttpTransport(url: String, inTheClear: Boolean = false) : Transport {
         // The limits of a connection are ones for each piece: whoever sends a byte now and then would hold
         // the client for ever.
         val limit = object : TimerTask() {
-            override fun run() = connection.disconnect()
+            override fun run() {
+                // What it throws would end the timer, and with it every later call.
+                runCatching { connection.disconnect() }
+            }
         }
         limits.schedule(limit, PATIENCE_MS.toLong())
         try {
@@ -84,7 +87,8 @@ class HttpTransport(url: String, inTheClear: Boolean = false) : Transport {
             )
         } finally {
             limit.cancel()
-            connection.disconnect()
+            // The answer is there, whatever becomes of the connection.
+            runCatching { connection.disconnect() }
         }
     }
 
