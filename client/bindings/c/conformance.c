@@ -55,6 +55,10 @@ static void start(char **words) {
     settings.log_witnesses = witnesses;
   }
   host *made = host_new(words[0]);
+  if (made == NULL) {
+    puts("error\tno host");
+    return;
+  }
   host_prepare(made, &settings);
   char *error = NULL;
   bandana_client *started = bandana_start(&settings, &error);

@@ -12,6 +12,7 @@ int main(int count, char **arguments) {
   const char *url = count > 1 ? arguments[1] : "http://127.0.0.1:7301";
   host *host = host_new(url);
   if (host == NULL) {
+    fprintf(stderr, "there is no memory\n");
     return 1;
   }
   bandana_settings settings = bandana_default_settings();

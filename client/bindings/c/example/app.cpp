@@ -12,6 +12,10 @@ int main(int count, char **arguments) {
   using std::chrono::milliseconds;
   using std::chrono::steady_clock;
   host *host = host_new(count > 1 ? arguments[1] : "http://127.0.0.1:7301");
+  if (host == nullptr) {
+    std::cerr << "there is no memory" << std::endl;
+    return 1;
+  }
   bandana_settings settings = bandana_default_settings();
   settings.consent = true; // the user was asked
   settings.directory = "app-data/bandana";
@@ -24,7 +28,12 @@ int main(int count, char **arguments) {
   try {
     bandana::client client(settings);
     client.join("button-colour");
-    host_run(host, client.get());
+    if (!host_run(host, client.get())) {
+      std::cerr << "there is no thread" << std::endl;
+      client.close();
+      host_free(host);
+      return 1;
+    }
     const auto end = steady_clock::now() + std::chrono::seconds(5);
     while (client.why_not_ready("button-colour") && steady_clock::now() < end) {
       std::this_thread::sleep_for(milliseconds(10));

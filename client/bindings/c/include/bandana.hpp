@@ -128,6 +128,9 @@ public:
   bool opt_in() const { return bandana_opt_in(client_.get()); }
   void wake() const { bandana_wake(client_.get()); }
   bandana::step next_step() const { return bandana::step(bandana_next_step(client_.get())); }
+  // The next write, and no call: also after a reward, which is lost with the process until then. Nothing: there
+  // is none; with a directory the writes were made. Blocks on the disk then.
+  bandana::step next_write() const { return bandana::step(bandana_next_write(client_.get())); }
   void close() const { bandana_close(client_.get()); }
   // For the functions of bandana.h.
   bandana_client *get() const { return client_.get(); }
