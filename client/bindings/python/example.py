@@ -24,10 +24,12 @@ with bandana.Bandana(
     experiment = app.experiment("button-colour")
     try:
         experiment.wait_until_ready(10)
-    except bandana.NotReady as why:
-        print(f"no arm yet, so the app shows its default: {why}", file=sys.stderr)
+    except bandana.NotReady:
+        pass  # the choice says why
     choice = experiment.choose()  # at once, offline too
     print("show", choice.label_or("blue"))
+    if choice.reason is not None:
+        print("no report:", choice.reason, file=sys.stderr)
     choice.reward(1.0)  # when the user reacts
 
     # An app goes on; this one waits until its report has left.

@@ -40,6 +40,9 @@ int main(int count, char **arguments) {
     }
     const auto choice = client.choose("button-colour");
     std::cout << "show " << choice.label_or("blue") << std::endl;
+    if (const auto reason = choice.reason()) {
+      std::cerr << "no report: " << *reason << std::endl;
+    }
     client.reward(choice.assignment(), 1.0); // when the user reacts
     while (client.status().open_assignments + client.status().waiting_reports > 0) {
       std::this_thread::sleep_for(milliseconds(10));

@@ -23,6 +23,7 @@ fun main(arguments: Array<String>) {
         for (glance in 1..500) if (experiment.isReady) break else Thread.sleep(10)
         val choice = experiment.choose() // at once, offline too
         println("show ${choice.labelOr("blue")}")
+        choice.reason?.let { System.err.println("no report: $it") }
         choice.reward(1.0) // when the user reacts
 
         var status = app.status()
