@@ -6,6 +6,7 @@
 
 mod cells;
 mod changes;
+mod commits;
 mod harm;
 mod metrics;
 mod room;
@@ -30,6 +31,7 @@ use crate::store::{
 };
 
 use cells::CellQueues;
+pub(crate) use commits::try_again;
 pub use harm::HarmWatch;
 pub use metrics::IngestMetrics;
 pub(crate) use writer::DayGuard;

@@ -11,6 +11,7 @@ use bandana_shared::identity::{Day, UnixSeconds};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::commits::Commits;
 use super::room::Room;
 use super::{Command, Ingest, IngestError, QUEUE_MAX};
 use crate::clock::Clock;
@@ -50,6 +51,7 @@ pub struct Writer {
     /// Experiments that are due for a new policy.
     due: std_mpsc::Sender<Arc<Experiment>>,
     room: Room,
+    commits: Commits,
     metrics: IngestMetrics,
     /// Limits log lines about failures, which callers repeat while the store is unusable.
     failures: LogLimit,
@@ -133,7 +135,10 @@ impl Writer {
         room.note(ids, ids_max);
         let (ingest, commands) = Ingest::channel(queue_max, metrics.clone());
         let failures = LogLimit::new(&today.clock);
-        Ok((Self { store, registry, today, commands, due, room, metrics, failures }, ingest))
+        let commits = Commits::new();
+        let writer =
+            Self { store, registry, today, commands, due, room, commits, metrics, failures };
+        Ok((writer, ingest))
     }
 
     /// Two further writers, for changes and for disclosures, over these stores, so that uploads
@@ -168,6 +173,7 @@ impl Writer {
             today: DayGuard::new(Arc::clone(&self.today.clock)),
             due: self.due.clone(),
             room: Room::new(),
+            commits: Commits::new(),
             metrics: self.metrics.clone(),
             failures: LogLimit::new(&self.today.clock),
         }
@@ -292,6 +298,7 @@ impl Writer {
         };
         match committed {
             Ok(committed) => {
+                self.commits.note(self.metrics.now(), true);
                 self.note(begin, &arrivals, &committed);
                 self.publish(&arrivals, &committed);
                 let mut verdicts = committed.verdicts.into_iter();
@@ -307,6 +314,9 @@ impl Writer {
                 } else if let Some(more) = self.failures.next() {
                     let error = explain(&error);
                     tracing::error!(uploads, error, more, "uploads were not acknowledged");
+                }
+                if error.is_of_answer() {
+                    self.commits.note(self.metrics.now(), false);
                 }
                 for waiting in waiting {
                     waiting.fail(IngestError::Store);
@@ -331,6 +341,11 @@ impl Writer {
     /// A watch of whether there is room for further ids.
     pub(crate) fn room(&self) -> watch::Receiver<bool> {
         self.room.watch()
+    }
+
+    /// A channel that tells whether commits of uploads succeed.
+    pub(crate) fn commits(&self) -> watch::Sender<bool> {
+        self.commits.channel()
     }
 
     /// Records the results of a commit.

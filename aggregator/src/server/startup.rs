@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use crate::clock::Clock;
 use crate::disclosures::{DisclosureWriter, DisclosureWriterHandle};
 use crate::ingest::IngestMetrics;
-use crate::ingest::{Ingest, Writer, WriterError};
+use crate::ingest::{Ingest, Writer, WriterError, try_again};
 use crate::metrics::Metrics;
 use crate::policy_updater;
 use crate::registry::{Experiment, Registry};
@@ -151,7 +151,14 @@ impl LoadedStore {
                 connectivity,
             }) => {
                 writers.extend(writer.beside(&mut ingest, stores));
-                writers.extend(writer.of_cells(&mut ingest, cells.routing(), cell_stores));
+                for (cell, of_cell) in cells.all().iter().zip(writer.of_cells(
+                    &mut ingest,
+                    cells.routing(),
+                    cell_stores,
+                )) {
+                    cell.commits_by(of_cell.commits().subscribe());
+                    writers.push(of_cell);
+                }
                 ingest.metrics().watch_cells(Arc::clone(&cells));
                 let answers = connectivity.watch();
                 let handover =
@@ -196,6 +203,7 @@ impl LoadedStore {
         );
         // The first writer accepts the uploads.
         let room = writers.first().map(Writer::room);
+        let commits = writers.first().map(Writer::commits);
         if let (Some(files), Some(room)) = (files, &room) {
             tokio::spawn(ingest.clone().look_after(Arc::downgrade(&files), room.clone()));
         }
@@ -216,6 +224,10 @@ impl LoadedStore {
             }
             Policies::Shared { follower, heartbeats, handover, reachable: told } => {
                 reachable.extend(told);
+                if let Some(commits) = commits {
+                    reachable.push(commits.subscribe());
+                    tokio::spawn(try_again(commits));
+                }
                 disclosures = disclosures.sharing_by(*handover)?;
                 for heartbeat in heartbeats {
                     // The thread ends by itself when its receivers are gone.

@@ -390,6 +390,21 @@ impl StoreError {
         }
     }
 
+    /// Whether the database answered, and refused: its disk may be full, or it takes no writes. Not one that
+    /// gave up in time, or that ends.
+    pub(crate) fn is_of_answer(&self) -> bool {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            if let Some(error) = error.downcast_ref::<tokio_postgres::Error>() {
+                return error
+                    .as_db_error()
+                    .is_some_and(|told| !told.code().code().starts_with("57"));
+            }
+            cause = error.source();
+        }
+        false
+    }
+
     /// The error's effect on the store.
     pub fn outcome(&self) -> Outcome {
         match self {

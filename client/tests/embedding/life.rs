@@ -53,6 +53,34 @@ fn a_directory_that_was_in_use_is_used_as_soon_as_it_is_free() -> Result<(), Fai
 }
 
 #[test]
+fn a_directory_that_can_not_be_made_at_the_start_is_used_once_it_can() -> Result<(), Failure> {
+    let parent = tempfile::tempdir()?;
+    let (in_the_way, directory) = (parent.path().join("app"), parent.path().join("app/bandana"));
+    fs::write(&in_the_way, "a file where a folder is to be")?;
+    let clock = Hands::new();
+    let (bandana, mut tasks) = super::builder(&directory, &clock, 10)?.build();
+    bandana.experiment(NAME)?;
+    serve(&mut tasks, &clock)?;
+    let unusable = |bandana: &Bandana| match bandana.status().reporting {
+        Reporting::StorageUnusable(error) => matches!(*error, StorageError::Directory { .. }),
+        _ => false,
+    };
+    assert!(unusable(&bandana));
+    let unreported = bandana.experiment(NAME)?.draw();
+    let unreported = unreported.assignment().ok_or("no arm")?.unreported();
+    assert_eq!(unreported, Some(Unreported::StorageUnusable));
+    fs::remove_file(&in_the_way)?;
+    clock.forward(100);
+    serve(&mut tasks, &clock)?;
+    assert!(matches!(bandana.status().reporting, Reporting::On));
+    assert_eq!(bandana.status().spent.lifetime.get(), 0, "nothing was reported before");
+    choose(&bandana, &mut tasks, 2)?;
+    clock.forward(7200);
+    assert_eq!(serve(&mut tasks, &clock)?.len(), 2);
+    Ok(())
+}
+
+#[test]
 fn an_opt_out_in_between_stands() -> Result<(), Failure> {
     let directory = tempfile::tempdir()?;
     let clock = Hands::new();

@@ -14,13 +14,14 @@ use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
 use super::site::{Databases, submit};
-use crate::{PATIENCE, Replica, block_on, poll_until};
+use crate::{PATIENCE, Replica, ask, block_on, poll_until};
 
 type Alone = fn() -> anyhow::Result<()>;
 
 pub(super) const ALL: &[(&str, Alone)] = &[
     ("a_store_cell_that_hangs_or_dies_holds_up_only_its_own_uploads", hangs_and_dies),
     ("replicas_start_without_a_store_cell_and_learn_of_a_pause_when_it_is_back", back),
+    ("a_database_that_refuses_commits_is_told_and_tried_again", refuses),
 ];
 
 const WORKERS: u128 = 8;
@@ -198,6 +199,62 @@ fn hangs_and_dies() -> anyhow::Result<()> {
         let verified = databases.verify()?;
         ensure!(verified.is_sound(), "{:?}", verified.findings);
         Ok(())
+    })
+}
+
+/// Makes a database refuse the uploads that it is given, as one whose disk is full.
+const REFUSE: &str = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = '53100'; END $$;
+    CREATE TRIGGER refuse BEFORE INSERT ON tally FOR EACH STATEMENT EXECUTE FUNCTION refuse()";
+
+fn refuses() -> anyhow::Result<()> {
+    let server = Postgres::start()?;
+    let (alone, databases) = (server.database()?, Databases::new(&server, 2)?);
+    block_on(async {
+        let mut number = 0;
+        let mut submitting = async |replica: &Replica, experiment: &Specification, day| {
+            number += 1;
+            submit(replica, experiment, day, number).await.is_ok()
+        };
+        // The only database: the replica is not ready, until uploads may be tried again.
+        let mut replica = Replica::start(&alone).await?;
+        let experiment = replica.create(three_arms("full")).await?;
+        let day = replica.day("full").await?;
+        ensure!(submitting(&replica, &experiment, day).await);
+        ask(&alone, REFUSE).await?;
+        poll_until("it stays ready", async || {
+            let counted = submitting(&replica, &experiment, day).await;
+            ensure!(!counted, "an upload was acknowledged");
+            Ok(told(&mut replica, "full").await?.0 == 503)
+        })
+        .await?;
+        ask(&alone, "DROP TRIGGER refuse ON tally").await?;
+        // No upload comes, since it is not ready.
+        poll_until("it stays unready", async || Ok(told(&mut replica, "full").await?.0 == 200))
+            .await?;
+        ensure!(submitting(&replica, &experiment, day).await);
+        replica.process.stop().await?;
+
+        // A store cell is named, and the others go on.
+        let mut replica = databases.replica().await?;
+        let experiment = replica.create(three_arms("full")).await?;
+        let day = replica.day("full").await?;
+        ask(&databases.cells[1], REFUSE).await?;
+        let expected = "ready\nstore cell 2 is not ready\n";
+        poll_until("it is not named", async || {
+            submitting(&replica, &experiment, day).await;
+            let (status, page, alarms) = told(&mut replica, "full").await?;
+            let is_told = alarms.iter().any(|alarm| alarm.contains("refuses to commit"));
+            Ok(status == 200 && page == expected && is_told)
+        })
+        .await?;
+        ask(&databases.cells[1], "DROP TRIGGER refuse ON tally").await?;
+        poll_until("it stays named", async || {
+            submitting(&replica, &experiment, day).await;
+            Ok(told(&mut replica, "full").await?.1 == "ready\n")
+        })
+        .await?;
+        replica.process.stop().await
     })
 }
 

@@ -82,10 +82,13 @@ fn refused(server: &Postgres) -> anyhow::Result<()> {
         let expected = "this database is store cell 1 of the store";
         ensure!(told.contains(expected), "{told}");
         // Commands refuse what a server refuses.
-        let (foreign, down) =
-            ([one, two, &tables].join(" "), format!("{one} postgres://127.0.0.1:1"));
+        let nobody = "postgres://127.0.0.1:1";
+        let (foreign, down) = ([one, two, &tables].join(" "), [one, nobody].join(" "));
+        let (twice, third_down) = ([one, two, two].join(" "), [one, two, nobody].join(" "));
         for (words, cells, code, expected) in [
             (["cells", "grow", "--store", home], Some(foreign), 1, "has tables"),
+            (["cells", "plan", "--store", home], Some(twice), 1, "is in the list before"),
+            (["cells", "grow", "--store", home], Some(third_down), 5, "store cell 3, postgres"),
             (
                 ["cells", "check", "--store", home],
                 Some(one.to_owned()),

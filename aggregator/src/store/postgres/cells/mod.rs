@@ -10,10 +10,11 @@ mod mirror;
 mod opening;
 mod records;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use bandana_shared::identity::{Day, StoreId};
+use tokio::sync::watch;
 
 pub use checking::{CellReport, check_cells};
 pub(super) use checking::{verify_cells, verify_shares};
@@ -52,6 +53,8 @@ pub(crate) struct OpenCell {
     counted: ArcSwap<Tallies>,
     /// The reason why the cell can't be used although it answers.
     problem: Mutex<Option<String>>,
+    /// Whether uploads can be committed, as their writer knows.
+    commits: OnceLock<watch::Receiver<bool>>,
 }
 
 /// What a poll of a store cell finds.
@@ -148,7 +151,15 @@ impl OpenCell {
     /// The reason why no upload can be counted in the cell, if there is one.
     fn problem(&self) -> Option<String> {
         let problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        problem.or_else(|| (!self.answers()).then(|| "its database does not answer".to_owned()))
+        let commits = self.commits.get().is_none_or(|commits| *commits.borrow());
+        let silence = (!self.answers()).then_some("its database does not answer");
+        let refusal = (!commits).then_some("its database refuses to commit uploads");
+        problem.or_else(|| silence.or(refusal).map(str::to_owned))
+    }
+
+    /// Learns from the writer of the cell's uploads whether they can be committed.
+    pub(crate) fn commits_by(&self, commits: watch::Receiver<bool>) {
+        self.commits.get_or_init(|| commits);
     }
 
     /// Records the outcome of work in the cell, and wraps an error so that it names the cell.

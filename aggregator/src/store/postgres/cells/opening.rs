@@ -1,6 +1,6 @@
 //! Opening the store cells of a store: each database must be the cell that the home knows.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use arc_swap::ArcSwap;
@@ -79,6 +79,7 @@ impl OpenedCells {
                 connectivity,
                 counted: ArcSwap::default(),
                 problem: Mutex::default(),
+                commits: OnceLock::new(),
             });
         }
         let last_key = open_all(&cells, id, &known)?;
