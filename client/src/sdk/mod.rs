@@ -181,6 +181,16 @@ impl Bandana {
 
     /// Adds a value of a metric to an earlier assignment, as [`Assignment::measure`] does. Returns
     /// whether the assignment still takes values, as [`Self::reward`] does.
+    ///
+    /// ```
+    #[doc = include_str!("../example.txt")]
+    /// # let (bandana, _tasks, _clock) = started()?;
+    /// let choice = bandana.experiment("button-colour")?.choose();
+    /// let id = choice.assignment().ok_or("no arm")?.id();
+    /// // The user has sent back what was bought.
+    /// assert!(bandana.measure(id, "returned", 1.0));
+    /// # Ok::<(), Failure>(())
+    /// ```
     pub fn measure(&self, id: AssignmentId, metric: &str, value: f64) -> bool {
         self.add(id, |assignment| assignment.measure(metric, value))
     }

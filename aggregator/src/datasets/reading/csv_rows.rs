@@ -261,6 +261,21 @@ mod tests {
     }
 
     #[test]
+    fn files_that_are_no_text_are_told_by_how_they_begin() {
+        let schema = Schema::parse(&["age:18..20"]).unwrap();
+        for (bytes, word) in [
+            (&b"\x1f\x8b\x08\x00"[..], "gzip"),
+            (b"PK\x03\x04\x14", "workbook"),
+            (b"PAR1\x15", ".parquet"),
+            (b"ARROW1\0\0", "Arrow"),
+        ] {
+            let file = DataFile::of(bytes.to_vec(), "people.csv");
+            let told = file.check_headings(&schema).unwrap_err().for_callers();
+            assert!(told.contains(word), "{told}");
+        }
+    }
+
+    #[test]
     fn errors_tell_the_place_and_never_the_value_and_callers_hear_the_column() {
         for (text, message) in [
             ("city\nUlm\n", "has no column \"age\""),

@@ -92,7 +92,7 @@ impl ReadError {
             Self::Outside { column, .. } => format!(
                 "column {column:?} has something that was not declared: widen it, or declare what a \
                  missing value is (age:LOW..HIGH?DEFAULT, sex:f|m|NA) or any other name (city:Bonn|other*), or \
-                 mend the file. Numbers have a point and no separators of thousands: 1234.5. A column that says whose row it is needs a value in each row. The server's \
+                 mend the file. Numbers have a decimal point, and nothing between thousands. A column that says whose row it is needs a value in each row. The server's \
                  log says where it is"
             ),
             Self::Line { .. } => {

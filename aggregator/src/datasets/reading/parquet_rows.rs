@@ -281,6 +281,49 @@ mod tests {
         file.into_inner().unwrap()
     }
 
+    /// A file with one column of bytes in a field of this kind.
+    fn of_bytes(field: &str, values: &[&[u8]]) -> DataFile {
+        let schema = Arc::new(parse_message_type(&format!("message m {{ {field} }}")).unwrap());
+        let properties = Arc::new(WriterProperties::new());
+        let mut file = SerializedFileWriter::new(Vec::new(), schema, properties).unwrap();
+        let mut group = file.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let values: Vec<_> = values.iter().map(|value| ByteArray::from(value.to_vec())).collect();
+        column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        DataFile::of(file.into_inner().unwrap(), "people.parquet")
+    }
+
+    #[test]
+    fn no_error_has_a_value_and_kinds_that_are_not_read_are_told() {
+        let schema = Schema::parse(&["name:other*"]).unwrap();
+        let file = of_bytes("required binary name (UTF8);", &[b"Ulm", b"secret\xff"]);
+        let error = file.rows(&schema).unwrap_err().to_string();
+        assert!(error.ends_with("row 2 can't be decoded"), "{error}");
+        let message =
+            "message m { required int32 age; required fixed_len_byte_array(12) since (INTERVAL); }";
+        let message = Arc::new(parse_message_type(message).unwrap());
+        let writer = SerializedFileWriter::new(Vec::new(), message, Arc::default()).unwrap();
+        let file = DataFile::of(writer.into_inner().unwrap(), "ages.parquet");
+        let ages = Schema::parse(&["age:18..20"]).unwrap();
+        let told = file.rows(&ages).unwrap_err().for_callers();
+        assert!(told.contains("\"since\" has intervals"), "{told}");
+    }
+
+    #[test]
+    fn blanks_around_a_heading_are_not_its_name_and_days_are_days() {
+        let schema = Schema::parse(&["name:Ulm|Bonn"]).unwrap();
+        let file = of_bytes("required binary name (UTF8);", &[b"Ulm"]);
+        assert_eq!(file.rows(&schema).unwrap().count(), 1);
+        let days = Schema::parse(&["at:2024-01-01|2024-01-02 03:04:05|other*"]).unwrap();
+        let midnight = 1_704_067_200_000;
+        let counts = [midnight, midnight + 86_400_000 + 11_045_000, midnight + 1];
+        let file = DataFile::of(counted("(TIMESTAMP(MILLIS,true))", &counts), "days.parquet");
+        let universe = days.universe::<&str>(&[]).unwrap();
+        assert_eq!(file.rows(&days).unwrap().histogram(&universe), [1, 1, 1]);
+    }
+
     #[test]
     fn days_beyond_the_calendar_are_values_like_others() {
         // One date as a column, one nested in a group.
