@@ -202,7 +202,9 @@ fn shorter_time(column: &Column, text: &str) -> Option<u16> {
 mod tests {
     use std::sync::Arc;
 
-    use parquet::basic::{BrotliLevel, Compression, GzipLevel, ZstdLevel};
+    use parquet::basic::{
+        BrotliLevel, Compression, GzipLevel, Repetition, Type as Physical, ZstdLevel,
+    };
     use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
     use parquet::file::properties::WriterProperties;
     use parquet::file::writer::SerializedFileWriter;
@@ -281,9 +283,13 @@ mod tests {
         file.into_inner().unwrap()
     }
 
-    /// A file with one column of bytes in a field of this kind.
-    fn of_bytes(field: &str, values: &[&[u8]]) -> DataFile {
-        let schema = Arc::new(parse_message_type(&format!("message m {{ {field} }}")).unwrap());
+    /// A file with one column of text under this heading.
+    fn of_text(heading: &str, values: &[&[u8]]) -> DataFile {
+        let field = Type::primitive_type_builder(heading, Physical::BYTE_ARRAY)
+            .with_repetition(Repetition::REQUIRED)
+            .with_converted_type(ConvertedType::UTF8);
+        let fields = vec![Arc::new(field.build().unwrap())];
+        let schema = Arc::new(Type::group_type_builder("m").with_fields(fields).build().unwrap());
         let properties = Arc::new(WriterProperties::new());
         let mut file = SerializedFileWriter::new(Vec::new(), schema, properties).unwrap();
         let mut group = file.next_row_group().unwrap();
@@ -298,7 +304,7 @@ mod tests {
     #[test]
     fn no_error_has_a_value_and_kinds_that_are_not_read_are_told() {
         let schema = Schema::parse(&["name:other*"]).unwrap();
-        let file = of_bytes("required binary name (UTF8);", &[b"Ulm", b"secret\xff"]);
+        let file = of_text("name", &[b"Ulm", b"secret\xff"]);
         let error = file.rows(&schema).unwrap_err().to_string();
         assert!(error.ends_with("row 2 can't be decoded"), "{error}");
         let message =
@@ -314,9 +320,9 @@ mod tests {
     #[test]
     fn blanks_around_a_heading_are_not_its_name_and_days_are_days() {
         let schema = Schema::parse(&["name:Ulm|Bonn"]).unwrap();
-        let file = of_bytes("required binary name (UTF8);", &[b"Ulm"]);
+        let file = of_text(" name ", &[b"Ulm"]);
         assert_eq!(file.rows(&schema).unwrap().count(), 1);
-        let days = Schema::parse(&["at:2024-01-01|2024-01-02 03:04:05|other*"]).unwrap();
+        let days = Schema::parse(&[r#"at:2024-01-01|"2024-01-02 03:04:05"|other*"#]).unwrap();
         let midnight = 1_704_067_200_000;
         let counts = [midnight, midnight + 86_400_000 + 11_045_000, midnight + 1];
         let file = DataFile::of(counted("(TIMESTAMP(MILLIS,true))", &counts), "days.parquet");

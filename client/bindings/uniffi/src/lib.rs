@@ -359,7 +359,10 @@ impl Core {
 impl Core {
     /// Has a reward written by the thread that waits for work, so that an app which is killed has it.
     fn rewarded(&self, counts: bool) -> bool {
-        self.signal.raise(|raised| raised.has_reward = true);
+        // None does in a copy of the process, whose locks may be held by threads that are not there.
+        if counts {
+            self.signal.raise(|raised| raised.has_reward = true);
+        }
         counts
     }
 }
