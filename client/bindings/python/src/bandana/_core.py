@@ -528,7 +528,7 @@ def _uniffi_check_api_checksums(lib):
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_choose() != 31740:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
-    if lib.uniffi_bandana_ffi_checksum_method_core_draw() != 41113:
+    if lib.uniffi_bandana_ffi_checksum_method_core_draw() != 2444:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     if lib.uniffi_bandana_ffi_checksum_method_core_end() != 55511:
         raise InternalError("UniFFI API checksum mismatch: try cleaning and rebuilding your project")

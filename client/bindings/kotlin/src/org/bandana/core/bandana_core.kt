@@ -908,7 +908,7 @@ private fun uniffiCheckApiChecksums(lib: IntegrityCheckingUniffiLib) {
     if ((lib.uniffi_bandana_ffi_checksum_method_core_choose() and 0xFFFF) != 31740) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
-    if ((lib.uniffi_bandana_ffi_checksum_method_core_draw() and 0xFFFF) != 41113) {
+    if ((lib.uniffi_bandana_ffi_checksum_method_core_draw() and 0xFFFF) != 2444) {
         throw RuntimeException("UniFFI API checksum mismatch: try cleaning and rebuilding your project")
     }
     if ((lib.uniffi_bandana_ffi_checksum_method_core_end() and 0xFFFF) != 55511) {
