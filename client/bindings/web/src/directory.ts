@@ -5,6 +5,7 @@ import {
   fsyncSync,
   openSync,
   readdirSync,
+  readlinkSync,
   renameSync,
   rmSync,
   writeFileSync,
@@ -71,7 +72,19 @@ export class DirectoryStore implements Store {
     if (!isSynced) {
       return;
     }
-    const directory = await open(this.#path, "r");
+    try {
+      await this.syncNames(this.#path);
+    } catch (error) {
+      // Windows and some mounts can't; their own journals keep names.
+      if (!UNABLE.has((error as NodeJS.ErrnoException).code ?? "")) {
+        throw error;
+      }
+    }
+  }
+
+  /** @internal Tests have file systems that can't. */
+  protected async syncNames(path: string): Promise<void> {
+    const directory = await open(path, "r");
     try {
       await directory.sync();
     } finally {
@@ -115,6 +128,11 @@ export class DirectoryStore implements Store {
       }
       await new Promise((resolve) => setTimeout(resolve, 50 + 100 * Math.random()).unref());
     }
+    if (until.aborted) {
+      // It ended while the lock was made, and no signal will tell.
+      await this.#release();
+      until.throwIfAborted();
+    }
     const beat = setInterval(() => void this.#beat(), BEAT_MS).unref();
     until.addEventListener("abort", () => {
       clearInterval(beat);
@@ -154,7 +172,10 @@ export class DirectoryStore implements Store {
       // The number may be another process's by now.
       return isRunning(owner.pid) && tells;
     }
-    return isRunning(owner.pid) && owner.started === (await startOf(owner.pid));
+    const isSame = isRunning(owner.pid) && owner.started === (await startOf(owner.pid));
+    // A worker can end, and its process go on.
+    const { thread } = owner;
+    return isSame && (thread === undefined || thread.started === (await startOf(thread.place)));
   }
 
   /** Makes the lock of this number; false: another one was first. */
@@ -188,7 +209,7 @@ export class DirectoryStore implements Store {
       // A link is made by one process alone, and has its content at once.
       await this.link(mine, lock);
     } catch (error) {
-      if (!NO_LINKS.has((error as NodeJS.ErrnoException).code ?? "")) {
+      if (!UNABLE.has((error as NodeJS.ErrnoException).code ?? "")) {
         throw error;
       }
       // As on FAT. Whoever looks before the content is there makes the next number, and has the directory.
@@ -236,8 +257,8 @@ function numbers(names: string[]): number[] {
   return found.filter((number) => number !== undefined).map(Number);
 }
 
-/** What a file system answers that has no hard links, or an account that may make none. */
-const NO_LINKS = new Set(["EPERM", "EACCES", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK", "EINVAL"]);
+/** What a file system answers that has no hard links or can't sync names, or for an account that may not. */
+const UNABLE = new Set(["EPERM", "EACCES", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK", "EINVAL", "EISDIR"]);
 
 /** How long a claim without a link waits for one that came between, in milliseconds. */
 const LINKLESS_MS = 200;
@@ -249,6 +270,8 @@ interface Identity {
   started: string | null;
   /** Where its number means something: a boot, and a namespace of numbers. */
   place: string;
+  /** The thread that has the directory, where that is known: its place below `/proc`, and its start. */
+  thread?: { place: string; started: string };
 }
 
 /** How often an owner tells that it runs. */
@@ -258,18 +281,32 @@ const BEAT_MS = 10_000;
 const BEATS_MISSED = 6;
 
 async function identity(): Promise<Identity> {
+  const thread = await thisThread();
   const boot = await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => hostname());
   const space = await readlink("/proc/self/ns/pid").catch(() => "");
   return {
     pid: process.pid,
     started: await startOf(process.pid),
     place: `${boot.trim()} ${space}`,
+    ...(thread && { thread }),
   };
 }
 
-/** When a process was started, in ticks since the boot; `null`: not known. */
-async function startOf(pid: number): Promise<string | null> {
-  const line = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => "");
+async function thisThread(): Promise<Identity["thread"]> {
+  let place: string;
+  try {
+    // Without a wait: a call that waits is another thread's.
+    place = readlinkSync("/proc/thread-self");
+  } catch {
+    return undefined;
+  }
+  const started = await startOf(place);
+  return started === null ? undefined : { place, started };
+}
+
+/** When a process or a thread was started, in ticks since the boot; `null`: not known. */
+async function startOf(place: number | string): Promise<string | null> {
+  const line = await readFile(`/proc/${place}/stat`, "utf8").catch(() => "");
   // After the name, which may hold spaces.
   return line.slice(line.lastIndexOf(")") + 2).split(" ")[19] ?? null;
 }
