@@ -1,14 +1,17 @@
 // The client as a page holds it; ./node.ts has what programs hold beside it.
 
 import init, { Core, type HostStep } from "./wasm/core.js";
-import { checked, flat, type Settings } from "./settings.js";
-import { PageStore, type Slot, type Store } from "./store.js";
-import { Log } from "./log.js";
-import { Tabs, type Told } from "./tabs.js";
+import { type Choice, Experiment, type Standing, type Status } from "./experiment.js";
+import { checked, finite, flat, type Settings, text } from "./settings.js";
+import { type Store, storeOf } from "./store.js";
+import { inWords, Log } from "./log.js";
+import { type Page, Tabs, type Told, told } from "./tabs.js";
 import { posts, type Transport, unref } from "./transport.js";
+import { Writes } from "./writes.js";
 // The last one: what it leaves is taken before another version of this package is loaded.
 import "./packed/wasm.js";
 
+export { Experiment, type Choice, type Standing, type Status } from "./experiment.js";
 export type { Rewards, Settings } from "./settings.js";
 export { PageStore, type Slot, type Store } from "./store.js";
 export { posts, type Answer, type Transport } from "./transport.js";
@@ -16,126 +19,6 @@ export type { Logger } from "./log.js";
 
 /** The WebAssembly, by gzip and base64: no bundler has to find a file, and modules of either kind read it. */
 const packed = (globalThis as unknown as Record<symbol, string>)[Symbol.for("bandana-client")]!;
-
-/** Whether reports are made, and why not. */
-export type Standing =
-  | "on"
-  | "opted-out"
-  | "clock-disagrees"
-  | "forked"
-  | "storage-unusable"
-  | "storage-failing"
-  | "in-use"
-  | "closed";
-
-/** How a client stands. */
-export interface Status {
-  standing: Standing;
-  /** What is wrong with the store, in words. */
-  trouble: string | null;
-  /** Privacy loss of the running window and so far, in nats; `null`: not known without the store. */
-  windowSpent: number | null;
-  lifetimeSpent: number | null;
-  /** Assignments whose rewards still count. */
-  openAssignments: number;
-  /** Reports that no server has counted yet. */
-  waitingReports: number;
-  /** Since the start. */
-  uploadsAccepted: number;
-  uploadsRefused: number;
-  fetchesFailed: number;
-  answersRefused: number;
-  rewardsRefused: number;
-  /** The last refusal of an experiment since the start, in words, with what to do about it. */
-  lastRefusal: string | null;
-  /** The last fetch, upload or answer since the start that failed, in words, with what to do about it. */
-  lastError: string | null;
-}
-
-/** What to show: an arm, or the app's own default. */
-export interface Choice {
-  /** The label of the arm; `null`: show the default. */
-  readonly label: string | null;
-  /** The index of the arm; `null`: show the default. */
-  readonly arm: number | null;
-  /** The number for {@link Bandana.reward}, also after a reload; `null`: the default. In JSON a text. */
-  readonly assignment: bigint | null;
-  /** Whether there will be a report, whatever the user does. */
-  readonly reported: boolean;
-  /** Why it is the default, or why there will be no report. */
-  readonly reason: string | null;
-  /** The label of the arm, or the default. */
-  labelOr(otherwise: string): string;
-  /** Adds a reward, while the window lasts. Returns whether it does; of the default, it does not. */
-  reward(reward: number): boolean;
-  /**
-   * Adds a value of a metric, as {@link reward}. An assignment reports its rewards or one metric, which was
-   * drawn with its arm; so tell of all of them. A metric that the experiment does not have is ignored.
-   */
-  measure(metric: string, value: number): boolean;
-  /** What `JSON.stringify` writes: without the functions, and the assignment's number as a text. */
-  toJSON(): Record<string, string | number | boolean | null>;
-}
-
-/** One experiment of an app. */
-export class Experiment {
-  readonly #client: Bandana;
-  /** The name. */
-  readonly name: string;
-
-  /** @internal */
-  constructor(client: Bandana, name: string) {
-    this.#client = client;
-    this.name = name;
-  }
-
-  /** The labels of the arms in play; none before there is a policy. */
-  get labels(): string[] {
-    return this.#client.labels(this.name);
-  }
-
-  /** Why {@link choose} gives no arms, in words; `null`: it does. */
-  whyNotReady(): string | null {
-    return this.#client.whyNotReady(this.name);
-  }
-
-  /**
-   * Resolves once {@link choose} gives arms. An app shows its default meanwhile.
-   *
-   * @throws Error after so many seconds, with what is in the way.
-   */
-  async ready(seconds: number): Promise<void> {
-    const end = Date.now() + seconds * 1000;
-    for (let why = this.#client.prepare(this.name); why !== null; why = this.#client.prepare(this.name)) {
-      if (Date.now() >= end) {
-        throw new Error(`${this.name}: ${why}`);
-      }
-      await new Promise((resolve) => setTimeout(resolve, 10));
-    }
-  }
-
-  /**
-   * Calls `listener` whenever {@link choose} begins to give arms, or ceases to, and never because of a
-   * reward. Returns what ends that. It may be passed on alone, as to React's `useSyncExternalStore`.
-   */
-  readonly onChange = (listener: () => void): (() => void) => this.#client.watch(this.name, listener);
-
-  /**
-   * The arm to show: that of the assignment whose attribution window lasts, also after a reload, or else
-   * a new one. At once, offline too; never throws.
-   */
-  choose(): Choice {
-    return this.#client.choose(this.name);
-  }
-
-  /**
-   * A new assignment, also while the attribution window of another lasts. In an experiment with
-   * `redraw`, each draws an arm again and is paid for. In others the arm stays, and one is reported.
-   */
-  draw(): Choice {
-    return this.#client.draw(this.name);
-  }
-}
 
 let loaded: Promise<unknown> | undefined;
 
@@ -191,8 +74,7 @@ export class Bandana {
   #without: { standing: Standing; trouble: string } | null = null;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #scheduled = false;
-  #writing: Promise<void> = Promise.resolve();
-  #sums: Promise<void> = Promise.resolve();
+  readonly #writes: Writes;
   /** What the user has chosen since the start, for a store that comes later. */
   #wish: "in" | "out" | null = null;
   #failed: () => void = () => {};
@@ -201,9 +83,6 @@ export class Bandana {
   #again = false;
   /** Calls under way. */
   #calls = 0;
-  /** The write under way, for a program that ends before its end. */
-  #underWay: { core: Core; number: number; slot: Slot; body: Uint8Array } | undefined;
-  #sumsUnderWay: { core: Core; number: number; slot: Slot; body: Uint8Array } | undefined;
   /** Why the last call had no answer, and what the core says of that. */
   #unanswered: { told: string | undefined; why: string } | undefined;
   #closed: Promise<void> | undefined;
@@ -214,6 +93,7 @@ export class Bandana {
     this.#transport = transport;
     this.#store = store;
     this.#log = log;
+    this.#writes = new Writes(store, () => this.#core);
     // Until the store is there: nothing is reported.
     this.#core = this.#start(store === null ? null : { state: new Uint8Array([0]) });
   }
@@ -257,6 +137,7 @@ export class Bandana {
           this.#choose(this.#wish);
         }
         this.#without = null;
+        this.#tabs?.owns();
         this.#schedule();
         this.#tell();
       }
@@ -283,8 +164,10 @@ export class Bandana {
       const waits = setTimeout(() => (this.#without = inUse), PATIENCE_MS);
       unref(waits);
       try {
-        return await store.own(this.#end.signal, () => this.#lose()).finally(() => clearTimeout(waits));
+        await store.own(this.#end.signal, () => this.#lose());
+        return clearTimeout(waits);
       } catch (error) {
+        clearTimeout(waits);
         if (this.#closed !== undefined) {
           throw error;
         }
@@ -334,31 +217,44 @@ export class Bandana {
 
   /** The pages of an origin follow the user's choice, and ask the one that has the store. */
   #tellEachOther(store: Store): void {
-    if (store.channel !== undefined && typeof BroadcastChannel === "function") {
-      this.#tabs ??= new Tabs(store.channel, {
-        has: () => this.#without === null && this.#closed === undefined,
-        choose: (name) => {
-          try {
-            this.experiment(name);
-          } catch {
-            // No experiment can have this name, and the default is told.
-          }
-          return told(this.#core.choose(text(name)));
-        },
-        add: (assignment, metric, value) =>
-          metric === null ? this.reward(assignment, value) : this.measure(assignment, metric, value),
-        follow: (wish) => {
-          this.#choose(wish);
-          void this.#write();
-        },
-      });
+    if (store.channel === undefined || typeof BroadcastChannel !== "function") {
+      return;
+    }
+    try {
+      this.#tabs ??= new Tabs(store.channel, this.#page());
+    } catch {
+      // A page whose storage the user refuses, or in a frame without an origin, stands alone.
     }
   }
 
-  /** The tabs to ask, if another one has the store. */
+  /** This page, as others see it. */
+  #page(): Page {
+    return {
+      has: () => this.#without === null && this.#closed === undefined,
+      choose: (name) => {
+        try {
+          this.experiment(name);
+        } catch {
+          // No experiment can have this name, and the default is told.
+        }
+        return told(this.#core.choose(text(name)));
+      },
+      // A value of a metric that no experiment has changes nothing.
+      lasts: (assignment) => this.#core.measure(assignment, "", 0),
+      add: (assignment, metric, value) => void this.#addOwn(assignment, metric, value),
+      follow: (wish) => {
+        this.#choose(wish);
+        void this.#writes.makeDue();
+      },
+      watch: (name, listener) => void this.watch(name, listener),
+      changed: () => this.#changed(),
+    };
+  }
+
+  /** The tabs to ask, if another one has the store, or had it until this one has read it. */
   #others(): Tabs | undefined {
-    const isElsewhere = this.#closed === undefined && this.#without?.standing === "in-use";
-    return isElsewhere && this.#wish !== "out" ? this.#tabs : undefined;
+    const isElsewhere = this.#without?.standing === "in-use" || (this.#without !== null && this.#tabs?.hasTold);
+    return isElsewhere && this.#closed === undefined && this.#wish !== "out" ? this.#tabs : undefined;
   }
 
   /** Applies the user's choice. Returns whether the client could. */
@@ -372,7 +268,11 @@ export class Bandana {
     if (typeof addEventListener === "function" && typeof document !== "undefined") {
       addEventListener("online", () => this.wake(), { signal });
       // A page that is left has its rewards kept.
-      addEventListener("pagehide", () => void this.#write(), { signal });
+      const leave = () => {
+        this.#tabs?.handOver();
+        void this.#writes.makeDue();
+      };
+      addEventListener("pagehide", leave, { signal });
       document.addEventListener(
         "visibilitychange",
         () => {
@@ -404,11 +304,8 @@ export class Bandana {
 
   /** Why {@link choose} gives no arms, in words; `null`: it does. */
   whyNotReady(name: string): string | null {
-    const others = this.#others()?.told(text(name));
-    if (others) {
-      return others.label === null ? others.reason : null;
-    }
-    return this.#core.why_not_ready(text(name)) ?? null;
+    const why = this.#others()?.whyNot(text(name));
+    return why === undefined ? (this.#core.why_not_ready(text(name)) ?? null) : why;
   }
 
   /** @internal As `whyNotReady`. Another page that has the store is asked, so that `choose` shows its arm. */
@@ -437,11 +334,13 @@ export class Bandana {
 
   #choice(shown: Told): Choice {
     const { label, assignment } = shown;
+    // The number of one that is not reported may be that of another one in the store.
+    const reported = shown.reported ? assignment : null;
     return {
       ...shown,
       labelOr: (otherwise) => label ?? otherwise,
-      reward: (reward) => assignment !== null && this.reward(assignment, reward),
-      measure: (metric, value) => assignment !== null && this.measure(assignment, metric, value),
+      reward: (reward) => reported !== null && this.reward(reported, reward),
+      measure: (metric, value) => reported !== null && this.measure(reported, metric, value),
       toJSON: () => ({ ...shown, assignment: assignment?.toString() ?? null }),
     };
   }
@@ -459,18 +358,22 @@ export class Bandana {
   #add(assignment: unknown, metric: string | null, given: unknown): boolean {
     const isText = typeof assignment === "string" && /^\d{1,20}$/.test(assignment);
     const number = isText ? BigInt(assignment) : assignment;
-    if (typeof number !== "bigint") {
+    if (typeof number !== "bigint" || this.#closed !== undefined) {
       return false;
     }
-    const value = typeof given === "number" ? given : NaN;
-    if (this.#others()?.add(number, metric, value)) {
-      return true;
-    }
+    const value = finite(given);
+    const isHandedOver = this.#wish !== "out" && this.#tabs?.add(number, metric, value) === true;
+    const isOpen = isHandedOver || this.#addOwn(number, metric, value);
+    // What is no number is counted as refused, and said to be.
+    return isOpen && !Number.isNaN(value);
+  }
+
+  #addOwn(assignment: bigint, metric: string | null, value: number): boolean {
     const core = this.#core;
-    const counts = metric === null ? core.reward(number, value) : core.measure(number, metric, value);
+    const isOpen = metric === null ? core.reward(assignment, value) : core.measure(assignment, metric, value);
     // It is kept, and no call is made because of it.
-    void this.#write();
-    return counts;
+    void this.#writes.makeDue();
+    return isOpen;
   }
 
   /** @internal Calls a listener whenever an experiment begins or ceases to have arms. */
@@ -534,7 +437,7 @@ export class Bandana {
   async optOut(): Promise<boolean> {
     this.#tabs?.wish("out");
     const taken = this.#choose("out");
-    await this.#write();
+    await this.#writes.makeDue();
     return taken && this.status().standing === "opted-out";
   }
 
@@ -542,7 +445,7 @@ export class Bandana {
   async optIn(): Promise<boolean> {
     this.#tabs?.wish("in");
     const taken = this.#choose("in");
-    await this.#write();
+    await this.#writes.makeDue();
     return taken && ["on", "clock-disagrees"].includes(this.status().standing);
   }
 
@@ -558,27 +461,15 @@ export class Bandana {
       return;
     }
     try {
-      // What is under way is written again: it may not have come to its end.
-      for (const write of [this.#underWay, this.#sumsUnderWay]) {
-        if (write !== undefined) {
-          store.writeNow(write.slot, write.body);
-          write.core.written(write.number, true);
-        }
-      }
-      const core = this.#core;
-      for (let step = core.next_write(); step !== undefined; step = core.next_write()) {
-        store.writeNow(step.slot as Slot, step.body);
-        core.written(step.number, true);
-      }
+      this.#writes.makeNow((slot, body) => store.writeNow?.(slot, body));
     } catch (error) {
       this.#log.tell("storage", `what was pending at the end is not kept: ${inWords(error)}`);
     }
   }
 
   /** Resolves when what is pending is written, where it can be. */
-  async written(): Promise<void> {
-    await this.#write();
-    await this.#sums;
+  written(): Promise<void> {
+    return this.#writes.settle();
   }
 
   /**
@@ -589,8 +480,7 @@ export class Bandana {
     this.#closed ??= (async () => {
       clearTimeout(this.#timer);
       this.#tabs?.close();
-      await this.#write();
-      await this.#sums;
+      await this.#writes.settle();
       this.#core.end();
       this.#end.abort();
       this.#changed();
@@ -598,6 +488,11 @@ export class Bandana {
       await new Promise((resolve) => setTimeout(resolve, 0));
     })();
     return this.#closed;
+  }
+
+  /** @internal Whether it is closed, or about to be. */
+  get isClosed(): boolean {
+    return this.#closed !== undefined;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -626,7 +521,7 @@ export class Bandana {
     try {
       do {
         this.#again = false;
-        await this.#writing;
+        await this.#writes.last;
         while (this.#closed === undefined) {
           const core = this.#core;
           // Further calls wait for answers of those that are under way; writes do not.
@@ -636,9 +531,7 @@ export class Bandana {
           }
           const { kind, milliseconds } = step;
           if (kind === "write") {
-            // Whoever closes waits for it.
-            this.#writing = this.#writing.then(() => this.#made(core, step));
-            await this.#writing;
+            await this.#writes.make(core, step);
           } else if (kind === "call") {
             // Further calls go on meanwhile.
             void this.#call(core, step);
@@ -698,88 +591,4 @@ export class Bandana {
     this.#calls -= 1;
     this.#schedule();
   }
-
-  /** Makes the writes that are due, and no call, one after the other. */
-  #write(): Promise<void> {
-    this.#writing = this.#writing.then(async () => {
-      const core = this.#core;
-      // Who has lost the store meanwhile has another core, and writes nothing more.
-      while (core === this.#core) {
-        const step = core.next_write();
-        if (step === undefined) {
-          break;
-        }
-        await this.#made(core, step);
-      }
-    });
-    return this.#writing;
-  }
-
-  /** Makes a write. Sums of rewards are written beside all else, so that no report waits for them. */
-  async #made(core: Core, step: HostStep): Promise<void> {
-    if (core !== this.#core) {
-      return step.free();
-    }
-    if (step.slot !== "rewards") {
-      return this.#make(core, step);
-    }
-    this.#sums = this.#make(core, step).then(() => void (core === this.#core && this.#write()));
-  }
-
-  async #make(core: Core, step: HostStep): Promise<void> {
-    const { number, body } = step;
-    const slot = step.slot as Slot;
-    step.free();
-    const write = { core, number, slot, body };
-    if (slot === "rewards") {
-      this.#sumsUnderWay = write;
-    } else {
-      this.#underWay = write;
-    }
-    let isDurable = false;
-    try {
-      await this.#store?.write(slot, body);
-      isDurable = this.#store !== null;
-    } catch {
-      // It is made again.
-    }
-    if (slot === "rewards") {
-      this.#sumsUnderWay = undefined;
-    } else {
-      this.#underWay = undefined;
-    }
-    core.written(number, isDurable);
-  }
-}
-
-/** A choice of the core. */
-function told(choice: ReturnType<Core["choose"]>): Told {
-  const taken = {
-    label: choice.label ?? null,
-    arm: choice.arm ?? null,
-    assignment: choice.assignment ?? null,
-    reported: choice.reported,
-    reason: choice.reason ?? null,
-  };
-  choice.free();
-  return taken;
-}
-
-/** A name, or one that no experiment and no metric can have. */
-function text(name: unknown): string {
-  return typeof name === "string" ? name : "";
-}
-
-function inWords(error: unknown): string {
-  return error instanceof Error ? error.message || error.name : String(error);
-}
-
-function storeOf(store: Settings["store"]): Store | null {
-  if (store === undefined) {
-    if (typeof indexedDB === "undefined") {
-      throw new TypeError("store: there is no IndexedDB; give a DirectoryStore, or null for none");
-    }
-    return new PageStore("default");
-  }
-  return typeof store === "string" ? new PageStore(store) : store;
 }

@@ -56,3 +56,7 @@ export class Log {
     }
   }
 }
+
+export function inWords(error: unknown): string {
+  return error instanceof Error ? error.message || error.name : String(error);
+}

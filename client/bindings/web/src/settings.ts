@@ -182,3 +182,14 @@ export function flat(settings: Settings): Record<string, unknown> {
     forced: Object.entries(settings.forced ?? {}).map(([name, value]) => ({ name, value })),
   };
 }
+
+/** A name, or one that no experiment and no metric can have. */
+export function text(name: unknown): string {
+  return typeof name === "string" ? name : "";
+}
+
+/** The number that a reward is. What is beyond all numbers is beyond each range, as the largest of them. */
+export function finite(reward: unknown): number {
+  const isNumber = ["number", "boolean", "bigint"].includes(typeof reward);
+  return isNumber ? Math.max(-Number.MAX_VALUE, Math.min(Number.MAX_VALUE, Number(reward))) : NaN;
+}

@@ -27,6 +27,40 @@ function done<T>(request: IDBRequest<T>): Promise<T> {
   });
 }
 
+/** Opens a database. `ended` is called when its connection ends, as far as the browser tells. */
+function opened(name: string, ended: () => void): Promise<IDBDatabase> {
+  return new Promise((resolve, reject) => {
+    // This throws where the user refuses storage.
+    const request = indexedDB.open(name, 1);
+    request.onupgradeneeded = () => request.result.createObjectStore("slots");
+    request.onsuccess = () => {
+      // A page that deletes it must not wait for this one.
+      request.result.onversionchange = ended;
+      request.result.onclose = ended;
+      resolve(request.result);
+    };
+    request.onerror = () => reject(request.error);
+  });
+}
+
+function put(database: IDBDatabase, slot: Slot, bytes: Uint8Array): Promise<void> {
+  return new Promise((resolve, reject) => {
+    // It is on the disk when the transaction is complete; sums of rewards hold nothing up.
+    const durability = slot === "rewards" ? "relaxed" : "strict";
+    const transaction = database.transaction("slots", "readwrite", { durability });
+    transaction.oncomplete = () => resolve();
+    transaction.onabort = () => reject(transaction.error);
+    const slots = transaction.objectStore("slots");
+    if (bytes.length === 0) {
+      slots.delete(slot);
+    } else {
+      slots.put(bytes, slot);
+    }
+    // At once: a page that is left hears of no request, and what it has not committed is undone.
+    transaction.commit?.();
+  });
+}
+
 /** The IndexedDB of the page's origin; one tab at a time has it, by a Web Lock. */
 export class PageStore implements Store {
   readonly #name: string;
@@ -40,50 +74,38 @@ export class PageStore implements Store {
     this.#name = `bandana:${name}`;
   }
 
-  #open(): Promise<IDBDatabase> {
-    this.#database ??= new Promise((resolve, reject) => {
-      const request = indexedDB.open(this.#name, 1);
-      request.onupgradeneeded = () => request.result.createObjectStore("slots");
-      request.onsuccess = () => {
-        // A page that deletes it must not wait for this one.
-        request.result.onversionchange = () => {
-          request.result.close();
-          this.#database = undefined;
-        };
-        request.result.onclose = () => (this.#database = undefined);
-        resolve(request.result);
-      };
-      request.onerror = () => {
-        // The next time it may be there.
-        this.#database = undefined;
-        reject(request.error);
-      };
-    });
-    return this.#database;
+  /** Does some work with the database. After a failure it is opened again: a connection ends without a word. */
+  async #use<T>(work: (database: IDBDatabase) => Promise<T>): Promise<T> {
+    const opening: Promise<IDBDatabase> = this.#database ?? opened(this.#name, () => this.#forget(opening));
+    this.#database = opening;
+    try {
+      return await work(await opening);
+    } catch (error) {
+      this.#forget(opening);
+      throw error;
+    }
   }
 
-  async read(slot: Slot): Promise<Uint8Array | undefined> {
-    const transaction = (await this.#open()).transaction("slots", "readonly");
-    return done<Uint8Array | undefined>(transaction.objectStore("slots").get(slot));
+  #forget(opening: Promise<IDBDatabase>): void {
+    if (this.#database === opening) {
+      this.#database = undefined;
+    }
+    // It ends after what is under way.
+    opening.then(
+      (database) => database.close(),
+      () => undefined,
+    );
   }
 
-  async write(slot: Slot, bytes: Uint8Array): Promise<void> {
-    const database = await this.#open();
-    await new Promise<void>((resolve, reject) => {
-      // It is on the disk when the transaction is complete; sums of rewards hold nothing up.
-      const durability = slot === "rewards" ? "relaxed" : "strict";
-      const transaction = database.transaction("slots", "readwrite", { durability });
-      transaction.oncomplete = () => resolve();
-      transaction.onabort = () => reject(transaction.error);
-      const slots = transaction.objectStore("slots");
-      if (bytes.length === 0) {
-        slots.delete(slot);
-      } else {
-        slots.put(bytes, slot);
-      }
-      // At once: a page that is left hears of no request, and what it has not committed is undone.
-      transaction.commit?.();
+  read(slot: Slot): Promise<Uint8Array | undefined> {
+    return this.#use((database) => {
+      const transaction = database.transaction("slots", "readonly");
+      return done<Uint8Array | undefined>(transaction.objectStore("slots").get(slot));
     });
+  }
+
+  write(slot: Slot, bytes: Uint8Array): Promise<void> {
+    return this.#use((database) => put(database, slot, bytes));
   }
 
   own(until: AbortSignal, lost?: () => void): Promise<void> {
@@ -91,7 +113,13 @@ export class PageStore implements Store {
       return Promise.reject(new Error("this page has no Web Locks; it must be served by https"));
     }
     return new Promise((resolve, reject) => {
+      let isHeld = false;
       const held = async () => {
+        if (until.aborted) {
+          // The client has ended in this moment, and no signal will tell.
+          throw new Error("closed");
+        }
+        isHeld = true;
         resolve();
         await new Promise<void>((end) => until.addEventListener("abort", () => end()));
         (await this.#database?.catch(() => undefined))?.close();
@@ -99,9 +127,31 @@ export class PageStore implements Store {
       };
       navigator.locks.request(this.#name, { signal: until }, held).catch((error: unknown) => {
         reject(error);
-        // After it was held: another script of the page has stolen it.
-        lost?.();
+        if (isHeld) {
+          // Another script of the page has stolen it.
+          lost?.();
+        }
       });
     });
+  }
+}
+
+/** The store that the settings name. */
+export function storeOf(store: string | Store | null | undefined): Store | null {
+  if (store === undefined) {
+    if (!hasDatabase()) {
+      throw new TypeError("store: there is no IndexedDB; give a DirectoryStore, or null for none");
+    }
+    return new PageStore("default");
+  }
+  return typeof store === "string" ? new PageStore(store) : store;
+}
+
+function hasDatabase(): boolean {
+  try {
+    return typeof indexedDB !== "undefined";
+  } catch {
+    // The user refuses it to this page, which the store says once it is asked.
+    return true;
   }
 }

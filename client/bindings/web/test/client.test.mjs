@@ -298,8 +298,11 @@ test("a tab shows the arm of the one that has the store, and hands it rewards", 
   const page = (has) => ({
     has: () => has,
     choose: (name) => (name === "colour" ? choice : { ...choice, label: null, assignment: null }),
+    lasts: () => true,
     add: (...words) => taken.push(words),
     follow: () => {},
+    watch: () => {},
+    changed: () => {},
   });
   const [owner, tab] = [new Tabs("bandana-tabs", page(true)), new Tabs("bandana-tabs", page(false))];
   assert.equal(tab.add(7n, null, 1), false, "nobody has told of it");
