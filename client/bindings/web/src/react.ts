@@ -13,7 +13,7 @@ import {
   useSyncExternalStore,
 } from "react";
 
-import type { Bandana, Choice } from "./index.js";
+import type { Bandana, Choice, Experiment } from "./index.js";
 
 type Start = () => Promise<Bandana>;
 
@@ -58,15 +58,24 @@ export function useClient(): Bandana | null {
 }
 
 /**
- * The arm of an experiment, or `null` while there is none: then show your default. The component is rendered
- * again when there is one. The arm stays the same until its attribution window ends.
+ * The arm of an experiment, or `null` while there is none, also when no experiment can have this name: then
+ * show your default. The component is rendered again when there is one. The arm stays the same until its
+ * attribution window ends.
  */
 export function useChoice(name: string): Choice | null {
   const client = useClient();
-  const experiment = useMemo(() => client?.experiment(name) ?? null, [client, name]);
+  const experiment = useMemo(() => experimentOf(client, name), [client, name]);
   const subscribe = useCallback(
-    (listener: () => void) => experiment?.onChange(listener) ?? (() => undefined),
-    [experiment],
+    (listener: () => void) => {
+      if (client === null || experiment === null) {
+        return () => undefined;
+      }
+      const end = experiment.onChange(listener);
+      // Another tab that has the store tells its arm once it is asked.
+      client.prepare(name);
+      return end;
+    },
+    [client, experiment, name],
   );
   const isReady = useSyncExternalStore(
     subscribe,
@@ -74,4 +83,13 @@ export function useChoice(name: string): Choice | null {
     () => false,
   );
   return isReady && experiment !== null ? experiment.choose() : null;
+}
+
+/** `null` for a name that no experiment can have, and of a client that is closed: a page goes on. */
+function experimentOf(client: Bandana | null, name: string): Experiment | null {
+  try {
+    return client?.experiment(name) ?? null;
+  } catch {
+    return null;
+  }
 }
