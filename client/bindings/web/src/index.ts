@@ -279,6 +279,9 @@ export class Bandana {
           if (document.visibilityState === "visible") {
             this.#others()?.here();
             this.wake();
+          } else {
+            // A telephone may end it without another word.
+            leave();
           }
         },
         { signal },

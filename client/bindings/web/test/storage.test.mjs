@@ -99,20 +99,23 @@ test("a reward that comes while others are being written is kept before the end"
   };
   await replaced(Core.prototype, core, async () => {
     for (const end of ["written", "close"]) {
-      let kept = 0;
+      let [kept, goesOn] = [0, undefined];
       const store = {
         read: async () => undefined,
         write: async (_slot, [first]) => {
-          await new Promise((resolve) => setTimeout(resolve, 20));
+          // The first one waits for what comes meanwhile.
+          await new Promise((resolve) => (goesOn === undefined ? (goesOn = resolve) : setTimeout(resolve, 20)));
           kept = first;
         },
         own: async () => {},
       };
       const app = await start({ store });
       app.reward(1n, 1);
-      await new Promise((resolve) => setTimeout(resolve, 5));
+      await until(() => goesOn !== undefined);
       app.reward(1n, 1);
-      await app[end]();
+      const ends = app[end]();
+      goesOn();
+      await ends;
       assert.equal(kept, sum, end);
       await app.close();
     }
