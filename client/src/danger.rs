@@ -24,7 +24,9 @@ use std::path::Path;
 use crate::storage::{Directory, Storage, StorageError};
 
 /// Erases everything that is stored in a directory, including the spent budget. The next start is
-/// then a first one. This is the only way to recover from [`crate::Reporting::StorageUnusable`].
+/// then a first one. It is for files that are missing, damaged or of another version, and for no other
+/// [`crate::Reporting::StorageUnusable`]: a directory that is in use, full or not there yet is tried
+/// again by itself.
 ///
 /// # Privacy
 /// The spent budget starts again from zero. An installation that is reset n times may lose n + 1

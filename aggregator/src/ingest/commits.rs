@@ -1,5 +1,5 @@
-//! Whether the store makes the commits of uploads. A database may answer everything else, such as one whose
-//! disk is full.
+//! Commits of uploads: whether they succeed. A database may answer everything else and refuse them, as one
+//! whose disk is full.
 
 use std::time::Duration;
 

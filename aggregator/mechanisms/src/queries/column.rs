@@ -6,7 +6,7 @@ use std::fmt;
 use super::QueryError;
 use super::numbers::{Numbers, decimal, numbers};
 use super::quoting::{halves, name, parts, written};
-use super::spelling::{is_missing, stands_for_none, truth};
+use super::spelling::{is_missing, truth};
 
 /// Maximum number of values of a column.
 pub const VALUES_MAX: usize = 1 << 16;
@@ -94,15 +94,18 @@ impl Names {
             // Among names that nobody has listed, such as NO and F, each is one of its own.
             Some(_) if self.has_other => None,
             Some(wanted) => of_truth(!wanted).and_then(|_| of_truth(wanted)),
-            None if stands_for_none(text) => only(&is_missing),
+            None if is_missing(text) => only(&is_missing),
             None => None,
         };
-        // 1 and 1.0 are one number: programs write the second where a value of the column is missing.
-        let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
-        let same_number =
-            || number(text).and_then(|wanted| only(&|name| number(name) == Some(wanted)));
         let named = |wanted| self.places.get(wanted).copied();
-        named(value).or_else(|| named(text)).or_else(same).or_else(same_number)
+        // 1.0 means the name 1: programs write it so where a value of the column is missing. Beside names that
+        // nobody has listed it is one of its own.
+        let whole = || {
+            let (whole, rest) = text.split_once('.').filter(|_| !self.has_other)?;
+            let is_whole = whole.parse::<i64>().is_ok() && rest.bytes().all(|digit| digit == b'0');
+            is_whole.then(|| named(whole)).flatten()
+        };
+        named(value).or_else(|| named(text)).or_else(same).or_else(whole)
     }
 }
 
@@ -399,13 +402,14 @@ mod tests {
         }
         let size = column("size:1|2|3");
         assert_eq!(
-            ["1.0", "2.", "02", "4.0"].map(|text| size.read(text)),
-            [Some(0), Some(1), Some(1), None]
+            ["1.0", "2.", "02", "4.0", "1.5", "."].map(|text| size.read(text)),
+            [Some(0), Some(1), None, None, None, None]
         );
+        let code = column("code:1234|other*");
+        for (text, value) in [("1234", "1234"), ("01234", "other"), ("1234.0", "other")] {
+            assert_eq!(code.read(text).map(|place| code.value(place)).as_deref(), Some(value));
+        }
         assert_eq!(column("ill:no|yes").read("1.0"), Some(1));
-        // Marks that people write for a missing value, where they mean nothing else.
-        assert_eq!(["?", "-", "#N/A"].map(|text| age.read(text)), [Some(22); 3]);
-        assert_eq!(column("grade:?|A|NA").read("?"), Some(0));
         assert_eq!(column("sex:female|male").code(""), None);
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::spelling::{stands_for_none, truth};
+use super::spelling::{is_missing, truth};
 
 /// Maximum number of decimals of the numbers of a column.
 const DECIMALS_MAX: u32 = 9;
@@ -55,7 +55,7 @@ impl Numbers {
     /// The index of a text, without the blanks around it.
     pub(super) fn read(&self, text: &str, clamps: bool) -> Option<u16> {
         let missing =
-            || self.missing.filter(|_| stands_for_none(text)).and_then(|units| self.code(units));
+            || self.missing.filter(|_| is_missing(text)).and_then(|units| self.code(units));
         let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
         if !self.is_whole() {
             let of = Self { is_clamped: self.is_clamped && clamps, ..*self };

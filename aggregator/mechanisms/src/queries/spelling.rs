@@ -6,12 +6,6 @@ pub fn is_missing(text: &str) -> bool {
     text.is_empty() || is_one_of(text, &WORDS)
 }
 
-/// Whether a text stands for no value where no such text is expected: as [`is_missing`], or a mark that
-/// people write for it.
-pub(super) fn stands_for_none(text: &str) -> bool {
-    is_missing(text) || is_one_of(text, &["?", "-", "--", ".", "#n/a"])
-}
-
 /// True and false, as programs write them; 1 and 0 are numbers.
 pub fn truth(text: &str) -> Option<bool> {
     if is_one_of(text, &["true", "t", "yes", "y", "on"]) {
