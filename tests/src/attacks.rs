@@ -125,7 +125,7 @@ pub async fn begin_requests(
     for call in 0..calls {
         let stream = 2 * call + 1;
         words.extend(frame(Kind::Headers, END_HEADERS, stream, &block));
-        words.extend(frame(Kind::Data, 0, stream, &claiming(100, 0, &[0; 10])));
+        words.extend(frame(Kind::Data, 0, stream, &claiming(100, 0, &[])));
     }
     words.extend(frame(Kind::Ping, 0, 0, &[0; 8]));
     let mut connection = RawConnection::silent(address).await?;
