@@ -181,7 +181,7 @@ async fn requests_that_are_broken_off_are_counted_and_not_logged() -> anyhow::Re
         // Whoever leaves before a request has reached the service has broken off nothing. What one
         // request holds tells when 500 have: their few bytes of data hold less than one more request.
         let mut held_for_each = 0;
-        for requests in [1_usize, 500] {
+        for requests in [1_u64, 500] {
             let mut connections = Vec::new();
             for _ in 0..requests.div_ceil(100) {
                 let calls = u32::try_from(requests.min(100))?;
