@@ -6,7 +6,7 @@ import time
 
 import bandana
 
-# Without it reports leave up to an hour later, so that their time does not tell whose they are.
+# Without it the app takes part in no experiment whose reports leave at once: their time tells whose they are.
 demonstration = "BANDANA_DEMONSTRATION" in os.environ
 if demonstration:
     print(

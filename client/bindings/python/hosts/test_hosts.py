@@ -11,13 +11,16 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 
 import apps
+import bandana
 import nbclient
 import nbformat
 import pytest
+from bandana._transport import Posts
 from jupyter_core.utils import run_sync
 
 PATIENCE = 60.0
@@ -136,6 +139,21 @@ class Host:
             os.killpg(self.process.pid, signal.SIGKILL)
         # pytest shows it when a test fails.
         print(self.log.read_text())
+
+
+def test_who_listens_hears_that_arms_have_come(server):
+    posts, listens, came = Posts(server.url), threading.Event(), threading.Event()
+
+    def call(path, headers, body):
+        assert listens.wait(PATIENCE)
+        return posts(path, headers, body)
+
+    with bandana.Bandana(call, consent=True, directory=None) as app:
+        experiment = app.experiment("button-colour")
+        experiment.on_change(came.set)
+        assert not came.is_set() and experiment.why_not_ready() is not None
+        listens.set()
+        assert came.wait(PATIENCE) and experiment.is_ready()
 
 
 @pytest.fixture

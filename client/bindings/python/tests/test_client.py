@@ -563,6 +563,22 @@ def test_a_forced_arm_is_shown_and_nothing_leaves():
             start(forced=wrong)
 
 
+def test_who_listens_hears_that_arms_have_ended(caplog):
+    told = []
+    with start(forced={"x": "green"}) as app:
+        experiment = app.experiment("x")
+        assert experiment.why_not_ready() is None
+        experiment.on_change(lambda: told.append("ended"))()
+        experiment.on_change(lambda: 1 / 0)
+        experiment.on_change(lambda: told.append(experiment.why_not_ready()))
+        with pytest.raises(ValueError, match="listener"):
+            experiment.on_change(None)
+        assert not told
+    app.close()
+    assert told == [experiment.why_not_ready()] != [None]
+    assert "a listener of x failed: ZeroDivisionError" in caplog.messages
+
+
 def test_what_is_in_the_way_is_logged_once_and_calls_at_debug(caplog):
     caplog.set_level("DEBUG", logger="bandana")
     with Server(503, [("retry-after", "0")]) as server, start(server.url) as app:

@@ -1,12 +1,15 @@
 """The provider, under the SDK of OpenFeature, with answers of a real server's form."""
 
+import queue
 import time
 
 import bandana
 import pytest
 from openfeature import api
+from openfeature.event import ProviderEvent
 from openfeature.exception import ErrorCode
 from openfeature.flag_evaluation import Reason
+from openfeature.provider import ProviderStatus
 from openfeature.track import TrackingEventDetails
 
 
@@ -78,6 +81,9 @@ class App:
     def wait_until_ready(self, patience):
         assert patience > 9
 
+    def on_change(self, _listener):
+        return lambda: None
+
     def labels(self):
         return [self.shown[self.name].label]
 
@@ -132,6 +138,84 @@ def test_a_setting_of_another_type_is_refused(wrong):
 
     with pytest.raises(ValueError, match=next(iter(wrong))):
         BandanaProvider(App(), **{"rewards": {}, **wrong})
+
+
+class Arms:
+    """A client whose experiments begin to give arms, and cease to."""
+
+    def __init__(self, *missing):
+        self.missing = set(missing)
+        self.listeners = {}
+
+    def experiment(self, name):
+        return Arm(self, name)
+
+    def change(self, name, *, is_missing):
+        (self.missing.add if is_missing else self.missing.discard)(name)
+        self.listeners[name]()
+
+
+class Arm:
+    def __init__(self, arms, name):
+        self.arms, self.name, self.label = arms, name, "green"
+
+    def why_not_ready(self):
+        return "no policy yet" if self.name in self.arms.missing else None
+
+    def wait_until_ready(self, _patience):
+        if self.why_not_ready() is not None:
+            raise bandana.NotReady(self.name)
+
+    def labels(self):
+        return ["green"]
+
+    def choose(self):
+        return self
+
+    def on_change(self, listener):
+        assert self.name not in self.arms.listeners, "each is followed once"
+        self.arms.listeners[self.name] = listener
+        return lambda: self.arms.listeners.pop(self.name)
+
+
+def test_an_application_hears_when_flags_get_their_arms_and_lose_them():
+    from bandana.openfeature import BandanaProvider
+
+    arms = Arms("colour", "size")
+    provider = BandanaProvider(arms, rewards={"buy": ["colour", "size"]})
+    with pytest.raises(bandana.NotReady):
+        api.set_provider_and_wait(provider)
+    client = api.get_client()
+    heard = queue.Queue()
+    for event in ("CONFIGURATION_CHANGED", "READY"):
+        client.add_handler(
+            ProviderEvent[f"PROVIDER_{event}"], lambda details: heard.put(details.flags_changed)
+        )
+    client.add_handler(ProviderEvent.PROVIDER_ERROR, lambda details: heard.put(details.message))
+    assert "failed" in heard.get(timeout=10), "the SDK has told of the failure"
+    assert client.get_string_value("font", "serif") == "green"
+
+    def told(*expected):
+        said = [heard.get(timeout=10) for _ in expected]
+        assert sorted(map(str, said)) == sorted(map(str, expected)), "handlers run side by side"
+        assert heard.empty()
+
+    arms.change("colour", is_missing=False)
+    told(["colour"])
+    assert client.get_provider_status() is ProviderStatus.ERROR, "the other one has no arm"
+    arms.change("size", is_missing=False)
+    told(["size"], None)
+    assert client.get_provider_status() is ProviderStatus.READY
+    arms.change("colour", is_missing=True)
+    told(["colour"], "colour: no policy yet")
+    assert client.get_provider_status() is ProviderStatus.ERROR
+    arms.change("colour", is_missing=False)
+    told(["colour"], None)
+    arms.change("font", is_missing=True)
+    told(["font"])
+    assert client.get_provider_status() is ProviderStatus.READY, "nobody has named it"
+    api.clear_providers()
+    assert arms.listeners == {}
 
 
 def test_a_fetch_follows_an_evaluation(client):

@@ -1,5 +1,6 @@
 // A provider for OpenFeature: a flag is an experiment, its variant the arm, and `track` the reward.
 
+import { OpenFeatureEventEmitter, ProviderEvents } from "@openfeature/web-sdk";
 import type {
   ErrorCode,
   EvaluationContext,
@@ -30,17 +31,24 @@ type Events = Readonly<Record<string, readonly string[]>>;
  * a value of the metric that has its name. Only arms that this provider has given are rewarded.
  *
  * The provider is ready when each of these experiments has an arm to give. `setProviderAndWait` waits for
- * that, at most `readySeconds`, and throws with what is in the way.
+ * that, at most `readySeconds`, and throws with what is in the way. An arm that comes later makes the provider
+ * ready then; while one is missing again, its status is an error. A flag whose arm comes or goes is told as a
+ * configuration that has changed.
  */
 export class BandanaProvider implements Provider {
   readonly metadata = { name: "bandana" };
   readonly runsOn = "client";
+  readonly events = new OpenFeatureEventEmitter();
   readonly #client: Bandana;
   readonly #rewards: ReadonlyMap<string, readonly string[]>;
   readonly #metrics: ReadonlyMap<string, readonly string[]>;
   readonly #shown = new Map<string, Choice>();
   readonly #experiments: readonly Experiment[];
   readonly #readySeconds: number;
+  /** What ends the subscription to each experiment. */
+  readonly #followed = new Map<string, () => void>();
+  /** What the SDK was told last; `undefined`: it waits, and is told by {@link initialize}. */
+  #isReady: boolean | undefined;
 
   constructor(
     client: Bandana,
@@ -55,7 +63,42 @@ export class BandanaProvider implements Provider {
   }
 
   async initialize(): Promise<void> {
-    await Promise.all(this.#experiments.map((experiment) => experiment.ready(this.#readySeconds)));
+    this.#isReady = undefined;
+    this.#experiments.forEach((experiment) => this.#follow(experiment));
+    try {
+      await Promise.all(this.#experiments.map((experiment) => experiment.ready(this.#readySeconds)));
+      this.#isReady = true;
+    } catch (error) {
+      this.#isReady = false;
+      throw error;
+    }
+  }
+
+  async onClose(): Promise<void> {
+    this.#followed.forEach((end) => end());
+    this.#followed.clear();
+  }
+
+  #follow(experiment: Experiment): void {
+    const { name } = experiment;
+    if (!this.#followed.has(name)) {
+      this.#followed.set(name, experiment.onChange(() => this.#changed(name)));
+    }
+  }
+
+  #changed(name: string): void {
+    this.events.emit(ProviderEvents.ConfigurationChanged, { flagsChanged: [name] });
+    const missing = this.#experiments.find((experiment) => experiment.whyNotReady() !== null);
+    const isReady = missing === undefined;
+    if (this.#isReady === undefined || this.#isReady === isReady) {
+      return;
+    }
+    this.#isReady = isReady;
+    if (isReady) {
+      this.events.emit(ProviderEvents.Ready);
+    } else {
+      this.events.emit(ProviderEvents.Error, { message: `${missing.name}: ${missing.whyNotReady()}` });
+    }
   }
 
   #resolve<T>(
@@ -69,6 +112,7 @@ export class BandanaProvider implements Provider {
     } catch (error) {
       return failed(otherwise, "FLAG_NOT_FOUND", (error as Error).message);
     }
+    this.#follow(experiment);
     // Before an arm is drawn: its report would be of an arm that is not shown.
     const other = experiment.labels.find((label) => convert(label) === undefined);
     if (other !== undefined) {

@@ -11,7 +11,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 
-import { OpenFeature } from "@openfeature/web-sdk";
+import { OpenFeature, ProviderEvents } from "@openfeature/web-sdk";
 
 import { posts as pagePosts } from "../dist/index.js";
 import { Bandana, DirectoryStore, posts } from "../dist/node.js";
@@ -531,8 +531,10 @@ test("a flag is an experiment, and an event its reward", async () => {
   const drawn = [];
   const shown = {
     experiment: (name) => ({
+      name,
       labels: [arms[name]],
       ready: async () => {},
+      onChange: () => () => {},
       choose: () => {
         drawn.push(name);
         return {
@@ -560,4 +562,71 @@ test("a flag is an experiment, and an event its reward", async () => {
   assert.deepEqual(measured, [["colour", "returned", 0]]);
   assert.equal(client.getNumberValue("items", 7), 12);
   await OpenFeature.clearProviders();
+});
+
+/** A client whose experiments begin to give arms, and cease to. */
+class Arms {
+  missing = new Set(["colour", "size"]);
+  #listeners = new Map();
+
+  experiment(name) {
+    const whyNotReady = () => (this.missing.has(name) ? "no policy yet" : null);
+    return {
+      name,
+      whyNotReady,
+      labels: whyNotReady() === null ? ["green"] : [],
+      choose: () => ({ label: whyNotReady() === null ? "green" : null, reason: whyNotReady() }),
+      ready: async () => assert.equal(whyNotReady(), null),
+      onChange: (listener) => {
+        assert(!this.#listeners.has(name), "each is followed once");
+        this.#listeners.set(name, listener);
+        return () => this.#listeners.delete(name);
+      },
+    };
+  }
+
+  change(name, isMissing) {
+    isMissing ? this.missing.add(name) : this.missing.delete(name);
+    this.#listeners.get(name)?.();
+  }
+
+  get followed() {
+    return [...this.#listeners.keys()].toSorted();
+  }
+}
+
+test("an application hears when flags get their arms, and lose them", async () => {
+  const arms = new Arms();
+  const provider = new BandanaProvider(arms, { rewards: { buy: ["colour", "size"] } });
+  const heard = [];
+  const client = OpenFeature.getClient();
+  const hear = (kind, what) => client.addHandler(kind, (details) => heard.push(what(details)));
+  hear(ProviderEvents.ConfigurationChanged, ({ flagsChanged }) => `changed ${flagsChanged}`);
+  hear(ProviderEvents.Error, ({ message }) => message);
+  hear(ProviderEvents.Ready, () => "ready");
+  const told = async (...expected) => {
+    await until(() => heard.length >= expected.length);
+    assert.deepEqual(heard.splice(0), expected);
+  };
+  await assert.rejects(OpenFeature.setProviderAndWait(provider));
+  await until(() => heard.length > 0);
+  assert.equal(heard.splice(0).length, 1, "the SDK has told of the failure, alone");
+  assert.equal(client.getStringDetails("font", "serif").value, "green");
+
+  arms.change("colour", false);
+  await told("changed colour");
+  assert.equal(client.providerStatus, "ERROR", "the other one has no arm");
+  arms.change("size", false);
+  await told("changed size", "ready");
+  assert.equal(client.providerStatus, "READY");
+  arms.change("colour", true);
+  await told("changed colour", "colour: no policy yet");
+  assert.equal(client.providerStatus, "ERROR");
+  // One that nobody named was evaluated, and is no reason of an error.
+  arms.change("colour", false);
+  arms.change("font", true);
+  await told("changed colour", "ready", "changed font");
+  assert.deepEqual(arms.followed, ["colour", "font", "size"]);
+  await OpenFeature.clearProviders();
+  assert.deepEqual(arms.followed, []);
 });

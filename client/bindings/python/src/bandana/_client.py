@@ -14,12 +14,13 @@ import time
 import weakref
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Any, Iterator, List, Mapping, Optional, Sequence, Type, Union
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Type, Union
 
 from . import _core, _threads
 from ._checks import entries, flag, given, number, path, real, text, texts, whole
 from ._core import SetupError, Standing, Status
 from ._transport import Answer, Posts, Transport
+from ._watch import Watch
 
 __all__ = [
     "Answer",
@@ -212,6 +213,10 @@ class Experiment:
         """Whether there is a policy, so that :meth:`choose` gives arms."""
         return self._core.is_ready(self.name)
 
+    def why_not_ready(self) -> Optional[str]:
+        """Why :meth:`choose` gives no arms, in words; ``None``: it does."""
+        return self._core.why_not_ready(self.name)
+
     def labels(self) -> List[str]:
         """The labels of the arms in play; none before there is a policy."""
         return list(self._core.labels(self.name))
@@ -233,12 +238,22 @@ class Experiment:
 
     def _glances(self, patience: float) -> Iterator[None]:
         end = time.monotonic() + patience
-        while (why := self._core.why_not_ready(self.name)) is not None:
+        while (why := self.why_not_ready()) is not None:
             # Nobody asks the server any more.
             is_over = self._client._tell_of_copy() or self._core.status().standing is Standing.CLOSED
             if is_over or time.monotonic() >= end:
                 raise NotReady(f"{self.name}: {why}")
             yield
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Calls ``listener`` whenever :meth:`choose` begins to give arms, or ceases to, and never because
+        of a reward. Returns what ends that.
+
+        It is called on the client's own thread, or on that which closes the client: in ``asyncio``, give
+        one that calls ``loop.call_soon_threadsafe``."""
+        if not callable(listener):
+            raise ValueError(f"the listener is {listener!r}; give a function without parameters")
+        return self._client._watch.add(self._core, self.name, listener)
 
     def choose(self) -> Choice:
         """The arm to show: that of the assignment whose attribution window lasts, also after a
@@ -354,7 +369,8 @@ class Bandana:
         self._is_copy_told = False
         if place is not None:
             _open[place] = self
-        self._thread = _threads.start(_carry_out, self._core, transport)
+        self._watch = Watch()
+        self._thread = _threads.start(_carry_out, self._core, transport, self._watch)
         # An app that forgets to close ends its thread all the same.
         self._end = weakref.finalize(self, _close, self._core, self._process)
 
@@ -414,6 +430,9 @@ class Bandana:
         under way is left to itself. It waits for no window: the next start goes on with what is open,
         and reports that wait leave after it."""
         self._end()
+        # In a copy of the process, who held a lock of the client may not be there.
+        if self._process == os.getpid():
+            self._watch.look()
 
     def __enter__(self) -> Bandana:
         return self
@@ -484,7 +503,7 @@ def _take_over(place: Optional[str]) -> None:
         earlier.close()
 
 
-def _carry_out(core: _core.Core, transport: Transport) -> None:
+def _carry_out(core: _core.Core, transport: Transport, watch: Watch) -> None:
     """Takes the steps of a client until it is closed, or its process only watches the app's files."""
     reloader = _threads.Reloader()
     while True:
@@ -497,6 +516,7 @@ def _carry_out(core: _core.Core, transport: Transport) -> None:
             # Nothing more is told: at the end of a program its log may be gone.
             return
         _tell(core)
+        watch.look()
         if isinstance(step, _core.Step.CALL):
             _call(core, step[0], transport)
         elif isinstance(step, _core.Step.WAIT):

@@ -16,17 +16,19 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from types import MappingProxyType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar, Union
 
 from openfeature.evaluation_context import EvaluationContext
+from openfeature.event import ProviderEventDetails
 from openfeature.exception import ErrorCode
 from openfeature.flag_evaluation import FlagResolutionDetails, Reason
 from openfeature.provider import AbstractProvider, Metadata
 from openfeature.track import TrackingEventDetails
 
 from ._checks import entries, number, texts
-from ._client import Bandana, Choice
+from ._client import Bandana, Choice, Experiment
 from ._core import SetupError
 
 Value = TypeVar("Value")
@@ -53,6 +55,8 @@ class BandanaProvider(AbstractProvider):
 
     The provider is ready when each of these experiments has an arm to give.
     ``set_provider_and_wait`` waits for that, at most ``ready_seconds``, and raises with what is in the way.
+    An arm that comes later makes the provider ready then; while one is missing again, its status is an
+    error. A flag whose arm comes or goes is told as a configuration that has changed.
     """
 
     def __init__(
@@ -73,11 +77,53 @@ class BandanaProvider(AbstractProvider):
         every = (*self._rewards.values(), *self._metrics.values())
         names = {name: None for names in every for name in names}
         self._experiments = [client.experiment(name) for name in names]
+        # What ends the subscription to each experiment.
+        self._followed: Dict[str, Callable[[], None]] = {}
+        # What the SDK was told last; ``None``: it waits, and is told by ``initialize``.
+        self._is_ready: Optional[bool] = None
 
     def initialize(self, evaluation_context: EvaluationContext) -> None:
-        end = time.monotonic() + self._ready_seconds
+        self._is_ready = None
         for experiment in self._experiments:
-            experiment.wait_until_ready(max(0.0, end - time.monotonic()))
+            self._follow(experiment)
+        end = time.monotonic() + self._ready_seconds
+        is_ready = False
+        try:
+            for experiment in self._experiments:
+                experiment.wait_until_ready(max(0.0, end - time.monotonic()))
+            is_ready = True
+        finally:
+            self._is_ready = is_ready
+
+    def shutdown(self) -> None:
+        while self._followed:
+            _, end = self._followed.popitem()
+            end()
+
+    def _follow(self, experiment: Experiment) -> None:
+        if experiment.name not in self._followed:
+            # An app that forgets the provider and the client ends both.
+            held, name = weakref.WeakMethod(self._changed), experiment.name
+
+            def changed() -> None:
+                tell = held()
+                if tell is not None:
+                    tell(name)
+
+            self._followed[name] = experiment.on_change(changed)
+
+    def _changed(self, name: str) -> None:
+        changed = ProviderEventDetails(flags_changed=[name])
+        self.emit_provider_configuration_changed(changed)
+        reasons = ((one.name, one.why_not_ready()) for one in self._experiments)
+        missing = [f"{name}: {why}" for name, why in reasons if why is not None]
+        if self._is_ready is None or self._is_ready == (not missing):
+            return
+        self._is_ready = not missing
+        if missing:
+            self.emit_provider_error(ProviderEventDetails(message="; ".join(missing)))
+        else:
+            self.emit_provider_ready(ProviderEventDetails())
 
     def get_metadata(self) -> Metadata:
         return Metadata(name="bandana")
@@ -87,6 +133,7 @@ class BandanaProvider(AbstractProvider):
     ) -> FlagResolutionDetails[Value]:
         try:
             experiment = self._client.experiment(flag_key)
+            self._follow(experiment)
             # Before an arm is drawn: its report would be of an arm that is not shown.
             values = {label: convert(label) for label in experiment.labels()}
         except SetupError as error:
