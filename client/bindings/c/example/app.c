@@ -18,7 +18,7 @@ int main(int count, char **arguments) {
   bandana_settings settings = bandana_default_settings();
   settings.consent = true; // the user was asked
   settings.directory = "app-data/bandana";
-  // Without it reports leave up to an hour later, so that their time does not tell whose they are.
+  // Without it the app takes part in no experiment whose reports leave at once: their time tells whose they are.
   if (getenv("BANDANA_DEMONSTRATION") != NULL) {
     fprintf(stderr, "DEMONSTRATION, for no real users: reports leave at once, and nobody has signed the experiment\n");
     settings.least_release_delay_seconds = 0;
@@ -48,6 +48,10 @@ int main(int count, char **arguments) {
   bandana_choice *choice = bandana_choose(client, "button-colour");
   const char *label = bandana_choice_label(choice);
   printf("show %s\n", label == NULL ? "blue" : label);
+  const char *reason = bandana_choice_reason(choice);
+  if (reason != NULL) {
+    fprintf(stderr, "no report: %s\n", reason);
+  }
   bandana_reward(client, bandana_choice_assignment(choice), 1.0); // when the user reacts
   bandana_choice_free(choice);
 

@@ -19,7 +19,7 @@ int main(int count, char **arguments) {
   bandana_settings settings = bandana_default_settings();
   settings.consent = true; // the user was asked
   settings.directory = "app-data/bandana";
-  // Without it reports leave up to an hour later, so that their time does not tell whose they are.
+  // Without it the app takes part in no experiment whose reports leave at once: their time tells whose they are.
   if (std::getenv("BANDANA_DEMONSTRATION") != nullptr) {
     std::cerr << "DEMONSTRATION, for no real users: reports leave at once, and nobody has signed the experiment\n";
     settings.least_release_delay_seconds = 0;

@@ -7,7 +7,7 @@ import org.bandana.Settings
 
 fun main(arguments: Array<String>) {
     val url = arguments.firstOrNull() ?: "http://127.0.0.1:7301"
-    // Without it reports leave up to an hour later, so that their time does not tell whose they are.
+    // Without it the app takes part in no experiment whose reports leave at once: their time tells whose they are.
     val demonstration = System.getenv("BANDANA_DEMONSTRATION") != null
     if (demonstration) {
         System.err.println("DEMONSTRATION, for no real users: reports leave at once, and nobody has signed the experiment")

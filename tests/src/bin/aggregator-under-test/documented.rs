@@ -45,7 +45,7 @@ fn acceptance() -> Result<Acceptance, Box<dyn std::error::Error>> {
         let unsigned = Acceptance::unsigned(epsilon, rewards);
         return Ok(unsigned.least_release_delay(Duration::ZERO));
     }
-    // Experiments that your operators' key has signed, and reports that hide when the user reacted.
+    // Experiments that your operators' key has signed, and reports that hide when an arm was shown.
     // Put your operators' key here: `bandana keys show operator.key` prints it.
     let key = "fe1e430f306107d8a478c205e881326dfe92991bf9a7af9f042dc18aa39cbab5".parse()?;
     Ok(Acceptance::signed(epsilon, rewards, Signers::key(key)))
