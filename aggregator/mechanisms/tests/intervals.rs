@@ -65,7 +65,7 @@ fn accuracies_are_those_of_the_normal_distribution_for_much_noise() {
 fn people() -> Result<Rows, QueryError> {
     let mut rows =
         Rows::new(Schema::parse(&["age:0..99", "pay:0..50000", "one:7..7", "ill:no|yes"])?);
-    for row in 0..1_000_u16 {
+    for row in 0..1_000_u32 {
         rows.push(&[row % 100, 50 * row, 0, row % 2])?;
     }
     Ok(rows)
@@ -132,7 +132,7 @@ fn sums_are_exact_or_refused_whatever_the_unit() {
     {
         let column = format!("at:{origin}..{}", origin + 60_000);
         let mut rows = Rows::new(Schema::parse(&[&column]).unwrap());
-        for row in 0..6_000_u16 {
+        for row in 0..6_000_u32 {
             rows.push(&[row * 10]).unwrap();
         }
         let question = Question::sums(&["at"]);

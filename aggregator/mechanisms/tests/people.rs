@@ -13,7 +13,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
 /// Codes of an age and a city, and the place of the person.
-type Row = [u16; 3];
+type Row = [u32; 3];
 
 fn schema(people: &str) -> Result<Schema, QueryError> {
     let columns = ["age:18..21", "city:Bonn|Ulm", people];

@@ -103,11 +103,15 @@ fn no_utilities_and_no_weights_make_a_choice_long() {
 
 #[test]
 fn a_column_has_few_values_however_far_apart_they_are() {
-    assert_eq!("n:-1..65534".parse::<Column>().unwrap().values(), 65_536);
-    for range in ["0..65536", "-9223372036854775808..9223372036854775807"] {
+    assert_eq!("n:-1..4294967294".parse::<Column>().unwrap().values(), 1 << 32);
+    for range in ["0..4294967296", "-9223372036854775808..9223372036854775807"] {
         let error = format!("n:{range}").parse::<Column>().unwrap_err().to_string();
-        assert!(error.contains("more than 65536 values"), "{range}: {error}");
+        assert!(error.contains("more than 4294967296 values"), "{range}: {error}");
     }
+    let names: Vec<String> = (0..65_537).map(|name| format!("n{name}")).collect();
+    assert_eq!(format!("n:{}", names[1..].join("|")).parse::<Column>().unwrap().values(), 65_536);
+    let error = format!("n:{}", names.join("|")).parse::<Column>().unwrap_err().to_string();
+    assert!(error.contains("more than 65536 names"), "{error}");
 }
 
 #[test]
@@ -246,10 +250,10 @@ fn people() -> Result<Rows, QueryError> {
     let schema = Schema::parse(&["age:0..99", "city:Bonn|Ulm|Kiel", "a:no|yes", "b:no|yes"]);
     let mut rows = Rows::new(schema?);
     let mut rng = ChaCha20Rng::seed_from_u64(4);
-    for row in 0..20_000_u16 {
+    for row in 0..20_000_u32 {
         let age = rng.random_range(20..60);
         let city = if row % 10 < 7 { 1 } else { row % 3 };
-        rows.push(&[age, city, u16::from(row % 4 == 0), row % 2])?;
+        rows.push(&[age, city, u32::from(row % 4 == 0), row % 2])?;
     }
     Ok(rows)
 }
@@ -317,6 +321,44 @@ fn every_question_is_answered_within_its_accuracy() {
     let on = |row: &&Vec<String>| row[0] == "no" && row[1] == "yes";
     assert_eq!(database.len(), 8);
     assert!((3..=5).contains(&database.iter().filter(on).count()), "{database:?}");
+}
+
+#[test]
+fn a_column_of_millions_of_values_is_counted_and_added_up() {
+    // Weights of a census, and an amount in cents.
+    let schema = Schema::declared(&["weight:12285..1490400", "amount:-10000..10000:0.01!"]);
+    let mut rows = Rows::new(schema.unwrap());
+    let codes = |weight: &str, amount: &str| {
+        let columns = rows.schema().columns();
+        [columns[0].read(weight).unwrap(), columns[1].read(amount).unwrap()]
+    };
+    let (low, high) = (codes("12285", "-10000"), codes("1490400", "1e12"));
+    assert_eq!(rows.schema().columns()[1].value(high[1]), "10000.00");
+    for _ in 0..500 {
+        rows.push(&low).unwrap();
+        rows.push(&high).unwrap();
+    }
+    let price = Price::Pure(loss(10.0).unwrap());
+    let check = |question: &Question, exact: &[i64], accuracy: u64| {
+        let Ok(Answer::Numbers(numbers)) = ask(&rows, question, price) else { panic!("no numbers") };
+        for (found, exact) in numbers.iter().zip(exact) {
+            assert!(found.value.abs_diff(*exact) <= found.accuracy, "{found:?} for {exact}");
+            assert!(found.accuracy <= accuracy, "{found:?}");
+        }
+    };
+    check(&Question::sums(&["weight", "amount"]), &[500 * (12_285 + 1_490_400), 0], 2_200_000);
+    let predicates = ["weight=12285", "weight=12286..1490400", "amount=0.01..10000,weight=1490400"];
+    let predicates = predicates.map(str::to_owned).to_vec();
+    check(&Question::Counts { predicates }, &[500; 3], 2);
+    for question in [
+        Question::choice("weight", Aim::Quantile(0.5), Chooser::Exponential(None)),
+        Question::choice("amount", Aim::MostCommon, Chooser::NoisyMax),
+    ] {
+        let error = ask(&rows, &question, price).unwrap_err().to_string();
+        assert!(error.contains("at most 65536; count ranges of it"), "{error}");
+    }
+    let error = ask(&rows, &Question::histogram(vec!["weight".to_owned()]), price).unwrap_err();
+    assert!(error.to_string().contains("1478116 combinations"), "{error}");
 }
 
 #[test]

@@ -147,12 +147,10 @@ fn cells(columns: &[String], values: Vec<v1::TableColumn>) -> anyhow::Result<Vec
         let column: universe::Column = text
             .parse()
             .with_context(|| format!("the server sent the column {text:?}, which is not one"))?;
-        let codes = values.codes.into_iter().map(|code| u16::try_from(code).ok());
-        let codes: Option<Vec<u16>> =
-            codes.map(|code| code.filter(|&code| usize::from(code) < column.values())).collect();
-        let codes = codes.with_context(|| {
-            format!("the server sent a value that the column {} can't have", column.name())
-        })?;
+        let codes = values.codes;
+        if codes.iter().any(|&code| code as usize >= column.values()) {
+            anyhow::bail!("the server sent a value that the column {} can't have", column.name());
+        }
         let name = column.name().to_owned();
         let cells = match column.range() {
             Some(_) if column.decimals() == 0 => {
@@ -160,7 +158,7 @@ fn cells(columns: &[String], values: Vec<v1::TableColumn>) -> anyhow::Result<Vec
             }
             Some(_) => {
                 let units = libm::pow(10.0, f64::from(column.decimals()));
-                let number = |&code: &u16| Some(column.units(code)? as f64 / units);
+                let number = |&code: &u32| Some(column.units(code)? as f64 / units);
                 Cells::Numbers(codes.iter().filter_map(number).collect())
             }
             None => Cells::Text(codes.iter().map(|&code| column.value(code)).collect()),

@@ -163,7 +163,7 @@ pub(super) fn whole(value: f64) -> u64 {
 
 /// An analyst's query: people who have one of two combinations of traits. A combination has for
 /// each column a required value, or none.
-type Thought = [Vec<Option<u16>>; 2];
+type Thought = [Vec<Option<u32>>; 2];
 
 /// The adaptive analyst.
 struct Analyst<'u> {
@@ -188,7 +188,7 @@ impl<'u> Analyst<'u> {
             Some((_, thought)) => self.follow_up(thought),
             None => [self.combination(), self.combination()],
         };
-        let fits = |codes: &[u16], combination: &[Option<u16>]| {
+        let fits = |codes: &[u32], combination: &[Option<u32>]| {
             combination.iter().zip(codes).all(|(wanted, code)| wanted.is_none_or(|w| w == *code))
         };
         Ok(CellSet::of(self.universe.cells(), |cell| {
@@ -198,7 +198,7 @@ impl<'u> Analyst<'u> {
     }
 
     /// A random combination of one to three traits.
-    fn combination(&mut self) -> Vec<Option<u16>> {
+    fn combination(&mut self) -> Vec<Option<u32>> {
         let columns = self.universe.schema().columns().len();
         let mut combination = vec![None; columns];
         for _ in 0..self.chance.random_range(1..=3) {

@@ -43,7 +43,7 @@ pub fn invent(count: u32, seed: u64) -> anyhow::Result<Rows> {
     let mut rows = Rows::new(Schema::parse(&columns())?);
     for _ in 0..count {
         // The sum of three dice: most people have a medium age.
-        let age: u16 = (0..3).map(|_| rng.random_range(0..27)).sum();
+        let age: u32 = (0..3).map(|_| rng.random_range(0..27)).sum();
         let city = [0, 0, 0, 1, 1, 2, 3, 3].get(rng.random_range(0..8_usize));
         let mut codes = vec![age, city.copied().unwrap_or(0)];
         let mut smokes = false;
@@ -51,7 +51,7 @@ pub fn invent(count: u32, seed: u64) -> anyhow::Result<Rows> {
             let share = share + if smokes { *of_smokers } else { 0.0 };
             let is_so = rng.random_bool(share);
             smokes |= place == 0 && is_so;
-            codes.push(u16::from(is_so));
+            codes.push(u32::from(is_so));
         }
         rows.push(&codes)?;
     }

@@ -15,6 +15,7 @@ use super::price::{LossShape, Price, PureLoss, of_each};
 use super::questions::{Answer, signed};
 use super::rows::Rows;
 use super::selection::Selection;
+use super::universe::VALUES_MAX;
 
 /// The criterion of a choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,6 +96,10 @@ pub(super) fn answer<R: Rng + ?Sized>(
     rng: &mut R,
 ) -> Result<Answer, QueryError> {
     let (place, column) = rows.schema().find(name)?;
+    let (values, most) = (column.values(), VALUES_MAX);
+    if values > most {
+        return Err(QueryError::TooManyValues { column: name.to_owned(), values, most });
+    }
     let selection = Selection::of_rows(predicate, rows.schema())?;
     let (choices, share) = match aim {
         Aim::MostCommon => (1, None),
@@ -114,7 +119,7 @@ pub(super) fn answer<R: Rng + ?Sized>(
     }
     let loss = price.part(choices)?.epsilon(chooser.shape())?;
     let beta = of_each(beta, choices.into())?;
-    let value = |place: usize| column.value(u16::try_from(place).unwrap_or(u16::MAX));
+    let value = |place: usize| column.value(u32::try_from(place).unwrap_or(u32::MAX));
     let frequencies = rows.frequencies(place, &selection);
     let goal = share.map(|share| {
         if selection.is_all() {

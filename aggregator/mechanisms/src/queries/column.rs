@@ -8,8 +8,11 @@ use super::numbers::{Numbers, decimal, numbers};
 use super::quoting::{halves, name, parts, written};
 use super::spelling::{is_missing, truth};
 
-/// Maximum number of values of a column.
+/// Maximum number of names of a column, and of the values that a choice, or a synthetic table, may have.
 pub const VALUES_MAX: usize = 1 << 16;
+
+/// Maximum number of numbers of a column.
+const NUMBERS_MAX: u64 = 1 << 32;
 
 /// Maximum number of rows of each person.
 const ROWS_OF_ONE_MAX: u32 = 1000;
@@ -66,14 +69,14 @@ enum Domain {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Names {
     all: Vec<String>,
-    places: HashMap<String, u16>,
+    places: HashMap<String, u32>,
     /// Whether the last one stands for every other name.
     has_other: bool,
 }
 
 impl Names {
     fn new(all: Vec<String>, has_other: bool) -> Result<Self, &'static str> {
-        let places: HashMap<_, _> = all.iter().cloned().zip(0..=u16::MAX).collect();
+        let places: HashMap<_, _> = all.iter().cloned().zip(0..).collect();
         if places.len() < all.len().min(VALUES_MAX) {
             return Err("a value is given twice");
         }
@@ -83,10 +86,10 @@ impl Names {
     /// The index of the name that a text is, or means. A missing value, however it is written, means the only
     /// name for one. True and false, however they are written, mean the names for them, if there is one of each
     /// and no name stands for every other.
-    fn named(&self, value: &str) -> Option<u16> {
+    fn named(&self, value: &str) -> Option<u32> {
         let text = value.trim();
         let only = |is_meant: &dyn Fn(&str) -> bool| {
-            let mut all = self.all.iter().zip(0..=u16::MAX).filter(|(name, _)| is_meant(name));
+            let mut all = self.all.iter().zip(0..).filter(|(name, _)| is_meant(name));
             all.next().filter(|_| all.next().is_none()).map(|(_, place)| place)
         };
         let of_truth = |wanted| only(&|name| truth_or_number(name) == Some(wanted));
@@ -134,10 +137,18 @@ impl Column {
     }
 
     /// The number at an index of the domain, in units of the last decimal.
-    pub fn units(&self, code: u16) -> Option<i64> {
+    pub fn units(&self, code: u32) -> Option<i64> {
         match self.domain {
             Domain::Numbers(numbers) => Some(numbers.lowest + i64::from(code) * numbers.step),
             Domain::Names(_) | Domain::People { .. } => None,
+        }
+    }
+
+    /// The difference of neighbouring numbers, in the same units; 0 where there are none.
+    pub(super) fn step(&self) -> i64 {
+        match self.domain {
+            Domain::Numbers(Numbers { step, .. }) => step,
+            Domain::Names(_) | Domain::People { .. } => 0,
         }
     }
 
@@ -198,12 +209,12 @@ impl Column {
     /// domain. Blanks around the value are ignored.
     ///
     /// A whole number may be written as a fraction, such as 18.0.
-    pub fn read(&self, value: &str) -> Option<u16> {
+    pub fn read(&self, value: &str) -> Option<u32> {
         let text = value.trim();
         match &self.domain {
             Domain::Numbers(numbers) => numbers.read(text, true),
             Domain::Names(names) => {
-                let last = u16::try_from(names.all.len() - 1).ok();
+                let last = u32::try_from(names.all.len() - 1).ok();
                 names.named(value).or_else(|| last.filter(|_| names.has_other))
             }
             Domain::People { .. } => (!is_missing(text)).then_some(1),
@@ -212,7 +223,7 @@ impl Column {
 
     /// The domain's index of a value. Unlike for [`Self::read`], only values of the domain itself
     /// have one.
-    pub fn code(&self, value: &str) -> Option<u16> {
+    pub fn code(&self, value: &str) -> Option<u32> {
         match &self.domain {
             Domain::Numbers(numbers) => numbers.read(value.trim(), false),
             Domain::Names(names) => names.named(value),
@@ -221,10 +232,13 @@ impl Column {
     }
 
     /// The value at an index of the domain, as text.
-    pub fn value(&self, code: u16) -> String {
+    pub fn value(&self, code: u32) -> String {
         match &self.domain {
             Domain::Numbers(numbers) => numbers.value(code),
-            Domain::Names(names) => names.all.get(usize::from(code)).cloned().unwrap_or_default(),
+            Domain::Names(names) => {
+                let place = usize::try_from(code).ok();
+                place.and_then(|place| names.all.get(place)).cloned().unwrap_or_default()
+            }
             Domain::People { .. } => String::new(),
         }
     }
@@ -289,9 +303,12 @@ impl std::str::FromStr for Column {
             )
         })?;
         let column = Self { name: column.into_owned(), domain };
-        if column.values() > VALUES_MAX {
+        if matches!(column.domain, Domain::Names(_)) && column.values() > VALUES_MAX {
+            return Err(wrong("it has more than 65536 names"));
+        }
+        if column.values() as u64 > NUMBERS_MAX {
             return Err(wrong(
-                "it has more than 65536 values; give numbers a larger step, such as 0..1000000:100",
+                "it has more than 4294967296 values; give numbers a larger step, such as 0..1000000:100",
             ));
         }
         Ok(column)
@@ -451,7 +468,7 @@ mod tests {
         assert_eq!(read.map(|code| hundreds.value(code)), ["0", "100", "1000000", "0"]);
         assert_eq!(hundreds.units(3), Some(300));
         assert!(temp.describe().ends_with("-5.0..40.0 in steps of 0.5"));
-        let all = (0..91_u16).map(|code| temp.code(&temp.value(code)));
+        let all = (0..91).map(|code| temp.code(&temp.value(code)));
         assert!(all.eq((0..91).map(Some)));
     }
 

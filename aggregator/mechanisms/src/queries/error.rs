@@ -125,6 +125,18 @@ pub enum QueryError {
         /// Maximum number of cells.
         most: usize,
     },
+    /// A choice among too many values.
+    #[error(
+        "column {column} has {values} values, and a value is chosen among at most {most}; count ranges of it,          or register the data with larger steps of it, such as 0..1000000:100"
+    )]
+    TooManyValues {
+        /// The column.
+        column: String,
+        /// The number of its values.
+        values: usize,
+        /// Maximum number of values.
+        most: usize,
+    },
     /// An invalid domain.
     #[error("column {column}: {what}")]
     Domain {

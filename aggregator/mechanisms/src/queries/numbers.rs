@@ -31,29 +31,29 @@ impl Numbers {
     }
 
     /// The index of a number of units, which may be beyond the range.
-    pub(super) fn code(&self, units: i64) -> Option<u16> {
+    pub(super) fn code(&self, units: i64) -> Option<u32> {
         let is_within = (self.lowest..=self.highest).contains(&units);
         let steps = units.abs_diff(self.lowest) / self.step.unsigned_abs().max(1);
-        u16::try_from(steps).ok().filter(|_| is_within)
+        u32::try_from(steps).ok().filter(|_| is_within)
     }
 
     /// The index of the step next to a number, within the range.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "at most 65,535 steps; a float beyond becomes the end"
+        reason = "less than 2^32 steps; a float beyond becomes the end"
     )]
-    fn nearest(&self, number: f64) -> Option<u16> {
+    fn nearest(&self, number: f64) -> Option<u32> {
         let units = number * power_of_ten(self.decimals) as f64;
         let is_within = self.lowest as f64 <= units && units <= self.highest as f64;
         let steps = ((units - self.lowest as f64) / self.step as f64).round().max(0.0);
         let last = self.values() - 1;
         (is_within || self.is_clamped)
-            .then(|| (steps.min(last as f64) as u64).min(last as u64) as u16)
+            .then(|| (steps.min(last as f64) as u64).min(last as u64) as u32)
     }
 
     /// The index of a text, without the blanks around it.
-    pub(super) fn read(&self, text: &str, clamps: bool) -> Option<u16> {
+    pub(super) fn read(&self, text: &str, clamps: bool) -> Option<u32> {
         let missing =
             || self.missing.filter(|_| is_missing(text)).and_then(|units| self.code(units));
         let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
@@ -72,7 +72,7 @@ impl Numbers {
         code.or_else(clamped).or_else(missing)
     }
 
-    pub(super) fn value(&self, code: u16) -> String {
+    pub(super) fn value(&self, code: u32) -> String {
         decimal(self.lowest + i64::from(code) * self.step, self.decimals)
     }
 }

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha20Rng;
 
 use super::QueryError;
 use super::selection::Selection;
-use super::universe::{Column, Schema, Universe};
+use super::universe::{Column, Schema, Universe, VALUES_MAX};
 
 /// Maximum number of rows of a data set.
 pub const ROWS_MAX: usize = 1 << 27;
@@ -16,12 +16,41 @@ pub const ROWS_MAX: usize = 1 << 27;
 /// Maximum number of values where people have places for rows.
 const CODES_MAX: usize = 1 << 31;
 
-/// Rows, stored as two bytes per value. `Debug` does not show them.
+/// The codes of a column, by row.
+#[derive(Clone)]
+enum Codes {
+    /// Of at most 65,536 values.
+    Narrow(Vec<u16>),
+    Wide(Vec<u32>),
+}
+
+impl Codes {
+    fn of(column: &Column) -> Self {
+        if column.values() > VALUES_MAX { Self::Wide(Vec::new()) } else { Self::Narrow(Vec::new()) }
+    }
+
+    fn push(&mut self, code: u32) {
+        match self {
+            Self::Narrow(codes) => codes.push(u16::try_from(code).unwrap_or(u16::MAX)),
+            Self::Wide(codes) => codes.push(code),
+        }
+    }
+
+    fn get(&self, row: usize) -> Option<u32> {
+        match self {
+            Self::Narrow(codes) => codes.get(row).copied().map(u32::from),
+            Self::Wide(codes) => codes.get(row).copied(),
+        }
+    }
+}
+
+/// Rows, stored as two bytes per value, or four in a column of numbers with more than 65,536 values.
+/// `Debug` does not show them.
 #[derive(Clone)]
 pub struct Rows {
     schema: Schema,
     /// The codes of each column.
-    codes: Vec<Vec<u16>>,
+    codes: Vec<Codes>,
     count: usize,
     /// How many rows there were before some were left out.
     read: usize,
@@ -36,7 +65,7 @@ impl fmt::Debug for Rows {
 impl Rows {
     /// An empty set of rows.
     pub fn new(schema: Schema) -> Self {
-        let codes = vec![Vec::new(); schema.columns().len()];
+        let codes = schema.columns().iter().map(Codes::of).collect();
         Self { schema, codes, count: 0, read: 0 }
     }
 
@@ -44,7 +73,7 @@ impl Rows {
     ///
     /// # Errors
     /// [`QueryError::TooManyRows`].
-    pub fn push(&mut self, codes: &[u16]) -> Result<(), QueryError> {
+    pub fn push(&mut self, codes: &[u32]) -> Result<(), QueryError> {
         if self.count >= ROWS_MAX {
             return Err(QueryError::TooManyRows { most: ROWS_MAX });
         }
@@ -65,8 +94,8 @@ impl Rows {
         let mut kept = Self::new(self.schema.clone());
         let nothing = vec![0; self.codes.len()];
         for place in places {
-            let code = |codes: &Vec<u16>| place.and_then(|row| codes.get(row).copied());
-            let codes: Option<Vec<u16>> = self.codes.iter().map(code).collect();
+            let code = |codes: &Codes| place.and_then(|row| codes.get(row));
+            let codes: Option<Vec<u32>> = self.codes.iter().map(code).collect();
             kept.push(codes.as_ref().unwrap_or(&nothing))?;
         }
         Ok(Self { read: self.read, ..kept })
@@ -117,9 +146,16 @@ impl Rows {
         self.read as u64
     }
 
-    /// The codes of the column with this index, by row.
+    /// The codes of the column with this index, by row. A column has none here that has more than 65,536 values.
     pub fn codes(&self, place: usize) -> &[u16] {
-        self.codes.get(place).map_or(&[], Vec::as_slice)
+        match self.codes.get(place) {
+            Some(Codes::Narrow(codes)) => codes,
+            Some(Codes::Wide(_)) | None => &[],
+        }
+    }
+
+    fn code(&self, place: usize, row: usize) -> Option<u32> {
+        self.codes.get(place)?.get(row)
     }
 
     /// The columns.
@@ -132,7 +168,17 @@ impl Rows {
         (0..self.count).filter(|&row| self.is_in(row, selection)).count() as u64
     }
 
-    /// The number of rows of a selection with each value of a column.
+    /// The number of rows of a selection, and the sums of their codes in a column and of the squares of these.
+    pub(super) fn moments(&self, place: usize, of: &Selection) -> [i128; 3] {
+        (0..self.count).fold([0; 3], |[rows, sum, squares], row| {
+            // The same work for each row.
+            let one = i128::from(self.is_in(row, of));
+            let code = one * i128::from(self.code(place, row).unwrap_or_default());
+            [rows + one, sum + code, squares + code * code]
+        })
+    }
+
+    /// The number of rows of a selection with each value of a column, of at most 65,536.
     pub(super) fn frequencies(&self, place: usize, of: &Selection) -> Vec<i64> {
         let values = self.schema.columns().get(place).map_or(0, Column::values);
         let mut frequencies = vec![0; values];
@@ -145,7 +191,7 @@ impl Rows {
     }
 
     fn is_in(&self, row: usize, selection: &Selection) -> bool {
-        selection.holds(|place| self.codes(place).get(row).copied())
+        selection.holds(|place| self.code(place, row))
     }
 
     /// The number of rows in each cell of a universe of some of the columns.
@@ -156,13 +202,10 @@ impl Rows {
     /// The number of rows of a selection in each cell of a universe.
     pub(super) fn histogram_of(&self, universe: &Universe, of: &Selection) -> Vec<u64> {
         let mut histogram = vec![0; universe.cells()];
-        let columns: Vec<&[u16]> = universe
-            .places()
-            .iter()
-            .filter_map(|&place| self.codes.get(place).map(Vec::as_slice))
-            .collect();
+        let columns: Vec<&Codes> =
+            universe.places().iter().filter_map(|&place| self.codes.get(place)).collect();
         for row in 0..self.count {
-            let codes = columns.iter().map(|codes| codes.get(row).copied().unwrap_or(0));
+            let codes = columns.iter().map(|codes| codes.get(row).unwrap_or(0));
             if let Some(count) = histogram.get_mut(universe.cell(codes)) {
                 *count += u64::from(self.is_in(row, of));
             }

@@ -20,13 +20,13 @@ struct Condition {
     /// The index of the column in its schema.
     place: usize,
     /// The codes that satisfy the condition, as inclusive ranges, in order and apart.
-    ranges: Vec<(u16, u16)>,
+    ranges: Vec<(u32, u32)>,
 }
 
 impl Condition {
-    fn new(place: usize, mut ranges: Vec<(u16, u16)>) -> Self {
+    fn new(place: usize, mut ranges: Vec<(u32, u32)>) -> Self {
         ranges.sort_unstable();
-        let mut apart: Vec<(u16, u16)> = Vec::new();
+        let mut apart: Vec<(u32, u32)> = Vec::new();
         for (low, high) in ranges {
             match apart.last_mut() {
                 Some((_, last)) if low <= last.saturating_add(1) => *last = high.max(*last),
@@ -36,7 +36,7 @@ impl Condition {
         Self { place, ranges: apart }
     }
 
-    fn has(&self, code: u16) -> bool {
+    fn has(&self, code: u32) -> bool {
         let after = self.ranges.partition_point(|(low, _)| *low <= code);
         let before = after.checked_sub(1).and_then(|place| self.ranges.get(place));
         before.is_some_and(|(_, high)| code <= *high)
@@ -123,19 +123,19 @@ impl Selection {
     }
 
     /// The ranges of codes in its conditions on the column with this index.
-    pub(super) fn ranges(&self, place: usize) -> impl Iterator<Item = (u16, u16)> + '_ {
+    pub(super) fn ranges(&self, place: usize) -> impl Iterator<Item = (u32, u32)> + '_ {
         let conditions = self.conditions.iter().filter(move |condition| condition.place == place);
         conditions.flat_map(|condition| condition.ranges.iter().copied())
     }
 
     /// Whether this code of a column satisfies all conditions on that column.
-    pub(super) fn holds_of(&self, place: usize, code: u16) -> bool {
+    pub(super) fn holds_of(&self, place: usize, code: u32) -> bool {
         let of_column = |condition: &&Condition| condition.place == place;
         self.conditions.iter().filter(of_column).all(|condition| condition.has(code))
     }
 
     /// Whether a row satisfies all conditions, given the code of each column.
-    pub fn holds(&self, code: impl Fn(usize) -> Option<u16>) -> bool {
+    pub fn holds(&self, code: impl Fn(usize) -> Option<u32>) -> bool {
         // All conditions are looked at, so that the time for a row does not follow from its values.
         self.conditions.iter().fold(true, |all, condition| {
             all & code(condition.place).is_some_and(|code| condition.has(code))
@@ -144,7 +144,7 @@ impl Selection {
 }
 
 /// The codes of a value or, for integers, of a range of them.
-fn range(column: &Column, text: &str) -> Result<(u16, u16), QueryError> {
+fn range(column: &Column, text: &str) -> Result<(u32, u32), QueryError> {
     let outside = || QueryError::OutsideDomain {
         column: column.name().to_owned(),
         value: text.to_owned(),

@@ -129,7 +129,7 @@ fn classes(
     for (number, selection) in selections.iter().enumerate() {
         for (low, high) in selection.ranges(place) {
             room.step(1)?;
-            for value in [usize::from(low), usize::from(high) + 1] {
+            for value in [low as usize, high as usize + 1] {
                 changes.entry(value).or_default().insert(number);
             }
         }
@@ -137,7 +137,7 @@ fn classes(
     let mut holding = full(selections.len());
     let mut classes = BTreeSet::new();
     for (value, changed) in changes.range(..values) {
-        let code = u16::try_from(*value).ok()?;
+        let code = u32::try_from(*value).ok()?;
         for &number in changed {
             let (selection, bit) = (selections.get(number)?, 1 << (number % 64));
             room.step(selection.ranges(place).count() + 1)?;

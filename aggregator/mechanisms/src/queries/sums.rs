@@ -38,6 +38,25 @@ impl Term {
         let distance = i128::from(value) - i128::from(self.about);
         if self.squared { distance.checked_mul(distance) } else { Some(distance) }
     }
+
+    /// The least and the most that numbers of a column add which lie in one of these ranges, by their ends.
+    /// (0, 0) without a range; `None`: too much for 128 bits.
+    fn of_ranges(&self, ranges: &[(i64, i64)], step: i64) -> Option<(i128, i128)> {
+        let mut found: Option<(i128, i128)> = None;
+        for &(low, high) in ranges {
+            // A square is least next to the number that is subtracted.
+            let about = self.about.clamp(low, high);
+            let below = i128::from(about) - (i128::from(about) - i128::from(low)) % i128::from(step);
+            let above = (below + i128::from(step)).min(i128::from(high));
+            let between = [below, above].map(|value| i64::try_from(value).ok());
+            for value in [Some(low), Some(high)].into_iter().chain(between).flatten() {
+                let added = self.of(value)?;
+                let (least, most) = found.unwrap_or((added, added));
+                found = Some((least.min(added), most.max(added)));
+            }
+        }
+        Some(found.unwrap_or_default())
+    }
 }
 
 impl fmt::Display for Term {
@@ -55,18 +74,13 @@ impl fmt::Display for Term {
 /// Characters of a predicate that the label of a sum has. There may be many sums.
 const LABEL_MAX: usize = 200;
 
-/// The numbers of a column that a predicate admits, and their codes.
-struct Admitted {
-    codes: Vec<u16>,
-    units: Vec<i64>,
-}
-
-impl Admitted {
-    fn of(place: usize, column: &Column, selection: &Selection) -> Self {
-        let last = u16::try_from(column.values() - 1).unwrap_or(u16::MAX);
-        let codes: Vec<u16> = (0..=last).filter(|&code| selection.holds_of(place, code)).collect();
-        let units = codes.iter().filter_map(|&code| column.units(code)).collect();
-        Self { codes, units }
+/// The ranges of numbers of a column that a predicate admits, by their ends.
+fn admitted(place: usize, column: &Column, selection: &Selection) -> Vec<(i64, i64)> {
+    let units = |(low, high)| Some((column.units(low)?, column.units(high)?));
+    if selection.names(place) {
+        selection.ranges(place).filter_map(units).collect()
+    } else {
+        column.range().into_iter().collect()
     }
 }
 
@@ -75,7 +89,7 @@ struct Part<'a> {
     label: String,
     decimals: u32,
     /// The column and what is added of it; `None`: each row adds 1.
-    added: Option<(usize, &'a Term)>,
+    added: Option<(usize, &'a Column, &'a Term)>,
     /// What is taken from the number that each row adds, and added to the sum for all rows.
     base: i128,
     /// The part of the sum that no row changes.
@@ -101,7 +115,6 @@ pub(super) fn answer<R: Rng + ?Sized>(
 ) -> Result<Answer, QueryError> {
     check_parts(terms.len() + usize::from(counted))?;
     let selection = Selection::of_rows(predicate, rows.schema())?;
-    let mut admitted = BTreeMap::new();
     let mut parts = Vec::new();
     if counted {
         let is_public = selection.is_all();
@@ -111,8 +124,7 @@ pub(super) fn answer<R: Rng + ?Sized>(
     }
     for term in terms {
         let (place, column) = rows.schema().find(&term.column)?;
-        let all = admitted.entry(place).or_insert_with(|| Admitted::of(place, column, &selection));
-        parts.push(part(rows.count(), term, (place, column), (predicate, &selection), all)?);
+        parts.push(part(rows.count(), term, (place, column), (predicate, &selection))?);
     }
     let noisy = parts.iter().filter(|part| part.width > 0).count() as u64;
     if noisy == 0 {
@@ -124,7 +136,7 @@ pub(super) fn answer<R: Rng + ?Sized>(
         .map(|part| (part.width > 0).then(|| SumNoise::new(part.width, noisy, price)).transpose())
         .collect::<Result<_, _>>()?;
     // Each column is read once.
-    let mut frequencies = BTreeMap::new();
+    let mut moments = BTreeMap::new();
     let mut numbers = Vec::new();
     for (part, noise) in parts.into_iter().zip(noises) {
         let Part { decimals, public, .. } = part;
@@ -133,13 +145,10 @@ pub(super) fn answer<R: Rng + ?Sized>(
             Some(noise) => {
                 let exact = match part.added {
                     None => signed(rows.selected(&selection)),
-                    Some((place, term)) => {
-                        let counts = frequencies
-                            .entry(place)
-                            .or_insert_with(|| rows.frequencies(place, &selection));
-                        admitted
-                            .get(&place)
-                            .map_or(0, |all| above_public(all, counts, term, part.base))
+                    Some((place, column, term)) => {
+                        let moments =
+                            moments.entry(place).or_insert_with(|| rows.moments(place, &selection));
+                        above_public(column, *moments, term, part.base)
                     }
                 };
                 let value = public.saturating_add(noise.release(exact, rng));
@@ -150,33 +159,35 @@ pub(super) fn answer<R: Rng + ?Sized>(
     Ok(Answer::Numbers(numbers))
 }
 
-/// What a sum has beyond its public part, from the number of rows with each code.
-fn above_public(admitted: &Admitted, counts: &[i64], term: &Term, base: i128) -> i64 {
-    let each = admitted.codes.iter().zip(&admitted.units).map(|(&code, &units)| {
-        let rows = counts.get(usize::from(code)).copied().unwrap_or_default();
-        i128::from(rows) * (term.of(units).unwrap_or_default() - base)
-    });
-    // Within 2^62, as was checked.
-    i64::try_from(each.sum::<i128>()).unwrap_or(i64::MAX)
+/// What a sum has beyond its public part, from the number of rows, the sum of their codes and of the squares
+/// of these. A code c is the number l + s c, for the lowest number l and the step s.
+///
+/// The sum is within 2^62, as was checked, so what wraps around on the way to it does no harm.
+fn above_public(column: &Column, [rows, sum, squares]: [i128; 3], term: &Term, base: i128) -> i64 {
+    let (lowest, _) = column.range().unwrap_or_default();
+    let (step, distance) = (i128::from(column.step()), i128::from(lowest) - i128::from(term.about));
+    let all = |one: i128| rows.wrapping_mul(one);
+    let added = if term.squared {
+        let mixed = distance.wrapping_mul(2 * step).wrapping_mul(sum);
+        let squares = (step * step).wrapping_mul(squares);
+        all(distance.wrapping_mul(distance)).wrapping_add(mixed).wrapping_add(squares)
+    } else {
+        all(distance).wrapping_add(step.wrapping_mul(sum))
+    };
+    i64::try_from(added.wrapping_sub(all(base))).unwrap_or(i64::MAX)
 }
 
 fn part<'a>(
     rows: u64,
     term: &'a Term,
-    (place, column): (usize, &Column),
+    (place, column): (usize, &'a Column),
     (predicate, selection): (&str, &Selection),
-    admitted: &Admitted,
 ) -> Result<Part<'a>, QueryError> {
     let not_numbers = || QueryError::NotNumbers { column: term.column.clone() };
     let (lowest, highest) = column.range().ok_or_else(not_numbers)?;
     let too_large = || QueryError::SumTooLarge { column: term.column.clone(), rows };
-    let mut range: Option<(i128, i128)> = None;
-    for &units in &admitted.units {
-        let value = term.of(units).ok_or_else(too_large)?;
-        range = Some(range.map_or((value, value), |(low, high)| (low.min(value), high.max(value))));
-    }
-    // No row can meet the predicate.
-    let (mut low, mut high) = range.unwrap_or_default();
+    let ranges = admitted(place, column, selection);
+    let (mut low, mut high) = term.of_ranges(&ranges, column.step()).ok_or_else(too_large)?;
     let is_all = selection.is_all();
     if !is_all {
         (low, high) = (low.min(0), high.max(0));
@@ -205,7 +216,7 @@ fn part<'a>(
     };
     let label = format!("{term}{clamped}{of_rows}");
     let decimals = column.decimals() * if term.squared { 2 } else { 1 };
-    Ok(Part { label, decimals, added: Some((place, term)), base, public, width })
+    Ok(Part { label, decimals, added: Some((place, column, term)), base, public, width })
 }
 
 /// The noise of one of several sums.
@@ -279,12 +290,9 @@ mod tests {
                 let term = Term { column: "a".to_owned(), squared, about };
                 let all = data_sets(&schema, 2);
                 let column = &schema.columns()[0];
-                let admitted = Admitted::of(0, column, &selection);
-                let of = (predicate, &selection);
-                let part = part(2, &term, (0, column), of, &admitted).unwrap();
+                let part = part(2, &term, (0, column), (predicate, &selection)).unwrap();
                 let sum = |rows: &Rows| {
-                    let counts = rows.frequencies(0, &selection);
-                    let above = above_public(&admitted, &counts, &term, part.base);
+                    let above = above_public(column, rows.moments(0, &selection), &term, part.base);
                     i128::from(part.public) + i128::from(above)
                 };
                 let sums: Vec<i128> = all.iter().map(sum).collect();
@@ -293,7 +301,7 @@ mod tests {
                     let added = |row: usize| {
                         let code = rows.codes(0)[row];
                         let value = term.of(i64::from(code) - 2).unwrap();
-                        let holds = selection.holds(|place| Some(rows.codes(place)[row]));
+                        let holds = selection.holds(|place| rows.codes(place).get(row).copied().map(u32::from));
                         if holds { value } else { 0 }
                     };
                     assert_eq!(*sum, added(0) + added(1), "{term} where {predicate:?}");
@@ -306,6 +314,31 @@ mod tests {
                     }
                 }
                 assert_eq!(most, u128::from(part.width), "{term} where {predicate:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sum_has_the_width_of_what_its_ranges_admit() {
+        for (column, step) in [("a:-9..12:3", 3), ("a:-9..12", 1), ("a:5..5", 1)] {
+            let schema = Schema::parse(&[column]).unwrap();
+            let column = &schema.columns()[0];
+            let (lowest, highest) = column.range().unwrap();
+            let numbers: Vec<i64> = (lowest..=highest).step_by(step).collect();
+            for (first, &low) in numbers.iter().enumerate() {
+                for &high in &numbers[first..] {
+                    let text = format!("a={low}..{high}|{highest}");
+                    let selection = Selection::of_rows(&text, &schema).unwrap();
+                    let ranges = admitted(0, column, &selection);
+                    let all = || (low..=high).step_by(step).chain([highest]);
+                    for (squared, about) in (-15..15).flat_map(|a| [(false, a), (true, a)]) {
+                        let term = Term { column: "a".to_owned(), squared, about };
+                        let added = || all().map(|number| term.of(number).unwrap());
+                        let expected = added().min().zip(added().max());
+                        let found = term.of_ranges(&ranges, column.step());
+                        assert_eq!(found, expected, "{term} where {text}");
+                    }
+                }
             }
         }
     }

@@ -183,15 +183,15 @@ impl Universe {
     }
 
     /// The cell with these codes, one for each column.
-    pub fn cell(&self, codes: impl IntoIterator<Item = u16>) -> usize {
+    pub fn cell(&self, codes: impl IntoIterator<Item = u32>) -> usize {
         let columns = self.schema.0.iter().zip(codes);
-        columns.fold(0, |cell, (column, code)| cell * column.values() + usize::from(code))
+        columns.fold(0, |cell, (column, code)| cell * column.values() + code as usize)
     }
 
     /// The codes of a cell, one for each column.
-    pub fn codes(&self, cell: usize) -> Vec<u16> {
+    pub fn codes(&self, cell: usize) -> Vec<u32> {
         let mut rest = cell;
-        let mut codes: Vec<u16> = self
+        let mut codes: Vec<u32> = self
             .schema
             .0
             .iter()
@@ -199,7 +199,7 @@ impl Universe {
             .map(|column| {
                 let code = rest % column.values();
                 rest /= column.values();
-                u16::try_from(code).unwrap_or(u16::MAX)
+                u32::try_from(code).unwrap_or(u32::MAX)
             })
             .collect();
         codes.reverse();

@@ -101,7 +101,7 @@ struct Read {
 /// until a refusal does not reveal the position.
 struct Reading {
     rows: Rows,
-    codes: Vec<u16>,
+    codes: Vec<u32>,
     /// For each column, the first line with a value outside its declared domain.
     misfits: Vec<Option<u64>>,
     /// The first malformed line.
@@ -135,7 +135,7 @@ impl Reading {
     fn push<V: AsRef<[u8]>>(
         &mut self,
         line: u64,
-        codes: impl Iterator<Item = Option<u16>>,
+        codes: impl Iterator<Item = Option<u32>>,
         text: impl Fn(usize) -> Option<V>,
     ) -> Result<(), ReadError> {
         self.codes.clear();

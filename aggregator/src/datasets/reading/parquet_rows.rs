@@ -173,7 +173,7 @@ fn is_printable(field: &Field) -> bool {
 }
 
 /// The code of a value, as of its text in CSV.
-fn code_of(column: &Column, field: &Field, unit: Option<Unit>) -> Option<u16> {
+fn code_of(column: &Column, field: &Field, unit: Option<Unit>) -> Option<u32> {
     match field {
         Field::Null => column.read(""),
         Field::Str(text) => column.read(text),
@@ -192,7 +192,7 @@ fn code_of(column: &Column, field: &Field, unit: Option<Unit>) -> Option<u16> {
 
 /// The code of a time, spelled as programs write it in CSV: without milliseconds and midnights that say
 /// nothing.
-fn shorter_time(column: &Column, text: &str) -> Option<u16> {
+fn shorter_time(column: &Column, text: &str) -> Option<u32> {
     let seconds = text.strip_suffix(".000").filter(|text| text.contains(':'))?;
     let day = seconds.strip_suffix(" 00:00:00");
     [day, Some(seconds)].into_iter().flatten().find_map(|text| column.code(text))

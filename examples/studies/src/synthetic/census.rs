@@ -34,7 +34,7 @@ pub fn people(rows: usize, seed: u64) -> Result<Rows, QueryError> {
     let mut people = Rows::new(Schema::parse(&COLUMNS)?);
     let mut rng = ChaCha20Rng::seed_from_u64(seed);
     for _ in 0..rows {
-        people.push(&person(&mut rng))?;
+        people.push(&person(&mut rng).map(u32::from))?;
     }
     Ok(people)
 }

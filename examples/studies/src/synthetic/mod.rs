@@ -82,8 +82,8 @@ pub fn trial(data: &Rows, ways: u32, rho: ConcentratedLoss, seed: u64) -> anyhow
 fn rows(table: &ReleasedTable) -> anyhow::Result<Rows> {
     let mut rows = Rows::new(Schema::new(table.columns.clone())?);
     for row in 0..table.codes.first().map_or(0, Vec::len) {
-        let codes: Vec<u16> =
-            table.codes.iter().filter_map(|codes| codes.get(row).copied()).collect();
+        let code = |codes: &Vec<u16>| codes.get(row).copied().map(u32::from);
+        let codes: Vec<u32> = table.codes.iter().filter_map(code).collect();
         rows.push(&codes)?;
     }
     Ok(rows)
@@ -100,7 +100,7 @@ pub fn csv(data: &Rows) -> anyhow::Result<Vec<u8>> {
     let codes: Vec<&[u16]> = (0..columns.len()).map(|place| data.codes(place)).collect();
     for row in 0..usize::try_from(data.count())? {
         let cells = columns.iter().zip(&codes);
-        writer.write_record(cells.map(|(column, codes)| column.value(codes[row])))?;
+        writer.write_record(cells.map(|(column, codes)| column.value(codes[row].into())))?;
     }
     Ok(writer.into_inner()?)
 }
@@ -117,7 +117,7 @@ pub fn from_csv(schema: &Schema, bytes: &[u8]) -> anyhow::Result<Rows> {
         let code = |(column, text): (&Column, &str)| {
             column.read(text).with_context(|| format!("{} can't be {text:?}", column.name()))
         };
-        rows.push(&cells.map(code).collect::<anyhow::Result<Vec<u16>>>()?)?;
+        rows.push(&cells.map(code).collect::<anyhow::Result<Vec<u32>>>()?)?;
     }
     Ok(rows)
 }

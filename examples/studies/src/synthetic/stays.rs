@@ -32,7 +32,7 @@ pub fn stays(rows: usize, seed: u64) -> Result<Rows, QueryError> {
     let mut stays = Rows::new(Schema::parse(&COLUMNS)?);
     let mut rng = ChaCha20Rng::seed_from_u64(seed);
     for _ in 0..rows {
-        stays.push(&stay(&mut rng))?;
+        stays.push(&stay(&mut rng).map(u32::from))?;
     }
     Ok(stays)
 }
