@@ -340,7 +340,9 @@ fn a_column_of_millions_of_values_is_counted_and_added_up() {
     }
     let price = Price::Pure(loss(10.0).unwrap());
     let check = |question: &Question, exact: &[i64], accuracy: u64| {
-        let Ok(Answer::Numbers(numbers)) = ask(&rows, question, price) else { panic!("no numbers") };
+        let Ok(Answer::Numbers(numbers)) = ask(&rows, question, price) else {
+            panic!("no numbers")
+        };
         for (found, exact) in numbers.iter().zip(exact) {
             assert!(found.value.abs_diff(*exact) <= found.accuracy, "{found:?} for {exact}");
             assert!(found.accuracy <= accuracy, "{found:?}");

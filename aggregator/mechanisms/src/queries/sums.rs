@@ -46,7 +46,8 @@ impl Term {
         for &(low, high) in ranges {
             // A square is least next to the number that is subtracted.
             let about = self.about.clamp(low, high);
-            let below = i128::from(about) - (i128::from(about) - i128::from(low)) % i128::from(step);
+            let below =
+                i128::from(about) - (i128::from(about) - i128::from(low)) % i128::from(step);
             let above = (below + i128::from(step)).min(i128::from(high));
             let between = [below, above].map(|value| i64::try_from(value).ok());
             for value in [Some(low), Some(high)].into_iter().chain(between).flatten() {
@@ -301,7 +302,8 @@ mod tests {
                     let added = |row: usize| {
                         let code = rows.codes(0)[row];
                         let value = term.of(i64::from(code) - 2).unwrap();
-                        let holds = selection.holds(|place| rows.codes(place).get(row).copied().map(u32::from));
+                        let holds = selection
+                            .holds(|place| rows.codes(place).get(row).copied().map(u32::from));
                         if holds { value } else { 0 }
                     };
                     assert_eq!(*sum, added(0) + added(1), "{term} where {predicate:?}");
