@@ -148,7 +148,8 @@ def test_who_listens_hears_that_arms_have_come(server):
         assert listens.wait(PATIENCE)
         return posts(path, headers, body)
 
-    with bandana.Bandana(call, consent=True, directory=None) as app:
+    settings = {"consent": True, "directory": None, "least_release_delay": 0}
+    with bandana.Bandana(call, **settings) as app:
         experiment = app.experiment("button-colour")
         experiment.on_change(came.set)
         assert not came.is_set() and experiment.why_not_ready() is not None

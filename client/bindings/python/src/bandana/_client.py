@@ -250,7 +250,7 @@ class Experiment:
         of a reward. Returns what ends that.
 
         It is called on the client's own thread, or on that which closes the client: in ``asyncio``, give
-        one that calls ``loop.call_soon_threadsafe``."""
+        one that calls ``loop.call_soon_threadsafe``. With eventlet, only the latter calls it."""
         if not callable(listener):
             raise ValueError(f"the listener is {listener!r}; give a function without parameters")
         return self._client._watch.add(self._core, self.name, listener)
@@ -516,7 +516,7 @@ def _carry_out(core: _core.Core, transport: Transport, watch: Watch) -> None:
             # Nothing more is told: at the end of a program its log may be gone.
             return
         _tell(core)
-        watch.look()
+        watch.look_on_own_thread()
         if isinstance(step, _core.Step.CALL):
             _call(core, step[0], transport)
         elif isinstance(step, _core.Step.WAIT):

@@ -49,10 +49,17 @@ def _native() -> Optional[Callable[..., Any]]:
         start_of_gevent: Callable[..., Any] = of_gevent.get_original("_thread", "start_new_thread")
         return start_of_gevent
     of_eventlet: Any = sys.modules.get("eventlet.patcher")
-    if of_eventlet is not None and of_eventlet.is_monkey_patched("thread"):
+    if of_eventlet is not None and is_of_eventlet():
         start_of_eventlet: Callable[..., Any] = of_eventlet.original("_thread").start_new_thread
         return start_of_eventlet
     return None
+
+
+def is_of_eventlet() -> bool:
+    """Whether eventlet has taken the place of threads. Its locks are for one thread: what takes one in the
+    client's own thread may fail."""
+    of_eventlet: Any = sys.modules.get("eventlet.patcher")
+    return of_eventlet is not None and bool(of_eventlet.is_monkey_patched("thread"))
 
 
 #: What runs in the main thread of a process that only watches the app's files: modules, and functions.

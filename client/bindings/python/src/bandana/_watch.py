@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from typing import Callable, Dict
 
@@ -44,11 +43,23 @@ class Watch:
 
     def add(self, core: _core.Core, name: str, listener: Listener) -> Callable[[], None]:
         """Returns what ends it."""
+        if _threads.is_of_eventlet():
+            said = "with eventlet nobody is told when arms of %s come; look at is_ready"
+            _threads.log(logging.WARNING, said, name)
         watched = _Watched(core, name, listener)
         self._watched[id(watched)] = watched
         # What has changed meanwhile, the thread may have missed.
         watched.look()
-        return functools.partial(self._watched.pop, id(watched), None)
+
+        def end() -> None:
+            self._watched.pop(id(watched), None)
+
+        return end
+
+    def look_on_own_thread(self) -> None:
+        """:meth:`look`, by the client's thread."""
+        if self._watched and not _threads.is_of_eventlet():
+            self.look()
 
     def look(self) -> None:
         for watched in self._watched.copy().values():
