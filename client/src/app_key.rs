@@ -65,6 +65,8 @@ impl fmt::Debug for AppKey {
 /// let error: AppKeyError = AppKey::new("").unwrap_err();
 /// assert!(error.to_string().contains("bandana app-key new"));
 /// ```
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[error("an app key has 1 to {BYTES_MAX} visible characters, as `bandana app-key new` prints it")]
 pub struct AppKeyError;
+
+bandana_shared::debug_says!(AppKeyError);

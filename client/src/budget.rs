@@ -178,9 +178,11 @@ impl Budget {
 /// let error = Budget::new(PrivacyLoss::ZERO, 365, PrivacyLoss::ZERO).unwrap_err();
 /// assert_eq!(error.to_string(), "a budget's window has 1 to 31 days; got 365");
 /// ```
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[error("a budget's window has 1 to {max} days; got {0}", max = Budget::WINDOW_DAYS_MAX)]
 pub struct BudgetError(u32);
+
+bandana_shared::debug_says!(BudgetError);
 
 /// The privacy loss of an installation so far: the sum of the prices of its reports, in the local
 /// and in the central account. Reports that are still to be made are included. See [`Budget`].

@@ -483,7 +483,7 @@ impl Transport {
 /// let unavailable = TransportError::from(tonic::Status::unavailable("try later"));
 /// assert_eq!(severity(&unavailable), "info");
 /// ```
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum TransportError {
     /// The server could not be reached, or refused.
@@ -496,6 +496,8 @@ pub enum TransportError {
     #[error(transparent)]
     Client(#[from] ClientError),
 }
+
+bandana_shared::debug_says!(TransportError);
 
 impl From<Status> for TransportError {
     fn from(status: Status) -> Self {

@@ -228,9 +228,11 @@ pub(crate) fn uniform_up_to(
 /// assert!(thousandth()? < 1000);
 /// # Ok::<(), EntropyError>(())
 /// ```
-#[derive(Clone, Copy, Debug, Error)]
+#[derive(Clone, Copy, Error)]
 #[error("the operating system's random source failed; no report can be made")]
 pub struct EntropyError(#[from] getrandom::Error);
+
+bandana_shared::debug_says!(EntropyError);
 
 /// A finite noise source for tests of its exhaustion.
 #[cfg(test)]

@@ -212,7 +212,7 @@ impl Privatizer {
 /// assert!(!error.to_string().contains("123"));
 /// # Ok::<(), Failure>(())
 /// ```
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Error)]
 #[non_exhaustive]
 pub enum PrivatizeError {
     /// The reward is outside the range, and the experiment does not clamp.
@@ -249,3 +249,5 @@ pub enum PrivatizeError {
     #[error(transparent)]
     Entropy(#[from] EntropyError),
 }
+
+bandana_shared::debug_says!(PrivatizeError);

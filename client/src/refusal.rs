@@ -27,7 +27,7 @@ use crate::signers::SignatureRefusal;
 /// assert_ne!(client.draw(&id, now())?.label(), "blue");
 /// # Ok::<(), Failure>(())
 /// ```
-#[derive(Clone, Debug, Error, PartialEq)]
+#[derive(Clone, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// Real clients refuse simulated experiments, and simulated clients refuse real ones.
@@ -168,6 +168,8 @@ pub enum Refusal {
         arms: usize,
     },
 }
+
+bandana_shared::debug_says!(Refusal);
 
 impl Refusal {
     /// The coarse reason that the report on refusals can tell an operator.

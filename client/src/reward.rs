@@ -77,6 +77,8 @@ impl fmt::Debug for Reward {
 /// assert!(matches!(share(0.0, 0.0), Err(RewardError)));
 /// assert!(share(1.0, 4.0).is_ok());
 /// ```
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[error("a reward must be a finite number")]
 pub struct RewardError;
+
+bandana_shared::debug_says!(RewardError);

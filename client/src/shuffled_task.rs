@@ -163,7 +163,7 @@ mod sealing {
     /// use bandana_client::SealError;
     /// assert!(SealError::SameKey.to_string().contains("relay"));
     /// ```
-    #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+    #[derive(Clone, Copy, Error, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum SealError {
         /// The relay has the key that is to be the aggregator's, and could read the report.
@@ -173,6 +173,8 @@ mod sealing {
         #[error("nothing can be sealed for the key of the relay or of the aggregator")]
         Key,
     }
+
+    bandana_shared::debug_says!(SealError);
 }
 
 #[cfg(feature = "relay")]

@@ -145,9 +145,11 @@ fn judge_key<T: Signable>(
 /// let error: SameKey = Signers::operator_and_countersigner(key, key).unwrap_err();
 /// assert!(error.to_string().contains(&key.to_string()), "the message names the key");
 /// ```
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[error("operator and countersigner must have two keys, held by two parties; both are {0}")]
 pub struct SameKey(pub PublicKey);
+
+bandana_shared::debug_says!(SameKey);
 
 /// The reason why a specification does not count as signed.
 ///
@@ -166,7 +168,7 @@ pub struct SameKey(pub PublicKey);
 /// assert_eq!(judge(&signatures), Err(SignatureRefusal::Expired { key, expired }));
 /// # Ok::<(), Failure>(())
 /// ```
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SignatureRefusal {
     /// There is no signature by a key that the app pins.
@@ -190,6 +192,8 @@ pub enum SignatureRefusal {
         expired: UnixSeconds,
     },
 }
+
+bandana_shared::debug_says!(SignatureRefusal);
 
 #[cfg(test)]
 mod tests {

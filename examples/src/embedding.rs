@@ -237,7 +237,7 @@ impl std::fmt::Display for Line {
 fn reason(choice: &Choice) -> Option<String> {
     match choice {
         Choice::Default(DefaultReason::Refused(refusal)) => Some(refusal.to_string()),
-        Choice::Default(reason) => Some(format!("{reason:?}")),
+        Choice::Default(reason) => Some(reason.to_string()),
         Choice::Arm(assignment) => {
             assignment.unreported().map(|unreported| format!("no report: {unreported:?}"))
         }

@@ -77,11 +77,13 @@ impl Alphabet {
 }
 
 /// An invalid number of symbols.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[error("there are {symbols} symbols; k-ary randomized response takes 2 to 16")]
 pub struct AlphabetError {
     symbols: u32,
 }
+
+crate::debug_says!(AlphabetError);
 
 /// The content of a report: 0 or 1, or the number of a level or a category, counted from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

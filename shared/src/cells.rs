@@ -155,7 +155,7 @@ fn checked_name(name: impl Into<String>) -> Result<String, CellsError> {
 }
 
 /// An invalid declaration of segments or metrics.
-#[derive(Clone, Debug, Error, PartialEq)]
+#[derive(Clone, Error, PartialEq)]
 #[non_exhaustive]
 pub enum CellsError {
     /// The name breaks the rule.
@@ -253,3 +253,5 @@ pub enum CellsError {
     #[error(transparent)]
     Context(#[from] ContextError),
 }
+
+crate::debug_says!(CellsError);

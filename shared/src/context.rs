@@ -210,7 +210,7 @@ impl PrivateContext {
 }
 
 /// An invalid declaration of a private context.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ContextError {
     /// Too few or too many features.
@@ -246,3 +246,5 @@ pub enum ContextError {
         instead: &'static str,
     },
 }
+
+crate::debug_says!(ContextError);

@@ -84,9 +84,11 @@ impl std::fmt::Debug for Level {
 }
 
 /// A number outside 0..=1. The error omits the number, which may be a reward.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[error("a scaled reward must be a number from 0 to 1")]
 pub struct LevelError;
+
+crate::debug_says!(LevelError);
 
 /// The curvature k of the quadratic mechanism, -1 to 1 in steps of `2^-20`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,9 +134,11 @@ impl Curvature {
 }
 
 /// A curvature outside -1..=1.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[error("the curvature of a quadratic mechanism must be a number from -1 to 1")]
 pub struct CurvatureError;
+
+crate::debug_says!(CurvatureError);
 
 /// A reward-privatizing mechanism: a curve, then randomized response; or k-ary randomized
 /// response.

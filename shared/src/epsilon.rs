@@ -41,6 +41,8 @@ impl Epsilon {
 }
 
 /// An ε outside the range that the channel supports.
-#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[derive(Clone, Copy, Error, PartialEq)]
 #[error("epsilon is {0}; it must be a number from 2^-20 (about 9.5e-7) to 32")]
 pub struct EpsilonError(f64);
+
+crate::debug_says!(EpsilonError);

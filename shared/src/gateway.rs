@@ -149,12 +149,14 @@ impl FromStr for GatewayKeys {
 }
 
 /// Bytes that are not the key of a gateway.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[error(
     "these are not the keys of a gateway: one configuration of X25519, HKDF-SHA256 and \
      ChaCha20-Poly1305 is expected, as text in hexadecimal digits"
 )]
 pub struct GatewayKeysError(());
+
+crate::debug_says!(GatewayKeysError);
 
 #[cfg(test)]
 mod tests {

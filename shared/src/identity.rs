@@ -283,7 +283,7 @@ sixteen_bytes! {
 }
 
 /// An invalid name or number.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdentityError {
     /// See [`ExperimentId`].
@@ -308,3 +308,5 @@ pub enum IdentityError {
     #[error("the id of a store has 16 bytes; this one has {0}")]
     StoreId(usize),
 }
+
+crate::debug_says!(IdentityError);

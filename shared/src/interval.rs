@@ -46,9 +46,11 @@ impl ErrorLevel {
 }
 
 /// An error level outside (0, 1).
-#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[derive(Clone, Copy, Error, PartialEq)]
 #[error("error level {0} is not strictly between 0 and 1; 0.05 gives intervals of 95%")]
 pub struct ErrorLevelError(f64);
+
+crate::debug_says!(ErrorLevelError);
 
 /// A closed interval of real numbers, `low <= high`, possibly unbounded.
 #[derive(Clone, Copy, Debug, PartialEq)]

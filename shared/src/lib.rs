@@ -41,6 +41,7 @@ pub mod confidence;
 pub mod context;
 pub mod curve;
 pub mod epsilon;
+pub mod errors;
 pub mod estimate;
 pub mod gateway;
 mod hex;

@@ -264,7 +264,7 @@ impl Default for Participation {
 }
 
 /// An invalid declaration of who takes part.
-#[derive(Clone, Debug, Error, PartialEq)]
+#[derive(Clone, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ParticipationError {
     /// More than a whole.
@@ -298,3 +298,5 @@ pub enum ParticipationError {
         max = REPORT_DAYS_MAX)]
     ReportDays(u32),
 }
+
+crate::debug_says!(ParticipationError);

@@ -260,7 +260,7 @@ pub struct Policy {
 }
 
 /// Invalid weights of a policy.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// No arms, or too many.
@@ -282,3 +282,5 @@ pub enum PolicyError {
     #[error("a policy needs a version and a time to live of at least 1")]
     Unversioned,
 }
+
+crate::debug_says!(PolicyError);

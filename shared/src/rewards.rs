@@ -227,7 +227,7 @@ fn without_sign_of_zero(x: f64) -> f64 {
 }
 
 /// An invalid declaration of rewards.
-#[derive(Clone, Debug, Error, PartialEq)]
+#[derive(Clone, Error, PartialEq)]
 #[non_exhaustive]
 pub enum RewardsError {
     /// The ends of the range are invalid.
@@ -254,6 +254,8 @@ pub enum RewardsError {
     )]
     Categories,
 }
+
+crate::debug_says!(RewardsError);
 
 #[cfg(test)]
 mod tests {

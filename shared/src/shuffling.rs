@@ -50,9 +50,11 @@ impl BatchSize {
 }
 
 /// A batch of another size.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[error("a batch has 2 to {REPORTS_MAX} reports; got {0}")]
 pub struct BatchSizeError(u32);
+
+crate::debug_says!(BatchSizeError);
 
 /// Thousandths of a whole, 0 to 1000.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -289,7 +289,7 @@ impl fmt::Debug for SigningKey {
 }
 
 /// Bytes or text that are not a key.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {
     /// The text does not have 64 hexadecimal digits.
@@ -310,8 +310,10 @@ pub enum KeyError {
     Entropy(#[source] getrandom::Error),
 }
 
+crate::debug_says!(KeyError);
+
 /// The reason why a signature is not valid.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SignatureError {
     /// The key did not sign this content with this expiry.
@@ -329,3 +331,5 @@ pub enum SignatureError {
         expired: UnixSeconds,
     },
 }
+
+crate::debug_says!(SignatureError);

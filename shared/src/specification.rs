@@ -492,7 +492,7 @@ fn check_arms(arms: &[Arm]) -> Result<(), SpecificationError> {
 }
 
 /// Parts that do not make a valid specification.
-#[derive(Clone, Debug, Error, PartialEq)]
+#[derive(Clone, Error, PartialEq)]
 #[non_exhaustive]
 pub enum SpecificationError {
     /// The floor can't be used with the epsilon.
@@ -584,3 +584,5 @@ pub enum SpecificationError {
     )]
     Timing(ReleaseTiming),
 }
+
+crate::debug_says!(SpecificationError);

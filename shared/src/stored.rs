@@ -145,7 +145,7 @@ fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, StoredError> {
 }
 
 /// State that can't be written or read back.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum StoredError {
     /// The value has no encoding.
@@ -183,6 +183,8 @@ pub enum StoredError {
         known: u16,
     },
 }
+
+crate::debug_says!(StoredError);
 
 #[cfg(test)]
 mod tests {

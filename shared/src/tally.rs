@@ -164,7 +164,7 @@ impl Sum for Tally {
 }
 
 /// Counts that contradict each other.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[error(
     "{others} reports of some symbols among {reports} reports is not a tally; expected at most as \
      many, and at most 2^62 reports"
@@ -173,3 +173,5 @@ pub struct TallyError {
     reports: u64,
     others: u64,
 }
+
+crate::debug_says!(TallyError);

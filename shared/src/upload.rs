@@ -287,7 +287,7 @@ fn encode(
 }
 
 /// An upload that violates the protocol.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UploadError {
     /// The id or the digest has the wrong length.
@@ -347,3 +347,5 @@ pub enum UploadError {
     #[error("the unused bits of the last byte must be zero")]
     UnusedBits,
 }
+
+crate::debug_says!(UploadError);

@@ -26,7 +26,7 @@ use crate::refusal::Refusal;
 /// assert_eq!(label, "the default");
 /// # Ok::<(), Failure>(())
 /// ```
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The app does not take part in the experiment, see [`crate::Core::enroll`].
@@ -89,6 +89,8 @@ pub enum ClientError {
     #[error(transparent)]
     Entropy(#[from] EntropyError),
 }
+
+bandana_shared::debug_says!(ClientError);
 
 impl From<PrivatizeError> for ClientError {
     fn from(error: PrivatizeError) -> Self {

@@ -168,7 +168,7 @@ impl Drop for Unanswered<'_> {
 ///     r#"the address "ftp://example.org" must begin with http:// or https://"#
 /// );
 /// ```
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum EndpointError {
     /// The text is not an address.
@@ -205,3 +205,5 @@ pub enum EndpointError {
     #[error("the roots for TLS can't be used")]
     Tls(#[source] tonic::transport::Error),
 }
+
+bandana_shared::debug_says!(EndpointError);

@@ -146,9 +146,11 @@ impl Drop for Ending {
 /// assert_eq!(label, "blue", "no server was heard yet");
 /// # Ok::<(), Failure>(())
 /// ```
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[error("the thread for Bandana's background work can't be started")]
 pub struct StartError(#[from] std::io::Error);
+
+bandana_shared::debug_says!(StartError);
 
 /// Completes with the first of the two futures.
 async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {

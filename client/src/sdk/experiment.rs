@@ -380,7 +380,7 @@ impl Choice {
 /// println!("showing the default: {reason}");
 /// # Ok::<(), Failure>(())
 /// ```
-#[derive(Clone, Debug, Error, PartialEq)]
+#[derive(Clone, Error, PartialEq)]
 #[non_exhaustive]
 pub enum DefaultReason {
     /// No server has answered yet. The next choice may succeed.
@@ -411,6 +411,8 @@ pub enum DefaultReason {
     #[error("the operating system's random source failed")]
     NoRandomness,
 }
+
+bandana_shared::debug_says!(DefaultReason);
 
 /// A drawn arm, and the handle by which you add its rewards. Whether and when it reports, and for
 /// which arm, is already fixed. That does not change if you drop the assignment, add no reward, or

@@ -521,7 +521,7 @@ pub enum Reporting {
 /// assert!(matches!(refused, Err(ExperimentError::Name(_))));
 /// # Ok::<(), Failure>(())
 /// ```
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExperimentError {
     /// The id is not valid.
@@ -531,3 +531,5 @@ pub enum ExperimentError {
     #[error("the app does not accept experiment {0}; list it in `accept_only`, or use `accept`")]
     NotAccepted(ExperimentId),
 }
+
+bandana_shared::debug_says!(ExperimentError);

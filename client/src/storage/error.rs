@@ -22,7 +22,7 @@ use thiserror::Error;
 /// assert!(bandana.experiment("button-colour")?.choose().assignment().is_some());
 /// # Ok::<(), Failure>(())
 /// ```
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum StorageError {
     /// The directory can't be used.
@@ -120,3 +120,5 @@ pub enum StorageError {
     #[error(transparent)]
     Stored(#[from] StoredError),
 }
+
+bandana_shared::debug_says!(StorageError);

@@ -105,9 +105,11 @@ impl RhoBudget {
 /// let error = RhoBudget::new(Rho::ZERO, 32, Rho::ZERO).unwrap_err();
 /// assert_eq!(error.to_string(), "a budget's window has 1 to 31 days; got 32");
 /// ```
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[error("a budget's window has 1 to {max} days; got {0}", max = Budget::WINDOW_DAYS_MAX)]
 pub struct RhoBudgetError(u32);
+
+bandana_shared::debug_says!(RhoBudgetError);
 
 /// The cost of one person's rewards so far, and the rest of the budget, in billionths of ρ.
 ///
@@ -213,7 +215,7 @@ pub(super) enum Cap {
 /// # })?;
 /// # Ok::<(), Failure>(())
 /// ```
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 pub struct RhoExhausted {
     pub(super) of: Cap,
     /// k, with this reward.
@@ -223,6 +225,8 @@ pub struct RhoExhausted {
     pub(super) cap: NanoNats,
     pub(super) passes: bool,
 }
+
+bandana_shared::debug_says!(RhoExhausted);
 
 impl fmt::Display for RhoExhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

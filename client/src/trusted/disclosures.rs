@@ -554,7 +554,7 @@ impl Flushed {
 /// # })?;
 /// # Ok::<(), Failure>(())
 /// ```
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum KeepError {
     /// The largest number of disclosures wait already. The disclosure is returned, and nothing has
@@ -566,3 +566,5 @@ pub enum KeepError {
     #[error("the disclosure waits in memory only, as the disk failed")]
     NotDurable(#[source] StorageError),
 }
+
+bandana_shared::debug_says!(KeepError);

@@ -19,7 +19,7 @@ use crate::storage::StorageError;
 /// let refused = DisclosedReward::new(f64::INFINITY).unwrap_err();
 /// assert!(matches!(refused, TrustedError::Reward));
 /// ```
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum TrustedError {
     /// The price of a reward exceeds the agreement.
@@ -113,6 +113,8 @@ pub enum TrustedError {
     #[error("the server refused or did not answer")]
     Call(#[from] Box<Status>),
 }
+
+bandana_shared::debug_says!(TrustedError);
 
 impl TrustedError {
     /// Whether it is of no use to send the disclosure again. That does not mean that it never

@@ -88,9 +88,11 @@ fn deviation(sum_of_squares: f64, slack: Delta) -> f64 {
 }
 
 /// A loss for which the proof of [`lecture`] does not hold.
-#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[derive(Clone, Copy, Error, PartialEq)]
 #[error(
     "the lecture's lemma proves the form with 2 k epsilon^2 up to an epsilon of 1.2564 (where e^x \
      = 1 + 2x), not for {0}; use the sharp form"
 )]
 pub struct LectureError(f64);
+
+crate::debug_says!(LectureError);

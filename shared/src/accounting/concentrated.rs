@@ -144,6 +144,8 @@ impl Rho {
 }
 
 /// A number that is not a valid ρ.
-#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[derive(Clone, Copy, Error, PartialEq)]
 #[error("rho is {0}; it must be 0 or more, and may be infinite")]
 pub struct RhoError(f64);
+
+crate::debug_says!(RhoError);

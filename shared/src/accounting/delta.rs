@@ -61,6 +61,8 @@ impl Delta {
 }
 
 /// A number that is not a probability.
-#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[derive(Clone, Copy, Error, PartialEq)]
 #[error("delta is {0}; it must be a number from 0 (pure privacy) to 1 (no promise)")]
 pub struct DeltaError(f64);
+
+crate::debug_says!(DeltaError);

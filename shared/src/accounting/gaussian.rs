@@ -59,7 +59,7 @@ impl GaussianMechanism {
 }
 
 /// Invalid parameters of a Gaussian mechanism.
-#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[derive(Clone, Copy, Error, PartialEq)]
 #[non_exhaustive]
 pub enum GaussianError {
     /// A sensitivity out of range.
@@ -75,3 +75,5 @@ pub enum GaussianError {
         deviation: f64,
     },
 }
+
+crate::debug_says!(GaussianError);

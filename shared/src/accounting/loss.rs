@@ -90,6 +90,8 @@ impl From<Epsilon> for PrivacyLoss {
 }
 
 /// A number that is not a valid privacy loss.
-#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[derive(Clone, Copy, Error, PartialEq)]
 #[error("the privacy loss is {0} nats; it must be 0 or more, and may be infinite")]
 pub struct PrivacyLossError(f64);
+
+crate::debug_says!(PrivacyLossError);

@@ -172,6 +172,8 @@ fn ceiling_of_nats(nats: f64) -> Option<u64> {
 }
 
 /// A loss too large for a ledger.
-#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[derive(Clone, Copy, Error, PartialEq)]
 #[error("a loss of {0} nats is beyond 2^64 nano-nats, about 1.8e10 nats")]
 pub struct NanoNatsError(f64);
+
+crate::debug_says!(NanoNatsError);

@@ -148,9 +148,11 @@ fn power(exponent: i32) -> f64 {
 }
 
 /// A number of rounds too large for exact composition.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[error(
     "there are {0} rounds, and the exact composition takes at most 2^20; use advanced composition, \
      which takes any number"
 )]
 pub struct TooManyRounds(u64);
+
+crate::debug_says!(TooManyRounds);

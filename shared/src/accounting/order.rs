@@ -35,6 +35,8 @@ impl Order {
 }
 
 /// An order out of range.
-#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[derive(Clone, Copy, Error, PartialEq)]
 #[error("order {0} is not above 1 and below 2^53")]
 pub struct OrderError(f64);
+
+crate::debug_says!(OrderError);

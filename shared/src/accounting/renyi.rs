@@ -147,7 +147,7 @@ impl RenyiCurve {
 }
 
 /// Orders that can't be used.
-#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[derive(Clone, Copy, Error, PartialEq)]
 #[non_exhaustive]
 pub enum RenyiError {
     /// An order out of range.
@@ -160,3 +160,5 @@ pub enum RenyiError {
     #[error("the two bounds are about different orders; build both from the same set")]
     OrdersDiffer,
 }
+
+crate::debug_says!(RenyiError);

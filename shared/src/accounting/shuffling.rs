@@ -433,6 +433,8 @@ fn log_multiple(power: f64, delta: Delta) -> f64 {
 }
 
 /// A number of reports for which there is no certificate.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[error("the batch has {0} honest reports; it must have 1 to {REPORTS_MAX}")]
 pub struct ShufflingError(u32);
+
+crate::debug_says!(ShufflingError);

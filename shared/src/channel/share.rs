@@ -77,7 +77,7 @@ impl Share {
 }
 
 /// A floor that can't be used.
-#[derive(Clone, Debug, Error, PartialEq)]
+#[derive(Clone, Error, PartialEq)]
 #[non_exhaustive]
 pub enum FloorError {
     /// The floor is 0, or too large for the number of symbols.
@@ -101,3 +101,5 @@ pub enum FloorError {
         epsilon: f64,
     },
 }
+
+crate::debug_says!(FloorError);

@@ -140,7 +140,7 @@ impl fmt::Display for NoteKey {
 }
 
 /// A text that is not a name with a key.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoteKeyError {
     /// The parts are missing or malformed.
@@ -163,6 +163,8 @@ pub enum NoteKeyError {
     )]
     Algorithm(u8),
 }
+
+crate::debug_says!(NoteKeyError);
 
 /// The state of a log: the number of leaves of its tree, and the root.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -176,7 +176,7 @@ impl Witnessed {
 }
 
 /// Keys that can't be pinned together.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WitnessedError {
     /// The key of the log is that of a witness.
@@ -208,8 +208,10 @@ pub enum WitnessedError {
     },
 }
 
+crate::debug_says!(WitnessedError);
+
 /// The reason why a device does not use a server's answer.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ViewError {
     /// The answer has no view of a log.
@@ -248,6 +250,8 @@ pub enum ViewError {
         known: u64,
     },
 }
+
+crate::debug_says!(ViewError);
 
 #[cfg(all(test, feature = "signing"))]
 #[expect(clippy::unwrap_used, reason = "keys of the tests")]

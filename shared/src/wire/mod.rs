@@ -439,7 +439,7 @@ impl From<Estimand> for v1::Estimand {
 }
 
 /// An invalid message.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum WireError {
     /// The bytes are not protobuf, or not this message.
@@ -503,3 +503,5 @@ pub enum WireError {
     #[error("hashes and signatures of a log have other lengths than {0} bytes")]
     View(usize),
 }
+
+crate::debug_says!(WireError);
