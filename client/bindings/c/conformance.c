@@ -242,5 +242,6 @@ int main(void) {
   bandana_close(client);
   host_free(carrier);
   bandana_free(client);
+  bandana_free(client); // an error, which is told and harms nobody
   return 0;
 }

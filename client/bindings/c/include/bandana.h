@@ -230,10 +230,11 @@ bandana_settings bandana_default_settings(void);
 bandana_client *bandana_start(const bandana_settings *settings,
                               char **error);
 
-// Ends everything, as `bandana_close`, and frees the client.
+// Ends everything, as `bandana_close`, and frees the client. What was freed acts as NULL from then on: to
+// free a client, a choice or a step twice does nothing, and says so on the standard error.
 //
 // # Safety
-// `client` is NULL, or comes from `bandana_start`, and no other function has it now or later.
+// `client` is NULL, or comes from `bandana_start`.
 void bandana_free(bandana_client *client);
 
 // Ends everything: a directory has all that is pending and is free for another client, and no step

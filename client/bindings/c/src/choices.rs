@@ -5,7 +5,7 @@ use std::ptr::null;
 
 use bandana_bindings::{Bandana, Choice};
 
-use crate::border::{bandana_client, client, contain, hand_out, take_back};
+use crate::border::{bandana_client, client, contain, hand_out, handed, take_back};
 use crate::text::{Text, read, text};
 
 /// What to show: an arm, or the app's own default.
@@ -33,10 +33,10 @@ unsafe fn choice(
     };
     contain(std::ptr::null_mut(), || {
         // SAFETY: as the caller promises.
-        let choice = match unsafe { (self::client(client), read(name)) } {
+        let choice = match (self::client(client), unsafe { read(name) }) {
             (None, _) => default("the client was closed".to_owned()),
             (_, Err(message)) => default(message),
-            (Some(client), Ok(name)) => way(client, name.as_deref().unwrap_or_default()),
+            (Some(client), Ok(name)) => way(&client, name.as_deref().unwrap_or_default()),
         };
         let (label, reason) =
             (choice.label.as_deref().map(text), choice.reason.as_deref().map(text));
@@ -80,9 +80,11 @@ pub unsafe extern "C" fn bandana_draw(
 /// `choice` is NULL, or comes from this library and was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_choice_label(choice: *const bandana_choice) -> *const c_char {
-    // SAFETY: as the caller promises.
-    let choice = unsafe { choice.as_ref() };
-    choice.and_then(|choice| choice.label.as_ref()).map_or(null(), |label| label.as_ptr())
+    let choice = handed(choice);
+    choice
+        .as_deref()
+        .and_then(|choice| choice.label.as_ref())
+        .map_or(null(), |label| label.as_ptr())
 }
 
 /// Why it is the default, or why there will be no report, as long as the choice; NULL: there will be
@@ -92,9 +94,11 @@ pub unsafe extern "C" fn bandana_choice_label(choice: *const bandana_choice) -> 
 /// As for `bandana_choice_label`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_choice_reason(choice: *const bandana_choice) -> *const c_char {
-    // SAFETY: as the caller promises.
-    let choice = unsafe { choice.as_ref() };
-    choice.and_then(|choice| choice.reason.as_ref()).map_or(null(), |reason| reason.as_ptr())
+    let choice = handed(choice);
+    choice
+        .as_deref()
+        .and_then(|choice| choice.reason.as_ref())
+        .map_or(null(), |reason| reason.as_ptr())
 }
 
 /// The index of the arm; below 0: show the app's own default.
@@ -103,9 +107,8 @@ pub unsafe extern "C" fn bandana_choice_reason(choice: *const bandana_choice) ->
 /// As for `bandana_choice_label`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_choice_arm(choice: *const bandana_choice) -> i64 {
-    // SAFETY: as the caller promises.
-    let choice = unsafe { choice.as_ref() };
-    choice.and_then(|choice| choice.choice.arm).map_or(-1, i64::from)
+    let choice = handed(choice);
+    choice.as_deref().and_then(|choice| choice.choice.arm).map_or(-1, i64::from)
 }
 
 /// The number of the assignment, for `bandana_reward`, also after a restart; 0: there is none.
@@ -114,9 +117,8 @@ pub unsafe extern "C" fn bandana_choice_arm(choice: *const bandana_choice) -> i6
 /// As for `bandana_choice_label`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_choice_assignment(choice: *const bandana_choice) -> u64 {
-    // SAFETY: as the caller promises.
-    let choice = unsafe { choice.as_ref() };
-    choice.and_then(|choice| choice.choice.assignment).unwrap_or_default()
+    let choice = handed(choice);
+    choice.as_deref().and_then(|choice| choice.choice.assignment).unwrap_or_default()
 }
 
 /// Whether there will be a report.
@@ -125,8 +127,7 @@ pub unsafe extern "C" fn bandana_choice_assignment(choice: *const bandana_choice
 /// As for `bandana_choice_label`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_choice_is_reported(choice: *const bandana_choice) -> bool {
-    // SAFETY: as the caller promises.
-    unsafe { choice.as_ref() }.is_some_and(|choice| choice.choice.is_reported)
+    handed(choice).is_some_and(|choice| choice.choice.is_reported)
 }
 
 /// Frees a choice. Its report is made all the same.
@@ -135,6 +136,5 @@ pub unsafe extern "C" fn bandana_choice_is_reported(choice: *const bandana_choic
 /// `choice` is NULL, or comes from this library, and nobody has it now or later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_choice_free(choice: *mut bandana_choice) {
-    // SAFETY: as the caller promises.
-    unsafe { take_back(choice) }
+    take_back(choice, "bandana_choice_free");
 }

@@ -110,17 +110,16 @@ pub unsafe extern "C" fn bandana_start(
     })
 }
 
-/// Ends everything, as `bandana_close`, and frees the client.
+/// Ends everything, as `bandana_close`, and frees the client. What was freed acts as NULL from then on: to
+/// free a client, a choice or a step twice does nothing, and says so on the standard error.
 ///
 /// # Safety
-/// `client` is NULL, or comes from `bandana_start`, and no other function has it now or later.
+/// `client` is NULL, or comes from `bandana_start`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_free(client: *mut bandana_client) {
     // SAFETY: as the caller promises.
-    unsafe {
-        bandana_close(client);
-        take_back(client);
-    }
+    unsafe { bandana_close(client) };
+    take_back(client, "bandana_free");
 }
 
 /// Ends everything: a directory has all that is pending and is free for another client, and no step
@@ -131,8 +130,7 @@ pub unsafe extern "C" fn bandana_free(client: *mut bandana_client) {
 /// `client` is NULL, or comes from `bandana_start` and was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_close(client: *const bandana_client) {
-    // SAFETY: as the caller promises.
-    if let Some(client) = unsafe { self::client(client) } {
+    if let Some(client) = self::client(client) {
         contain((), || client.close());
     }
 }
@@ -151,7 +149,7 @@ pub unsafe extern "C" fn bandana_join(
 ) -> bool {
     contain(false, || {
         // SAFETY: as the caller promises.
-        let joined = match unsafe { (self::client(client), read(name)) } {
+        let joined = match (self::client(client), unsafe { read(name) }) {
             (None, _) => Err("the client was closed".to_owned()),
             (_, Err(message)) => Err(message),
             (Some(client), Ok(name)) => {
@@ -177,7 +175,7 @@ pub unsafe extern "C" fn bandana_why_not_ready(
 ) -> *mut c_char {
     contain(std::ptr::null_mut(), || {
         // SAFETY: as the caller promises.
-        let why = match unsafe { (self::client(client), read(name)) } {
+        let why = match (self::client(client), unsafe { read(name) }) {
             (None, _) => Some("the client was closed".to_owned()),
             (_, Err(message)) => Some(message),
             (Some(client), Ok(name)) => client.why_not_ready(name.as_deref().unwrap_or_default()),
@@ -196,9 +194,8 @@ pub unsafe extern "C" fn bandana_reward(
     assignment: u64,
     reward: f64,
 ) -> bool {
-    // SAFETY: as the caller promises.
-    let client = unsafe { self::client(client) };
-    contain(false, || client.is_some_and(|client| client.reward(assignment, reward)))
+    let client = self::client(client);
+    contain(false, || client.as_deref().is_some_and(|client| client.reward(assignment, reward)))
 }
 
 /// Adds a value of a metric to an assignment. Returns whether its window lasts. An assignment
@@ -214,12 +211,11 @@ pub unsafe extern "C" fn bandana_measure(
     metric: *const c_char,
     value: f64,
 ) -> bool {
-    // SAFETY: as the caller promises.
-    let client = unsafe { self::client(client) };
+    let client = self::client(client);
     // SAFETY: as the caller promises. What is no text names no metric.
     let metric = || unsafe { read(metric) }.ok().flatten().unwrap_or_default();
     let measure = |client: &Bandana| client.measure(assignment, &metric(), value);
-    contain(false, || client.is_some_and(measure))
+    contain(false, || client.as_deref().is_some_and(measure))
 }
 
 /// How the client stands.
@@ -228,9 +224,8 @@ pub unsafe extern "C" fn bandana_measure(
 /// As for `bandana_reward`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_status_of(client: *const bandana_client) -> bandana_status {
-    // SAFETY: as the caller promises.
-    let client = unsafe { self::client(client) };
-    let status = contain(None, || client.map(Bandana::status));
+    let client = self::client(client);
+    let status = contain(None, || client.as_deref().map(Bandana::status));
     let status = status.unwrap_or_else(bandana_bindings::Status::closed);
     bandana_status {
         standing: match status.standing {
@@ -261,10 +256,9 @@ pub unsafe extern "C" fn bandana_status_of(client: *const bandana_client) -> ban
 /// As for `bandana_reward`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_trouble(client: *const bandana_client) -> *mut c_char {
-    // SAFETY: as the caller promises.
-    let client = unsafe { self::client(client) };
+    let client = self::client(client);
     contain(std::ptr::null_mut(), || {
-        let trouble = client.and_then(|client| client.status().trouble);
+        let trouble = client.as_deref().and_then(|client| client.status().trouble);
         trouble.map_or(std::ptr::null_mut(), |trouble| text(&trouble).into_raw())
     })
 }
@@ -280,10 +274,11 @@ pub unsafe extern "C" fn bandana_log_line(
     client: *const bandana_client,
     is_warning: *mut bool,
 ) -> *mut c_char {
-    // SAFETY: as the caller promises.
-    let client = unsafe { self::client(client) };
+    let client = self::client(client);
     contain(std::ptr::null_mut(), || {
-        let Some(line) = client.and_then(Bandana::log_line) else { return std::ptr::null_mut() };
+        let Some(line) = client.as_deref().and_then(Bandana::log_line) else {
+            return std::ptr::null_mut();
+        };
         // SAFETY: as the caller promises.
         if let Some(is_warning) = unsafe { is_warning.as_mut() } {
             *is_warning = line.is_warning;
@@ -299,10 +294,9 @@ pub unsafe extern "C" fn bandana_log_line(
 /// As for `bandana_reward`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_last_refusal(client: *const bandana_client) -> *mut c_char {
-    // SAFETY: as the caller promises.
-    let client = unsafe { self::client(client) };
+    let client = self::client(client);
     contain(std::ptr::null_mut(), || {
-        let refusal = client.and_then(|client| client.status().last_refusal);
+        let refusal = client.as_deref().and_then(|client| client.status().last_refusal);
         refusal.map_or(std::ptr::null_mut(), |refusal| text(&refusal).into_raw())
     })
 }
@@ -314,10 +308,9 @@ pub unsafe extern "C" fn bandana_last_refusal(client: *const bandana_client) -> 
 /// As for `bandana_reward`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_last_error(client: *const bandana_client) -> *mut c_char {
-    // SAFETY: as the caller promises.
-    let client = unsafe { self::client(client) };
+    let client = self::client(client);
     contain(std::ptr::null_mut(), || {
-        let error = client.and_then(|client| client.status().last_error);
+        let error = client.as_deref().and_then(|client| client.status().last_error);
         error.map_or(std::ptr::null_mut(), |error| text(&error).into_raw())
     })
 }
@@ -329,9 +322,8 @@ pub unsafe extern "C" fn bandana_last_error(client: *const bandana_client) -> *m
 /// As for `bandana_reward`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_opt_out(client: *const bandana_client) -> bool {
-    // SAFETY: as the caller promises.
-    let client = unsafe { self::client(client) };
-    contain(false, || client.is_some_and(Bandana::opt_out))
+    let client = self::client(client);
+    contain(false, || client.as_deref().is_some_and(Bandana::opt_out))
 }
 
 /// Opts the user in again, as `bandana_opt_out`.
@@ -340,9 +332,8 @@ pub unsafe extern "C" fn bandana_opt_out(client: *const bandana_client) -> bool 
 /// As for `bandana_reward`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_opt_in(client: *const bandana_client) -> bool {
-    // SAFETY: as the caller promises.
-    let client = unsafe { self::client(client) };
-    contain(false, || client.is_some_and(Bandana::opt_in))
+    let client = self::client(client);
+    contain(false, || client.as_deref().is_some_and(Bandana::opt_in))
 }
 
 /// Ends waits for the server: the network has changed, or the app came to the foreground. Never call it
@@ -352,8 +343,7 @@ pub unsafe extern "C" fn bandana_opt_in(client: *const bandana_client) -> bool {
 /// As for `bandana_reward`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_wake(client: *const bandana_client) {
-    // SAFETY: as the caller promises.
-    if let Some(client) = unsafe { self::client(client) } {
+    if let Some(client) = self::client(client) {
         contain((), || client.wake());
     }
 }

@@ -5,7 +5,7 @@ use std::ptr::null;
 
 use bandana_bindings::{Bandana, Slot, Step};
 
-use crate::border::{bandana_client, client, contain, hand_out, take_back};
+use crate::border::{bandana_client, client, contain, hand_out, handed, take_back};
 use crate::text::{Text, bytes, read, text};
 
 /// A step of the host.
@@ -13,6 +13,15 @@ pub struct bandana_step {
     step: Step,
     path: Text,
     headers: Vec<(Text, Text)>,
+}
+
+impl bandana_step {
+    pub(crate) fn milliseconds(&self) -> u64 {
+        match self.step {
+            Step::Wait { milliseconds } => milliseconds,
+            _ => 0,
+        }
+    }
 }
 
 /// What a step is.
@@ -44,7 +53,7 @@ pub enum bandana_slot {
 }
 
 /// Gives a step to C.
-fn hand_out_step(step: Step) -> *mut bandana_step {
+pub(crate) fn hand_out_step(step: Step) -> *mut bandana_step {
     let (path, headers) = match &step {
         Step::Call(call) => {
             let headers = call.headers.iter();
@@ -63,9 +72,10 @@ fn hand_out_step(step: Step) -> *mut bandana_step {
 /// As for `bandana_reward`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_next_step(client: *const bandana_client) -> *mut bandana_step {
-    // SAFETY: as the caller promises.
-    let client = unsafe { self::client(client) };
-    contain(std::ptr::null_mut(), || hand_out_step(client.map_or(Step::Closed, Bandana::next_step)))
+    let client = self::client(client);
+    contain(std::ptr::null_mut(), || {
+        hand_out_step(client.as_deref().map_or(Step::Closed, Bandana::next_step))
+    })
 }
 
 /// The next write, and no call: also after a reward, which is lost with the process until then. NULL:
@@ -75,10 +85,9 @@ pub unsafe extern "C" fn bandana_next_step(client: *const bandana_client) -> *mu
 /// As for `bandana_reward`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_next_write(client: *const bandana_client) -> *mut bandana_step {
-    // SAFETY: as the caller promises.
-    let client = unsafe { self::client(client) };
+    let client = self::client(client);
     contain(std::ptr::null_mut(), || {
-        let write = client.and_then(Bandana::next_write);
+        let write = client.as_deref().and_then(Bandana::next_write);
         write.map_or(std::ptr::null_mut(), |write| hand_out_step(Step::Write(write)))
     })
 }
@@ -89,8 +98,7 @@ pub unsafe extern "C" fn bandana_next_write(client: *const bandana_client) -> *m
 /// `step` is NULL, or comes from this library and was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_step_kind_of(step: *const bandana_step) -> bandana_step_kind {
-    // SAFETY: as the caller promises.
-    match unsafe { step.as_ref() }.map(|step| &step.step) {
+    match handed(step).as_deref().map(|step| &step.step) {
         Some(Step::Call(_)) => bandana_step_kind::CALL,
         Some(Step::Write(_)) => bandana_step_kind::WRITE,
         Some(Step::Wait { .. }) => bandana_step_kind::WAIT,
@@ -105,8 +113,7 @@ pub unsafe extern "C" fn bandana_step_kind_of(step: *const bandana_step) -> band
 /// As for `bandana_step_kind_of`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_step_number(step: *const bandana_step) -> u64 {
-    // SAFETY: as the caller promises.
-    match unsafe { step.as_ref() }.map(|step| &step.step) {
+    match handed(step).as_deref().map(|step| &step.step) {
         Some(Step::Call(call)) => call.id,
         Some(Step::Write(write)) => write.number,
         _ => 0,
@@ -119,11 +126,7 @@ pub unsafe extern "C" fn bandana_step_number(step: *const bandana_step) -> u64 {
 /// As for `bandana_step_kind_of`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_step_milliseconds(step: *const bandana_step) -> u64 {
-    // SAFETY: as the caller promises.
-    match unsafe { step.as_ref() }.map(|step| &step.step) {
-        Some(Step::Wait { milliseconds }) => *milliseconds,
-        _ => 0,
-    }
+    handed(step).map_or(0, |step| step.milliseconds())
 }
 
 /// The path of a call, as long as the step; empty for others.
@@ -132,8 +135,7 @@ pub unsafe extern "C" fn bandana_step_milliseconds(step: *const bandana_step) ->
 /// As for `bandana_step_kind_of`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_step_path(step: *const bandana_step) -> *const c_char {
-    // SAFETY: as the caller promises.
-    unsafe { step.as_ref() }.map_or(null(), |step| step.path.as_ptr())
+    handed(step).as_deref().map_or(null(), |step| step.path.as_ptr())
 }
 
 /// Whether a call is an upload, which should have a connection of its own.
@@ -142,9 +144,8 @@ pub unsafe extern "C" fn bandana_step_path(step: *const bandana_step) -> *const 
 /// As for `bandana_step_kind_of`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_step_is_upload(step: *const bandana_step) -> bool {
-    // SAFETY: as the caller promises.
-    let step = unsafe { step.as_ref() };
-    matches!(step.map(|step| &step.step), Some(Step::Call(call)) if call.is_upload)
+    let step = handed(step);
+    matches!(step.as_deref().map(|step| &step.step), Some(Step::Call(call)) if call.is_upload)
 }
 
 /// The name of a header of a call, as long as the step; NULL: it has no more.
@@ -156,9 +157,10 @@ pub unsafe extern "C" fn bandana_step_header_name(
     step: *const bandana_step,
     index: usize,
 ) -> *const c_char {
-    // SAFETY: as the caller promises.
-    let step = unsafe { step.as_ref() };
-    step.and_then(|step| step.headers.get(index)).map_or(null(), |(name, _)| name.as_ptr())
+    let step = handed(step);
+    step.as_deref()
+        .and_then(|step| step.headers.get(index))
+        .map_or(null(), |(name, _)| name.as_ptr())
 }
 
 /// The value of a header of a call, as long as the step; NULL: it has no more.
@@ -170,9 +172,10 @@ pub unsafe extern "C" fn bandana_step_header_value(
     step: *const bandana_step,
     index: usize,
 ) -> *const c_char {
-    // SAFETY: as the caller promises.
-    let step = unsafe { step.as_ref() };
-    step.and_then(|step| step.headers.get(index)).map_or(null(), |(_, value)| value.as_ptr())
+    let step = handed(step);
+    step.as_deref()
+        .and_then(|step| step.headers.get(index))
+        .map_or(null(), |(_, value)| value.as_ptr())
 }
 
 /// The bytes of a call or write, as long as the step, and how many they are.
@@ -184,8 +187,8 @@ pub unsafe extern "C" fn bandana_step_body(
     step: *const bandana_step,
     size: *mut usize,
 ) -> *const u8 {
-    // SAFETY: as the caller promises.
-    let body: &[u8] = match unsafe { step.as_ref() }.map(|step| &step.step) {
+    let step = handed(step);
+    let body: &[u8] = match step.as_deref().map(|step| &step.step) {
         Some(Step::Call(call)) => &call.body,
         Some(Step::Write(write)) => &write.bytes,
         _ => &[],
@@ -203,8 +206,7 @@ pub unsafe extern "C" fn bandana_step_body(
 /// As for `bandana_step_kind_of`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_step_slot(step: *const bandana_step) -> bandana_slot {
-    // SAFETY: as the caller promises.
-    match unsafe { step.as_ref() }.map(|step| &step.step) {
+    match handed(step).as_deref().map(|step| &step.step) {
         Some(Step::Write(write)) if write.slot == Slot::Rewards => bandana_slot::REWARDS,
         _ => bandana_slot::STATE,
     }
@@ -216,8 +218,7 @@ pub unsafe extern "C" fn bandana_step_slot(step: *const bandana_step) -> bandana
 /// `step` is NULL, or comes from this library, and nobody has it now or later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_step_free(step: *mut bandana_step) {
-    // SAFETY: as the caller promises.
-    unsafe { take_back(step) }
+    take_back(step, "bandana_step_free");
 }
 
 /// Tells the answer to a call: its status, the headers `content-type` and `retry-after`, NULL for none,
@@ -236,8 +237,7 @@ pub unsafe extern "C" fn bandana_answered(
     body: *const u8,
     size: usize,
 ) {
-    // SAFETY: as the caller promises.
-    let Some(client) = (unsafe { self::client(client) }) else { return };
+    let Some(client) = self::client(client) else { return };
     // SAFETY: as the caller promises. A header that is no text is none.
     let header = |pointer| unsafe { read(pointer) }.ok().flatten();
     contain((), || {
@@ -254,8 +254,7 @@ pub unsafe extern "C" fn bandana_answered(
 /// As for `bandana_reward`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_unanswered(client: *const bandana_client, call: u64) {
-    // SAFETY: as the caller promises.
-    if let Some(client) = unsafe { self::client(client) } {
+    if let Some(client) = self::client(client) {
         contain((), || client.unanswered(call));
     }
 }
@@ -270,8 +269,7 @@ pub unsafe extern "C" fn bandana_written(
     number: u64,
     is_durable: bool,
 ) {
-    // SAFETY: as the caller promises.
-    if let Some(client) = unsafe { self::client(client) } {
+    if let Some(client) = self::client(client) {
         contain((), || client.written(number, is_durable));
     }
 }
