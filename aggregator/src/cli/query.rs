@@ -487,7 +487,7 @@ fn ask(
     question: ask_request::Question,
 ) -> anyhow::Result<()> {
     let answer = server.ask(repeatable, data_set, cost, question)?;
-    server.show(&AnswerView::from(answer), AnswerView::describe)
+    server.show(&AnswerView::from(answer), |view, columns| view.describe(columns, cost.beta))
 }
 
 fn choose(choose: Choose) -> anyhow::Result<()> {
@@ -535,5 +535,5 @@ fn open(open: Open) -> anyhow::Result<()> {
     };
     let request = OpenSessionRequest { session, data_set, columns, price, plan };
     let answer = server.call(async |mut curator| curator.open_session(request).await)?;
-    server.show(&SessionView::from(answer), |view, _| view.describe())
+    server.show(&SessionView::from(answer), |view, _| view.describe(beta))
 }

@@ -130,9 +130,10 @@ impl From<v1::AskResponse> for AnswerView {
 }
 
 impl AnswerView {
-    pub(super) fn describe(&self, columns: Option<usize>) -> String {
+    pub(super) fn describe(&self, columns: Option<usize>, beta: f64) -> String {
         let when = if self.kept { " before, for this answer" } else { "" };
         let paid = format!("paid{when}: {}\n", amount(self.price_nanos));
+        let certain = with_probability(beta);
         let body = match &self.answer {
             Released::Numbers { numbers, .. } => {
                 let [first, ..] = &numbers[..] else { return paid };
@@ -142,7 +143,7 @@ impl AnswerView {
                     for NumberView { label, texts: [value, _], .. } in numbers {
                         table.push([value.clone(), visible(label)]);
                     }
-                    table.render(columns) + &format!("off by at most {of_first}, all of them; ")
+                    table.render(columns) + &format!("off by at most {of_first}, all of them{certain}; ")
                 } else {
                     let headings =
                         [("answer", Side::Right), ("+-", Side::Right), ("of", Side::Left)];
@@ -150,7 +151,7 @@ impl AnswerView {
                     for NumberView { label, texts: [value, accuracy], .. } in numbers {
                         table.push([value.clone(), accuracy.clone(), visible(label)]);
                     }
-                    table.render(columns) + "off by at most that, all of them; "
+                    table.render(columns) + &format!("off by at most that, all of them{certain}; ")
                 }
             }
             Released::Value { value, shortfall, interval } => {
@@ -158,12 +159,12 @@ impl AnswerView {
                     format!("the true one is from {} to {}\n", visible(low), visible(high))
                 });
                 let value = visible(value);
-                format!("{value}\n{interval}at most {shortfall} rows worse than the best; ")
+                format!("{value}\n{interval}at most {shortfall} rows worse than the best{certain}; ")
             }
             Released::Database { columns, rows, accuracy } => {
                 let line = |cells: &[String]| visible(&cells.join(",")) + "\n";
                 let rows: String = rows.iter().map(|row| line(row)).collect();
-                line(columns) + &rows + &format!("off by at most {accuracy:.3} of the rows; ")
+                line(columns) + &rows + &format!("off by at most {accuracy:.3} of the rows{certain}; ")
             }
             Released::Nothing {} => "this program does not know this kind of answer; update the \
                                      program; "
@@ -199,8 +200,9 @@ impl From<v1::Session> for SessionView {
 }
 
 impl SessionView {
-    pub(super) fn describe(&self) -> String {
-        let promise = promise(self.accuracy);
+    pub(super) fn describe(&self, beta: f64) -> String {
+        let certain = if self.accuracy > 0.0 { with_probability(beta) } else { String::new() };
+        let promise = promise(self.accuracy) + &certain;
         let (updates, threshold) = (self.updates_max, self.threshold);
         let what = match threshold {
             0 => format!("{updates} answers, each with noise"),
@@ -209,6 +211,10 @@ impl SessionView {
         let (session, paid) = (visible(&self.session), amount(self.price_nanos));
         format!("session {session} over {} cells: {what}; {promise}; paid: {paid}\n", self.cells)
     }
+}
+
+fn with_probability(beta: f64) -> String {
+    format!(", with probability {}", 1.0 - beta)
 }
 
 fn promise(accuracy: f64) -> String {
@@ -299,7 +305,7 @@ mod tests {
         let numbers = ["age", labels].into_iter().zip(accuracies).map(number).collect();
         let answer = ask_response::Answer::Numbers(v1::Numbers { numbers, accuracy: 900.0 });
         let response = v1::AskResponse { answer: Some(answer), price_nanos: 1, kept: false };
-        AnswerView::from(response).describe(None)
+        AnswerView::from(response).describe(None, 0.05)
     }
 
     #[test]
@@ -316,7 +322,7 @@ mod tests {
         assert!(own.contains("900  pay") && own.contains("off by at most that"), "{own}");
         for same in [[None; 2], [Some(900.0); 2]] {
             let all = described("pay", same);
-            assert!(!all.contains("+-") && all.contains("off by at most 900, all"), "{all}");
+            assert!(!all.contains("+-") && all.contains("off by at most 900, all of them, with probability 0.95"), "{all}");
         }
     }
 }

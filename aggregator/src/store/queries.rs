@@ -268,7 +268,7 @@ pub enum CuratorRefusal {
     /// The caller's part of the budget does not suffice.
     #[error(
         "your part of the budget of {data_set} does not suffice: this costs {}, and {} of {} is left to you; \
-         nothing was spent. A caller who may also register, such as an admin, can pay for the question", amount(*price),
+         nothing was spent. A caller who may also register, such as an administrator, can pay for the question", amount(*price),
          amount(*left), amount(*most)
     )]
     PartExhausted {
