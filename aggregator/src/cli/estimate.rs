@@ -6,6 +6,7 @@ use bandana_shared::wire::v1::EstimatesRequest;
 use clap::Args;
 
 use super::connection::{Connection, block_on, experiment_id};
+use super::experiment::find_arm;
 use super::tallies::daily_tallies;
 use super::{say, say_json};
 use crate::views::estimates_view::{EstimatesView, FIELDS};
@@ -33,10 +34,10 @@ pub(super) struct Wanted {
     /// The shift is how far an estimate can be from what honest reports would have shown.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     dishonest_share: f64,
-    /// Index of the arm that the others are compared with [default: that of `bandana experiment
-    /// record`, or else 0].
+    /// Label or index of the arm that the others are compared with [default: that of `bandana
+    /// experiment record`, or else 0].
     #[arg(long, value_name = "ARM")]
-    control: Option<u32>,
+    control: Option<String>,
     #[command(flatten)]
     connection: Connection,
 }
@@ -85,22 +86,27 @@ impl Wanted {
         Self { experiment, alpha, dishonest_share, control: None, connection }
     }
 
-    fn request(&self) -> Result<EstimatesRequest, Failure> {
+    async fn request(&self) -> anyhow::Result<EstimatesRequest> {
         // On the wire, 0 selects the server's default.
         if self.alpha == 0.0 {
-            return Err(Failure::Refused("--alpha must be between 0 and 1, such as 0.05".into()));
+            let said = "--alpha must be between 0 and 1, such as 0.05";
+            return Err(Failure::Refused(said.into()).into());
         }
+        let control_arm = match &self.control {
+            Some(arm) => Some(find_arm(&self.connection, &self.experiment, arm).await?),
+            None => None,
+        };
         Ok(EstimatesRequest {
             experiment_id: self.experiment.to_string(),
             alpha: self.alpha,
             dishonest_share: self.dishonest_share,
-            control_arm: self.control,
+            control_arm,
         })
     }
 
     /// Requests the current estimates from the server.
     pub(super) async fn fetch(&self) -> anyhow::Result<EstimatesView> {
-        let request = self.request()?;
+        let request = self.request().await?;
         let answer = self.connection.connect().await?.get_estimates(request).await;
         Ok(answer.map_err(Failure::from)?.into_inner().into())
     }
@@ -139,7 +145,7 @@ pub(super) fn watch(watch: &Watch) -> anyhow::Result<()> {
 }
 
 async fn follow(watch: &Watch) -> anyhow::Result<()> {
-    let request = watch.wanted.request()?;
+    let request = watch.wanted.request().await?;
     let mut client = watch.wanted.connection.connect().await?;
     let mut stream = client.watch_estimates(request).await.map_err(Failure::from)?.into_inner();
     let mut left = watch.updates;

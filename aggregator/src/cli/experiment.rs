@@ -267,18 +267,25 @@ fn change(
     })
 }
 
+/// The index of an arm given by label, if an arm in play has that label, or else by index.
+pub(super) async fn find_arm(
+    connection: &Connection,
+    experiment: &ExperimentId,
+    text: &str,
+) -> anyhow::Result<u32> {
+    let mut client = connection.connect().await?;
+    let name = ExperimentName { experiment_id: experiment.to_string() };
+    let status = client.get_experiment_status(name).await.map_err(Failure::from)?.into_inner();
+    let arms = status.specification.unwrap_or_default().arms;
+    // As the server keeps it.
+    let label = labels::normalized(text).unwrap_or(Cow::Borrowed(text));
+    Ok(arm_of(&arms, &label)?)
+}
+
 impl ExperimentArgs {
-    /// The index of an arm given by label, if an arm in play has that label, or else by index.
+    /// See [`find_arm`].
     pub(super) fn find_arm(&self, text: &str) -> anyhow::Result<u32> {
-        let status = block_on(async {
-            let mut client = self.reach.connection.connect().await?;
-            let name = ExperimentName { experiment_id: self.experiment.to_string() };
-            Ok(client.get_experiment_status(name).await.map_err(Failure::from)?.into_inner())
-        })?;
-        let arms = status.specification.unwrap_or_default().arms;
-        // As the server keeps it.
-        let label = labels::normalized(text).unwrap_or(Cow::Borrowed(text));
-        Ok(arm_of(&arms, &label)?)
+        block_on(find_arm(&self.reach.connection, &self.experiment, text))
     }
 
     /// Makes a change, and prints the resulting state of the experiment.

@@ -143,7 +143,8 @@ impl AnswerView {
                     for NumberView { label, texts: [value, _], .. } in numbers {
                         table.push([value.clone(), visible(label)]);
                     }
-                    table.render(columns) + &format!("off by at most {of_first}, all of them{certain}; ")
+                    table.render(columns)
+                        + &format!("off by at most {of_first}, all of them{certain}; ")
                 } else {
                     let headings =
                         [("answer", Side::Right), ("+-", Side::Right), ("of", Side::Left)];
@@ -159,12 +160,16 @@ impl AnswerView {
                     format!("the true one is from {} to {}\n", visible(low), visible(high))
                 });
                 let value = visible(value);
-                format!("{value}\n{interval}at most {shortfall} rows worse than the best{certain}; ")
+                format!(
+                    "{value}\n{interval}at most {shortfall} rows worse than the best{certain}; "
+                )
             }
             Released::Database { columns, rows, accuracy } => {
                 let line = |cells: &[String]| visible(&cells.join(",")) + "\n";
                 let rows: String = rows.iter().map(|row| line(row)).collect();
-                line(columns) + &rows + &format!("off by at most {accuracy:.3} of the rows{certain}; ")
+                line(columns)
+                    + &rows
+                    + &format!("off by at most {accuracy:.3} of the rows{certain}; ")
             }
             Released::Nothing {} => "this program does not know this kind of answer; update the \
                                      program; "
@@ -322,7 +327,11 @@ mod tests {
         assert!(own.contains("900  pay") && own.contains("off by at most that"), "{own}");
         for same in [[None; 2], [Some(900.0); 2]] {
             let all = described("pay", same);
-            assert!(!all.contains("+-") && all.contains("off by at most 900, all of them, with probability 0.95"), "{all}");
+            assert!(
+                !all.contains("+-")
+                    && all.contains("off by at most 900, all of them, with probability 0.95"),
+                "{all}"
+            );
         }
     }
 }

@@ -439,5 +439,10 @@ impl ExperimentChangeError {
 }
 
 fn expected(states: &[ExperimentState]) -> String {
-    states.iter().map(|state| state.name()).collect::<Vec<_>>().join(" or ")
+    let names: Vec<_> = states.iter().map(|state| state.name()).collect();
+    let how = match states {
+        [ExperimentState::Stopped] => ": stop it first",
+        _ => "",
+    };
+    names.join(" or ") + how
 }

@@ -135,7 +135,7 @@ impl RecordView {
             );
         }
         for CostView { arm, cost } in &self.arm_costs {
-            row("cost", format!("{} costs {cost} of each reward", label(*arm)));
+            row("cost", format!("a choice of {} costs {cost}", label(*arm)));
         }
         for pause in &self.harm_pauses {
             let again = if pause.acknowledged {

@@ -116,7 +116,7 @@ async fn priors_and_costs_move_the_weights_and_costs_the_comparisons() -> anyhow
     let summary = after["summary"].as_str().unwrap_or_default();
     assert!(summary.ends_with("Rewards less costs are compared."), "{summary}");
     let shown = printed(&aggregator, &["experiment", "show", "warm"]).await?;
-    assert!(shown.contains("blue costs 0.5 of each reward"), "{shown}");
+    assert!(shown.contains("a choice of blue costs 0.5"), "{shown}");
     assert!(shown.contains("in no estimate or verdict"), "{shown}");
     let audit = printed(&aggregator, &["audit", "warm"]).await?;
     assert!(audit.contains("arm 2 costs 0.5"), "{audit}");

@@ -17,7 +17,7 @@ export function about() {
       ["Learner", `${now.learner}, floor weight ${plain(now.floor_weight)}`],
       ["Burn-in", now.burn_in_reports ? `${plain(now.burn_in_reports)} reports for each arm` : "none"],
       ["Holdout", now.holdout_share ? `${plain(now.holdout_share)} of the traffic` : "none"],
-      ...now.record.arm_costs.map(({ arm, cost }) => ["Cost", `${visible(now.arms[arm].label)} costs ${plain(cost)} of each reward`]),
+      ...now.record.arm_costs.map(({ arm, cost }) => ["Cost", `a choice of ${visible(now.arms[arm].label)} costs ${plain(cost)}`]),
       ...now.record.priors.map(({ arm, mean, worth }) => ["Known before",
         `${visible(now.arms[arm].label)}: a mean of ${plain(mean)}, counted by the learner alone, as ${plain(worth * now.record.prior_discount)} reports`]),
       ["Attribution window", duration(now.attribution_window_seconds)],

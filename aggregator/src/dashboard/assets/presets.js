@@ -45,7 +45,7 @@ export function presets(epsilon, arms, signal) {
   epsilon.addEventListener("input", mark);
   gap.addEventListener("input", ask);
   const parts = [list,
-    field("A difference worth finding, in percent", gap, "Between the best arm and the next, as a share of the range of a reaction. The users above are until 95% confidence, in 9 of 10 experiments with even traffic"),
+    field("A difference worth finding, in percent", gap, "Between the best arm and the next, as a share of the range of a reaction. The users above are until a verdict with 95% confidence, in 9 of 10 experiments with even traffic: the learner uniform, or top-two for as few users as possible. ldp-ts earns rewards instead, and seldom gives a verdict"),
     field("Epsilon", epsilon, "The same as a number, in nats for each report. A smaller one is more private, and takes more users. Apps refuse more than they accept.")];
   return { parts, ask };
 }
