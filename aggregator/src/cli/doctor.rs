@@ -186,8 +186,10 @@ pub(super) fn run(doctor: &Doctor) -> anyhow::Result<()> {
         return Ok(());
     }
     let bad = view.findings.iter().filter(|one| !one.good).map(|one| one.check);
-    let bad = bad.collect::<Vec<_>>().join(", ");
-    Err(Failure::Refused(format!("a device would not take part; look at: {bad}")).into())
+    let mut bad: Vec<_> = bad.collect();
+    bad.dedup();
+    let bad = bad.join(", ");
+    Err(Failure::Refused(format!("a device would report nothing; look at: {bad}")).into())
 }
 
 impl Doctor {
@@ -384,7 +386,7 @@ impl Doctor {
             "release-delay",
             delay >= least,
             format!(
-                "up to {delay} s; the app accepts {least} or more, 600 unless it says otherwise"
+                "up to {delay} s; these terms accept {least} or more, and an app 600 by default"
             ),
         );
     }
@@ -468,8 +470,8 @@ fn log_says(
 fn examine_budget(price: NanoNats, budget: PrivacyLoss, view: &mut DoctorView) {
     let (nats, all) = (price.get() as f64 / NanoNats::PER_NAT as f64, budget.get());
     let says = format!(
-        "a report costs {nats} nats, and the app's budget is {all}; a page has {PAGE_BUDGET} and \
-         another app {APP_BUDGET}, unless they set another budget"
+        "a report costs {nats} of the app's budget of {all} nats; the default in JavaScript is {PAGE_BUDGET}, \
+         and elsewhere {APP_BUDGET}"
     );
     view.note("budget", price <= NanoNats::cap(budget), says);
 }
