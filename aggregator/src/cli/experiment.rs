@@ -360,7 +360,7 @@ async fn create(wanted: Create) -> anyhow::Result<()> {
         (draft, others) = draft.with_prior(path)?;
         if !others.is_empty() {
             let (path, others) = (path.display(), others.join(", "));
-            warn(&format!("{path}: left out, as they are no arms of this experiment: {others}"));
+            warn(&format!("warning: {path}: left out, as they are no arms of this experiment: {others}"));
         }
     }
     let warnings = [draft.warning().map(str::to_owned), draft.budget_warning()];
@@ -374,7 +374,7 @@ async fn create(wanted: Create) -> anyhow::Result<()> {
     let view = ExperimentView::new(status.get_ref())?;
     wanted.reach.print(&view, |view| view.describe(terminal_columns()))?;
     if let (false, Some(expected)) = (wanted.reach.json, verdict::expected(status.get_ref())) {
-        warn(&expected);
+        warn(&format!("note: {expected}"));
     }
     Ok(())
 }
