@@ -360,7 +360,9 @@ async fn create(wanted: Create) -> anyhow::Result<()> {
         (draft, others) = draft.with_prior(path)?;
         if !others.is_empty() {
             let (path, others) = (path.display(), others.join(", "));
-            warn(&format!("warning: {path}: left out, as they are no arms of this experiment: {others}"));
+            warn(&format!(
+                "warning: {path}: left out, as they are no arms of this experiment: {others}"
+            ));
         }
     }
     let warnings = [draft.warning().map(str::to_owned), draft.budget_warning()];
