@@ -187,9 +187,14 @@ fn hangs_and_dies() -> anyhow::Result<()> {
         }
 
         let uploaded = load.end().await?;
+        // What another replica has acknowledged is read at the next poll.
         for replica in &mut replicas {
-            let counted = replica.tallies("hangs").await?[0].0;
-            ensure!(counted == uploaded, "{counted} of {uploaded} are counted");
+            poll_until("not all are counted", async || {
+                let counted = replica.tallies("hangs").await?[0].0;
+                ensure!(counted <= uploaded, "{counted} of {uploaded} are counted");
+                Ok(counted == uploaded)
+            })
+            .await?;
         }
         for replica in replicas {
             replica.process.stop().await?;
