@@ -83,10 +83,11 @@ impl TableView {
     fn describe(&self) -> String {
         let Self { rows, marginals, largest, mean, cell, chosen, beta, kept, .. } = self;
         let when = if *kept { " before, for this table" } else { "" };
+        let most = 100.0 * (cell.value + cell.accuracy).clamp(0.0, 1.0);
         format!(
             "{}: {rows} rows\nof {marginals} marginals, the worst is off by {largest} of the rows, the \
-             mean by {mean}, one combination of values by at most {cell}; with probability {}\nlearned \
-             {} marginals; paid{when}: {}\n",
+             mean by {mean}, one combination of values by at most {most:.2} %; with probability {}\nlearned \
+             {} marginals, of single columns too; paid{when}: {}\n",
             self.file.display(),
             1.0 - beta,
             chosen.len(),
