@@ -75,6 +75,11 @@ impl Attacked {
         Ok(attacked)
     }
 
+    /// The number of answers to the client so far.
+    pub fn answered(&self) -> u64 {
+        *self.answered.borrow()
+    }
+
     /// Waits for this number of further answers to the client.
     ///
     /// # Errors
