@@ -71,7 +71,8 @@ impl Gateway {
     /// The gateway whose keys this log must say.
     pub(super) fn witnessed(self, log: Witnessed) -> Self {
         // A batch is for one key: whoever gets an old one may be alone in it.
-        Self { log: Some(log.for_kept()), keys: Arc::default(), ..self }
+        let log = Some(log.fresh_for(Witnessed::FRESHNESS_OF_KEPT));
+        Self { log, keys: Arc::default(), ..self }
     }
 
     /// The keys, asked for over `relay` if there are none.
