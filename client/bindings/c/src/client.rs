@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 
 use bandana_bindings::{Bandana, Standing};
 
-use crate::border::{bandana_client, client, contain, hand_out, take_back};
+use crate::border::{bandana_client, client, client_here, contain, hand_out, take_back};
 use crate::settings::{bandana_settings, configuration};
 use crate::text::{give, read, text};
 
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn bandana_start(
             }
         };
         match started {
-            Ok(started) => hand_out(bandana_client(started)),
+            Ok(started) => hand_out(bandana_client::new(started)),
             Err(message) => {
                 // SAFETY: as the caller promises.
                 unsafe { give(error, &message) };
@@ -117,9 +117,12 @@ pub unsafe extern "C" fn bandana_start(
 /// `client` is NULL, or comes from `bandana_start`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_free(client: *mut bandana_client) {
-    // SAFETY: as the caller promises.
-    unsafe { bandana_close(client) };
-    take_back(client, "bandana_free");
+    // In a copy of the process there is nothing to end.
+    if self::client(client).is_none() || self::client_here(client).is_some() {
+        // SAFETY: as the caller promises.
+        unsafe { bandana_close(client) };
+        take_back(client, "bandana_free");
+    }
 }
 
 /// Ends everything: a directory has all that is pending and is free for another client, and no step
@@ -130,7 +133,7 @@ pub unsafe extern "C" fn bandana_free(client: *mut bandana_client) {
 /// `client` is NULL, or comes from `bandana_start` and was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_close(client: *const bandana_client) {
-    if let Some(client) = self::client(client) {
+    if let Some(client) = self::client_here(client) {
         contain((), || client.close());
     }
 }
@@ -274,7 +277,7 @@ pub unsafe extern "C" fn bandana_log_line(
     client: *const bandana_client,
     is_warning: *mut bool,
 ) -> *mut c_char {
-    let client = self::client(client);
+    let client = self::client_here(client);
     contain(std::ptr::null_mut(), || {
         let Some(line) = client.as_deref().and_then(Bandana::log_line) else {
             return std::ptr::null_mut();

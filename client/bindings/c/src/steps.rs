@@ -5,7 +5,7 @@ use std::ptr::null;
 
 use bandana_bindings::{Bandana, Slot, Step};
 
-use crate::border::{bandana_client, client, contain, hand_out, handed, take_back};
+use crate::border::{bandana_client, client_here, contain, hand_out, handed, take_back};
 use crate::text::{Text, bytes, read, text};
 
 /// A step of the host.
@@ -72,7 +72,7 @@ pub(crate) fn hand_out_step(step: Step) -> *mut bandana_step {
 /// As for `bandana_reward`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_next_step(client: *const bandana_client) -> *mut bandana_step {
-    let client = self::client(client);
+    let client = client_here(client);
     contain(std::ptr::null_mut(), || {
         hand_out_step(client.as_deref().map_or(Step::Closed, Bandana::next_step))
     })
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn bandana_next_step(client: *const bandana_client) -> *mu
 /// As for `bandana_reward`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_next_write(client: *const bandana_client) -> *mut bandana_step {
-    let client = self::client(client);
+    let client = client_here(client);
     contain(std::ptr::null_mut(), || {
         let write = client.as_deref().and_then(Bandana::next_write);
         write.map_or(std::ptr::null_mut(), |write| hand_out_step(Step::Write(write)))
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn bandana_answered(
     body: *const u8,
     size: usize,
 ) {
-    let Some(client) = self::client(client) else { return };
+    let Some(client) = client_here(client) else { return };
     // SAFETY: as the caller promises. A header that is no text is none.
     let header = |pointer| unsafe { read(pointer) }.ok().flatten();
     contain((), || {
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn bandana_answered(
 /// As for `bandana_reward`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bandana_unanswered(client: *const bandana_client, call: u64) {
-    if let Some(client) = self::client(client) {
+    if let Some(client) = client_here(client) {
         contain((), || client.unanswered(call));
     }
 }
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn bandana_written(
     number: u64,
     is_durable: bool,
 ) {
-    if let Some(client) = self::client(client) {
+    if let Some(client) = client_here(client) {
         contain((), || client.written(number, is_durable));
     }
 }
