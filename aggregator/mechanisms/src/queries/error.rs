@@ -127,7 +127,8 @@ pub enum QueryError {
     },
     /// A choice among too many values.
     #[error(
-        "column {column} has {values} values, and a value is chosen among at most {most}; count ranges of it,          or register the data with larger steps of it, such as 0..1000000:100"
+        "column {column} has {values} values, and a value is chosen among at most {most}; count ranges of it, \
+         or register such data with larger steps, such as 0..1000000:100"
     )]
     TooManyValues {
         /// The column.
