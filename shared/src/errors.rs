@@ -1,4 +1,4 @@
-//! How errors are printed.
+//! Printing of errors by `Debug`.
 
 use std::error::Error;
 use std::fmt;

@@ -8,7 +8,9 @@ use bandana_mechanisms::queries::exponential::ExponentialMechanism;
 use bandana_mechanisms::queries::halfspaces::halfspaces;
 use bandana_mechanisms::queries::noisy_max::NoisyMax;
 use bandana_mechanisms::queries::price::{ConcentratedLoss, Price, PureLoss};
-use bandana_mechanisms::queries::questions::{Aim, Answer, Chooser, Class, Question, Size, answer};
+use bandana_mechanisms::queries::questions::{
+    Aim, Answer, Chooser, Class, Question, Size, Term, answer,
+};
 use bandana_mechanisms::queries::rows::Rows;
 use bandana_mechanisms::queries::synthetic::{SyntheticRelease, rows_for};
 use bandana_mechanisms::queries::universe::{Column, Schema};
@@ -359,6 +361,11 @@ fn a_column_of_millions_of_values_is_counted_and_added_up() {
         let error = ask(&rows, &question, price).unwrap_err().to_string();
         assert!(error.contains("at most 65536; count ranges of it"), "{error}");
     }
+    let rho = Price::Concentrated(ConcentratedLoss::new(0.5).unwrap());
+    let squares = Term { squared: true, ..Term::values("weight") };
+    let squares = Question::Sums { terms: vec![squares], predicate: String::new(), counted: false };
+    let error = ask(&rows, &squares, rho).unwrap_err().to_string();
+    assert!(error.starts_with("the range of weight^2 is too wide"), "{error}");
     let error = ask(&rows, &Question::histogram(vec!["weight".to_owned()]), price).unwrap_err();
     assert!(error.to_string().contains("1478116 combinations"), "{error}");
 }

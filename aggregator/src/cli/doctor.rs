@@ -150,11 +150,9 @@ impl DoctorView {
             // Half of the words are the server's.
             format!("{mark}  {:<19}{}\n", one.check, visible(&one.says))
         };
-        // A device takes part that can't pay, and reports nothing.
-        let in_the_way = |one: &&Finding| !one.good && one.check != "budget";
         let verdict = if self.takes_part {
             "devices with these terms take part"
-        } else if self.findings.iter().find(in_the_way).is_none() {
+        } else if self.findings.iter().all(|one| one.good || one.check == "budget") {
             "devices with these terms show arms, and report nothing: their budget is too small"
         } else {
             "devices with these terms show their default, and report nothing"

@@ -76,8 +76,11 @@ struct Names {
 
 impl Names {
     fn new(all: Vec<String>, has_other: bool) -> Result<Self, &'static str> {
+        if all.len() > VALUES_MAX {
+            return Err("it has more than 65536 names");
+        }
         let places: HashMap<_, _> = all.iter().cloned().zip(0..).collect();
-        if places.len() < all.len().min(VALUES_MAX) {
+        if places.len() < all.len() {
             return Err("a value is given twice");
         }
         Ok(Self { all, places, has_other })
@@ -198,9 +201,6 @@ impl Column {
         let other = names.pop();
         names.extend(found.into_iter().filter(|name| !places.contains_key(name)));
         names.extend(other);
-        if names.len() > VALUES_MAX {
-            return Err(wrong("it has more than 65536 names"));
-        }
         let domain = Names::new(names, true).map(Domain::Names).map_err(wrong)?;
         Ok(Self { name: self.name.clone(), domain })
     }
@@ -303,9 +303,6 @@ impl std::str::FromStr for Column {
             )
         })?;
         let column = Self { name: column.into_owned(), domain };
-        if matches!(column.domain, Domain::Names(_)) && column.values() > VALUES_MAX {
-            return Err(wrong("it has more than 65536 names"));
-        }
         if column.values() as u64 > NUMBERS_MAX {
             return Err(wrong(
                 "it has more than 4294967296 values; give numbers a larger step, such as 0..1000000:100",

@@ -211,6 +211,15 @@ pub enum QueryError {
         /// The number of rows.
         rows: u64,
     },
+    /// A sum with more noise than can be drawn.
+    #[error(
+        "the range of {sum} is too wide for noise at this price; pay more, or in epsilon where the budget is \
+         one, add a condition on the column, or register such data with larger steps"
+    )]
+    SumTooWide {
+        /// The sum.
+        sum: String,
+    },
     /// Weights for a mechanism that has none.
     #[error(
         "report noisy max has no weights; leave them out, or choose by the exponential mechanism"

@@ -134,7 +134,14 @@ pub(super) fn answer<R: Rng + ?Sized>(
     let each = of_each(beta, noisy)?;
     let noises: Vec<Option<SumNoise>> = parts
         .iter()
-        .map(|part| (part.width > 0).then(|| SumNoise::new(part.width, noisy, price)).transpose())
+        .map(|part| {
+            let too_wide = |error| match error {
+                QueryError::Noise(_) => QueryError::SumTooWide { sum: part.label.clone() },
+                other => other,
+            };
+            let noise = || SumNoise::new(part.width, noisy, price).map_err(too_wide);
+            (part.width > 0).then(noise).transpose()
+        })
         .collect::<Result<_, _>>()?;
     // Each column is read once.
     let mut moments = BTreeMap::new();

@@ -33,7 +33,7 @@ impl Config for Table {
     const RESERVED_BITS: usize = 2;
 }
 
-/// What is given to C by a handle. C sees a pointer; it is the number of a place, with how often that place was
+/// A thing that C holds by a handle. C sees a pointer; it is the number of a place, with how often that place was
 /// used. So a handle that was freed leads to nothing, and a thing lasts while a function uses it. A table has no
 /// lock, which a copy of the process could find taken for good.
 pub(crate) trait Handed: Sized + 'static {

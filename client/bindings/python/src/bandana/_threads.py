@@ -48,8 +48,8 @@ def _native() -> Optional[Callable[..., Any]]:
     if of_gevent is not None and of_gevent.is_module_patched("_thread"):
         start_of_gevent: Callable[..., Any] = of_gevent.get_original("_thread", "start_new_thread")
         return start_of_gevent
-    of_eventlet: Any = sys.modules.get("eventlet.patcher")
-    if of_eventlet is not None and is_of_eventlet():
+    if is_of_eventlet():
+        of_eventlet: Any = sys.modules["eventlet.patcher"]
         start_of_eventlet: Callable[..., Any] = of_eventlet.original("_thread").start_new_thread
         return start_of_eventlet
     return None

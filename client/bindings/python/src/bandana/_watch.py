@@ -1,4 +1,4 @@
-"""Who is told when an experiment begins to give arms, or ceases to."""
+"""Listeners, which hear when an experiment begins to give arms, or ceases to."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Watched:
 
 
 class Watch:
-    """All who listen to the experiments of a client. Its thread looks after each step, and who closes it.
+    """The listeners of a client. Its thread looks after each step, and who closes it.
 
     It has no lock: where greenlets have taken the place of threads, the lock would be one of theirs, and
     the client's thread is none. Each change of the table is a single one.

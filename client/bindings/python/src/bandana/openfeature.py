@@ -110,7 +110,10 @@ class BandanaProvider(AbstractProvider):
                 if tell is not None:
                     tell(name)
 
-            self._followed[name] = experiment.on_change(changed)
+            end = experiment.on_change(changed)
+            # Another thread may have been first.
+            if self._followed.setdefault(name, end) is not end:
+                end()
 
     def _changed(self, name: str) -> None:
         changed = ProviderEventDetails(flags_changed=[name])
