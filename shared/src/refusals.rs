@@ -25,7 +25,7 @@ pub enum RefusalReason {
     Nothing,
     /// More privacy loss than the app accepts.
     Epsilon,
-    /// Other rewards than the app declared.
+    /// Other rewards than the app declared, or a reward of the app's that its experiment does not admit.
     Rewards,
     /// Segments, metrics or contexts that the app has not agreed to.
     Measurement,
@@ -62,7 +62,7 @@ impl RefusalReason {
         match self {
             Self::Nothing => "nothing is refused",
             Self::Epsilon => "more epsilon than the app accepts",
-            Self::Rewards => "other rewards than the app declared",
+            Self::Rewards => "rewards on which the app and its experiment do not agree",
             Self::Measurement => "segments or metrics that the app did not agree to",
             Self::Timing => "a shorter window or delay than the app accepts",
             Self::Signatures => "no signature that the app demands",

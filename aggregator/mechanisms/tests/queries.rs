@@ -6,6 +6,7 @@ use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::cells::{CELLS_MAX, CellSet};
 use bandana_mechanisms::queries::exponential::ExponentialMechanism;
 use bandana_mechanisms::queries::halfspaces::halfspaces;
+use bandana_mechanisms::queries::moments::Estimate;
 use bandana_mechanisms::queries::noisy_max::NoisyMax;
 use bandana_mechanisms::queries::price::{ConcentratedLoss, Price, PureLoss};
 use bandana_mechanisms::queries::questions::{
@@ -326,6 +327,39 @@ fn every_question_is_answered_within_its_accuracy() {
 }
 
 #[test]
+fn a_mean_lies_where_its_conditions_leave_values() {
+    let mut rows = Rows::new(Schema::parse(&["age:0..99", "pay:0..1000000:0.01"]).unwrap());
+    for i in 0..2000 {
+        rows.push(&[i % 100, 100 * (i % 7)]).unwrap();
+    }
+    let price = Price::Pure(loss(0.2).unwrap());
+    // The condition leaves a tenth of the range, so a tenth of the noise.
+    for (column, predicate, mean, most) in [
+        ("age", "age=90..99", 94.5, 5.0),
+        ("age", "age=3|97", 50.0, 90.0),
+        ("pay", "pay=0..6", 3.0, 1.0),
+    ] {
+        let (column, predicate) = (column.to_owned(), predicate.to_owned());
+        let question = Question::Mean { column, predicate, variance: true };
+        let Ok(Answer::Moments(found)) = ask(&rows, &question, price) else {
+            panic!("{question:?} has no answer")
+        };
+        let Estimate { low, high, .. } = found.mean;
+        assert!(low <= mean && mean <= high && high - low < most, "{found:?}");
+        let variance = found.variance.unwrap();
+        assert!(0.0 <= variance.low && variance.low <= variance.high, "{found:?}");
+        assert!(
+            found.rows.low >= 0.0 && found.label.starts_with("age") == (mean != 3.0),
+            "{found:?}"
+        );
+    }
+    // No row can meet it: any mean is right.
+    let (column, predicate) = ("age".to_owned(), "age=1,age=2".to_owned());
+    let none = Question::Mean { column, predicate, variance: false };
+    assert!(ask(&rows, &none, price).is_ok());
+}
+
+#[test]
 fn a_column_of_millions_of_values_is_counted_and_added_up() {
     // Weights of a census, and an amount in cents.
     let schema = Schema::declared(&["weight:12285..1490400", "amount:-10000..10000:0.01!"]);
@@ -361,13 +395,26 @@ fn a_column_of_millions_of_values_is_counted_and_added_up() {
         let error = ask(&rows, &question, price).unwrap_err().to_string();
         assert!(error.contains("at most 65536; count ranges of it"), "{error}");
     }
-    let rho = Price::Concentrated(ConcentratedLoss::new(0.5).unwrap());
+    // Wider than noise can be drawn in whole numbers: it has the same deviation in larger steps.
     let squares = Term { squared: true, ..Term::values("weight") };
     let squares = Question::Sums { terms: vec![squares], predicate: String::new(), counted: false };
-    let error = ask(&rows, &squares, rho).unwrap_err().to_string();
-    assert!(error.starts_with("the range of weight^2 is too wide"), "{error}");
+    let exact: i64 = [12_285_i64, 1_490_400].map(|weight| 500 * weight * weight).iter().sum();
+    let width = 1_490_400_f64.powi(2) - 12_285_f64.powi(2);
+    for rho in [0.5, 1e-6] {
+        let price = Price::Concentrated(ConcentratedLoss::new(rho).unwrap());
+        let Ok(Answer::Numbers(numbers)) = ask(&rows, &squares, price) else {
+            panic!("no numbers")
+        };
+        let [found] = &numbers[..] else { panic!("{numbers:?}") };
+        assert!(found.value.abs_diff(exact) <= found.accuracy, "{found:?} for {exact}");
+        let deviations = found.accuracy as f64 / (width / (2.0 * rho).sqrt());
+        assert!((2.57..2.58).contains(&deviations), "{deviations} for rho {rho}");
+    }
     let error = ask(&rows, &Question::histogram(vec!["weight".to_owned()]), price).unwrap_err();
-    assert!(error.to_string().contains("1478116 combinations"), "{error}");
+    assert!(
+        error.to_string().contains("1478116 combinations of values, and at most 10000"),
+        "{error}"
+    );
 }
 
 #[test]

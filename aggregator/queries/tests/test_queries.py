@@ -171,7 +171,7 @@ def test_errors_say_what_to_do(client: Client, people: People) -> None:
         (lambda: data.count({"size": 1}, rho=1.0), QueryError, "no column"),
         (lambda: data.count({"city": "Rome"}, rho=1.0), QueryError, "it has Bonn"),
         (lambda: data.mean("city", rho=1.0), QueryError, "has no numbers"),
-        (lambda: data.mean("size", rho=1.0), QueryError, "no column 'size'"),
+        (lambda: data.mean("size", rho=1.0), QueryError, 'no column "size"'),
         (lambda: client.dataset("nobody"), QueryError, "no data set 'nobody'"),
         (lambda: client.register("x", "x.csv", "a:0..1", rho=1.0), TypeError, "a list"),
         (lambda: client.register("x", "x.csv", ["a:0..1"], rho=1.0), QueryError, "x.csv"),
@@ -229,7 +229,7 @@ def test_all_rows_of_a_person_cost_one_price(client: Client, server: Server) -> 
     mean = visits.mean("cost", epsilon=9.0, beta=1e-9)
     assert mean.low <= 3.0 <= mean.high and mean.high - mean.low < 1.0
     assert visits.histogram("kind", epsilon=3.0).to_pandas()["rows"].sum() > 1_400
-    with pytest.raises(QueryError, match="there is no column 'patient no'"):
+    with pytest.raises(QueryError, match='there is no column "patient no"'):
         visits.mean("patient no", epsilon=1.0)
     assert visits.budget.left == 17.0
 

@@ -190,6 +190,16 @@ fn cells_named(numbers: &[u32]) -> String {
     format!("store cell{} {}", if numbers.len() == 1 { "" } else { "s" }, list.join(", "))
 }
 
+/// What store cells do with uploads, or would do.
+fn get_uploads(cells: &[u32], is_plan: bool) -> &'static str {
+    match (cells, is_plan) {
+        ([_], false) => "takes all uploads",
+        ([_], true) => "would take all uploads",
+        (_, false) => "share the uploads",
+        (_, true) => "would share the uploads",
+    }
+}
+
 impl CellsView {
     fn describe(&self) -> String {
         let mut lines = vec![format!("store {}", self.store)];
@@ -212,9 +222,13 @@ impl PlanView {
     fn describe(&self, is_plan: bool) -> String {
         let Some(from) = &self.from else {
             let cells = cells_named(&self.cells);
-            return format!("nothing changes: {cells} share the uploads\n");
+            return format!("nothing changes: {cells} {}\n", get_uploads(&self.cells, false));
         };
-        let (are, share) = if is_plan { ("would be", "would share") } else { ("are", "share") };
+        let are = match &self.new[..] {
+            _ if is_plan => "would be",
+            [_] => "is",
+            _ => "are",
+        };
         let new = match &self.new[..] {
             [] => String::new(),
             new => format!("{} {are} new\n", cells_named(new)),
@@ -225,6 +239,7 @@ impl PlanView {
             "restart all servers with this list before that day\n"
         };
         let cells = cells_named(&self.cells);
-        format!("{new}{cells} {share} the uploads from {from} on\n{restart}")
+        let get = get_uploads(&self.cells, is_plan);
+        format!("{new}{cells} {get} from {from} on\n{restart}")
     }
 }

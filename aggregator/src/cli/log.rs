@@ -137,7 +137,7 @@ impl LogView {
     fn describe(&self) -> String {
         let Self { epochs, read, without_content, .. } = self;
         let log = visible(&self.log);
-        let mut lines = vec![format!("{log}: {epochs} epochs, {read} read now, all in order")];
+        let mut lines = vec![format!("{log}: epochs: {epochs}, read now: {read}, all in order")];
         if *read > 0 {
             let latest = UnixSeconds::new(self.latest_unix_seconds);
             lines.push(format!("the latest is of {latest}"));

@@ -1,16 +1,12 @@
 //! `bandana query mean`.
 
-use bandana_mechanisms::queries::moments::{Estimate, Moments, middle};
-use bandana_mechanisms::queries::questions::NoisyNumber;
-use bandana_mechanisms::queries::universe::{Column, Schema};
-use bandana_shared::wire::v1::{self, AskResponse, ask_request, ask_response};
+use bandana_shared::wire::v1::{self, ask_request, ask_response};
 use clap::Args;
 use serde::Serialize;
 
 use super::query::{Cost, Server};
 use super::question_id::Repeatable;
 use crate::store::queries::amount;
-use crate::views::failure::Failure;
 use crate::views::table::{Side, Table, visible};
 
 #[derive(Debug, Args)]
@@ -54,10 +50,16 @@ struct EstimateView {
     high: f64,
 }
 
-impl From<Estimate> for EstimateView {
-    fn from(Estimate { value, low, high }: Estimate) -> Self {
+impl From<v1::NumberInterval> for EstimateView {
+    fn from(v1::NumberInterval { value, low, high }: v1::NumberInterval) -> Self {
         Self { value, low, high }
     }
+}
+
+/// Digits after the point, so that an interval has three that say something.
+fn digits((low, high): (f64, f64)) -> usize {
+    (0..3).find(|digits| (high - low) * libm::pow(10.0, f64::from(*digits)) >= 100.0).unwrap_or(3)
+        as usize
 }
 
 impl MeanView {
@@ -65,15 +67,16 @@ impl MeanView {
         let headings = [("answer", Side::Right), ("from", Side::Right), ("to", Side::Right)];
         let [answer, from, to] = headings;
         let mut table = Table::new([answer, from, to, ("of", Side::Left)]);
-        let mut push = |EstimateView { value, low, high }: &EstimateView, digits, what: &str| {
+        let mut push = |EstimateView { value, low, high }: &EstimateView, what: &str| {
+            let digits = if what == "rows" { 0 } else { digits((*low, *high)) };
             let [value, low, high] = [value, low, high].map(|number| format!("{number:.digits$}"));
             table.push([value, low, high, what.to_owned()]);
         };
-        push(&self.mean, 3, &format!("mean of {}", visible(&self.of)));
+        push(&self.mean, &format!("mean of {}", visible(&self.of)));
         if let Some(variance) = &self.variance {
-            push(variance, 3, &format!("variance of {}", visible(&self.of)));
+            push(variance, &format!("variance of {}", visible(&self.of)));
         }
-        push(&self.rows, 0, "rows");
+        push(&self.rows, "rows");
         let when = if self.kept { " before, for this answer" } else { "" };
         table.render(columns)
             + &format!(
@@ -86,79 +89,20 @@ impl MeanView {
 
 impl Mean {
     pub(super) fn tell(self) -> anyhow::Result<()> {
-        let column = self.declared()?;
-        let name = column.name();
-        let range = column
-            .range()
-            .ok_or_else(|| Failure::Incomplete(format!("the column {name:?} has no numbers")))?;
-        let about = middle(range);
-        let term = |squared| v1::Term { column: self.column.clone(), squared, about };
-        let mut terms = vec![term(false)];
-        terms.extend(self.variance.then(|| term(true)));
-        let question = ask_request::Question::Sums(v1::Sums {
-            columns: Vec::new(),
-            predicate: self.predicate.clone(),
-            terms,
-            counted: true,
-        });
-        let data_set = self.data_set.clone();
-        let answer = self.server.ask(&self.repeatable, data_set, &self.cost, question)?;
-        let view = self.view(answer, (about, range), &column)?;
-        self.server.show(&view, MeanView::describe)
-    }
-
-    /// The column, as it was declared.
-    fn declared(&self) -> anyhow::Result<Column> {
-        let incomplete = |error: &dyn std::fmt::Display| Failure::Incomplete(error.to_string());
-        let data_sets = self.server.data_sets()?;
-        let declared = data_sets.into_iter().find(|one| one.name == self.data_set);
-        let declared = declared.ok_or_else(|| {
-            let name = &self.data_set;
-            incomplete(&format!("there is no data set {name:?}; `bandana query list` has all"))
-        })?;
-        let schema = Schema::parse(&declared.columns).map_err(|error| incomplete(&error))?;
-        let (_, column) = schema.find(&self.column).map_err(|error| incomplete(&error))?;
-        Ok(column.clone())
-    }
-
-    fn view(
-        &self,
-        answer: AskResponse,
-        (about, range): (i64, (i64, i64)),
-        column: &Column,
-    ) -> anyhow::Result<MeanView> {
+        let Self { data_set, column, predicate, variance, cost, repeatable, server } = self;
+        let question = ask_request::Question::Mean(v1::Mean { column, predicate, variance });
+        let answer = server.ask(&repeatable, data_set, &cost, question)?;
+        let (price_nanos, kept) = (answer.price_nanos, answer.kept);
         let unknown = "this program does not know this kind of answer; update the program";
-        let Some(ask_response::Answer::Numbers(numbers)) = answer.answer else {
+        let Some(ask_response::Answer::Moments(moments)) = answer.answer else {
             anyhow::bail!(unknown);
         };
-        let mut noisy = numbers.numbers.into_iter().map(|number| {
-            let v1::Number { label, value, accuracy, decimals } = number;
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a whole number of at most 2^63"
-            )]
-            let accuracy = accuracy.unwrap_or(numbers.accuracy).ceil() as u64;
-            NoisyNumber { label, value, accuracy, decimals }
-        });
-        let (Some(rows), Some(first)) = (noisy.next(), noisy.next()) else {
+        let v1::Moments { label: of, mean: Some(mean), variance, rows: Some(rows) } = moments
+        else {
             anyhow::bail!(unknown);
         };
-        let moments = Moments { rows: &rows, first: &first, about, range };
-        let decimals = column.decimals();
-        // As the server says it, without what is taken from each value.
-        let of = first.label.replacen(&format!(" - {about}"), "", 1);
-        let (value, accuracy) = (rows.value as f64, rows.accuracy as f64);
-        Ok(MeanView {
-            of,
-            mean: moments.mean().with_decimals(decimals).into(),
-            variance: noisy
-                .next()
-                .map(|second| moments.variance(&second).with_decimals(2 * decimals).into()),
-            rows: EstimateView { value, low: (value - accuracy).max(0.0), high: value + accuracy },
-            beta: self.cost.beta,
-            price_nanos: answer.price_nanos,
-            kept: answer.kept,
-        })
+        let (mean, variance, rows) = (mean.into(), variance.map(Into::into), rows.into());
+        let view = MeanView { of, mean, variance, rows, beta: cost.beta, price_nanos, kept };
+        server.show(&view, MeanView::describe)
     }
 }

@@ -122,8 +122,10 @@ impl From<v1::AskResponse> for AnswerView {
                 let rows = rows.into_iter().map(|row| row.values).collect();
                 Released::Database { columns, rows, accuracy }
             }
-            // A table goes to a file.
-            Some(ask_response::Answer::Table(_)) | None => Released::Nothing {},
+            // A table goes to a file, and moments have a view of their own.
+            Some(ask_response::Answer::Table(_) | ask_response::Answer::Moments(_)) | None => {
+                Released::Nothing {}
+            }
         };
         Self { answer, price_nanos: response.price_nanos, kept: response.kept }
     }

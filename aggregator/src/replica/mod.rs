@@ -300,7 +300,12 @@ impl Follower {
         }
         if holds_lease != self.holds_lease {
             self.holds_lease = holds_lease;
-            tracing::info!(holds_lease, "the policies of all replicas are computed here, or not");
+            let what = if holds_lease {
+                "this replica now computes the policies of all"
+            } else {
+                "another replica computes the policies"
+            };
+            tracing::info!("{what}");
         }
         for (reports, acknowledged, experiment) in experiments {
             let mut heard = tallies.remove(&experiment.key()).unwrap_or_default();

@@ -470,14 +470,16 @@ impl<N: NoiseSource> Core<N> {
         };
         match &added {
             Ok(()) => self.journal.note_reward(),
-            Err(_) => self.statistics.rewards_refused += 1,
+            Err(ClientError::NotOpen) => self.statistics.rewards_refused += 1,
+            Err(_) => self.refuse_reward(),
         }
         added
     }
 
-    /// Counts a reward that is not a finite number.
+    /// Counts a reward that its experiment does not admit.
     pub(crate) fn refuse_reward(&mut self) {
         self.statistics.rewards_refused += 1;
+        self.has_refused_reward = true;
     }
 
     /// An assignment that still takes rewards, as [`Self::draw`] returned it.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bandana_shared::identity::{CellIndex, Digest, ExperimentId, StoreId};
+use bandana_shared::refusals::RefusalReason;
 use bandana_shared::specification::Specification;
 
 use super::state::CachedExperiment;
@@ -155,12 +156,14 @@ impl<N: NoiseSource> Core<N> {
         self.enrolled.insert(experiment_id, Enrolled { certified, refusal, ..enrolled });
     }
 
-    /// The refusal of the first experiment, by their ids, that is refused now, but for one.
-    pub(crate) fn first_refusal(&self, but_for: &ExperimentId) -> Option<&Refusal> {
+    /// Why the first experiment, by their ids, is refused now, but for one; or that a reward was.
+    pub(crate) fn first_refusal(&self, but_for: &ExperimentId) -> RefusalReason {
         let others = self.enrolled.iter().filter(|(id, _)| *id != but_for);
-        others
+        let refusal = others
             .filter(|(_, enrolled)| enrolled.acceptance.is_some())
-            .find_map(|(_, enrolled)| enrolled.refusal.as_ref())
+            .find_map(|(_, enrolled)| enrolled.refusal.as_ref());
+        let of_rewards = self.has_refused_reward.then_some(RefusalReason::Rewards);
+        refusal.map(Refusal::reason).or(of_rewards).unwrap_or(RefusalReason::Nothing)
     }
 
     /// Judges everything that is held anew.

@@ -166,6 +166,8 @@ pub struct Core<N> {
     /// Whether consent is withheld for this run.
     withheld: bool,
     statistics: Statistics,
+    /// Whether a reward of this run was one that its experiment does not admit.
+    has_refused_reward: bool,
     crowd: crowd::Crowd,
 }
 
@@ -290,6 +292,7 @@ impl<N: NoiseSource> Core<N> {
             day_withheld: false,
             withheld: false,
             statistics: Statistics::default(),
+            has_refused_reward: false,
             crowd: crowd::Crowd::default(),
         }
     }

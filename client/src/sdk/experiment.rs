@@ -523,16 +523,20 @@ impl Assignment {
         // Infinities are beyond every range.
         let value = value.clamp(f64::MIN, f64::MAX);
         let mut core = self.bandana.shared.core();
-        match (Reward::new(value), metric) {
+        let is_added = match (Reward::new(value), metric) {
             // The core counts refused rewards.
-            (Ok(reward), None) => drop(core.reward(self.chosen.id(), reward, now)),
-            (Ok(value), Some(metric)) => {
-                drop(core.measure(self.chosen.id(), metric, value, now));
+            (Ok(reward), None) => core.reward(self.chosen.id(), reward, now).is_ok(),
+            (Ok(value), Some(metric)) => core.measure(self.chosen.id(), metric, value, now).is_ok(),
+            (Err(_), _) => {
+                core.refuse_reward();
+                false
             }
-            (Err(_), _) => core.refuse_reward(),
-        }
+        };
         let keeps = core.keeps_rewards();
         drop(core);
+        if !is_added {
+            self.bandana.shared.tell_refusals();
+        }
         if keeps {
             self.bandana.shared.writes.wake();
         }

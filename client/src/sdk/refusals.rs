@@ -2,11 +2,9 @@
 //! agrees.
 
 use bandana_shared::identity::ExperimentId;
-use bandana_shared::refusals::RefusalReason;
 
 use super::{Builder, Ready, Shared};
 use crate::acceptance::Acceptance;
-use crate::refusal::Refusal;
 use crate::reward::Reward;
 
 impl<T> Builder<Ready<T>> {
@@ -32,7 +30,8 @@ impl<T> Builder<Ready<T>> {
     /// # Privacy
     /// This is a separate report, debited like any other. It is drawn when the app chooses an arm
     /// of any experiment, whatever comes of that choice. It is never drawn because something was
-    /// refused or fetched again. A refusal changes only the odds of one symbol. The report does not
+    /// refused or fetched again. A refusal, or a reward that its experiment does not admit, changes
+    /// only the odds of one symbol. The report does not
     /// name the refused experiment. Whoever sees all calls of one installation needs no report: an
     /// installation that refuses fetches again, and sends no reports. An installation whose budget
     /// is spent makes none, and one that refuses spends less elsewhere.
@@ -62,7 +61,7 @@ impl Shared {
         let now = self.now();
         let mut core = self.core();
         let Some(assignment) = core.open_assignment(id, now) else { return };
-        let reason = core.first_refusal(id).map_or(RefusalReason::Nothing, Refusal::reason);
+        let reason = core.first_refusal(id);
         if let Ok(category) = Reward::new(reason.category().into()) {
             core.reward(assignment, category, now).ok();
         }

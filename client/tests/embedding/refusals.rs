@@ -95,23 +95,44 @@ fn an_installation_tells_why_it_refuses_and_one_that_does_not_tells_that_likewis
             drop(bandana.experiment(NAME)?.choose());
             told.extend(serve(&mut tasks, &clock, offered)?);
         }
-        let (digest, categories) = (about()?.digest(), rewards().categories().ok_or("none")?);
-        let of_refusals = told.iter().filter(|sent| sent.digest == digest.as_bytes()[..]);
-        let mut symbols = Vec::new();
-        for sent in of_refusals {
-            let reports = PackedReports::symbols_from_packed(&sent.runs, &sent.bits, categories)?;
-            let symbol = |tally: Tally| {
-                let all = RefusalReason::ALL.iter().map(|reason| reason.category());
-                all.filter_map(Symbol::new).find(|one| tally.count(*one) == 1)
-            };
-            symbols.extend(reports.tallies().filter_map(|(_, tally)| symbol(tally)));
-        }
-        let symbols: Vec<u8> = symbols.into_iter().map(Symbol::get).collect();
+        let symbols = symbols_told(&told)?;
         // Once in each of the periods of 28 days that 60 days touch.
         assert!((2..=4).contains(&symbols.len()), "{reason:?}: {symbols:?}");
         assert!(symbols.iter().all(|one| *one == reason.category()), "{reason:?}: {symbols:?}");
     }
     Ok(())
+}
+
+#[test]
+fn an_installation_tells_that_its_app_gave_a_reward_that_the_experiment_does_not_admit()
+-> Result<(), Failure> {
+    for (reward, reason) in [(1.0, RefusalReason::Nothing), (f64::NAN, RefusalReason::Rewards)] {
+        let clock = Hands::new();
+        let (_directory, bandana, mut tasks) = started(&clock)?;
+        let offered = specification()?;
+        serve(&mut tasks, &clock, &offered)?;
+        let choice = bandana.experiment(NAME)?.choose();
+        choice.reward(reward);
+        clock.forward(100_000);
+        let told = symbols_told(&serve(&mut tasks, &clock, &offered)?)?;
+        assert_eq!(told, [reason.category()], "{reward}");
+    }
+    Ok(())
+}
+
+/// The categories of the reports on refusals, of all that was sent.
+fn symbols_told(sent: &[v1::UploadRequest]) -> Result<Vec<u8>, Failure> {
+    let (digest, categories) = (about()?.digest(), rewards().categories().ok_or("none")?);
+    let mut symbols = Vec::new();
+    for sent in sent.iter().filter(|sent| sent.digest == digest.as_bytes()[..]) {
+        let reports = PackedReports::symbols_from_packed(&sent.runs, &sent.bits, categories)?;
+        let symbol = |tally: Tally| {
+            let all = RefusalReason::ALL.iter().map(|reason| reason.category());
+            all.filter_map(Symbol::new).find(|one| tally.count(*one) == 1)
+        };
+        symbols.extend(reports.tallies().filter_map(|(_, tally)| symbol(tally)).map(Symbol::get));
+    }
+    Ok(symbols)
 }
 
 /// The reports on refusals, of all that was sent.

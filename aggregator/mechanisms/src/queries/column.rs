@@ -482,6 +482,8 @@ mod tests {
         ] {
             assert!(wrong.parse::<Column>().is_err(), "{wrong}");
         }
+        let error = Schema::declared(&["id:0..99999999999999999999"]).unwrap_err().to_string();
+        assert!(error.contains("its numbers are too large"), "{error}");
         for wrong in
             ["age:18..99?", "age:18..99?x", "price:0.5..9.5", "age:20.. 30", "a:0..1:", "a:0..1:x"]
         {

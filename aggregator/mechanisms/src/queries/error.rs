@@ -117,7 +117,7 @@ pub enum QueryError {
     /// A histogram with too many cells.
     #[error(
         "these columns have {cells} combinations of values, and at most {most} are possible here; name \
-         fewer columns"
+         fewer columns, count ranges of their values, or register them with larger steps"
     )]
     TooManyCells {
         /// Number of cells.
@@ -210,15 +210,6 @@ pub enum QueryError {
         column: String,
         /// The number of rows.
         rows: u64,
-    },
-    /// A sum with more noise than can be drawn.
-    #[error(
-        "the range of {sum} is too wide for noise at this price; pay more, or in epsilon where the budget is \
-         one, add a condition on the column, or register such data with larger steps"
-    )]
-    SumTooWide {
-        /// The sum.
-        sum: String,
     },
     /// Weights for a mechanism that has none.
     #[error(

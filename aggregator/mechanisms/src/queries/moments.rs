@@ -1,6 +1,13 @@
 //! Means and variances from sums with noise.
 
-use super::questions::NoisyNumber;
+use rand::Rng;
+
+use super::QueryError;
+use super::price::Price;
+use super::questions::{Answer, NoisyNumber};
+use super::rows::Rows;
+use super::selection::Selection;
+use super::sums::{self, Term, admitted};
 
 /// A number with an interval. The interval holds whenever those of the numbers that it is computed
 /// from hold.
@@ -17,7 +24,7 @@ pub struct Estimate {
 impl Estimate {
     /// Converts from units of the last decimal, with this number of decimals, to numbers.
     #[must_use]
-    pub fn with_decimals(self, decimals: u32) -> Self {
+    fn with_decimals(self, decimals: u32) -> Self {
         let units = libm::pow(10.0, f64::from(decimals));
         let number = |value: f64| value / units;
         Self { value: number(self.value), low: number(self.low), high: number(self.high) }
@@ -49,32 +56,68 @@ impl Estimate {
     }
 }
 
+/// The mean of a column over the rows that meet a predicate, with its variance, if that was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moments {
+    /// The column, and the rows that count.
+    pub label: String,
+    /// The mean.
+    pub mean: Estimate,
+    /// The mean square of the distances from the mean.
+    pub variance: Option<Estimate>,
+    /// The number of rows that count.
+    pub rows: Estimate,
+}
+
+/// Sums of distances from the middle of the range that the predicate leaves of the column: these have the
+/// least noise. It is public, as columns and predicates are.
+pub(super) fn answer<R: Rng + ?Sized>(
+    rows: &Rows,
+    (name, predicate, variance): (&str, &str, bool),
+    price: Price,
+    beta: f64,
+    rng: &mut R,
+) -> Result<Moments, QueryError> {
+    let (place, column) = rows.schema().find(name)?;
+    let ranges = admitted(place, column, &Selection::of_rows(predicate, rows.schema())?);
+    let ends =
+        ranges.iter().map(|(low, _)| *low).min().zip(ranges.iter().map(|(_, high)| *high).max());
+    // Without a range no row counts, or there are no numbers, which is refused.
+    let range = ends.or(column.range()).unwrap_or_default();
+    let about = i64::midpoint(range.0, range.1);
+    let term = |squared| Term { column: name.to_owned(), squared, about };
+    let terms: Vec<Term> =
+        [false, true].map(term).into_iter().take(1 + usize::from(variance)).collect();
+    let answer = sums::answer(rows, (&terms, predicate, true), price, beta, rng)?;
+    let Answer::Numbers(numbers) = answer else { return Err(QueryError::NoQueries) };
+    let [count, first, more @ ..] = &numbers[..] else { return Err(QueryError::NoQueries) };
+    let sums = MomentSums { rows: count, first, about, range };
+    let decimals = column.decimals();
+    Ok(Moments {
+        label: first.label.replacen(&format!(" - {about}"), "", 1),
+        mean: sums.mean().with_decimals(decimals),
+        variance: more.first().map(|second| sums.variance(second).with_decimals(2 * decimals)),
+        rows: Estimate::of(count).within(0.0, f64::MAX),
+    })
+}
+
 /// The number of rows, and the sum of the distances of their values from a number near the middle of their
 /// range. Values are in units of the last decimal of their column.
 #[derive(Clone, Copy, Debug)]
-pub struct Moments<'a> {
+struct MomentSums<'a> {
     /// The number of rows.
-    pub rows: &'a NoisyNumber,
+    rows: &'a NoisyNumber,
     /// The sum of value - `about`.
-    pub first: &'a NoisyNumber,
+    first: &'a NoisyNumber,
     /// The number from which distances are measured.
-    pub about: i64,
+    about: i64,
     /// The lowest and the highest value.
-    pub range: (i64, i64),
+    range: (i64, i64),
 }
 
-impl Moments<'_> {
+impl MomentSums<'_> {
     /// The mean. Its interval holds whenever the bounds of both sums do, and there is a row.
-    ///
-    /// ```
-    /// use bandana_mechanisms::queries::{moments::Moments, questions::NoisyNumber};
-    /// let number = |value, accuracy| NoisyNumber { label: String::new(), value, accuracy, decimals: 0 };
-    /// // Ten rows, off by at most two, whose ages lie 30 above 50 in all, off by at most six.
-    /// let (rows, first) = (number(10, 2), number(30, 6));
-    /// let mean = Moments { rows: &rows, first: &first, about: 50, range: (18, 99) }.mean();
-    /// assert_eq!((mean.value, mean.low, mean.high), (53.0, 52.0, 54.5));
-    /// ```
-    pub fn mean(self) -> Estimate {
+    fn mean(self) -> Estimate {
         let about = self.about as f64;
         let Estimate { value, low, high } = self.distance();
         Estimate { value: value + about, low: low + about, high: high + about }
@@ -82,7 +125,7 @@ impl Moments<'_> {
 
     /// The mean square of the distances from the mean, given the sum of the squares of the distances from
     /// `about`. Its interval holds whenever the bounds of all three sums do, and there is a row.
-    pub fn variance(self, second: &NoisyNumber) -> Estimate {
+    fn variance(self, second: &NoisyNumber) -> Estimate {
         let squares = Estimate::of(second).within(0.0, f64::MAX).over(Estimate::of(self.rows));
         let mean = self.distance().square();
         let variance = Estimate {
@@ -103,11 +146,6 @@ impl Moments<'_> {
     }
 }
 
-/// The whole number in the middle of a range, from which sums of distances have the least noise.
-pub fn middle((lowest, highest): (i64, i64)) -> i64 {
-    i64::midpoint(lowest, highest)
-}
-
 #[cfg(test)]
 mod tests {
     use rand::RngExt as _;
@@ -121,7 +159,7 @@ mod tests {
         let mut rng = ChaCha20Rng::seed_from_u64(9);
         for _ in 0..20_000 {
             let range = (rng.random_range(-5..5), rng.random_range(5..30));
-            let about = middle(range) + rng.random_range(-2..3);
+            let about = i64::midpoint(range.0, range.1) + rng.random_range(-2..3);
             let values: Vec<i64> =
                 (0..rng.random_range(1..40)).map(|_| rng.random_range(range.0..=range.1)).collect();
             let mut noisy = |exact: i64| {
@@ -133,7 +171,7 @@ mod tests {
             let rows = noisy(i64::try_from(values.len()).unwrap());
             let first = noisy(values.iter().map(|value| value - about).sum());
             let second = noisy(values.iter().map(|value| (value - about).pow(2)).sum());
-            let moments = Moments { rows: &rows, first: &first, about, range };
+            let moments = MomentSums { rows: &rows, first: &first, about, range };
             let n = values.len() as f64;
             let mean = values.iter().sum::<i64>() as f64 / n;
             let variance = values.iter().map(|v| (*v as f64 - mean).powi(2)).sum::<f64>() / n;

@@ -123,8 +123,10 @@ fn checked(
     if decimals > DECIMALS_MAX {
         return Err(too_large);
     }
-    let units =
-        |one: Units| one.count.checked_mul(power_of_ten(decimals - one.decimals)).ok_or(too_large);
+    let units = |one: Units| {
+        let units = one.count.checked_mul(power_of_ten(decimals - one.decimals).into());
+        units.and_then(|units| i64::try_from(units).ok()).ok_or(too_large)
+    };
     let (lowest, highest, step) = (units(low)?, units(high)?, units(step)?);
     let missing = missing.map(units).transpose()?;
     if lowest > highest {
@@ -153,7 +155,7 @@ fn checked(
 /// A decimal number, exactly.
 #[derive(Clone, Copy)]
 struct Units {
-    count: i64,
+    count: i128,
     decimals: u32,
 }
 

@@ -12,6 +12,7 @@ use super::gaussian::GaussianMechanism;
 use super::halfspaces::{halfspaces, vc_dimension};
 use super::laplace::LaplaceMechanism;
 use super::marginals::{ReleasedTable, SyntheticTable};
+use super::moments::{self, Moments};
 use super::price::{LossShape, Measure, Price, check_beta};
 use super::rows::Rows;
 use super::selection::Selection;
@@ -48,6 +49,15 @@ pub enum Question {
         predicate: String,
         /// Whether the number of these rows is asked for too. It comes first.
         counted: bool,
+    },
+    /// The mean of a column of numbers.
+    Mean {
+        /// The column.
+        column: String,
+        /// The predicate of the rows that count. If it is empty, all do.
+        predicate: String,
+        /// Whether the variance is asked for too.
+        variance: bool,
     },
     /// A choice of one value of a column.
     Choice {
@@ -111,6 +121,7 @@ impl Question {
             Self::Counts { .. }
             | Self::Histogram { .. }
             | Self::Sums { .. }
+            | Self::Mean { .. }
             | Self::Table { .. } => LossShape::Symmetric,
         }
     }
@@ -140,6 +151,8 @@ pub enum Answer {
     /// Numbers in the order of the question. With probability 1 - β, every error is within its own
     /// bound.
     Numbers(Vec<NoisyNumber>),
+    /// A mean.
+    Moments(Moments),
     /// A value.
     Value {
         /// The value.
@@ -202,6 +215,10 @@ pub fn answer<R: Rng + ?Sized>(
         Question::Sums { terms, predicate, counted } => {
             sums::answer(rows, (terms, predicate, *counted), price, beta, rng)
         }
+        Question::Mean { column, predicate, variance } => {
+            let asked = (column.as_str(), predicate.as_str(), *variance);
+            moments::answer(rows, asked, price, beta, rng).map(Answer::Moments)
+        }
         Question::Choice { column, predicate, aim, chooser } => {
             choices::answer(rows, (column, predicate), (*aim, chooser), price, beta, rng)
         }
@@ -251,11 +268,14 @@ fn histogram<R: Rng + ?Sized>(
     if columns.is_empty() {
         return Err(QueryError::NoQueries);
     }
-    let universe = rows.schema().universe(columns)?;
+    let too_many = |cells| QueryError::TooManyCells { cells, most: PARTS_MAX };
+    let universe = rows.schema().universe(columns).map_err(|error| match error {
+        QueryError::TooManyCells { cells, .. } => too_many(cells),
+        other => other,
+    })?;
     let selection = Selection::of_rows(predicate, rows.schema())?;
     if universe.cells() > PARTS_MAX {
-        let cells = universe.cells() as u128;
-        return Err(QueryError::TooManyCells { cells, most: PARTS_MAX });
+        return Err(too_many(universe.cells() as u128));
     }
     let cells = universe.cells() as u64;
     let (released, accuracy) = {

@@ -145,19 +145,23 @@ impl Selection {
 
 /// The codes of a value or, for integers, of a range of them.
 fn range(column: &Column, text: &str) -> Result<(u32, u32), QueryError> {
-    let outside = || QueryError::OutsideDomain {
+    let outside = |value: &str, domain: String| QueryError::OutsideDomain {
         column: column.name().to_owned(),
-        value: text.to_owned(),
-        domain: column.describe(),
+        value: value.to_owned(),
+        domain,
+    };
+    let code = |value: &str, text: &str| {
+        column.code(value).ok_or_else(|| outside(text, column.describe()))
     };
     if let (Some((low, high)), true) = (text.split_once(".."), column.range().is_some()) {
-        let ends = (column.code(low), column.code(high));
-        return match ends {
-            (Some(low), Some(high)) if low <= high => Ok((low, high)),
-            _ => Err(outside()),
-        };
+        let ends = (code(low, low)?, code(high, high)?);
+        let is_range = ends.0 <= ends.1;
+        return is_range
+            .then_some(ends)
+            .ok_or_else(|| outside(text, "its lower end is above its upper end".to_owned()));
     }
-    let code = name(text).and_then(|value| column.code(&value)).ok_or_else(outside)?;
+    let value = name(text).ok_or_else(|| outside(text, column.describe()))?;
+    let code = code(&value, text)?;
     Ok((code, code))
 }
 
@@ -189,7 +193,8 @@ mod tests {
             ("", "is no predicate"),
             ("age", "is no predicate"),
             ("age=17", "can't have the value \"17\": it has integers 18..20"),
-            ("age=20..18", "can't have the value"),
+            ("age=20..18", "can't have the value \"20..18\": its lower end is above its upper end"),
+            ("age=18..21", "can't have the value \"21\": it has integers 18..20"),
             ("city=Rom", "it has Bonn, Ulm"),
             ("sex=f", "outside the universe; it has age, city"),
         ] {

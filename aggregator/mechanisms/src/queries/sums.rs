@@ -76,7 +76,7 @@ impl fmt::Display for Term {
 const LABEL_MAX: usize = 200;
 
 /// The ranges of numbers of a column that a predicate admits, by their ends.
-fn admitted(place: usize, column: &Column, selection: &Selection) -> Vec<(i64, i64)> {
+pub(super) fn admitted(place: usize, column: &Column, selection: &Selection) -> Vec<(i64, i64)> {
     let units = |(low, high)| Some((column.units(low)?, column.units(high)?));
     if selection.names(place) {
         selection.ranges(place).filter_map(units).collect()
@@ -132,17 +132,10 @@ pub(super) fn answer<R: Rng + ?Sized>(
         return Err(QueryError::Insensitive);
     }
     let each = of_each(beta, noisy)?;
-    let noises: Vec<Option<SumNoise>> = parts
-        .iter()
-        .map(|part| {
-            let too_wide = |error| match error {
-                QueryError::Noise(_) => QueryError::SumTooWide { sum: part.label.clone() },
-                other => other,
-            };
-            let noise = || SumNoise::new(part.width, noisy, price).map_err(too_wide);
-            (part.width > 0).then(noise).transpose()
-        })
-        .collect::<Result<_, _>>()?;
+    let noise = |part: &Part<'_>| {
+        (part.width > 0).then(|| SumNoise::new(part.width, noisy, price)).transpose()
+    };
+    let noises: Vec<Option<SumNoise>> = parts.iter().map(noise).collect::<Result<_, _>>()?;
     // Each column is read once.
     let mut moments = BTreeMap::new();
     let mut numbers = Vec::new();
@@ -229,15 +222,15 @@ fn part<'a>(
 
 /// The noise of one of several sums.
 #[derive(Clone, Copy)]
-enum SumNoise {
+enum Noise {
     Laplace(DiscreteLaplace),
     Gaussian(DiscreteGaussian),
 }
 
-impl SumNoise {
-    fn new(width: u64, columns: u64, price: Price) -> Result<Self, QueryError> {
+impl Noise {
+    fn new(width: u64, sums: u64, price: Price) -> Result<Self, QueryError> {
         let width = Ratio::whole(width)?;
-        let parts = Ratio::whole(columns)?;
+        let parts = Ratio::whole(sums)?;
         match price {
             Price::Pure(loss) => {
                 let scale = width.times(parts)?.over(loss.ratio()?)?;
@@ -262,6 +255,42 @@ impl SumNoise {
             Self::Laplace(noise) => noise.quantile(beta),
             Self::Gaussian(noise) => noise.quantile(beta),
         }
+    }
+}
+
+/// A sum is rounded down to a multiple of a power of two, and has noise in these steps. The power is the
+/// least whose noise can be drawn: 1, but for the widest sums.
+///
+/// # Privacy
+/// A changed row moves a sum by at most its width, so it moves the rounded sum by at most so many steps,
+/// rounded up.
+#[derive(Clone, Copy)]
+struct SumNoise {
+    noise: Noise,
+    /// The logarithm of the power.
+    shift: u32,
+}
+
+impl SumNoise {
+    fn new(width: u64, sums: u64, price: Price) -> Result<Self, QueryError> {
+        let mut shift = 0;
+        loop {
+            let steps = width.div_ceil(1 << shift);
+            match Noise::new(steps, sums, price) {
+                Err(QueryError::Noise(_)) if steps > 1 => shift += 1,
+                noise => return Ok(Self { noise: noise?, shift }),
+            }
+        }
+    }
+
+    fn release<R: Rng + ?Sized>(self, value: i64, rng: &mut R) -> i64 {
+        let steps = self.noise.release(value >> self.shift, rng);
+        steps.saturating_mul(1 << self.shift).saturating_add((1 << self.shift) / 2)
+    }
+
+    fn quantile(self, beta: f64) -> u64 {
+        let steps = self.noise.quantile(beta);
+        steps.saturating_mul(1 << self.shift).saturating_add((1 << self.shift) / 2)
     }
 }
 
@@ -319,6 +348,10 @@ mod tests {
                             |row: usize| (0..2).all(|p| rows.codes(p)[row] == other.codes(p)[row]);
                         if is_row(0) || is_row(1) {
                             most = most.max((sum - other_sum).unsigned_abs());
+                            for shift in 0..5 {
+                                let steps = ((sum >> shift) - (other_sum >> shift)).unsigned_abs();
+                                assert!(steps <= u128::from(part.width.div_ceil(1 << shift)));
+                            }
                         }
                     }
                 }

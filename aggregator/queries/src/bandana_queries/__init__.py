@@ -23,7 +23,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar
 
-from ._answers import Budget, Choice, Histogram, Number, Table, quotient, square
+from ._answers import Budget, Choice, Histogram, Number, Table
 from ._calls import Calls, QueryError, message
 from ._columns import Column, declared, name_of
 from ._predicates import Between, Where, between, predicate
@@ -269,31 +269,20 @@ class DataSet:
         return variance
 
     def _moments(
-        self, column: str, where: Where, squares: bool, price: Mapping[str, Any]
+        self, column: str, where: Where, variance: bool, price: Mapping[str, Any]
     ) -> tuple[Number, Number]:
-        of = self._column(column)
-        if not of.is_numbers:
-            raise QueryError(f"the column {column!r} has no numbers", "INVALID_ARGUMENT")
-        lowest, highest = of.ends()
-        about = (lowest + highest) // 2
-        middle = about / of.unit
-        terms = [message("Term", column=column, about=about)]
-        if squares:
-            terms.append(message("Term", column=column, about=about, squared=True))
-        sums = message("Sums", terms=terms, predicate=predicate(where), counted=True)
-        rows, first, *more = self._numbers(1 + len(terms), price, sums=sums)
-        distance = quotient(first, rows, (lowest - about) / of.unit, (highest - about) / of.unit)
-        mean = Number(
-            distance.value + middle, distance.low + middle, distance.high + middle, f"mean of {column}"
-        )
-        half = ((highest - lowest) / of.unit / 2) ** 2
-        if not more:
-            return mean, Number(0.0, 0.0, half)
-        second = Number(more[0].value, max(0.0, more[0].low), max(0.0, more[0].high))
-        squared, of_mean = quotient(second, rows, 0.0, float("inf")), square(distance)
-        ends = squared.value - of_mean.value, squared.low - of_mean.high, squared.high - of_mean.low
-        value, least, most = (min(max(end, 0.0), half) for end in ends)
-        return mean, Number(value, least, most, f"variance of {column}")
+        asked = message("Mean", column=column, predicate=predicate(where), variance=variance)
+
+        def read(answer: Any) -> tuple[Number, Number]:
+            found = _answered(answer, "moments")
+
+            def number(what: str) -> Number:
+                one = getattr(found, what)
+                return Number(one.value, one.low, one.high, f"{what} of {found.label}")
+
+            return number("mean"), number("variance")
+
+        return self._ask(read, price, mean=asked)
 
     def quantile(
         self,

@@ -116,21 +116,3 @@ class Budget:
             f'<progress max="{self.total}" value="{self.spent}"></progress> '
             f"{self.spent:g} of {self.measure} {self.total:g} spent, {self.left:g} left"
         )
-
-
-def quotient(number: Number, rows: Number, low: float, high: float) -> Number:
-    """A sum over a number of rows, of which there is at least one, within a range."""
-    least, most, rows_value = (max(1.0, end) for end in (rows.low, rows.high, rows.value))
-    ends = [end / count for end in (number.low, number.high) for count in (least, most)]
-
-    def clamp(value: float) -> float:
-        return min(max(value, low), high)
-
-    return Number(clamp(number.value / rows_value), clamp(min(ends)), clamp(max(ends)))
-
-
-def square(number: Number) -> Number:
-    """The square of a number."""
-    ends = sorted((number.low**2, number.high**2))
-    low = 0.0 if number.low <= 0 <= number.high else ends[0]
-    return Number(number.value**2, low, ends[1])

@@ -2,6 +2,7 @@
 
 use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::marginals::{NoisyShare, ReleasedTable, SyntheticTable};
+use bandana_mechanisms::queries::moments::{Estimate, Moments};
 use bandana_mechanisms::queries::price::{ConcentratedLoss, LossShape, Measure, Price, PureLoss};
 use bandana_mechanisms::queries::questions::{
     Aim, Answer, Chooser, Class, NoisyNumber, Question, Size, Term,
@@ -235,6 +236,9 @@ impl ParsedQuery {
                 let terms = values.chain(terms.into_iter().map(term)).collect();
                 Question::Sums { terms, predicate, counted }
             }
+            Wire::Mean(v1::Mean { column, predicate, variance }) => {
+                Question::Mean { column, predicate, variance }
+            }
             Wire::Choice(choice) => {
                 let chooser = v1::Chooser::try_from(choice.chooser);
                 let chooser = match chooser.map_err(|_| QueryError::Chooser(choice.chooser))? {
@@ -294,6 +298,10 @@ impl ParsedQuery {
                     rows.into_iter().chain(terms.iter().map(ToString::to_string)).collect();
                 format!("sums of {}{}", all.join(", "), of_rows(predicate))
             }
+            Question::Mean { column, predicate, variance } => {
+                let what = if *variance { "mean and variance" } else { "mean" };
+                format!("{what} of {column}{}", of_rows(predicate))
+            }
             Question::Choice { column, predicate, aim: Aim::MostCommon, .. } => {
                 format!("most common value of {column}{}", of_rows(predicate))
             }
@@ -342,6 +350,15 @@ pub(super) fn answer(answer: Answer) -> ask_response::Answer {
             };
             let numbers = numbers.into_iter().map(number).collect();
             ask_response::Answer::Numbers(v1::Numbers { numbers, accuracy })
+        }
+        Answer::Moments(Moments { label, mean, variance, rows }) => {
+            let interval = |Estimate { value, low, high }| v1::NumberInterval { value, low, high };
+            ask_response::Answer::Moments(v1::Moments {
+                label,
+                mean: Some(interval(mean)),
+                variance: variance.map(interval),
+                rows: Some(interval(rows)),
+            })
         }
         Answer::Value { value, shortfall, interval } => {
             let interval = interval.map(|(low, high)| v1::ValueInterval { low, high });

@@ -2040,7 +2040,7 @@ pub struct AskRequest {
     /// What the answer may cost, and so how much noise it has.
     #[prost(oneof = "ask_request::Price", tags = "2, 3, 12")]
     pub price: ::core::option::Option<ask_request::Price>,
-    #[prost(oneof = "ask_request::Question", tags = "5, 6, 7, 8, 9, 11")]
+    #[prost(oneof = "ask_request::Question", tags = "5, 6, 7, 8, 9, 11, 13")]
     pub question: ::core::option::Option<ask_request::Question>,
 }
 /// Nested message and enum types in `AskRequest`.
@@ -2073,6 +2073,8 @@ pub mod ask_request {
         Synthetic(super::Synthetic),
         #[prost(message, tag = "11")]
         SyntheticTable(super::SyntheticTable),
+        #[prost(message, tag = "13")]
+        Mean(super::Mean),
     }
 }
 /// How many rows meet each predicate.
@@ -2122,6 +2124,20 @@ pub struct Term {
     /// before you look at the data.
     #[prost(sint64, tag = "3")]
     pub about: i64,
+}
+/// The mean of a column of numbers, from noisy sums of the distances to the middle of the range that
+/// the conditions leave. The price is shared by the sums, and by the number of rows unless all count.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Mean {
+    #[prost(string, tag = "1")]
+    pub column: ::prost::alloc::string::String,
+    /// The rows that count, as in Counts. Empty: all.
+    #[prost(string, tag = "2")]
+    pub predicate: ::prost::alloc::string::String,
+    /// Whether the variance is asked for too: the mean square of the distances to the mean. It takes
+    /// one sum more.
+    #[prost(bool, tag = "3")]
+    pub variance: bool,
 }
 /// One value of a column.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2204,7 +2220,7 @@ pub struct AskResponse {
     /// Whether this is the answer of an earlier call, which has paid for it.
     #[prost(bool, tag = "5")]
     pub kept: bool,
-    #[prost(oneof = "ask_response::Answer", tags = "1, 2, 3, 6")]
+    #[prost(oneof = "ask_response::Answer", tags = "1, 2, 3, 6, 7")]
     pub answer: ::core::option::Option<ask_response::Answer>,
 }
 /// Nested message and enum types in `AskResponse`.
@@ -2219,6 +2235,8 @@ pub mod ask_response {
         Database(super::Database),
         #[prost(message, tag = "6")]
         Table(super::Table),
+        #[prost(message, tag = "7")]
+        Moments(super::Moments),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2246,6 +2264,31 @@ pub struct Number {
     /// one decimal is 12.5.
     #[prost(uint32, tag = "4")]
     pub decimals: u32,
+}
+/// With probability 1 - beta all of these lie in their intervals, if there is a row.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Moments {
+    /// What they are about.
+    #[prost(string, tag = "1")]
+    pub label: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub mean: ::core::option::Option<NumberInterval>,
+    /// Unless it was not asked for.
+    #[prost(message, optional, tag = "3")]
+    pub variance: ::core::option::Option<NumberInterval>,
+    /// How many rows count, with noise unless all do.
+    #[prost(message, optional, tag = "4")]
+    pub rows: ::core::option::Option<NumberInterval>,
+}
+/// A number with noise, and the ends of its interval.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct NumberInterval {
+    #[prost(double, tag = "1")]
+    pub value: f64,
+    #[prost(double, tag = "2")]
+    pub low: f64,
+    #[prost(double, tag = "3")]
+    pub high: f64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Value {
