@@ -332,7 +332,7 @@ fn a_mean_lies_where_its_conditions_leave_values() {
     for i in 0..2000 {
         rows.push(&[i % 100, 100 * (i % 7)]).unwrap();
     }
-    let price = Price::Pure(loss(0.2).unwrap());
+    let price = Price::Pure(loss(3.0).unwrap());
     // The condition leaves a tenth of the range, so a tenth of the noise.
     for (column, predicate, mean, most) in [
         ("age", "age=90..99", 94.5, 5.0),
