@@ -121,9 +121,10 @@ fn noise_covers_all_rows_of_a_person() {
     // With one row each, a question about all is one about those who have a row. With three, a third of
     // epsilon is for each, and a ninth of rho.
     for (question, plainly) in [
-        (counts("*"), counts(&everyone)),
+        (counts("*"), counts("city=Bonn")),
         (counts("age=18"), counts("age=18")),
-        (sums(""), sums(&everyone)),
+        (sums(""), sums("city=Bonn")),
+        (sums(&everyone), sums("city=Bonn")),
         (sums("age=19..20"), sums("age=19..20")),
         (histogram(""), histogram("")),
     ] {

@@ -75,3 +75,16 @@ def test_one_content_has_one_budget(kind: str, client: Client, server: Server) -
             client.register(f"{kind}-{place}", file, [column], epsilon=1.0)
         assert refused.value.code == "ALREADY_EXISTS", (file, str(refused.value))
         assert f'"{kind}"' in str(refused.value) or kind in str(refused.value), str(refused.value)
+
+
+def test_uuids_of_duckdb_are_one_content_as_text_and_as_bytes(client: Client, server: Server) -> None:
+    duck = duckdb.connect()
+    duck.execute(
+        "CREATE TABLE u AS SELECT i % 10 k, ('00000000-0000-4000-8000-' || lpad(i::VARCHAR, 12, '0'))::UUID id "
+        "FROM range(111) r(i)"
+    )
+    duck.execute(f"COPY u TO '{server.files}/uuids.csv' (HEADER)")
+    duck.execute(f"COPY u TO '{server.files}/uuids.parquet' (FORMAT parquet)")
+    client.register("uuids", "uuids.csv", ["k:0..9"], rho=1)
+    with pytest.raises(QueryError, match="uuids"):
+        client.register("uuids-2", "uuids.parquet", ["k:0..9"], rho=1)

@@ -227,7 +227,8 @@ def test_all_rows_of_a_person_cost_one_price(client: Client, server: Server) -> 
     count = visits.count({"kind": "a|b"}, epsilon=3.0, beta=1e-9)
     assert count.low <= 1_500 <= count.high and count.high - count.low > 20
     mean = visits.mean("cost", epsilon=9.0, beta=1e-9)
-    assert mean.low <= 3.0 <= mean.high and mean.high - mean.low < 1.0
+    # Of the rows that are kept: they are drawn, so their mean differs from that of all.
+    assert mean.low <= 3.2 and 2.8 <= mean.high and mean.high - mean.low < 0.2
     assert visits.histogram("kind", epsilon=3.0).to_pandas()["rows"].sum() > 1_400
     with pytest.raises(QueryError, match='there is no column "patient no"'):
         visits.mean("patient no", epsilon=1.0)

@@ -58,8 +58,8 @@ impl From<v1::NumberInterval> for EstimateView {
 
 /// Digits after the point, so that an interval has three that say something.
 fn digits((low, high): (f64, f64)) -> usize {
-    (0..3).find(|digits| (high - low) * libm::pow(10.0, f64::from(*digits)) >= 100.0).unwrap_or(3)
-        as usize
+    let width = high - low;
+    [100.0, 10.0, 1.0].iter().position(|least| width >= *least).unwrap_or(3)
 }
 
 impl MeanView {

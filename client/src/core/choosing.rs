@@ -479,7 +479,7 @@ impl<N: NoiseSource> Core<N> {
     /// Counts a reward that its experiment does not admit.
     pub(crate) fn refuse_reward(&mut self) {
         self.statistics.rewards_refused += 1;
-        self.has_refused_reward = true;
+        self.rewards_not_admitted += 1;
     }
 
     /// An assignment that still takes rewards, as [`Self::draw`] returned it.

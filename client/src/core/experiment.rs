@@ -162,7 +162,7 @@ impl<N: NoiseSource> Core<N> {
         let refusal = others
             .filter(|(_, enrolled)| enrolled.acceptance.is_some())
             .find_map(|(_, enrolled)| enrolled.refusal.as_ref());
-        let of_rewards = self.has_refused_reward.then_some(RefusalReason::Rewards);
+        let of_rewards = (self.rewards_not_admitted > 0).then_some(RefusalReason::Rewards);
         refusal.map(Refusal::reason).or(of_rewards).unwrap_or(RefusalReason::Nothing)
     }
 

@@ -166,8 +166,8 @@ pub struct Core<N> {
     /// Whether consent is withheld for this run.
     withheld: bool,
     statistics: Statistics,
-    /// Whether a reward of this run was one that its experiment does not admit.
-    has_refused_reward: bool,
+    /// Rewards of this run that their experiments do not admit.
+    rewards_not_admitted: u64,
     crowd: crowd::Crowd,
 }
 
@@ -292,7 +292,7 @@ impl<N: NoiseSource> Core<N> {
             day_withheld: false,
             withheld: false,
             statistics: Statistics::default(),
-            has_refused_reward: false,
+            rewards_not_admitted: 0,
             crowd: crowd::Crowd::default(),
         }
     }

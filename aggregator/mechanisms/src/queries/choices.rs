@@ -47,6 +47,20 @@ impl Chooser {
         }
     }
 
+    /// The same among some of so many values only.
+    fn among(&self, candidates: &[usize], values: usize) -> Result<Self, QueryError> {
+        Ok(match self {
+            Self::Exponential(Some(weights)) if weights.len() != values => {
+                return Err(QueryError::Weights { candidates: values, weights: weights.len() });
+            }
+            Self::Exponential(Some(weights)) => {
+                let some = candidates.iter().filter_map(|&value| weights.get(value).copied());
+                Self::Exponential(Some(some.collect()))
+            }
+            other => other.clone(),
+        })
+    }
+
     /// The place of the chosen utility. A changed row moves each by at most `unit`.
     fn choose<R: Rng + ?Sized>(
         &self,
@@ -117,10 +131,23 @@ pub(super) fn answer<R: Rng + ?Sized>(
     if choices > 1 && matches!(chooser, Chooser::Exponential(Some(_))) {
         return Err(QueryError::WeightsOfInterval);
     }
+    if selection.is_none() {
+        return Err(QueryError::Insensitive);
+    }
     let loss = price.part(choices)?.epsilon(chooser.shape())?;
     let beta = of_each(beta, choices.into())?;
-    let value = |place: usize| column.value(u32::try_from(place).unwrap_or(u32::MAX));
-    let frequencies = rows.frequencies(place, &selection);
+    // Only what the condition on the column leaves is a candidate. It is public.
+    let candidates: Vec<usize> = (0..values)
+        .filter(|&value| u32::try_from(value).is_ok_and(|code| selection.holds_of(place, code)))
+        .collect();
+    let chooser = &chooser.among(&candidates, values)?;
+    let value = |place: usize| {
+        let code = candidates.get(place).copied().unwrap_or(usize::MAX);
+        column.value(u32::try_from(code).unwrap_or(u32::MAX))
+    };
+    let all = rows.frequencies(place, &selection);
+    let frequencies: Vec<i64> =
+        candidates.iter().filter_map(|&value| all.get(value).copied()).collect();
     let goal = share.map(|share| {
         if selection.is_all() {
             Goal::rank(wanted_rank(rows.count(), share))

@@ -282,6 +282,7 @@ impl std::str::FromStr for Column {
     fn from_str(text: &str) -> Result<Self, QueryError> {
         let wrong = |what| QueryError::Domain { column: text.to_owned(), what };
         let (column, domain) = if let Some((column, values)) = halves(text, ':') {
+            let values = values.trim();
             let domain = match numbers(values) {
                 Some(numbers) => Domain::Numbers(numbers.map_err(wrong)?),
                 None => names(values).map_err(wrong)?,
@@ -296,10 +297,10 @@ impl std::str::FromStr for Column {
             })?;
             (column, people(rows).map_err(wrong)?)
         };
-        let column = name(column).filter(|name| name.trim() == *name).ok_or_else(|| {
+        let column = name(column.trim()).filter(|name| name.trim() == *name).ok_or_else(|| {
             wrong(
-                "its name must not be empty, begin or end with a blank, nor have any of = , | : * in it; \
-                 put a name with one of these in quotes",
+                "its name must not be empty, nor have a control character, nor any of = , | : * outside of \
+                 quotes; blanks around it in the file don't count, so leave them out",
             )
         })?;
         let column = Self { name: column.into_owned(), domain };
@@ -324,10 +325,15 @@ fn names(values: &str) -> Result<Domain, &'static str> {
         Some(rest) if !rest.ends_with('|') => (rest, true),
         _ => (values, false),
     };
+    if values.contains(char::is_control) {
+        return Err(
+            "a value has a line break or another control character; let it count as other: other*",
+        );
+    }
     let names: Option<Vec<String>> =
-        parts(values, '|').map(|part| name(part).map(Into::into)).collect();
+        parts(values, '|').map(|part| name(part.trim()).map(Into::into)).collect();
     let names = names.ok_or(
-        "a value is empty, or has one of = , : * in it; put a value with one of these in quotes",
+        "a value is empty, or has one of = , : * outside of quotes; put such a value in quotes",
     )?;
     Names::new(names, has_other).map(Domain::Names)
 }
@@ -433,7 +439,8 @@ mod tests {
         let read = ["17", "-1e300", "100", "9223372036854775808", "NA", "50"];
         assert_eq!(read.map(|text| age.read(text)), [0, 0, 81, 81, 22, 32].map(Some));
         // A fraction is none of these numbers, wherever it lies, and a predicate means what it says.
-        assert_eq!(["17.5", "120.5", "inf", "x"].map(|text| age.read(text)), [None; 4]);
+        assert_eq!(["17.5", "120.5", "x"].map(|text| age.read(text)), [None; 3]);
+        assert_eq!(["inf", "-1e400"].map(|text| age.read(text)), [Some(81), Some(0)]);
         assert_eq!(["17", "100"].map(|text| age.code(text)), [None; 2]);
 
         let city = column("city:Bonn|\"the rest*\"*");
@@ -459,6 +466,9 @@ mod tests {
             assert_eq!(temp.read(text).map(|code| temp.value(code)), Some(value.into()), "{text}");
         }
         assert_eq!(["-5.1", "40.1", "inf", "x"].map(|text| temp.read(text)), [None; 4]);
+        let metres = column("metres:0..20000:1!");
+        let read = ["2710.349", "2710.5", "-3", "inf"].map(|text| metres.read(text));
+        assert_eq!(read, [2710, 2711, 0, 20_000].map(Some));
         let hundreds: Column = "income:0..1000000:100!".parse().unwrap();
         assert_eq!(hundreds.values(), 10_001);
         let read = ["49", "51", "1e9", "-1e9"].map(|text| hundreds.read(text).unwrap());
@@ -482,6 +492,11 @@ mod tests {
         ] {
             assert!(wrong.parse::<Column>().is_err(), "{wrong}");
         }
+        let blanks: Column = "city : Bonn | Ulm |\" x\"".parse().unwrap();
+        assert_eq!(blanks.to_string(), "city:Bonn|Ulm|\" x\"");
+        assert_eq!("age: 18..99 ".parse::<Column>().unwrap().to_string(), "age:18..99");
+        let error = "city:\"a\nb\"".parse::<Column>().unwrap_err().to_string();
+        assert!(error.contains("line break"), "{error}");
         let error = Schema::declared(&["id:0..99999999999999999999"]).unwrap_err().to_string();
         assert!(error.contains("its numbers are too large"), "{error}");
         for wrong in

@@ -106,7 +106,9 @@ pub enum QueryError {
         weights: usize,
     },
     /// A sensitivity of zero.
-    #[error("the sensitivity is 0; it must be at least 1")]
+    #[error(
+        "no row can change this answer, so it is public and nothing is asked; change the conditions or the column"
+    )]
     Insensitive,
     /// A set of no queries.
     #[error("there is no query; give at least one")]
@@ -195,15 +197,15 @@ pub enum QueryError {
         text: String,
     },
     /// A sum over a column without integers.
-    #[error("column {column} has no numbers; sums and quantiles need a column of integers")]
+    #[error("column {column} has no numbers; sums, means and quantiles need them")]
     NotNumbers {
         /// The column.
         column: String,
     },
     /// A sum that may not fit its number.
     #[error(
-        "the sum of column {column} over {rows} rows may lie beyond 2^62, more than an answer can \
-         hold; ask for the mean, or add a condition on the column"
+        "the sum of column {column}, or of the squares of a variance, over {rows} rows may lie beyond 2^62, \
+         more than an answer can hold; ask for the mean alone, or add a condition on the column"
     )]
     SumTooLarge {
         /// The column.

@@ -1,13 +1,26 @@
-//! Means and variances from sums with noise.
+//! Means and variances, from the number of rows, the sum of their distances from the middle of a range, and the
+//! sum of the squares of these.
+//!
+//! Distances d are in halves of a unit, so that they lie in -W..W, for a range of width W. A changed row moves
+//! the three numbers together, and they share its loss. A row that stays moves d by at most 2 W, d² by at most
+//! W², and not the number of rows. One that begins or ceases to count moves them by at most W, W² and 1. With
+//! shares f, q and c of the loss, for the ranges 2 W, W² and 1, all is paid if
+//!
+//! | loss | a row stays, from u W to v W | one begins to count |
+//! |---|---|---|
+//! | ε | f abs(u - v)/2 + q abs(u² - v²) <= 1 | f/2 + q + c <= 1 |
+//! | ρ | f (u - v)²/4 + q (u² - v²)² <= 1 | f/4 + q + c <= 1 |
+//!
+//! A test has all u and v for the shares of [`shares`].
 
 use rand::Rng;
 
 use super::QueryError;
-use super::price::Price;
-use super::questions::{Answer, NoisyNumber};
+use super::price::{Price, of_each};
 use super::rows::Rows;
 use super::selection::Selection;
-use super::sums::{self, Term, admitted};
+use super::sums::{SUM_MAX, SumNoise, admitted, described};
+use crate::noise::Ratio;
 
 /// A number with an interval. The interval holds whenever those of the numbers that it is computed
 /// from hold.
@@ -22,22 +35,17 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Converts from units of the last decimal, with this number of decimals, to numbers.
-    #[must_use]
-    fn with_decimals(self, decimals: u32) -> Self {
-        let units = libm::pow(10.0, f64::from(decimals));
-        let number = |value: f64| value / units;
-        Self { value: number(self.value), low: number(self.low), high: number(self.high) }
-    }
-
-    fn of(number: &NoisyNumber) -> Self {
-        let (value, accuracy) = (number.value as f64, number.accuracy as f64);
-        Self { value, low: value - accuracy, high: value + accuracy }
+    fn map(self, each: impl Fn(f64) -> f64) -> Self {
+        Self { value: each(self.value), low: each(self.low), high: each(self.high) }
     }
 
     fn within(self, low: f64, high: f64) -> Self {
-        let clamp = |value: f64| value.clamp(low, high);
-        Self { value: clamp(self.value), low: clamp(self.low), high: clamp(self.high) }
+        self.map(|value| value.clamp(low, high))
+    }
+
+    /// The same with ends that are further away.
+    fn widened(self, by: f64) -> Self {
+        Self { low: self.low - by, high: self.high + by, ..self }
     }
 
     /// The quotient by a number of rows, of which there is at least one.
@@ -69,8 +77,39 @@ pub struct Moments {
     pub rows: Estimate,
 }
 
-/// Sums of distances from the middle of the range that the predicate leaves of the column: these have the
-/// least noise. It is public, as columns and predicates are.
+/// The range of values that the rows can have which count: public, as columns and predicates are.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    low: i64,
+    high: i64,
+}
+
+impl Range {
+    fn width(self) -> u64 {
+        self.high.abs_diff(self.low)
+    }
+
+    /// Twice its middle.
+    fn ends(self) -> i128 {
+        i128::from(self.low) + i128::from(self.high)
+    }
+}
+
+/// The parts of the price of the sum of distances, of that of squares, and of the number of rows, inverted.
+fn shares(price: Price, (variance, all): (bool, bool)) -> Result<[Ratio; 3], QueryError> {
+    let (f, q, c) = match (price, variance, all) {
+        (_, false, true) => ((1, 1), (1, 1), (1, 1)),
+        (Price::Pure(_), false, false) => ((1, 1), (1, 1), (2, 1)),
+        (Price::Pure(_), true, true) => ((25, 16), (25, 16), (1, 1)),
+        (Price::Pure(_), true, false) => ((5, 2), (5, 2), (5, 2)),
+        (Price::Concentrated(_), false, false) => ((1, 1), (1, 1), (4, 3)),
+        (Price::Concentrated(_), true, true) => ((4, 3), (4, 3), (1, 1)),
+        (Price::Concentrated(_), true, false) => ((9, 4), (9, 4), (9, 4)),
+    };
+    let ratio = |(n, d)| Ratio::new(n, d);
+    Ok([ratio(f)?, ratio(q)?, ratio(c)?])
+}
+
 pub(super) fn answer<R: Rng + ?Sized>(
     rows: &Rows,
     (name, predicate, variance): (&str, &str, bool),
@@ -79,54 +118,111 @@ pub(super) fn answer<R: Rng + ?Sized>(
     rng: &mut R,
 ) -> Result<Moments, QueryError> {
     let (place, column) = rows.schema().find(name)?;
-    let ranges = admitted(place, column, &Selection::of_rows(predicate, rows.schema())?);
-    let ends =
-        ranges.iter().map(|(low, _)| *low).min().zip(ranges.iter().map(|(_, high)| *high).max());
-    // Without a range no row counts, or there are no numbers, which is refused.
-    let range = ends.or(column.range()).unwrap_or_default();
-    let about = i64::midpoint(range.0, range.1);
-    let term = |squared| Term { column: name.to_owned(), squared, about };
-    let terms: Vec<Term> =
-        [false, true].map(term).into_iter().take(1 + usize::from(variance)).collect();
-    let answer = sums::answer(rows, (&terms, predicate, true), price, beta, rng)?;
-    let Answer::Numbers(numbers) = answer else { return Err(QueryError::NoQueries) };
-    let [count, first, more @ ..] = &numbers[..] else { return Err(QueryError::NoQueries) };
-    let sums = MomentSums { rows: count, first, about, range };
-    let decimals = column.decimals();
+    let selection = Selection::of_rows(predicate, rows.schema())?;
+    let (first, last) =
+        column.range().ok_or_else(|| QueryError::NotNumbers { column: name.to_owned() })?;
+    let ranges = admitted(place, column, &selection);
+    let range = Range {
+        low: ranges.iter().map(|(low, _)| *low).min().unwrap_or(first),
+        high: ranges.iter().map(|(_, high)| *high).max().unwrap_or(last),
+    };
+    let (all, width) = (selection.is_all(), range.width());
+    if selection.is_none() || all && width == 0 {
+        return Err(QueryError::Insensitive);
+    }
+    let too_large = || QueryError::SumTooLarge { column: name.to_owned(), rows: rows.count() };
+    let power = if variance { 2 } else { 1 };
+    let largest =
+        u128::from(width).checked_pow(power).ok_or_else(too_large)?.max(u128::from(width));
+    if largest.saturating_mul(2 * u128::from(rows.count().max(1))) > SUM_MAX {
+        return Err(too_large());
+    }
+    let squared = u64::try_from(u128::from(width).pow(power)).map_err(|_| too_large())?;
+    // A range of one value has no sums, and nothing but the rows is asked for.
+    let widths = [2 * width, if variance { squared } else { 0 }, u64::from(!all)];
+    let noises = noises(widths, price, shares(price, (variance, all))?)?;
+    let noisy = noises.iter().flatten().count() as u64;
+    let each = of_each(beta, noisy)?;
+    let exact = sums(rows.moments(place, &selection), (first, column.step()), range);
+    let [sum, squares, count] = std::array::from_fn(|i| {
+        let (value, accuracy) = noises[i]
+            .map_or((exact[i], 0), |noise| (noise.release(exact[i], rng), noise.quantile(each)));
+        let (value, accuracy) = (value as f64, accuracy as f64);
+        // Numbers beyond 2^53 are rounded.
+        let rounded = Estimate { value, low: value - accuracy, high: value + accuracy };
+        if accuracy == 0.0 { rounded } else { rounded.widened((value.abs() + accuracy) * ROUNDING) }
+    });
+    let found = Distances { sum, squares, rows: count, range };
+    let decimals = libm::pow(10.0, f64::from(column.decimals()));
     Ok(Moments {
-        label: first.label.replacen(&format!(" - {about}"), "", 1),
-        mean: sums.mean().with_decimals(decimals),
-        variance: more.first().map(|second| sums.variance(second).with_decimals(2 * decimals)),
-        rows: Estimate::of(count).within(0.0, f64::MAX),
+        label: described(name, column, predicate),
+        mean: found.mean(decimals),
+        variance: variance.then(|| found.variance(decimals)),
+        rows: count.within(0.0, f64::MAX),
     })
 }
 
-/// The number of rows, and the sum of the distances of their values from a number near the middle of their
-/// range. Values are in units of the last decimal of their column.
-#[derive(Clone, Copy, Debug)]
-struct MomentSums<'a> {
-    /// The number of rows.
-    rows: &'a NoisyNumber,
-    /// The sum of value - `about`.
-    first: &'a NoisyNumber,
-    /// The number from which distances are measured.
-    about: i64,
-    /// The lowest and the highest value.
-    range: (i64, i64),
+/// The noise of each sum, by the most that a row moves it; `None`: it has none.
+fn noises(
+    widths: [u64; 3],
+    price: Price,
+    shares: [Ratio; 3],
+) -> Result<[Option<SumNoise>; 3], QueryError> {
+    let of = |parts: [Ratio; 3]| -> Result<[Option<SumNoise>; 3], QueryError> {
+        let noise = |i: usize| {
+            (widths[i] > 0).then(|| SumNoise::new(widths[i], parts[i], price)).transpose()
+        };
+        Ok([noise(0)?, noise(1)?, noise(2)?])
+    };
+    let noises = of(shares)?;
+    if noises.iter().flatten().all(SumNoise::is_of_ones) {
+        return Ok(noises);
+    }
+    // Steps are rounded, so that what rows move together is not known as exactly: each has an equal part.
+    let noisy = widths.iter().filter(|width| **width > 0).count() as u64;
+    of([Ratio::whole(noisy)?; 3])
 }
 
-impl MomentSums<'_> {
-    /// The mean. Its interval holds whenever the bounds of both sums do, and there is a row.
-    fn mean(self) -> Estimate {
-        let about = self.about as f64;
-        let Estimate { value, low, high } = self.distance();
-        Estimate { value: value + about, low: low + about, high: high + about }
+/// The sums of distances and of their squares, and the number of rows, from the number, the sum of codes and the
+/// sum of the squares of codes. A code c is the number l + s c, for the lowest number l and the step s.
+///
+/// The sums are within 2^62, as was checked, so what wraps around on the way to them does no harm.
+fn sums([rows, codes, squares]: [i128; 3], (lowest, step): (i64, i64), range: Range) -> [i64; 3] {
+    let (at, by) = (2 * i128::from(lowest) - range.ends(), 2 * i128::from(step));
+    let first = at.wrapping_mul(rows).wrapping_add(by.wrapping_mul(codes));
+    let second = at.wrapping_mul(at).wrapping_mul(rows);
+    let mixed = at.wrapping_mul(by).wrapping_mul(2).wrapping_mul(codes);
+    let second = second.wrapping_add(mixed).wrapping_add(by.wrapping_mul(by).wrapping_mul(squares));
+    [first, second, rows].map(|sum| i64::try_from(sum).unwrap_or(i64::MAX))
+}
+
+/// More than floating point rounds in a few operations, as a part of the largest number in them.
+const ROUNDING: f64 = 1.0 / (1_u64 << 50) as f64;
+
+/// What is known of the distances: their sum, that of their squares, and the number of rows.
+#[derive(Clone, Copy, Debug)]
+struct Distances {
+    sum: Estimate,
+    squares: Estimate,
+    rows: Estimate,
+    range: Range,
+}
+
+impl Distances {
+    /// The mean, where units have this number in 1. Its interval holds whenever those of the sums do, and there
+    /// is a row.
+    fn mean(self, units: f64) -> Estimate {
+        let Range { low, high } = self.range;
+        let middle = self.range.ends() as f64;
+        let mean = self.distance().map(|distance| f64::midpoint(middle, distance) / units);
+        let largest = (middle.abs() + self.range.width() as f64) / units;
+        mean.widened(largest * ROUNDING)
+            .within(outwards(low, false) / units, outwards(high, true) / units)
     }
 
-    /// The mean square of the distances from the mean, given the sum of the squares of the distances from
-    /// `about`. Its interval holds whenever the bounds of all three sums do, and there is a row.
-    fn variance(self, second: &NoisyNumber) -> Estimate {
-        let squares = Estimate::of(second).within(0.0, f64::MAX).over(Estimate::of(self.rows));
+    /// The mean square of the distances from the mean, in the same way.
+    fn variance(self, units: f64) -> Estimate {
+        let squares = self.squares.within(0.0, f64::MAX).over(self.rows);
         let mean = self.distance().square();
         let variance = Estimate {
             value: squares.value - mean.value,
@@ -134,15 +230,27 @@ impl MomentSums<'_> {
             high: squares.high - mean.low,
         };
         // Half of the rows at either end.
-        let half = (self.range.1 as f64 - self.range.0 as f64) / 2.0;
-        variance.within(0.0, half * half)
+        let most = (self.range.width() as f64).powi(2);
+        let variance = variance.widened(most * ROUNDING).within(0.0, most);
+        variance.map(|variance| variance / 4.0 / units / units)
     }
 
-    /// The mean less `about`.
+    /// The mean of the distances.
     fn distance(self) -> Estimate {
-        let about = self.about as f64;
-        let (low, high) = (self.range.0 as f64 - about, self.range.1 as f64 - about);
-        Estimate::of(self.first).over(Estimate::of(self.rows)).within(low, high)
+        let most = self.range.width() as f64;
+        self.sum.over(self.rows).within(-most, most)
+    }
+}
+
+/// The nearest float on one side of a whole number.
+fn outwards(number: i64, up: bool) -> f64 {
+    let near = number as f64;
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number of at most 2^63")]
+    let exact = near as i128;
+    match exact.cmp(&i128::from(number)) {
+        std::cmp::Ordering::Less if up => near.next_up(),
+        std::cmp::Ordering::Greater if !up => near.next_down(),
+        _ => near,
     }
 }
 
@@ -153,34 +261,77 @@ mod tests {
     use rand_chacha::rand_core::SeedableRng as _;
 
     use super::*;
+    use crate::queries::price::{ConcentratedLoss, PureLoss};
 
     #[test]
-    fn intervals_hold_whenever_the_bounds_of_their_sums_do() {
+    fn the_shares_pay_for_every_change_of_a_row_and_hardly_more() {
+        let pure = Price::Pure(PureLoss::new(1.0).unwrap());
+        let concentrated = Price::Concentrated(ConcentratedLoss::new(1.0).unwrap());
+        for (price, variance, all) in
+            [(pure, false), (pure, true), (concentrated, false), (concentrated, true)]
+                .into_iter()
+                .flat_map(|(price, variance)| [(price, variance, false), (price, variance, true)])
+        {
+            let parts = shares(price, (variance, all)).unwrap().map(|part| 1.0 / part.to_f64());
+            let w = 400_i64;
+            // The distance and its square of a row that counts; nothing of one that does not.
+            let moved = |row: Option<i64>| row.map_or([0, 0, 0], |d| [d, d * d, 1]);
+            let widths = [2 * w, w * w, 1].map(|width| width as f64);
+            let absent = if all { vec![] } else { vec![None] };
+            let every: Vec<_> = absent.into_iter().chain((-w..=w).map(Some)).collect();
+            let mut most: f64 = 0.0;
+            for one in &every {
+                for other in &every {
+                    let loss = |i: usize| {
+                        let is_asked = i == 0 || i == 1 && variance || i == 2 && !all;
+                        let by = (moved(*one)[i] - moved(*other)[i]).abs() as f64 / widths[i];
+                        let by = if matches!(price, Price::Pure(_)) { by } else { by * by };
+                        if is_asked { parts[i] * by } else { 0.0 }
+                    };
+                    most = most.max(loss(0) + loss(1) + loss(2));
+                }
+            }
+            assert!((0.96..=1.0 + 1e-12).contains(&most), "{most} {variance} {all} {price:?}");
+        }
+    }
+
+    #[test]
+    fn intervals_hold_whenever_those_of_their_sums_do() {
         let mut rng = ChaCha20Rng::seed_from_u64(9);
-        for _ in 0..20_000 {
-            let range = (rng.random_range(-5..5), rng.random_range(5..30));
-            let about = i64::midpoint(range.0, range.1) + rng.random_range(-2..3);
-            let values: Vec<i64> =
-                (0..rng.random_range(1..40)).map(|_| rng.random_range(range.0..=range.1)).collect();
-            let mut noisy = |exact: i64| {
-                let accuracy = rng.random_range(0..30_u64);
-                let reach = i64::try_from(accuracy).unwrap();
-                let value = exact + rng.random_range(-reach..=reach);
-                NoisyNumber { label: String::new(), value, accuracy, decimals: 0 }
-            };
-            let rows = noisy(i64::try_from(values.len()).unwrap());
-            let first = noisy(values.iter().map(|value| value - about).sum());
-            let second = noisy(values.iter().map(|value| (value - about).pow(2)).sum());
-            let moments = MomentSums { rows: &rows, first: &first, about, range };
-            let n = values.len() as f64;
-            let mean = values.iter().sum::<i64>() as f64 / n;
-            let variance = values.iter().map(|v| (*v as f64 - mean).powi(2)).sum::<f64>() / n;
-            for (exact, found) in [(mean, moments.mean()), (variance, moments.variance(&second))] {
-                let Estimate { value, low, high } = found;
-                assert!(
-                    low <= exact + 1e-9 && exact <= high + 1e-9,
-                    "{exact} {found:?} {moments:?}"
-                );
+        for large in [0, 0, 0, 1 << 53, i64::MAX - 40, i64::MIN + 40] {
+            for _ in 0..5_000 {
+                let range = Range {
+                    low: rng.random_range(-5..5) + large,
+                    high: rng.random_range(5..30) + large,
+                };
+                let values: Vec<i64> = (0..rng.random_range(1..40))
+                    .map(|_| rng.random_range(range.low..=range.high))
+                    .collect();
+                let codes =
+                    |power| values.iter().map(|v| i128::from(v - range.low).pow(power)).sum();
+                let n = values.len() as f64;
+                let exact = sums([codes(0), codes(1), codes(2)], (range.low, 1), range);
+                let distance = |value: &i64| 2 * i128::from(*value) - range.ends();
+                let of_power = |power| values.iter().map(|v| distance(v).pow(power)).sum::<i128>();
+                assert_eq!(exact.map(i128::from), [of_power(1), of_power(2), of_power(0)]);
+                let [sum, squares, rows] = exact.map(|exact| {
+                    let accuracy = f64::from(rng.random_range(0..30_u32));
+                    let value = exact as f64 + rng.random_range(-accuracy..=accuracy).round();
+                    Estimate { value, low: value - accuracy, high: value + accuracy }
+                });
+                let found = Distances { sum, squares, rows, range };
+                let mean = of_power(1) as f64 / n / 2.0;
+                let variance = of_power(2) as f64 / n / 4.0 - mean * mean;
+                let Estimate { value, low, high } = found.variance(1.0);
+                assert!(low - 1e-9 <= variance && variance <= high + 1e-9, "{variance} {found:?}");
+                assert!(low <= value && value <= high, "{found:?}");
+                // The ends of the mean, exactly, as the distances beyond 2^53 are.
+                let Estimate { value, low, high } = found.mean(1.0);
+                let total = values.iter().copied().map(i128::from).sum::<i128>();
+                #[expect(clippy::cast_possible_truncation, reason = "the floor and the ceiling")]
+                let (floor, ceiling) = (low.floor() as i128, high.ceil() as i128);
+                let rows = i128::try_from(values.len()).unwrap();
+                assert!(floor * rows <= total && total <= ceiling * rows, "{low} {high} {found:?}");
                 assert!(low <= value && value <= high, "{found:?}");
             }
         }

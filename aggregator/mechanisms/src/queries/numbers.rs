@@ -14,6 +14,8 @@ pub(super) struct Numbers {
     pub(super) highest: i64,
     pub(super) step: i64,
     pub(super) decimals: u32,
+    /// Whether a step was given, so that a number between two steps counts as the nearer one.
+    pub(super) has_step: bool,
     /// Whether what lies beyond counts as the nearer end.
     pub(super) is_clamped: bool,
     /// What is read where the value is missing.
@@ -22,7 +24,7 @@ pub(super) struct Numbers {
 
 impl Numbers {
     pub(super) fn is_whole(&self) -> bool {
-        (self.step, self.decimals) == (1, 0)
+        !self.has_step
     }
 
     pub(super) fn values(&self) -> usize {
@@ -56,7 +58,7 @@ impl Numbers {
     pub(super) fn read(&self, text: &str, clamps: bool) -> Option<u32> {
         let missing =
             || self.missing.filter(|_| is_missing(text)).and_then(|units| self.code(units));
-        let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
+        let number = || text.parse::<f64>().ok().filter(|number| !number.is_nan());
         if !self.is_whole() {
             let of = Self { is_clamped: self.is_clamped && clamps, ..*self };
             return number().and_then(|number| of.nearest(number)).or_else(missing);
@@ -65,8 +67,8 @@ impl Numbers {
         let as_truth = || truth(text).filter(|_| is_truth).map(i64::from);
         let code = whole_number(text).or_else(as_truth).and_then(|number| self.code(number));
         let clamped = || {
-            let number =
-                number().filter(|number| self.is_clamped && clamps && number.fract() == 0.0);
+            let is_whole = |number: &f64| number.is_infinite() || number.fract() == 0.0;
+            let number = number().filter(|number| self.is_clamped && clamps && is_whole(number));
             number.and_then(|number| self.nearest(number))
         };
         code.or_else(clamped).or_else(missing)
@@ -108,15 +110,17 @@ pub(super) fn numbers(text: &str) -> Option<Result<Numbers, &'static str>> {
     if step.is_none() && fractions {
         return None;
     }
-    Some(checked((low, high), step.unwrap_or(Units { count: 1, decimals: 0 }), missing, is_clamped))
+    Some(checked((low, high), step, missing, is_clamped))
 }
 
 fn checked(
     (low, high): (Units, Units),
-    step: Units,
+    step: Option<Units>,
     missing: Option<Units>,
     is_clamped: bool,
 ) -> Result<Numbers, &'static str> {
+    let has_step = step.is_some();
+    let step = step.unwrap_or(Units { count: 1, decimals: 0 });
     let all = [Some(low), Some(high), Some(step), missing];
     let decimals = all.into_iter().flatten().map(|one| one.decimals).max().unwrap_or(0);
     let too_large = "its numbers are too large, or have more than nine decimals";
@@ -136,7 +140,7 @@ fn checked(
         return Err("its step is not above 0");
     }
     // Nearer to 0 than a number of 64 bits, so that differences and steps are exact as floating point.
-    let is_small = |units: i64| decimals == 0 && step == 1 || units.unsigned_abs() < 1 << 52;
+    let is_small = |units: i64| !has_step || units.unsigned_abs() < 1 << 52;
     if !is_small(lowest) || !is_small(highest) {
         return Err(too_large);
     }
@@ -149,7 +153,7 @@ fn checked(
     if missing.is_some_and(|m| !m.abs_diff(lowest).is_multiple_of(step.unsigned_abs())) {
         return Err("what is read where a value is missing is none of its values");
     }
-    Ok(Numbers { lowest, highest, step, decimals, is_clamped, missing })
+    Ok(Numbers { lowest, highest, step, decimals, has_step, is_clamped, missing })
 }
 
 /// A decimal number, exactly.

@@ -90,7 +90,13 @@ impl Selection {
             let both = conditions.get(&found.place).map(|other| other.and(&found));
             conditions.insert(found.place, both.unwrap_or(found));
         }
-        Ok(Self { conditions: conditions.into_values().collect() })
+        // What all values meet is no condition, and a question without one can have less noise.
+        let is_one = |condition: &Condition| {
+            let values = schema.columns().get(condition.place).map_or(0, Column::values);
+            let last = u32::try_from(values.saturating_sub(1)).unwrap_or(u32::MAX);
+            condition.ranges != [(0, last)]
+        };
+        Ok(Self { conditions: conditions.into_values().filter(is_one).collect() })
     }
 
     /// Parses conditions, where an empty text selects all rows.
@@ -115,6 +121,11 @@ impl Selection {
     /// Whether every place for a row satisfies it, since it has no condition.
     pub(super) fn is_all(&self) -> bool {
         self.conditions.is_empty()
+    }
+
+    /// Whether no row can satisfy it.
+    pub(super) fn is_none(&self) -> bool {
+        self.conditions.iter().any(|condition| condition.ranges.is_empty())
     }
 
     /// Whether it has a condition on the column with this index.

@@ -133,7 +133,8 @@ pub(super) fn answer<R: Rng + ?Sized>(
     }
     let each = of_each(beta, noisy)?;
     let noise = |part: &Part<'_>| {
-        (part.width > 0).then(|| SumNoise::new(part.width, noisy, price)).transpose()
+        let parts = Ratio::whole(noisy)?;
+        (part.width > 0).then(|| SumNoise::new(part.width, parts, price)).transpose()
     };
     let noises: Vec<Option<SumNoise>> = parts.iter().map(noise).collect::<Result<_, _>>()?;
     // Each column is read once.
@@ -178,31 +179,10 @@ fn above_public(column: &Column, [rows, sum, squares]: [i128; 3], term: &Term, b
     i64::try_from(added.wrapping_sub(all(base))).unwrap_or(i64::MAX)
 }
 
-fn part<'a>(
-    rows: u64,
-    term: &'a Term,
-    (place, column): (usize, &'a Column),
-    (predicate, selection): (&str, &Selection),
-) -> Result<Part<'a>, QueryError> {
-    let not_numbers = || QueryError::NotNumbers { column: term.column.clone() };
-    let (lowest, highest) = column.range().ok_or_else(not_numbers)?;
-    let too_large = || QueryError::SumTooLarge { column: term.column.clone(), rows };
-    let ranges = admitted(place, column, selection);
-    let (mut low, mut high) = term.of_ranges(&ranges, column.step()).ok_or_else(too_large)?;
-    let is_all = selection.is_all();
-    if !is_all {
-        (low, high) = (low.min(0), high.max(0));
-    }
-    // The sum, and what it has beyond its public part.
-    let largest = low.unsigned_abs().max(high.unsigned_abs()).max(high.abs_diff(low));
-    let most = largest.checked_mul(u128::from(rows).max(1)).ok_or_else(too_large)?;
-    if most > u128::from(STEPS_MAX.unsigned_abs()) {
-        return Err(too_large());
-    }
-    let base = if is_all { low } else { 0 };
-    let public = i64::try_from(base * i128::from(rows)).map_err(|_| too_large())?;
-    let width = u64::try_from(high.abs_diff(low)).map_err(|_| too_large())?;
+/// What is added up, and of which rows.
+pub(super) fn described(what: &str, column: &Column, predicate: &str) -> String {
     let clamped = if column.is_clamped() {
+        let (lowest, highest) = column.range().unwrap_or_default();
         let text = |units| decimal(units, column.decimals());
         format!(" clamped to {}..{}", text(lowest), text(highest))
     } else {
@@ -215,10 +195,40 @@ fn part<'a>(
         let more = if kept.len() < predicate.len() { "..." } else { "" };
         format!(" where {kept}{more}")
     };
-    let label = format!("{term}{clamped}{of_rows}");
+    format!("{what}{clamped}{of_rows}")
+}
+
+fn part<'a>(
+    rows: u64,
+    term: &'a Term,
+    (place, column): (usize, &'a Column),
+    (predicate, selection): (&str, &Selection),
+) -> Result<Part<'a>, QueryError> {
+    let not_numbers = || QueryError::NotNumbers { column: term.column.clone() };
+    column.range().ok_or_else(not_numbers)?;
+    let too_large = || QueryError::SumTooLarge { column: term.column.clone(), rows };
+    let ranges = admitted(place, column, selection);
+    let (mut low, mut high) = term.of_ranges(&ranges, column.step()).ok_or_else(too_large)?;
+    let is_all = selection.is_all();
+    if !is_all {
+        (low, high) = (low.min(0), high.max(0));
+    }
+    // The sum, and what it has beyond its public part.
+    let largest = low.unsigned_abs().max(high.unsigned_abs()).max(high.abs_diff(low));
+    let most = largest.checked_mul(u128::from(rows).max(1)).ok_or_else(too_large)?;
+    if most > SUM_MAX {
+        return Err(too_large());
+    }
+    let base = if is_all { low } else { 0 };
+    let public = i64::try_from(base * i128::from(rows)).map_err(|_| too_large())?;
+    let width = u64::try_from(high.abs_diff(low)).map_err(|_| too_large())?;
+    let label = described(&term.to_string(), column, predicate);
     let decimals = column.decimals() * if term.squared { 2 } else { 1 };
     Ok(Part { label, decimals, added: Some((place, column, term)), base, public, width })
 }
+
+/// The most that a sum may be.
+pub(super) const SUM_MAX: u128 = STEPS_MAX.unsigned_abs() as u128;
 
 /// The noise of one of several sums.
 #[derive(Clone, Copy)]
@@ -228,9 +238,8 @@ enum Noise {
 }
 
 impl Noise {
-    fn new(width: u64, sums: u64, price: Price) -> Result<Self, QueryError> {
+    fn new(width: u64, parts: Ratio, price: Price) -> Result<Self, QueryError> {
         let width = Ratio::whole(width)?;
-        let parts = Ratio::whole(sums)?;
         match price {
             Price::Pure(loss) => {
                 let scale = width.times(parts)?.over(loss.ratio()?)?;
@@ -265,30 +274,37 @@ impl Noise {
 /// A changed row moves a sum by at most its width, so it moves the rounded sum by at most so many steps,
 /// rounded up.
 #[derive(Clone, Copy)]
-struct SumNoise {
+pub(super) struct SumNoise {
     noise: Noise,
     /// The logarithm of the power.
     shift: u32,
 }
 
 impl SumNoise {
-    fn new(width: u64, sums: u64, price: Price) -> Result<Self, QueryError> {
+    /// The noise of a sum that one row moves by at most `width`, for one of so many parts of a price.
+    pub(super) fn new(width: u64, parts: Ratio, price: Price) -> Result<Self, QueryError> {
         let mut shift = 0;
         loop {
             let steps = width.div_ceil(1 << shift);
-            match Noise::new(steps, sums, price) {
+            match Noise::new(steps, parts, price) {
                 Err(QueryError::Noise(_)) if steps > 1 => shift += 1,
                 noise => return Ok(Self { noise: noise?, shift }),
             }
         }
     }
 
-    fn release<R: Rng + ?Sized>(self, value: i64, rng: &mut R) -> i64 {
+    /// Whether its steps are whole numbers.
+    pub(super) fn is_of_ones(&self) -> bool {
+        self.shift == 0
+    }
+
+    pub(super) fn release<R: Rng + ?Sized>(self, value: i64, rng: &mut R) -> i64 {
         let steps = self.noise.release(value >> self.shift, rng);
         steps.saturating_mul(1 << self.shift).saturating_add((1 << self.shift) / 2)
     }
 
-    fn quantile(self, beta: f64) -> u64 {
+    /// The bound on its error, but for this probability.
+    pub(super) fn quantile(self, beta: f64) -> u64 {
         let steps = self.noise.quantile(beta);
         steps.saturating_mul(1 << self.shift).saturating_add((1 << self.shift) / 2)
     }

@@ -50,17 +50,17 @@ pub(super) fn rows(
         exact.or_else(|| names.iter().position(|heading| heading.trim() == name))
     })?;
     check_kinds(&reader, |place| places.contains(&place))?;
-    let units: Vec<_> = root.get_fields().iter().map(|field| Unit::of(field)).collect();
+    let meanings: Vec<_> = root.get_fields().iter().map(|field| Meaning::of(field)).collect();
     let mut reading = Reading::new(schema, (&names, &places), content, counted);
     for (row, line) in reader.get_row_iter(None)?.zip(1_u64..) {
         let row = decoded_row(row, line)?;
         let fields: Vec<_> = row.get_column_iter().map(|(_, field)| field).collect();
         let codes = schema.columns().iter().zip(&places).map(|(column, &place)| {
-            code_of(column, fields.get(place)?, units.get(place).copied().flatten())
+            code_of(column, fields.get(place)?, meanings.get(place).copied().flatten())
         });
         reading.push(line, codes, |place| {
-            let unit = units.get(place).copied().flatten();
-            fields.get(place).and_then(|field| text_of(field, unit))
+            let meaning = meanings.get(place).copied().flatten();
+            fields.get(place).and_then(|field| text_of(field, meaning))
         })?;
     }
     reading.finish()
@@ -98,20 +98,26 @@ impl From<ParquetError> for ReadError {
     }
 }
 
-/// The time unit of a column of integers.
+/// What the values of a column mean that are stored as something else.
 #[derive(Clone, Copy, Debug)]
-struct Unit {
-    /// Whether the column holds times of day, rather than timestamps.
-    of_day: bool,
-    per_millisecond: i64,
+enum Meaning {
+    /// Integers that count times, in so many parts of a millisecond.
+    Time {
+        /// Whether these are times of day, rather than timestamps.
+        of_day: bool,
+        per_millisecond: i64,
+    },
+    /// 16 bytes that are a UUID.
+    Uuid,
 }
 
-impl Unit {
-    /// The unit of a column, if the column holds times.
+impl Meaning {
+    /// `None`: they are what they are stored as.
     fn of(column: &Type) -> Option<Self> {
         let (of_day, time) = match column.get_basic_info().logical_type_ref()? {
             LogicalType::Time(time) => (true, time),
             LogicalType::Timestamp(time) => (false, time),
+            LogicalType::Uuid => return Some(Self::Uuid),
             _ => return None,
         };
         let per_millisecond = match time.unit {
@@ -119,27 +125,42 @@ impl Unit {
             TimeUnit::MICROS => 1_000,
             TimeUnit::NANOS => 1_000_000,
         };
-        Some(Self { of_day, per_millisecond })
+        Some(Self::Time { of_day, per_millisecond })
     }
 
-    /// A count of this unit as text, in milliseconds.
-    fn text(self, count: i64) -> String {
-        let milliseconds = count.div_euclid(self.per_millisecond);
-        let format = if self.of_day { "%H:%M:%S%.3f" } else { "%Y-%m-%d %H:%M:%S%.3f" };
-        match DateTime::from_timestamp_millis(milliseconds) {
+    /// A count as the text of a time, if it is one.
+    fn time(self, count: i64) -> Option<String> {
+        let Self::Time { of_day, per_millisecond } = self else { return None };
+        let milliseconds = count.div_euclid(per_millisecond);
+        let format = if of_day { "%H:%M:%S%.3f" } else { "%Y-%m-%d %H:%M:%S%.3f" };
+        Some(match DateTime::from_timestamp_millis(milliseconds) {
             Some(time) => time.format(format).to_string(),
             None => format!("{milliseconds} ms"),
-        }
+        })
     }
 }
 
+/// A UUID as programs write it; `None`: it has not 16 bytes.
+fn uuid(bytes: &[u8]) -> Option<String> {
+    let number = u128::from_be_bytes(bytes.try_into().ok()?);
+    let mut text = format!("{number:032x}");
+    for place in [20, 16, 12, 8] {
+        text.insert(place, '-');
+    }
+    Some(text)
+}
+
 /// A value in the form that it has in CSV.
-fn text_of(field: &Field, unit: Option<Unit>) -> Option<Vec<u8>> {
-    let time =
-        |of_day, per_millisecond, count| Unit { of_day, per_millisecond }.text(count).into_bytes();
-    Some(match (field, unit) {
+fn text_of(field: &Field, meaning: Option<Meaning>) -> Option<Vec<u8>> {
+    let time = |of_day, per_millisecond, count| {
+        let time = Meaning::Time { of_day, per_millisecond }.time(count);
+        time.unwrap_or_default().into_bytes()
+    };
+    let counted = |count| Some(meaning?.time(count)?.into_bytes());
+    Some(match (field, meaning) {
         (Field::Null, _) => return None,
         (Field::Str(text), _) => text.clone().into_bytes(),
+        (Field::Bytes(bytes), Some(Meaning::Uuid)) => uuid(bytes.data())?.into_bytes(),
         (Field::Bytes(bytes), _) => bytes.data().to_vec(),
         // The shortest decimal that parses to this number, in either width.
         (Field::Float(number), _) => number.to_string().into_bytes(),
@@ -148,9 +169,9 @@ fn text_of(field: &Field, unit: Option<Unit>) -> Option<Vec<u8>> {
         (Field::TimestampMicros(count), _) => time(false, 1_000, *count),
         (Field::TimeMillis(count), _) => time(true, 1, i64::from(*count)),
         (Field::TimeMicros(count), _) => time(true, 1_000, *count),
-        (Field::Int(count), Some(unit)) => unit.text(i64::from(*count)).into_bytes(),
-        // No other kind of field has a unit.
-        (Field::Long(count), Some(unit)) => unit.text(*count).into_bytes(),
+        (Field::Int(count), Some(_)) => counted(i64::from(*count))?,
+        // No other kind of field is a time.
+        (Field::Long(count), Some(_)) => counted(*count)?,
         (other, _) if is_printable(other) => other.to_string().into_bytes(),
         (other, _) => format!("{other:?}").into_bytes(),
     })
@@ -173,14 +194,14 @@ fn is_printable(field: &Field) -> bool {
 }
 
 /// The code of a value, as of its text in CSV.
-fn code_of(column: &Column, field: &Field, unit: Option<Unit>) -> Option<u32> {
+fn code_of(column: &Column, field: &Field, meaning: Option<Meaning>) -> Option<u32> {
     match field {
         Field::Null => column.read(""),
         Field::Str(text) => column.read(text),
         Field::Bool(value) => column.read(if *value { "true" } else { "false" }),
         Field::ULong(value) => column.read(&value.to_string()),
         other => {
-            let text = text_of(other, unit)?;
+            let text = text_of(other, meaning)?;
             let text = decoded(&text);
             column
                 .code(&text)
@@ -360,6 +381,13 @@ mod tests {
         {
             assert_ne!(content(day, at), known, "{day} {at}");
         }
+    }
+
+    #[test]
+    fn uuids_are_as_programs_write_them() {
+        let bytes: Vec<u8> = (0..16).map(|byte| 17 * byte).collect();
+        assert_eq!(uuid(&bytes).as_deref(), Some("00112233-4455-6677-8899-aabbccddeeff"));
+        assert_eq!(uuid(&bytes[..7]), None);
     }
 
     #[test]
