@@ -5,28 +5,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::Uri;
+use bandana_edge::auth::Authorization;
+use bandana_edge::clock::{Clock, SystemClock};
+use bandana_edge::memory::{Budget, Held, HoldingLayer};
+use bandana_edge::peer::Calling;
+use bandana_edge::peer::Peer;
+use bandana_edge::shutdown::{ShutdownNotifier, shutdown_signal};
+use bandana_edge::telemetry::{Calls, Port, Watched};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 use tokio::task::yield_now;
 use tower::Layer as _;
 
 use crate::api::{CuratorService, DataSetSettings, Exports, OperatorService, TrustedService};
-use crate::auth::Authorization;
-use crate::clock::{Clock, SystemClock};
 use crate::configuration::{Configuration, Given, Origin, STORE_SETTINGS};
 use crate::dashboard::{DashboardState, OperatorServices};
 use crate::http::{Http1Server, Pages};
-use crate::memory::{Budget, Held, HoldingLayer};
 use crate::metrics::Metrics;
-use crate::peer::Calling;
-use crate::peer::Peer;
 use crate::readiness::Readiness;
 use crate::registry::Registry;
 use crate::server::ServerSettings;
 use crate::server::startup::{Core, LoadedStore};
-use crate::shutdown::{ShutdownNotifier, shutdown_signal};
 use crate::store::Presence;
-use crate::telemetry::{Calls, Port, Watched};
 use crate::views::draft::Draft;
 
 /// Parses a key file, and checks the round trip.

@@ -8,18 +8,14 @@
 //! Nothing in this crate ever holds a reward, except [`trusted`], which receives the rewards that
 //! users disclose.
 
-pub mod admission;
 pub mod alarms;
 pub mod api;
-pub mod auth;
 pub mod cli;
-pub mod clock;
 pub mod configuration;
 pub mod dashboard;
 pub mod datasets;
 pub mod disclosures;
 pub mod estimates;
-mod explain;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -27,27 +23,17 @@ pub mod gateway;
 pub mod http;
 pub mod ingest;
 mod labels;
-pub mod memory;
 pub mod metrics;
 pub mod operator_client;
 mod outgoing;
-pub mod peer;
 pub mod policy_updater;
-mod pushback;
-mod random;
-pub mod rate;
 pub mod readiness;
 pub mod registry;
-mod regular_file;
 pub mod relay;
 pub mod replica;
 pub mod server;
-pub mod shutdown;
 pub mod store;
-pub mod telemetry;
-pub mod tls;
 mod transparency;
-pub mod transport;
 pub mod trusted;
 mod views;
 

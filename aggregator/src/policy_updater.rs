@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use crate::clock::Clock;
+use bandana_edge::clock::Clock;
+
 use crate::ingest::HarmWatch;
 use crate::registry::{Experiment, Registry};
 

@@ -15,10 +15,10 @@ use tonic_health::pb::health_server::{Health as Questions, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_health::server::{HealthReporter, HealthService};
 
-use crate::admission::HEALTH_REQUEST_BYTES_MAX;
-use crate::peer::Peer;
-use crate::pushback::exhausted;
-use crate::telemetry::methods::METHODS;
+use bandana_edge::admission::HEALTH_REQUEST_BYTES_MAX;
+use bandana_edge::peer::Peer;
+use bandana_edge::pushback::exhausted;
+use bandana_edge::telemetry::methods::METHODS;
 
 /// Most concurrent watches of a port. Watches have no end and need no key. Without a bound of their
 /// own they would hold the memory that calls of devices need.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::Context as _;
-use bandana_aggregator::auth::{Token, TokenKind, TokenList};
+use bandana_edge::auth::{Token, TokenKind, TokenList};
 use bandana_examples::aggregator_process::AggregatorProcess;
 use bandana_examples::environment::CleanEnvironment as _;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};

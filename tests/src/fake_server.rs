@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bandana_aggregator::admission::DeviceGates;
 use bandana_aggregator::api::{Connect, GatewayService, gateway_route};
-use bandana_aggregator::clock::{Clock, SystemClock};
 use bandana_aggregator::gateway::{GatewayKey, Opener, PublishedKeys};
-use bandana_aggregator::rate::Rates;
+use bandana_edge::admission::DeviceGates;
+use bandana_edge::clock::{Clock, SystemClock};
+use bandana_edge::rate::Rates;
 use bandana_shared::identity::{Day, StoreId};
 use bandana_shared::policy::Policy;
 use bandana_shared::specification::Specification;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_edge::clock::Clock;
 use bandana_shared::wire::v1;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::estimate_messages::{alarm_message, estimates_message};
 use crate::alarms::{Alarm, AlarmName};
-use crate::clock::Clock;
 use crate::estimates::{EstimatesSettings, estimates};
 use crate::ingest::IngestMetrics;
 use crate::registry::Experiment;

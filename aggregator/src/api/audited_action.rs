@@ -3,10 +3,10 @@
 use std::future::ready;
 use std::pin::Pin;
 
+use bandana_edge::auth::Caller;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use tonic::{Request, Status};
 
-use crate::auth::Caller;
 use crate::registry::Experiment;
 
 /// An operator's action on an experiment.

@@ -5,6 +5,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use bandana_edge::explain::explain;
+use bandana_edge::pushback::exhausted;
 use bandana_shared::identity::{CellIndex, Day, Digest, UploadId};
 use bandana_shared::shuffling::ShuffledReport;
 use bandana_shared::tally::Tally;
@@ -17,9 +19,7 @@ use futures_util::stream::{self, StreamExt as _};
 use tonic::{Request, Response, Status};
 
 use super::device::DeviceService;
-use crate::explain::explain;
 use crate::gateway::{OpenError, Opened, Opener};
-use crate::pushback::exhausted;
 use crate::registry::Revision;
 use crate::store::{ExperimentState, ValidUpload};
 

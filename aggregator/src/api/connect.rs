@@ -9,6 +9,9 @@ use std::future::{Ready, ready};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
+use bandana_edge::memory::{SharedAnswer, callers_fault};
+use bandana_edge::pushback::pushback;
+use bandana_edge::telemetry::{Answered, CONNECT_TYPE, is_connect, is_marked_grpc, is_streamed};
 use bandana_shared::limits::UPLOAD_BYTES_MAX;
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures_util::future::Either;
@@ -22,9 +25,6 @@ use tower::Service;
 
 use super::device_server::DeviceServer;
 use super::unary::{GRPC, Joined, PREFIX_BYTES, Unframed};
-use crate::memory::{SharedAnswer, callers_fault};
-use crate::pushback::pushback;
-use crate::telemetry::{Answered, CONNECT_TYPE, is_connect, is_marked_grpc, is_streamed};
 
 /// The header with the protocol's version, which callers may omit.
 const PROTOCOL_VERSION: &str = "connect-protocol-version";

@@ -8,6 +8,7 @@ use std::future::ready;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bandana_edge::memory::SharedAnswer;
 use bandana_shared::limits::UPLOAD_BYTES_MAX;
 use bandana_shared::wire::v1::device_server::SERVICE_NAME;
 use bandana_shared::wire::v1::{UploadRequest, UploadResponse};
@@ -23,7 +24,6 @@ use tower::{Service, service_fn};
 
 use super::device::DeviceService;
 use super::unary::{decoded, unary};
-use crate::memory::SharedAnswer;
 
 /// A server of [`DeviceService`].
 #[derive(Clone, Debug)]

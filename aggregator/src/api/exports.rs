@@ -4,6 +4,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_edge::memory::Budget;
+use bandana_edge::pushback::exhausted;
 use bandana_shared::channel::Channel;
 use bandana_shared::identity::{Day, Revision};
 use bandana_shared::wire::v1::{self, ExportTalliesRequest};
@@ -12,8 +14,6 @@ use tokio::sync::Semaphore;
 use tonic::Status;
 
 use super::unreadable;
-use crate::memory::Budget;
-use crate::pushback::exhausted;
 use crate::registry::Experiment;
 use crate::store::{DailyTally, RevisionTally, StoreReader, over_revisions};
 

@@ -11,6 +11,11 @@ use axum::Router;
 use axum::body::{Body as PageBody, to_bytes};
 use axum::extract::Request;
 use axum::routing::post;
+use bandana_edge::admission::DeviceGates;
+use bandana_edge::auth::APP_KEY_HEADER;
+use bandana_edge::memory::{ReceiveError, received};
+use bandana_edge::peer::{Peer, PeerState};
+use bandana_edge::telemetry::CONNECT_TYPE;
 use bandana_shared::gateway::{
     ANSWER_BYTES_MIN, ANSWER_TYPE, PATH, PROBLEM_TYPE, REQUEST_TYPE, SEALED_REQUEST_BYTES_MAX, pad,
 };
@@ -25,12 +30,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Service, ServiceExt as _};
 
-use crate::admission::DeviceGates;
-use crate::auth::APP_KEY_HEADER;
 use crate::gateway::{OpenError, Opener, PublishedKeys};
-use crate::memory::{ReceiveError, received};
-use crate::peer::{Peer, PeerState};
-use crate::telemetry::CONNECT_TYPE;
 use crate::transparency::Served;
 
 /// The headers of an answer that are passed on.

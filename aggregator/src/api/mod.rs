@@ -37,6 +37,7 @@ pub use trusted::TrustedService;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bandana_edge::shutdown::ShutdownSignal;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::specification::Specification;
 use futures_util::stream::{self, Stream, StreamExt as _};
@@ -45,7 +46,6 @@ use tonic::Status;
 
 use crate::registry::ReplicaUnavailable;
 use crate::registry::{Experiment, Registry};
-use crate::shutdown::ShutdownSignal;
 use crate::store::{DamageError, StoreError};
 
 /// An error inside the server. The caller gets the message; the cause is logged.

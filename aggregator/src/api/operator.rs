@@ -3,6 +3,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bandana_edge::auth::Caller;
+use bandana_edge::clock::Clock;
+use bandana_edge::shutdown::ShutdownSignal;
 use bandana_shared::identity::{ArmIndex, Digest, UnixSeconds};
 use bandana_shared::participation::Millionths;
 use bandana_shared::wire::v1::operator_server::Operator;
@@ -26,12 +29,9 @@ use super::operator_messages::{
 };
 use super::pages::{Page, read_newest};
 use super::{find, internal, unanswered, unreadable, until_end};
-use crate::auth::Caller;
-use crate::clock::Clock;
 use crate::ingest::{ExperimentChange, ExperimentChangeError, ExperimentCommand, Ingest, Revise};
 use crate::registry::ReplicaUnavailable;
 use crate::registry::{Experiment, Registry};
-use crate::shutdown::ShutdownSignal;
 use crate::store::{AuditQuery, ExperimentState, StoreError, StoreReader, Transition};
 
 /// The service that operators and their tools call.

@@ -1,5 +1,6 @@
 //! The messages of the operator service, read and written as values.
 
+use bandana_edge::explain::explain;
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
 use bandana_learners::guardrails::Guardrails;
@@ -20,7 +21,6 @@ use tonic::Status;
 
 use super::GOING_DOWN;
 use crate::estimates::EstimatesSettings;
-use crate::explain::explain;
 use crate::ingest::ExperimentChangeError;
 use crate::labels;
 use crate::registry::Experiment;

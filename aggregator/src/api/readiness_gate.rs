@@ -6,6 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body as PageBody;
+use bandana_edge::admission::DeviceGate;
+use bandana_edge::pushback::{STARTING, come_again};
 use futures_util::future::Either;
 use http::{Request, Response, StatusCode, header};
 use tonic::Status;
@@ -16,8 +18,6 @@ use tonic_health::pb::health_server::HealthServer;
 use tower::Service;
 
 use super::DeviceServer;
-use crate::admission::DeviceGate;
-use crate::pushback::{STARTING, come_again};
 use crate::readiness::FewWatches;
 
 /// The delay that early callers are asked for.

@@ -3,8 +3,8 @@
 use tonic::service::Routes;
 use tonic_reflection::server::{Builder, Error};
 
-use crate::admission::OPERATOR_REQUEST_BYTES_MAX;
-use crate::auth::{Authorization, OperatorGate};
+use bandana_edge::admission::OPERATOR_REQUEST_BYTES_MAX;
+use bandana_edge::auth::{Authorization, OperatorGate};
 
 /// Adds the reflection service, for callers with a token.
 ///

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_edge::pushback::exhausted;
 use bandana_shared::identity::StoreId;
 use bandana_shared::wire::v1::transparency_log_server::TransparencyLog;
 use bandana_shared::wire::v1::{ListEpochsRequest, ListEpochsResponse, LogEpoch};
@@ -10,7 +11,6 @@ use prost::Message as _;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
-use crate::pushback::exhausted;
 use crate::store::{StoreReader, StoredEpoch};
 use crate::transparency::Served;
 
@@ -69,7 +69,7 @@ impl TransparencyLog for LogService {
         let unread = || Status::unavailable("the log can't be read now; try again later");
         let epochs = read.map_err(|_| unread())?.map_err(|error| {
             tracing::error!(
-                error = crate::explain::explain(&error),
+                error = bandana_edge::explain::explain(&error),
                 "the public log can't be read"
             );
             unread()

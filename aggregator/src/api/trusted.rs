@@ -3,6 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_edge::admission::Admission;
+use bandana_edge::auth::Caller;
+use bandana_edge::clock::Clock;
+use bandana_edge::memory::{Budget, SharedAnswer};
+use bandana_edge::pushback::exhausted;
 use bandana_mechanisms::noise::secure_generator;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::wire::v1::trusted_operator_server::TrustedOperator;
@@ -22,13 +27,8 @@ use tonic::{Request, Response, Status};
 use super::operator_messages::{decline, state_of};
 use super::pages::Page;
 use super::{internal, unanswered, unfinished};
-use crate::admission::Admission;
-use crate::auth::Caller;
-use crate::clock::Clock;
 use crate::disclosures::{Creation, DisclosureWriterHandle, Step};
 use crate::ingest::{Ingest, IngestError};
-use crate::memory::{Budget, SharedAnswer};
-use crate::pushback::exhausted;
 use crate::registry::Registry;
 use crate::store::Transition;
 use crate::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};

@@ -6,6 +6,9 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_edge::admission::Admission;
+use bandana_edge::memory::{HeldCall, callers_fault};
+use bandana_edge::shutdown::ShutdownSignal;
 use bandana_shared::wire::v1::UploadResponse;
 use futures_util::stream::{self, ReadyChunks, Stream, StreamExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -16,10 +19,7 @@ use tonic::{Status, Streaming};
 use super::GOING_DOWN;
 use super::device::DeviceService;
 use super::device_server::Received;
-use crate::admission::Admission;
 use crate::ingest::QUEUE_MAX;
-use crate::memory::{HeldCall, callers_fault};
-use crate::shutdown::ShutdownSignal;
 
 /// Most uploads of one stream that are handled together: those that have arrived when it is read.
 const TOGETHER: usize = 16;

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use bandana_edge::auth::{TokenKind, TokenName};
 use clap::{Args, Subcommand};
 
 use super::token_file::TokenFile;
-use crate::auth::{TokenKind, TokenName};
 
 /// Make and revoke the keys of apps.
 #[derive(Debug, Subcommand)]

@@ -1,5 +1,6 @@
 //! `bandana cells`.
 
+use bandana_edge::explain::explain;
 use bandana_shared::identity::Day;
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -7,7 +8,6 @@ use serde::Serialize;
 use super::failure::{UNREACHABLE, code_of_store};
 use super::store_source::{Found, StoreSource};
 use super::{say, say_json};
-use crate::explain::explain;
 use crate::store::{
     CellChange, CellPlan, CellReport, Generation, PostgresSettings, StoreCell, StoreError,
     check_cells, grow_cells,

@@ -1,5 +1,8 @@
 //! `bandana doctor`: what a device sees of an experiment, and whether it would take part.
 
+use bandana_edge::auth::APP_KEY_HEADER;
+use bandana_edge::clock::{Clock as _, SystemClock};
+use bandana_edge::explain::explain;
 use bandana_shared::accounting::loss::PrivacyLoss;
 use bandana_shared::accounting::nano_nats::NanoNats;
 use bandana_shared::cells::{Measurement, Metric};
@@ -22,10 +25,7 @@ use tonic::{Code, Request, Status};
 
 use super::connection::{block_on, experiment_id};
 use super::{say, say_json};
-use crate::auth::APP_KEY_HEADER;
-use crate::clock::{Clock as _, SystemClock};
 use crate::estimates::central_loss;
-use crate::explain::explain;
 use crate::operator_client::{ConnectError, PATIENCE, TlsSource, Wait};
 use crate::outgoing::with_patience;
 use crate::views::draft::{APP_BUDGET, PAGE_BUDGET};

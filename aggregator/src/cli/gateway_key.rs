@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
+use bandana_edge::clock::{Clock as _, SystemClock};
 use bandana_shared::gateway::GatewayKeys;
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::limits::{SIGNATURE_DAYS_MAX, SIGNATURES_MAX};
@@ -13,7 +14,6 @@ use prost::Message as _;
 
 use super::consent::{Consent, Prompt};
 use super::{Readers, key_file, say, write_new};
-use crate::clock::{Clock as _, SystemClock};
 use crate::gateway::{GatewayKey, read_keys};
 
 const SIGN: Prompt = Prompt {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bandana_edge::clock::{Clock as _, SystemClock};
 use bandana_shared::identity::{ExperimentId, StoreId, UnixSeconds};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::transparency::{
@@ -20,7 +21,6 @@ use tonic::{Code, Status};
 
 use super::connection::block_on;
 use super::{say, say_json};
-use crate::clock::{Clock as _, SystemClock};
 use crate::operator_client::{ConnectError, PATIENCE, Patient, TlsSource, Wait};
 use crate::outgoing::with_patience;
 use crate::views::failure::Failure;

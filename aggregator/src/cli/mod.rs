@@ -58,10 +58,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use bandana_edge::clock::{Clock, SystemClock};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use serde::Serialize;
 
-use crate::clock::{Clock, SystemClock};
 use crate::views::table::visible;
 use failure::{EXIT_CODES, exit_code, is_broken_pipe};
 

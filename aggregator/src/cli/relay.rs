@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use bandana_edge::clock::Clock;
+use bandana_edge::rate::Rate;
+use bandana_edge::tls::{TlsFiles, provider};
+use bandana_edge::transport::ConnectionLimits;
 use clap::Args;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
 use super::say;
 use super::until_signal::{TEXT, until_signal};
 use super::witness::WitnessArguments;
-use crate::clock::Clock;
 use crate::operator_client::{Connection, TlsSource, TokenSource};
-use crate::rate::Rate;
 use crate::relay::{Relay, RelaySettings, ShuffleLimits, ShuffleSettings};
 use crate::store::Presence;
-use crate::tls::{TlsFiles, provider};
-use crate::transport::ConnectionLimits;
 
 /// Limits that are no settings: those of the aggregator's defaults.
 pub(super) const CONNECTION_LIMITS: ConnectionLimits = ConnectionLimits {

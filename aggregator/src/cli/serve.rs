@@ -4,12 +4,12 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use bandana_edge::clock::Clock;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::settings_arguments::Source;
 use super::until_signal::until_signal;
-use crate::clock::Clock;
 use crate::server::{Server, ServerSettings};
 use crate::store::Presence;
 

@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, ensure};
+use bandana_edge::clock::{Clock as _, SystemClock};
 use bandana_shared::identity::{ExperimentId, UnixSeconds};
 use bandana_shared::limits::SIGNATURE_DAYS_MAX;
 use bandana_shared::signing::{Signature, SigningKey};
@@ -17,7 +18,6 @@ use super::connection::{Connection, block_on, experiment_id};
 use super::consent::{Consent, Prompt};
 use super::disclosure::table;
 use super::{Readers, key_file, say, write_new};
-use crate::clock::{Clock as _, SystemClock};
 use crate::views::experiment_view::current_revision;
 use crate::views::failure::Failure;
 

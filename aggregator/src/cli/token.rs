@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use bandana_edge::auth::{Role, Roles, TokenKind, TokenName};
 use clap::{Args, Subcommand};
 
 use super::token_file::TokenFile;
-use crate::auth::{Role, Roles, TokenKind, TokenName};
 
 /// Make and revoke tokens of operators.
 #[derive(Debug, Subcommand)]

@@ -4,9 +4,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Context as _;
+use bandana_edge::auth::{Roles, Token, TokenKind, TokenList, TokenName};
 
 use super::{Readers, say, write_new};
-use crate::auth::{Roles, Token, TokenKind, TokenList, TokenName};
 
 /// The token file or app key file of a command.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::telemetry::{LogFormat, Logging, TelemetrySettings};
+use bandana_edge::telemetry::{LogFormat, Logging, TelemetrySettings};
 
 /// Comes with the first signal.
 pub(super) type Signalled = Pin<Box<dyn Future<Output = ()>>>;

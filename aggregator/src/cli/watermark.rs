@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use bandana_edge::clock::Clock;
 use bandana_shared::identity::{Day, ExperimentId};
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
 use tonic::Status;
 
 use super::{say, say_json};
-use crate::clock::Clock;
 use crate::store::{SqliteStore, Watermark, WatermarkError};
 use crate::views::date::{date_of, day_of};
 use crate::views::failure::Failure;

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bandana_edge::clock::Clock;
+use bandana_edge::rate::Rate;
+use bandana_edge::tls::TlsFiles;
+use bandana_edge::transport::ConnectionLimits;
 use bandana_shared::transparency::{NoteKey, Role};
 use clap::Args;
 
 use super::relay::CONNECTION_LIMITS;
 use super::say;
 use super::until_signal::{TEXT, until_signal};
-use crate::clock::Clock;
-use crate::rate::Rate;
 use crate::relay::{WitnessServer, WitnessServerSettings};
-use crate::tls::TlsFiles;
 use crate::transparency::witness::WitnessSettings;
-use crate::transport::ConnectionLimits;
 
 /// Time for a request to arrive: some hundred bytes, from a server.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
@@ -93,7 +93,7 @@ pub(super) struct WitnessArguments {
 }
 
 fn log_key(text: &str) -> Result<NoteKey, String> {
-    let key: NoteKey = text.parse().map_err(|error| crate::explain::explain(&error))?;
+    let key: NoteKey = text.parse().map_err(|error| bandana_edge::explain::explain(&error))?;
     if key.role() == Role::Log { Ok(key) } else { Err("this is the key of a witness".to_owned()) }
 }
 

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use bandana_edge::admission::CallLimits;
+use bandana_edge::memory::memory_of_this_machine;
+use bandana_edge::rate::{Rate, Rates};
+use bandana_edge::transport::ConnectionLimits;
+
 use super::Effective;
 use super::problem::ConfigurationError;
 use super::setting::{Fallback, Kind, Setting};
-use crate::admission::CallLimits;
-use crate::memory::memory_of_this_machine;
-use crate::rate::{Rate, Rates};
-use crate::transport::ConnectionLimits;
 
 /// Default memory budget for calls, in bytes, on a machine that does not report its memory.
 const MEMORY_BYTES: u64 = 512 * 1024 * 1024;

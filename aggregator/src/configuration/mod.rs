@@ -17,6 +17,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bandana_edge::admission::CallLimits;
+use bandana_edge::telemetry::TelemetrySettings;
+use bandana_edge::tls::TlsFiles;
+use bandana_edge::transport::ConnectionLimits;
+
 pub use document::documented_file;
 pub use effective::{Effective, Given, Origin};
 pub use problem::{ConfigurationError, Problem};
@@ -24,16 +29,12 @@ pub use setting::{Fallback, Kind, Setting};
 pub use settings::{SECTIONS, SETTINGS, STORE_SETTINGS};
 pub use store::{Store, StorePlace};
 
-use crate::admission::CallLimits;
 use crate::api::DataSetSettings;
 use crate::gateway::GatewayFiles;
 use crate::http::Origins;
 use crate::server::ServerSettings;
 use crate::store::Presence;
-use crate::telemetry::TelemetrySettings;
-use crate::tls::TlsFiles;
 use crate::transparency::LogSettings;
-use crate::transport::ConnectionLimits;
 
 /// The effective, validated configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -81,7 +81,7 @@ impl Kind {
             Self::Address => text.parse::<SocketAddr>().is_ok(),
             Self::Integer(range) => text.parse().is_ok_and(|number| range.contains(&number)),
             Self::Choice(words) => words.contains(&text),
-            Self::LogFilter => crate::telemetry::check_filter(text).is_ok(),
+            Self::LogFilter => bandana_edge::telemetry::check_filter(text).is_ok(),
             Self::Url => is_url(text),
             Self::Origins => text.parse::<Origins>().is_ok(),
         };

@@ -3,9 +3,10 @@
 //! A new one needs an entry here and in [`SETTINGS`], a field of
 //! [`Configuration`](super::Configuration), and a line that sets that field.
 
+use bandana_edge::telemetry::LogFormat;
+
 use super::setting::{Fallback, Kind, Setting};
 use super::{limits, log};
-use crate::telemetry::LogFormat;
 
 /// The sections of the file, in order, with their descriptions.
 pub static SECTIONS: [(&str, &str); 8] = [

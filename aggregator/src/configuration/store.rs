@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use bandana_edge::explain::explain;
+
 use super::effective::Effective;
 use super::problem::{ConfigurationError, Problem};
 use super::setting::Setting;
 use super::settings;
-use crate::explain::explain;
 use crate::server::StoreSettings;
 use crate::store::{DatabaseUrl, EmbeddedSettings, PostgresSettings};
 

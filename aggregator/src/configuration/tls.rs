@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use bandana_edge::tls::TlsFiles;
+
 use super::effective::Effective;
 use super::problem::{ConfigurationError, Problem};
 use super::setting::Setting;
 use super::settings;
-use crate::tls::TlsFiles;
 
 /// TLS of the service for devices.
 pub(super) fn devices(effective: &Effective) -> Result<Option<TlsFiles>, ConfigurationError> {

@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use bandana_edge::auth::Caller;
 use bandana_shared::wire::v1::operator_server::Operator as _;
 use bandana_shared::wire::v1::{
     DailyTally, ExperimentName, ExportTalliesRequest, ListAuditEntriesRequest,
@@ -23,7 +24,6 @@ use super::requests::{call, creation, estimates, parameter, read, writing};
 use super::state::DashboardState;
 use super::views::{Deleted, Listed, experiment};
 use super::watching::{lines, moment, moments};
-use crate::auth::Caller;
 use crate::views::audit_view::AuditView;
 
 pub(super) type Answer = Result<Response, Refusal>;

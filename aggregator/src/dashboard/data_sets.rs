@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Extension, Router};
+use bandana_edge::auth::Caller;
 use bandana_shared::wire::v1::ListDataSetsRequest;
 use bandana_shared::wire::v1::curator_server::Curator as _;
 use http::Uri;
@@ -11,7 +12,6 @@ use serde::Serialize;
 use super::api::{Answer, json};
 use super::requests::{call, parameter};
 use super::state::DashboardState;
-use crate::auth::Caller;
 use crate::views::data_set_view::DataSetView;
 
 /// The route of the call.

@@ -2,6 +2,7 @@
 
 use axum::body::{Body, Bytes};
 use axum::response::IntoResponse as _;
+use bandana_edge::auth::Caller;
 use bandana_shared::interval::ErrorLevel;
 use bandana_shared::specification::Specification;
 use bandana_shared::wire::v1::operator_server::Operator as _;
@@ -17,7 +18,6 @@ use super::refusal::{JSON, Refusal};
 use super::requests::{call, parameter};
 use super::views::unreadable;
 use crate::api::OperatorService;
-use crate::auth::Caller;
 use crate::views::columns::{Column, File, Form, whole};
 use crate::views::estimates_view::EstimatesView;
 use crate::views::experiment_view::current_revision;

@@ -8,8 +8,8 @@ use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
-use crate::explain::explain;
-use crate::telemetry::metrics::code_name;
+use bandana_edge::explain::explain;
+use bandana_edge::telemetry::metrics::code_name;
 
 /// Media type of responses.
 pub(super) const JSON: &str = "application/json";

@@ -4,6 +4,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
+use bandana_edge::admission::OPERATOR_REQUEST_BYTES_MAX;
+use bandana_edge::auth::Caller;
 use bandana_shared::wire::v1::{
     ArmCost, CreateExperimentRequest, Decision, EstimatesRequest, HarmAction, SetRecordRequest,
     Texts,
@@ -13,8 +15,6 @@ use serde::Deserialize;
 use tonic::{Request, Status};
 
 use super::refusal::Refusal;
-use crate::admission::OPERATOR_REQUEST_BYTES_MAX;
-use crate::auth::Caller;
 use crate::views::draft::Draft;
 
 /// A request to the service, with the authenticated caller.

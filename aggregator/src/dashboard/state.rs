@@ -3,12 +3,12 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bandana_edge::admission::CallLimits;
+use bandana_edge::transport::ConnectionLimits;
 use tonic::Status;
 
 use super::refusal::Refusal;
-use crate::admission::CallLimits;
 use crate::api::{CuratorService, OperatorService, TrustedService};
-use crate::transport::ConnectionLimits;
 
 /// The services that pages call.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use bandana_edge::auth::Caller;
 use bandana_shared::wire::v1::trusted_operator_server::TrustedOperator as _;
 use bandana_shared::wire::v1::{
     ListTrustedExperimentsRequest, TrustedExperimentName, TrustedSpecification, TrustedStatus,
@@ -18,7 +19,6 @@ use super::refusal::Refusal;
 use super::requests::{call, parameter, read};
 use super::state::DashboardState;
 use super::views::{Deleted, unreadable};
-use crate::auth::Caller;
 use crate::views::released_view::ReleasedView;
 use crate::views::trusted_draft::TrustedDraft;
 use crate::views::trusted_view::TrustedView;

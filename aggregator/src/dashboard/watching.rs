@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse as _, Response};
+use bandana_edge::auth::Caller;
 use bandana_shared::wire::v1::operator_server::Operator as _;
 use bandana_shared::wire::v1::{Estimates, EstimatesRequest, ExperimentName};
 use futures_util::{Stream, StreamExt as _};
@@ -17,7 +18,6 @@ use super::requests::call;
 use super::state::DashboardState;
 use super::views::ExperimentSnapshot;
 use crate::api::OperatorService;
-use crate::auth::Caller;
 
 /// Minimum time between two snapshots: readers follow no faster.
 const BETWEEN_MOMENTS: Duration = Duration::from_millis(250);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bandana_edge::explain::explain;
 use bandana_shared::identity::{Day, ExperimentId, UnixSeconds, UploadId};
 use bandana_shared::stored;
 use bandana_zcdp::state::SecretState;
@@ -9,7 +10,6 @@ use prost::Message as _;
 
 use super::handle::{Creation, Movement, Step};
 use super::{ATTEMPTS, DisclosureWriter, Setback};
-use crate::explain::explain;
 use crate::ingest::ExperimentChangeError;
 use crate::store::{
     AuditAction, AuditEntry, DatabaseError, ExperimentState, Outcome, StoreError, StoreRefusal,

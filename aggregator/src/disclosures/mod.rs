@@ -18,20 +18,20 @@ mod sharing;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use bandana_edge::clock::Clock;
+use bandana_edge::explain::explain;
+use bandana_edge::telemetry::LogLimit;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_zcdp::state::{NoiseKey, ReleaseError};
 use tokio::sync::mpsc;
 
 use self::handle::{Answer, Command};
 use self::sharing::Sharing;
-use crate::clock::Clock;
-use crate::explain::explain;
 use crate::ingest::{DayGuard, Ingest, IngestError, QUEUE_MAX};
 use crate::registry::Registry;
 use crate::store::{
     DISCLOSURES_MAX, ExperimentState, Handover, StoreError, StoreReader, TrustedVersion,
 };
-use crate::telemetry::LogLimit;
 use crate::trusted::TrustedMetrics;
 use crate::trusted::{
     Disclosure, DisclosureContext, DisclosureVerdict, GroupDecision, TrustedExperiment, plan,

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use bandana_edge::explain::explain;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};
 use bandana_shared::stored::{self, Stored};
 use bandana_zcdp::Action;
@@ -24,7 +25,6 @@ use tokio::runtime::Runtime;
 
 use super::handle::Answer;
 use super::{DisclosureWriter, Group};
-use crate::explain::explain;
 use crate::ingest::{IngestError, QUEUE_MAX};
 use crate::store::{DISCLOSURES_MAX, Handover, HandoverMessage, OpenError, Slot, StoreError};
 use crate::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};

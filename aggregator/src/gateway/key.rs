@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::regular_file;
+use bandana_edge::regular_file;
 
 const TITLE: &str = "bandana gateway key 1";
 

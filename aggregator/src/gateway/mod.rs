@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::clock::Clock;
+use bandana_edge::clock::Clock;
 
 pub use key::{GatewayKey, GatewayKeyError};
 pub use opener::{OpenError, Opened, Opener, OpenerError};

@@ -11,9 +11,9 @@ use bandana_shared::wire::v1;
 use prost::Message as _;
 use thiserror::Error;
 
-use crate::clock::Clock;
-use crate::explain::explain;
-use crate::regular_file;
+use bandana_edge::clock::Clock;
+use bandana_edge::explain::explain;
+use bandana_edge::regular_file;
 
 /// Most bytes of the file: far more than 8 signatures take.
 const FILE_BYTES_MAX: u64 = 16 * 1024;

@@ -8,9 +8,9 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use bandana_edge::auth::{Access, Authorization};
 use tonic::Status;
 
-use crate::auth::{Access, Authorization};
 use crate::dashboard::Refusal;
 
 /// Passes authorised requests on, and refuses others.

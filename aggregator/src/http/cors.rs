@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue, Method, Uri};
 use thiserror::Error;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-use crate::auth::APP_KEY_HEADER;
+use bandana_edge::auth::APP_KEY_HEADER;
 
 /// How long a browser may remember what it was allowed.
 const MAX_AGE: Duration = Duration::from_hours(2);

@@ -26,10 +26,10 @@ use tonic::body::Body;
 use tonic::transport::server::Connected as _;
 use tower::Service;
 
-use crate::admission::limit_http2;
-use crate::peer::Peer;
-use crate::shutdown::ShutdownSignal;
-use crate::transport::{Connection, ConnectionLimits};
+use bandana_edge::admission::limit_http2;
+use bandana_edge::peer::Peer;
+use bandana_edge::shutdown::ShutdownSignal;
+use bandana_edge::transport::{Connection, ConnectionLimits};
 
 /// Serves a service over HTTP/2. The service must always be ready.
 #[derive(Clone, Debug)]

@@ -8,9 +8,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use bandana_edge::auth::Authorization;
 
 use super::{authorized, probes};
-use crate::auth::Authorization;
 use crate::dashboard;
 use crate::dashboard::{DashboardState, PROTECTION};
 use crate::metrics::Metrics;

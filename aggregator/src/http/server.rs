@@ -16,9 +16,9 @@ use tonic::body::Body;
 use tonic::transport::server::Connected as _;
 use tower::{Service, ServiceExt as _};
 
-use crate::peer::Peer;
-use crate::shutdown::ShutdownSignal;
-use crate::transport::{Connection, ConnectionLimits};
+use bandana_edge::peer::Peer;
+use bandana_edge::shutdown::ShutdownSignal;
+use bandana_edge::transport::{Connection, ConnectionLimits};
 
 /// Serves a service over HTTP/1.1.
 #[derive(Clone, Debug)]

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use bandana_edge::clock::Clock;
+use bandana_edge::telemetry::metrics::Histogram;
 use bandana_shared::identity::Day;
 use bandana_shared::wire::v1::UploadStatus;
 use prometheus_client::metrics::counter::Counter;
@@ -12,10 +14,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::alarms::{Alarm, Refusals, ids_full, store_cells};
-use crate::clock::Clock;
 use crate::ingest::IngestError;
 use crate::store::{StoreCell, StoreCells, Verdict};
-use crate::telemetry::metrics::Histogram;
 use crate::trusted::TrustedMetrics;
 
 /// The bucket bounds of the duration of a commit, in nanoseconds.

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
+use bandana_edge::clock::Clock;
+use bandana_edge::explain::explain;
+use bandana_edge::telemetry::LogLimit;
 use bandana_learners::LearnerError;
 use bandana_shared::identity::{Day, UnixSeconds};
 use thiserror::Error;
@@ -14,13 +17,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::commits::Commits;
 use super::room::Room;
 use super::{Command, Ingest, IngestError, QUEUE_MAX};
-use crate::clock::Clock;
-use crate::explain::explain;
 use crate::ingest::IngestMetrics;
 use crate::registry::{Experiment, Registry};
 use crate::store::{Committed, ExperimentKey, Outcome, Routing, Store, StoreError, Window};
 use crate::store::{ValidUpload, Verdict};
-use crate::telemetry::LogLimit;
 
 /// Most commands taken from the queue at once, and so most uploads in a group.
 const GROUP_MAX: usize = 4096;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use bandana_edge::clock::Clock;
 use bandana_shared::identity::ExperimentId;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -12,7 +13,6 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 use crate::alarms::AlarmName;
-use crate::clock::Clock;
 use crate::ingest::Ingest;
 use crate::ingest::IngestMetrics;
 use crate::readiness::Readiness;

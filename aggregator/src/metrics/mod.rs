@@ -9,19 +9,21 @@ mod experiments;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use bandana_edge::clock::Clock;
+use bandana_edge::memory::Budget;
+use bandana_edge::memory::HeldMetrics;
+use bandana_edge::telemetry::metrics::{
+    CallMetrics, ConnectionMetrics, Process, register_connections,
+};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry as Exposition;
 
-use crate::clock::Clock;
 use crate::ingest::Ingest;
 use crate::ingest::IngestMetrics;
-use crate::memory::Budget;
-use crate::memory::HeldMetrics;
 use crate::readiness::Readiness;
 use crate::registry::Registry;
-use crate::telemetry::metrics::{CallMetrics, ConnectionMetrics, Process, register_connections};
 use crate::transparency::LogMetrics;
 use experiments::{Current, Opened};
 
@@ -61,7 +63,7 @@ impl Metrics {
             ingest: ingest.clone(),
             clock: Arc::clone(clock),
         }));
-        let calls = CallMetrics::new();
+        let calls = CallMetrics::default();
         bandana.register_collector(Box::new(calls.clone()));
         let unauthorised = Counter::default();
         bandana.register(

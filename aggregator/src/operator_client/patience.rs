@@ -20,8 +20,8 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tower::Service;
 
-use crate::pushback::STARTING;
-use crate::telemetry::is_streamed;
+use bandana_edge::pushback::STARTING;
+use bandana_edge::telemetry::is_streamed;
 
 /// Default of the seconds to wait.
 const WAIT_SECONDS: u32 = 5;

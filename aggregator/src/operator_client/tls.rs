@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use bandana_edge::tls::provider;
 use clap::{Args, ValueHint};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::ConnectError;
-use crate::tls::provider;
 
 /// Whom to trust, and what to show.
 #[derive(Clone, Debug, Default, Args)]

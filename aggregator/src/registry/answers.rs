@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use bandana_edge::memory::{Budget, Shared};
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::wire::experiment_with_signatures;
 use bandana_shared::wire::v1::{self, GetExperimentResponse};
 use bytes::Bytes;
 
-use crate::memory::{Budget, Shared};
 use crate::registry::PublishedExperiment;
 
 /// The time of a request, and the id of the store.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bandana_edge::clock::Clock;
 use bandana_learners::LearnerConfig;
 use bandana_learners::LearnerError;
 use bandana_learners::pending::PendingEstimator;
@@ -23,7 +24,6 @@ use super::answers::ExperimentAnswers;
 use super::drift::DriftWatch;
 use super::monitor::{monitor_of, pauses_in_words, probability_best};
 use crate::alarms::{Alarm, AlarmQuery, ExperimentMonitor, harm, layers};
-use crate::clock::Clock;
 use crate::store::{ExpectedState, ExperimentKey, ExperimentRecord, ExperimentState, StoredPolicy};
 use crate::store::{UploadTarget, WrittenRecord, served_policy};
 

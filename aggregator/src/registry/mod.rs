@@ -11,12 +11,12 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
+use bandana_edge::clock::Clock;
 use bandana_learners::LearnerError;
 use bandana_shared::identity::{Digest, ExperimentId};
 use bandana_shared::participation::Layer;
 use bandana_shared::specification::Specification;
 
-use crate::clock::Clock;
 use crate::store::{ExperimentKey, ExperimentRecord, overlaps};
 use crate::trusted::TrustedExperiments;
 use experiment::lists;
@@ -305,8 +305,8 @@ mod tests {
     use bandana_shared::tally::Tally;
 
     use super::*;
-    use crate::clock::ManualClock;
     use crate::store::{ExperimentState, WrittenRecord};
+    use bandana_edge::clock::ManualClock;
 
     fn record(number: i64) -> ExperimentRecord {
         let arms = ["a", "b"].map(|label| Arm::new(label).unwrap());

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::rate::{KeyedLimiter, Rate};
+use bandana_edge::clock::Clock;
+use bandana_edge::rate::{KeyedLimiter, Rate};
 
 /// The time between two looks for addresses from which nothing came lately.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ pub(super) fn of_one_user(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::ManualClock;
+    use bandana_edge::clock::ManualClock;
     use bandana_shared::identity::Day;
 
     #[test]

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use axum::body::Body as PageBody;
 use axum::extract::Request;
+use bandana_edge::clock::Clock;
+use bandana_edge::memory::{Budget, received};
+use bandana_edge::peer::Peer;
 use bandana_shared::gateway::{
     ANSWER_BYTES_MIN, ANSWER_SEALING_BYTES, ANSWER_TYPE, PATH, PROBLEM_TYPE, REQUEST_TYPE,
     SEALED_REQUEST_BYTES_MAX,
@@ -27,10 +30,7 @@ use tower::Service as _;
 
 use super::addresses::Addresses;
 use super::delay::RandomDelay;
-use crate::clock::Clock;
-use crate::memory::{Budget, received};
 use crate::outgoing::Outgoing;
-use crate::peer::Peer;
 
 /// Connections to the gateway, which share the requests: a server limits each.
 const CONNECTIONS: usize = 4;
@@ -301,7 +301,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::clock::ManualClock;
+    use bandana_edge::clock::ManualClock;
 
     #[tokio::test(start_paused = true)]
     async fn a_device_that_asks_for_keys_makes_the_gateway_hear_of_it_later() {

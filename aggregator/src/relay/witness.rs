@@ -8,23 +8,23 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::IntoResponse as _;
 use axum::routing::post;
+use bandana_edge::admission::{Shares, shares};
+use bandana_edge::clock::Clock;
+use bandana_edge::memory::{HeldMetrics, HoldingLayer};
+use bandana_edge::peer::Peer;
+use bandana_edge::rate::Rate;
+use bandana_edge::shutdown::shutdown_signal;
+use bandana_edge::tls::{Tls, TlsFiles};
+use bandana_edge::transport::{ConnectionLimits, Listener};
 use http::StatusCode;
 use tonic::service::Routes;
 use tower::Layer as _;
 
 use super::addresses::Addresses;
 use super::{RelayError, WITNESS_MEMORY};
-use crate::admission::{Shares, shares};
 use crate::api::unknown_service;
-use crate::clock::Clock;
 use crate::http::{Http1Server, Http2Server, OneHost};
-use crate::memory::{HeldMetrics, HoldingLayer};
-use crate::peer::Peer;
-use crate::rate::Rate;
-use crate::shutdown::shutdown_signal;
-use crate::tls::{Tls, TlsFiles};
 use crate::transparency::witness::{ADD_CHECKPOINT, Witness, WitnessSettings};
-use crate::transport::{ConnectionLimits, Listener};
 
 /// The route of a witness's one call, for addresses at these rates.
 pub(super) fn route(witness: Arc<Witness>, addresses: Addresses) -> Router {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::time::Duration;
 
+use bandana_edge::explain::explain;
 use tokio::time::Instant;
 
-use crate::explain::explain;
 use crate::store::{
     CellNews, ExperimentKey, ExperimentState, OpenCell, OpenError, PgConnection, Settled,
     StoreCells, StoreError, Waits,

@@ -11,12 +11,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bandana_edge::clock::Clock;
+use bandana_edge::explain::explain;
 use bandana_shared::identity::StoreId;
 use cells::CellPolls;
 use tokio::sync::{oneshot, watch};
 
-use crate::clock::Clock;
-use crate::explain::explain;
 use crate::ingest::HarmWatch;
 use crate::registry::{Experiment, PublishedExperiment, Registry};
 use crate::registry::{FollowerHandle, FollowerQuestion as Question};

@@ -4,13 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bandana_edge::auth::TokensError;
+use bandana_edge::tls::TlsError;
 use thiserror::Error;
 
-use crate::auth::TokensError;
 use crate::gateway::GatewayError;
 use crate::ingest::WriterError;
 use crate::store::StoreError;
-use crate::tls::TlsError;
 use crate::transparency::LogError;
 
 /// The reason why a server can't start, or has ended.

@@ -2,6 +2,7 @@
 
 mod error;
 pub(crate) mod ports;
+mod reloader;
 mod settings;
 pub(crate) mod startup;
 
@@ -11,30 +12,31 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_edge::admission::{CallLimits, DeviceGates, Shares, shares};
+use bandana_edge::auth::{AppKeys, Authorization, TokenKind, Tokens};
+use bandana_edge::clock::Clock;
+use bandana_edge::memory::Budget;
+use bandana_edge::shutdown::shutdown_signal;
+use bandana_edge::tls::Tls;
+use bandana_edge::transport::{ConnectionLimits, Listener};
 use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::ports::{EarlyServices, Parts};
 use self::startup::{Core, LoadedStore};
-use crate::admission::{CallLimits, DeviceGates, Shares, shares};
 use crate::api::DataSetSettings;
-use crate::auth::{AppKeys, Authorization, Reloader, TokenKind, Tokens};
-use crate::clock::Clock;
 use crate::dashboard::DashboardState;
 use crate::gateway::Gateway;
 use crate::http::{Origins, Pages};
 use crate::ingest::{Ingest, WriterError};
-use crate::memory::Budget;
 use crate::metrics::Metrics;
 use crate::readiness::Health;
 use crate::registry::Registry;
-use crate::shutdown::shutdown_signal;
 use crate::store::Presence;
-use crate::tls::Tls;
 use crate::transparency::LogParts;
-use crate::transport::{ConnectionLimits, Listener};
 pub use error::ServerError;
+pub use reloader::Reloader;
 pub use settings::{ServerSettings, StoreSettings};
 
 /// Maximum time that shutdown waits for a replica to give up its lease.

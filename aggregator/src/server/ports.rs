@@ -4,6 +4,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Router;
+use bandana_edge::admission::{
+    BATCH_BYTES_MAX, CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX,
+};
+use bandana_edge::auth::{Authorization, OperatorGate};
+use bandana_edge::clock::Clock;
+use bandana_edge::memory::HeldMetrics;
+use bandana_edge::memory::{Budget, HoldingLayer};
+use bandana_edge::shutdown::ShutdownSignal;
+use bandana_edge::telemetry::metrics::CallMetrics;
+use bandana_edge::telemetry::{Calls, Port};
+use bandana_edge::transport::{ConnectionLimits, Incoming, Listener};
 use bandana_shared::identity::StoreId;
 use bandana_shared::limits::UPLOAD_BYTES_MAX;
 use bandana_shared::wire::v1::batches_server::BatchesServer;
@@ -18,32 +29,21 @@ use tonic_health::pb::health_server::HealthServer;
 use tower::Layer as _;
 use tower::util::option_layer;
 
-use crate::admission::{
-    BATCH_BYTES_MAX, CallLimits, DeviceGate, DeviceGates, OPERATOR_REQUEST_BYTES_MAX,
-};
 use crate::api::{
     BatchesService, Connect, CuratorService, DataSetSettings, DeviceServer, DeviceService, Exports,
     GatewayService, LogService, OperatorService, ReadinessGate, TrustedService, gateway_route,
     with_reflection,
 };
-use crate::auth::{Authorization, OperatorGate};
-use crate::clock::Clock;
 use crate::dashboard::{DashboardState, OperatorServices};
 use crate::disclosures::DisclosureWriterHandle;
 use crate::gateway::Gateway;
 use crate::http::{Http1Server, Http2Server, OneHost, Origins};
 use crate::ingest::Ingest;
-use crate::memory::HeldMetrics;
-use crate::memory::{Budget, HoldingLayer};
 use crate::readiness::FewWatches;
 use crate::registry::Registry;
 use crate::server::ServerError;
-use crate::shutdown::ShutdownSignal;
 use crate::store::StoreReader;
-use crate::telemetry::metrics::CallMetrics;
-use crate::telemetry::{Calls, Port};
 use crate::transparency::{LogMetrics, LogParts, Publisher, PublisherParts, Served};
-use crate::transport::{ConnectionLimits, Incoming, Listener};
 
 /// The work on both ports, until the end.
 pub(crate) type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -4,14 +4,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::admission::CallLimits;
+use bandana_edge::admission::CallLimits;
+use bandana_edge::tls::TlsFiles;
+use bandana_edge::transport::ConnectionLimits;
+
 use crate::api::DataSetSettings;
 use crate::gateway::GatewayFiles;
 use crate::http::Origins;
 use crate::store::{EmbeddedSettings, PostgresSettings, Presence};
-use crate::tls::TlsFiles;
 use crate::transparency::LogSettings;
-use crate::transport::ConnectionLimits;
 
 /// Settings of a server.
 #[derive(Clone, Debug)]

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, mpsc};
 
+use bandana_edge::clock::Clock;
 use bandana_shared::identity::StoreId;
 use futures_util::future::try_join_all;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
-use crate::clock::Clock;
 use crate::disclosures::{DisclosureWriter, DisclosureWriterHandle};
 use crate::ingest::IngestMetrics;
 use crate::ingest::{Ingest, Writer, WriterError, try_again};

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use bandana_edge::auth::{AppShare, TokenName};
 use bandana_shared::identity::{CellIndex, Day, Revision, UploadId};
 use bandana_shared::tally::Tally;
 
 use super::{ValidUpload, Verdict};
-use crate::auth::{AppShare, TokenName};
 use crate::store::{Delta, ExperimentKey, ExperimentState, GroupRow, IdShares, SeenIds};
 
 /// The rows to commit for a group of uploads, and the verdicts to answer once they are committed.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bandana_edge::tls::TlsError;
 use bandana_shared::identity::{ExperimentId, StoreId};
 use bandana_shared::limits::SIGNATURES_MAX;
 use bandana_shared::participation::Layer;
@@ -11,7 +12,6 @@ use thiserror::Error;
 
 use super::cells::{CellsError, StoreCell};
 use super::{CuratorRefusal, ExperimentRecord, TrustedRefusal};
-use crate::tls::TlsError;
 
 /// A failure of a store, or a change that it refuses.
 #[derive(Debug, Error)]

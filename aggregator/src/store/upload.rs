@@ -3,11 +3,11 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use bandana_edge::auth::AppShare;
 use bandana_shared::identity::{CellIndex, Day, Revision, UploadId};
 use bandana_shared::tally::Tally;
 
 use super::{ExperimentKey, ExperimentState};
-use crate::auth::AppShare;
 
 /// The view of an experiment that the store needs to judge an upload.
 pub trait UploadTarget: Debug + Send + Sync {

@@ -16,7 +16,7 @@ use bandana_shared::transparency::{NoteKeyError, NoteSigner, Role};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::regular_file;
+use bandana_edge::regular_file;
 
 const TITLE: &str = "bandana log key 1";
 

@@ -24,8 +24,8 @@ pub(crate) use metrics::LogMetrics;
 pub(crate) use publisher::{Publisher, PublisherParts};
 pub(crate) use served::{LoggedExperiment, Served};
 
-use crate::explain::explain;
-use crate::regular_file;
+use bandana_edge::explain::explain;
+use bandana_edge::regular_file;
 
 /// Most bytes of the file of witnesses.
 const WITNESSES_BYTES_MAX: u64 = 16 * 1024;
@@ -123,7 +123,7 @@ fn endpoint(url: &str) -> Result<Endpoint, &'static str> {
         Some("http") => Ok(endpoint),
         Some("https") => {
             // An error means that a provider is already installed.
-            crate::tls::provider().install_default().ok();
+            bandana_edge::tls::provider().install_default().ok();
             let tls = tonic::transport::ClientTlsConfig::new().with_native_roots();
             endpoint.tls_config(tls).map_err(|_| "TLS to the witness can't be set up")
         }

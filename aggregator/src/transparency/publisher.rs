@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_edge::clock::Clock;
+use bandana_edge::explain::explain;
+use bandana_edge::shutdown::ShutdownSignal;
 use bandana_shared::identity::{Digest, ExperimentId, StoreId, UnixSeconds};
 use bandana_shared::policy::{Policy, Weights};
 use bandana_shared::transparency::{
@@ -20,12 +23,9 @@ use super::LogParts;
 use super::cosigning::{CosigningError, Witness};
 use super::metrics::LogMetrics;
 use super::served::{LoggedExperiment, Served, ServedEpoch};
-use crate::clock::Clock;
-use crate::explain::explain;
 use crate::gateway::PublishedKeys;
 use crate::ingest::Ingest;
 use crate::registry::{PublishedExperiment, Registry};
-use crate::shutdown::ShutdownSignal;
 use crate::store::{
     EpochToAdd, ExperimentState, StoreError, StoreReader, StoreRefusal, StoredEpoch,
 };

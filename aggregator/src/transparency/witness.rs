@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use axum::body::Body as PageBody;
 use axum::extract::Request;
+use bandana_edge::clock::Clock;
+use bandana_edge::memory::received;
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::transparency::{
     Checkpoint, Hash, Note, NoteKey, NoteSigner, Role, read_hash, write_hash,
@@ -20,8 +22,6 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use super::key_file::{self, LogKeyError};
-use crate::clock::Clock;
-use crate::memory::received;
 
 /// The path of the one call of a witness.
 pub(crate) const ADD_CHECKPOINT: &str = "/add-checkpoint";
@@ -358,7 +358,7 @@ mod tests {
     use bandana_shared::transparency::{Epoch, Frontier, View, Witnessed, leaf_hash};
 
     use super::*;
-    use crate::clock::ManualClock;
+    use bandana_edge::clock::ManualClock;
 
     const INTERVAL: Duration = Duration::from_secs(50);
     const SUBJECT: Hash = [7; 32];

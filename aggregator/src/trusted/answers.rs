@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use bandana_shared::wire::v1::{GetTrustedExperimentResponse, TrustedSpecification};
 
-use crate::memory::{Budget, Shared};
+use bandana_edge::memory::{Budget, Shared};
 
 /// DayGuard's encoded answer, after the first request of the day.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bandana_aggregator::transport::{ConnectionLimits, Incoming, Listener};
+use bandana_edge::transport::{ConnectionLimits, Incoming, Listener};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_stream::StreamExt as _;

@@ -5,16 +5,16 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use bandana_aggregator::api::{DeviceService, Exports, OperatorService};
-use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ingest::IngestMetrics;
 use bandana_aggregator::ingest::Writer;
-use bandana_aggregator::memory::Budget;
 use bandana_aggregator::registry::Registry;
-use bandana_aggregator::shutdown::shutdown_signal;
 use bandana_aggregator::store::{
     DamageError, DatabaseError, EmbeddedSettings, EmbeddedStore, ExperimentRecord, ExperimentState,
     SeenIds, SqliteStore, StoreError, StoreReader, StoreRefusal, seal_directory, verify_directory,
 };
+use bandana_edge::clock::ManualClock;
+use bandana_edge::memory::Budget;
+use bandana_edge::shutdown::shutdown_signal;
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
 use bandana_learners::guardrails::Guardrails;

@@ -4,13 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use bandana_aggregator::clock::{Clock, ManualClock};
 use bandana_aggregator::ingest::IngestMetrics;
 use bandana_aggregator::ingest::{
     ExperimentChange, ExperimentChangeError, ExperimentCommand, Ingest, IngestError, Writer,
     WriterError,
 };
-use bandana_aggregator::memory::Budget;
 use bandana_aggregator::metrics::Metrics;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::Verdict::{Accepted, Duplicate};
@@ -19,6 +17,8 @@ use bandana_aggregator::store::{
     Transition,
 };
 use bandana_aggregator::store::{ValidUpload, Verdict};
+use bandana_edge::clock::{Clock, ManualClock};
+use bandana_edge::memory::Budget;
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{CellIndex, Day, ExperimentId, Revision, UploadId};

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
-use bandana_aggregator::clock::{Clock as _, SystemClock};
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
     AuditAction, AuditEntry, EmbeddedSettings, EmbeddedStore, ExperimentState, PostgresSettings,
     PostgresStore, Store, ValidUpload, Verdict,
 };
+use bandana_edge::clock::{Clock as _, SystemClock};
 use bandana_learners::guardrails::Guardrails;
 use bandana_learners::window::Memory;
 use bandana_learners::{Learner, LearnerConfig};

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::store::{
     AuditQuery, CuratorName, EmbeddedSettings, EmbeddedStore, Store as _, StoreError, StoreReader,
     seal_directory, verify_directory,
 };
+use bandana_edge::clock::ManualClock;
 use bandana_shared::curve::Mechanism;
 use bandana_shared::epsilon::Epsilon;
 use bandana_shared::identity::{Day, ExperimentId, UploadId};

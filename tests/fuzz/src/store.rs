@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
     AuditAction, AuditEntry, AuditQuery, EmbeddedSettings, EmbeddedStore, ExperimentRecord,
     ExperimentState, Store, StoreError, StoreReader, StoreRefusal, Transition, verify_directory,
 };
 use bandana_aggregator::store::{ValidUpload, Verdict};
+use bandana_edge::clock::ManualClock;
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
 use bandana_shared::alphabet::{Alphabet, Symbol};

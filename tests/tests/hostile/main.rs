@@ -1,5 +1,5 @@
 //! Clients that misbehave, one kind after the other. Meanwhile a well-behaved client gets its
-//! answers, and the server's memory stays within the bounds that `aggregator/src/memory` states for
+//! answers, and the server's memory stays within the bounds that `aggregator/edge/src/memory` states for
 //! this number of connections and calls. Afterwards the server shuts down in order.
 
 mod answers;

@@ -4,9 +4,9 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::ensure;
-use bandana_aggregator::clock::Clock as _;
 use bandana_aggregator::ingest::Ingest;
 use bandana_aggregator::registry::{Experiment, Registry};
+use bandana_edge::clock::Clock as _;
 use bandana_shared::identity::Day;
 
 use super::callers::Callers;

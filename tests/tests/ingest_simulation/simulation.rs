@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::clock::Clock;
 use bandana_aggregator::ingest::IngestMetrics;
 use bandana_aggregator::ingest::{ExperimentChange, Revise, Writer};
 use bandana_aggregator::registry::Registry;
 use bandana_aggregator::store::{Transition, WatermarkError};
+use bandana_edge::clock::Clock;
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
 use bandana_shared::curve::Mechanism;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bandana_aggregator::clock::Clock;
+use bandana_edge::clock::Clock;
 use bandana_shared::identity::Day;
 
 /// The clocks of one simulated machine. They advance on command only.

@@ -88,7 +88,7 @@ async fn devices_see_nothing_of_a_draft_until_it_is_started() -> anyhow::Result<
 }
 
 fn now() -> u64 {
-    use bandana_aggregator::clock::{Clock as _, SystemClock};
+    use bandana_edge::clock::{Clock as _, SystemClock};
     SystemClock::new().unix_seconds()
 }
 

@@ -14,7 +14,7 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, ItemUse, Macro, Meta, UseTree};
 
 /// Folders of code, from the repository's root.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     "shared/src",
     "client/src",
     "aggregator/learners/src",
@@ -22,6 +22,7 @@ const CRATES: [&str; 10] = [
     "aggregator/lab/python/src",
     "aggregator/mechanisms/src",
     "aggregator/zcdp/src",
+    "aggregator/edge/src",
     "aggregator/src",
     "examples/src",
     "tests/src",

@@ -1,7 +1,7 @@
 //! Signatures on their way from the signer to a device that verifies them.
 
-use bandana_aggregator::clock::{Clock as _, SystemClock};
 use bandana_client::{SignatureRefusal, Signers, Timestamp};
+use bandana_edge::clock::{Clock as _, SystemClock};
 use bandana_shared::identity::UnixSeconds;
 use bandana_shared::limits::{SIGNATURE_DAYS_MAX, SIGNATURES_MAX};
 use bandana_shared::signing::{Signature, SigningKey};

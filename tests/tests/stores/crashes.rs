@@ -3,7 +3,6 @@
 use std::sync::{Arc, mpsc};
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::ingest::IngestMetrics;
 use bandana_aggregator::ingest::{IngestError, Writer};
 use bandana_aggregator::registry::Registry;
@@ -14,6 +13,7 @@ use bandana_aggregator::store::{
     ExperimentKey, ExperimentRecord, ExperimentState, Store, StoreError, TrustedChange, Window,
     WrittenRecord,
 };
+use bandana_edge::clock::ManualClock;
 use bandana_learners::LearnerConfig;
 use bandana_shared::identity::{Day, Digest, UnixSeconds};
 use bandana_shared::signing::Signature;

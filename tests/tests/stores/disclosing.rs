@@ -4,7 +4,6 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, ensure};
-use bandana_aggregator::clock::{Clock, ManualClock};
 use bandana_aggregator::disclosures::{Creation, DisclosureWriter, DisclosureWriterHandle, Step};
 use bandana_aggregator::ingest::IngestMetrics;
 use bandana_aggregator::ingest::{ExperimentChangeError, Ingest, IngestError, Writer, WriterError};
@@ -14,6 +13,7 @@ use bandana_aggregator::store::{
     TrustedRefusal,
 };
 use bandana_aggregator::trusted::{Disclosure, DisclosureVerdict, TrustedExperiment};
+use bandana_edge::clock::{Clock, ManualClock};
 use bandana_shared::identity::Day;
 use bandana_shared::stored;
 use bandana_tests::postgres::{Postgres, query};

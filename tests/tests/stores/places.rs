@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bandana_aggregator::clock::ManualClock;
 use bandana_aggregator::registry::{Experiment, Registry};
 use bandana_aggregator::store::{
     AuditAction, AuditEntry, AuditQuery, AuditRecord, EmbeddedSettings, EmbeddedStore,
@@ -10,6 +9,7 @@ use bandana_aggregator::store::{
     Verification, verify_database, verify_directory,
 };
 use bandana_aggregator::store::{ValidUpload, Verdict};
+use bandana_edge::clock::ManualClock;
 use bandana_learners::Learner;
 use bandana_learners::LearnerConfig;
 use bandana_learners::guardrails::Guardrails;

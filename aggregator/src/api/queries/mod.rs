@@ -18,6 +18,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_edge::auth::Caller;
+use bandana_edge::clock::Clock;
+use bandana_edge::explain::explain;
 use bandana_mechanisms::noise::secure_generator;
 use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::price::Measure;
@@ -36,9 +39,6 @@ use tonic::{Request, Response, Status};
 
 use super::pages::{Page, READ_AT_ONCE, read_newest};
 use super::{GOING_DOWN, internal, unfinished, unreadable};
-use crate::auth::Caller;
-use crate::clock::Clock;
-use crate::explain::explain;
 use crate::ingest::{ExperimentChangeError, Ingest};
 use crate::store::queries::{amount, check_part};
 use crate::store::{

@@ -1,5 +1,7 @@
 //! Registration of data sets: every attempt is audited, and refusals reveal little.
 
+use bandana_edge::auth::Caller;
+use bandana_edge::explain::explain;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::partition_selection::Price;
 use bandana_shared::wire::v1::{DataSet, PartitionSelection, RegisterDataSetRequest};
@@ -8,8 +10,6 @@ use tonic::Status;
 use super::{
     CuratorService, QueryPermit, decline, internal, shortened, uncached, unreadable, wire,
 };
-use crate::auth::Caller;
-use crate::explain::explain;
 use crate::ingest::ExperimentChangeError;
 use crate::store::queries::amount;
 use crate::store::{

@@ -1,5 +1,6 @@
 //! The curator's messages and their conversion.
 
+use bandana_edge::explain::explain;
 use bandana_mechanisms::queries::QueryError;
 use bandana_mechanisms::queries::marginals::{NoisyShare, ReleasedTable, SyntheticTable};
 use bandana_mechanisms::queries::moments::{Estimate, Moments};
@@ -21,7 +22,6 @@ use super::search::Search;
 use super::{Inner, measure, name, refuse, uncached, unreadable};
 use crate::datasets::content::ContentDigests;
 use crate::datasets::fingerprint::FingerprintKey;
-use crate::explain::explain;
 use crate::store::queries::amount;
 use crate::store::{CuratorRefusal, DataSetRecord, DebitRecord, SessionRecord};
 

@@ -1,11 +1,11 @@
 //! Withdrawal of data sets: what is left of a budget is taken, and nothing is answered any more.
 
+use bandana_edge::auth::Caller;
 use bandana_shared::identity::ExperimentId;
 use bandana_shared::wire::v1::DataSet;
 use tonic::Status;
 
 use super::{ATTEMPTS, CuratorService, Inner, decline, internal, unreadable, wire};
-use crate::auth::Caller;
 use crate::ingest::ExperimentChangeError;
 use crate::store::{
     AuditAction, AuditEntry, CuratorChange, CuratorName, CuratorRefusal, DataSetRecord, Debit,

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_edge::clock::Clock;
 use bandana_shared::identity::{Day, Digest};
 use bandana_shared::shuffling::ShuffledReport;
 use bandana_shared::wire::v1::{SubmitBatchRequest, UploadStatus};
@@ -15,7 +16,6 @@ use tonic::{Code, Status};
 use super::known::{Experiments, quoted};
 use super::report_writer::{NotKept, ReportWriter};
 use super::store::Batch;
-use crate::clock::Clock;
 use crate::operator_client::BatchesClient;
 use crate::relay::delay::RandomDelay;
 

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bandana_edge::clock::Clock;
+use bandana_edge::telemetry::LogLimit;
 use bandana_shared::identity::Digest;
 use bandana_shared::shuffling::BatchSize;
 use bandana_shared::wire::decode_specification;
@@ -11,10 +13,8 @@ use bandana_shared::wire::v1::GetShuffledRequest;
 use bytes::Bytes;
 use tonic::{Code, Status};
 
-use crate::clock::Clock;
 use crate::operator_client::BatchesClient;
 use crate::relay::delay::RandomDelay;
-use crate::telemetry::LogLimit;
 
 /// Most digests that are remembered as unknown, and for how long: strangers make them up.
 const UNKNOWN_MAX: usize = 10_000;

@@ -16,12 +16,12 @@ mod store;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bandana_edge::clock::Clock;
 use bandana_shared::wire::v1::shuffler_server::ShufflerServer;
 use thiserror::Error;
 
 use super::delay::RandomDelay;
 use super::forward::Keys;
-use crate::clock::Clock;
 use crate::gateway::{GatewayKey, GatewayKeyError, Opener, OpenerError};
 use crate::operator_client::BatchesClient;
 use crate::store::{OpenError, Presence, StoreError};

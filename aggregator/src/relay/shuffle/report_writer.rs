@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bandana_edge::clock::Clock;
+use bandana_edge::telemetry::LogLimit;
 use bandana_shared::identity::Digest;
 use bandana_shared::shuffling::Envelope;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::origins::Origin;
 use super::store::{Batch, BatchKey, Dropped, ReportStore, ShuffleLimits};
-use crate::clock::Clock;
 use crate::ingest::DayGuard;
 use crate::store::{Presence, StoreError, Verdict};
-use crate::telemetry::LogLimit;
 
 /// Most waiting commands. Further devices are told to come back.
 const QUEUE_MAX: usize = 8192;

@@ -4,6 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_edge::clock::Clock;
+use bandana_edge::peer::Peer;
+use bandana_edge::pushback::exhausted;
 use bandana_shared::shuffling::Envelope;
 use bandana_shared::wire::v1::shuffler_server::Shuffler;
 use bandana_shared::wire::v1::{SubmitShuffledRequest, UploadResponse, UploadStatus};
@@ -15,10 +18,7 @@ use super::known::{Experiments, Known, Running};
 use super::origins::Origins;
 use super::report_writer::{NotKept, ReportWriter};
 use crate::api::answer_to;
-use crate::clock::Clock;
 use crate::gateway::{OpenError, Opener};
-use crate::peer::Peer;
-use crate::pushback::exhausted;
 use crate::store::Verdict;
 
 /// The delay asked of a device while there is no room.

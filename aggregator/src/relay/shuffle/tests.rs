@@ -3,6 +3,7 @@
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use bandana_edge::clock::ManualClock;
 use bandana_shared::identity::{CellIndex, Day, Digest, UploadId};
 use bandana_shared::shuffling::{BatchSize, Envelope, ShuffledReport};
 use futures_util::FutureExt as _;
@@ -10,7 +11,6 @@ use tokio::net::TcpListener;
 
 use super::origins::Origin;
 use super::*;
-use crate::clock::ManualClock;
 use crate::operator_client::{Connection, TlsSource, TokenSource};
 
 /// A part of it drawn at random is below a minute with a probability of 2e-7.

@@ -14,11 +14,11 @@ use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use bandana_edge::regular_file;
 use bandana_shared::identity::StoreId;
 use rusqlite::Connection;
 
 use super::sqlite::DATABASE_FILE;
-use crate::regular_file;
 
 /// The suffix of its name, which begins as that of the database.
 pub(super) const SUFFIX: &str = "-acknowledged";

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::{panic, thread};
 
+use bandana_edge::random;
 use bandana_shared::identity::{Day, UploadId};
 
 use super::SqliteStore;
 use super::id_table::IdTable;
-use crate::random;
 use crate::store::StoreError;
 
 /// The number of shards of a day's set. A full shard is copied when it grows, and one of ten

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use bandana_shared::identity::Day;
 
-use crate::auth::AppShare;
-use crate::auth::TokenName;
+use bandana_edge::auth::AppShare;
+use bandana_edge::auth::TokenName;
 
 /// The remembered ids of each day by app key.
 #[derive(Debug, Default)]

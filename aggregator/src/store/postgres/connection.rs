@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bandana_edge::tls::{TlsError, provider, roots};
 use bandana_shared::identity::StoreId;
 use futures_util::future::join;
 use rustls_native_certs::load_native_certs;
@@ -20,7 +21,6 @@ use super::heartbeat::Connectivity;
 use super::schema;
 use super::settings::PostgresSettings;
 use crate::store::{DamageError, DatabaseError, OpenError, Outcome, StoreError, damaged, postgres};
-use crate::tls::{TlsError, provider, roots};
 
 /// The time within which a connection must be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

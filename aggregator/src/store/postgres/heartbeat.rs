@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bandana_edge::explain::explain;
 use tokio::sync::watch;
 
 use super::connection::{PgConnection, Target, Waits};
-use crate::explain::explain;
 use crate::store::cells::StoreCell;
 use crate::store::{DatabaseError, StoreError, postgres};
 

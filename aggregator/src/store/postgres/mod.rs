@@ -27,6 +27,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandana_edge::explain::explain;
 use bandana_shared::identity::{Day, Digest, StoreId, UnixSeconds};
 use bandana_shared::signing::Signature;
 use bandana_shared::specification::Specification;
@@ -58,7 +59,6 @@ use super::{
     ExperimentRecord, ExperimentState, LearnerConfig, Presence, Store, StoreError, TrustedChange,
     Window, WrittenRecord, postgres,
 };
-use crate::explain::explain;
 use crate::store::{ValidUpload, Verdict};
 use changes::Change;
 

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandana_aggregator::clock::{Clock, SystemClock};
+use bandana_edge::clock::{Clock, SystemClock};
 
 /// The same allocator as in the program itself.
 #[global_allocator]

@@ -13,6 +13,7 @@ mod records;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
+use bandana_edge::explain::explain;
 use bandana_shared::identity::{Day, StoreId};
 use tokio::sync::watch;
 
@@ -28,7 +29,6 @@ use super::heartbeat::Connectivity;
 use super::records::{Tallies, add, states};
 use super::snapshot::{Settled, begin, counts};
 use super::{PostgresSettings, PostgresStore};
-use crate::explain::explain;
 use crate::store::cells::{Routing, StoreCell};
 use crate::store::{DatabaseError, ExperimentKey, ExperimentState, Outcome, StoreError, postgres};
 

@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use arc_swap::ArcSwap;
+use bandana_edge::explain::explain;
 use bandana_shared::identity::{Day, StoreId};
 use tokio_postgres::GenericClient;
 
 use super::growing::{CellChange, grow_at};
 use super::records::{self, CellPlace, HomeRecords};
 use super::{OpenCell, StoreCells, mirror};
-use crate::explain::explain;
 use crate::store::cells::{CellsError, Routes, Routing, STORE_CELLS_MAX, StoreCell};
 use crate::store::postgres::connection::{PgConnection, Session, Target, Waits};
 use crate::store::postgres::heartbeat::{Connectivity, Heartbeat};
